@@ -223,6 +223,9 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
     whole[state.INPUT_NS], whole[state.OUTPUT_NS] = fleet.input_ns, fleet.output_ns
     whole[state.KV_BYTES], whole[state.PORT_NS] = fleet.kv_token_bytes, fleet.port_ns
     whole[state.PORT_BPS] = int(min(fleet.port_bytes_per_s, 1e15))
+    whole[state.REPLICAS] = len(replicas)
+    for place, rows in _rows(fleet, record).items():
+        whole[place] = rows
     changing, lifetimes = lives.program(fleet)
     for place, value in changing.items():
         whole[place] = value
@@ -262,6 +265,17 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
     return {name: _column(name, value) for name, value in columns.items()}
 
 
+def _rows(fleet: Fleet, record: bool) -> dict[int, int]:
+    """Rows of the logs, by the places of `Program.whole` that say so."""
+    widest = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
+    return {
+        state.LOG_ROWS: _LOG_ROWS,
+        state.GAP_ROWS: _PAIR_ROWS + widest,
+        state.SCHEDULE_ROWS: 2_000_000 if record else 1,
+        state.EVENT_ROWS: _EVENT_ROWS + 4 * len(fleet.replicas),
+    }
+
+
 def _column(name: str, value: Any) -> Any:
     from presim.serving.fast.compiled import FLOATS
 
@@ -293,7 +307,7 @@ def _state(workload: Workload, fleet: Fleet, program: dict[str, Any], record: bo
     counters = np.zeros(state.COUNTERS, np.int64)
     counters[state.PENDING], counters[state.OPEN], counters[state.DRAWN] = len(starts), count, fleet.seed + 1
     counters[state.HELD_HEAD] = counters[state.HELD_TAIL] = -1
-    widest = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
+    widest, rows = sum(replica.limits.max_num_seqs for replica in fleet.replicas), _rows(fleet, record)
     sizes = {
         **dict.fromkeys(_REQUEST_COLUMNS, count),
         **dict.fromkeys(_REPLICA_COLUMNS, replicas),
@@ -301,10 +315,10 @@ def _state(workload: Workload, fleet: Fleet, program: dict[str, Any], record: bo
         "table": widest * int(program["row_blocks"][0]),
         "stage_free": replicas * _STAGES,
         "tier_count": 2 * replicas,
-        "log": _LOG_ROWS * state.LOG,
-        "gaps": 2 * (_PAIR_ROWS + widest),
-        "schedule": 3 * (2_000_000 if record else 1),
-        "events": 3 * (_EVENT_ROWS + 4 * replicas),
+        "log": rows[state.LOG_ROWS] * state.LOG,
+        "gaps": rows[state.GAP_ROWS] * 2,
+        "schedule": rows[state.SCHEDULE_ROWS] * 3,
+        "events": rows[state.EVENT_ROWS] * 3,
     }
     columns: dict[str, Any] = {
         name: np.full(size, -1 if name in _NONE else 0, np.int64) for name, size in sizes.items()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from presim.compiled_loops import compile_loop
+from presim.compiled_loops import compile_for_pointers
 from presim.serving.fast import (
     cost,
     heap,
@@ -33,7 +33,7 @@ FLOATS = frozenset(
 @functools.cache
 def compiled_run() -> Callable[[state.Program, state.State], int]:
     """`loop.run` for contiguous, writable arrays."""
-    return compile_loop(_MODULES, loop.run, [_empty(type_) for type_ in (state.Program, state.State)])
+    return compile_for_pointers(_MODULES, loop.run, _empty(state.Program), _empty(state.State))
 
 
 def _empty(record: Any) -> Any:

@@ -18,9 +18,11 @@ from presim.serving.fast.state import (
     CHANGE,
     DEPTH,
     ENTRIES,
+    EVENT_ROWS,
     EVENTS,
     FINISHED,
     FOREVER,
+    GAP_ROWS,
     HOST_NS,
     IDLE,
     KNOBS,
@@ -29,6 +31,7 @@ from presim.serving.fast.state import (
     LOG_END,
     LOG_PREEMPTED,
     LOG_REPLICA,
+    LOG_ROWS,
     LOG_RUNNING,
     LOG_SEQS,
     LOG_START,
@@ -44,8 +47,10 @@ from presim.serving.fast.state import (
     PENDING,
     PREFILL,
     RECORD,
+    REPLICAS,
     ROLE,
     SCHEDULE,
+    SCHEDULE_ROWS,
     STAGES,
     STEPS,
     UPDATE,
@@ -58,18 +63,18 @@ _STAGES_AT_MOST = 64
 
 def run(p: Program, s: State) -> int:
     """Go on until all requests are finished (returns 0) or a log has no more room (returns 1)."""
-    replicas = len(s.wake)
-    room = len(s.log) // LOG - 2
-    pair_room = len(s.gaps) // 2
+    replicas = p.whole[REPLICAS]
+    room = p.whole[LOG_ROWS] - 2
+    pair_room = p.whole[GAP_ROWS]
     widest = 0
     for replica in range(replicas):
         widest = max(widest, p.knobs[replica * KNOBS + MAX_SEQS])
     while s.counters[OPEN] > 0:
         if s.counters[STEPS] >= room or s.counters[PAIRS] + widest + 2 >= pair_room:
             return 1
-        if p.whole[RECORD] and s.counters[ENTRIES] + widest + 2 >= len(s.schedule) // 3:
+        if p.whole[RECORD] and s.counters[ENTRIES] + widest + 2 >= p.whole[SCHEDULE_ROWS]:
             return 1
-        if s.counters[EVENTS] + 2 * replicas >= len(s.events) // 3:
+        if s.counters[EVENTS] + 2 * replicas >= p.whole[EVENT_ROWS]:
             return 1
         first = 0
         for replica in range(1, replicas):

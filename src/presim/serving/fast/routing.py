@@ -36,6 +36,7 @@ from presim.serving.fast.state import (
     POWER_OF_TWO,
     PREFIX,
     REFUSED,
+    REPLICAS,
     REROUTED,
     ROLE,
     ROUTER,
@@ -177,7 +178,7 @@ def serves(p: Program, s: State, replica: int, now: int, decodes: int) -> bool:
 def least(p: Program, s: State, now: int, decodes: int) -> int:
     """The replica with the fewest requests; the first among equals."""
     best = -1
-    for replica in range(len(s.wake)):
+    for replica in range(p.whole[REPLICAS]):
         if serves(p, s, replica, now, decodes) and (best < 0 or s.load[replica] < s.load[best]):
             best = replica
     return best
@@ -185,7 +186,7 @@ def least(p: Program, s: State, now: int, decodes: int) -> int:
 
 def following(p: Program, s: State, start: int, now: int) -> int:
     """The first replica from a place on, round and round, that serves; -1: none does."""
-    replicas = len(s.wake)
+    replicas = p.whole[REPLICAS]
     for step in range(replicas):
         replica = (start + step) % replicas
         if serves(p, s, replica, now, 0):
@@ -196,7 +197,7 @@ def following(p: Program, s: State, start: int, now: int) -> int:
 def route(p: Program, s: State, item: int, now: int) -> int:
     """The replica that gets a new request; -1: none is there."""
     kind = p.whole[ROUTER]
-    replicas = len(s.wake)
+    replicas = p.whole[REPLICAS]
     if replicas == 1:
         return following(p, s, 0, now)
     if kind == LEAST_LOADED:
@@ -222,7 +223,7 @@ def longest_prefix(p: Program, s: State, item: int, now: int) -> int:
         return best
     idle = s.load[best]
     most = 0
-    for replica in range(len(s.wake)):
+    for replica in range(p.whole[REPLICAS]):
         if not serves(p, s, replica, now, 0) or s.load[replica] > 2 * idle + 8:
             continue
         s.replica[item] = replica

@@ -69,7 +69,12 @@ LEAST = 18  # engines
 MOST = 19
 INTERVAL_NS = 20  # between the autoscaler's looks
 COOLDOWN_NS = 21  # that fewer engines have to suffice before any goes
-WHOLE = 22
+REPLICAS = 22
+LOG_ROWS = 23  # rows that `log` has room for; likewise the others
+GAP_ROWS = 24
+SCHEDULE_ROWS = 25
+EVENT_ROWS = 26
+WHOLE = 27
 
 RESUME = 0  # on another replica: the tokens that the client has are part of the prompt
 RESTART = 1  # from the beginning
