@@ -21,12 +21,19 @@ from presim.serving.workloads.workload import Workload, summary
 _Z80 = 1.2816  # standard deviations of a normal distribution's 80 % interval
 _HOST_DOUBT = 0.5  # of host overhead, where nobody calibrated it
 _STEADY = 0.98  # of the sustainable load, from which on a queue has no bound
-_DEVICE = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")  # of `StepTimes`; the others are of the host
+_DEVICE = (
+    "token_ns",
+    "shared_ns",
+    "head_ns",
+    "prefill_ns",
+    "decode_ns",
+    "lora_ns",
+)  # of `StepTimes`; the others are of the host
 _WAVES = 6  # times that all seats are taken while the largest throughput is measured
 _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
 NOT_MODELLED = (
-    "LoRA, structured output and encoders are not modelled.",
+    "Encoders are not modelled.",
     "The KV cache is sized as if all layers kept all tokens, also those with a sliding window.",
     "Experts are taken to be as evenly loaded on average as a power law of exponent 1.01 makes them.",
 )
@@ -77,8 +84,10 @@ def ranks_of(engine: Engine, count: int, times: StepTimes, role: Role, group: in
 
 def scaled(times: StepTimes, device: float, host: float) -> StepTimes:
     """The same steps, so many times as slow."""
-    fields = {field.name: getattr(times, field.name) for field in dataclasses.fields(times)}
-    return StepTimes(**{name: value * (device if name in _DEVICE else host) for name, value in fields.items()})
+    fields: dict[str, Any] = {field.name: getattr(times, field.name) for field in dataclasses.fields(times)}
+    factors = {name: device if name in _DEVICE else host for name in fields}
+    found: dict[str, Any] = {name: value if value is None else value * factors[name] for name, value in fields.items()}
+    return StepTimes(**found)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,6 +115,22 @@ class Prediction:
         """Whether requests come faster than they can be served."""
         rate = summary(self.workload)["request_rate"]
         return bool(rate and self.sustainable and rate > self.sustainable * _STEADY and not self.workload.concurrency)
+
+    @property
+    def not_modelled(self) -> list[str]:
+        """Parts of this deployment and workload that the simulation leaves out, in sentences."""
+        said = list(NOT_MODELLED)
+        if self.deployment.engine.plan.max_loras:
+            said.append(
+                "Copies of LoRA adapters from host memory to the GPU are not modelled, nor adapters of experts, "
+                "embeddings and logits."
+            )
+        if (self.workload.grammar_ns >= 0).any():
+            said.append(
+                "Grammars are compiled as if a host thread were free for each. Drafted tokens that a grammar forbids "
+                "are not told from others."
+            )
+        return said + [f"{part} is not modelled." for part in self.deployment.engine.model.not_modelled]
 
     @property
     def notes(self) -> list[str]:

@@ -25,8 +25,10 @@ _DEFAULT_OUTPUT = 16  # OpenAI's default of max_tokens
 class Server:
     """Engines, and those who wait for their tokens."""
 
-    def __init__(self, fleet: Fleet, model: str, speed: float = 1.0) -> None:
-        self.engine, self.model, self.speed = LiveEngine(fleet), model, speed
+    def __init__(self, fleet: Fleet, model: str, speed: float = 1.0, grammar_ns: int = 0) -> None:
+        self.engine, self.model, self.speed, self.grammar_ns = LiveEngine(fleet), model, speed, grammar_ns
+        self.adapters: dict[str, int] = {}  # numbers of LoRA adapters by the names that clients ask for
+        self.takes_adapters = fleet.replicas[0].limits.max_loras > 0
         self.waiting: dict[int, asyncio.Queue[Emitted]] = {}
         self.begin = time.monotonic()
         self.changed = asyncio.Event()
@@ -66,9 +68,11 @@ class Server:
         wait = max(token.when_ns - self.now_ns, 0) / 1e9 / self.speed
         asyncio.get_running_loop().call_later(wait, queue.put_nowait, token)
 
-    async def tokens(self, prompt: list[int], output: int) -> AsyncIterator[Emitted]:
+    async def tokens(
+        self, prompt: list[int], output: int, adapter: int = 0, grammar_ns: int = -1
+    ) -> AsyncIterator[Emitted]:
         """The tokens of a request, as they come; one that is left in the middle is aborted."""
-        item = self.engine.submit(prompt, output, self.now_ns)
+        item = self.engine.submit(prompt, output, self.now_ns, adapter=adapter, grammar_ns=grammar_ns)
         queue = self.waiting[item] = asyncio.Queue()
         self.changed.set()
         try:
@@ -115,16 +119,23 @@ class Server:
         else:
             _answer(writer, 404, {"error": {"message": f"there is no {method} {path} here"}})
 
+    def _adapter(self, asked: dict[str, Any]) -> int:
+        """The adapter that a request's model names: any name but the model's own, where the engine takes adapters."""
+        name = asked.get("model")
+        if not self.takes_adapters or not isinstance(name, str) or name == self.model:
+            return 0
+        return self.adapters.setdefault(name, len(self.adapters) + 1)
+
     async def _complete(self, asked: dict[str, Any], is_chat: bool, writer: asyncio.StreamWriter) -> None:
         prompt = _tokens(asked, is_chat)
         output = int(asked.get("max_completion_tokens") or asked.get("max_tokens") or _DEFAULT_OUTPUT)
+        stream = self.tokens(prompt, output, self._adapter(asked), self.grammar_ns if _has_grammar(asked) else -1)
         if not asked.get("stream"):
             count = 0
-            async for _ in self.tokens(prompt, output):
+            async for _ in stream:
                 count += 1
             _answer(writer, 200, _body(self.model, is_chat, " token" * count, "length", _usage(prompt, count)))
             return
-        stream = self.tokens(prompt, output)
         count = 0
         async for token in stream:
             if not count:
@@ -144,6 +155,12 @@ class Server:
             _event(writer, json.dumps({**last, "choices": []}))
         _event(writer, "[DONE]")
         writer.write(b"0\r\n\r\n")
+
+
+def _has_grammar(asked: dict[str, Any]) -> bool:
+    """Whether the output has to follow a grammar, as OpenAI's and vLLM's requests say it."""
+    kind = (asked.get("response_format") or {}).get("type", "text")
+    return kind != "text" or bool(asked.get("structured_outputs"))
 
 
 def _tokens(asked: dict[str, Any], is_chat: bool) -> list[int]:

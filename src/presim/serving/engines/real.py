@@ -45,10 +45,8 @@ def serve(workload: Workload, fleet: Fleet, libraries: Path) -> Real:
         raise InputError("--engine vllm keeps blocks on the GPU alone; leave out --kv-host and --kv-disk")
     if fleet.life is not None:
         raise InputError("--engine vllm serves one engine that is always there; leave out --autoscale and --mtbf")
-    if fleet.replicas[0].limits.draft_tokens or fleet.replicas[0].limits.scheduler_recv_interval > 1:
-        raise InputError(
-            "--engine vllm drafts no tokens and looks at each step; leave out --speculative and the interval"
-        )
+    if fleet.replicas[0].limits.scheduler_recv_interval > 1:
+        raise InputError("--engine vllm looks at arrivals before each step; leave out --scheduler-recv-interval")
     if workload.concurrency or (workload.parent >= 0).any():
         raise InputError("--engine vllm takes requests that arrive by the clock; leave out --concurrency and --turns")
     with tempfile.TemporaryDirectory() as name:
@@ -74,11 +72,13 @@ def serve(workload: Workload, fleet: Fleet, libraries: Path) -> Real:
 def _hand_over(workload: Workload, fleet: Fleet, folder: Path) -> None:
     replica = fleet.replicas[0]
     workloads.write(workload, folder / "workload.jsonl")
-    np.savez(folder / "times.npz", **{name: getattr(replica.times, name) for name in _TABLES})
+    times = replica.times
+    loras = np.zeros(len(times.token_ns)) if times.lora_ns is None else times.lora_ns
+    np.savez(folder / "times.npz", lora_ns=loras, **{name: getattr(times, name) for name in _TABLES})
     costs = {
         field.name: getattr(replica.times, field.name)
         for field in dataclasses.fields(replica.times)
-        if field.name not in _TABLES
+        if field.name not in (*_TABLES, "lora_ns")
     }
     said = {
         "limits": dataclasses.asdict(replica.limits),
@@ -93,7 +93,7 @@ def take_over(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int]:
     """What the parent wrote, in the process that runs vLLM."""
     said = json.loads((folder / "engine.json").read_text())
     with np.load(folder / "times.npz") as tables:
-        times = StepTimes(**{name: tables[name] for name in _TABLES}, **said["costs"])
+        times = StepTimes(**{name: tables[name] for name in (*_TABLES, "lora_ns")}, **said["costs"])
     workload = workloads.read(folder / "workload.jsonl")
     limits = Limits(**{**said["limits"], "tiers": Tiers(**said["limits"]["tiers"])})
     return workload, limits, times, said["input_ns"], said["output_ns"]

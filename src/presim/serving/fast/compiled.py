@@ -10,23 +10,30 @@ import numpy as np
 
 from presim.compiled_loops import compile_for_pointers
 from presim.serving.fast import (
+    admission,
+    batch,
     cost,
     heap,
     lifecycle,
     lockstep,
     loop,
+    loras,
     output,
     policy,
     pool,
+    queues,
     routing,
     state,
     table,
     tiers,
 )
 
-_MODULES = (state, table, heap, tiers, pool, policy, output, cost, routing, lifecycle, lockstep, loop)
+_MODULES = (
+    *(state, table, heap, tiers, pool, queues, batch, loras, admission, policy),
+    *(output, cost, routing, lifecycle, lockstep, loop),
+)
 FLOATS = frozenset(
-    ("token_ns", "shared_ns", "head_ns", "prefill_log", "decode_log", "costs")
+    ("token_ns", "shared_ns", "head_ns", "lora_ns", "prefill_log", "decode_log", "costs")
 )  # columns that are not int64
 
 

@@ -6,7 +6,7 @@ oldest batch and takes its output in. A request that arrives at the moment of a 
 
 from __future__ import annotations
 
-from presim.serving.fast.cost import device_ns, host_ns
+from presim.serving.fast.cost import device_ns, host_ns, mask_ns, sampling_ns
 from presim.serving.fast.lifecycle import closed, left, turn
 from presim.serving.fast.lockstep import take_part
 from presim.serving.fast.output import update
@@ -144,10 +144,26 @@ def start_step(p: Program, s: State, replica: int) -> None:
             end = max(end, s.stage_free[replica * _STAGES_AT_MOST + stage]) + ns
             s.stage_free[replica * _STAGES_AT_MOST + stage] = end
     s.slot_end[at] = end
+    s.unsampled[replica] = s.slot_waits[at]
+    if s.slot_masked[at] > 0 and s.slot_waits[at] == 0:
+        end = mask(p, s, replica, slot)
     s.n_slots[replica] += 1
     s.log[entry * LOG + LOG_CHOSEN] = chosen
     s.log[entry * LOG + LOG_START] = start
     s.log[entry * LOG + LOG_END] = end
+
+
+def mask(p: Program, s: State, replica: int, slot: int) -> int:
+    """Make the mask of a batch's grammars on the host, of which sampling waits; returns when the batch ends."""
+    at = p.slot_base[replica] + slot
+    sampling = sampling_ns(p, s, replica, slot)
+    s.clock[replica] += mask_ns(p, replica, s.slot_masked[at])
+    end = max(s.slot_end[at], s.clock[replica] + sampling)
+    s.slot_end[at] = end
+    s.stage_free[replica * _STAGES_AT_MOST] = end
+    s.log[s.entry_of[replica] * LOG + LOG_END] = end
+    s.unsampled[replica] = 0
+    return end
 
 
 def note(p: Program, s: State, replica: int, slot: int, entry: int, preempted: int) -> None:
@@ -182,6 +198,9 @@ def finish_oldest(p: Program, s: State, replica: int) -> None:
     s.clock[replica] = max(s.clock[replica], end)
     update(p, s, replica, slot)
     s.clock[replica] += host_ns(p, replica, BACK_NS, count)
+    if s.unsampled[replica]:  # the newest batch needed these tokens
+        newest = (slot + s.n_slots[replica] - 1) % p.knobs[replica * KNOBS + DEPTH]
+        mask(p, s, replica, newest)
     emit(p, s, replica, slot, s.clock[replica] + p.whole[OUTPUT_NS])
     s.oldest[replica] = (slot + 1) % p.knobs[replica * KNOBS + DEPTH]
     s.n_slots[replica] -= 1

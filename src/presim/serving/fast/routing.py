@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from presim.serving.fast.heap import next_arrival, send
-from presim.serving.fast.policy import enqueue
 from presim.serving.fast.pool import hit_blocks
+from presim.serving.fast.queues import enqueue
 from presim.serving.fast.state import (
     BLOCK,
     BLOCKS,
     BORN,
+    COMPILING,
     CONCURRENCY,
     DECODE,
     DRAINING,
@@ -57,6 +58,9 @@ def arrive(p: Program, s: State) -> None:
     s.counters[NOW] = now
     if s.status[item] == PARKED:
         transfer(p, s, item, now)
+    elif s.status[item] == COMPILING:
+        s.status[item] = WAITING
+        wake(s, s.replica[item], now)
     elif s.status[item] == WAITING or s.status[item] == MOVING:
         join(p, s, item, now)
     elif s.status[item] == REROUTED or first_sent(p, s, item, now):
@@ -148,12 +152,20 @@ def join(p: Program, s: State, item: int, now: int) -> None:
         s.status[item] = REROUTED
         send(s, item, now)
         return
+    compiles = p.grammar_ns[item] > 0 and p.knobs[replica * KNOBS + ROLE] != DECODE and s.queued[item] < 0
     if s.status[item] == WAITING and s.queued[item] < 0:
         s.queued[item] = now
-    s.status[item] = WAITING
+    s.status[item] = COMPILING if compiles else WAITING
+    if compiles:
+        send(s, item, now + p.grammar_ns[item])
     if s.tokens[item] == 0:
         s.tokens[item] = p.prompt[item] + s.kept[item]
     enqueue(p, s, item)
+    wake(s, replica, now)
+
+
+def wake(s: State, replica: int, now: int) -> None:
+    """Have an engine that is idle schedule."""
     if s.action[replica] == IDLE and s.wake[replica] == FOREVER:
         s.action[replica] = SCHEDULE
         s.wake[replica] = max(now, s.clock[replica])

@@ -28,6 +28,8 @@ class Overheads:
     kernel_gap_us: float = 0.0
     # One launch from Python, where no CUDA graph is: steps of more tokens than the largest graph wait for the host.
     launch_us: float = 6.0
+    # Of the host, a row of the mask by which a grammar allows tokens (structured output): a round estimate.
+    mask_row_us: float = 30.0
     step_scale: float = 1.0  # of all device time: what a calibration found
     origin: str = "presim's estimates"
 
