@@ -9,7 +9,6 @@ everything imported and compiled. Times are CPU time. A graph has to have the mo
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from presim.cli.script import sentences
+from presim.cli.script import cpu_s, sentences
 from presim.compose.compose import compose
 from presim.compose.plan import Plan
 from presim.graph import store
@@ -32,10 +31,9 @@ _READING = "import sys; from presim.graph import store; store.load(sys.argv[1]);
 
 def seconds(action: Callable[[], object]) -> float:
     """CPU time of an action, of processes that it waits for too."""
-    before = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    before = cpu_s()
     action()
-    after = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(b.ru_utime + b.ru_stime - a.ru_utime - a.ru_stime for a, b in zip(before, after))
+    return cpu_s() - before
 
 
 def main() -> None:

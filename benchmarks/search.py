@@ -18,7 +18,6 @@ import dataclasses
 import datetime
 import json
 import os
-import resource
 import tempfile
 import threading
 import time
@@ -27,11 +26,12 @@ from pathlib import Path
 
 import msgspec
 
-from presim.cli.script import sentences
+from presim.cli.script import cpu_s, sentences
 from presim.errors import InputError
 from presim.files import make_folder
 from presim.options import RunOptions
-from presim.search.ask import Asked, request_for_model
+from presim.search.ask import Asked
+from presim.search.of_model import request_for_model
 from presim.search.run import run
 from presim.search.study import Answer
 
@@ -196,14 +196,6 @@ def timed(search: object) -> tuple[Answer, float, float]:
 def said_times(wall_s: float, cpu_s: float) -> str:
     """Both in words."""
     return f"{wall_s:.1f} s, {cpu_s:.1f} s of CPU"
-
-
-def cpu_s() -> float:
-    """CPU time of this process and its children that ended."""
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python validation/reliability.py --files 500 --lines 500 --out validation/results/reliability.md --seconds 240
 
-With ``--seconds`` no further kind is begun after that time; the same call goes on with the kinds that the table lacks.
+With ``--seconds`` no further file is broken after that time; the same call goes on where the table ends.
 Every kind of file that presim reads is broken ``--files`` times, as editors, disks and other tools break files, and
 handed to the verb that reads it; ``--lines`` command lines are wrong in a word or two. A call ends well if it leaves
 with a documented exit code, no traceback, one sentence for what cannot be used, and every output whole or absent,
@@ -21,18 +21,17 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from presim.cli.script import sentences
-from presim.errors import InputError
+from presim.errors import ExitCode, InputError
 from presim.files import check_writable, write_file
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 from support.reliability import command_lines
 from support.reliability.campaign import Outcome, broken_calls, called
-from support.reliability.kind import Kind
 from support.reliability.kinds import KINDS
 
 _LINES = "wrong command lines"
@@ -40,22 +39,42 @@ _HEAD = """# Reliability: broken files and wrong command lines
 
 {files} broken files of each of {kinds} kinds and {lines} wrong command lines; {wrong} of {calls:,} calls ended badly:
 with a traceback, an undocumented exit code, no sentence or several, a half-written output, more than two minutes of
-processor time, or more than 6 GiB. Made on {date} on {machine} by `validation/reliability.py`; a sample runs in
-`tests/reliability`, with kills at changes of the file system, full disks, no home, little memory and clocks that jump.
+processor time, or more than 6 GiB. Made on {date} on {machine} by `validation/reliability.py`. A kind of which a call
+ended badly was mended and tried again from its first file. A sample runs in `tests/reliability`, with kills at changes
+of the file system, full disks, no home, little memory and clocks that jump.
 
 | input | verb | calls | refused with a sentence | usable all the same | ended badly |
 |---|---|---:|---:|---:|---|
 """
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Row:
     """A line of the table."""
 
     name: str
-    text: str
-    calls: int
-    wrong: int  # that ended badly
+    verb: str
+    refused: int = 0
+    usable: int = 0
+    wrong: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # by what was wrong
+
+    @property
+    def calls(self) -> int:
+        """How many there were; they are numbered, so that the next one has this number."""
+        return self.refused + self.usable + self.wrong.total()
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a call."""
+        if outcome.wrong:
+            self.wrong[outcome.wrong] += 1
+        elif outcome.code == ExitCode.UNUSABLE:
+            self.refused += 1
+        else:
+            self.usable += 1
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{count} ({reason})" for reason, count in sorted(self.wrong.items())) or "0"
+        return f"| {self.name} | `{self.verb}` | {self.calls} | {self.refused} | {self.usable} | {told} |\n"
 
 
 def main() -> None:
@@ -64,7 +83,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=500, help="broken files of each kind")
     parser.add_argument("--lines", type=int, default=200, help="wrong command lines")
     parser.add_argument("--kind", action="append", help="only this kind of file; repeatable")
-    parser.add_argument("--seconds", type=float, default=1e9, help="no further kind is begun after so long")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no further call is begun after so long")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     check_writable(arguments.out)
@@ -72,33 +91,67 @@ def main() -> None:
     if not chosen:
         raise InputError(f"no kind is called {arguments.kind[0]!r}: there are {', '.join(kind.name for kind in KINDS)}")
     wanted = {kind.name: arguments.files for kind in chosen} | ({} if arguments.kind else {_LINES: arguments.lines})
-    rows = {name: row for name, row in _kept(arguments.out).items() if row.calls == wanted.get(name)}
-    begun = time.monotonic()
-    todo = [name for name in wanted if name not in rows] + [name for name, row in rows.items() if row.wrong]
-    for name in todo:
-        if time.monotonic() - begun > arguments.seconds:
+    rows = {row.name: row for row in _kept(arguments.out)}
+    until = time.monotonic() + arguments.seconds
+    for name, count in wanted.items():
+        if time.monotonic() > until:
             break
-        kind = next((kind for kind in chosen if kind.name == name), None)
-        outcomes = _broken(kind, arguments.files) if kind else _lines(arguments.lines)
-        rows[name] = _row(name, kind.command.split()[0] if kind else "all", outcomes)
-        _write(arguments.out, [rows[name] for name in wanted if name in rows])
-    left = [name for name in wanted if name not in rows]
-    bad, calls = sum(row.wrong for row in rows.values()), sum(row.calls for row in rows.values())
-    print(f"{arguments.out}: {bad} of {calls:,} calls ended badly; {len(left)} kinds are left")
+        row = rows.get(name)
+        if row is None or row.wrong:  # what ended badly is to be mended, and is tried from its first file again
+            row = Row(name, next((kind.command.split()[0] for kind in KINDS if kind.name == name), "all"))
+        if row.calls < count:
+            rows[name] = row
+            _go_on(row, count, until)
+            print(row, end="", file=sys.stderr)
+            _write(arguments.out, [rows[name] for name in _order() if name in rows])
+    bad, calls = sum(row.wrong.total() for row in rows.values()), sum(row.calls for row in rows.values())
+    left = sum(name not in rows or rows[name].calls < count for name, count in wanted.items())
+    print(f"{arguments.out}: {bad} of {calls:,} calls ended badly; {left} kinds are left")
+
+
+def _order() -> list[str]:
+    return [*(kind.name for kind in KINDS), _LINES]
+
+
+def _go_on(row: Row, count: int, until: float) -> None:
+    """Make the calls that a row lacks, as long as there is time."""
+    with tempfile.TemporaryDirectory() as folder:
+        for what, outcome in _calls(row, count, Path(folder)):
+            row.add(outcome)
+            if outcome.wrong:
+                print(f"{what}: {outcome.wrong}", file=sys.stderr)
+            if time.monotonic() > until:
+                break
+
+
+def _calls(row: Row, count: int, folder: Path) -> Iterator[tuple[str, Outcome]]:
+    if row.name != _LINES:
+        kind = next(kind for kind in KINDS if kind.name == row.name)
+        yield from broken_calls(kind, count, folder / "kind", first=row.calls)
+        return
+    command_lines.prepare(folder)
+    for number in range(row.calls, count):
+        words = command_lines.wrong(number)
+        yield str(words), called(words, folder)
 
 
 def _write(path: Path, rows: Sequence[Row]) -> None:
     kinds = [row for row in rows if row.name != _LINES]
     head = _HEAD.format(
-        files=kinds[0].calls if kinds else 0,
+        files=_files(kinds),
         kinds=len(kinds),
         lines=sum(row.calls for row in rows) - sum(row.calls for row in kinds),
-        wrong=sum(row.wrong for row in rows),
+        wrong=sum(row.wrong.total() for row in rows),
         calls=sum(row.calls for row in rows),
         date=datetime.date.today().isoformat(),
         machine=f"{os.cpu_count()} cores of {_processor()}",
     )
-    write_file(path, (head + "".join(row.text for row in rows)).encode())
+    write_file(path, (head + "".join(map(str, rows))).encode())
+
+
+def _files(rows: Sequence[Row]) -> str:
+    counts = sorted({row.calls for row in rows})
+    return str(counts[0]) if len(counts) == 1 else f"{min(counts, default=0)} to {max(counts, default=0)}"
 
 
 def _processor() -> str:
@@ -106,45 +159,16 @@ def _processor() -> str:
     return found[1].strip() if found else "an unnamed processor"
 
 
-def _kept(path: Path) -> dict[str, Row]:
-    """The rows of an earlier call; a kind of which a call ended badly comes again, after those that are missing."""
+def _kept(path: Path) -> list[Row]:
+    """The rows of an earlier call."""
     if not path.exists():
-        return {}
-    lines = re.finditer(r"^\| (.+?) \| `(\w+)` \| (\d+) \| \d+ \| \d+ \| (.+) \|$", path.read_text(), re.MULTILINE)
-    return {line[1]: Row(line[1], f"{line[0]}\n", int(line[3]), int(line[4] != "0")) for line in lines}
+        return []
+    lines = re.finditer(r"^\| (.+?) \| `(\w+)` \| \d+ \| (\d+) \| (\d+) \| (.+) \|$", path.read_text(), re.MULTILINE)
+    return [Row(line[1], line[2], int(line[3]), int(line[4]), _wrong(line[5])) for line in lines]
 
 
-def _broken(kind: Kind, count: int) -> list[Outcome]:
-    with tempfile.TemporaryDirectory() as folder:
-        found = []
-        for what, outcome in broken_calls(kind, count, Path(folder) / "kind"):
-            found.append(outcome)
-            if outcome.wrong:
-                print(f"{what}: {outcome.wrong}", file=sys.stderr)
-        return found
-
-
-def _lines(count: int) -> list[Outcome]:
-    with tempfile.TemporaryDirectory() as folder:
-        command_lines.prepare(Path(folder))
-        found = []
-        for number in range(count):
-            words = command_lines.wrong(number)
-            found.append(called(words, Path(folder)))
-            if found[-1].wrong:
-                print(f"{words}: {found[-1].wrong}", file=sys.stderr)
-        return found
-
-
-def _row(name: str, verb: str, outcomes: list[Outcome]) -> Row:
-    """The line of the table."""
-    wrong = collections.Counter(outcome.wrong for outcome in outcomes if outcome.wrong)
-    refused = sum(outcome.code == 2 and not outcome.wrong for outcome in outcomes)
-    usable = len(outcomes) - refused - sum(wrong.values())
-    told = ", ".join(f"{count} ({reason})" for reason, count in sorted(wrong.items())) or "0"
-    text = f"| {name} | `{verb}` | {len(outcomes)} | {refused} | {usable} | {told} |\n"
-    print(text, end="", file=sys.stderr)
-    return Row(name, text, len(outcomes), sum(wrong.values()))
+def _wrong(told: str) -> collections.Counter[str]:
+    return collections.Counter({found[2]: int(found[1]) for found in re.finditer(r"(\d+) \((.+?)\)(?:, |$)", told)})
 
 
 if __name__ == "__main__":

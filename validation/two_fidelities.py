@@ -14,7 +14,6 @@ import argparse
 import datetime
 import json
 import os
-import resource
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -22,13 +21,14 @@ from pathlib import Path
 
 import msgspec
 
-from presim.cli.script import sentences
+from presim.cli.script import cpu_s, sentences
 from presim.errors import InputError
 from presim.files import check_writable, write_file
 from presim.options import RunOptions
 from presim.search.answer.why import show
-from presim.search.ask import Asked, request_for_model
+from presim.search.ask import Asked
 from presim.search.confirm.capture import capture
+from presim.search.of_model import request_for_model
 from presim.search.request import Request
 from presim.search.run import run
 from presim.search.study import Answer
@@ -201,14 +201,6 @@ def read(keep: Path) -> dict[str, Kept]:
 def name_of(framework: str, point: Point) -> str:
     """Names a capture."""
     return f"{framework} {key(point)}"
-
-
-def cpu_s() -> float:
-    """CPU time of this process and its children that ended."""
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
 
 
 if __name__ == "__main__":

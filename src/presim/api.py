@@ -145,8 +145,10 @@ def search(
     Raises:
         InputError: a knob, a value or an option is invalid, or the model cannot be traced.
     """
-    from presim.search.ask import Asked, request_for_command, request_for_model
+    from presim.search.ask import Asked
     from presim.search.knobs import field_of
+    from presim.search.of_command import request_for_command
+    from presim.search.of_model import request_for_model
     from presim.search.run import run as run_search
     from presim.search.trials.trial import said
 

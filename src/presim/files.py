@@ -1,13 +1,18 @@
-"""Files appear whole or not at all."""
+"""Writes files whole or not at all, and reads files that may be packed."""
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import tempfile
+import zlib
 from pathlib import Path
 
 from presim.errors import InputError
+
+MOST_BYTES = 8 << 30  # of a file when it is unpacked: a gzip of a few MiB may be said to hold terabytes
+_PART_BYTES = 16 << 20  # a read takes memory for all that it asks for
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:
@@ -71,3 +76,40 @@ def check_folder(path: Path) -> None:
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         why = "is not writable" if nearest.is_dir() else "is a file"
         raise InputError(f"cannot write to {path}: {nearest} {why}; choose another folder")
+
+
+def version(path: Path) -> tuple[int, int]:
+    """When a file was changed (ns) and its size (bytes), for the key of a cache: a changed file is read again."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0  # whoever reads it says what is wrong
+    return found.st_mtime_ns, found.st_size
+
+
+def read_profile(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """The content of a profile, unpacked where gzip packed it, whatever it is called.
+
+    Raises:
+        InputError: it cannot be read, is empty, is cut short, or unpacks to more than ``most_bytes``.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; check its name and permissions") from error
+    if not data:
+        raise InputError(f"{path} is empty; record the profile again")
+    if data[:2] != b"\x1f\x8b":
+        return data
+    unpacked = bytearray()
+    try:
+        with gzip.open(path) as stream:
+            while len(unpacked) <= most_bytes and (part := stream.read(_PART_BYTES)):
+                unpacked += part
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(
+            f"{path} is cut short or damaged ({len(data):,} bytes of gzip: {error}); copy it again"
+        ) from error
+    if len(unpacked) > most_bytes:
+        raise InputError(f"{path} unpacks to more than {most_bytes / (1 << 30):g} GiB; record fewer steps")
+    return bytes(unpacked)

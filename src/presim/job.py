@@ -18,6 +18,7 @@ import msgspec
 
 from presim import pipeline
 from presim.cost.chain import Chain, price_trace
+from presim.cost.estimators import versions
 from presim.cost.price import PricedTrace
 from presim.cost.price_cache import with_caches
 from presim.engine.options import Options
@@ -66,7 +67,7 @@ class Job:
 class Evaluator:
     """Evaluates jobs, and caches prepared traces and prices by cluster between calls.
 
-    A repeated call for a job and a cluster only simulates and analyses.
+    A repeated call for a job and a cluster only simulates and analyses. Changed files of prices are read again.
     """
 
     def __init__(self, prices: Sequence[str | os.PathLike[str]] = (), jobs: int = 16) -> None:
@@ -109,7 +110,7 @@ class Evaluator:
 
     def _price(self, trace: Trace, cluster: Cluster) -> PricedTrace:
         """Prices of a trace: those of the last call, else from a chain that remembers signatures."""
-        name = _name(cluster)
+        name = _name(cluster, self._folders)
         kept = self._priced.get((id(trace), name))
         if kept is None or kept[0] is not trace:
             chain = self._chain(cluster, name, trace.manifest.nccl)
@@ -127,9 +128,9 @@ class Evaluator:
         return self._chains[key]
 
 
-def _name(cluster: Cluster) -> bytes:
-    """A key of a cluster; clusters that differ in any figure have different prices."""
-    return msgspec.json.encode(cluster)
+def _name(cluster: Cluster, folders: Sequence[Path]) -> bytes:
+    """A key of prices: they differ between clusters that differ in any figure, and between versions of price files."""
+    return msgspec.json.encode((cluster, [(str(path), changed) for path, changed in versions(folders)]))
 
 
 _shared = Evaluator()

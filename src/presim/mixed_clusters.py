@@ -16,6 +16,7 @@ from presim.cost.collectives.models import collective_models
 from presim.cost.price import PricedTrace
 from presim.engine.options import Options
 from presim.hardware import Cluster
+from presim.hardware.cluster import NodeGroup
 from presim.hardware.host import host_factor
 from presim.result import Rank
 from presim.trace.collective import Collective
@@ -123,8 +124,7 @@ def group_notes(cluster: Cluster, ranks: Sequence[Rank]) -> list[str]:
         return []
     claimed = sum(group.nodes for group in cluster.groups)
     named = [
-        f"{group.name!r} (nodes {group.first_node} to {group.first_node + group.nodes - 1}, "
-        f"{group.nodes * cluster.gpus_per_node} {group.gpu.id})"
+        f"{group.name!r} ({_nodes(group)}, {group.nodes * cluster.gpus_per_node} {group.gpu.id})"
         for group in cluster.groups
     ]
     if claimed < cluster.nodes:
@@ -145,6 +145,11 @@ def group_notes(cluster: Cluster, ranks: Sequence[Rank]) -> list[str]:
                 f"more than {fastest[0]}. The others wait for it at collectives."
             )
     return found
+
+
+def _nodes(group: NodeGroup) -> str:
+    last = group.first_node + group.nodes - 1
+    return f"node {last}" if group.nodes == 1 else f"nodes {group.first_node} to {last}"
 
 
 def name_of(cluster: Cluster, rank: int) -> str:

@@ -17,7 +17,7 @@ from presim.verbs.target import as_captured, cluster_of_saved
 
 if TYPE_CHECKING:
     from presim.compose.plan import Plan
-    from presim.explain.confirm import Asked
+    from presim.explain.confirm import CaptureOptions
     from presim.figures.comparison import Comparison
     from presim.figures.explanation import Confirmation, Explanation, Gain
     from presim.figures.training import Projection
@@ -78,13 +78,13 @@ def explain_job(
     model: str | None = None,
     plan_file: str | None = None,
     dtype: str = "bfloat16",
-    asked: Asked | None = None,
+    captures: CaptureOptions | None = None,
     progress: Progress = lambda text: None,
 ) -> Explanation:
     """Find what limits a saved job, and what would help.
 
     ``model``: the trained model, so that other plans can be composed; ``plan_file`` completes the plan of the capture.
-    ``asked``: which candidates are captured on the real program.
+    ``captures``: which candidates to capture on the real program.
 
     Raises:
         InputError: there is no job, it has no step time, its plan is not known, or a command cannot be captured.
@@ -92,11 +92,11 @@ def explain_job(
     from presim.compose.like import plan_of
     from presim.compose.plan import read_plan
     from presim.explain import confirm
-    from presim.explain.explain import Planned, explain
+    from presim.explain.explain import ComposedPlan, explain
     from presim.trace import store
 
-    asked = asked or confirm.Asked()
-    confirm.check(asked, model)
+    captures = captures or confirm.CaptureOptions()
+    confirm.check(captures, model)
     job = store.load(directory)
     there = as_captured(options, job.manifest)
     planned = None
@@ -106,21 +106,21 @@ def explain_job(
         def compose(plan: Plan) -> Result:
             return compose_and_evaluate(model, plan, there, dtype=dtype).result
 
-        planned = Planned(plan, compose)
+        planned = ComposedPlan(plan, compose)
 
     def simulate(changed: EvaluationOptions) -> Result:
         return evaluate_saved(directory, changed).result
 
     def confirmed(plans: Sequence[tuple[Gain, Plan]]) -> Confirmation:
         plan = planned.plan if planned else None
-        point = confirm.present(asked, plan)
-        candidates = [*confirm.planned(plans, asked, plan), *confirm.varied(asked, point)]
-        request = confirm.request_of(model or " ".join(asked.command), asked, _capture_options(there))
-        return confirm.confirm(asked, request, point, candidates, progress)
+        point = confirm.current_point(captures, plan)
+        candidates = [*confirm.plan_candidates(plans, captures, plan), *confirm.varied_candidates(captures, point)]
+        request = confirm.request_of(model or " ".join(captures.command), captures, _capture_options(there))
+        return confirm.confirm(captures, request, point, candidates, progress)
 
     evaluation, cluster = evaluate_saved(directory, options), cluster_of_saved(directory, options)
-    captures = confirmed if asked else None
-    return explain(directory, evaluation, cluster, options, simulate, planned, captures, progress)
+    confirms = confirmed if captures else None
+    return explain(directory, evaluation, cluster, options, simulate, planned, confirms, progress)
 
 
 def _capture_options(options: EvaluationOptions) -> dict[str, object]:

@@ -99,5 +99,5 @@ def test_unknown_ranks_are_doubted_more(name: str, gpu: str) -> None:
 
 def test_an_unknown_kind_is_refused_in_a_sentence(name: str, gpu: str) -> None:
     collective = Collective(kind="gossip", bytes=1, dtype="bfloat16", group=0)
-    with pytest.raises(InputError, match=r"^'gossip' is no kind of collective: known are .*; correct the trace$"):
+    with pytest.raises(InputError, match=r"^'gossip' is not a known kind of collective .*; correct the trace$"):
         NETWORK_MODELS[name]().price([Transfer(collective, group_of(8, 1))], cluster_of(gpu))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 from pathlib import Path
@@ -13,6 +15,8 @@ import pytest
 
 from presim.capture.setup.environment import find_compiler
 from presim.errors import ExitCode
+from presim.trace import store
+from support import workloads
 from support.captured import EXAMPLES
 from support.command import presim, processes_of, start
 
@@ -218,6 +222,29 @@ def test_ctrl_c_ends_the_script_too(how_often: int, tmp_path: Path) -> None:
     assert processes_of(str(tmp_path)) == []
     assert {path.name for path in tmp_path.iterdir()} == {"script.py", "tmp"}
     assert not [path for path in (tmp_path / "tmp").iterdir() if path.name.startswith("presim-")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_ended_explanation_ends_its_capture(number: signal.Signals, tmp_path: Path) -> None:
+    """No process, temporary file or answer is left by `presim explain --vary`; Ctrl-C has the exit code 130."""
+    store.save([workloads.llama_8b(steps=2, layers=2)], tmp_path / "job")
+    os.mkfifo(tmp_path / "ready")
+    (tmp_path / "tmp").mkdir()
+    script = write(tmp_path, WORK + "open('ready', 'w').close()\nwhile True:\n    torch.cuda.synchronize()\n")
+    words = ("explain", tmp_path / "job", "--json", tmp_path / "e.json", "--study", tmp_path / "s.json")
+    running = start(*words, "--vary", "x=1,2", "--", script, "{x}", cwd=tmp_path, TMPDIR=str(tmp_path / "tmp"))
+    with open(tmp_path / "ready") as ready:  # until the script has opened it, too
+        ready.read()
+    os.kill(running.pid, number)
+    _, errors = running.communicate(timeout=60)
+    if number == signal.SIGINT:
+        assert (running.returncode, sentence(errors)) == (130, "presim: interrupted")
+        assert not list((tmp_path / "tmp").glob("presim-*"))
+    for process in processes_of(str(tmp_path)):
+        with contextlib.suppress(ProcessLookupError):
+            select.select([os.pidfd_open(process)], [], [], 60)
+    assert processes_of(str(tmp_path)) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"script.py", "tmp", "job", "ready"}
 
 
 def test_a_killed_launcher_ends_its_script(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An engine that is told of its ranks piece by piece says what it says of the whole."""
+"""An engine that receives ranks in pieces returns the same times as a simulation of the whole traces."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Feeder:
         matching = match_collectives([item.trace for item in job])
         self.match = matching.match
         for needed in matching.needed.tolist():
-            self.engine.meeting(needed)
+            self.engine.add_rendezvous(needed)
         self.at = [0] * len(job)
         self.numbers: list[dict[int, int]] = [{} for _ in job]  # entry -> op
         self.recordings: list[dict[int, int]] = [{} for _ in job]
@@ -70,7 +70,7 @@ class Feeder:
             if kind == loop.RECORD:
                 self.recordings[rank][serial] = number
             elif kind in (loop.WAIT, loop.EVENT_SYNC) and serial in self.recordings[rank]:
-                self.engine.aim(number, self.recordings[rank][serial])
+                self.engine.resolve_wait(number, self.recordings[rank][serial])
 
     def run(self) -> None:
         """Simulate, and hold that nothing that was said before has changed."""
@@ -85,10 +85,10 @@ class Feeder:
 
     def forget(self) -> None:
         """The engine lets go of what it can; recordings are asked for as before."""
-        self.engine.forget([None] * len(self.job))
+        self.engine.drop_finished([None] * len(self.job))
         recordings = {number for each in self.recordings for number in each.values()}
         for numbers in self.numbers:
-            self.forgotten |= {op for op in numbers.values() if self.engine._past.place(op) < 0} - recordings
+            self.forgotten |= {op for op in numbers.values() if self.engine._finished.index(op) < 0} - recordings
 
 
 def _same_launch(columns: dict[str, np.ndarray], before: int, after: int) -> bool:
@@ -133,11 +133,11 @@ def test_pieces_in_any_order_make_the_whole(
     "shares", [Demand(shared_in=1.0), Demand(memory=0.75)], ids=["on a port of two ranks", "on one GPU"]
 )
 def test_one_that_takes_over_from_another_at_one_moment_leaves_a_third_its_pace(shares: Demand) -> None:
-    """A host is held up until one copy ends and then asks for the next: to the work beside them nothing changes."""
+    """A host waits for one copy and then issues the next one: concurrent work is not affected."""
     options = Options(host_factor=1.0, calls=NO_CALLS, launch_latency_ns=0, sync_latency_ns=0, queue_depth=2)
     builders = [TraceBuilder(Manifest(world_size=2, rank=rank, gpu="", gpus_per_node=8, script="")) for rank in (0, 1)]
-    beside = 1 if shares.shared_in else 0
-    builders[beside].work(Copy(direction="h2d", bytes=1), stream=1)
+    concurrent = 1 if shares.shared_in else 0
+    builders[concurrent].work(Copy(direction="h2d", bytes=1), stream=1)
     for _ in range(2):
         builders[0].work(Copy(direction="memset", bytes=2), stream=0)
         builders[0].stream_sync(stream=0)
@@ -169,7 +169,7 @@ def test_looking_at_the_clock_changes_nothing(item: PricedTrace, chosen: Options
     while feeder.at[0] < len(item.trace):
         feeder.give(0, data.draw(st.integers(1, 6)))
         if feeder.at[0] < len(item.trace):
-            feeder.engine.mark(0, data.draw(st.integers(0, int(spent[feeder.at[0]]))))
+            feeder.engine.add_marker(0, data.draw(st.integers(0, int(spent[feeder.at[0]]))))
         feeder.run()
         if data.draw(st.booleans()):
             feeder.forget()
@@ -192,7 +192,7 @@ def test_host_time_counts_once_where_launches_are_known_late(pieces: list[tuple[
         engine.extend(0, build_ops(PricedTrace(trace, (PRICE,) * len(trace.signatures)), chosen, engine.classes))
         stands += sum(2 * spent + 3 for spent in host_ns)
         marked = max(marked, stands + mark)
-        engine.mark(0, mark)
+        engine.add_marker(0, mark)
         engine.run()
         assert engine.host_ns(0) == marked
 
@@ -202,7 +202,7 @@ def test_host_time_counts_once_where_launches_are_known_late(pieces: list[tuple[
 def test_ranks_that_wait_for_their_synchronisations_are_all_answered(
     job: list[PricedTrace], chosen: Options, data: st.DataObject
 ) -> None:
-    """Each rank goes on only after it was told when its wait is over; in any order, none is left."""
+    """Each rank continues only after its wait has ended; in any order, no rank is left waiting."""
     feeder = Feeder(job, chosen, compiled=False)
     waiting: dict[int, int] = {}
     ended: set[int] = set()
@@ -218,7 +218,7 @@ def test_ranks_that_wait_for_their_synchronisations_are_all_answered(
         elif job[rank].trace.columns["kind"][entry] in (Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC):
             waiting[rank] = feeder.numbers[rank][entry]
         feeder.run()
-        waiting = {who: op for who, op in waiting.items() if not feeder.engine.passed(who, op)}
+        waiting = {who: op for who, op in waiting.items() if not feeder.engine.has_passed(who, op)}
         if data.draw(st.booleans()):
             feeder.forget()
     check(feeder)

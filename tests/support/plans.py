@@ -9,7 +9,7 @@ import pytest
 from presim.validation.cases import CannotBuildError, Case
 from presim_study.planners import plan
 
-ELSEWHERE = "`presim hardware list` shows what there is; the path of a .toml file in its place describes another"
+ELSEWHERE = "`presim hardware list` shows all; the path of a .toml file describes another one"
 
 
 def arguments(row: Mapping[str, str]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
 import pytest
 
 from presim.errors import InputError
-from presim.files import check_folder, check_writable, make_folder, write_file
+from presim.files import check_folder, check_writable, make_folder, read_profile, write_file
 
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
@@ -75,3 +76,13 @@ def test_no_name_is_no_file() -> None:
     """As where a shell's variable is not set."""
     with pytest.raises(InputError, match=r"^the name of a file to write is empty; choose one$"):
         check_writable("")
+
+
+def test_a_packed_profile_is_unpacked_up_to_a_limit(tmp_path: Path) -> None:
+    """The limit holds for what it unpacks to: a file of 1 kB may hold 1 MiB of zeros."""
+    path = tmp_path / "run.json"
+    path.write_bytes(gzip.compress(bytes(1 << 20)))
+    assert path.stat().st_size < 2000
+    assert read_profile(path) == bytes(1 << 20)
+    with pytest.raises(InputError, match=r"^.*run\.json unpacks to more than 0\.000488281 GiB; record fewer steps$"):
+        read_profile(path, most_bytes=1 << 19)

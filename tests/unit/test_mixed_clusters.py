@@ -63,7 +63,7 @@ def test_each_rank_has_the_prices_of_its_own_nodes_and_the_slowest_group_is_name
     assert mixed.result.step_time_s == pytest.approx(slow.result.step_time_s, rel=1e-3)
     assert mixed.result.job.gpu == "h100-sxm"
     notes = " ".join(mixed.result.notes)
-    assert "2 groups of nodes: 'old' (nodes 2 to 2, 8 a100-80gb-sxm), the rest (24 h100-sxm)." in notes
+    assert "2 groups of nodes: 'old' (node 2, 8 a100-80gb-sxm), the rest (24 h100-sxm)." in notes
     assert "Group 'old' is the slowest: " in notes
 
 
@@ -115,13 +115,13 @@ def test_what_a_group_does_not_say_is_as_in_the_rest(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[[groups]]\nnodes = 2\n", "no GPU is named"),
-        ("[[groups]]\ngpu = 'h100-sxm'\n", "it does not say how many nodes it has; add nodes = N"),
+        ("[[groups]]\ngpu = 'h100-sxm'\n", "the number of nodes is missing; add nodes = N"),
         ("[[groups]]\ngpus = 3\n", "unknown key gpus; a group has name, nodes, first_node, gpu, node, fabric"),
         ("[[groups]]\nnodes = 0\n", "nodes = 0 must be a whole number of at least 1"),
         ("groups = 3\n", "groups must be tables"),
         (
             "gpu = 'h100-sxm'\nnodes = 2\n[[groups]]\nnodes = 3\n",
-            "group 'group 0' has nodes 0 to 2, and the cluster has 2 nodes; give it nodes = 3",
+            "group 'group 0' has nodes 0 to 2, but the cluster has 2 nodes; set nodes = 3",
         ),
         (
             "gpu = 'h100-sxm'\n[[groups]]\nnodes = 3\n[[groups]]\nfirst_node = 2\nnodes = 2\n",
@@ -133,7 +133,7 @@ def test_what_a_group_does_not_say_is_as_in_the_rest(tmp_path: Path) -> None:
         ),
         (
             "gpu = 'h100-sxm'\n[network]\nfabric = 'fat-tree'\n[[groups]]\nnodes = 1\n",
-            "either groups of nodes or a described network",
+            "cannot have both groups of nodes and a described network",
         ),
         (
             "gpu = 'h100-sxm'\nnodes = 2\ngpus_per_node = 8\n[[groups]]\nnodes = 1\ngpu = 'rtx-4090'\n"
@@ -149,5 +149,5 @@ def test_groups_that_cannot_be_are_refused(tmp_path: Path, text: str, message: s
 
 
 def test_a_gpu_beside_groups_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--gpu b200 does not say which group"):
+    with pytest.raises(InputError, match="--gpu b200 does not apply to a single group"):
         choose_cluster(cluster=described(tmp_path), gpu="b200")

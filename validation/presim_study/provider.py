@@ -8,7 +8,7 @@ from pathlib import Path
 
 from presim.errors import InputError
 from presim.validation.cases import Case
-from presim.validation.runs import NotMineError, Run, Settings
+from presim.validation.runs import Run, Settings, UnknownCaseError
 from presim_study.captures import Captures
 from presim_study.planners import plan
 from presim_study.runs import PlannedRun
@@ -29,11 +29,11 @@ class PublishedRuns:
         """The run of a case.
 
         Raises:
-            NotMineError: the case names no framework.
+            UnknownCaseError: the case names no framework.
             CannotBuildError: no recipe fits, or the case lacks what its recipe needs.
         """
         if not case.text("framework"):
-            raise NotMineError("published runs name their framework")
+            raise UnknownCaseError("published runs name their framework")
         return PlannedRun(plan(case), self.captures)
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""From a priced trace and its timeline to the figures of a result: pure functions over numpy columns."""
+"""Computes the figures of a result from a priced trace and its timeline: pure functions over numpy columns."""

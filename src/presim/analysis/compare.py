@@ -1,4 +1,4 @@
-"""Compares results: what each part of the step and of memory was before and after. The parts add up exactly."""
+"""Compares results part by part: step time and memory before and after. The parts add up to the whole exactly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from presim.result import Result
 
 SCHEMA_VERSION = 1
 HOST, IDLE = "waiting for the host", "idle"
-_ROWS = 40  # of lists that do not add up to a whole
+_ROWS = 40  # limit of lists whose rows do not add up to a whole
 
 
 def compare(results: Sequence[tuple[str, Result]]) -> Comparison:
@@ -20,7 +20,7 @@ def compare(results: Sequence[tuple[str, Result]]) -> Comparison:
         InputError: fewer than two results, or two of one label.
     """
     if len(results) < 2:
-        raise InputError(f"a comparison needs two results; got {len(results)}: name another, or vary one by --with")
+        raise InputError(f"a comparison needs two results, got {len(results)}; name another, or vary one with --with")
     labels = [label for label, _ in results]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise InputError(f"{twice} is named {labels.count(twice)} times; name each result once")
@@ -73,11 +73,11 @@ def _difference(label: str, before: Result, after: Result) -> Difference:
     )
 
 
-_Parts = dict[str, tuple[float, int | None]]  # name -> seconds or bytes, and how many
+_Parts = dict[str, tuple[float, int | None]]  # name -> (seconds or bytes, count)
 
 
 def _whole(before: _Parts, after: _Parts) -> list[Delta]:
-    """All parts of either side, largest change first."""
+    """The parts of both sides, largest change first."""
     deltas = []
     for name in {**before, **after}:
         (old, old_count), (new, new_count) = before.get(name, (0, None)), after.get(name, (0, None))
@@ -87,7 +87,7 @@ def _whole(before: _Parts, after: _Parts) -> list[Delta]:
 
 
 def _step_parts(result: Result) -> _Parts:
-    """The step by what the device does on its critical path, and what it waits for besides; adds up to the step."""
+    """Step time by family of device work, host-bound time and idle time. The parts add up to the step time."""
     parts: _Parts = {family.name: (family.critical_s, family.count) for family in result.families}
     host, whole = result.time.host_bound_s, result.step_time_s or 0.0
     rest = whole - host - sum(seconds for seconds, _ in parts.values())

@@ -1,4 +1,4 @@
-"""The captured ranks side by side: what each stands for, its memory, and where its step goes."""
+"""Figures of each captured rank: number of ranks it represents, memory, and parts of its step time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from presim.trace.schema import Trace
 from presim.trace.signatures import Collective
 from presim.units import seconds
 
-_TELLING = 0.02  # of the step: smaller differences between ranks are not worth a sentence
+_NOTABLE = 0.02  # share of the step; smaller differences between ranks are not reported
 
 
 def rank_figures(trace: Trace, step: Step, parts: Breakdown, represented: int) -> Rank:
-    """One line; ``represented``: how many ranks of the world it stands for, itself included."""
+    """The figures of one rank; ``represented``: number of ranks of the world that it represents, including itself."""
     manifest = trace.manifest
     spent = {kind: value / 1e9 for kind, value in parts.spent_ns.items()}
     return Rank(
@@ -40,7 +40,7 @@ def rank_figures(trace: Trace, step: Step, parts: Breakdown, represented: int) -
 
 
 def fullest(traces: Sequence[Trace]) -> int:
-    """The rank whose memory decides whether the job fits: one that ran out, else the one that reserves most."""
+    """The rank that decides whether the job fits: one that ran out of memory, else the one that reserves most."""
 
     def fills(trace: Trace) -> tuple[bool, int, int]:
         reserved = reserved_bytes(trace)
@@ -49,13 +49,13 @@ def fullest(traces: Sequence[Trace]) -> int:
     return max(traces, key=fills).manifest.rank
 
 
-def pace(ranks: Sequence[Rank]) -> list[str]:
-    """A note on the straggler and on the rank that waits most; none if no rank waits for long."""
+def straggler_note(ranks: Sequence[Rank]) -> list[str]:
+    """A note on the straggler and on the rank that waits longest; none if no rank waits long."""
     if len(ranks) < 2:
         return []
     busiest = max(ranks, key=lambda rank: (rank.compute_s + rank.host_bound_s, -rank.rank))
     waiting = max(ranks, key=lambda rank: (_waiting_s(rank), -rank.rank))
-    if _waiting_s(waiting) - _waiting_s(busiest) < _TELLING * busiest.step_time_s:
+    if _waiting_s(waiting) - _waiting_s(busiest) < _NOTABLE * busiest.step_time_s:
         return []
     work = f"{seconds(busiest.compute_s + busiest.host_bound_s)} of work in a step of {seconds(busiest.step_time_s)}"
     return [
@@ -65,7 +65,7 @@ def pace(ranks: Sequence[Rank]) -> list[str]:
 
 
 def unmatched(traces: Sequence[Trace], representatives: Representatives) -> list[str]:
-    """A note on a group that the representative of one of its members lacks; empty: none."""
+    """A note on a group that the representative of one of its members lacks; empty if there is none."""
     communicators = Communicators(traces, representatives)
     for trace in traces:
         rank, groups = trace.manifest.rank, trace.manifest.groups
@@ -88,7 +88,7 @@ def _waiting_s(rank: Rank) -> float:
 
 
 def _bubble_ns(trace: Trace, parts: Breakdown) -> float:
-    """Exposed sends and receives: the time that a stage waits for its neighbours."""
+    """Exposed time of sends and receives, in which a stage waits for its neighbours, ns."""
     messages = [
         isinstance(signature, Collective) and signature.kind in ("send", "recv", "send_recv")
         for signature in trace.signatures

@@ -1,4 +1,4 @@
-"""All analyses of one priced and simulated trace, put together as a `Result`."""
+"""Combines all analyses of one priced and simulated trace into a `Result`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from presim.analysis.memory.outside_allocator import beyond_allocator
+from presim.analysis.memory.outside_allocator import outside_allocator
 from presim.analysis.memory.peaks import analyse_memory
 from presim.analysis.notes.caveats import busy_note, host_note, not_modelled, reader_notes
 from presim.analysis.notes.limits import find_limits
@@ -70,14 +70,14 @@ class _Run:
         timeline: Timeline,
         device: Device,
         job: Sequence[Trace],
-        seen: tuple[Steps, Breakdown] | None,
+        broken_down: tuple[Steps, Breakdown] | None,
     ) -> _Run:
-        steps, parts = seen or looked_at(priced.trace, timeline, device.launch_latency_ns)
+        steps, parts = broken_down or steady_breakdown(priced.trace, timeline, device.launch_latency_ns)
         manifests = [each.manifest for each in job or (priced.trace,)]
         return cls(priced, timeline, device, steps, parts, manifests, read_backs(manifests))
 
 
-def looked_at(trace: Trace, timeline: Timeline, launch_latency_ns: int) -> tuple[Steps, Breakdown]:
+def steady_breakdown(trace: Trace, timeline: Timeline, launch_latency_ns: int) -> tuple[Steps, Breakdown]:
     """The steps of a rank, and the breakdown of its steady step."""
     steps = find_steps(trace, timeline)
     return steps, break_down(trace, timeline, steps.steady, launch_latency_ns=launch_latency_ns)
@@ -89,16 +89,22 @@ def summarise(
     device: Device,
     job: Sequence[Trace] = (),
     *,
-    seen: tuple[Steps, Breakdown] | None = None,
+    broken_down: tuple[Steps, Breakdown] | None = None,
     brief: bool = False,
     whole: Trace | None = None,
 ) -> Result:
-    """The Result of one captured rank on a device; ``job``: all captured ranks, where there are others.
+    """The `Result` of one captured rank on a device.
 
-    ``seen``: what `looked_at` returned. ``brief``: without the tables by operator, family and module.
-    ``whole``: what happens to memory, where the trace does not have all of it.
+    Args:
+        priced: the rank's priced trace.
+        timeline: its timeline.
+        device: facts about the cluster.
+        job: the traces of all captured ranks; empty: only this one.
+        broken_down: the result of `steady_breakdown`, if it was computed already.
+        brief: leave out the tables by operator, family and module.
+        whole: the complete memory entries, if the trace lacks some.
     """
-    run, trace = _Run.of(priced, timeline, device, job, seen), priced.trace
+    run, trace = _Run.of(priced, timeline, device, job, broken_down), priced.trace
     step, parts = run.steps.steady, run.parts
     flops = _with_peak(count_flops(trace, step), device)
     collectives = by_collective(trace, timeline, step, parts)
@@ -224,14 +230,14 @@ def _time(run: _Run) -> Time:
 
 
 def memory_of(priced: PricedTrace, timeline: Timeline, device: Device, whole: Trace | None = None) -> Memory:
-    """Device memory of one rank; ``whole``: as `summarise` takes it."""
+    """Device memory of one rank; ``whole`` as in `summarise`."""
     return _memory(priced, timeline, find_steps(priced.trace, timeline), device, whole)
 
 
 def _memory(priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device, whole: Trace | None) -> Memory:
     manifest = priced.trace.manifest
     captured_here = manifest.gpu == device.gpu
-    beyond = beyond_allocator(
+    beyond = outside_allocator(
         priced.trace,
         context_bytes=device.context_bytes,
         context_source=device.context_source,

@@ -65,6 +65,18 @@ _PLAN = (  # option, field, type, help
         click.Choice(("none", "adamw", "adamw-bf16", "adamw-8bit", "sgd", "momentum")),
         "What updates parameters; AdamW with states as its parameters are, in bf16 or in 8 bits.",
     ),
+    (
+        "--offload-activations",
+        "offload_activations",
+        click.IntRange(0),
+        "The first N blocks of each rank keep activations in host memory.",
+    ),
+    (
+        "--offload-optimizer",
+        "offload_optimizer",
+        click.Choice(("none", "cpu", "states")),
+        "Optimizer states in host memory: the CPU updates, or states are streamed to the GPU.",
+    ),
     ("--attention", "attention", click.Choice(("auto", "cudnn", "flash")), "Backend of fused attention."),
 )
 

@@ -43,7 +43,7 @@ def command(
     behind `--` has placeholders, e.g. `train.py --mbs {mbs}`; without one, --confirm writes the files of a framework.
     """
     from presim.cli.progress import progress
-    from presim.explain.confirm import Asked
+    from presim.explain.confirm import CaptureOptions
     from presim.files import check_writable, write_file
     from presim.options import EvaluationOptions
     from presim.report import explanation as report
@@ -52,10 +52,10 @@ def command(
     if json_file is not None and json_file != "-":
         check_writable(json_file)
     captures = {name: options.pop(name) for name in ("most", "vary", "framework", "study")}
-    asked = Asked(command=click.get_current_context().obj or [], **captures)
+    wanted = CaptureOptions(command=click.get_current_context().obj or [], **captures)
     with progress(quiet) as say:
         answer = explain_job(
-            directory, EvaluationOptions(**options), model=model, plan_file=plan_file, asked=asked, progress=say
+            directory, EvaluationOptions(**options), model=model, plan_file=plan_file, captures=wanted, progress=say
         )
     if json_file == "-":
         sys.stdout.buffer.write(report.encode(answer))

@@ -1,8 +1,9 @@
-"""How a script of the checkout ends that was handed what it cannot use: by a sentence and code 2, as the verbs do."""
+"""What scripts of the checkout share: they end by a sentence and code 2, as the verbs do, and count CPU time."""
 
 from __future__ import annotations
 
 import contextlib
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,12 @@ def sentences() -> Iterator[None]:
         if error.filename is None:
             raise
         _leave(f"{error.filename}: {error.strerror}")
+
+
+def cpu_s() -> float:
+    """CPU time of this process and its children that ended, s."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _leave(sentence: str) -> NoReturn:

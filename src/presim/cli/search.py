@@ -162,7 +162,9 @@ def _code(answer: Any) -> int:
 
 def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any]) -> Any:
     from presim.errors import InputError
-    from presim.search.ask import Asked, request_for_command, request_for_model, said_knobs
+    from presim.search.ask import Asked, said_knobs
+    from presim.search.of_command import request_for_command
+    from presim.search.of_model import request_for_model
 
     asked = {name: options.pop(name) for name in Asked.__dataclass_fields__ if name in options}
     models = [word for word in words if "=" not in word]
@@ -190,7 +192,9 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
 def _of_space(command: list[str], asked: Any, options: Any, said: dict[str, Any], models: list[str]) -> Any:
     """Sizes of a model, and what options say, are facts of the space's constraints."""
     from presim.errors import InputError
-    from presim.search.ask import facts_of, request_for_command, request_for_space
+    from presim.search.of_command import request_for_command
+    from presim.search.spaces.ask import request_for_space
+    from presim.search.spaces.facts import facts_of
 
     if len(models) > 1:
         raise InputError(

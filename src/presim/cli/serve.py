@@ -53,7 +53,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     _check(outputs)
     slo = metrics.slo_of(options.pop("slo"), options.pop("slo_percentile"))
     prices = Prices(options.pop("price_per_gpu_hour"), options.pop("price_per_kwh"))
-    deployment = deployment_of(model, gpu, node, fabric, options)
+    deployment = deployment_of(model, gpu, node, fabric, options, quiet=outputs["quiet"])
     if outputs["listen"] is not None:
         return _listen(deployment, outputs["listen"], outputs["speed"], options["grammar_ms"])
     workload = workload_of(options)

@@ -11,24 +11,33 @@ if TYPE_CHECKING:
     from presim.serving.workloads.workload import Workload
 
 
-def deployment_of(model: str, gpu: str, node: str | None, fabric: str | None, options: dict[str, Any]) -> Deployment:
+def deployment_of(
+    model: str, gpu: str, node: str | None, fabric: str | None, options: dict[str, Any], *, quiet: bool = False
+) -> Deployment:
     """The deployment that options describe."""
     import dataclasses
 
+    from presim.cli.progress import progress
     from presim.hardware.choose import choose_cluster
     from presim.serving.deployments.deployment import Deployment
-    from presim.serving.model import find
+    from presim.serving.model import config_of, from_config
     from presim.serving.steps import overheads
     from presim.serving.steps.times import build
+    from presim.verbs.capture_steps import engine_with_steps
 
-    shape = find(model)
+    config, name = config_of(model)
+    shape = from_config(config, name)
     plan = plan_of(options)
     plan.check(shape)
 
     over = overheads.read(options["overheads"]) if options["overheads"] else None
 
     def engine(one: Plan) -> Any:
-        return build(shape, one, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=one.gpus), over)
+        made = build(shape, one, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=one.gpus), over)
+        if options["steps"] == "composed":
+            return made
+        with progress(quiet) as say:
+            return engine_with_steps(made, config, options["steps"], say)
 
     life = _life(options)
     replicas = life.scaling.most if life is not None and life.scaling is not None else options["replicas"]

@@ -129,6 +129,13 @@ FLEET = (
         help="Load-balancing policy between engines.",
     ),
     click.option("--overheads", type=click.Path(path_type=Path), help="File from `presim calibrate serving`."),
+    click.option(
+        "--steps",
+        default="composed",
+        show_default=True,
+        metavar="HOW",
+        help="Step times: composed; captured from vLLM's model runner; or the folder of a captured set.",
+    ),
     click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500, tpot:50, e2el:5000; repeatable."),
     click.option("--price-per-gpu-hour", type=click.FloatRange(0, min_open=True), help="Price of a GPU hour."),
     click.option("--price-per-kwh", type=click.FloatRange(0, min_open=True), help="Price of energy."),

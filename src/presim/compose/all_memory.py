@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.compose.names import Names
+from presim.compose.names import Ints, Names
 from presim.trace.schema import Kind
 
 _MEMORY = (Kind.ALLOC, Kind.FREE, Kind.RETAG)
+_COLUMNS = ("kind", "slot", "value", "stream", "scope")  # what is kept of such entries: there are millions
 Columns = dict[str, NDArray[Any]]
 
 
@@ -41,9 +42,9 @@ def all_memory(parts: Sequence[Columns], names: Names, lacks: Lacks) -> Columns:
         if id(part) not in made:
             rows = np.flatnonzero(wanted[part["kind"]])
             begins = np.searchsorted(rows, np.flatnonzero(part["begins"]))
-            own = {name: column[rows] for name, column in part.items()}
-            made[id(part)] = _repeated(own, begins, names, lacks) if len(begins) else own
-    return {name: np.concatenate([made[id(part)][name] for part in parts]) for name in parts[-1]}
+            own = {name: part[name][rows] for name in _COLUMNS}
+            made[id(part)] = _repeated(own, part["of_all"][rows], begins, names, lacks) if len(begins) else own
+    return {name: np.concatenate([made[id(part)][name] for part in parts]) for name in _COLUMNS}
 
 
 def without_memory(columns: Columns) -> Columns:
@@ -63,15 +64,20 @@ def _kinds(*kinds: Kind) -> NDArray[np.bool_]:
     return table
 
 
-def _repeated(columns: Columns, begins: NDArray[np.int64], names: Names, lacks: Lacks) -> Columns:
-    first, last = int(begins[-1 - lacks.period]), int(begins[-1])
-    count, times = len(columns["kind"]), lacks.times
-    order = np.concatenate([np.arange(last), np.tile(np.arange(first, last), times), np.arange(last, count)])
-    each = np.repeat(np.arange(1, times + 1), last - first)
-    later = np.concatenate([np.zeros(last, np.int64), each, np.full(count - last, times)]) * lacks.period
-    found = {name: column[order] for name, column in columns.items()}
-    slot = found["slot"]
+def _repeated(columns: Columns, of_all: NDArray[np.bool_], begins: Ints, names: Names, lacks: Lacks) -> Columns:
+    first, last, times = int(begins[-1 - lacks.period]), int(begins[-1]), lacks.times
+    found = {name: _tiled(column, first, last, times) for name, column in columns.items()}
+    slot = columns["slot"]
     moves = (slot >= 0) & (slot < names.storages) & (slot % names.micros > 0)  # the first one's gradients may stay
-    moves &= ~found["of_all"]
-    found["slot"] = np.where(moves, slot + later, slot).astype(slot.dtype)
+    moves &= ~of_all
+    period, step = last - first, lacks.period
+    for time in range(1, times + 1):
+        place = last + (time - 1) * period
+        found["slot"][place : place + period] += moves[first:last] * np.int32(time * step)
+    found["slot"][last + times * period :] += moves[last:] * np.int32(times * step)
     return found
+
+
+def _tiled(column: NDArray[Any], first: int, last: int, times: int) -> NDArray[Any]:
+    """With what lies between the two places so many times more."""
+    return np.concatenate([column[:last], np.tile(column[first:last], times), column[last:]])

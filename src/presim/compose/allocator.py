@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from presim.compiled_loops import compile_loop
 from presim.compose import allocator_loop
-from presim.compose.allocator_loop import Ints
+from presim.compose.allocator_loop import Column, Ints
 from presim.trace.schema import Kind
 
 _SMALL = 1 << 20  # kSmallSize: requests up to this are small
@@ -134,22 +134,23 @@ class _Rent:
 
 @functools.cache
 def compiled() -> Callable[[allocator_loop.Columns, int, int], int]:
-    """`allocator_loop.carry_out` in machine code, for columns that are contiguous, writable int64 arrays."""
-    flat, table = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
-    tables = ("free", "taken")
-    empty = allocator_loop.Columns._make(table if name in tables else flat for name in allocator_loop.Columns._fields)
+    """`allocator_loop.carry_out` in machine code, for what `allocator_loop.columns` makes."""
+    nothing = np.zeros(0, np.int64)
+    empty = allocator_loop.columns(nothing, nothing, nothing, nothing, 0, 0)
     return compile_loop((allocator_loop,), allocator_loop.carry_out, [empty, 0, 0])
 
 
 def replay_columns(
-    kinds: Ints, slots: Ints, sizes: Ints, streams: Ints
+    kinds: Column, slots: Column, sizes: Column, streams: Column
 ) -> tuple[Ints, Ints, list[tuple[int, int, int]]]:
     """`replay` over columns, compiled once a process has replayed so many that this pays."""
     _Rent.entries += len(kinds)
     if _Rent.entries < _MANY:
         return replay(kinds.tolist(), slots.tolist(), sizes.tolist(), streams.tolist())
     alloc, free = int(Kind.ALLOC), int(Kind.FREE)
-    columns = allocator_loop.columns(kinds, slots, sizes, streams, int((kinds == alloc).sum()))
+    is_alloc = kinds == alloc
+    live = int(np.cumsum(is_alloc.view(np.int8) - (kinds == free).view(np.int8), dtype=np.int32).max(initial=0))
+    columns = allocator_loop.columns(kinds, slots, sizes, streams, live, int(is_alloc.sum()))
     taken = compiled()(columns, alloc, free)
     if taken == allocator_loop.FULL:
         return replay(kinds.tolist(), slots.tolist(), sizes.tolist(), streams.tolist())

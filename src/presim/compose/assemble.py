@@ -17,6 +17,7 @@ from presim.compose.rows import COLUMNS as ROW_COLUMNS
 from presim.compose.rows import NO_SLOT, Tables
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 
+_POINTS = ("signature", "operator", "site")  # columns of indices: -1 for none
 FLAGS = ("begins", "of_all")  # of entries, while they are laid out: see `Placed`
 
 
@@ -59,9 +60,7 @@ def assemble(
     unknown = np.flatnonzero((kind == Kind.STREAM_WAIT) & (objects == 0))  # nothing has been recorded to wait for
     finished = {name: np.delete(columns[name], unknown) if len(unknown) else columns[name] for name in COLUMNS}
     trace = Trace(manifest, tuple(tables.signatures), tuple(scopes), tuple(tables.operators), finished)
-    if memory:
-        memory["site"] = np.full(len(memory["kind"]), -1, np.int32)
-    whole = dataclasses.replace(trace, columns={name: memory[name] for name in COLUMNS}) if memory else trace
+    whole = dataclasses.replace(trace, columns=_completed(memory)) if memory else trace
     return Assembled(trace, np.flatnonzero(np.delete(begins, unknown)), whole)
 
 
@@ -120,13 +119,9 @@ def _with_memory(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     columns["object"] = objects
     sized = kind[rows] != Kind.RETAG
     value[rows[sized]] = held[sized]
-    if not segments:
-        return columns
-    places = rows[[place for place, _, _ in segments]]
-    repeats = np.ones(len(kind), np.int64)
-    np.add.at(repeats, places, 1)
-    grown = {name: np.repeat(column, repeats) for name, column in columns.items()}
+    places = rows[[place for place, _, _ in segments]] if segments else rows[:0]
     at = places + np.arange(len(places))
+    grown = {name: _grown(columns.pop(name), places) for name in list(columns)}  # one by one: they are large
     for name, values in (
         ("kind", int(Kind.SEGMENT_ALLOC)),
         ("object", [address for _, address, _ in segments]),
@@ -135,8 +130,30 @@ def _with_memory(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         ("slot", -1),
         *((name, False) for name in FLAGS),
     ):
-        grown[name][at] = values
+        if name in grown:
+            grown[name][at] = values
     return grown
+
+
+def _grown(column: NDArray[Any], places: Ints) -> NDArray[Any]:
+    """With each entry at these places twice."""
+    made = np.empty(len(column) + len(places), column.dtype)
+    before = 0
+    for count, place in enumerate((*places.tolist(), len(column))):
+        made[before + count : place + count] = column[before:place]
+        if count < len(places):
+            made[place + count] = column[place]
+        before = place
+    return made
+
+
+def _completed(memory: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """All columns of a trace; those that say nothing of memory have one value, which takes no room."""
+    count = len(memory["kind"])
+    one: dict[str, NDArray[Any]] = {
+        name: np.array(-1 if name in _POINTS else 0, dtype) for name, dtype in COLUMNS.items()
+    }
+    return {name: memory[name] if name in memory else np.broadcast_to(one[name], count) for name in COLUMNS}
 
 
 def _number_events(columns: dict[str, NDArray[Any]]) -> None:

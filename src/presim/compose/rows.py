@@ -24,7 +24,10 @@ STREAMS = (
     "pipeline",  # exchanges
     "data",  # of DDP and ZeRO-1
     "all_reduce",  # between the replicas of FSDP2
+    "to_host",  # what is offloaded
+    "from_host",
 )
+TO_HOST, FROM_HOST = STREAMS.index("to_host"), STREAMS.index("from_host")
 PRIORITIES = {2: -1, 3: -1, 4: -1}  # of FSDP2's streams (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py)
 COLUMNS = {
     "kind": np.uint8,
@@ -110,6 +113,10 @@ class Rows:
     def wait(self, name: str, stream: int) -> None:
         """A stream waits for an event."""
         self._add(Kind.STREAM_WAIT, stream, self._hosts.of(self.phase, Kind.STREAM_WAIT, ""), slot=self._slot(name))
+
+    def event_sync(self, name: str) -> None:
+        """The host waits for an event."""
+        self._add(Kind.EVENT_SYNC, 0, 0, slot=self._slot(name))
 
     def stream_sync(self, stream: int = 0) -> None:
         """The host waits for a stream."""

@@ -115,7 +115,7 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
     _check_size(trace.manifest, cluster)
     nccl = trace.manifest.nccl
     chain = chain or Chain.default(cluster, nccl, prices)
-    said = notes(cluster.gpu, prices)
+    of_tables = notes(cluster.gpu, prices)
     answers, uncovered = chain.price_all(trace.signatures, trace.manifest.groups, cluster)
     if trace.manifest.measured is not None:
         from presim.cost.profiled import as_measured
@@ -125,16 +125,16 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
     unread_notes = _notes({**cluster.nccl, **nccl})
     of_network = _of_network(trace.signatures, answers, cluster) if cluster.network else ()
     return PricedTrace(
-        trace, tuple(answers), tuple(uncovered), demands, (*said, *unread_notes), of_network, shared_ports(cluster)
+        trace, tuple(answers), tuple(uncovered), demands, (*of_tables, *unread_notes), of_network, shared_ports(cluster)
     )
 
 
 def _of_network(signatures: Sequence[Signature], answers: Sequence[Price], cluster: Cluster) -> tuple[str, ...]:
     from presim.cost.collectives.contended import contended_note
 
-    said = contended_note([price.estimator for one, price in zip(signatures, answers) if isinstance(one, Collective)])
-    shares = bool(said) and not cluster.ports_of((0,)) and bool(ports_of(cluster))
-    return (*said, "Collectives that run at the same time share the uplinks of leaf switches.") if shares else said
+    found = contended_note([price.estimator for one, price in zip(signatures, answers) if isinstance(one, Collective)])
+    shares = bool(found) and not cluster.ports_of((0,)) and bool(ports_of(cluster))
+    return (*found, "Collectives that run at the same time share the uplinks of leaf switches.") if shares else found
 
 
 def demands_of(

@@ -13,6 +13,7 @@ from presim.cost.measured import table
 from presim.cost.measured.estimator import MeasuredEstimator
 from presim.cost.price import Estimator
 from presim.errors import InputError
+from presim.files import version
 from presim.hardware import Gpu
 
 GROUP = "presim.estimators"
@@ -51,16 +52,25 @@ def check(folders: Sequence[Path]) -> None:
             raise InputError(f"{folder} holds no prices: neither tables (*{table.SUFFIX}) nor models (KIND.GPU.json)")
 
 
-@functools.lru_cache(maxsize=4)
 def tables(folders: tuple[Path, ...], gpu: str) -> table.Table:
-    """A GPU's rows of all tables of the folders as one, read once."""
-    return table.read([path for folder in folders for path in table.find(folder)], gpu)
+    """A GPU's rows of all tables of the folders as one, read again only if a file has changed."""
+    return _read(tuple((path, version(path)) for folder in folders for path in table.find(folder)), gpu)
+
+
+@functools.lru_cache(maxsize=4)
+def _read(files: tuple[tuple[Path, tuple[int, int]], ...], gpu: str) -> table.Table:
+    return table.read([path for path, _ in files], gpu)
+
+
+def versions(folders: Sequence[Path]) -> tuple[tuple[Path, tuple[int, int]], ...]:
+    """The folders' files and their versions."""
+    return tuple((path, version(path)) for folder in folders for path in (*table.find(folder), *models_in(folder)))
 
 
 def notes(gpu: Gpu, folders: Sequence[Path]) -> tuple[str, ...]:
     """Notes for a result about the tables in use."""
     read = tables(tuple(folders), gpu.id)
-    said = [f"{count} rows of measured prices were left out: {reason}." for reason, count in read.rejected.items()]
+    found = [f"{count} rows of measured prices were left out: {reason}." for reason, count in read.rejected.items()]
     if read.gpus and gpu.id not in read.gpus:
-        said.append(f"No row of the measured prices is of {gpu.id}; they are of {', '.join(read.gpus)}.")
-    return tuple(said)
+        found.append(f"No row of the measured prices is of {gpu.id}; they are of {', '.join(read.gpus)}.")
+    return tuple(found)

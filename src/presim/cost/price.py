@@ -61,8 +61,8 @@ class PricedTrace:
     prices: tuple[Price, ...]
     uncovered: tuple[int, ...] = ()  # signatures without an estimator; their prices are guesses
     demands: tuple[Demand, ...] = ()  # resource demand of each signature; empty: no contention
-    notes: tuple[str, ...] = ()  # effects that the prices leave out, as sentences
-    said: tuple[str, ...] = ()  # information about the prices, as sentences
+    not_modelled: tuple[str, ...] = ()  # effects that the prices leave out, as sentences
+    notes: tuple[str, ...] = ()  # information about the prices, as sentences
     ports: tuple[int, ...] = ()  # shared port by rank of the world; empty: every GPU has its own ports
 
     def durations_ns(self) -> NDArray[np.int64]:

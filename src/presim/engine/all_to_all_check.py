@@ -1,7 +1,6 @@
-"""Checks that ranks in an all-to-all agree on sizes: what one sends is what the other receives.
+"""Checks that the ranks of an all-to-all agree on message sizes.
 
-Only ranks that were captured themselves are compared: what a rank receives from one that another stands for is that
-one's to say.
+Only captured ranks are compared. A rank that is represented by another has no sizes of its own.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ Ints = NDArray[np.int64]
 
 
 def compare_parts(traces: Sequence[Trace], match: Sequence[Ints], seats: Sequence[Sequence[int]]) -> None:
-    """Raise the first disagreement as a `HangError`.
+    """Raise a `HangError` for the first pair of ranks whose sizes differ.
 
     Args:
-        traces: of the captured ranks.
-        match: by trace, rendezvous of each entry; -1: nobody else takes part.
-        seats: by trace and signature, the rank's place in the communicator of an all-to-all; -1: it is none.
+        traces: traces of the captured ranks.
+        match: by trace, the rendezvous of each entry; -1 if no other simulated rank takes part.
+        seats: by trace and signature, the rank's position in its all-to-all communicator, or -1.
     """
     exchanges = [
         _Exchanges(trace, numbers, places) for trace, numbers, places in zip(traces, match, seats, strict=True)
     ]
-    for one, other in itertools.combinations([each for each in exchanges if len(each.match)], 2):
-        _, mine, theirs = np.intersect1d(one.match, other.match, assume_unique=True, return_indices=True)
-        pairs = one.signature[mine].astype(np.int64) << 32 | other.signature[theirs]
+    for first, second in itertools.combinations([each for each in exchanges if len(each.match)], 2):
+        _, in_first, in_second = np.intersect1d(first.match, second.match, assume_unique=True, return_indices=True)
+        pairs = first.signature[in_first].astype(np.int64) << 32 | second.signature[in_second]
         for at in np.sort(np.unique(pairs, return_index=True)[1]).tolist():
-            ends = one.at(mine[at]), other.at(theirs[at])
+            ends = first.at(in_first[at]), second.at(in_second[at])
             _compare(*ends)
             _compare(*reversed(ends))
 
 
 class _End(NamedTuple):
-    """One rank's part in an exchange."""
+    """One rank's call of an all-to-all."""
 
     trace: Trace
     entry: int
@@ -55,7 +54,7 @@ class _End(NamedTuple):
 
 
 class _Exchanges:
-    """The all-to-alls of a trace in which others take part."""
+    """The all-to-alls of a trace that meet calls of other simulated ranks."""
 
     def __init__(self, trace: Trace, match: Ints, seats: Sequence[int]) -> None:
         signature = trace.columns["signature"].astype(np.int64)
@@ -72,14 +71,14 @@ class _Exchanges:
 
 def _compare(sender: _End, receiver: _End) -> None:
     if sender.seat == receiver.seat:
-        return  # one sits for the other
+        return  # one rank represents the other
     sent, expected = _part(sender, "sent", receiver.seat), _part(receiver, "received", sender.seat)
     if sent != expected and sent is not None and expected is not None:
         raise unequal_parts((sender.trace, sender.entry), sent, (receiver.trace, receiver.entry), expected)
 
 
 def _part(end: _End, way: str, seat: int) -> int | None:
-    """What a rank sends to or receives from a seat, bytes; None: not known."""
+    """Bytes that a rank sends to or receives from the rank at ``seat``; None if unknown."""
     signature = end.signature
     if signature.splits is not None:
         parts: tuple[int, ...] = getattr(signature.splits, way)

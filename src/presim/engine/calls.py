@@ -1,6 +1,6 @@
 """CPU time of calls to CUDA's libraries, by kind.
 
-The emulated libraries return at once, and what they do is not in the CPU time of a trace.
+The emulated libraries return at once. The CPU time of a trace therefore excludes real library calls.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from presim.trace.signatures import Copy, Gemm, Signature
 
 @dataclasses.dataclass(frozen=True)
 class CallCosts:
-    """CPU time of a real call by its kind, ns; `presim.calibration` has the source of each."""
+    """CPU time of a real call by its kind, ns. `presim.calibration` has the sources (host.call.*)."""
 
-    launch: int = round(value("host.call.launch_ns"))  # a kernel, a memset, and any other call
+    launch: int = round(value("host.call.launch_ns"))  # kernels, memsets and all other calls
     product: int = round(value("host.call.product_ns"))
     transfer: int = round(value("host.call.transfer_ns"))
     collective: int = round(value("host.call.collective_ns"))
@@ -27,7 +27,7 @@ class CallCosts:
 
     def __post_init__(self) -> None:
         if min(dataclasses.astuple(self)) < 0:
-            raise ValueError(f"host times are not negative; got {self}")
+            raise ValueError(f"CPU times of calls must not be negative; got {self}")
 
     def of(self, trace: Trace) -> NDArray[np.int64]:
         """CPU time of each entry's library call; 0 for other entries and for replays of CUDA graphs."""

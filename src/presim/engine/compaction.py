@@ -1,7 +1,7 @@
 """Removes finished ops from a live engine, so that its memory does not grow with the run.
 
-A rank's ops are forgotten from the first one on. What stays has its numbers moved down; what points to a forgotten op
-then points nowhere, which means the same to the loop: there is nothing left to wait for.
+Ops are dropped from the front of each rank. The remaining ops move down. A pointer to a dropped op becomes -1. To the
+loop both mean that there is nothing left to wait for.
 """
 
 from __future__ import annotations
@@ -17,58 +17,61 @@ from presim.engine.state import HEAP, PRIORITY, RECORD
 
 Ints = NDArray[np.int64]
 
-# Columns of the loop that hold numbers of ops; those that stand for an end (`rank_end`, `host_op`) never get below 0.
+# Columns of the loop that hold op numbers. `rank_end` and `host_op` are ends of ranges and never fall below 0.
 _POINTERS = (
-    "following", "target", "match_next", "lead", "beside_next", "match_first", "head", "running", "beside",
+    "following", "target", "match_next", "lead", "active_next", "match_first", "head", "running", "active_first",
     "host_op", "host_spent", "rank_end",
 )  # fmt: skip
 
 
-class Past:
-    """What was forgotten of each rank: how many of its ops, and when the recordings among them ended."""
+class FinishedOps:
+    """How many ops of each rank were dropped, and the end times of dropped recordings."""
 
     def __init__(self, ranks: int) -> None:
-        self._gone = [0] * ranks
-        self._recordings = [(array("q"), array("q")) for _ in range(ranks)]  # numbers and ends: 16 bytes each
+        self._dropped = [0] * ranks
+        self._recordings = [(array("q"), array("q")) for _ in range(ranks)]  # numbers and end times: 16 bytes each
 
     @property
-    def ops(self) -> int:
-        """How many there are."""
-        return sum(self._gone)
+    def dropped(self) -> int:
+        """Number of dropped ops."""
+        return sum(self._dropped)
 
-    def place(self, op: int) -> int:
-        """Index of an op in the columns; negative if it was dropped."""
-        ranks = len(self._gone)
-        return op - self._gone[op % ranks] * ranks
+    def index(self, op: int) -> int:
+        """Index of an op in the columns. It is negative if the op was dropped."""
+        ranks = len(self._dropped)
+        return op - self._dropped[op % ranks] * ranks
 
     def end_ns(self, recording: int) -> int:
         """End of a dropped recording."""
-        numbers, ends = self._recordings[recording % len(self._gone)]
+        numbers, ends = self._recordings[recording % len(self._dropped)]
         return ends[bisect.bisect_left(numbers, recording)]
 
-    def take(
+    def drop(
         self, columns: dict[str, Ints], unset: Mapping[str, int], ops: Sequence[int], keep: Sequence[int | None]
     ) -> int:
-        """Take what can be forgotten out of the columns; how many numbers of ops are then in use.
+        """Remove finished ops from the columns and return how many op numbers are still in use.
 
-        ``unset``: the columns that have a value for each op, and what stands where there is none. ``ops``: by rank,
-        how many it had in all. ``keep``: the first op that the caller needs.
+        Args:
+            columns: columns of the loop; changed in place.
+            unset: the columns with one value per op, and the value of unused elements.
+            ops: by rank, how many ops were ever added.
+            keep: by rank, the first op that the caller still needs; None if it needs none.
         """
         ranks = len(ops)
-        rows = [had - gone for had, gone in zip(ops, self._gone)]
-        stops = [had if op is None else self.place(op) // ranks for had, op in zip(rows, keep)]
-        lost = [_forgettable(columns, ranks, rank, stop) for rank, stop in enumerate(stops)]
+        rows = [had - gone for had, gone in zip(ops, self._dropped)]
+        stops = [had if op is None else self.index(op) // ranks for had, op in zip(rows, keep)]
+        lost = [_droppable(columns, ranks, rank, stop) for rank, stop in enumerate(stops)]
         for rank, count in enumerate(lost):
             recorded = np.flatnonzero(columns["code"][rank::ranks][:count] == RECORD)
             numbers, ends = self._recordings[rank]
-            numbers.extend(((recorded + self._gone[rank]) * ranks + rank).tolist())
+            numbers.extend(((recorded + self._dropped[rank]) * ranks + rank).tolist())
             ends.extend(columns["end"][rank::ranks][recorded].tolist())
-            self._gone[rank] += count
-        return _take(columns, unset, rows, lost)
+            self._dropped[rank] += count
+        return _remove(columns, unset, rows, lost)
 
 
-def _forgettable(columns: dict[str, Ints], ranks: int, rank: int, stop: int) -> int:
-    """How many of a rank's first ops, up to ``stop``, its host has passed and knows the ends of."""
+def _droppable(columns: dict[str, Ints], ranks: int, rank: int, stop: int) -> int:
+    """Number of leading ops, up to ``stop``, that have ended and that the rank's host has passed."""
     stop = min(int(columns["host_op"][rank]) // ranks, stop)
     ends = columns["end"][rank::ranks][:stop]
     unknown = (ends < 0) | (ends + columns["sync_latency"][0] > columns["host_time"][rank])
@@ -76,7 +79,7 @@ def _forgettable(columns: dict[str, Ints], ranks: int, rank: int, stop: int) -> 
     return int(found[0]) if len(found) else stop
 
 
-def _take(columns: dict[str, Ints], unset: Mapping[str, int], rows: Sequence[int], lost: Sequence[int]) -> int:
+def _remove(columns: dict[str, Ints], unset: Mapping[str, int], rows: Sequence[int], lost: Sequence[int]) -> int:
     ranks = len(rows)
     left = max(had - gone for had, gone in zip(rows, lost)) * ranks
     for name, nothing in unset.items():

@@ -1,6 +1,6 @@
 """Compiles the engine's loop to machine code from the same source that runs uncompiled (`presim.compiled_loops`).
 
-`presim.engine.loop` stays plain Python and free of numba, so importing the engine costs nothing.
+`presim.engine.loop` does not import numba, so importing the engine stays fast.
 """
 
 from __future__ import annotations

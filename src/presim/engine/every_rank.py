@@ -1,6 +1,6 @@
-"""Every rank of a job simulated by itself, several times over: what differs between draws are factors of times.
+"""Simulates every rank of a job several times with random factors on CPU, kernel and collective times.
 
-The job is built once. A draw multiplies CPU time, kernels and collectives of each rank, and runs the same loop.
+The program is built once. Each draw multiplies its times and runs the loop again.
 """
 
 from __future__ import annotations
@@ -28,19 +28,22 @@ class Factors:
 
     hosts: Floats  # CPU time
     gpus: Floats  # kernels
-    links: Floats  # collectives that leave the node; the slowest member sets the time of all
+    links: Floats  # collectives that leave the node; the slowest member sets the time of the collective
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """One draw."""
+    """Result of one draw."""
 
-    step_ns: int  # from the end of the step before, on the last rank, to its own end on the last rank
-    busiest: int  # index of the straggler: the rank with the most time outside collectives; -1: several
+    step_ns: int  # from the end of the previous step to the end of this one, each on the last rank
+    busiest: int  # index of the straggler: the rank with the most time outside collectives; -1 if several are equal
 
 
 def window_of(trace: Trace, steady: int) -> Trace:
-    """The trace of a step and the one before it, which fills the streams; the whole trace where there is none."""
+    """The trace of the steady step and the previous step, which fills the streams.
+
+    Returns the whole trace if there is no previous step.
+    """
     steps = trace.steps()
     if not 1 <= steady < len(steps):
         return trace
@@ -51,13 +54,13 @@ def window_of(trace: Trace, steady: int) -> Trace:
 def outcomes(
     priced: Sequence[PricedTrace], crosses: Sequence[Sequence[bool]], draws: Iterable[Factors], options: Options
 ) -> Iterator[Outcome]:
-    """Simulate each draw of a job of all ranks; the traces come from `window_of`.
+    """Simulate each draw of a job with all ranks. The traces come from `window_of`.
 
     Args:
-        priced: one for each rank of the world, in order.
+        priced: one priced trace per rank of the world, in order of ranks.
         crosses: by rank and signature, whether it is a collective that leaves the node.
-        draws: factors of each rank.
-        options: those of the engine.
+        draws: factors of each rank, one `Factors` per draw.
+        options: options of the engine.
     """
     program = build_program(priced, options)
     first_steps = _first_steps(program)
@@ -74,7 +77,7 @@ def outcomes(
 
 
 def _times(values: Ints, factors: Floats) -> Ints:
-    """Rounded to ns; a factor of 1 changes nothing."""
+    """Scaled times, rounded to ns. A factor of 1 changes nothing."""
     return np.where(factors == 1.0, values, np.rint(values * factors).astype(np.int64))
 
 
@@ -88,7 +91,7 @@ def _leaves(program: JobProgram, crosses: Sequence[Sequence[bool]]) -> NDArray[n
 
 
 def _first_steps(program: JobProgram) -> list[int]:
-    """By rank, the first op after its first step; its first op of all where it has one step."""
+    """By rank, the first op after the first of two steps. It is the rank's first op if there is only one step."""
     found = []
     for at, rank in enumerate(program.ranks):
         steps = rank.trace.steps()
@@ -105,7 +108,7 @@ def _step_ns(program: JobProgram, end: Ints, first_steps: Sequence[int]) -> int:
 
 
 def _busiest(program: JobProgram, columns: dict[str, Ints]) -> int:
-    """The rank with the longest kernel or host time, for which others may wait; -1: several ranks."""
+    """The rank with the longest kernel or host time, which others may wait for. -1 if several ranks are equal."""
     is_run = columns["code"] == loop.RUN
     first = program.first[:-1]
     work = np.add.reduceat(np.where(is_run, columns["duration"], 0), first)

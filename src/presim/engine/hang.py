@@ -1,4 +1,4 @@
-"""Describes a deadlock: what each rank waits for."""
+"""Error messages for deadlocks: which call each rank waits in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RANKS_NAMED = 8
 
 
 def describe(trace: Trace, entry: int) -> str:
-    """One entry with its rank, so that a user finds it."""
+    """One entry with its rank and place in the script."""
     columns = trace.columns
     where = f"rank {trace.manifest.rank}, entry {entry}{_place(trace, entry)}"
     kind = Kind(int(columns["kind"][entry]))
@@ -28,7 +28,7 @@ def describe(trace: Trace, entry: int) -> str:
 
 
 def describe_call(trace: Trace, entry: int) -> str:
-    """A collective with its rank, where its number in the trace says nothing."""
+    """A collective with its rank, without its number in the trace."""
     signature = trace.signatures[int(trace.columns["signature"][entry])]
     assert isinstance(signature, Collective), "test_meetings: only collectives meet"
     return f"rank {trace.manifest.rank}{_place(trace, entry)}: {_call(trace, signature)}"
@@ -41,7 +41,7 @@ def _call(trace: Trace, signature: Collective) -> str:
 
 
 def _place(trace: Trace, entry: int) -> str:
-    """Line of the script, module and phase of the step, as far as they are known."""
+    """Line of the script, module and phase of the step, where known."""
     site, scope, phase = (int(trace.columns[name][entry]) for name in ("site", "scope", "phase"))
     place = f" at {trace.sites[site]}" if site >= 0 else ""
     place += f" in {trace.scopes[scope]}" if scope >= 0 else ""
@@ -67,36 +67,39 @@ def name_ranks(ranks: Sequence[int]) -> str:
 
 
 def disagreement(met: Sequence[tuple[Trace, int]]) -> HangError:
-    """The error for ranks that come to one rendezvous with different operations."""
-    return HangError(f"ranks meet for different operations: {_listed(met)}")
+    """The error for ranks that call different operations in one rendezvous."""
+    return HangError(f"ranks call different collectives at the same point of a communicator: {_listed(met)}")
 
 
 def unequal_parts(sender: tuple[Trace, int], sent: int, receiver: tuple[Trace, int], expected: int) -> HangError:
-    """The error for an all-to-all in which one rank sends another more or less than that one receives."""
+    """The error for an all-to-all in which a sender and a receiver disagree on the size."""
     ranks = sender[0].manifest.rank, receiver[0].manifest.rank
     return HangError(
-        f"in an exchange of all with all rank {ranks[0]} sends {sent} bytes to rank {ranks[1]}, which expects "
-        f"{expected}: {_listed((sender, receiver))}"
+        f"in an all-to-all, rank {ranks[0]} sends {sent} bytes to rank {ranks[1]}, which expects "
+        f"{expected} bytes: {_listed((sender, receiver))}"
     )
 
 
 def hang(stuck: Sequence[tuple[Trace, int]], absent: Sequence[tuple[Trace, int, Trace]] = ()) -> HangError:
     """The error for entries that wait forever.
 
-    ``absent``: of those, which wait for a rank that never calls what they wait in; the rest wait for these in turn.
+    Args:
+        stuck: trace and entry of each call that never ends.
+        absent: the calls that wait for a rank which never makes them, with that rank's trace. All others in
+            ``stuck`` wait for these.
     """
     if absent:
         trace, entry, other = absent[0]
         others = f" ({len(absent) - 1} more such waits)" if len(absent) > 1 else ""
         who = f"rank {other.manifest.rank}, which {_never(trace, entry, other)}"
         return HangError(f"{describe(trace, entry)} waits for {who}{others}")
-    return HangError(f"nothing can end what these wait for: {_listed(stuck)}")
+    return HangError(f"these calls wait for each other in a cycle: {_listed(stuck)}")
 
 
 def _never(trace: Trace, entry: int, other: Trace) -> str:
-    """How far the other rank got on that communicator."""
+    """How far the other rank got on the communicator of the entry."""
     signature = trace.signatures[int(trace.columns["signature"][entry])]
-    groups = _alike(trace, signature, other)
+    groups = _same_group(trace, signature, other)
     of_entry = other.columns["signature"]
     calls = [at for at in _collectives(other) if _group_of(other.signatures[int(of_entry[at])]) in groups]
     if not calls:
@@ -109,16 +112,19 @@ def _collectives(trace: Trace) -> list[int]:
     return [index for index, kind in enumerate(trace.columns["kind"].tolist()) if kind == Kind.COLLECTIVE]
 
 
-def _alike(trace: Trace, signature: object, other: Trace) -> set[int]:
-    """The other rank's groups that may be that of a call: of the same ranks, and of the same name where that tells."""
+def _same_group(trace: Trace, signature: object, other: Trace) -> set[int]:
+    """Indices of the other rank's groups that may be the group of a call.
+
+    They have the same ranks. Names decide between several groups of the same ranks.
+    """
     index = _group_of(signature)
-    mine = trace.manifest.groups
-    if not 0 <= index < len(mine) or not mine[index].ranks:
+    groups = trace.manifest.groups
+    if not 0 <= index < len(groups) or not groups[index].ranks:
         return set()
-    same = {at for at, group in enumerate(other.manifest.groups) if group.ranks == mine[index].ranks}
-    named = {at for at in same if other.manifest.groups[at].name == mine[index].name}
-    is_one_of_several = sum(group.ranks == mine[index].ranks for group in mine) > 1
-    return named if named or is_one_of_several else same
+    same_ranks = {at for at, group in enumerate(other.manifest.groups) if group.ranks == groups[index].ranks}
+    same_name = {at for at in same_ranks if other.manifest.groups[at].name == groups[index].name}
+    is_one_of_several = sum(group.ranks == groups[index].ranks for group in groups) > 1
+    return same_name if same_name or is_one_of_several else same_ranks
 
 
 def _group_of(signature: object) -> int:

@@ -6,7 +6,7 @@ from presim.engine.state import END, HEAP, PRIORITY, READY, SEQUENCE, State
 
 
 def wake(s: State, slot: int, time: int) -> None:
-    """Look at the slot's head at `time`; an event that is there already comes no later."""
+    """Check the slot's head at `time`. A READY event that is already queued for the slot is never later."""
     if s.pending[slot] == 0:
         s.pending[slot] = 1
         push(s, time, READY, slot)
@@ -27,8 +27,8 @@ def pop(s: State) -> None:
 
 
 def move(s: State, op: int, time: int) -> None:
-    """Let an op that runs end at another time; among equals it now comes last."""
-    at = s.place[op]
+    """Change the end of a running op. Among events of the same time it now comes last."""
+    at = s.heap_position[op]
     key = next_key(s, END)
     if time < s.heap_time[at]:
         rise(s, at, time, key, op)
@@ -37,14 +37,14 @@ def move(s: State, op: int, time: int) -> None:
 
 
 def next_key(s: State, priority: int) -> int:
-    """What orders an event among those of the same time."""
+    """Sort key of an event among events of the same time."""
     key = priority * PRIORITY + s.counters[SEQUENCE]
     s.counters[SEQUENCE] += 1
     return key
 
 
 def rise(s: State, at: int, time: int, key: int, item: int) -> None:
-    """Put an event where those above it come first, beginning at a place that is free."""
+    """Sift an event up from the free position `at`."""
     while at > 0:
         above = (at - 1) // 2
         if s.heap_time[above] < time or (s.heap_time[above] == time and s.heap_key[above] < key):
@@ -55,7 +55,7 @@ def rise(s: State, at: int, time: int, key: int, item: int) -> None:
 
 
 def sink(s: State, at: int, time: int, key: int, item: int) -> None:
-    """Put an event where those below it come later, beginning at a place that is free."""
+    """Sift an event down from the free position `at`."""
     size = s.counters[HEAP]
     while True:
         below = 2 * at + 1
@@ -75,9 +75,9 @@ def sink(s: State, at: int, time: int, key: int, item: int) -> None:
 
 
 def put(s: State, at: int, time: int, key: int, item: int) -> None:
-    """Write an event, and for an end where it stands."""
+    """Write an event. For an END, record its position in the heap."""
     s.heap_time[at] = time
     s.heap_key[at] = key
     s.heap_item[at] = item
     if key < PRIORITY:
-        s.place[item] = at
+        s.heap_position[item] = at

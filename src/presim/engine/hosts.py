@@ -1,4 +1,4 @@
-"""Hosts: each walks its trace until something blocks it."""
+"""Hosts: each advances through its trace until an op blocks it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from presim.engine.heap import wake
 from presim.engine.state import EVENT_SYNC, STREAM_SYNC, WAIT, Program, State
 
 
-def walk_host(p: Program, s: State, rank: int, now: int) -> None:
-    """Let the host go on until an op blocks it that depends on ends not simulated yet."""
+def advance_host(p: Program, s: State, rank: int, now: int) -> None:
+    """Advance the host to the next op that blocks it, or to the end of the known ops."""
     op = s.host_op[rank]
     time = s.host_time[rank]
     while op < p.rank_end[rank]:
@@ -23,7 +23,7 @@ def walk_host(p: Program, s: State, rank: int, now: int) -> None:
         else:
             s.issue[op] = time
             s.start[op] = time
-            seen = sync_seen(p, s, op, rank)
+            seen = sync_return_time(p, s, op, rank)
             if seen < 0:
                 break
             time = max(time, seen)
@@ -44,8 +44,8 @@ def issue(p: Program, s: State, op: int, slot: int, time: int) -> None:
         wake(s, slot, time + p.launch_latency[0])
 
 
-def sync_seen(p: Program, s: State, op: int, rank: int) -> int:
-    """When the host can know that what `op` waits for has ended; -1: not yet, 0: there is nothing to wait for."""
+def sync_return_time(p: Program, s: State, op: int, rank: int) -> int:
+    """When a host synchronisation returns, ns; -1 if that is not known yet, 0 if there is nothing to wait for."""
     if p.code[op] == EVENT_SYNC:
         target = p.target[op]
         if target < 0:
@@ -64,11 +64,11 @@ def sync_seen(p: Program, s: State, op: int, rank: int) -> int:
     return ended + p.sync_latency[0] if ended >= 0 else 0
 
 
-def host_can_go(p: Program, s: State, rank: int) -> bool:
-    """Whether what blocks the host is over."""
+def is_host_unblocked(p: Program, s: State, rank: int) -> bool:
+    """Whether the op that blocks the host no longer does."""
     op = s.host_op[rank]
     if op >= p.rank_end[rank]:
         return False
     if p.code[op] <= WAIT:
         return s.outstanding[p.slot[op]] < p.queue_depth[0]
-    return sync_seen(p, s, op, rank) >= 0
+    return sync_return_time(p, s, op, rank) >= 0

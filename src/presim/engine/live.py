@@ -1,10 +1,10 @@
-"""The loop for ranks that are still running: ops arrive piece by piece, and time advances only as far as is certain.
+"""Simulates ranks that are still running: ops arrive in pieces, and time advances only as far as is certain.
 
-A `LiveEngine` holds the same columns as a simulation of whole traces, in arrays that grow: ops and slots of R ranks
-are interleaved (the i-th op of rank r is number ``i * R + r``), so that every rank can grow at the end. After each
-piece `run` simulates up to the moment at which the first host stands that may ask for more, and no further, since what
-it asks for could change what comes then. What was simulated is therefore what `presim.engine.simulate` would have
-said of the whole (held by a property test). What can matter no more is forgotten; numbers stay.
+A `LiveEngine` has the columns of a simulation of whole traces, in arrays that grow. Ops and slots of R ranks are
+interleaved (the i-th op of rank r has number ``i * R + r``), so that every rank can grow at its end. After each piece
+`run` simulates up to the horizon: the earliest host time of a rank that may still issue ops. Later events could
+change. The times therefore equal those of `presim.engine.simulate` on the whole trace (a property test checks this).
+Finished ops are dropped; op numbers do not change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.engine import loop
-from presim.engine.compaction import Past
+from presim.engine.compaction import FinishedOps
 from presim.engine.compiled import compiled_run
 from presim.engine.contention import Classes
 from presim.engine.ops import RankOps
@@ -27,7 +27,7 @@ from presim.engine.program import OP_COLUMNS, STATE_COLUMNS, state_sizes
 Ints = NDArray[np.int64]
 
 _NOTHING = -1
-_LOADING_OPS = 20_000  # as `presim.engine.simulate.LOADING_OPS`: of arrays elements are read more slowly than of lists
+_LOADING_OPS = 20_000  # like `presim.engine.simulate.LOADING_OPS`; less because reading an element of an array is slow
 # Columns of `loop.Program`, as `STATE_COLUMNS` describes those of `loop.State`.
 _PROGRAM_COLUMNS = {
     **{name: ("op", _NOTHING if points_to else 0) for name, points_to in OP_COLUMNS.items()},
@@ -37,7 +37,7 @@ _PROGRAM_COLUMNS = {
     "match_needed": ("match", 0),
     "classes": ("one", 0), "slows": ("none", 0), "takes": ("none", 0),
     "port": ("rank", _NOTHING), "port_first": ("none", 0), "port_next": ("rank", _NOTHING),
-    "voice_first": ("none", 0), "voice_port": ("none", 0), "voices": ("none", 0),
+    "weight_first": ("none", 0), "weight_port": ("none", 0), "weights": ("none", 0),
     "stride": ("one", 0), "launch_latency": ("one", 0), "sync_latency": ("one", 0), "queue_depth": ("one", 0),
 }  # fmt: skip
 _AXES = {name: axis for name, (axis, _) in (_PROGRAM_COLUMNS | STATE_COLUMNS).items()}
@@ -45,7 +45,7 @@ _UNSET = {name: value for name, (_, value) in (_PROGRAM_COLUMNS | STATE_COLUMNS)
 
 
 class LiveEngine:
-    """Hosts, streams and rendezvous of ranks that are numbered from 0."""
+    """Simulation of running ranks, which are numbered from 0."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class LiveEngine:
         compiled: bool | None = None,
         ports: Mapping[str, Ints] | None = None,
     ) -> None:
-        """``ports``: the columns of `port_columns`; None: every GPU has ports of its own."""
+        """``ports``: the columns of `port_columns`; None if no GPUs share a port."""
         switch = os.environ.get("PRESIM_ENGINE", "")
         self._compiled = compiled if compiled is not None else (switch == "compiled" if switch else None)
         self._ranks = ranks
@@ -69,7 +69,7 @@ class LiveEngine:
         self._columns = {name: np.full(self._sizes[axis], _UNSET[name], np.int64) for name, axis in _AXES.items()}
         self._columns |= ports
         self._ops = [0] * ranks
-        self._past = Past(ranks)
+        self._finished = FinishedOps(ranks)
         self._slots: list[dict[int, int]] = [{} for _ in range(ranks)]  # stream index -> slot
         self._last_put: dict[int, int] = {}  # slot -> last op put on it
         self._left_over = [0] * ranks  # host time after the last op
@@ -85,20 +85,20 @@ class LiveEngine:
             self._columns[name][0] = value
         self._bind()
 
-    # What ranks ask for
+    # Input
 
     def extend(self, rank: int, ops: RankOps, match: Ints | None = None) -> Ints:
         """Add a rank's next ops and return their numbers.
 
-        ``match``: by op, the rendezvous it belongs to (`meeting`), -1: none. Waits for recordings of an earlier piece
-        have to be resolved by the caller (`aim`).
+        ``match``: by op, its rendezvous (from `add_rendezvous`), or -1. The caller resolves waits for recordings of
+        an earlier piece with `resolve_wait`.
         """
         numbers = (self._ops[rank] + np.arange(len(ops.code))) * self._ranks + rank
         if not len(numbers):
             self._left_over[rank] += int(ops.host_cum_ns[-1]) if len(ops.host_cum_ns) else 0
             return numbers
         self._joins += int(ops.joins.sum())
-        places = self._past.place(int(numbers[0])) + (numbers - numbers[0])
+        places = self._finished.index(int(numbers[0])) + (numbers - numbers[0])
         self._reserve(op=int(places[-1]) + 1)
         slots = self._slots_of(rank, ops)
         tables = {"op": np.append(places, _NOTHING), "slot": np.append(slots, _NOTHING)}
@@ -112,10 +112,10 @@ class LiveEngine:
         self._append(rank, len(numbers))
         return numbers
 
-    def mark(self, rank: int, host_ns: int) -> int:
-        """Add a moment at which the host stands, ``host_ns`` of its time after its last entry; returns an op."""
+    def add_marker(self, rank: int, host_ns: int) -> int:
+        """Add an op without effect ``host_ns`` of host time after the rank's last entry, and return its number."""
         number = self._ops[rank] * self._ranks + rank
-        place = self._past.place(number)
+        place = self._finished.index(number)
         self._reserve(op=place + 1)
         self._columns["code"][place] = loop.EVENT_SYNC  # for nothing
         self._columns["host_ns"][place] = self._spend(rank, np.array([host_ns]))[0]
@@ -123,29 +123,29 @@ class LiveEngine:
         self._append(rank, 1)
         return number
 
-    def aim(self, op: int, recording: int) -> None:
-        """A wait of a new piece is for a recording of an earlier one."""
-        self._columns["target"][self._past.place(op)] = max(_NOTHING, self._past.place(recording))
+    def resolve_wait(self, op: int, recording: int) -> None:
+        """Set the recording of an earlier piece that a wait is for."""
+        self._columns["target"][self._finished.index(op)] = max(_NOTHING, self._finished.index(recording))
 
-    def meeting(self, members: int) -> int:
-        """A new rendezvous of so many ops."""
+    def add_rendezvous(self, members: int) -> int:
+        """Add a rendezvous of ``members`` ops and return its number."""
         number = self._sizes["match"]
         self._reserve(match=number + 1)
         self._columns["match_needed"][number] = members
         return number
 
     def close(self, rank: int) -> None:
-        """The rank asks for nothing more, or for nothing before others go on; `open` takes it back."""
+        """Declare that the rank issues no further ops, at least until others advance. `open` reverts this."""
         self._columns["rank_open"][rank] = 0
 
     def open(self, rank: int) -> None:
-        """The rank may ask for more."""
+        """Declare that the rank may issue further ops."""
         self._columns["rank_open"][rank] = 1
 
-    # What became of it
+    # Output
 
     def run(self) -> None:
-        """Simulate as far as it is certain."""
+        """Simulate up to the horizon."""
         if len(self.classes) != self._known_classes:
             self._known_classes = len(self.classes)
             self._columns |= self.classes.columns(wanted=self._contention, growing=True)
@@ -155,50 +155,49 @@ class LiveEngine:
         (compiled_run() if self._compiled else loop.run)(self._program, self._state)
 
     def end_ns(self, op: int) -> int:
-        """When an op ended; -1: not simulated yet. Of those that are forgotten only recordings may be asked for."""
-        place = self._past.place(op)
-        return int(self._columns["end"][place]) if place >= 0 else self._past.end_ns(op)
+        """End of an op, ns; -1 if it has not been simulated yet. Of dropped ops, only recordings have one."""
+        place = self._finished.index(op)
+        return int(self._columns["end"][place]) if place >= 0 else self._finished.end_ns(op)
 
-    def passed(self, rank: int, op: int) -> bool:
-        """Whether the host has gone on after an op."""
-        return int(self._columns["host_op"][rank]) > self._past.place(op)
+    def has_passed(self, rank: int, op: int) -> bool:
+        """Whether the host has advanced past an op."""
+        return int(self._columns["host_op"][rank]) > self._finished.index(op)
 
     def host_ns(self, rank: int) -> int:
-        """Where the host stands."""
+        """Current time of the rank's host, ns."""
         return int(self._columns["host_time"][rank])
 
-    def room(self, rank: int) -> int:
-        """Launches that the rank's host may make before one of its streams can be full."""
+    def free_launches(self, rank: int) -> int:
+        """Number of launches before one of the rank's streams can be full."""
         slots = list(self._slots[rank].values())
         held = int(self._columns["outstanding"][slots].max()) if slots else 0
         return int(self._columns["queue_depth"][0]) - held
 
-    def busy(self, rank: int, stream: int) -> bool:
-        """Whether something that was put on a stream has not ended."""
+    def is_busy(self, rank: int, stream: int) -> bool:
+        """Whether the stream has unfinished ops."""
         slot = self._slots[rank].get(stream)
         return slot is not None and int(self._columns["outstanding"][slot]) > 0
 
     @property
-    def held(self) -> int:
-        """Ops that take memory."""
-        return sum(self._ops) - self._past.ops
+    def ops_in_memory(self) -> int:
+        """Number of ops held in memory."""
+        return sum(self._ops) - self._finished.dropped
 
-    def forget(self, keep: Sequence[int | None]) -> None:
-        """Let go of what has ended before its rank's host stands where it does.
+    def drop_finished(self, keep: Sequence[int | None]) -> None:
+        """Drop ops that have ended and that their host has passed.
 
-        ``keep``: by rank, the first op whose end will be asked for though it is no recording.
+        ``keep``: by rank, the first op to keep because the caller needs its end; recordings need not be kept.
         """
         unset = {name: _UNSET[name] for name, axis in _AXES.items() if axis == "op"}
-        self._sizes["op"] = self._past.take(self._columns, unset, self._ops, keep)
+        self._sizes["op"] = self._finished.drop(self._columns, unset, self._ops, keep)
         self._bind()
 
-    # How it is kept
+    # Internals
 
     def _spend(self, rank: int, host_ns: Ints) -> Ints:
-        """Host time of the next ops, with what was left over.
+        """Host time of the next ops, including time left over from the previous piece.
 
-        A moment may have been marked that lies behind some of them: they come at that moment, and the ops after it come
-        when they would have.
+        A marker may lie after some of these ops. They are moved to the marker's time; later ops keep their times.
         """
         stands = np.cumsum(host_ns) + self._left_over[rank]
         reached = np.maximum.accumulate(np.maximum(stands, 0))
@@ -207,10 +206,10 @@ class LiveEngine:
 
     def _append(self, rank: int, ops: int) -> None:
         self._ops[rank] += ops
-        self._columns["rank_end"][rank] = self._past.place(self._ops[rank] * self._ranks + rank)
+        self._columns["rank_end"][rank] = self._finished.index(self._ops[rank] * self._ranks + rank)
 
     def _slots_of(self, rank: int, ops: RankOps) -> Ints:
-        """Slots of the piece's streams, some of them new."""
+        """Slots of the piece's streams. New streams get new slots."""
         known = self._slots[rank]
         for stream, priority in zip(ops.streams.tolist(), ops.priority.tolist()):
             if stream in known:
@@ -223,12 +222,12 @@ class LiveEngine:
         return np.array([known[stream] for stream in ops.streams.tolist()], np.int64)
 
     def _link(self, ops: RankOps, slots: Ints, numbers: Ints) -> None:
-        """Each stream goes on from its last op to its first one of the piece."""
+        """Link the last op of each stream to its first op in the piece."""
         for slot, first in zip(slots.tolist(), ops.slot_first.tolist()):
             if first < 0:
-                continue  # the host waits for it, nothing is put on it
-            place = self._past.place(int(numbers[first]))
-            if (last := self._past.place(self._last_put.get(slot, _NOTHING))) >= 0:
+                continue  # the host only synchronises with this stream
+            place = self._finished.index(int(numbers[first]))
+            if (last := self._finished.index(self._last_put.get(slot, _NOTHING))) >= 0:
                 self._columns["following"][last] = place
             if self._columns["head"][slot] < 0:
                 self._columns["head"][slot] = place
@@ -238,7 +237,7 @@ class LiveEngine:
             self._last_put[int(slots[slot])] = int(numbers[last])
 
     def _reserve(self, **sizes: int) -> None:
-        """Make the columns of some axes at least so long."""
+        """Grow the columns of the given axes to at least these sizes."""
         self._sizes |= {axis: max(size, self._sizes[axis]) for axis, size in sizes.items()}
         wanted = state_sizes(
             ops=self._sizes["op"],

@@ -1,9 +1,9 @@
 """The inner loop: hosts, streams and rendezvous as a discrete-event simulation.
 
-This is plain Python over sequences of integers, compiled by `presim.engine.compiled` from this very source. It
-indexes without looking: `presim.engine.program` builds arrays that point nowhere else.
+This is plain Python over sequences of integers. `presim.engine.compiled` compiles it from the same source. Indices are
+not checked here: `presim.engine.program` builds arrays whose indices are valid.
 
-Vocabulary: an *op* is a trace entry that concerns streams or blocks the host. A *slot* is one stream of one rank.
+An *op* is a trace entry that concerns streams or blocks the host. A *slot* is one stream of one rank.
 A slot's ops go through these states::
 
                      host reaches it        launch latency       all earlier ops of
@@ -14,25 +14,24 @@ A slot's ops go through these states::
          ▲                                                                                │
          └────────── at once (record), once the recording has ended (wait) ◄──────────────┘
 
-The host needs no events of its own: what it waits for is always the end of an op, so it is walked ahead of time up
-to the next op that blocks it, and goes on when that end is simulated. What runs goes at a pace that what runs beside
-it may change. Times are integer nanoseconds.
+Hosts have no events. A host only ever waits for the end of an op, so it advances to the next op that blocks it and
+continues when that end is simulated. Work that runs at the same time may slow each other (`slowdown`). Times are
+integer nanoseconds.
 
-A rank may be *open*: its host is a program that still runs, and asks for more than is known. Then nothing is simulated
-from the moment on at which its host stands (the horizon), and `run` is called again once more is known
-(`presim.engine.live`).
+A rank is *open* while its host may still issue ops that are not known yet. Nothing is simulated from the time of the
+first open host on (the *horizon*). `run` is called again once more ops are known (`presim.engine.live`).
 
-It is made of modules of which each uses only those before it: `state`, `heap` (events), `hosts`, `pace` (contention),
-`streams`, and this one.
+The loop consists of these modules, each of which uses only earlier ones: `state`, `heap` (events), `hosts`,
+`slowdown` (contention), `streams`, `loop`.
 """
 
 from __future__ import annotations
 
 from presim.engine.heap import pop
-from presim.engine.hosts import walk_host
-from presim.engine.slowdown import settle_paces
+from presim.engine.hosts import advance_host
+from presim.engine.slowdown import update_slowdowns
 from presim.engine.state import (
-    CALLS,
+    CHANGED,
     COMPUTE,
     COPY_D2H,
     COPY_H2D,
@@ -41,6 +40,7 @@ from presim.engine.state import (
     EVENT_SYNC,
     EXCLUSIVE,
     FOREVER,
+    GRANTS,
     HEAP,
     MEET,
     MOMENT,
@@ -49,13 +49,12 @@ from presim.engine.state import (
     RUN,
     SCALE,
     STREAM_SYNC,
-    TOUCHED,
     WAIT,
     WAYS,
     Program,
     State,
 )
-from presim.engine.streams import advance, finish, give, postpone
+from presim.engine.streams import advance, finish, grant, requeue
 
 __all__ = [
     "COMPUTE",
@@ -79,16 +78,16 @@ __all__ = [
 
 
 def run(p: Program, s: State) -> None:
-    """Simulate until nothing can happen any more, or up to the horizon.
+    """Simulate until no event is left, or up to the horizon.
 
-    Where no rank is open, ops that have no end then are in a deadlock.
+    If no rank is open, ops without an end are in a deadlock.
     """
     s.horizon[0] = FOREVER
     for rank in range(len(p.rank_end)):
-        walk_host(p, s, rank, s.host_time[rank])
+        advance_host(p, s, rank, s.host_time[rank])
     while True:
-        if s.counters[TOUCHED] > 0 and is_over(s, s.counters[MOMENT]):
-            settle_paces(p, s, s.counters[MOMENT])
+        if s.counters[CHANGED] > 0 and is_moment_complete(s, s.counters[MOMENT]):
+            update_slowdowns(p, s, s.counters[MOMENT])
         if s.counters[HEAP] == 0 or s.heap_time[0] >= s.horizon[0]:
             break
         now = s.heap_time[0]
@@ -102,17 +101,17 @@ def run(p: Program, s: State) -> None:
             else:
                 s.pending[item] = 0
                 advance(p, s, item, now)
-        # Only now is it known who wants what at this moment; unless a host that was blocked until now may ask for more.
-        while s.counters[CALLS] > 0:
-            s.counters[CALLS] -= 1
+        # All requests for resources at this moment are known now, unless an open host was unblocked at this moment.
+        while s.counters[GRANTS] > 0:
+            s.counters[GRANTS] -= 1
             if now < s.horizon[0]:
-                give(p, s, s.called[s.counters[CALLS]], now)
+                grant(p, s, s.to_grant[s.counters[GRANTS]], now)
             else:
-                postpone(p, s, s.called[s.counters[CALLS]], now)
+                requeue(p, s, s.to_grant[s.counters[GRANTS]], now)
         if now < s.horizon[0]:
-            settle_paces(p, s, now)
+            update_slowdowns(p, s, now)
 
 
-def is_over(s: State, moment: int) -> bool:
-    """Whether nothing more can happen at a moment at which `run` returned because a host could still ask for more."""
+def is_moment_complete(s: State, moment: int) -> bool:
+    """Whether no further event can occur at the moment at which the previous `run` stopped."""
     return moment < s.horizon[0] and (s.counters[HEAP] == 0 or s.heap_time[0] != moment)

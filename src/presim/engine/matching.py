@@ -1,10 +1,10 @@
-"""Matches the collective calls of different ranks that belong together.
+"""Matches the collective calls of different ranks that form one rendezvous.
 
 NCCL matches by order: the n-th call on a communicator meets the n-th call of every other member. Sends and receives
-match by order between their two ranks. Which communicators are one is `presim.trace.collate`'s to say.
+match by order between their two ranks. `presim.trace.collate` finds which groups are the same communicator.
 
-Ranks that are not simulated, and that no simulated rank stands for, are taken to be at every rendezvous exactly when
-the simulated members are. So is the peer of a send for which the sending rank itself stands.
+Ranks that are neither simulated nor represented are assumed to arrive together with the simulated members. The same
+holds for the peer of a send if the sending rank represents it.
 """
 
 from __future__ import annotations
@@ -32,21 +32,25 @@ class Channel:
     """A sequence of rendezvous between the same ranks: a communicator, or one direction of a pair in it."""
 
     identity: Hashable
-    ranks: tuple[int, ...]  # the simulated ones, which all take part
+    ranks: tuple[int, ...]  # simulated ranks; all of them take part
 
 
 @dataclasses.dataclass(frozen=True)
 class Matching:
     """The rendezvous of several traces."""
 
-    match: list[Ints]  # by trace: match of each entry, -1 where no other simulated rank takes part
-    needed: Ints  # by match: entries that meet
+    match: list[Ints]  # by trace: rendezvous of each entry, -1 if no other simulated rank takes part
+    needed: Ints  # by match: number of entries that meet
     channel: Ints  # by match: index into `channels`
     channels: tuple[Channel, ...]
 
 
 def match_collectives(traces: Sequence[Trace], representatives: Representatives | None = None) -> Matching:
-    """Number every rendezvous; ranks that meet for different operations are a `HangError`."""
+    """Number every rendezvous.
+
+    Raises:
+        HangError: ranks call different operations, or disagree on the sizes of an all-to-all.
+    """
     representatives = representatives or Representatives([trace.manifest.rank for trace in traces])
     communicators = Communicators(traces, representatives)
     channels: dict[Channel, int] = {}
@@ -59,7 +63,7 @@ def match_collectives(traces: Sequence[Trace], representatives: Representatives 
         channel[trace.columns["kind"] != Kind.COLLECTIVE] = -1
         keys.append(np.where(channel >= 0, channel << 32 | _occurrence(channel), -1))
     all_keys = np.concatenate(keys)
-    meets = np.flatnonzero(all_keys >= 0)  # few of all entries: only these are sorted
+    meets = np.flatnonzero(all_keys >= 0)  # sort only these: they are few of all entries
     unique, inverse = np.unique(all_keys[meets], return_inverse=True)
     numbers = np.full(len(all_keys), -1, np.int64)
     numbers[meets] = inverse.reshape(-1)
@@ -72,7 +76,7 @@ def match_collectives(traces: Sequence[Trace], representatives: Representatives 
 
 
 def _seats(trace: Trace, communicators: Communicators) -> list[int]:
-    """By signature: where the rank sits in the communicator of an all-to-all; -1 of anything else."""
+    """By signature: the rank's position in the communicator of an all-to-all; -1 for other signatures."""
     places = communicators.places(trace.manifest.rank)
 
     def seat(signature: Signature) -> int:
@@ -85,7 +89,7 @@ def _seats(trace: Trace, communicators: Communicators) -> list[int]:
 
 
 def _needed(traces: Sequence[Trace], numbers: Ints, of_match: Ints, channels: Iterable[Channel]) -> Ints:
-    """Entries that meet: of all members, but where a rank failed, only of those that came so far."""
+    """Number of entries per rendezvous: one per member, or only those that were reached if a rank failed."""
     if any(trace.manifest.exit in FAILED for trace in traces):
         return np.bincount(numbers[numbers >= 0], minlength=len(of_match)).astype(np.int64)
     members = np.array([len(channel.ranks) for channel in channels], np.int64)
@@ -114,7 +118,7 @@ def _channel(signature: Signature, places: Sequence[Place | None], communicators
 
 
 def _occurrence(values: Ints) -> Ints:
-    """For each entry how many earlier ones have the same value."""
+    """For each element, the number of earlier elements with the same value."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(values) else np.zeros(0, bool)
@@ -125,7 +129,7 @@ def _occurrence(values: Ints) -> Ints:
 
 
 def _compare(traces: Sequence[Trace], matching: Matching) -> None:
-    """Whoever comes to a rendezvous must come for the same operation; else a `HangError`."""
+    """Raise a `HangError` if members of a rendezvous call different operations."""
     contents: dict[Hashable, int] = {}
     lowest = np.full(len(matching.needed), np.iinfo(np.int64).max)
     highest = np.full(len(matching.needed), -1, np.int64)
@@ -148,7 +152,7 @@ def _compare(traces: Sequence[Trace], matching: Matching) -> None:
 
 
 def _earliest(wrong: Ints, matching: Matching) -> int:
-    """The disagreement that some rank comes to first, which is the cause of the others."""
+    """The disagreement that any rank reaches first. It causes the others."""
     first = np.full(len(matching.needed), np.iinfo(np.int64).max)
     for match in matching.match:
         entries = np.flatnonzero(match >= 0)
@@ -157,11 +161,11 @@ def _earliest(wrong: Ints, matching: Matching) -> int:
 
 
 def _content(signature: Signature) -> Hashable:
-    """What members of a rendezvous must agree on."""
+    """The properties of a call that all members of a rendezvous must agree on."""
     if not isinstance(signature, Collective):
         return None
     if signature.kind in ("send", "recv"):
-        return "send and recv"  # a receive may be posted for more than is sent
+        return "send and recv"  # a receive may be larger than its send
     return (
         signature.kind,
         signature.bytes if signature.kind in _SAME_SIZE else 0,

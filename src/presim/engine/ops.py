@@ -1,7 +1,7 @@
 """Converts a trace and its durations to the ops that the loop reads.
 
-Entries that concern neither a stream nor the device (allocations, tags, steps) are no ops: their host time is added
-to the op that follows.
+Entries that concern neither a stream nor the device (allocations, tags, steps) do not become ops. Their host time is
+added to the next op.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _COPY_RESOURCE = {"h2d": loop.COPY_H2D, "d2h": loop.COPY_D2H, "peer": loop.COPY_
 
 @dataclasses.dataclass(frozen=True)
 class RankOps:
-    """One rank's ops; columns as in `loop.Program`, but indices of ops and slots count within the rank."""
+    """One rank's ops. Columns as in `loop.Program`, but with indices of ops and slots within the rank."""
 
     trace: Trace
-    entries: Ints  # [op] its trace entry
-    host_cum_ns: Ints  # [entry] host time up to and with it, if nothing ever blocked
+    entries: Ints  # [op] trace entry
+    host_cum_ns: Ints  # [entry] host time up to and including it, if the host were never blocked
     streams: Ints  # [slot] stream index
     priority: Ints  # [slot]
     slot_first: Ints
@@ -57,11 +57,11 @@ class RankOps:
 
 
 def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = None) -> RankOps:
-    """One rank's ops; ``classes``: those of the whole job, which grow by this rank's."""
+    """One rank's ops. ``classes``: contention classes of the job; this rank's classes are added."""
     trace = priced.trace
     columns = trace.columns
     all_codes = _CODE_OF_KIND[columns["kind"].astype(np.int64)]
-    if trace.manifest.measured is not None:  # kernels that ran side by side in a profile do so again: none is exclusive
+    if trace.manifest.measured is not None:  # kernels that overlapped in a profile overlap again: none is exclusive
         all_codes = np.where(all_codes == loop.RUN, loop.MEET, all_codes)
     entries = np.flatnonzero(all_codes != _NO_OP)
     code = all_codes[entries]
@@ -69,8 +69,8 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
     following, slot_first = _links(code, slot, len(streams))
     duration = priced.durations_ns()[entries]
     if len(duration) and int(duration.min()) < 0:
-        raise InputError(f"an entry has a negative duration ({int(duration.min())} ns); mend its price")
-    signature = columns["signature"][entries].astype(np.int64)  # -1, the last of the tables, where there is none
+        raise InputError(f"an entry has a negative duration ({int(duration.min())} ns); correct its price")
+    signature = columns["signature"][entries].astype(np.int64)  # -1, the last element of the tables, if there is none
     serial = columns["object"][entries].astype(np.int64)
     resources = np.array([*map(_resource, trace.signatures), loop.COMPUTE], np.int64)
     is_pair = np.array([*map(_is_pair, trace.signatures), False], np.int64)
@@ -96,7 +96,7 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
 
 
 def host_ns(trace: Trace, options: Options) -> Ints:
-    """CPU time before each entry on the cluster's hosts."""
+    """CPU time before each entry on the cluster's hosts, ns."""
     factor = options.host_factor_of(trace.manifest)
     scaled: Ints = np.rint(trace.columns["host_ns"].astype(np.float64) * factor).astype(np.int64)
     slept = np.where(trace.columns["kind"] == Kind.HOST_WAIT, trace.columns["value"], 0)
@@ -105,7 +105,10 @@ def host_ns(trace: Trace, options: Options) -> Ints:
 
 
 def _slots(stream: Ints) -> tuple[Ints, Ints]:
-    """Streams, ascending, and for each op the place of its own; counted, because sorting took a third of the time."""
+    """Streams in ascending order, and for each op the index of its stream.
+
+    Uses counting, because sorting took a third of the time of `build_ops`.
+    """
     streams = np.flatnonzero(np.bincount(stream)).astype(np.int64)
     place = np.zeros(int(stream.max(initial=-1)) + 1, np.int64)
     place[streams] = np.arange(len(streams))
@@ -113,7 +116,7 @@ def _slots(stream: Ints) -> tuple[Ints, Ints]:
 
 
 def _links(code: Ints, slot: Ints, slots: int) -> tuple[Ints, Ints]:
-    """For each op the next one on its stream, and for each stream its first one."""
+    """For each op the next op on its stream, and for each stream its first op."""
     ops = np.flatnonzero(code <= loop.WAIT)
     ordered = ops[np.argsort(slot[ops], kind="stable")]
     same = slot[ordered[1:]] == slot[ordered[:-1]]
@@ -125,10 +128,10 @@ def _links(code: Ints, slot: Ints, slots: int) -> tuple[Ints, Ints]:
 
 
 def _targets(code: Ints, serial: Ints) -> Ints:
-    """For each wait the recording it waits for: the last one of that serial before it.
+    """For each wait its recording: the last earlier one with that serial; -1 if there is none.
 
-    A wait for what was not recorded before is no wait, as in CUDA; so is one for a recording of a part of the
-    program that is not in the trace.
+    As in CUDA, a wait for an event that was not recorded returns at once. Waits for recordings outside the trace are
+    treated alike.
     """
     target = np.full(len(code), -1, np.int64)
     records = np.flatnonzero(code == loop.RECORD)
@@ -137,7 +140,7 @@ def _targets(code: Ints, serial: Ints) -> Ints:
         return target
     waits = np.flatnonzero((code == loop.WAIT) | (code == loop.EVENT_SYNC))
     wanted = np.minimum(np.searchsorted(known, serial[waits]), len(known) - 1)
-    keys = number.reshape(-1) * len(code) + records  # by serial, then by place
+    keys = number.reshape(-1) * len(code) + records  # by serial, then by position
     order = np.argsort(keys)
     at = np.searchsorted(keys[order], wanted * len(code) + waits) - 1
     found = records[order[np.maximum(at, 0)]]
@@ -147,11 +150,10 @@ def _targets(code: Ints, serial: Ints) -> Ints:
 
 
 def _joins(code: Ints, following: Ints, serial: Ints, is_pair: Ints) -> Ints:
-    """1 for sends and receives that are part of one launch with the op before them on their stream.
+    """1 for sends and receives that share a launch with the previous op on their stream.
 
-    NCCL runs the sends and receives of one group call side by side, in any order: one after the other they could
-    wait for each other. Other collectives of one group call meet in the same order everywhere, so they need no more
-    than to follow each other.
+    NCCL runs the sends and receives of one group call concurrently. Run in sequence, they could deadlock. Other
+    collectives of a group call have the same order on all ranks and run in sequence.
     """
     candidate = (code == loop.MEET) & (is_pair == 1) & (serial != 0)
     joins = np.zeros(len(code), np.int64)
@@ -162,7 +164,10 @@ def _joins(code: Ints, following: Ints, serial: Ints, is_pair: Ints) -> Ints:
 
 
 def _shared(trace: Trace, signature: Ints, duration: Ints, following: Ints, joins: Ints) -> Ints:
-    """Durations where the sends of one launch share the bandwidth, and so do its receives: they end one by one."""
+    """Durations with the bandwidth shared among the sends, and among the receives, of one launch.
+
+    Each ends after the sum of the durations up to it.
+    """
     result = duration.copy()
     heads = np.flatnonzero((joins == 0) & (following >= 0) & (joins[following] == 1))
     for head in heads.tolist():

@@ -1,4 +1,4 @@
-"""Converts the traces of a job to the loop's arrays, and the loop's answer to timelines."""
+"""Converts the traces of a job to the loop's arrays, and the loop's result to timelines."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from presim.trace.representatives import Representatives
 
 Ints = NDArray[np.int64]
 
-# Columns of `RankOps` that the loop reads, with what they point to: there a number counts within the rank.
+# Columns of `RankOps` that the loop reads, and what their values index within the rank ("": they are no indices).
 OP_COLUMNS = {
     "code": "", "host_ns": "", "slot": "slot", "following": "op", "duration": "", "resource": "", "target": "op",
     "joins": "", "contends": "",
 }  # fmt: skip
 
-# Columns of `loop.State`: how many values each has, and what stands there before anything has happened.
+# Columns of `loop.State`: the axis that gives their length, and their initial value.
 STATE_COLUMNS = {
     "issue": ("op", -1), "start": ("op", -1), "end": ("op", -1), "waiter_first": ("op", -1), "match_next": ("op", -1),
     "host_op": ("rank", 0), "host_time": ("rank", 0), "host_spent": ("rank", -1), "rank_outstanding": ("rank", 0),
@@ -36,11 +36,12 @@ STATE_COLUMNS = {
     "outstanding": ("slot", 0), "last_end": ("slot", -1), "head": ("slot", -1), "head_state": ("slot", 0),
     "in_flight": ("slot", 0), "pending": ("slot", 0), "waiter_next": ("slot", -1),
     "running": ("resource", -1), "freed": ("resource", 0), "queued": ("resource", 0),
-    "called": ("resource", 0), "is_called": ("resource", 0),
-    "alone": ("op", 0), "lead": ("op", -1), "beside": ("rank", -1), "beside_next": ("op", -1), "drag": ("op", 0),
-    "load": ("load", 0), "touched": ("rank", 0), "is_touched": ("rank", 0), "settled": ("op", 0),
-    "by_port": ("op", 0), "crowded": ("op", 0),
-    "pace": ("op", 0), "left": ("op", 0), "since": ("op", 0), "place": ("op", 0),
+    "to_grant": ("resource", 0), "is_to_grant": ("resource", 0),
+    "alone": ("op", 0), "lead": ("op", -1), "active_first": ("rank", -1), "active_next": ("op", -1),
+    "interference": ("op", 0), "load": ("load", 0), "changed": ("rank", 0), "is_changed": ("rank", 0),
+    "last_update": ("op", 0),
+    "limited_by_port": ("op", 0), "port_delay": ("op", 0),
+    "slowdown": ("op", 0), "work_left": ("op", 0), "since": ("op", 0), "heap_position": ("op", 0),
     "arrived": ("match", 0), "match_first": ("match", -1),
     "heap_time": ("event", 0), "heap_key": ("event", 0), "heap_item": ("event", 0),
     "counters": ("counter", 0), "horizon": ("one", 0),
@@ -49,7 +50,7 @@ STATE_COLUMNS = {
 
 @dataclasses.dataclass(frozen=True)
 class JobProgram:
-    """All ranks' ops in the form the loop reads."""
+    """The ops of all ranks in the form the loop reads."""
 
     ranks: tuple[RankOps, ...]
     first: Ints  # [rank] first op; one more at the end
@@ -60,10 +61,15 @@ class JobProgram:
 def build_program(
     priced: Sequence[PricedTrace], options: Options, representatives: Representatives | None = None
 ) -> JobProgram:
-    """Arrays that the loop may index without looking."""
+    """The loop's input: arrays whose indices are all valid.
+
+    Raises:
+        InputError: two traces are of the same rank, or a trace is invalid.
+        HangError: ranks call different collectives.
+    """
     names = [item.trace.manifest.rank for item in priced]
     if len(set(names)) != len(names):
-        raise InputError(f"a job has one trace for each of its ranks, got ranks {names}; leave one of each")
+        raise InputError(f"a job must have one trace per rank, but its traces are of ranks {names}; remove duplicates")
     for item in priced:
         check(item.trace)
     classes = Classes()
@@ -100,7 +106,7 @@ def build_program(
 
 
 def initial_state(program: JobProgram) -> dict[str, Ints]:
-    """The columns of `loop.State` before anything has happened."""
+    """The initial columns of `loop.State`."""
     columns = program.columns
     sizes = state_sizes(
         ops=len(columns["code"]),
@@ -117,18 +123,18 @@ def initial_state(program: JobProgram) -> dict[str, Ints]:
 
 
 def state_sizes(*, ops: int, slots: int, matches: int, ranks: int, joins: int, ports: int) -> dict[str, int]:
-    """Values that the columns of `loop.State` need."""
-    # At most one READY for each slot, and one END for each op in flight: more than one only within one launch.
+    """By axis, the length of the columns of `loop.State`."""
+    # At most one READY per slot and one END per op in flight. Only ops of one launch are in flight together.
     events = 2 * slots + joins + 1
     resources = ranks * loop.EXCLUSIVE
     sizes = {"op": ops, "slot": slots, "match": matches, "rank": ranks, "resource": resources, "event": events}
     return sizes | {"load": ports * loop.WAYS, "counter": state.COUNTERS, "one": 1}
 
 
-def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints, crowded: Ints) -> Timeline:
-    """One rank's timeline from the times of its ops; what is no op lies where the host was then."""
+def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints, port_delay: Ints) -> Timeline:
+    """One rank's timeline from the times of its ops. Entries that are not ops get the host's time."""
     is_sync = rank.code > loop.WAIT
-    goes_on = np.concatenate([[0], np.where(is_sync, end, issue)])  # the host, after the op before
+    goes_on = np.concatenate([[0], np.where(is_sync, end, issue)])  # host time after the previous op
     spent = np.concatenate([[0], rank.host_cum_ns[rank.entries]])
     is_op = np.zeros(len(rank.trace), np.int64)
     is_op[rank.entries] = 1
@@ -139,7 +145,7 @@ def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints, cr
         whole[rank.entries] = of_ops
     slowed, by_ports = np.zeros((2, len(rank.trace)), np.int64)
     slowed[rank.entries] = np.where(rank.code <= loop.MEET, end - start - alone, 0)
-    by_ports[rank.entries] = np.minimum(crowded, slowed[rank.entries])
+    by_ports[rank.entries] = np.minimum(port_delay, slowed[rank.entries])
     return Timeline(times[0], times[1], times[2], slowed, by_ports)
 
 
@@ -152,5 +158,5 @@ def _joined(columns: list[Ints]) -> Ints:
 
 
 def _shifted(columns: list[Ints], first: Ints) -> Ints:
-    """Indices within a rank become indices within the job; -1 stays -1."""
+    """Convert indices within a rank to indices within the job; -1 stays -1."""
     return _joined([np.where(column < 0, -1, column + first[rank]) for rank, column in enumerate(columns)])

@@ -19,15 +19,15 @@ from presim.engine.timeline import Timeline
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Trace
 
-# What it takes to import numba and load the cached loop, counted in interpreted ops: a process interprets until it
-# has spent as much, so it never takes more than twice what the better choice would have. docs/decisions/engine-loop.md
+# Time to import numba and load the cached loop, expressed in interpreted ops. A process interprets until it has spent
+# that much, so it never takes more than twice the time of the better choice. docs/decisions/engine-loop.md
 LOADING_OPS = 100_000
 _Record = TypeVar("_Record", loop.Program, loop.State)
 _SWITCH = "PRESIM_ENGINE"  # compiled or interpreted, with the same result
 
 
 def simulate(priced: PricedTrace, *, options: Options | None = None, compiled: bool | None = None) -> Timeline:
-    """Timeline of one rank; missing ranks are assumed to be as fast as this one."""
+    """Timeline of one rank. All other ranks are assumed to be as fast."""
     return simulate_job([priced], options=options, compiled=compiled)[priced.trace.manifest.rank]
 
 
@@ -38,18 +38,24 @@ def simulate_job(
     compiled: bool | None = None,
     representatives: Representatives | None = None,
 ) -> dict[int, Timeline]:
-    """Timelines by rank of all ranks together, with their collectives as rendezvous.
+    """Simulate all ranks together, with their collectives as rendezvous, and return their timelines by rank.
 
-    ``representatives`` says which of them stand for others; nobody, unless given. ``compiled`` chooses between the
-    compiled and the interpreted loop, which answer alike; None: whichever is sooner done, or what the environment's
-    PRESIM_ENGINE says. Raises `HangError` where ranks wait for each other for ever.
+    Args:
+        priced: one priced trace per simulated rank.
+        options: options of the engine.
+        compiled: whether to use the compiled loop. Both loops return the same result. None: PRESIM_ENGINE decides,
+            else the faster loop is used.
+        representatives: which ranks represent others; by default none.
+
+    Raises:
+        HangError: ranks deadlock.
     """
     program = _once(build_program(priced, options or Options(), representatives))
     state = run_program(program, compiled=compiled)
-    crowded = np.where(state["lead"] >= 0, state["crowded"][state["lead"]], 0)  # of each of those that met
-    columns = (*(state[name] for name in ("issue", "start", "end", "alone")), crowded)
+    port_delay = np.where(state["lead"] >= 0, state["port_delay"][state["lead"]], 0)  # every member has its lead's
+    columns = (*(state[name] for name in ("issue", "start", "end", "alone")), port_delay)
     first, ranks = program.first, program.ranks
-    del program, state  # 200 bytes an op, while timelines are made
+    del program, state  # frees 200 bytes an op before timelines are built
     return {
         rank.trace.manifest.rank: timeline(rank, *(column[first[index] : first[index + 1]] for column in columns))
         for index, rank in enumerate(ranks)
@@ -57,17 +63,17 @@ def simulate_job(
 
 
 def _once(program: JobProgram) -> JobProgram:
-    """Without the columns of ranks that the program has as well: 64 of 300 bytes an op."""
+    """Drop the columns of ranks that the program also has: saves 64 of 300 bytes an op."""
     nothing = np.zeros(0, np.int64)
     left_out: dict[str, Any] = {name: nothing for name in OP_COLUMNS if name != "code"}  # timelines need that one
     return dataclasses.replace(program, ranks=tuple(dataclasses.replace(rank, **left_out) for rank in program.ranks))
 
 
 def run_program(program: JobProgram, *, compiled: bool | None = None) -> dict[str, Ints]:
-    """The columns of `loop.State` once all has happened; ``compiled`` as in `simulate_job`.
+    """The final columns of `loop.State`; ``compiled`` as in `simulate_job`.
 
     Raises:
-        HangError: ranks wait for each other for ever.
+        HangError: ranks deadlock.
     """
     state = initial_state(program)
     if _is_compiled(compiled, len(state["issue"])):
@@ -78,8 +84,8 @@ def run_program(program: JobProgram, *, compiled: bool | None = None) -> dict[st
     return state
 
 
-class _Rent:
-    """Number of ops that this process has interpreted; it decides which loop runs."""
+class _Interpreted:
+    """Number of ops that this process has interpreted. It decides which loop runs."""
 
     ops = 0
 
@@ -90,12 +96,12 @@ def _is_compiled(choice: bool | None, ops: int) -> bool:
     switch = os.environ.get(_SWITCH, "")
     if switch:
         return switch == "compiled"
-    _Rent.ops += ops
-    return _Rent.ops >= LOADING_OPS
+    _Interpreted.ops += ops
+    return _Interpreted.ops >= LOADING_OPS
 
 
 def _interpret(program: JobProgram, state: dict[str, Ints]) -> dict[str, Ints]:
-    """Lists of Python's integers are read three times as fast as numpy arrays, one element at a time."""
+    """Run the uncompiled loop over lists: single elements of lists are read three times as fast as of arrays."""
     lists = _record(loop.State, {name: column.tolist() for name, column in state.items()})
     loop.run(_record(loop.Program, {name: column.tolist() for name, column in program.columns.items()}), lists)
     return {name: np.array(column, np.int64) for name, column in lists._asdict().items()}
@@ -106,7 +112,7 @@ def _record(type_: type[_Record], columns: Mapping[str, object]) -> _Record:
 
 
 def _raise_if_stuck(program: JobProgram, state: dict[str, Ints]) -> None:
-    """Ops without an end are in a deadlock: name the collectives that some stream stands at."""
+    """Raise a `HangError` if ops have no end. It names the first unfinished collective of each stream."""
     open_ops = np.flatnonzero((state["end"] < 0) & (state["issue"] >= 0) & (program.columns["code"] == loop.MEET))
     _, first = np.unique(program.columns["slot"][open_ops], return_index=True)
     if len(open_ops):
@@ -115,7 +121,7 @@ def _raise_if_stuck(program: JobProgram, state: dict[str, Ints]) -> None:
 
 
 def _absent(program: JobProgram, stuck: Ints) -> list[tuple[Trace, int, Trace]]:
-    """Those of the stuck ops that wait for a rank which has no such call, each with that rank's trace."""
+    """Stuck ops that wait for a rank without a matching call, each with that rank's trace."""
     matching = program.matching
     traces = {rank.trace.manifest.rank: index for index, rank in enumerate(program.ranks)}
     found: list[tuple[Trace, int, Trace]] = []

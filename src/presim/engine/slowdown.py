@@ -1,179 +1,178 @@
-"""Contention: work that overlaps on a rank, or on a network port that ranks share, slows each other.
+"""Contention: overlapping work on a rank, or on a network port shared by ranks, slows each other.
 
-Each running op has a *drag*: what those beside it on its rank add to each ns of its work, in 1/SCALE. A shared port has
-a *load*: the parts of it that running ops ask for, simulated or stood for. Where the load is above SCALE, all who use
-the port take longer in proportion. The larger of drag and excess load slows an op, because either alone would.
-A collective of several simulated ranks goes at the pace of its slowest member. When ops begin or end, those beside
-them may go on at another pace. Once all that happens at that moment is known, the work that these have done by then is
-settled at their old pace, and their ends are moved.
+Each running op has an *interference*: the time that other running ops of its rank add to each ns of its work, in
+1/SCALE. A shared port has a *load*: the sum of the shares that running ops of simulated and represented ranks use. If
+the load exceeds SCALE, all users of the port slow down in proportion. The larger of interference and excess load
+determines an op's slowdown. A collective has the slowdown of its slowest member.
 
-Work done is rounded down and time up, so that nothing ends early: at most 1 ns a change of pace is lost.
+Slowdowns change when ops start or end. Once all events of a moment are known, the work done so far is accounted at the
+old slowdown and the ends of the affected ops are moved. Work is rounded down and time is rounded up, so no op ends
+early. At most 1 ns is lost per change.
 """
 
 from __future__ import annotations
 
 from presim.engine.heap import move
-from presim.engine.state import SCALE, SETTLED, TOUCHED, WAYS, Program, State
+from presim.engine.state import CHANGED, SCALE, UPDATES, WAYS, Program, State
 
 
-def enter(p: Program, s: State, op: int) -> None:
-    """An op begins beside those that run on its rank."""
+def add_active(p: Program, s: State, op: int) -> None:
+    """Add an op to the running ops of its rank."""
     if p.classes[0] == 0:
         return
     rank = p.slot_rank[p.slot[op]]
     drag = 0
-    other = s.beside[rank]
+    other = s.active_first[rank]
     while other >= 0:
-        drag += added(p, op, other)
-        slow(s, rank, other, added(p, other, op))
-        other = s.beside_next[other]
-    s.beside_next[op] = s.beside[rank]
-    s.beside[rank] = op
-    slow(s, rank, op, drag)
+        drag += interference_from(p, op, other)
+        add_interference(s, rank, other, interference_from(p, other, op))
+        other = s.active_next[other]
+    s.active_next[op] = s.active_first[rank]
+    s.active_first[rank] = op
+    add_interference(s, rank, op, drag)
     if p.port[rank] >= 0:
-        share(p, s, op, 1)
+        add_port_load(p, s, op, 1)
 
 
-def leave(p: Program, s: State, op: int) -> None:
-    """An op ends; the others go on without it."""
+def remove_active(p: Program, s: State, op: int) -> None:
+    """Remove an op from the running ops of its rank."""
     if p.classes[0] == 0:
         return
     rank = p.slot_rank[p.slot[op]]
     before = -1
-    other = s.beside[rank]
+    other = s.active_first[rank]
     while other >= 0:
         if other == op:
             if before < 0:
-                s.beside[rank] = s.beside_next[op]
+                s.active_first[rank] = s.active_next[op]
             else:
-                s.beside_next[before] = s.beside_next[op]
+                s.active_next[before] = s.active_next[op]
         else:
-            slow(s, rank, other, -added(p, other, op))
+            add_interference(s, rank, other, -interference_from(p, other, op))
             before = other
-        other = s.beside_next[other]
+        other = s.active_next[other]
     if p.port[rank] >= 0:
-        share(p, s, op, -1)
+        add_port_load(p, s, op, -1)
 
 
-def added(p: Program, op: int, other: int) -> int:
-    """What `other` adds to each ns of `op`; the messages of one launch share the wires in their prices."""
+def interference_from(p: Program, op: int, other: int) -> int:
+    """Time that `other` adds to each ns of `op`. It is 0 within one launch: prices include the sharing."""
     if p.slot[op] == p.slot[other]:
         return 0
     return p.slows[p.contends[op] * p.classes[0] + p.contends[other]]
 
 
-def slow(s: State, rank: int, op: int, by: int) -> None:
-    """Change the drag of a running op."""
+def add_interference(s: State, rank: int, op: int, by: int) -> None:
+    """Change the interference of a running op."""
     if by != 0:
-        s.drag[op] += by
-        touch(s, rank)
+        s.interference[op] += by
+        mark_changed(s, rank)
 
 
-def touch(s: State, rank: int) -> None:
-    """Look at what runs on a rank once it is known what happens at this moment."""
-    if s.is_touched[rank] == 0:
-        s.is_touched[rank] = 1
-        s.touched[s.counters[TOUCHED]] = rank
-        s.counters[TOUCHED] += 1
+def mark_changed(s: State, rank: int) -> None:
+    """Recompute the slowdowns on a rank at the end of this moment."""
+    if s.is_changed[rank] == 0:
+        s.is_changed[rank] = 1
+        s.changed[s.counters[CHANGED]] = rank
+        s.counters[CHANGED] += 1
 
 
-def share(p: Program, s: State, op: int, sign: int) -> None:
-    """Add an op to the loads of shared ports (``sign`` 1) or take it off (-1), wherever its rank has a voice."""
+def add_port_load(p: Program, s: State, op: int, sign: int) -> None:
+    """Add an op to the loads of the ports for which its rank has a weight (``sign`` 1), or remove it (-1)."""
     rank = p.slot_rank[p.slot[op]]
     for way in range(WAYS):
         part = p.takes[p.contends[op] * WAYS + way]
         if part == 0:
             continue
-        others = of_launch(p, s, op, rank, way)
-        for voice in range(p.voice_first[rank], p.voice_first[rank + 1]):
-            port = p.voice_port[voice]
+        others = largest_part_of_launch(p, s, op, rank, way)
+        for at in range(p.weight_first[rank], p.weight_first[rank + 1]):
+            port = p.weight_port[at]
             load = s.load[port * WAYS + way]
-            by = max(part, others) * p.voices[voice] // SCALE - others * p.voices[voice] // SCALE
+            by = max(part, others) * p.weights[at] // SCALE - others * p.weights[at] // SCALE
             s.load[port * WAYS + way] = load + sign * by
             if max(load, load + sign * by) > SCALE:
                 there = p.port_first[port]
                 while there >= 0:
-                    touch(s, there)
+                    mark_changed(s, there)
                     there = p.port_next[there]
 
 
-def settle_paces(p: Program, s: State, now: int) -> None:
-    """Give what runs on touched ranks the pace that its neighbours leave it, once no host can change that any more.
+def update_slowdowns(p: Program, s: State, now: int) -> None:
+    """Recompute the slowdowns on changed ranks, once no host can add work at this moment.
 
-    What comes of a moment depends on who runs after it, not on the order in which this became known: work that goes on
-    at its old pace is not rounded.
+    The result does not depend on the order of the events of a moment: work with an unchanged slowdown is not rounded.
     """
-    s.counters[SETTLED] += 1
-    while s.counters[TOUCHED] > 0:
-        s.counters[TOUCHED] -= 1
-        rank = s.touched[s.counters[TOUCHED]]
-        s.is_touched[rank] = 0
-        op = s.beside[rank]
+    s.counters[UPDATES] += 1
+    while s.counters[CHANGED] > 0:
+        s.counters[CHANGED] -= 1
+        rank = s.changed[s.counters[CHANGED]]
+        s.is_changed[rank] = 0
+        op = s.active_first[rank]
         while op >= 0:
             lead = s.lead[op]
-            if s.settled[lead] != s.counters[SETTLED]:
-                s.settled[lead] = s.counters[SETTLED]
-                set_pace(p, s, lead, max(now, s.since[lead]))
-            op = s.beside_next[op]
+            if s.last_update[lead] != s.counters[UPDATES]:
+                s.last_update[lead] = s.counters[UPDATES]
+                set_slowdown(p, s, lead, max(now, s.since[lead]))
+            op = s.active_next[op]
 
 
-def of_launch(p: Program, s: State, op: int, rank: int, way: int) -> int:
-    """The largest part that others of the op's launch take of a port; its messages share the port in their prices."""
+def largest_part_of_launch(p: Program, s: State, op: int, rank: int, way: int) -> int:
+    """The largest share of a port that other ops of the same launch use. Their prices include the sharing."""
     most = 0
-    other = s.beside[rank]
+    other = s.active_first[rank]
     while other >= 0:
         if other != op and p.slot[other] == p.slot[op]:
             most = max(most, p.takes[p.contends[other] * WAYS + way])
-        other = s.beside_next[other]
+        other = s.active_next[other]
     return most
 
 
-def burden(p: Program, s: State, op: int) -> int:
-    """What slows an op, times 2: its drag, or too large a load of a shared port it uses; then plus 1."""
+def slowdown_code(p: Program, s: State, op: int) -> int:
+    """Twice the time added to each ns of an op, in 1/SCALE; plus 1 if a shared port determines it."""
     port = p.port[p.slot_rank[p.slot[op]]]
     if port < 0:
-        return 2 * s.drag[op]
+        return 2 * s.interference[op]
     load = SCALE
     for way in range(WAYS):
         if p.takes[p.contends[op] * WAYS + way] > 0:
             load = max(load, s.load[port * WAYS + way])
-    return max(2 * s.drag[op], 2 * (load - SCALE) + (1 if load > SCALE else 0))
+    return max(2 * s.interference[op], 2 * (load - SCALE) + (1 if load > SCALE else 0))
 
 
-def set_pace(p: Program, s: State, lead: int, now: int) -> None:
-    """Move the end of all that a lead meets to where the burden of the slowest member puts it."""
-    most = burden(p, s, lead)
+def set_slowdown(p: Program, s: State, lead: int, now: int) -> None:
+    """Set the slowdown of a rendezvous to that of its slowest member and move its end."""
+    most = slowdown_code(p, s, lead)
     if p.match[lead] >= 0:
         member = s.match_first[p.match[lead]]
         while member >= 0:
-            most = max(most, burden(p, s, member))
+            most = max(most, slowdown_code(p, s, member))
             member = s.match_next[member]
-    if most == 2 * (s.pace[lead] - SCALE) + s.by_port[lead]:
+    if most == 2 * (s.slowdown[lead] - SCALE) + s.limited_by_port[lead]:
         return
-    s.left[lead] = max(0, s.left[lead] - settle(s, lead, now))
+    s.work_left[lead] = max(0, s.work_left[lead] - account_work(s, lead, now))
     s.since[lead] = now
-    s.pace[lead] = SCALE + most // 2
-    s.by_port[lead] = most % 2
-    move(s, lead, now + lasts(s.left[lead], s.pace[lead]))
+    s.slowdown[lead] = SCALE + most // 2
+    s.limited_by_port[lead] = most % 2
+    move(s, lead, now + time_for(s.work_left[lead], s.slowdown[lead]))
 
 
-def settle(s: State, lead: int, now: int) -> int:
-    """Work done since the pace last changed; what was lost to a shared port is noted."""
-    worked = done(now - s.since[lead], s.pace[lead])
-    if s.by_port[lead] == 1:
-        s.crowded[lead] += now - s.since[lead] - worked
+def account_work(s: State, lead: int, now: int) -> int:
+    """Work done since the last change of slowdown. Adds the time lost to a shared port to `port_delay`."""
+    worked = work_done(now - s.since[lead], s.slowdown[lead])
+    if s.limited_by_port[lead] == 1:
+        s.port_delay[lead] += now - s.since[lead] - worked
     return worked
 
 
-def done(time: int, pace: int) -> int:
+def work_done(time: int, slowdown: int) -> int:
     """Work done in this time, rounded down."""
-    if pace == SCALE:
+    if slowdown == SCALE:
         return time
-    return time // pace * SCALE + time % pace * SCALE // pace
+    return time // slowdown * SCALE + time % slowdown * SCALE // slowdown
 
 
-def lasts(work: int, pace: int) -> int:
+def time_for(work: int, slowdown: int) -> int:
     """Time that this work takes, rounded up."""
-    if pace == SCALE:
+    if slowdown == SCALE:
         return work
-    return work // SCALE * pace + (work % SCALE * pace + SCALE - 1) // SCALE
+    return work // SCALE * slowdown + (work % SCALE * slowdown + SCALE - 1) // SCALE

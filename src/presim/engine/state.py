@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-# Lists where uncompiled, numpy int64 where compiled; mypy is told the former.
+# Lists in the interpreted loop, numpy int64 arrays in the compiled loop. mypy checks the former.
 Column: TypeAlias = list[int]
 
-# Codes of ops. The first four are put on streams, the others block the host.
+# Codes of ops. The first four run on streams, the others block the host.
 RUN = 0  # work that takes an exclusive resource
 MEET = 1  # a collective: starts when all simulated members are at it
 RECORD = 2
@@ -16,119 +16,119 @@ EVENT_SYNC = 4
 STREAM_SYNC = 5
 DEVICE_SYNC = 6
 
-# Resources of one rank of which each runs one op at a time.
+# Resources of one rank. Each runs one op at a time.
 COMPUTE = 0
 COPY_H2D = 1
 COPY_D2H = 2
 COPY_PEER = 3
-EXCLUSIVE = 4  # how many there are
+EXCLUSIVE = 4  # number of resources
 
-# Events at the same time: what ends comes before what begins, so that an end and a start at the same nanosecond hand
-# over the resource. After that: first pushed, first served.
+# Priorities of events at the same time. Ends come before starts, so that a resource freed at a nanosecond can be taken
+# at the same nanosecond. Events of equal priority are processed in the order in which they were pushed.
 END = 0  # item: op
-READY = 1  # item: slot, whose head may be able to go
+READY = 1  # item: slot; its head may be able to start
 PRIORITY = 1 << 60  # key = priority * PRIORITY + sequence
 FOREVER = 1 << 62
 
 # State of the op at the head of a slot.
-OPEN = 0  # nobody has looked yet, or it is not ready
-QUEUED = 1  # ready, and wants a resource
+OPEN = 0  # not examined yet, or not ready
+QUEUED = 1  # ready, waits for a resource
 BLOCKED = 2  # waits for a recording
 
-WAYS = 2  # of a port: out and in
+WAYS = 2  # directions of a port: out and in
 
-SCALE = 1 << 10  # a pace of SCALE is that of an op alone on its rank; twice that takes twice as long
+SCALE = 1 << 10  # fixed-point 1.0: the slowdown of an op that runs alone; with 2 * SCALE it takes twice as long
 
 # Indices into State.counters.
 HEAP = 0  # events in the heap
 SEQUENCE = 1  # events pushed so far
-CALLS = 2  # resources in State.called
-TOUCHED = 3  # ranks in State.touched
+GRANTS = 2  # resources in State.to_grant
+CHANGED = 3  # ranks in State.changed
 MOMENT = 4  # time of the last events
-SETTLED = 5  # how often paces were settled
+UPDATES = 5  # number of calls of update_slowdowns
 COUNTERS = 6
 
 
 class Program(NamedTuple):
-    """The input of the loop. Ops of a rank are `stride` apart, in the order its host asks; so are its slots."""
+    """The input of the loop. Ops of a rank are `stride` apart, in the order of issue. So are its slots."""
 
-    stride: Column  # [0] 1: one rank after the other; ranks that grow are interleaved
-    rank_end: Column  # [rank] where the op after its last one would stand
-    rank_open: Column  # [rank] 1: its host may ask for more
+    stride: Column  # [0] 1: ranks one after the other; number of ranks: ranks that grow are interleaved
+    rank_end: Column  # [rank] index of the op after its last one
+    rank_open: Column  # [rank] 1: its host may issue further ops
     slot_first_of: Column  # [rank] first slot
-    slot_end: Column  # [rank] where the slot after its last one would stand
+    slot_end: Column  # [rank] index of the slot after its last one
     slot_rank: Column  # [slot]
-    slot_first: Column  # [slot] first op put on it, or -1
+    slot_first: Column  # [slot] first op on it, or -1
     slot_priority: Column  # [slot] lower is more urgent
     code: Column  # [op]
-    host_ns: Column  # [op] CPU time since the op before
-    slot: Column  # [op] slot it is put on, or waits for; -1: none
-    following: Column  # [op] next op put on the same slot, or -1
+    host_ns: Column  # [op] CPU time since the previous op
+    slot: Column  # [op] slot that it runs on or waits for; -1: none
+    following: Column  # [op] next op on the same slot, or -1
     duration: Column  # [op] ns when running alone
     resource: Column  # [op] of RUN: COMPUTE..COPY_PEER
-    target: Column  # [op] of WAIT and EVENT_SYNC: the recording, or -1: nothing to wait for
-    match: Column  # [op] of MEET: which rendezvous, or -1: nobody else is simulated
-    joins: Column  # [op] 1: part of one launch with the op before it on its slot
-    match_needed: Column  # [match] ops that meet
-    contends: Column  # [op] class of contention
-    classes: Column  # [0] how many classes there are; 0: nothing slows anything
-    slows: Column  # [class * classes + class beside it] what that adds to each ns of its work, in 1/SCALE
-    takes: Column  # [class * WAYS + way] part of a shared port that one rank takes, in 1/SCALE
-    port: Column  # [rank] port that its GPU shares with others; -1: it has ports of its own
+    target: Column  # [op] of WAIT and EVENT_SYNC: the recording; -1: nothing to wait for
+    match: Column  # [op] of MEET: its rendezvous; -1: no other simulated rank takes part
+    joins: Column  # [op] 1: shares a launch with the previous op on its slot
+    match_needed: Column  # [match] number of ops that meet
+    contends: Column  # [op] contention class
+    classes: Column  # [0] number of contention classes; 0: no contention
+    slows: Column  # [class * classes + other class] time that the other adds to each ns of work, in 1/SCALE
+    takes: Column  # [class * WAYS + way] share of a port that one rank uses, in 1/SCALE
+    port: Column  # [rank] port that its GPU shares with others; -1: its ports are not shared
     port_first: Column  # [port] first rank there
     port_next: Column  # [rank] next rank at its port, or -1
-    voice_first: Column  # [rank] first of its voices; one more at the end
-    voice_port: Column  # [voice] port at which the rank counts
-    voices: Column  # [voice] as how many ranks it counts there, in 1/SCALE
+    weight_first: Column  # [rank] first of its weights; one more element at the end
+    weight_port: Column  # [weight] port that the weight is for
+    weights: Column  # [weight] number of ranks that the rank counts for there, in 1/SCALE
     launch_latency: Column  # [0] ns from issue to ready
-    sync_latency: Column  # [0] ns from an end on the device to the host that waited for it
-    queue_depth: Column  # [0] ops issued and not ended on one slot before the next launch blocks the host
+    sync_latency: Column  # [0] ns from an end on the device to the return of the host that waits for it
+    queue_depth: Column  # [0] unfinished ops on one slot at which the next launch blocks the host
 
 
 class State(NamedTuple):
-    """What changes while the loop runs; -1 stands for: not yet."""
+    """The mutable state of the loop; -1: not yet."""
 
     issue: Column  # [op]
     start: Column  # [op]
     end: Column  # [op]
-    host_op: Column  # [rank] next op of the host; where it stops, the op that blocks it
+    host_op: Column  # [rank] next op of the host; if it is blocked, the op that blocks it
     host_time: Column  # [rank]
     host_spent: Column  # [rank] last op whose host_ns is in host_time
     outstanding: Column  # [slot] ops issued and not ended
     rank_outstanding: Column  # [rank] the same over all its slots
     last_end: Column  # [slot]
     rank_last_end: Column  # [rank]
-    head: Column  # [slot] first op that has not begun, or -1
+    head: Column  # [slot] first op that has not started, or -1
     head_state: Column  # [slot] OPEN, QUEUED, BLOCKED
-    in_flight: Column  # [slot] ops that have begun and not ended; above 1 only within one launch
-    pending: Column  # [slot] 1: a READY for it is in the heap. It is never later than it needs to be.
+    in_flight: Column  # [slot] ops that have started and not ended; above 1 only within one launch
+    pending: Column  # [slot] 1: the heap has a READY event for it, which is never later than necessary
     running: Column  # [rank * EXCLUSIVE + resource] op, or -1
-    freed: Column  # [rank * EXCLUSIVE + resource] when it was last free again; 0: from the beginning
-    queued: Column  # [rank * EXCLUSIVE + resource] slots that want it
-    called: Column  # stack of resources to be given to somebody at the end of this moment
-    is_called: Column  # [rank * EXCLUSIVE + resource] 1: stands in `called`
+    freed: Column  # [rank * EXCLUSIVE + resource] when it last became free; 0: never used
+    queued: Column  # [rank * EXCLUSIVE + resource] number of slots that wait for it
+    to_grant: Column  # stack of free resources to grant at the end of this moment
+    is_to_grant: Column  # [rank * EXCLUSIVE + resource] 1: it is in `to_grant`
     waiter_first: Column  # [op] of RECORD: first slot that waits for it
     waiter_next: Column  # [slot]
-    arrived: Column  # [match] ops that are at it
-    match_first: Column  # [match] the last of them to arrive
-    match_next: Column  # [op]
-    alone: Column  # [op] ns its work takes with nothing beside it, once it has begun
-    lead: Column  # [op] running: the op whose END is that of all it meets; itself where it meets nobody
-    beside: Column  # [rank] first op that runs there
-    beside_next: Column  # [op]
-    drag: Column  # [op] what those beside it add to each ns of its work, in 1/SCALE
-    load: Column  # [port * WAYS + way] parts of the port that running ops ask for, in 1/SCALE; above SCALE: too much
-    touched: Column  # stack of ranks on which something may go at another pace from this moment on
-    is_touched: Column  # [rank] 1: stands in `touched`
-    settled: Column  # [lead] the count of SETTLED when its pace was last looked at
-    pace: Column  # [lead] time that its work takes, in 1/SCALE
-    by_port: Column  # [lead] 1: the load of a shared port sets its pace
-    crowded: Column  # [lead] ns it has lost to such loads
-    left: Column  # [lead] ns of work left at `since`
-    since: Column  # [lead]; [op] of MEET, before it has begun: when it came
-    place: Column  # [lead] where its END stands in the heap
+    arrived: Column  # [match] number of ops that have arrived
+    match_first: Column  # [match] the op that arrived last
+    match_next: Column  # [op] the op that arrived before it
+    alone: Column  # [op] duration without contention, ns; set at its start
+    lead: Column  # [op] of a running op: the op that holds the END of its rendezvous; without one, itself
+    active_first: Column  # [rank] first running op
+    active_next: Column  # [op] next running op of the rank
+    interference: Column  # [op] time that other ops of its rank add to each ns of its work, in 1/SCALE
+    load: Column  # [port * WAYS + way] sum of the shares that running ops use, in 1/SCALE; above SCALE: overloaded
+    changed: Column  # stack of ranks on which slowdowns may change at this moment
+    is_changed: Column  # [rank] 1: it is in `changed`
+    last_update: Column  # [lead] the value of UPDATES when its slowdown was last computed
+    slowdown: Column  # [lead] time per ns of its work, in 1/SCALE
+    limited_by_port: Column  # [lead] 1: the load of a shared port determines its slowdown
+    port_delay: Column  # [lead] ns lost to overloaded ports
+    work_left: Column  # [lead] ns of work left at `since`
+    since: Column  # [lead] last change of its slowdown; [op] of MEET before its start: its arrival
+    heap_position: Column  # [lead] index of its END in the heap
     heap_time: Column
     heap_key: Column
     heap_item: Column
     counters: Column
-    horizon: Column  # [0] where the first host stands that may ask for more; nothing from there on is simulated
+    horizon: Column  # [0] earliest time of an open host; no event from there on is simulated

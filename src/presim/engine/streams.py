@@ -1,15 +1,15 @@
-"""Streams: starts, runs and completes the work at their heads."""
+"""Streams: start and complete the ops at their heads."""
 
 from __future__ import annotations
 
 from presim.engine.heap import push, wake
-from presim.engine.hosts import host_can_go, walk_host
-from presim.engine.slowdown import enter, leave, settle
+from presim.engine.hosts import advance_host, is_host_unblocked
+from presim.engine.slowdown import account_work, add_active, remove_active
 from presim.engine.state import (
     BLOCKED,
-    CALLS,
     END,
     EXCLUSIVE,
+    GRANTS,
     MEET,
     OPEN,
     QUEUED,
@@ -23,13 +23,13 @@ from presim.engine.state import (
 
 
 def advance(p: Program, s: State, slot: int, now: int) -> None:
-    """Begin what can begin at the head of a stream. Calling it once too often changes nothing."""
+    """Start the ops at the head of a stream that can start. An unnecessary call changes nothing."""
     while s.head_state[slot] == OPEN:
         op = s.head[slot]
         if op < 0 or s.issue[op] < 0 or (s.in_flight[slot] > 0 and p.joins[op] == 0):
             return
         code = p.code[op]
-        # What a rank asks for late (presim.live) takes its place after what has ended there since; else that is over.
+        # With presim.live an op can become known late. It then starts after ops that have ended there meanwhile.
         ready = max(s.issue[op] + p.launch_latency[0], s.last_end[slot])
         if code == RUN:
             ready = max(ready, s.freed[p.slot_rank[slot] * EXCLUSIVE + p.resource[op]])
@@ -39,7 +39,7 @@ def advance(p: Program, s: State, slot: int, now: int) -> None:
             wake(s, slot, ready)
             return
         if code == RUN:
-            want(p, s, slot, op)
+            queue_for_resource(p, s, slot, op)
         elif code == WAIT and p.target[op] >= 0 and s.end[p.target[op]] < 0:
             s.head_state[slot] = BLOCKED
             s.waiter_next[slot] = s.waiter_first[p.target[op]]
@@ -54,26 +54,26 @@ def advance(p: Program, s: State, slot: int, now: int) -> None:
                 complete(p, s, op, now)
 
 
-def want(p: Program, s: State, slot: int, op: int) -> None:
-    """Queue for the resource of `op`."""
+def queue_for_resource(p: Program, s: State, slot: int, op: int) -> None:
+    """Queue a slot for the resource of `op`."""
     resource = p.slot_rank[slot] * EXCLUSIVE + p.resource[op]
     s.head_state[slot] = QUEUED
     s.queued[resource] += 1
     if s.running[resource] < 0:
-        call(s, resource)
+        request_grant(s, resource)
 
 
-def call(s: State, resource: int) -> None:
-    """Have a free resource given to somebody at the end of this moment."""
-    if s.is_called[resource] == 0:
-        s.is_called[resource] = 1
-        s.called[s.counters[CALLS]] = resource
-        s.counters[CALLS] += 1
+def request_grant(s: State, resource: int) -> None:
+    """Mark a free resource to be granted at the end of this moment."""
+    if s.is_to_grant[resource] == 0:
+        s.is_to_grant[resource] = 1
+        s.to_grant[s.counters[GRANTS]] = resource
+        s.counters[GRANTS] += 1
 
 
-def give(p: Program, s: State, resource: int, now: int) -> None:
-    """Give a free resource to the most urgent stream; among equals to the op issued first."""
-    s.is_called[resource] = 0
+def grant(p: Program, s: State, resource: int, now: int) -> None:
+    """Grant a free resource to the most urgent stream. Ties go to the op that was issued first."""
+    s.is_to_grant[resource] = 0
     rank = resource // EXCLUSIVE
     best = -1
     for slot in range(p.slot_first_of[rank], p.slot_end[rank], p.stride[0]):
@@ -92,9 +92,9 @@ def give(p: Program, s: State, resource: int, now: int) -> None:
     begin(p, s, op, now, p.duration[op])
 
 
-def postpone(p: Program, s: State, resource: int, now: int) -> None:
-    """Who queues for a free resource asks again, once it is known who else wants it at this moment."""
-    s.is_called[resource] = 0
+def requeue(p: Program, s: State, resource: int, now: int) -> None:
+    """Let all slots queue again for a free resource, once all requests at this moment are known."""
+    s.is_to_grant[resource] = 0
     rank = resource // EXCLUSIVE
     for slot in range(p.slot_first_of[rank], p.slot_end[rank], p.stride[0]):
         if s.head_state[slot] == QUEUED and p.resource[s.head[slot]] == resource % EXCLUSIVE:
@@ -104,7 +104,7 @@ def postpone(p: Program, s: State, resource: int, now: int) -> None:
 
 
 def arrive(p: Program, s: State, op: int, now: int) -> None:
-    """A collective is at the head of its stream: it starts together with the last of its members."""
+    """Register a collective at the head of its stream. It starts when its last member arrives."""
     match = p.match[op]
     if match < 0:
         begin(p, s, op, now, p.duration[op])
@@ -116,7 +116,7 @@ def arrive(p: Program, s: State, op: int, now: int) -> None:
     if s.arrived[match] < p.match_needed[match]:
         return
     longest = 0
-    last = now  # unless `op` comes late
+    last = now  # later if `op` became known late
     member = op
     while member >= 0:
         longest = max(longest, p.duration[member])
@@ -128,42 +128,42 @@ def arrive(p: Program, s: State, op: int, now: int) -> None:
     while member >= 0:
         s.start[member] = last
         s.alone[member] = longest
-        enter(p, s, member)
+        add_active(p, s, member)
         member = s.match_next[member]
 
 
 def begin(p: Program, s: State, op: int, now: int, duration: int) -> None:
-    """Device work starts to run, for itself or for all that it meets."""
+    """Start device work of one op or, for a lead, of a whole rendezvous."""
     s.start[op] = now
     s.alone[op] = duration
     s.lead[op] = op
-    s.pace[op] = SCALE
-    s.left[op] = duration
+    s.slowdown[op] = SCALE
+    s.work_left[op] = duration
     s.since[op] = now
     push(s, now + duration, END, op)
-    enter(p, s, op)
+    add_active(p, s, op)
 
 
 def finish(p: Program, s: State, lead: int, now: int) -> None:
-    """What ran ends, on all ranks that met; then their streams go on."""
+    """End an op and the other members of its rendezvous, and advance their streams."""
     match = p.match[lead]
-    if s.by_port[lead] == 1:
-        settle(s, lead, now)
+    if s.limited_by_port[lead] == 1:
+        account_work(s, lead, now)
     if match < 0:
-        leave(p, s, lead)
+        remove_active(p, s, lead)
         complete(p, s, lead, now)
         advance(p, s, p.slot[lead], now)
         return
     member = s.match_first[match]
     while member >= 0:
-        leave(p, s, member)
+        remove_active(p, s, member)
         complete(p, s, member, now)
         advance(p, s, p.slot[member], now)
         member = s.match_next[member]
 
 
 def complete(p: Program, s: State, op: int, now: int) -> None:
-    """An op ends: free its resource, wake who waits for it. The caller advances its slot."""
+    """End an op: free its resource and wake waiting slots. The caller advances the op's slot."""
     slot = p.slot[op]
     rank = p.slot_rank[slot]
     s.end[op] = now
@@ -177,12 +177,12 @@ def complete(p: Program, s: State, op: int, now: int) -> None:
         s.running[resource] = -1
         s.freed[resource] = now
         if s.queued[resource] > 0:
-            call(s, resource)
+            request_grant(s, resource)
     elif p.code[op] == RECORD:
         waiter = s.waiter_first[op]
         while waiter >= 0:
             s.head_state[waiter] = OPEN
             wake(s, waiter, now)
             waiter = s.waiter_next[waiter]
-    if host_can_go(p, s, rank):
-        walk_host(p, s, rank, now)
+    if is_host_unblocked(p, s, rank):
+        advance_host(p, s, rank, now)

@@ -12,16 +12,20 @@ from numpy.typing import NDArray
 class Timeline:
     """Integer nanoseconds since the start of the simulation; one value per trace entry.
 
-    ``issue_ns``: the host reaches the entry and has done the CPU work before it.
-    ``start_ns``, ``end_ns``: of device work (`Kind.WORK`, `Kind.COLLECTIVE`), on the device; of a host
-    synchronisation, from when the host begins to wait to when it goes on; of an event recording or a stream wait,
-    the moment it takes effect on its stream (both equal); of anything else, ``issue_ns``.
-    ``slowed_ns``: slowdown of device work by overlapping work.
-    ``ports_ns``: the part of it caused by other groups on the same network ports.
+    ``issue_ns``: when the host reaches the entry, after the CPU work before it.
+    ``start_ns``, ``end_ns``: depend on the kind of entry:
 
-    Invariants (held by property tests): ``issue_ns`` never decreases; ``issue_ns <= start_ns <= end_ns``; work of
-    one stream does not overlap and keeps its order, except that sends and receives of one launch run side by side;
-    nothing starts before what it waits for has ended.
+    - device work (`Kind.WORK`, `Kind.COLLECTIVE`): start and end on the device;
+    - host synchronisation: when the host begins to wait and when it continues;
+    - event recording or stream wait: when it takes effect on its stream (both equal);
+    - all others: ``issue_ns``.
+
+    ``slowed_ns``: slowdown of device work by overlapping work.
+    ``ports_ns``: the part of ``slowed_ns`` that is caused by other groups on the same network ports.
+
+    Invariants (property tests check them): ``issue_ns`` never decreases; ``issue_ns <= start_ns <= end_ns``; work of
+    one stream does not overlap and keeps its order, except for concurrent sends and receives of one launch; nothing
+    starts before the end of what it waits for.
     """
 
     issue_ns: NDArray[np.int64]
@@ -31,7 +35,7 @@ class Timeline:
     ports_ns: NDArray[np.int64]
 
     def part(self, window: slice) -> Timeline:
-        """Of some entries."""
+        """The timeline of a range of entries."""
         columns = (self.issue_ns, self.start_ns, self.end_ns, self.slowed_ns, self.ports_ns)
         return Timeline(*(column[window] for column in columns))
 

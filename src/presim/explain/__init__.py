@@ -1,1 +1,1 @@
-"""What limits a job, and what would help: each candidate is simulated before it is named."""
+"""Explains what limits a job and which changes would help. Each change is simulated before it is reported."""

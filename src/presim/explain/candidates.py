@@ -12,7 +12,7 @@ from presim.hardware.cluster import Cluster
 from presim.options import EvaluationOptions
 from presim.result import Result
 
-_WORTH = 0.02  # of the step; smaller parts give no candidate
+_WORTH = 0.02  # share of the step; smaller parts give no candidate
 _POINTWISE = ("elementwise", "normalization", "reduction", "softmax", "copy", "index", "optimizer")
 _NARROW = {"bfloat16": "float8_e4m3fn", "float16": "float8_e4m3fn"}
 
@@ -24,12 +24,12 @@ class Candidate:
     what: str
     how: str
     kind: str  # bound or change
-    options: str  # as `presim simulate` has them
+    options: str  # options of `presim simulate`
     changed: EvaluationOptions
 
 
-def of_job(result: Result, cluster: Cluster, options: EvaluationOptions) -> Iterator[Candidate]:
-    """Changes to simulate for a saved job, for parts with a relevant share of the step."""
+def simulation_candidates(result: Result, cluster: Cluster, options: EvaluationOptions) -> Iterator[Candidate]:
+    """Changes to simulate for a saved job: one or more for each part with a relevant share of the step."""
     time, step_s = result.time, result.step_time_s or 1.0
     if time.host_bound_s + time.idle_s > _WORTH * step_s:
         change = dataclasses.replace(options, host_time=False)
@@ -38,7 +38,7 @@ def of_job(result: Result, cluster: Cluster, options: EvaluationOptions) -> Iter
         change = dataclasses.replace(options, host_factor=factor)
         how = "torch.compile, fewer and larger kernels, or faster cores"
         yield Candidate("half the host time", how, "change", f"--host-factor {factor:g}", change)
-    yield from _wires(result, cluster, options)
+    yield from _communication(result, cluster, options)
     yield from _kernels(result, cluster, options)
     if time.contention_s > _WORTH * step_s:
         change = dataclasses.replace(options, contention=False)
@@ -47,26 +47,26 @@ def of_job(result: Result, cluster: Cluster, options: EvaluationOptions) -> Iter
 
 
 def result_host_factor(options: EvaluationOptions, cluster: Cluster) -> float:
-    """The host factor in use."""
+    """The host factor that the options and the cluster result in."""
     from presim.hardware.host import TYPICAL_FACTOR
 
     return options.host_factor or cluster.node.host_factor or TYPICAL_FACTOR
 
 
-def _wires(result: Result, cluster: Cluster, options: EvaluationOptions) -> Iterator[Candidate]:
+def _communication(result: Result, cluster: Cluster, options: EvaluationOptions) -> Iterator[Candidate]:
     if result.time.exposed_communication_s <= _WORTH * (result.step_time_s or 1.0):
         return
     free = [f"{kind}=0.001" for kind in sorted({row.kind for row in result.collectives if row.exposed_s > 0})]
     change = dataclasses.replace(options, scale_op=(*options.scale_op, *free))
     words = " ".join(f"--scale-op {one}" for one in free)
-    yield Candidate("communication for nothing", "perfect overlap, or none needed", "bound", words, change)
-    wires = [("inter", "network between nodes")] if cluster.nodes > 1 else []
+    yield Candidate("no time for communication", "perfect overlap, or none needed", "bound", words, change)
+    links = [("inter", "network between nodes")] if cluster.nodes > 1 else []
     if cluster.gpu.nvlink_bytes_per_s and cluster.gpus_per_node > 1 and cluster.node.interconnect != "pcie":
-        wires.append(("intra", "NVLink"))
-    for wire, words in wires:
-        change = dataclasses.replace(options, bandwidth=(*options.bandwidth, f"{wire}=2"))
+        links.append(("intra", "NVLink"))
+    for link, words in links:
+        change = dataclasses.replace(options, bandwidth=(*options.bandwidth, f"{link}=2"))
         yield Candidate(
-            f"twice the bandwidth of the {words}", "other hardware", "change", f"--bandwidth {wire}=2", change
+            f"twice the bandwidth of the {words}", "other hardware", "change", f"--bandwidth {link}=2", change
         )
 
 
@@ -85,7 +85,7 @@ def _kernels(result: Result, cluster: Cluster, options: EvaluationOptions) -> It
         factors = [f"{name}={wide / narrow:.3g}" for name in there]
         change = dataclasses.replace(options, scale_op=(*options.scale_op, *factors))
         words = " ".join(f"--scale-op {one}" for one in factors)
-        how = "FP8 for all products; casts, scales and products that stay wide take from it"
+        how = "FP8 for all products; casts, scaling and products in 16 bits reduce the gain"
         yield Candidate("products at the rate of FP8", how, "bound", words, change)
 
 
@@ -97,14 +97,14 @@ class Neighbour:
     plan: Plan
 
 
-def of_plan(plan: Plan, cluster: Cluster) -> Iterator[Neighbour]:
+def neighbour_plans(plan: Plan, cluster: Cluster) -> Iterator[Neighbour]:
     """Plans that differ in one field; `presim.compose.compose` decides whether they are valid."""
     fields: list[tuple[str, dict[str, object]]] = []
     for name, words in (
         ("micro_batch", "micro-batch"),
         ("tensor", "tensor-parallel ranks"),
         ("pipeline", "pipeline stages"),
-        ("virtual", "stages of each rank"),
+        ("virtual", "pipeline stages per rank"),
     ):
         value = getattr(plan, name)
         if name == "virtual" and plan.pipeline == 1:

@@ -11,7 +11,7 @@ import msgspec
 
 from presim.compose.plan import Plan
 from presim.errors import InputError
-from presim.explain.kept import Kept, Never
+from presim.explain.capture_file import CaptureFile, NoCaptureFile
 from presim.figures.explanation import Captured, Confirmation, Gain
 from presim.search.confirm.capture import capture, check_command
 from presim.search.knobs import field_of, fields, short
@@ -22,18 +22,18 @@ from presim.search.trials.job import Reply
 from presim.search.trials.trial import Figures, Point, Trial, Value, said
 
 Progress = Callable[[str], None]
-Take = Callable[[Point], tuple[str, Reply]]  # with what it was captured, and the reply
+Take = Callable[[Point], tuple[str, Reply]]  # returns the name of the program that was captured, and the reply
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """What is to be captured, and how."""
+class CaptureOptions:
+    """Which candidates to capture, and with which program."""
 
-    most: int = 0  # of the composed plans, the best first
-    vary: Sequence[str] = ()  # knobs with values, as mbs=1,2,4; of a placeholder the first value is the present one
-    command: Sequence[str] = ()  # with placeholders; empty: on a framework
+    most: int = 0  # number of composed plans to capture, best first
+    vary: Sequence[str] = ()  # knobs with values, as mbs=1,2,4; the first value of a placeholder is the current one
+    command: Sequence[str] = ()  # command with placeholders; empty: a framework's own program
     framework: str = "auto"
-    study: str | None = None  # file that replies are kept in
+    study: str | None = None  # file that stores finished captures
 
     def __bool__(self) -> bool:
         return bool(self.most or self.vary)
@@ -49,43 +49,45 @@ class Candidate:
     composed: Gain | None = None
 
 
-def check(asked: Asked, model: str | None) -> None:
-    """Raise where options do not go together.
+def check(captures: CaptureOptions, model: str | None) -> None:
+    """Check that the options are consistent.
 
     Raises:
-        InputError: which do not, and what to do.
+        InputError: two options contradict each other, or one needs another.
     """
-    if asked.command and not asked:
+    if captures.command and not captures:
         raise InputError(
-            "a command behind -- is captured with --confirm K or --vary KNOB=V,V; add one, or leave it out"
+            "a command after -- is captured only with --confirm K or --vary KNOB=V,V; add one, or remove the command"
         )
-    if asked.most and model is None:
+    if captures.most and model is None:
         raise InputError(
-            "--confirm captures the best composed plans: name what was trained with --model, or use --vary"
+            "--confirm captures the best composed plans, so it needs the trained model; add --model, or use --vary"
         )
-    if asked.vary and not asked.command:
+    if captures.vary and not captures.command:
         raise InputError(
-            "--vary needs the command behind --, with a placeholder for each knob: -- train.py --mbs {mbs}"
+            "--vary needs a command after --, with a placeholder for each knob, such as -- train.py --mbs {mbs}"
         )
-    if unplaced := [name for name in parse_knobs(asked.vary, own=True) if name not in placeholders(asked.command)]:
+    if unplaced := [
+        name for name in parse_knobs(captures.vary, own=True) if name not in placeholders(captures.command)
+    ]:
         raise InputError(
-            f"{unplaced[0]} is varied, but the command has no {{{unplaced[0]}}}: put it where its value goes"
+            f"{unplaced[0]} is varied, but the command has no {{{unplaced[0]}}}; put it in place of its value"
         )
 
 
-def present(asked: Asked, plan: Plan | None) -> Point:
-    """The values of placeholders as the job has them: of the plan, of other knobs the first one."""
+def current_point(captures: CaptureOptions, plan: Plan | None) -> Point:
+    """The job's own values of placeholders: from the plan, or the first value of other knobs."""
     point: Point = {} if plan is None else _point(plan)
-    for name, values in parse_knobs(asked.vary, own=True).items():
+    for name, values in parse_knobs(captures.vary, own=True).items():
         if plan is None or field_of(name) not in fields():
             point[name] = values[0]
     return point
 
 
-def varied(asked: Asked, point: Point) -> list[Candidate]:
-    """A candidate for each value that is not the present one."""
+def varied_candidates(captures: CaptureOptions, point: Point) -> list[Candidate]:
+    """One candidate for each value other than the current one."""
     found = []
-    for name, values in parse_knobs(asked.vary, own=True).items():
+    for name, values in parse_knobs(captures.vary, own=True).items():
         key = name if name in point else field_of(name)
         found += [
             Candidate(f"{short(key)} {said(value)}", f"{key} = {said(value)}", {key: value})
@@ -95,28 +97,34 @@ def varied(asked: Asked, point: Point) -> list[Candidate]:
     return found
 
 
-def planned(plans: Sequence[tuple[Gain, Plan]], asked: Asked, plan: Plan | None) -> list[Candidate]:
-    """The best composed plans that fit and that the command has placeholders for, as candidates."""
+def plan_candidates(plans: Sequence[tuple[Gain, Plan]], captures: CaptureOptions, plan: Plan | None) -> list[Candidate]:
+    """Candidates of the best composed plans that fit and differ only in the command's placeholders."""
     if plan is None:
         return []
-    before, placed = _point(plan), {field_of(name) for name in placeholders(asked.command)}
+    before, placed = _point(plan), {field_of(name) for name in placeholders(captures.command)}
     found = []
     for gain, other in plans:
         changed = {name: value for name, value in _point(other).items() if value != before[name]}
-        if gain.fits is not False and (not asked.command or changed.keys() <= placed):
+        if gain.fits is not False and (not captures.command or changed.keys() <= placed):
             found.append(Candidate(gain.what, gain.options, changed, gain))
-    return found[: asked.most]
+    return found[: captures.most]
 
 
-def confirm(asked: Asked, request: Request, point: Point, candidates: Sequence[Candidate], progress: Progress,
-            take: Take | None = None) -> Confirmation:  # fmt: skip
-    """The job as it is and each candidate, captured one after the other.
+def confirm(
+    captures: CaptureOptions,
+    request: Request,
+    point: Point,
+    candidates: Sequence[Candidate],
+    progress: Progress,
+    take: Take | None = None,
+) -> Confirmation:
+    """Capture the unchanged job and then each candidate.
 
     Raises:
-        InputError: the command has an unknown placeholder, or the job itself cannot be captured.
+        InputError: the command has an unknown placeholder, or the unchanged job cannot be captured.
     """
-    check_command(asked.command, point)
-    kept = Kept(Path(asked.study), request) if asked.study else Never()
+    check_command(captures.command, point)
+    kept = CaptureFile(Path(captures.study), request) if captures.study else NoCaptureFile()
     with tempfile.TemporaryDirectory(prefix="presim-explain-") as folder:
         captured = take or _capture(request, Path(folder))
 
@@ -128,9 +136,9 @@ def confirm(asked: Asked, request: Request, point: Point, candidates: Sequence[C
                 kept.add(wanted, *found)
             return found
 
-        by, before = ask(point, "the job as it is")
+        by, before = ask(point, "the unchanged job")
         if before.figures is None:
-            raise InputError(f"the job as it is cannot be captured again: {before.words}; correct the command")
+            raise InputError(f"the unchanged job cannot be captured again: {before.words}; correct the command")
         rows = []
         for number, candidate in enumerate(candidates, 1):
             words = f"{candidate.what}, {number} of {len(candidates)}"
@@ -139,11 +147,11 @@ def confirm(asked: Asked, request: Request, point: Point, candidates: Sequence[C
     return Confirmation(by=by, step_time_s=before.figures.step_time_s, rows=rows)
 
 
-def request_of(subject: str, asked: Asked, options: Mapping[str, object]) -> Request:
-    """What a capture needs to know."""
+def request_of(subject: str, captures: CaptureOptions, options: Mapping[str, object]) -> Request:
+    """The request that captures are made with."""
     return Request(
-        subject=subject, space=Space({}, {}), objectives=[], options=options, framework=asked.framework,
-        confirm_command=list(asked.command),
+        subject=subject, space=Space({}, {}), objectives=[], options=options, framework=captures.framework,
+        confirm_command=list(captures.command),
     )  # fmt: skip
 
 
@@ -187,7 +195,7 @@ def _row(candidate: Candidate, before: Figures, reply: Reply) -> Captured:
 
 
 def _tokens(candidate: Candidate, before: Figures, after: Figures) -> float:
-    """Tokens of a step over those before: as captured, else as composed, else the same."""
+    """Tokens per step relative to before: as captured, else as composed, else 1."""
     if before.tokens_per_step and after.tokens_per_step:
         return after.tokens_per_step / before.tokens_per_step
     composed = candidate.composed

@@ -11,7 +11,7 @@ import msgspec
 from presim.analysis.time.critical_path import critical_path
 from presim.compose.plan import Plan
 from presim.errors import InputError
-from presim.explain.candidates import of_job, of_plan
+from presim.explain.candidates import neighbour_plans, simulation_candidates
 from presim.figures.explanation import SCHEMA_VERSION, Confirmation, Explanation, Gain
 from presim.hardware.cluster import Cluster
 from presim.options import EvaluationOptions
@@ -25,8 +25,8 @@ Confirms = Callable[[Sequence[tuple[Gain, Plan]]], Confirmation]
 
 
 @dataclasses.dataclass(frozen=True)
-class Planned:
-    """A model's plan, and what composes others."""
+class ComposedPlan:
+    """The plan of a model, and a function that composes other plans."""
 
     plan: Plan
     compose: Compose
@@ -38,20 +38,32 @@ def explain(
     cluster: Cluster,
     options: EvaluationOptions,
     simulate: Simulate,
-    planned: Planned | None = None,
+    planned: ComposedPlan | None = None,
     confirmed: Confirms | None = None,
     progress: Progress = lambda text: None,
 ) -> Explanation:
-    """What limits the job and what would help; ``confirmed`` captures some of the plans that it is given.
+    """Explain what limits a job and which changes would help.
+
+    Args:
+        job: folder of the saved job.
+        evaluation: its evaluation.
+        cluster: the cluster of the evaluation.
+        options: options of the evaluation.
+        simulate: simulates the job with other options.
+        planned: the job's plan; None: no other plans are composed.
+        confirmed: captures some of the composed plans; None: none are captured.
+        progress: receives one line for each candidate.
 
     Raises:
         InputError: the job has no step time.
     """
     result = evaluation.result
     if result.step_time_s is None:
-        raise InputError(f"{os.fspath(job)} has no step time to explain: it ended as {result.exit}; capture it again")
+        raise InputError(
+            f"{os.fspath(job)} has no step time to explain, because it ended with {result.exit}; capture it again"
+        )
     gains = []
-    for candidate in of_job(result, cluster, options):
+    for candidate in simulation_candidates(result, cluster, options):
         progress(f"simulating {candidate.what}")
         after = simulate(candidate.changed)
         gains.append(gain(result, after, candidate.what, candidate.how, candidate.kind, candidate.options))
@@ -78,11 +90,11 @@ def explain(
 
 
 def _plans(
-    planned: Planned, cluster: Cluster, progress: Progress
+    planned: ComposedPlan, cluster: Cluster, progress: Progress
 ) -> tuple[float | None, list[tuple[Gain, Plan]], list[str]]:
     before = planned.compose(planned.plan)
     found, refused = [], []
-    for neighbour in of_plan(planned.plan, cluster):
+    for neighbour in neighbour_plans(planned.plan, cluster):
         progress(f"composing {neighbour.what}")
         try:
             after = planned.compose(neighbour.plan)
@@ -98,7 +110,7 @@ def _plans(
 
 
 def gain(before: Result, after: Result, what: str, how: str, kind: str, options: str) -> Gain:
-    """The gain of a change."""
+    """Compare the results before and after a change."""
     old, new = before.step_time_s or 0.0, after.step_time_s or 0.0
     ends = sorted(
         (old - new) * (end or old) / old if old else 0.0 for end in (before.step_time_low_s, before.step_time_high_s)

@@ -1,4 +1,4 @@
-"""GPUs, nodes and fabrics: TOML with units in the keys and the source of each figure."""
+"""GPUs, nodes and fabrics: TOML files with units in the keys and a source for each figure."""
 
 from presim.hardware.catalogue import fabric, fabrics, gpu, gpus, node, nodes
 from presim.hardware.choose import choose_cluster

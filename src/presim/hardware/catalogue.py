@@ -1,7 +1,7 @@
-"""Finds GPUs, nodes and fabrics: built in, by id or alias, or in a user's own TOML file, by path.
+"""Finds GPUs, nodes and fabrics: built-in ones by id or alias, a user's own by the path of a TOML file.
 
-A file is read when it is asked for, and ``base = "<id>"`` on top of the file it names. Names are compared
-in lower case with ``-`` for blanks and underscores, and without the maker.
+Files are read on demand. A file with ``base = "<id>"`` overrides the named built-in file. Names are compared in lower
+case, with ``-`` for spaces and underscores, and without the vendor.
 """
 
 from __future__ import annotations
@@ -55,19 +55,23 @@ def fabrics() -> list[Fabric]:
 
 
 def ids(kind: type[Sourced]) -> list[str]:
-    """Ids of the built-in parts of a kind, sorted; reads no file."""
+    """Sorted ids of the built-in parts of a kind. Reads no file."""
     return sorted(path.stem for path in (ROOT / _FOLDERS[kind]).glob("*.toml"))
 
 
 @functools.cache
 def aliases(kind: type[Sourced]) -> Mapping[str, str]:
-    """Other names of the built-in parts of a kind, and the ids they stand for."""
+    """Aliases of the built-in parts of a kind, with their ids."""
     table: dict[str, str] = load_toml(ROOT / "aliases.toml")[_FOLDERS[kind]]
     return table
 
 
 def find(kind: type[P], name: str) -> P:
-    """A part by id, alias, or path of a TOML file; anything else is an InputError with the nearest names."""
+    """A part by id, alias, or path of a TOML file.
+
+    Raises:
+        InputError: there is no such part; the message has the nearest names.
+    """
     if name.endswith(".toml"):
         return read(kind, load_toml(Path(name)), name)
     part = _built_in(kind, builtin_path(kind, name).stem)
@@ -76,7 +80,7 @@ def find(kind: type[P], name: str) -> P:
 
 
 def read(kind: type[P], table: Mapping[str, Any], where: str) -> P:
-    """A part from a user's table: complete, or with defaults from the built-in part that ``base`` names."""
+    """A part from a user's table, which is complete or takes defaults from the built-in part named by ``base``."""
     return from_table(kind, _with_base(kind, {"id": Path(where).stem, **table}, where), where)
 
 
@@ -90,7 +94,7 @@ def builtin_path(kind: type[Sourced], name: str) -> Path:
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise InputError(
         f"unknown {_WORDS[kind]} {name!r}: {hint}`presim hardware list` shows all; "
-        f"a path ending in .toml is read as a description of your own."
+        f"a path ending in .toml is read as your own description."
     )
 
 
@@ -101,7 +105,7 @@ def nearest(name: str, kinds: Iterable[type[Sourced]]) -> list[str]:
 
 
 def kind_of(path: str) -> type[Sourced]:
-    """The kind of part that a user's file describes: the one with most of its keys."""
+    """The kind of part in a user's file: the kind with the most matching keys."""
     table = load_toml(Path(path))
     base = table.get("base")
     based = [kind for kind in _FOLDERS if isinstance(base, str) and (base in ids(kind) or base in aliases(kind))]

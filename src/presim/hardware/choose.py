@@ -30,10 +30,10 @@ def choose_cluster(
     world_size: int | None = None,
     cluster: str | Path | None = None,
 ) -> Cluster:
-    """The cluster of a file, of names and counts, or of a file with some of it overridden.
+    """The cluster from a file, from names and counts, or from a file with overrides.
 
-    Defaults: the GPU's default node, the node's default fabric, and one GPU if there is no count. The collectives of
-    a file are used only with the file's own GPU, node and fabric.
+    Defaults: the GPU's default node, the node's default fabric, and one GPU without counts. The collectives of a file
+    are used only with the file's own GPU, node and fabric.
     """
     said = {"gpu": gpu, "node": node, "fabric": fabric}
     counts = {"nodes": nodes, "gpus_per_node": gpus_per_node, "world_size": world_size}
@@ -73,10 +73,10 @@ def choose_cluster(
 def _of_groups(
     chosen: Mapping[str, Any], groups: Sequence[Mapping[str, Any]], said: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What a file with groups leaves open: as many nodes as they have; the rest has the first group's GPU."""
+    """Defaults of a file with groups: the number of nodes of all groups, and the first group's GPU for the rest."""
     if said:
         key, value = next(iter(said.items()))
-        raise InputError(f"--{key} {value} does not say which group of the cluster's file it is for; change the file")
+        raise InputError(f"--{key} {value} does not apply to a single group of the cluster file; change the file")
     completed = dict(chosen)
     if not any(key in chosen for key in ("nodes", "world_size")):
         completed["nodes"] = nodes_of(groups)
@@ -87,7 +87,7 @@ def _of_groups(
 
 
 def _as_the_rest(table: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
-    """A group's own words, completed: a GPU or node of its own brings the node and fabric that are usual for it."""
+    """The table of a group, completed: its own GPU or node implies the default node and fabric."""
     own = {key: table[key] for key in ("gpu", "node", "fabric") if key in table}
     kept = {"gpu": rest["gpu"]}
     if "gpu" not in own and "node" in rest:
@@ -98,7 +98,7 @@ def _as_the_rest(table: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str,
 
 
 def _described(path: Path) -> dict[str, Any]:
-    """The keys of a cluster file; paths in it are relative to it."""
+    """The keys of a cluster file. Paths in it are relative to the file."""
     table = load_toml(path)
     if unknown := [key for key in table if key not in _KEYS]:
         raise InputError(f"{path}: unknown key {unknown[0]}; a cluster has {', '.join(_KEYS)}, see {GUIDE}.")
@@ -110,7 +110,7 @@ def _described(path: Path) -> dict[str, Any]:
             raise InputError(f"{path}: {key} = {table[key]!r} must be a table; see {GUIDE}.")
     table["groups"] = check_groups(table.get("groups", []), str(path))
     if foreign := [name for name in table.get("nccl", {}) if not name.startswith("NCCL_")]:
-        raise InputError(f"{path}: [nccl] has {foreign[0]}, which is no variable of NCCL's (NCCL_…); correct it.")
+        raise InputError(f"{path}: [nccl] has {foreign[0]}, which is not a variable of NCCL (NCCL_…); correct it.")
     for part in (table, *table["groups"]):
         for key in ("gpu", "node", "fabric"):
             if isinstance(part.get(key), str) and part[key].endswith(".toml"):
@@ -125,7 +125,7 @@ def _parts(chosen: Mapping[str, Any], where: str) -> tuple[Gpu, Node, Fabric]:
 
 
 def _part(kind: type[P], described: str | Mapping[str, Any], where: str) -> P:
-    """A part named by id, alias or path, or written out as a table of the cluster's file."""
+    """A part by id, alias or path, or from a table in the cluster file."""
     if isinstance(described, str):
         return find(kind, described)
     if isinstance(described, Mapping):
@@ -135,7 +135,7 @@ def _part(kind: type[P], described: str | Mapping[str, Any], where: str) -> P:
 
 
 def _shape(node: Node, nodes: int | None, per_node: int | None, world: int | None) -> tuple[int, int]:
-    """Nodes and GPUs per node; missing counts follow from the others."""
+    """Number of nodes and of GPUs per node. Missing counts follow from the others."""
     for name, value in (("--nodes", nodes), ("--gpus-per-node", per_node), ("--world-size", world)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise InputError(f"{name} is {value!r}: it must be a whole number of at least 1.")
@@ -150,8 +150,8 @@ def _shape(node: Node, nodes: int | None, per_node: int | None, world: int | Non
         return nodes or 1, per_node
     if nodes is not None and nodes * per_node != world:
         raise InputError(
-            f"{nodes} nodes x {per_node} GPUs per node are {nodes * per_node} ranks, not a world size of {world}: "
-            f"leave one of the three out."
+            f"{nodes} nodes x {per_node} GPUs per node are {nodes * per_node} ranks, not a world size of {world}; "
+            f"omit one of the three."
         )
     if world % per_node:
         raise InputError(
@@ -180,7 +180,7 @@ def _split(world: int, most: int) -> str:
 
 
 def _split_nodes(world: int, nodes: int) -> int:
-    """The divisor of the world size that is nearest to ``nodes``."""
+    """The divisor of the world size nearest to ``nodes``."""
     divisors = (count for count in range(1, world + 1) if world % count == 0)
     return min(divisors, key=lambda count: (abs(count - nodes), count))
 

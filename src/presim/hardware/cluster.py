@@ -1,4 +1,4 @@
-"""Nodes, fabrics, and the cluster made of them: placement of GPUs and bandwidth of links."""
+"""Nodes, fabrics and clusters: placement of GPUs and bandwidth of links."""
 
 from __future__ import annotations
 
@@ -16,34 +16,37 @@ Interconnect = Literal["nvswitch", "nvlink-mesh", "nvlink-pairs", "xgmi-mesh", "
 
 
 class Node(Sourced, frozen=True, kw_only=True):
-    """One type of machine: how its GPUs reach each other, their host, and the network."""
+    """One type of machine: links between its GPUs, its host, and its network ports."""
 
     interconnect: Annotated[
         Interconnect,
-        doc("How GPUs reach each other: all-to-all switch, links between some or all, bridged pairs, PCIe only."),
+        doc("Links between GPUs: all-to-all switch, links between some or all, bridged pairs, PCIe only."),
     ]
-    default_fabric: Annotated[str, doc("Id of the fabric assumed when none is named.")]
+    default_fabric: Annotated[str, doc("Id of the default fabric.")]
     reduces_in_network: Annotated[bool, doc("Whether the switch can reduce and multicast (NVLink SHARP).")] = False
     links: Annotated[
         tuple[tuple[int, ...], ...],
-        doc("Links between each pair of GPUs, where not all pairs are alike; empty: all alike."),
+        doc("Number of links between each pair of GPUs, if pairs differ; empty: all pairs are equal."),
     ] = ()
-    notes: Annotated[str, doc("What to know before trusting the figures.")] = ""
+    notes: Annotated[str, doc("Limitations of the figures.")] = ""
 
     gpus: Annotated[int, figure("gpus", 1, "GPUs of one host.", 1)]
-    domain_gpus: Annotated[int, figure("domain_gpus", 1, "GPUs that one switched domain joins, across hosts.")] = 0
+    domain_gpus: Annotated[int, figure("domain_gpus", 1, "GPUs of one NVLink domain across hosts.")] = 0
     pcie_generation: Annotated[int, figure("pcie_generation", 1, "Generation of the host's PCIe slots.", 3)]
     exchange_bytes_per_s: Annotated[
         float,
         figure(
-            "exchange_GBps", GBPS, "A GPU's share, one way, while all exchange over PCIe; 0: not known, half its link."
+            "exchange_GBps",
+            GBPS,
+            "Bandwidth per GPU, one way, while all exchange over PCIe; 0: unknown (half the link).",
         ),
     ] = 0.0
     nics: Annotated[int, figure("nics", 1, "Network ports for traffic between GPUs.")]
     sockets: Annotated[int, figure("sockets", 1, "CPU sockets.", 1)]
     cores: Annotated[int, figure("cores", 1, "CPU cores of all sockets.", 1)]
     host_factor: Annotated[
-        float, figure("host_factor", 1.0, "Time of its CPU over presim's reference host; 0: not known, a typical one.")
+        float,
+        figure("host_factor", 1.0, "CPU time relative to presim's reference host; 0: unknown (a typical server)."),
     ] = 0.0
     host_memory_bytes: Annotated[int, figure("host_memory_GiB", GIB, "Memory of the host.", 1)]
 
@@ -55,26 +58,36 @@ class Node(Sourced, frozen=True, kw_only=True):
 
     @property
     def domain(self) -> int:
-        """GPUs that reach each other without the network: those of a host or of a rack."""
+        """Number of GPUs that reach each other without the network: those of a host or of a rack."""
         return max(self.domain_gpus, self.gpus)
 
 
 class Fabric(Sourced, frozen=True, kw_only=True):
-    """The network between nodes. A fabric may override the node's number of ports."""
+    """The network between nodes. It may override the node's number of ports."""
 
-    kind: Annotated[Literal["infiniband", "roce", "ethernet", "efa", "tcpxo"], doc("Technology; ethernet has no RDMA.")]
+    kind: Annotated[
+        Literal["infiniband", "roce", "ethernet", "efa", "tcpxo"], doc("Technology; ethernet is without RDMA.")
+    ]
     notes: Annotated[str, doc("What to know before trusting the figures.")] = ""
     port_bytes_per_s: Annotated[float, figure("port_GBps", GBPS, "One port, one direction (a 400 Gb/s port: 50).", 1)]
-    latency_ns: Annotated[int, figure("latency_us", US, "A small message between GPUs of two nodes, one way.")]
+    latency_ns: Annotated[int, figure("latency_us", US, "Latency of a small message between GPUs of two nodes.")]
     oversubscription: Annotated[
-        float, figure("oversubscription", 1.0, "Ports' bandwidth over that of the links above them; 1: none.", 1)
+        float,
+        figure(
+            "oversubscription",
+            1.0,
+            "Bandwidth of all ports over that of the links above them; 1: not oversubscribed.",
+            1,
+        ),
     ]
-    ports_per_gpu: Annotated[float, figure("ports_per_gpu", 1.0, "Ports for each GPU; 0: as the node has NICs.")] = 0.0
-    ports_per_node: Annotated[int, figure("ports_per_node", 1, "Ports that a node's GPUs share; 0: not shared.")] = 0
+    ports_per_gpu: Annotated[float, figure("ports_per_gpu", 1.0, "Ports per GPU; 0: those of the node.")] = 0.0
+    ports_per_node: Annotated[
+        int, figure("ports_per_node", 1, "Ports of a node that its GPUs share; 0: not shared.")
+    ] = 0
 
 
 class NodeGroup(msgspec.Struct, frozen=True):
-    """Nodes of a cluster that are otherwise than the rest."""
+    """A group of nodes that differ from the rest of the cluster."""
 
     name: str
     first_node: int
@@ -85,7 +98,7 @@ class NodeGroup(msgspec.Struct, frozen=True):
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """``nodes`` machines of one type on one fabric. Ranks fill node after node, as torchrun places them."""
+    """``nodes`` machines of one type on one fabric. Ranks fill node after node, as with torchrun."""
 
     gpu: Gpu
     node: Node
@@ -100,12 +113,12 @@ class Cluster(msgspec.Struct, frozen=True):
     groups: tuple[NodeGroup, ...] = ()  # nodes that are otherwise than ``gpu``, ``node`` and ``fabric`` say
 
     def group_of(self, rank: int) -> NodeGroup | None:
-        """The group that a rank's node is in; None: it is as the rest."""
+        """The group of a rank's node; None if it is in no group."""
         node = rank // self.gpus_per_node
         return next((one for one in self.groups if one.first_node <= node < one.first_node + one.nodes), None)
 
     def as_seen_by(self, rank: int) -> Cluster:
-        """The cluster as if all nodes were as the rank's own, without groups."""
+        """The cluster as if all nodes were like the rank's own, without groups."""
         if not self.groups:
             return self
         own = self.group_of(rank) or self
@@ -113,15 +126,15 @@ class Cluster(msgspec.Struct, frozen=True):
 
     @property
     def world_size(self) -> int:
-        """Number of GPUs, and of ranks."""
+        """Number of GPUs, which is the number of ranks."""
         return self.nodes * self.gpus_per_node
 
     @property
     def domain_size(self) -> int:
-        """GPUs that reach each other without the network: of one host, or of the hosts that a job has in one rack.
+        """Number of GPUs that reach each other without the network: of one host, or of the job's hosts in one rack.
 
-        A job of several racks takes as many hosts of each, as block scheduling places it: 256 GPUs are 64 in each of
-        four racks of 72, not 72, 72, 72 and 40.
+        A job of several racks uses the same number of hosts in each, as with block scheduling: 256 GPUs are 64 in each
+        of four racks of 72, not 72, 72, 72 and 40.
         """
         most = max(self.node.domain // max(self.node.gpus, self.gpus_per_node), 1)
         fewest_racks = -(-self.nodes // most)
@@ -131,9 +144,9 @@ class Cluster(msgspec.Struct, frozen=True):
 
     @property
     def link_bytes_per_s(self) -> float:
-        """Bandwidth of one GPU towards the others of its domain, all links together, one direction.
+        """Bandwidth of one GPU to the others of its domain over all its links, one direction.
 
-        Pairs joined by a bridge have it only towards each other; what leaves the pair goes over ``pcie_bytes_per_s``.
+        Bridged pairs have it only between each other; other traffic uses PCIe (``pcie_bytes_per_s``).
         """
         linked = self.node.interconnect != "pcie" and self.gpu.nvlink_bytes_per_s > 0
         return self.gpu.nvlink_bytes_per_s if linked else self.pcie_bytes_per_s
@@ -146,13 +159,13 @@ class Cluster(msgspec.Struct, frozen=True):
 
     @property
     def network_bytes_per_s(self) -> float:
-        """Bandwidth of one GPU into the network when all of its node use it, one direction, no oversubscription."""
+        """Bandwidth of one GPU into the network while all GPUs of its node use it, one way, not oversubscribed."""
         return self.network_bytes_per_s_of(range(self.gpus_per_node))
 
     def network_bytes_per_s_of(self, places: Sequence[int]) -> float:
-        """Bandwidth of one GPU into the network when only these GPUs of its node (or domain) use it, one direction.
+        """Bandwidth of one GPU into the network while only these GPUs of its node (or domain) use it, one direction.
 
-        They use the ports that they are nearest to. A GPU never gets more than its own link to the host carries.
+        They use their nearest ports. The GPU's link to its host limits the bandwidth.
         """
         ports = self.ports_of(places) or self.ports_per_gpu * len(places)
         host = max(self.pcie_bytes_per_s, self.gpu.c2c_bytes_per_s)
@@ -160,7 +173,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
     @property
     def ports_per_gpu(self) -> float:
-        """Network ports of a node over its GPUs. Below 1, several GPUs share a port."""
+        """Number of network ports per GPU. Below 1, several GPUs share a port."""
         if self.fabric.ports_per_node:
             return self.fabric.ports_per_node / self.gpus_per_node
         return self.fabric.ports_per_gpu or self.node.nics / self.node.gpus
@@ -179,5 +192,5 @@ class Cluster(msgspec.Struct, frozen=True):
         return node * math.ceil(self.gpus_per_node * self.ports_per_gpu - 1e-9) + int(place * per_gpu)
 
     def domain(self, rank: int) -> int:
-        """The switched domain that a rank is in: its node, or its rack."""
+        """Index of the NVLink domain of a rank: its node, or its rack."""
         return rank // self.domain_size

@@ -1,6 +1,6 @@
 """Reads and writes catalogue entries as TOML tables, with units in the keys.
 
-The key, the factor and the limits of each figure are those of its field in ``schema.py`` and ``cluster.py``.
+The fields in ``schema.py`` and ``cluster.py`` define the key, the factor and the limits of each figure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GUIDE = "docs/guide/hardware.md"
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """One key of a TOML file and the field it fills."""
+    """One key of a TOML file and its field."""
 
     key: str
     field: str
@@ -58,11 +58,11 @@ def load_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); give the path of a TOML file.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not TOML ({error}); mend the file, see {GUIDE}.") from error
+        raise InputError(f"{path}: is not TOML ({error}); correct the file, see {GUIDE}.") from error
 
 
 def from_table(kind: type[P], table: Mapping[str, Any], where: str) -> P:
-    """A part from its table; ``where`` is the file's name, for messages."""
+    """A part from its table. ``where``: name of the file, for messages."""
     known = {key.key: key for key in keys(kind)}
     if unknown := [key for key in table if key not in known]:
         raise InputError(f"{where}: unknown key {unknown[0]}{_nearest(unknown[0], known) or '.'}")
@@ -81,7 +81,7 @@ def from_table(kind: type[P], table: Mapping[str, Any], where: str) -> P:
 
 
 def to_table(part: Sourced) -> dict[str, Any]:
-    """The TOML table of a part; ``from_table`` reads it back."""
+    """The TOML table of a part. ``from_table`` is the inverse."""
     table: dict[str, Any] = {}
     for key in keys(type(part)):
         value = getattr(part, key.field)
@@ -100,7 +100,7 @@ def outside(key: Key, value: float) -> float:
 
 
 def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A table merged over its base. Overridden figures lose the source of the base."""
+    """A table merged over its base. Overridden figures lose the base's source."""
     kept = [{**source, "keys": [key for key in source["keys"] if key not in own]} for source in base.get("sources", [])]
     sources = [source for source in kept if source["keys"]] + list(own.get("sources", []))
     return {**base, **own, "sources": sources}
@@ -117,17 +117,17 @@ def _inside(key: Key, value: Any, where: str) -> Any:
     if not key.figure or isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     if not math.isfinite(value * key.scale):
-        raise InputError(f"{where}: {key.key} = {value} is no size that exists; give a number.")
+        raise InputError(f"{where}: {key.key} = {value} is not a possible size; use a number.")
     scaled = value * key.scale
     if not isinstance(key.scale, int):
         return float(scaled)
     if abs(scaled - round(scaled)) > 1e-6:
-        raise InputError(f"{where}: {key.key} = {value} is no whole number of its smallest unit; round it.")
+        raise InputError(f"{where}: {key.key} = {value} is not a whole number of the smallest unit; round it.")
     return round(scaled)
 
 
 def _invalid(error: msgspec.ValidationError, known: Mapping[str, Key], table: Mapping[str, Any], where: str) -> str:
-    """``file: key = value: expected …``, from msgspec's message about the field inside."""
+    """The message ``file: key = value: expected …``, from msgspec's message on the field."""
     reason, _, path = str(error).partition(" - at `$.")
     field = re.split(r"[.\[`]", path)[0]
     key = next((key for key in known.values() if key.field == field), None)
@@ -144,7 +144,7 @@ def _invalid(error: msgspec.ValidationError, known: Mapping[str, Key], table: Ma
 def _check_sources(part: Sourced, figures: list[str], where: str) -> None:
     for source in part.sources:
         if unknown := [key for key in source.keys if key not in figures]:
-            text = f"{where}: a source names the key {unknown[0]}, which is no figure{_nearest(unknown[0], figures)}."
+            text = f"{where}: a source has the key {unknown[0]}, which is not a figure{_nearest(unknown[0], figures)}."
             raise InputError(text)
 
 

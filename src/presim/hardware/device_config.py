@@ -9,7 +9,7 @@ DRIVER_VERSION = 13000  # as cudaDriverGetVersion says it: CUDA 13.0
 
 
 def device_config(gpu: Gpu, count: int, driver_version: int = DRIVER_VERSION) -> str:
-    """Describe ``count`` GPUs of one node. Clocks are in kHz and memory in bytes, as the CUDA runtime has them."""
+    """Configuration of ``count`` GPUs of one node. Clocks are in kHz and memory in bytes, as in CUDA."""
     if gpu.vendor != "nvidia":
         raise InputError(
             f"{gpu.id} cannot be emulated: name one of NVIDIA's with --gpu and keep the trace with --save DIR, then "

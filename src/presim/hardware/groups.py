@@ -1,4 +1,4 @@
-"""Groups of nodes with GPUs, nodes or networks of their own: the ``[[groups]]`` of a cluster's file."""
+"""Groups of nodes with their own GPU, node type or fabric: ``[[groups]]`` in a cluster file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Parts = tuple[Gpu, Node, Fabric]
 
 
 def check_groups(tables: Any, where: str) -> list[dict[str, Any]]:
-    """The tables of the groups as they are written.
+    """The unchanged tables of the groups.
 
     Raises:
-        InputError: a key is unknown or missing, or a count is none.
+        InputError: a key is unknown or missing, or a count is not a whole number.
     """
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise InputError(f"{where}: groups must be tables, each with its own [[groups]]; correct it.")
@@ -32,24 +32,24 @@ def check_groups(tables: Any, where: str) -> list[dict[str, Any]]:
             if type(value) is not int or value < least:
                 raise InputError(f"{place}: {key} = {value!r} must be a whole number of at least {least}; correct it.")
         if "nodes" not in table:
-            raise InputError(f"{place}: it does not say how many nodes it has; add nodes = N.")
+            raise InputError(f"{place}: the number of nodes is missing; add nodes = N.")
     return tables
 
 
 def nodes_of(tables: Sequence[Mapping[str, Any]]) -> int:
-    """How many nodes a cluster needs to hold the groups."""
+    """Minimum number of nodes for the groups."""
     return max((first + table["nodes"] for first, table in zip(_firsts(tables), tables)), default=0)
 
 
 def with_groups(
     cluster: Cluster, tables: Sequence[Mapping[str, Any]], parts: Callable[[Mapping[str, Any]], Parts]
 ) -> Cluster:
-    """The cluster with its groups; what a group does not say is as in the rest.
+    """The cluster with its groups. Keys that a group lacks are those of the rest.
 
     Args:
-        cluster: all of it, as if there were no groups.
-        tables: of `check_groups`.
-        parts: from a group's own words to its GPU, node and fabric.
+        cluster: the cluster without groups.
+        tables: result of `check_groups`.
+        parts: converts a group's table to its GPU, node and fabric.
 
     Raises:
         InputError: groups overlap or reach beyond the cluster, a node has too few GPUs, or the network is described.
@@ -61,30 +61,31 @@ def with_groups(
         end = first + table["nodes"]
         if end > cluster.nodes:
             raise InputError(
-                f"group {name!r} has nodes {first} to {end - 1}, and the cluster has {cluster.nodes} nodes; "
-                f"give it nodes = {end}, or make the group smaller"
+                f"group {name!r} has nodes {first} to {end - 1}, but the cluster has {cluster.nodes} nodes; "
+                f"set nodes = {end}, or reduce the group"
             )
         for other in groups:
             if other.name == name:
                 raise InputError(f"two groups are named {name!r}; give each its own name")
             if first < other.first_node + other.nodes and other.first_node < end:
-                raise InputError(f"groups {other.name!r} and {name!r} both have node {max(first, other.first_node)}")
+                both = max(first, other.first_node)
+                raise InputError(f"groups {other.name!r} and {name!r} both have node {both}; change one of them")
         if cluster.gpus_per_node > node.domain:
             raise InputError(
-                f"group {name!r} has nodes of {node.domain} GPUs ({node.id}), and the cluster uses "
+                f"group {name!r} has nodes of {node.domain} GPUs ({node.id}), but the cluster uses "
                 f"{cluster.gpus_per_node} of each node; use --gpus-per-node {node.domain}"
             )
         groups.append(NodeGroup(name, first, table["nodes"], gpu, node, fabric))
     if groups and cluster.network:
         raise InputError(
-            "a cluster has either groups of nodes or a described network: leave [[groups]] or [network] out, or slow "
-            "links down with [network.factors]"
+            "a cluster cannot have both groups of nodes and a described network; remove [[groups]] or [network], or "
+            "slow links down with [network.factors]"
         )
     return msgspec.structs.replace(cluster, groups=tuple(groups))
 
 
 def _firsts(tables: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Where each group begins: where it says so, else after the one before."""
+    """First node of each group: its own value, else the node after the previous group."""
     firsts: list[int] = []
     after = 0
     for table in tables:

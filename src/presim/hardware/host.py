@@ -1,13 +1,15 @@
-"""CPU speed of GPU servers relative to the reference host, in whose time captures count host time.
+"""CPU speed of GPU servers relative to the reference host. Captures express host time in its time.
 
-A capture measures all along how fast its machine is at what hosts of GPUs do, and divides CPU time by that
-(`shim/core/pace.h`). How much longer known stretches of host work took than on a machine alone is divided out
-(`presim.trace.capture_speed`), and of stretches that recur what disturbed them (`presim.trace.host_noise`). The factor
-from there to a server is its node's (`Node.host_factor`, with its source), else that of a typical server of today.
-Where it comes from: docs/decisions/host-factor.md.
+A capture converts CPU time in three steps:
 
-Captures from before counted CPU time as it was, and timed a short loop of Python once, which took 545 us on the
-reference host.
+1. It measures the speed of its machine continuously and divides CPU time by it (`shim/core/pace.h`).
+2. It divides out the slowdown of known host work by other processes (`presim.trace.capture_speed`).
+3. It removes noise from recurring stretches of host work (`presim.trace.host_noise`).
+
+The factor from the reference host to a server is that of its node type (`Node.host_factor`, with its source), else that
+of a typical current server (docs/decisions/host-factor.md).
+
+Older captures have raw CPU time and the time of a short Python loop, which takes 545 us on the reference host.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _LEAST, _MOST = 0.25, 4.0  # a larger ratio means that the probe was disturbed
 
 
 def host_factor(reference_host: bool, probe_ns: int = 0, server: float = 0.0, *, undisturbed: bool = True) -> float:
-    """The factor from captured host time to the host time of a GPU server.
+    """Factor from captured host time to the host time of a GPU server.
 
     ``reference_host``: captured time is already in time of the reference host. Otherwise ``probe_ns`` is the time of
     the probe loop at capture; 0 means unknown, and host time is not converted. ``server``: the node's host factor; 0:

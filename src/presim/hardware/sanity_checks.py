@@ -1,6 +1,6 @@
 """Finds impossible hardware figures: peaks above the units' clock rate, bandwidths above the bus.
 
-Catches sparse peaks taken for dense ones, bits for bytes and totals of both directions for one.
+It catches sparse peaks in place of dense ones, bits in place of bytes, and totals of both directions in place of one.
 """
 
 from __future__ import annotations

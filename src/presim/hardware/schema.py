@@ -1,7 +1,7 @@
 """The figures of a GPU, each in one unit and with its source.
 
-Inside, sizes are bytes, rates bytes/s or FLOP/s, clocks Hz, times ns. In the TOML files the unit is in the key
-(``memory_bandwidth_GBps``); the pair of names and the factor between them stand together at the field.
+In memory, sizes are bytes, rates bytes/s or FLOP/s, clocks Hz, times ns. In TOML files the unit is in the key
+(``memory_bandwidth_GBps``). Each field defines its key and the factor between both units.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ MHZ, GBPS, TFLOPS, US = 10**6, 1e9, 1e12, 1000
 
 
 def figure(key: str, scale: float, text: str, least: float = 0) -> msgspec.Meta:
-    """A quantity that needs a source: ``key`` is its name in TOML, ``value * scale`` the value inside.
+    """A quantity with a source. ``key``: its name in TOML; ``value * scale``: the value in memory.
 
-    An integer ``scale`` makes the value inside an integer.
+    An integer ``scale`` makes the value in memory an integer.
     """
     return msgspec.Meta(ge=least, description=text, extra={"key": key, "scale": scale, "figure": True})
 
@@ -36,11 +36,11 @@ class Sourced(msgspec.Struct, frozen=True):
     """Fields that all parts of the catalogue share."""
 
     id: Annotated[str, doc("Name on the command line, e.g. h100-sxm.")]
-    name: Annotated[str, doc("Name in words; of a GPU, as torch.cuda.get_device_name gives it.")]
-    sources: Annotated[tuple[Source, ...], doc("Where each figure comes from.")]
+    name: Annotated[str, doc("Full name; of a GPU, the result of torch.cuda.get_device_name.")]
+    sources: Annotated[tuple[Source, ...], doc("Source of each figure.")]
 
     def source(self, key: str) -> Source | None:
-        """The source of one figure, by its TOML key; None where the file names none."""
+        """The source of one figure by its TOML key; None if the file has none."""
         return next((source for source in self.sources if key in source.keys), None)
 
 
@@ -52,7 +52,7 @@ class Gpu(Sourced, frozen=True, kw_only=True):
 
     vendor: Annotated[Literal["nvidia", "amd"], doc("Only NVIDIA GPUs can be emulated; AMD's can be priced.")]
     architecture: Annotated[str, doc("Generation, e.g. hopper.")]
-    default_node: Annotated[str, doc("Id of the node type assumed when none is named.")]
+    default_node: Annotated[str, doc("Id of the default node type.")]
     notes: Annotated[str, doc("What to know before trusting the figures.")] = ""
 
     compute_major: Annotated[int, figure("compute_major", 1, "Compute capability, major (AMD: gfx family).", 1)]
@@ -60,9 +60,9 @@ class Gpu(Sourced, frozen=True, kw_only=True):
     sm_count: Annotated[int, figure("sm_count", 1, "Streaming multiprocessors, or AMD's compute units.", 1)]
     sm_clock_hz: Annotated[int, figure("sm_clock_MHz", MHZ, "Highest SM clock, as the driver reports it.", 1)]
 
-    nominal_bytes: Annotated[int, figure("nominal_memory_GB", 10**9, "Memory by which the card is sold.", 1)]
+    nominal_bytes: Annotated[int, figure("nominal_memory_GB", 10**9, "Nominal memory of the card.", 1)]
     memory_bytes: Annotated[int, figure("memory_MiB", MIB, "Total memory as cudaMemGetInfo reports it.", 1)]
-    context_bytes: Annotated[int, figure("context_MiB", MIB, "Held by the driver once a process has a context.")]
+    context_bytes: Annotated[int, figure("context_MiB", MIB, "Memory that a process's context uses.")]
     memory_bytes_per_s: Annotated[float, figure("memory_bandwidth_GBps", GBPS, "Peak memory bandwidth.", 1)]
     memory_clock_hz: Annotated[int, figure("memory_clock_MHz", MHZ, "Memory clock; two transfers a clock.", 1)]
     memory_bus_bits: Annotated[int, figure("memory_bus_bits", 1, "Width of the memory bus.", 1)]
@@ -102,7 +102,7 @@ class Gpu(Sourced, frozen=True, kw_only=True):
 
     @property
     def host_bytes_per_s(self) -> float:
-        """Bandwidth between the GPU and its host, one direction: chip-to-chip where there is one, else PCIe."""
+        """Bandwidth between the GPU and its host, one direction: chip-to-chip if there is such a link, else PCIe."""
         return self.c2c_bytes_per_s or pcie_bytes_per_s(self.pcie_generation, self.pcie_lanes)
 
 
@@ -110,7 +110,7 @@ _PREFIX = {"float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf
 
 
 def _narrow(dtype: str) -> str:
-    """float8_e4m3fn is fp8, float4_e2m1fn_x2 is fp4; everything else is its own prefix."""
+    """Field prefix of a data type: float8_e4m3fn is fp8, float4_e2m1fn_x2 is fp4, others are unchanged."""
     return f"fp{dtype[5]}" if dtype.startswith(("float8", "float4")) else dtype
 
 

@@ -105,6 +105,8 @@ def _refuse(framework: str, job: Job, data_style: tuple[str, ...]) -> None:
         recompute_blocks=(0,),
         optimizer=("adamw",),
         passes=((),),
+        offload_activations=(0,),
+        offload_optimizer=("none",),
         attention=("auto",),
         cuda_graphs=(False,),
     )

@@ -31,6 +31,8 @@ def files(job: Job) -> Files:
         recompute=("none", "full"),
         optimizer=("adamw",),
         passes=((),),
+        offload_activations=(0,),
+        offload_optimizer=("none",),
         cuda_graphs=(False,),
         schedule=("", "1f1b", "interleaved"),
     )

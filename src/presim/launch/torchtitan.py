@@ -32,6 +32,8 @@ def files(job: Job) -> Files:
         recompute_blocks=(0,),
         optimizer=("adamw",),
         passes=((),),
+        offload_activations=(0,),
+        offload_optimizer=("none",),
         context_style=("all-gather",),
         attention=("auto",),
     )

@@ -34,13 +34,15 @@ class Clock:
 
     A rank that asks a question waits for the answer. A rank that runs may issue more work from its present time on. So
     the engine simulates up to the earliest running rank, and answers each question whose wait ends before that.
+
+    ``options``: by rank, alike but for the host factor of its node.
     """
 
     def __init__(
         self,
         directories: dict[int, Path],
         cluster: Cluster,
-        options: Options,
+        options: Mapping[int, Options],
         *,
         live: bool,
         prices: Sequence[Path] = (),
@@ -49,8 +51,9 @@ class Clock:
     ) -> None:
         self._live = live  # else hosts take no time, and a query for a time waits for the work first
         representatives = Representatives(sorted(directories), stands_for)
-        ports = port_columns(shared_ports(cluster), sorted(directories), representatives)
-        self._engine = LiveEngine(len(directories), options, ports=ports)
+        first = min(directories)
+        ports = port_columns(shared_ports(cluster.as_seen_by(first)), sorted(directories), representatives)
+        self._engine = LiveEngine(len(directories), options[first], ports=ports)
         recurring = HostNoise()
         self._meetings = CollectiveMatcher(self._engine, representatives)
         self._feeds = {
@@ -60,8 +63,8 @@ class Clock:
                 engine=self._engine,
                 index=index,
                 meetings=self._meetings,
-                cluster=cluster,
-                options=options,
+                cluster=cluster.as_seen_by(rank),
+                options=options[rank],
                 prices=prices,
                 host=HostTimes(recurring, as_it_came),
             )
@@ -87,19 +90,19 @@ class Clock:
         else:
             if not self._live:
                 self._wait_for(feed, question)
-            op = self._engine.mark(feed.index, feed.host_ns_until(question.cpu_ns))
+            op = self._engine.add_marker(feed.index, feed.host_ns_until(question.cpu_ns))
         self._pending[rank] = _Pending(question, op)
 
     def answers(self) -> Iterator[tuple[int, Answer]]:
         """Simulate as far as nothing can change; yields the ranks that can be answered, with their answers."""
         self._engine.run()
         for rank, pending in sorted(self._pending.items()):
-            if self._engine.passed(self._feeds[rank].index, pending.op):
+            if self._engine.has_passed(self._feeds[rank].index, pending.op):
                 del self._pending[rank]
                 yield rank, self._answer(self._feeds[rank], pending)
-        if self._engine.held > self._most_held:
-            self._engine.forget([self._feeds[rank].first_wait for rank in sorted(self._feeds)])
-            self._most_held = _HELD_OPS + 2 * self._engine.held
+        if self._engine.ops_in_memory > self._most_held:
+            self._engine.drop_finished([self._feeds[rank].first_wait for rank in sorted(self._feeds)])
+            self._most_held = _HELD_OPS + 2 * self._engine.ops_in_memory
 
     @property
     def asking(self) -> bool:
@@ -168,7 +171,7 @@ class Clock:
         """Without a live clock the host waits for the recordings of its question, so that they are always complete."""
         for serial in (question.first, question.second):
             if serial in feed.recordings:
-                self._engine.aim(self._engine.mark(feed.index, 0), feed.recordings[serial])
+                self._engine.resolve_wait(self._engine.add_marker(feed.index, 0), feed.recordings[serial])
 
     def _answer(self, feed: Feed, pending: _Pending) -> Answer:
         question = pending.question
@@ -177,12 +180,12 @@ class Clock:
         if question.ask == Ask.EVENT:
             status = self._has_ended(feed, question.first, host_ns)
         elif question.ask == Ask.STREAM:
-            status = Status.NOT_YET if self._engine.busy(feed.index, question.first) else Status.YES
+            status = Status.NOT_YET if self._engine.is_busy(feed.index, question.first) else Status.YES
         elif question.ask == Ask.ELAPSED:
             status = max(self._has_ended(feed, serial, host_ns) for serial in (question.first, question.second))
             if status == Status.YES:
                 value = self._elapsed(feed, question.first, question.second)
-        room = self._engine.room(feed.index)
+        room = self._engine.free_launches(feed.index)
         return Answer(status, host_ns, value, room, feed.ended(host_ns), feed.host_per_cpu)
 
     def _has_ended(self, feed: Feed, serial: int, host_ns: int) -> Status:

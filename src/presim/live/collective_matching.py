@@ -95,7 +95,7 @@ class CollectiveMatcher:
         self._calls[rank, channel] += 1
         key = channel, call
         if key not in self._numbers:
-            self._numbers[key] = _Open(self._engine.meeting(channel.members), channel.members, trace, entry)
+            self._numbers[key] = _Open(self._engine.add_rendezvous(channel.members), channel.members, trace, entry)
         meeting = self._numbers[key]
         meeting.missing -= 1
         if not meeting.missing:

@@ -167,7 +167,7 @@ class Feed:
                 self._unended.append(serial)
                 self._last_serial = max(self._last_serial, serial)
             elif code in (loop.WAIT, loop.EVENT_SYNC) and serial in self.recordings:
-                self.engine.aim(number, self.recordings[serial])
+                self.engine.resolve_wait(number, self.recordings[serial])
 
 
 def _uncut(records: NDArray[np.void], stop: int) -> int:

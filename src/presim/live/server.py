@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import selectors
@@ -45,7 +46,9 @@ class Waiting(Protocol):
 class LiveServer:
     """Simulates while ranks run; ``live``: they see the simulated clock, not only event times.
 
-    ``blocked`` is used with several ranks only. ``as_it_came``: see `presim.live.host_times.HostTimes`.
+    Each rank is priced on its own nodes. ``blocked`` is used with several ranks only. ``as_it_came``: see
+    `presim.live.host_times.HostTimes`. ``host_factors``: the host factor of a rank on a cluster as it sees it; None:
+    that of the options.
     """
 
     def __init__(
@@ -57,9 +60,11 @@ class LiveServer:
         prices: Sequence[Path] = (),
         blocked: Waiting | None = None,
         as_it_came: float = 1.0,
+        host_factors: Callable[[Cluster], float] | None = None,
     ) -> None:
         self._cluster = cluster
         self._options = options
+        self._host_factors = host_factors
         self._live = live
         self._prices = tuple(prices)
         self._blocked = blocked
@@ -88,11 +93,18 @@ class LiveServer:
             os.close(folder)
         listener.listen()
         self._selector.register(listener, selectors.EVENT_READ, ("rank", rank))
-        options = self._options
+        options = self._options_of(rank)
         host_per_cpu = self._as_it_came * (1.0 if options.host_factor is None else options.host_factor)
         calls = options.calls
         costs = (calls.launch, calls.product, calls.transfer, calls.collective, calls.event)
         return {"PRESIM_LIVE": f"{host_per_cpu!r} {' '.join(map(str, costs))}"} if self._live else {}
+
+    def _options_of(self, rank: int) -> Options:
+        """The options with the host factor of the rank's node."""
+        if self._host_factors is None:
+            return self._options
+        factor = self._host_factors(self._cluster.as_seen_by(rank))
+        return dataclasses.replace(self._options, host_factor=factor)
 
     def check(self) -> None:
         """Raise an error that occurred while answering a question."""
@@ -204,12 +216,11 @@ class LiveServer:
         """One clock for all ranks with a live clock, else one for each rank, so that no rank waits for another."""
         if rank not in self._clocks:
             ranks = self._directories if self._live else {rank: self._directories[rank]}
-            options = self._options if self._live else _UNTIMED
             others = {each: self._others[each] for each in ranks}
             clock = Clock(
                 ranks,
                 self._cluster,
-                options,
+                {each: self._options_of(each) if self._live else _UNTIMED for each in ranks},
                 live=self._live,
                 prices=self._prices,
                 stands_for=others,

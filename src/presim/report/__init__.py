@@ -1,1 +1,1 @@
-"""What people and other programs read: one module a format, each from a result or an evaluation."""
+"""Writes results for people and other programs: one module per format."""

@@ -1,4 +1,4 @@
-"""Whether a composed job is the captured one: a table on standard output, or JSON."""
+"""Comparison of a composed job with a captured one: a table on standard output, or JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(agreement: Agreement) -> None:
     if agreement.same_work:
         console.print(f"Device work of the last step is equal: {counted or 'none'}.")
         return
-    console.print(f"Captured: {counted}. {len(agreement.differences)} signatures are not there equally often:")
+    console.print(f"Captured: {counted}. {len(agreement.differences)} signatures have different counts:")
     console.print(_differences(agreement))
     left_out = len(agreement.differences) - _MOST
     if left_out > 0:

@@ -13,7 +13,7 @@ SMALLEST_SHARE = 0.0005  # smaller parts would be displayed as 0.0%
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One part of a bar; ``letter`` stands for it where there are no colours."""
+    """One part of a bar. ``letter`` draws it without colours."""
 
     name: str
     size: float
@@ -24,7 +24,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """Parts side by side, in proportion to their sizes, with a legend below that wraps."""
+    """Parts side by side in proportion to their sizes, and a legend below."""
 
     parts: Sequence[Part]
 

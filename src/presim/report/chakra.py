@@ -1,16 +1,15 @@
 """A simulated job as Chakra execution traces, which ASTRA-sim and other network simulators replay.
 
-One file a rank, ``NAME.R.et``: length-delimited protobuf messages, `GlobalMetadata` and then `Node`s of the schema
-``et_def.proto`` (mlcommons/chakra, schema/protobuf). Process groups are in ``NAME.groups.json``, by the name that
-collectives have in ``pg_name``.
+Each rank has a file ``NAME.R.et``: length-delimited protobuf messages, one `GlobalMetadata` and then `Node`s, of the
+schema ``et_def.proto`` (mlcommons/chakra, schema/protobuf). Process groups are in ``NAME.groups.json``; collectives
+refer to them by ``pg_name``.
 
-* Device work is a node; it depends on the work before it on its stream, on the work whose event its stream waited for,
-  and on the host node that issued it.
-* The end of a step is a node of the host, named ``step ends``.
-* Host time is a node with ``is_cpu_op``; it depends on the host node before it and on the work that the host
-  waited for.
-* Durations are whole microseconds. What rounding takes is carried to the next node of the stream: sums hold.
-* ``comm_size`` counts bytes as nccl-tests do; the tags of sends and receives count them between each pair of ranks.
+* Device work is a node. It depends on the previous work of its stream, on work of other streams that its stream waited
+  for, and on the host node that issued it.
+* The end of a step is a host node named ``step ends``.
+* Host time is a node with ``is_cpu_op``. It depends on the previous host node and on the work that the host waited for.
+* Durations are whole microseconds. Rounding errors carry over to the next node of the stream, so sums are right.
+* ``comm_size`` counts bytes as nccl-tests does. Tags number the sends and receives between each pair of ranks.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _KINDS = {  # CollectiveCommType
     "barrier": 9,
 }
 KINDS = {number: kind for kind, number in _KINDS.items()}  # CollectiveCommType -> kind
-STEP = "step ends"  # name of the host's node at the end of a step
+STEP = "step ends"  # name of the host node at the end of a step
 _VERSION = "0.0.4"
 
 
@@ -60,9 +59,9 @@ def write(
     cluster: Cluster | None = None,
     name: str = "presim",
 ) -> list[Path]:
-    """Write the traces of all ranks that were simulated; returns the files.
+    """Write the traces of all simulated ranks and return the files.
 
-    ``host_ns``: by rank, the CPU time before each entry on the cluster's hosts. ``cluster``: named in the files.
+    ``host_ns``: by rank, the CPU time before each entry on the cluster's hosts. ``cluster``: named in the metadata.
     """
     target = Path(folder)
     make_folder(target)
@@ -106,7 +105,7 @@ def decode(data: bytes) -> tuple[Any, list[Any]]:
 
 @dataclasses.dataclass
 class _Whole:
-    """Whole microseconds whose sum stays that of the nanoseconds."""
+    """Rounds nanoseconds to microseconds and carries the error over, so that the sum is right."""
 
     left_ns: int = 0
 
@@ -124,7 +123,7 @@ class _Nodes:
         self._host_ns = host_ns.astype(np.int64).tolist()
         self._number = 0
         self._on_stream: dict[int, int] = {}  # stream -> its last node
-        self._waits: dict[int, set[int]] = {}  # stream -> nodes that its next one waits for
+        self._waits: dict[int, set[int]] = {}  # stream -> nodes that its next node waits for
         self._recorded: dict[int, int | None] = {}
         self._host, self._host_waits = 0, set[int]()
         self._spent = _Whole()
@@ -229,7 +228,7 @@ def _split(data: bytes) -> Iterator[bytes]:
     while at < len(data):
         size = shift = 0
         while True:
-            byte = data[at]  # an IndexError where the file is cut short
+            byte = data[at]  # raises IndexError if the file is cut short
             at += 1
             size |= (byte & 0x7F) << shift
             shift += 7
@@ -266,7 +265,7 @@ _FIELDS = {  # message -> fields of the schema that are written: number, name, t
 
 @functools.cache
 def schema() -> dict[str, Any]:
-    """Message classes for the part of the schema that is written here, on the wire as ``et_def.proto`` has it."""
+    """Message classes for the part of ``et_def.proto`` that is written here, with the same wire format."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     field = descriptor_pb2.FieldDescriptorProto

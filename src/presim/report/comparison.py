@@ -1,4 +1,4 @@
-"""A comparison in the terminal, as JSON, and as a page that needs nothing else."""
+"""A comparison in the terminal, as JSON, and as a self-contained page."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def headline(difference: Difference) -> str:
         return "one of them has no step time"
     change = difference.step_time_change_s
     word = "longer" if change > 0 else "shorter"
-    said = f"the step is {seconds(abs(change))} {word}" if change else "the step takes as long"
-    said += f" ({difference.speedup:.2f}x as fast"
+    text = f"the step is {seconds(abs(change))} {word}" if change else "the step takes as long"
+    text += f" ({difference.speedup:.2f}x as fast"
     if difference.throughput_ratio is not None:
-        said += f", {difference.throughput_ratio:.2f}x the tokens/s"
-    said += "; the 80 % intervals overlap)" if difference.overlapping else ")"
+        text += f", {difference.throughput_ratio:.2f}x the tokens/s"
+    text += "; the 80 % intervals overlap)" if difference.overlapping else ")"
     grown = difference.memory_change_bytes
-    return said + (f"; {gib(abs(grown))} {'more' if grown > 0 else 'less'} memory" if grown else "")
+    return text + (f"; {gib(abs(grown))} {'more' if grown > 0 else 'less'} memory" if grown else "")
 
 
 def _changed(rows: Sequence[Delta]) -> list[Delta]:
@@ -118,7 +118,7 @@ def _table(rows: Sequence[Delta], figure: Any) -> Table:
 
 
 def _common_prefix(names: Sequence[str]) -> str:
-    """The module path that all names but those in brackets begin with; a heading for none of them."""
+    """The module path common to all names except those in brackets."""
     paths = [name.split(".") for name in names if not name.startswith("(")]
     if len(paths) < 2:
         return ""
@@ -177,7 +177,7 @@ def _signed(row: Delta, figure: Any) -> str:
 
 
 def waterfall(baseline: Compared, difference: Difference, parts: int = 10) -> list[dict[str, Any]]:
-    """Bars from the baseline's step time to the other's: where each begins and ends, as shares of the longest."""
+    """Bars from the step time of the baseline to that of the other: start and end, as shares of the longest."""
     if difference.step_time_change_s is None or baseline.step_time_s is None:
         return []
     changed = [row for row in difference.step_time if row.change]

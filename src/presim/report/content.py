@@ -29,7 +29,7 @@ _CATEGORY_STYLES = {
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One of the figures at the head of a report."""
+    """One of the key figures at the top of a report."""
 
     label: str
     value: str
@@ -44,12 +44,12 @@ def where(result: Result) -> str:
 
 
 def failure(result: Result) -> tuple[str, str] | None:
-    """How the script failed, with its error in one line; None if it did not."""
+    """How the script failed, and its error in one line; None if it did not fail."""
     return (_FAILURES[result.exit], in_a_line(result.error)) if result.exit in _FAILURES else None
 
 
 def in_a_line(error: str) -> str:
-    r"""The first and the last line of an error: a process that hands on another's has its traceback in between.
+    r"""The first and the last line of an error. Errors passed on from another process have a traceback in between.
 
     >>> in_a_line("RuntimeError: caught in a worker"), in_a_line("RuntimeError: caught. Traceback:\n  …\nKeyError: 3")
     ('RuntimeError: caught in a worker', 'RuntimeError: caught. Traceback: … KeyError: 3')
@@ -59,7 +59,7 @@ def in_a_line(error: str) -> str:
 
 
 def headline(result: Result) -> list[Cell]:
-    """Step time, throughput, utilisation and memory, as far as they are known."""
+    """Step time, throughput, utilisation and memory, where known."""
     return [_step(result), *_throughput(result), *_utilisation(result), _memory(result)]
 
 
@@ -109,12 +109,16 @@ def time_caption(result: Result) -> str:
     if not time.communication_s:
         return ""
     hidden = 1 - (time.exposed_communication_s - time.waiting_s) / time.communication_s
-    said = f"{percent(hidden)} of {seconds(time.communication_s)} communication is hidden"
-    return f"{said}; {seconds(time.waiting_s)} of waiting for other ranks is exposed" if time.waiting_s else said
+    hidden_share = f"{percent(hidden)} of {seconds(time.communication_s)} communication is hidden"
+    return (
+        f"{hidden_share}; {seconds(time.waiting_s)} of waiting for other ranks is exposed"
+        if time.waiting_s
+        else hidden_share
+    )
 
 
 def time_parts(result: Result) -> list[Part]:
-    """The step's time by kind; the parts add up to it."""
+    """The step time by kind of work. The parts add up to it."""
     time = result.time
     named = (
         ("compute", time.compute_s, "green", "c"),
@@ -131,7 +135,7 @@ def time_parts(result: Result) -> list[Part]:
 
 
 def memory_parts(result: Result) -> list[Part]:
-    """The device's memory at the peak: by category, kept in reserve, beyond the allocator, free; figures in GiB."""
+    """Device memory at the peak in GiB: by category, reserved but unused, outside the allocator, free."""
     memory = result.memory
     held = {item.name: item.bytes for item in memory.by_category}
     unused = max(memory.peak_reserved_bytes - memory.peak_allocated_bytes, 0)

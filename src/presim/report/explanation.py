@@ -1,4 +1,4 @@
-"""An explanation in the terminal and as JSON."""
+"""The result of `presim explain` in the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ def render(explanation: Explanation) -> RenderableType:
         section_title("Critical path", chain),
         _indent(Bar([_part(piece) for piece in path.by_kind])),
         _indent(_slices(path.by_name)),
-        section_title("What would help", "each was simulated; a bound is the upper limit of such a gain"),
+        section_title("What would help", "simulated gains; a bound is the upper limit of a gain"),
         _indent(_gains(explanation.gains))
         if explanation.gains
-        else _indent(Text("nothing that is worth 2 % of a step")),
+        else _indent(Text("no candidate gains 2 % of a step or more")),
     ]
     if explanation.composed_step_time_s is not None:
-        caption = f"composed, beside {seconds(explanation.composed_step_time_s)} of the composed plan itself"
+        caption = f"composed; the composed current plan takes {seconds(explanation.composed_step_time_s)}"
         parts += [section_title("Other plans", caption), _indent(_gains(explanation.plans))]
-        parts += [_indent(Text(f"not possible: {said}", "dim")) for said in explanation.refused]
+        parts += [_indent(Text(f"not possible: {reason}", "dim")) for reason in explanation.refused]
     if explanation.confirmed is not None:
         found = explanation.confirmed
-        caption = f"gains by {_BY.get(found.by, found.by)}; as it is, a step takes {seconds(found.step_time_s)}"
+        caption = f"gains by {_BY.get(found.by, found.by)}; the current step takes {seconds(found.step_time_s)}"
         parts += [section_title("Captured", caption), _indent(_captured(found.rows))]
         parts += [_indent(Text(f"{row.what} was not captured: {row.words}", "dim")) for row in found.rows if row.words]
     return Group(*parts)

@@ -1,4 +1,4 @@
-"""Arrows between streams, from the work before a recorded event to the work that waited for it."""
+"""Arrows between streams: from the work before an event to the work that waited for the event."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from presim.trace.schema import Kind, Trace
 
 
 def find_flows(trace: Trace, timeline: Timeline) -> dict[int, tuple[int, ...]]:
-    """Serial numbers of the arrows that begin or end at each entry of device work.
+    """Serial numbers of the arrows that start or end at each entry of device work.
 
-    Only waits that held their stream back are drawn: the stream was empty, and what it waited for ended last.
+    Only waits that delayed their stream have arrows: the stream was empty, and the awaited work ended last.
     """
     last: dict[int, int] = {}  # stream -> its latest device work
-    recorded: dict[int, int] = {}  # recording -> the work it stands behind
-    pending: dict[int, list[int]] = {}  # stream -> works of other streams that its next work waits for
+    recorded: dict[int, int] = {}  # recording -> the work before it
+    pending: dict[int, list[int]] = {}  # stream -> work of other streams that its next work waits for
     flows: dict[int, tuple[int, ...]] = {}
     serial = 0
     columns = (trace.columns["kind"].tolist(), trace.columns["stream"].tolist(), trace.columns["object"].tolist())

@@ -30,12 +30,12 @@ def write(gate: Gate, file: IO[str] | None = None) -> None:
 
 def figures(job: Verdict) -> str:
     """Step time and memory, with the change from the baseline."""
-    said = []
+    parts = []
     if job.step_time_s is not None:
-        said.append(f"step {seconds(job.step_time_s)}{_change(job.step_time_change_s, seconds)}")
+        parts.append(f"step {seconds(job.step_time_s)}{_change(job.step_time_change_s, seconds)}")
     if job.memory_bytes is not None:
-        said.append(f"memory {gib(job.memory_bytes)}{_change(job.memory_change_bytes, gib)}")
-    return ", ".join(said)
+        parts.append(f"memory {gib(job.memory_bytes)}{_change(job.memory_change_bytes, gib)}")
+    return ", ".join(parts)
 
 
 def _change(change: float | None, shown: object) -> str:
@@ -44,7 +44,7 @@ def _change(change: float | None, shown: object) -> str:
 
 
 def sentences(job: Verdict) -> list[tuple[str, bool]]:
-    """What is said of a job, and whether it is in order."""
+    """The sentences on a job, each with whether its check passed."""
     failed = [(job.failure, False)] if job.failure else []
     return [*failed, *((check.sentence, check.passed) for check in job.checks)]
 
@@ -73,16 +73,16 @@ def markdown(gate: Gate) -> str:
 
 
 def junit(gate: Gate) -> bytes:
-    """JUnit XML: one test case a limit, and one for whether the job stands."""
+    """JUnit XML: one test case per limit, and one per job for its prediction."""
     cases = [(job, "prediction", job.failure) for job in gate.jobs]
     cases += [(job, check.limit, "" if check.passed else check.sentence) for job in gate.jobs for check in job.checks]
     suite = ElementTree.Element(
-        "testsuite", name="presim", tests=str(len(cases)), failures=str(sum(bool(said) for _, _, said in cases))
+        "testsuite", name="presim", tests=str(len(cases)), failures=str(sum(bool(failure) for _, _, failure in cases))
     )
-    for job, name, said in cases:
+    for job, name, failure in cases:
         case = ElementTree.SubElement(suite, "testcase", classname=job.name, name=name)
-        if said:
-            ElementTree.SubElement(case, "failure", message=said)
+        if failure:
+            ElementTree.SubElement(case, "failure", message=failure)
     ElementTree.indent(suite)
     text: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
     return text + b"\n"

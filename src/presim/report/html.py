@@ -1,6 +1,6 @@
 """The result as one self-contained HTML page.
 
-No script, no font and no picture comes from elsewhere; charts are SVG and bars of CSS, in light and dark.
+It loads nothing from elsewhere. Charts are SVG, bars are CSS, with a light and a dark theme.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _shown(result: Result) -> dict[str, Any]:
 
 
 def _bar(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """The visible parts, each with its share of the bar and its CSS class."""
+    """The visible parts with their share of the bar and their CSS class."""
     total = sum(part.size for part in parts)
     return [
         {"name": part.name, "kind": kind(part.name), "figure": part.figure, "share": part.size / total}
@@ -69,12 +69,12 @@ def _bar(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 
 def kind(name: str) -> str:
-    """The class that colours a part of that name."""
+    """The CSS class for the colour of a part."""
     return "".join(letter if letter.isalnum() else "-" for letter in name)
 
 
 def _modules(result: Result) -> list[dict[str, Any]]:
-    """Modules that take most of the step, as a tree: names with their depth."""
+    """The modules with the largest share of the step, with their depth in the tree."""
     whole = result.step_time_s or 1.0
     return [
         {
@@ -89,7 +89,7 @@ def _modules(result: Result) -> list[dict[str, Any]]:
 
 
 def _memory_chart(result: Result) -> dict[str, Any] | None:
-    """Allocated and reserved memory over the step, as outlines in a plane of `_CHART`; None where neither is known."""
+    """Outlines of allocated and reserved memory over the step, in the plane `_CHART`; None if unknown."""
     line, total = result.memory.timeline, result.memory.device_total_bytes
     if len(line.time_s) < 2 or not total:
         return None
@@ -98,7 +98,7 @@ def _memory_chart(result: Result) -> dict[str, Any] | None:
     top = max(total, *line.reserved_bytes)
 
     def outline(values: Sequence[int]) -> str:
-        """A staircase: each value holds until the next point."""
+        """A step function: each value holds until the next point."""
         points = [f"M0,{height}"]
         for time, value in zip(line.time_s, values):
             points.append(f"H{(time - start) / length * width:.1f}V{height - value / top * height:.1f}")

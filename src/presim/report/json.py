@@ -21,7 +21,7 @@ class _Header(msgspec.Struct):
 
 
 def encode(result: Result) -> bytes:
-    """The result as JSON text with a newline at its end."""
+    """The result as JSON text with a final newline."""
     text = msgspec.json.format(msgspec.json.encode(result, order="sorted"), indent=2)
     return (
         _NUMBERS.sub(lambda match: _SPACE.sub(b" ", match[0]).replace(b"[ ", b"[").replace(b" ]", b"]"), text) + b"\n"
@@ -29,7 +29,11 @@ def encode(result: Result) -> bytes:
 
 
 def decode(data: bytes, name: str = "the result") -> Result:
-    """Read a result back; a bad file raises an `InputError` of one sentence."""
+    """Decode a result.
+
+    Raises:
+        InputError: the text is not a result, or one of another version.
+    """
     try:
         version = msgspec.json.decode(data, type=_Header).schema_version
         if version > SCHEMA_VERSION:
@@ -37,17 +41,17 @@ def decode(data: bytes, name: str = "the result") -> Result:
             raise InputError(f"{name} was written by a newer presim ({versions}); upgrade presim")
         if 0 < version < SCHEMA_VERSION:
             versions = f"schema {version}, this one reads {SCHEMA_VERSION}"
-            raise InputError(f"{name} was written by an older presim ({versions}); make it again with this one")
+            raise InputError(f"{name} was written by an older presim ({versions}); create it again with this version")
         return msgspec.json.decode(data, type=Result)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{name} is not a result of presim's ({error}); make one with `presim run --json`") from error
+        raise InputError(f"{name} is not a result of presim ({error}); make one with `presim run --json`") from error
 
 
 def read(path: Path) -> Result:
-    """The result in a file.
+    """Read a result from a file.
 
     Raises:
-        InputError: the file cannot be read, or has no result.
+        InputError: the file cannot be read, or is not a result.
     """
     try:
         return decode(path.read_bytes(), str(path))
@@ -63,6 +67,6 @@ def write(result: Result, path: str | os.PathLike[str]) -> None:
 
 
 def json_schema() -> bytes:
-    """JSON Schema of the result, as it stands in ``docs/reference/result.schema.json``."""
+    """JSON Schema of the result. ``docs/reference/result.schema.json`` is a copy."""
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Result)}
     return msgspec.json.format(msgspec.json.encode(schema, order="sorted"), indent=2) + b"\n"

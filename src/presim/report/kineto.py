@@ -1,12 +1,12 @@
-"""A simulated job as PyTorch's profiler would have recorded it: one Chrome trace a rank, as Kineto writes them.
+"""A simulated job as profiles of PyTorch's profiler: one Chrome trace per rank, in Kineto's format.
 
-Tools for these files (Perfetto, TensorBoard's plug-in, Holistic Trace Analysis) read them, and so does `presim import`.
+Perfetto, TensorBoard's plug-in, Holistic Trace Analysis and `presim import` read these files.
 
 * The host is a process with one thread: steps (``ProfilerStep#``), operators, and calls of the CUDA runtime.
-* The GPU is a process with a thread for each stream: kernels, copies, and waits for events. A call and what it launched
-  share a ``correlation``.
-* A collective begins where its stream is ready for it, as NCCL's kernels do, which wait for other ranks while they run.
-* What presim knows beyond that is in arguments whose names begin with ``presim``; no tool needs them.
+* The GPU is a process with one thread per stream: kernels, copies, and waits for events. A call and the work it
+  launched share a ``correlation``.
+* A collective starts when its stream is ready for it, like NCCL's kernels, which wait for other ranks while they run.
+* Further data is in arguments with the prefix ``presim``, which other tools ignore.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def write(
     cluster: Cluster,
     folder: str | os.PathLike[str],
 ) -> list[Path]:
-    """Write the profiles of all ranks that were simulated; returns the files.
+    """Write the profiles of all simulated ranks and return the files.
 
     ``host_ns``: by rank, the CPU time before each entry on the cluster's hosts.
     """
@@ -99,9 +99,9 @@ def encode(
     stands_for: Sequence[int] = (),
     latency_ns: int = 3_000,
 ) -> bytes:
-    """The profile of one rank, packed.
+    """The compressed profile of one rank.
 
-    ``stands_for``: the other ranks that do the same. ``latency_ns``: from a launch to its earliest start on the device.
+    ``stands_for``: the ranks that it represents. ``latency_ns``: from a launch to its earliest start on the device.
     """
     manifest = priced.trace.manifest
     content = {
@@ -110,7 +110,7 @@ def encode(
         "cupti_version": 24,
         "cuda_runtime_version": 12080,
         "cuda_driver_version": 12080,
-        # As PyTorch prints it, with blanks: Holistic Trace Analysis looks for the rank by a pattern.
+        # With spaces, as PyTorch prints it: Holistic Trace Analysis finds the rank by a pattern.
         "distributedInfo": msgspec.Raw(json.dumps(_distributed(manifest)).encode()),
         "record_shapes": 1,
         "with_stack": 0,
@@ -164,7 +164,7 @@ class _Call:
 
 
 class _Writer:
-    """Builds the events of a trace in one pass; an entry's index is its correlation id."""
+    """Builds the events of a trace in one pass. The index of an entry is its correlation id."""
 
     def __init__(self, priced: PricedTrace, timeline: Timeline, host_ns: np.ndarray, latency_ns: int) -> None:
         self._latency_ns = latency_ns
@@ -182,7 +182,7 @@ class _Writer:
         self._texts = [msgspec.json.encode(signature).decode() for signature in priced.trace.signatures]
 
     def events(self) -> Iterator[Json]:
-        """All events: of the host in order, and with each what it launched."""
+        """All events: host events in order, each followed by the work that it launched."""
         yield from self._names()
         step, number = 0, 0
         for call in self._calls():
@@ -205,7 +205,7 @@ class _Writer:
                 yield from self._sync(_SYNCS[Kind(kind)].removeprefix("cuda").replace("Synchronize", " Sync"), call)
 
     def _calls(self) -> Iterator[_Call]:
-        """Calls with their times: one begins when the host has done its work before it."""
+        """Calls with their times. A call starts when the CPU work before it is done."""
         calls = (*WAITS, Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.STEP)
         now, last, waiting = 0, -1, 0
         pending: _Call | None = None
@@ -220,7 +220,7 @@ class _Writer:
             elif kind == Kind.STEP:
                 start = end = max(start, last + 1)
             else:
-                end = max(self._issue[entry], start)  # later than its start where the queue was full
+                end = max(self._issue[entry], start)  # later than its start if the queue was full
             if pending is not None:
                 pending.end_ns = max(pending.end_ns, min(pending.start_ns + _CALL_NS, start))
                 yield pending
@@ -236,9 +236,9 @@ class _Writer:
         name = self._trace.operators[operator] if operator >= 0 else f"presim::{family(signature)}"
         shapes = _shapes(signature)
         communication = self._communication(signature) if isinstance(signature, Collective) else {}
-        said = {"External id": entry + 1, "Ev Idx": entry, **shapes, **communication}
+        arguments = {"External id": entry + 1, "Ev Idx": entry, **shapes, **communication}
         called = "record_param_comms" if communication else name
-        yield self._complete("cpu_op", called, call.start_ns, call.end_ns, said)
+        yield self._complete("cpu_op", called, call.start_ns, call.end_ns, arguments)
         copy = isinstance(signature, Copy)
         runtime = ("cudaMemsetAsync" if signature.direction == "memset" else "cudaMemcpyAsync") if copy else ""
         if self._columns["value"][entry]:
@@ -249,7 +249,7 @@ class _Writer:
         yield self._flow("f", self._device, self._tid(entry), self._start[entry], entry)
 
     def _on_device(self, entry: int, signature: Signature, operator: str, communication: Json) -> Json:
-        said = {
+        arguments = {
             "External id": entry + 1,
             "device": self._device,
             "context": 1,
@@ -264,16 +264,16 @@ class _Writer:
         category, name = "kernel", _kernel(signature, operator)
         if isinstance(signature, Copy):
             category = "gpu_memset" if signature.direction == "memset" else "gpu_memcpy"
-            said["bytes"] = signature.bytes
+            arguments["bytes"] = signature.bytes
         else:
             grid, block = getattr(signature, "grid", (1, 1, 1)), getattr(signature, "block", (1, 1, 1))
-            said |= {"queued": 0, "grid": list(grid), "block": list(block), "registers per thread": 0}
+            arguments |= {"queued": 0, "grid": list(grid), "block": list(block), "registers per thread": 0}
         start, end = self._start[entry], self._end[entry]
         if isinstance(signature, Collective):
             ready = max(self._ends.get(self._columns["stream"][entry], 0), self._issue[entry] + self._latency_ns)
             start = min(start, ready)
         self._hold(entry)
-        return self._event(category, name, self._device, self._tid(entry), start, end, said)
+        return self._event(category, name, self._device, self._tid(entry), start, end, arguments)
 
     def _communication(self, signature: Collective) -> Json:
         groups = self._trace.manifest.groups
@@ -300,10 +300,10 @@ class _Writer:
         return found
 
     def _sync(self, name: str, call: _Call) -> Iterator[Json]:
-        """A wait as CUPTI records it, with the recording that it waits for."""
+        """A wait with its recording, as CUPTI records it."""
         entry = call.entry
         kind, serial = self._columns["kind"][entry], self._columns["object"][entry]
-        said: Json = {
+        arguments: Json = {
             "cuda_sync_kind": name,
             "stream": -1 if kind == Kind.DEVICE_SYNC else self._tid(entry),
             "correlation": entry + 1,
@@ -314,23 +314,23 @@ class _Writer:
             if serial not in self._recorded:
                 return
             recorded, stream = self._recorded[serial]
-            said["wait_on_stream"] = _FIRST_STREAM + stream
-            said["wait_on_cuda_event_record_corr_id"] = recorded + 1
-            said["wait_on_cuda_event_id"] = serial
+            arguments["wait_on_stream"] = _FIRST_STREAM + stream
+            arguments["wait_on_cuda_event_record_corr_id"] = recorded + 1
+            arguments["wait_on_cuda_event_id"] = serial
         start, end = self._start[entry], self._end[entry]
-        yield self._event("cuda_sync", name, self._device, self._tid(entry), start, end, said)
+        yield self._event("cuda_sync", name, self._device, self._tid(entry), start, end, arguments)
 
     def _runtime(self, name: str, call: _Call) -> Json:
-        said = {"External id": call.entry + 1, "cbid": 211, "correlation": call.entry + 1}
-        return self._complete("cuda_runtime", name, call.start_ns, call.end_ns, said)
+        arguments = {"External id": call.entry + 1, "cbid": 211, "correlation": call.entry + 1}
+        return self._complete("cuda_runtime", name, call.start_ns, call.end_ns, arguments)
 
-    def _complete(self, category: str, name: str, start_ns: int, end_ns: int, said: Json) -> Json:
-        return self._event(category, name, self._host, self._host, start_ns, end_ns, said)
+    def _complete(self, category: str, name: str, start_ns: int, end_ns: int, arguments: Json) -> Json:
+        return self._event(category, name, self._host, self._host, start_ns, end_ns, arguments)
 
-    def _event(self, category: str, name: str, pid: int, tid: int, start_ns: int, end_ns: int, said: Json) -> Json:
+    def _event(self, category: str, name: str, pid: int, tid: int, start_ns: int, end_ns: int, arguments: Json) -> Json:
         return {
             "ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, "ts": start_ns / 1000,
-            "dur": (end_ns - start_ns) / 1000, "args": said,
+            "dur": (end_ns - start_ns) / 1000, "args": arguments,
         }  # fmt: skip
 
     def _flow(self, phase: str, pid: int, tid: int, at_ns: int, entry: int) -> Json:
@@ -338,7 +338,7 @@ class _Writer:
         return {**found, "cat": "ac2g", "name": "ac2g", **({"bp": "e"} if phase == "f" else {})}
 
     def _hold(self, entry: int) -> None:
-        """The stream is busy until this entry has ended; a wait of a stream ends when it takes effect."""
+        """Mark the stream as busy until the end of this entry. A stream wait ends when it takes effect."""
         stream = self._columns["stream"][entry]
         self._ends[stream] = max(self._ends.get(stream, 0), self._end[entry])
 
@@ -361,12 +361,12 @@ class _Writer:
             tid = _FIRST_STREAM + stream
             rows.append(("thread_name", self._device, tid, {"name": f"stream {tid}"}))
             rows.append(("thread_sort_index", self._device, tid, {"sort_index": tid}))
-        for name, pid, tid, said in rows:
-            yield {"ph": "M", "name": name, "ts": 0, "pid": pid, "tid": tid, "args": said}
+        for name, pid, tid, arguments in rows:
+            yield {"ph": "M", "name": name, "ts": 0, "pid": pid, "tid": tid, "args": arguments}
 
 
 def _kernel(signature: Signature, operator: str) -> str:
-    """A kernel's name: NCCL's as the library has it, others by what is known of them."""
+    """A kernel's name: NCCL's own name for collectives, else the name in the trace or the signature family."""
     if isinstance(signature, Collective):
         word = _NCCL.get(signature.kind, "SendRecv")
         return f"ncclDevKernel_{word}(ncclDevKernelArgsStorage<4096ul>)"
@@ -376,7 +376,7 @@ def _kernel(signature: Signature, operator: str) -> str:
 
 
 def _shapes(signature: Signature) -> Json:
-    """Inputs of a product as the profiler records them; presim has no others."""
+    """Input shapes of a matrix product, as the profiler records them. Traces lack those of other work."""
     if not isinstance(signature, Gemm):
         return {}
     name = _TYPES.get(signature.dtype, ("", signature.dtype))[1]

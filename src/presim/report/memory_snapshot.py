@@ -1,7 +1,7 @@
 """The allocator's history as a snapshot that pytorch.org/memory_viz opens.
 
-The layout is that of ``torch.cuda.memory._snapshot()``. That viewer reads pickles, so one is written here, of plain
-dicts, lists, tuples, strings and numbers; presim itself never reads a pickle.
+The layout is that of ``torch.cuda.memory._snapshot()``. The viewer reads pickles, so a pickle of plain dicts, lists,
+tuples, strings and numbers is written. presim itself never reads pickles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def write(trace: Trace, timeline: Timeline, path: str | os.PathLike[str]) -> Non
 
 
 def snapshot(trace: Trace, timeline: Timeline) -> dict[str, Any]:
-    """The allocator's events and what was live at the end, as plain data."""
+    """The allocator's events and the live segments at the end, as plain data."""
     blocks = find_blocks(trace)
     frames = _Frames(trace, blocks)
     expandable = _is_expandable(trace, blocks)
@@ -106,22 +106,22 @@ def _events(trace: Trace, timeline: Timeline, frames: _Frames, *, expandable: bo
 
 
 def _last_events(trace: Trace, timeline: Timeline) -> list[Event]:
-    """The allocation that failed, where one did, and the taking of the snapshot.
+    """The failed allocation, if there is one, and the event of taking the snapshot.
 
-    The latter has the category that the viewer looks for and, not finding it, dies of (``snapshot.categores``).
+    The latter has a category, because the viewer crashes if no event has one (``snapshot.categores``).
     """
     last = {"addr": 0, "size": 0, "stream": 0, "time_us": timeline.makespan_ns // 1000, "frames": []}
     events: list[Event] = [{**last, "action": "snapshot", "category": "unknown"}]
-    asked = requested_bytes(trace.manifest.error)
-    if trace.manifest.exit == "out_of_memory" and asked is not None:
+    requested = requested_bytes(trace.manifest.error)
+    if trace.manifest.exit == "out_of_memory" and requested is not None:
         reserved = reserved_bytes(trace)
         free = max(trace.manifest.memory_capacity_bytes - (int(reserved[-1]) if len(reserved) else 0), 0)
-        events.insert(0, {**last, "action": "oom", "size": asked, "device_free": free})
+        events.insert(0, {**last, "action": "oom", "size": requested, "device_free": free})
     return events
 
 
 def _segments(trace: Trace, blocks: Blocks, frames: _Frames, *, expandable: bool) -> list[dict[str, Any]]:
-    """Live segments at the end of the trace, each tiled by its blocks and the gaps between them."""
+    """Live segments at the end of the trace, each divided into its blocks and the gaps between them."""
     held = _placed(trace, blocks, blocks.live_at(len(trace) - 1).tolist())
     starts = [start for start, _, _ in held]
     segments = []
@@ -140,7 +140,7 @@ def _placed(trace: Trace, blocks: Blocks, chosen: list[int]) -> list[tuple[int, 
 
 
 def _live_ranges(trace: Trace, *, join: bool) -> list[tuple[int, int, int]]:
-    """Start, end and stream of live segments; neighbours of one stream are one where they may be joined."""
+    """Start, end and stream of live segments. With ``join``, adjacent segments of one stream become one."""
     live: dict[int, tuple[int, int]] = {}
     chosen = trace.mask(Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
     columns = [trace.columns[name][chosen].tolist() for name in ("kind", "object", "value", "stream")]
@@ -159,7 +159,7 @@ def _live_ranges(trace: Trace, *, join: bool) -> list[tuple[int, int, int]]:
 
 
 def _is_expandable(trace: Trace, blocks: Blocks) -> bool:
-    """Whether some block reached over the end of the segment it began in, which only expandable ones allow."""
+    """Whether a block extends beyond the end of its first segment, which only expandable segments allow."""
     address = trace.columns["object"].astype(np.int64)
     starts, first = np.unique(address[trace.mask(Kind.SEGMENT_ALLOC)]), address[blocks.alloc]
     inside = np.searchsorted(starts, first, "right") < np.searchsorted(starts, first + blocks.bytes, "left")

@@ -1,6 +1,6 @@
 """A result in a notebook: a table with bars as HTML, and figures as Altair charts.
 
-Charts are Vega-Lite specifications, so nothing is drawn here and no library is needed until one is asked for.
+Charts are Vega-Lite specifications. Altair is imported only if a chart is requested.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROWS = 12  # operators in a chart
 
 
 def as_html(result: Result) -> str:
-    """Key figures, time, memory and what limits the step; whatever the script called itself is escaped."""
+    """Key figures, time, memory and limits of the step as HTML. Names from the script are escaped."""
     cells = "".join(
         f"<td style='text-align:left;padding:2px 18px 2px 0'><small>{_safe(cell.label)}</small><br>"
         f"<b>{_safe(cell.value)}</b> <small>{_safe(cell.remark)}</small></td>"
@@ -53,18 +53,18 @@ def chart_spec(result: Result, figure: str = "time") -> dict[str, Any]:
     """A figure as a Vega-Lite specification: time, memory, memory-over-time or operators.
 
     Raises:
-        InputError: there is no such figure, or the result has nothing for it.
+        InputError: there is no such figure, or the result lacks its data.
     """
     if figure not in _FIGURES:
         raise InputError(f"there is no figure {figure!r}; a result has {', '.join(_FIGURES)}")
     spec = _FIGURES[figure](result)
     if not spec["data"]["values"]:
-        raise InputError(f"the result knows nothing of {figure}; choose another figure")
+        raise InputError(f"the result has no data on {figure}; choose another figure")
     return {"$schema": VEGA_LITE, "width": 560, **spec}
 
 
 def chart(result: Result, figure: str = "time") -> Any:
-    """The same as an Altair chart.
+    """The figure as an Altair chart.
 
     Raises:
         InputError: Altair is not installed, or see `chart_spec`.

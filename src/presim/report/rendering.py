@@ -10,12 +10,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 
 def json_text(answer: Any) -> bytes:
-    """An answer as JSON with sorted keys and a newline at its end."""
+    """A value as JSON with sorted keys and a final newline."""
     return msgspec.json.format(msgspec.json.encode(answer, order="sorted"), indent=2) + b"\n"
 
 
 def template(path: Path, **filters: Any) -> Template:
-    """A template of HTML; whatever it is filled with is escaped, and a missing value is an error."""
+    """An HTML template. It escapes its values and raises an error for missing ones."""
     environment = Environment(
         loader=FileSystemLoader(path.parent),
         autoescape=True,

@@ -12,7 +12,7 @@ _COMMAND_LINES = 2  # lines of a long command; JSON has the whole command
 
 
 def show(console: Console, report: RenderableType, widest: int) -> None:
-    """Print a report as wide as the terminal, at most ``widest``; no line that goes elsewhere ends in spaces."""
+    """Print a report as wide as the terminal, at most ``widest``. Lines to files have no trailing spaces."""
     width = min(widest, console.width)
     if console.is_terminal:
         console.print(report, width=width)
@@ -24,7 +24,7 @@ def show(console: Console, report: RenderableType, widest: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Title:
-    """A command, with where it runs at the right of it; a long command comes below that, cut to two lines."""
+    """A command with its cluster to the right. A long command is on the next two lines, cut if necessary."""
 
     command: str
     where: str

@@ -1,4 +1,4 @@
-"""Named intervals of a timeline for viewers: steps, phases, modules, host waits, and streams' work."""
+"""Named intervals of a timeline for viewers: steps, phases, modules, host waits, and work of streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Details = dict[str, str | int | float]
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """A stretch of time with a name; those of one track are nested or apart, never crossing."""
+    """A named interval. Slices of one track are nested or disjoint."""
 
     name: str
     start_ns: int
@@ -59,7 +59,7 @@ def streams(trace: Trace, timeline: Timeline) -> list[tuple[int, str]]:
 
 
 def main_stream(trace: Trace, timeline: Timeline) -> int:
-    """The stream with most kernel time."""
+    """The stream with the most kernel time."""
     work = trace.mask(Kind.WORK)
     if not work.any():
         return 0
@@ -70,7 +70,7 @@ def main_stream(trace: Trace, timeline: Timeline) -> int:
 def stream_slices(
     priced: PricedTrace, timeline: Timeline, stream: int, flows: dict[int, tuple[int, ...]]
 ) -> list[Slice]:
-    """The device work of one stream; ``flows`` as `find_flows` gives them."""
+    """The device work of one stream; ``flows``: the result of `find_flows`."""
     trace = priced.trace
     entries = np.flatnonzero(trace.mask(Kind.WORK, Kind.COLLECTIVE) & (trace.columns["stream"] == stream))
     details = [_details(trace, priced, index) for index in range(len(trace.signatures))]
@@ -88,14 +88,14 @@ def stream_slices(
 
 
 def phase_slices(trace: Trace, timeline: Timeline) -> list[Slice]:
-    """Runs of kernels of one phase on the main stream."""
+    """One slice for each run of kernels of the same phase on the main stream."""
     entries = _main_work(trace, timeline)
     paths = [(Phase(phase).name.lower(),) for phase in trace.columns["phase"][entries].tolist()]
     return _nest(paths, timeline.start_ns[entries].tolist(), timeline.end_ns[entries].tolist())
 
 
 def module_slices(trace: Trace, timeline: Timeline) -> list[Slice]:
-    """The module tree as the main stream runs through it, one slice for each visit."""
+    """The module tree as executed by the main stream, one slice per visit of a module."""
     entries = _main_work(trace, timeline)
     phases = trace.columns["phase"][entries].tolist()
     scopes = trace.columns["scope"][entries].tolist()
@@ -107,13 +107,13 @@ def module_slices(trace: Trace, timeline: Timeline) -> list[Slice]:
 
 
 def _main_work(trace: Trace, timeline: Timeline) -> np.ndarray:
-    """Kernels of the main stream whose phase is known, in order."""
+    """Kernels of the main stream with a known phase, in order."""
     on_main = trace.columns["stream"] == main_stream(trace, timeline)
     return np.flatnonzero(trace.mask(Kind.WORK) & on_main & (trace.columns["phase"] != Phase.OTHER))
 
 
 def _nest(paths: Iterable[tuple[str, ...]], starts: list[int], ends: list[int]) -> list[Slice]:
-    """Slices for each stretch in which a prefix of the path stays the same; parents before their children."""
+    """One slice for each interval in which a prefix of the path is constant, parents before children."""
     names: list[str] = []
     begins: list[int] = []
     finishes: list[int] = []

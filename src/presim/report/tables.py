@@ -20,12 +20,12 @@ _CAPTION = "parts of the step"
 
 
 def section_title(name: str, caption: str = "") -> RenderableType:
-    """A heading with a remark beside it."""
+    """A heading with a caption beside it."""
     return Text.assemble("\n", (name, "bold bright_blue"), "  ", (caption, "dim"))
 
 
 def operator_table(result: Result) -> RenderableType:
-    """Operators and modules side by side, those that take most of the step; what is hidden counts nothing here."""
+    """The operators and modules with the largest share of the step, side by side. Hidden time does not count."""
     operators = Group(section_title("Operators", _CAPTION), Padding(_operators(result), (0, 0, 0, 2)))
     if not any(module.path != OUTSIDE_MODULES for module in result.modules):
         return operators
@@ -35,7 +35,7 @@ def operator_table(result: Result) -> RenderableType:
 
 @dataclasses.dataclass(frozen=True)
 class SideBySide:
-    """Two renderables beside each other where the width allows, else one below the other."""
+    """Two renderables side by side, or one below the other if the width is too small."""
 
     left: RenderableType
     right: RenderableType
@@ -68,7 +68,7 @@ def _modules(result: Result) -> Table:
 def chosen_modules(modules: list[Module], rows: int = ROWS) -> list[tuple[str, Module]]:
     """Modules with the largest share of the step and their indented names, in tree order.
 
-    A module with hardly more than one submodule in it is left out: ``model.layers.*`` is one line, not three.
+    Modules that contain little more than one submodule are omitted: ``model.layers.*`` is one line, not three.
     """
     kept = [module for module in modules if not _is_wrapper(module, modules)]
     longest = sorted(range(len(kept)), key=lambda index: (-kept[index].critical_s, -kept[index].seconds, index))[:rows]
@@ -134,10 +134,10 @@ def _table(*columns: tuple[str, str]) -> Table:
 
 
 def rank_table(result: Result) -> RenderableType:
-    """The captured ranks side by side; of many those that stand for most, and the slowest and the fullest."""
-    names = ("rank", "alike", "step", "compute", "exposed", "waiting", "bubble", "allocated", "reserved")
+    """Figures of the captured ranks. Of many ranks: the slowest, the fullest, and those that represent most."""
+    names = ("rank", "ranks", "step", "compute", "exposed", "waiting", "bubble", "allocated", "reserved")
     table = _table(*((name, "right") for name in names))
-    for rank in _telling(result.ranks):
+    for rank in _shown(result.ranks):
         times = (rank.step_time_s, rank.compute_s, rank.exposed_communication_s, rank.waiting_s, rank.bubble_s)
         table.add_row(
             f"{rank.rank}" + (" *" if rank.rank == result.job.rank else ""),
@@ -148,7 +148,7 @@ def rank_table(result: Result) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _telling(ranks: list[Rank]) -> list[Rank]:
+def _shown(ranks: list[Rank]) -> list[Rank]:
     if len(ranks) <= _RANKS_SHOWN:
         return ranks
     chosen = {max(ranks, key=lambda rank: rank.step_time_s).rank, max(ranks, key=lambda r: r.peak_reserved_bytes).rank}

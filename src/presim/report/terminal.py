@@ -48,7 +48,7 @@ def render(result: Result) -> RenderableType:
     if result.memory.peak_reserved_bytes:
         parts += [section_title("Memory in GiB", result.memory.verdict), _indent(Bar(content.memory_parts(result)))]
     if result.memory.fits is False and result.memory.by_module:
-        parts += [section_title("What held the memory"), held_table(result)]
+        parts += [section_title("Memory by module at the peak"), held_table(result)]
     if known and result.limits:
         parts += [section_title("What limits the step"), _limits(result)]
     if len(result.ranks) > 1:
@@ -57,7 +57,7 @@ def render(result: Result) -> RenderableType:
         parts += [operator_table(result)]
     if known and result.collectives:
         parts += [section_title("Communication"), collective_table(result)]
-    parts += [section_title("How sure"), _confidence(result)]
+    parts += [section_title("Confidence"), _confidence(result)]
     return Group(*parts)
 
 

@@ -54,7 +54,7 @@ def render(trace: Trace, entries: slice | None = None) -> RenderableType:
 
 
 def entry_rows(trace: Trace, entries: slice) -> list[dict[str, Any]]:
-    """Entries as text: names instead of indices, without empty fields."""
+    """Entries as text, with names instead of indices and without empty fields."""
     rows = []
     for index in range(*entries.indices(len(trace))):
         row = {name: int(trace.columns[name][index]) for name in COLUMNS}

@@ -57,7 +57,7 @@ def render(projection: Projection) -> RenderableType:
         Padding(Bar(parts(projection)), (0, 0, 0, 2)),
         section_title("Checkpoints"),
         Padding(Text(checkpoints(projection)), (0, 0, 0, 2)),
-        section_title("What this rests on"),
+        section_title("Assumptions"),
         Padding(assumed, (0, 0, 0, 2)),
         Padding(Text("\n".join(f"- {text}" for text in projection.not_modelled), "dim"), (0, 0, 0, 2)),
     )
@@ -92,21 +92,21 @@ def parts(projection: Projection) -> list[Part]:
 def checkpoints(projection: Projection) -> str:
     """The checkpoint interval in use and the best one."""
     best, used = projection.best_interval_s, projection.interval_s
-    said = f"every {used / 60:.1f} minutes of work"
+    interval = f"every {used / 60:.1f} minutes of work"
     if abs(used - best) > 0.01 * best:
-        said += f"; every {best / 60:.1f} minutes would take least time"
+        interval += f"; {best / 60:.1f} minutes would be optimal"
     daly, young = projection.daly_interval_s / 60, projection.young_interval_s / 60
     expected = f"Daly's equation expects {projection.closed_form_days:.1f} days."
-    return f"{said} (Daly: {daly:.1f}, Young: {young:.1f} minutes). {expected}"
+    return f"{interval} (Daly: {daly:.1f}, Young: {young:.1f} minutes). {expected}"
 
 
 def write_page(projection: Projection, path: str | os.PathLike[str]) -> None:
-    """Write the projection as a page that needs nothing else."""
+    """Write the projection as a self-contained page."""
     write_file(path, page(projection).encode())
 
 
 def page(projection: Projection) -> str:
-    """The page."""
+    """The projection as a self-contained HTML page."""
     total = projection.days.mean
     bar = [
         {"name": part.name, "kind": part.name.replace(" ", "-"), "share": part.size / total, "figure": part.figure}
@@ -123,7 +123,7 @@ def page(projection: Projection) -> str:
 
 
 def _chart(projection: Projection) -> dict[str, Any]:
-    """Goodput over the interval between checkpoints, which has a logarithmic axis."""
+    """Goodput over the checkpoint interval, with a logarithmic axis."""
     width, height = _PLANE
     points = [
         (width * place / (len(projection.curve) - 1), height * (1 - goodput))

@@ -131,8 +131,13 @@ def names() -> list[str]:
 
 def find(word: str) -> Model:
     """The model that a word means: a known name, a ``config.json``, or a folder that has one."""
+    return from_config(*config_of(word))
+
+
+def config_of(word: str) -> tuple[dict[str, Any], str]:
+    """The config that a word means, with the model's name; a known name's has only the keys that change a step."""
     if (table := _table().get(_plain(word))) is not None:
-        return from_config(table, str(table["id"]))
+        return {key: value for key, value in table.items() if key not in ("id", "names")}, str(table["id"])
     path = Path(word)
     path = path / "config.json" if path.is_dir() else path
     if path.is_file():
@@ -140,7 +145,7 @@ def find(word: str) -> Model:
             config = json.loads(path.read_text())
         except ValueError as error:
             raise InputError(f"{path} is no JSON ({error}); name a model's config.json") from error
-        return from_config(config, path.parent.name or str(path))
+        return config, path.parent.name or str(path)
     near = difflib.get_close_matches(_plain(word), names(), 3)
     raise InputError(
         f"no model {word!r} is known"

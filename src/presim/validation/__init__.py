@@ -1,1 +1,1 @@
-"""Predictions beside measured runs: a table of cases in, the same table with predictions out."""
+"""Compares predictions with measured runs: reads a table of cases and writes it with predictions."""

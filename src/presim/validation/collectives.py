@@ -1,8 +1,7 @@
-"""Compares predicted collectives with published times: rows of nccl-tests logs in a table.
+"""Compares predicted collectives with published times: a table with one measurement of nccl-tests per row.
 
-A row says ``gpu``, ``n_gpus``, ``nodes``, ``collective``, ``size_bytes`` (as nccl-tests counts) and ``time_us``;
-``inter_link`` says the fabric in words, ``dtype`` the element. Exchanges of experts'
-tokens are read by `presim.validation.exchanges`.
+Columns: ``gpu``, ``n_gpus``, ``nodes``, ``collective``, ``size_bytes`` (as nccl-tests counts), ``time_us``; optionally
+``inter_link`` (the fabric in words) and ``dtype``. `presim.validation.exchanges` reads expert-parallel exchanges.
 """
 
 from __future__ import annotations
@@ -54,20 +53,20 @@ def _price(case: Case, measured_us: float) -> Price:
 
 
 def _collective(case: Case) -> Collective:
-    """One of NCCL's."""
+    """The NCCL collective of a row."""
     kind = _KINDS.get(case.text("collective"))
     if kind is None:
         raise CannotBuildError(f"presim has no model of {case.text('collective')!r}")
-    size, said = case.number("size_bytes"), case.said("size_bytes")
-    if not said:
-        raise CannotBuildError("size_bytes is not given")
+    size, text = case.number("size_bytes"), case.value("size_bytes")
+    if not text:
+        raise CannotBuildError("size_bytes is empty")
     if size is None or not (0 < size < math.inf and size.is_integer()):
-        raise CannotBuildError(f"size_bytes = {said} is no number of bytes")
+        raise CannotBuildError(f"size_bytes = {text} is not a number of bytes")
     return Collective(kind, int(size), _dtype(case), 0, 0 if kind in ("broadcast", "reduce") else -1)
 
 
 def _time_us(case: Case) -> float | None:
-    """The row's own, else of an exchange what its bandwidth comes to."""
+    """The time of a row, us; for an exchange without one, the time that its bandwidth implies."""
     measured, bandwidth = case.number("time_us"), case.number("algbw_gbps")
     if measured is None and bandwidth and is_exchange(case):
         cluster = cluster_of(case)
@@ -76,16 +75,16 @@ def _time_us(case: Case) -> float | None:
 
 
 def _dtype(case: Case) -> str:
-    """The element as PyTorch calls it; nccl-tests has names of its own."""
-    said = case.said("dtype")
-    name = _DTYPES.get(said, said) or "float32"
+    """PyTorch's name of the data type, from PyTorch's or nccl-tests' name."""
+    text = case.value("dtype")
+    name = _DTYPES.get(text, text) or "float32"
     if not is_dtype(name):
-        raise CannotBuildError(f"dtype = {said!r} is no type of nccl-tests or PyTorch's")
+        raise CannotBuildError(f"dtype = {text!r} is not a type of nccl-tests or PyTorch")
     return name
 
 
 def cluster_of(case: Case) -> Cluster:
-    """The cluster that a row names, with the fabric that its words mean."""
+    """The cluster of a row, with the fabric that its ``inter_link`` describes."""
     plain = re.split(r" \(", case.text("gpu"))[0]
     gpu = gpu_of(Case({**case.row, "gpu": CHIPS.get(plain, plain)}))
     nodes, gpus = case.count("nodes", 1), case.count("n_gpus")
@@ -99,14 +98,14 @@ def cluster_of(case: Case) -> Cluster:
 
 
 def _fabric(case: Case, nodes: int) -> str | None:
-    """The catalogue's fabric for the words of a row; None: the node's own, where nothing is said."""
-    said = case.text("inter_link").lower()
-    if nodes == 1 or said.startswith("not stated") or not said:
+    """The catalogue's fabric for the ``inter_link`` of a row; None (the node's default) if it is not stated."""
+    words = case.text("inter_link").lower()
+    if nodes == 1 or words.startswith("not stated") or not words:
         return None
-    speed = re.search(r"(\d+) ?gb/s", said)
-    if "tcpxo" in said:
+    speed = re.search(r"(\d+) ?gb/s", words)
+    if "tcpxo" in words:
         return "gcp-tcpxo-200"
-    kind = "roce" if "roce" in said else "ib" if re.search(r"\bib\b|infiniband|cx-?\d", said) else ""
+    kind = "roce" if "roce" in words else "ib" if re.search(r"\bib\b|infiniband|cx-?\d", words) else ""
     known = _FABRICS.get((kind, int(speed[1]) if speed else 0))
     if known is None:
         raise CannotBuildError(f"the hardware catalogue has no fabric for {case.text('inter_link')!r}")

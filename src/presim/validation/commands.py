@@ -1,4 +1,4 @@
-"""Cases that name their own program: the columns ``command`` (a launch command) and ``job`` (a saved job)."""
+"""Cases with their own program: the columns ``command`` (a launch command) and ``job`` (a saved job)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from presim.trace.coverage import RankCoverage
 from presim.trace.schema import Trace
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.gpus import gpu_of
-from presim.validation.runs import NotMineError, Run, Settings
+from presim.validation.runs import Run, Settings, UnknownCaseError
 from presim.verbs import run as running
 from presim.verbs import target as targets
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """The traces of a job, and what is known of the ranks that were not captured."""
+    """The traces of a job, and the ranks that they represent."""
 
     traces: Sequence[Trace]
     stands_for: Mapping[int, Sequence[int]]
@@ -37,26 +37,26 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramRun:
-    """A command that is captured, or a job that was saved."""
+    """A command to capture, or a saved job."""
 
     cluster: Cluster
     options: RunOptions
     command: tuple[str, ...] = ()
-    saved: Path | None = None  # the job that is read in place of running a command
-    captures: Path | None = None  # folder that keeps what commands left
+    saved: Path | None = None  # saved job; None: the command is captured
+    captures: Path | None = None  # folder that stores captures of commands
 
     @property
     def what(self) -> str:
-        """What fails when the program fails."""
+        """Name of the program in messages: "command" or "saved job"."""
         return "command" if self.command else "saved job"
 
     def on(self, cluster: Cluster) -> ProgramRun:
-        """The same program on another cluster; a saved job cannot be captured again and stays."""
+        """The same program on another cluster. A saved job is not captured again."""
         return dataclasses.replace(self, cluster=cluster) if self.command else self
 
     @functools.cached_property
     def job(self) -> Job:
-        """The job: read where it is kept, else captured."""
+        """The job: read if it is stored, else captured."""
         kept = self.saved or self._kept()
         if kept and (self.saved or (kept / store.JOB_FILE).exists()):
             stored = store.load(kept)
@@ -69,7 +69,7 @@ class ProgramRun:
         return Job(found.traces, found.stands_for, found.coverage, found.notes)
 
     def _kept(self) -> Path | None:
-        """Where the capture is kept: by command and cluster. Nobody can tell whether the program has changed since."""
+        """Folder of the stored capture, by command and cluster. Changes of the program are not detected."""
         if self.captures is None:
             return None
         gpu = self.cluster.gpu
@@ -82,28 +82,28 @@ class ProgramRun:
         return self.captures / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
     def traces(self) -> Sequence[Trace]:
-        """The traces of the ranks that were captured."""
+        """The traces of the captured ranks."""
         return self.job.traces
 
     def stands_for(self) -> Mapping[int, Sequence[int]]:
-        """Captured rank -> the other ranks that do the same."""
+        """Captured rank -> the other ranks that it represents."""
         return self.job.stands_for
 
     def evaluate(self, traces: Sequence[Trace], options: Options | None) -> Evaluation:
-        """Price and simulate the traces, as ``presim run`` and ``presim simulate`` do."""
+        """Price and simulate the traces, like ``presim run`` and ``presim simulate``."""
         job = self.job
         return evaluate(
             traces, self.cluster, options, stands_for=job.stands_for, coverage=job.coverage, notes=job.notes
         )
 
     def step_s(self, traces: Sequence[Trace], found: Evaluation) -> float | None:
-        """Seconds of the step that stands for the run."""
+        """Seconds of the run's steady step."""
         return found.result.step_time_s
 
 
 @dataclasses.dataclass(frozen=True)
 class Commands:
-    """The provider of such cases, which presim itself brings."""
+    """presim's own provider: cases with a command or a saved job."""
 
     settings: Settings
     sources_of_tests: Collection[str] = ()
@@ -112,14 +112,14 @@ class Commands:
         """The run of a case.
 
         Raises:
-            NotMineError: it names neither a command nor a saved job.
-            CannotBuildError: it names both, or no cluster that is known.
+            UnknownCaseError: it names neither a command nor a saved job.
+            CannotBuildError: it names both, or its cluster is unknown.
         """
         command, saved = case.text("command"), case.text("job")
         if command and saved:
-            raise CannotBuildError("the case names both a command and a saved job: leave one cell empty")
+            raise CannotBuildError("the case names both a command and a saved job; leave one cell empty")
         if not command and not saved:
-            raise NotMineError("the case names neither a command nor a saved job")
+            raise UnknownCaseError("the case names neither a command nor a saved job")
         options = _options(case, saved=bool(saved))
         try:
             if saved:
@@ -134,24 +134,24 @@ class Commands:
             raise CannotBuildError(str(error)) from None
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: the provider holds no resources."""
 
 
 def _options(case: Case, *, saved: bool) -> RunOptions:
-    """What the cells say of the cluster and of the capture."""
-    gpu, cluster = case.said("gpu"), case.said("cluster") or None
+    """The options of the cluster and of the capture in a row."""
+    gpu, cluster = case.value("gpu"), case.value("cluster") or None
     try:
         return RunOptions(
             gpu=None if not gpu and (saved or cluster) else gpu if gpu.endswith(".toml") else gpu_of(case),
-            node=case.said("node") or None,
-            fabric=case.said("fabric") or None,
+            node=case.value("node") or None,
+            fabric=case.value("fabric") or None,
             cluster=cluster,
             nodes=case.count("nodes", 0) or None,
             gpus_per_node=case.count("gpus_per_node", 0) or None,
             world_size=case.count("n_gpus", 0) or None,
-            ranks=case.said("ranks") or "auto",
+            ranks=case.value("ranks") or "auto",
             steps=case.count("steps", 3),
-            values=tuple(case.said("values").split()),
+            values=tuple(case.value("values").split()),
         )
     except CannotBuildError:
         raise

@@ -12,35 +12,35 @@ from presim.validation.gpus import gpu_of
 Row = Mapping[str, str]
 _AXES = ("tp", "pp", "cp", "ep", "dp")
 _SIZES = (1, 8, 64, 512)  # GPUs that a group has at most
-_NOT_SAID = "not said"
+_UNKNOWN = "not stated"
 
 
 def source(row: Row) -> str:
-    """Where the case comes from: the first part of its source, without line numbers; of a repository its name."""
-    text = row.get("source", "") or row.get("framework", "") or _NOT_SAID
+    """Source of a case: the first part of its source cell, without line numbers; the name of a repository."""
+    text = row.get("source", "") or row.get("framework", "") or _UNKNOWN
     repository = re.match(r"github:[^:# ]+", text)
     return repository[0] if repository else re.split(r"[#]| row | line ", text)[0].strip()
 
 
 def gpu(row: Row) -> str:
-    """The catalogue's id, however the table writes it; its own words where the catalogue has no such GPU."""
+    """The catalogue's id of the GPU, or the cell's text if the catalogue lacks it."""
     try:
         return gpu_of(Case(row))
     except CannotBuildError:
-        return row["gpu"] or _NOT_SAID
+        return row["gpu"] or _UNKNOWN
 
 
 def parallelism(row: Row) -> str:
-    """The axes with more than one member, without their sizes."""
+    """The forms of parallelism with more than one rank, without their sizes."""
     axes = [axis for axis in _AXES if Case(row).number(axis) not in (None, 0.0, 1.0)]
     return " + ".join(axes).upper() or "one GPU"
 
 
 def size(row: Row) -> str:
-    """How many GPUs, in steps of eight times."""
+    """Range of the number of GPUs, in factors of eight."""
     count = Case(row).number("n_gpus")
     if count is None:
-        return _NOT_SAID
+        return _UNKNOWN
     for below, most in itertools.pairwise((0, *_SIZES)):
         if count <= most:
             return f"{below + 1} to {most}" if most > 1 else "1"
@@ -56,6 +56,6 @@ GROUPS: Mapping[str, Callable[[Row], str]] = {
 
 
 def in_order(name: str) -> tuple[int, str]:
-    """Sorts groups by the number in front, then by name."""
+    """Sort key of a group: its leading number, then its name."""
     number = re.match(r"\d+", name)
     return (int(number[0]) if number else 0, name)

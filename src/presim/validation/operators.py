@@ -1,7 +1,7 @@
 """Compares predicted operator times with published ones.
 
-A row says ``gpu``, ``family`` (that of a signature: gemm, attention, softmax …), ``time_us`` and the fields of that
-signature, each a column of its own name; what has a usual value may be empty.
+Columns: ``gpu``, ``family`` (of a signature: gemm, attention, softmax …), ``time_us``, and the fields of that signature
+under their own names. Fields with a default may be empty.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from presim.validation.gpus import gpu_of
 from presim.validation.times import Times
 
 _CLASSES = {str(kind.__struct_config__.tag): kind for kind in get_args(Signature)}
-_MANY = ("collective", "kernel", "fused")  # told by a cluster, or by a name that says nothing of the work
+_MANY = ("collective", "kernel", "fused")  # they need a cluster, or have only a name
 _SIZES = ("_size", "stride", "dilation")  # fields of a convolution: 224x224
-_USUAL: Mapping[str, Mapping[str, str]] = {  # field -> where its value stands, or the value
+_USUAL: Mapping[str, Mapping[str, str]] = {  # field -> its column, or its value
     "gemm": {"batch": "1"},
     "attention": {
         "direction": "forward",
@@ -43,10 +43,10 @@ _USUAL: Mapping[str, Mapping[str, str]] = {  # field -> where its value stands, 
 
 
 def signature_of(case: Case) -> Signature:
-    """The work that a row describes.
+    """The signature of a row.
 
     Raises:
-        CannotBuildError: no such family, or a field is missing or is none of the family's.
+        CannotBuildError: the family is unknown, or a field is missing or invalid.
     """
     name = case.text("family")
     if name not in _CLASSES or name in _MANY:
@@ -70,10 +70,10 @@ def signature_of(case: Case) -> Signature:
 
 
 def _check_words(signature: Signature) -> None:
-    """Raise where a type or a layout is none: it would be priced as something else."""
+    """Raise a `CannotBuildError` for an unknown type or layout, which would get a wrong price."""
     for field in ("dtype", "out_dtype", "b_dtype"):
-        if (said := getattr(signature, field, "")) and not is_dtype(said):
-            raise CannotBuildError(f"{field} = {said!r} is no type of PyTorch's, such as bfloat16 or float8_e4m3fn")
+        if (name := getattr(signature, field, "")) and not is_dtype(name):
+            raise CannotBuildError(f"{field} = {name!r} is not a type of PyTorch, such as bfloat16 or float8_e4m3fn")
     if isinstance(signature, Gemm) and not re.fullmatch("[NT]{2}", signature.layout):
         raise CannotBuildError(f"layout = {signature.layout!r} is none of NN, NT, TN, TT")
 
@@ -91,7 +91,7 @@ def _price(case: Case, measured_us: float) -> Price:
 
 @functools.lru_cache(maxsize=8)
 def _estimators(gpu: str) -> tuple[Estimator, ...]:
-    """Those of a step, but for a GPU that rests between kernels, as it does where single operators are timed."""
+    """The default estimators, but for a GPU that is idle between kernels, as in benchmarks of single operators."""
     chip = find(Gpu, gpu)
     return LearnedEstimator(chip, burst=True), AnalyticEstimator(chip, burst=True)
 

@@ -1,4 +1,4 @@
-"""Checks of measured figures: a figure that cannot be true is not compared, and the reason is reported."""
+"""Checks measured figures. Impossible figures are not compared, and the reason is reported."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from presim.result import Result
 from presim.units import GIB
 from presim.validation.cases import Case
 
-_LONGEST_S = 86400.0  # a step of more than a day is one in another unit
+_LONGEST_S = 86400.0  # a step of more than a day is in another unit
 _TYPES = ("float32", "tf32", "float16", "bfloat16", "fp8", "fp4")
 
 
 def least_share(result: Result, gpu: Gpu) -> float:
-    """The part of the predicted step below which no number format of the GPU does its arithmetic; 0: not known."""
+    """Minimum time of the step's arithmetic in the GPU's fastest format, as share of the predicted step; 0: unknown."""
     fastest = max((gpu.peak(each) or 0.0 for each in _TYPES), default=0.0)
     if not (fastest and result.hfu and result.flops.peak_per_s):
         return 0.0
@@ -23,16 +23,16 @@ def least_share(result: Result, gpu: Gpu) -> float:
 
 
 def impossible(case: Case, least_step_s: float, memory_bytes: float) -> Mapping[str, str]:
-    """Why measured figures cannot be true, by "step_time_s" and "memory"; no entry where they can, or are not given."""
+    """Reasons why measured figures are impossible, by "step_time_s" and "memory". Possible figures have no entry."""
     found = {}
-    said, step = case.said("step_time_s"), case.number("step_time_s")
-    if said and (step is None or not 0 < step <= _LONGEST_S):
-        found["step_time_s"] = f"step_time_s = {said!r} is no duration in seconds"
+    text, step = case.value("step_time_s"), case.number("step_time_s")
+    if text and (step is None or not 0 < step <= _LONGEST_S):
+        found["step_time_s"] = f"step_time_s = {text!r} is not a duration in seconds"
     elif step and step < least_step_s:
-        found["step_time_s"] = f"step_time_s = {said} is faster than the GPU's peak allows"
+        found["step_time_s"] = f"step_time_s = {text} is shorter than the GPU's peak allows"
     memory = case.measured_memory()[0]
     if memory is not None and not 0 < memory < math.inf:
-        found["memory"] = f"a measured memory of {memory:g} GiB is none"
+        found["memory"] = f"a measured memory of {memory:g} GiB is not possible"
     elif memory is not None and memory * GIB > memory_bytes:
         found["memory"] = f"a measured memory of {memory:g} GiB is more than the GPU's {memory_bytes / GIB:.1f}"
     return found

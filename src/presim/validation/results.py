@@ -1,7 +1,7 @@
-"""The output table: the input's columns and the predictions, written after every case.
+"""The output table: the input's columns and predictions, written after every case.
 
-A run that was stopped goes on where it was: a case is done when the table holds its row with the same input cells.
-One whose run failed (a full disk, a time limit) is tried again.
+An interrupted run continues: a case is done if the table has its row with the same input cells. Cases that failed (a
+full disk, a time limit) are tried again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from presim.validation.plausibility import impossible
 from presim.validation.tables import write_table
 
 RUN_FAILED = "the run failed"
-_TRY_AGAIN = (RUN_FAILED, "the recipe failed", "the command failed")  # reasons that another attempt may mend
+_TRY_AGAIN = (RUN_FAILED, "the recipe failed", "the command failed")  # another attempt may succeed
 PREDICTED = (
     "predicted_step_time_s",
     "predicted_peak_mem_gib",
@@ -35,21 +35,21 @@ PREDICTED = (
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What presim says about a case; None: not known."""
+    """The prediction of a case; None: unknown."""
 
     step_time_s: float | None = None
-    peak_mem_gib: float | None = None  # of the kind that was measured
+    peak_mem_gib: float | None = None  # allocated or reserved, as measured
     low_step_time_s: float | None = None
     high_step_time_s: float | None = None
-    outcome: str = ""  # ok, out_of_memory, or empty where nothing was run
+    outcome: str = ""  # ok, out_of_memory, or empty if nothing was run
     provenance: str = ""
-    seconds: float = 0.0  # of wall time
-    reason: str = ""  # why there is no prediction, in words
-    least_step_s: float = 0.0  # no GPU of this kind does the step's arithmetic in less
-    memory_bytes: float = math.inf  # of one GPU
+    seconds: float = 0.0  # wall time of the prediction
+    reason: str = ""  # reason for a missing prediction
+    least_step_s: float = 0.0  # minimum time of the step's arithmetic on this GPU
+    memory_bytes: float = math.inf  # memory of one GPU
 
     def cells(self, case: Case) -> dict[str, str]:
-        """The columns that the output adds; of measured figures that cannot be true no errors."""
+        """The output columns. Impossible measurements have no errors."""
         wrong = impossible(case, self.least_step_s, self.memory_bytes)
         step = None if "step_time_s" in wrong else case.number("step_time_s")
         memory = None if "memory" in wrong else case.measured_memory()[0]
@@ -68,7 +68,7 @@ class Prediction:
 
 
 def _error(predicted: float | None, measured: float | None) -> float | None:
-    """Relative: 0.1 means 10 % more than was measured."""
+    """Relative error; 0.1 means 10 % more than measured."""
     return predicted / measured - 1 if predicted and measured else None
 
 
@@ -77,7 +77,7 @@ def _number(value: float | None) -> str:
 
 
 class ResultTable:
-    """Rows by id. On disk there is always a whole table: the one before a case, or the one after it."""
+    """Rows by id. The table on disk is always complete: it is replaced atomically after each case."""
 
     def __init__(self, path: Path, cases: Sequence[Case]) -> None:
         self.path = path
@@ -86,7 +86,7 @@ class ResultTable:
         self._rows = _read(path) if path.exists() else {}
 
     def done(self, case: Case) -> bool:
-        """The table has this case as it is now, and not because a run of it failed."""
+        """Whether the table has this case with the same cells, and its run did not fail."""
         row = self._rows.get(case.id)
         if row is not None and row["reason"].startswith(_TRY_AGAIN):
             return False
@@ -94,12 +94,12 @@ class ResultTable:
         return row is not None and all(row.get(key, "") == (value or "") for key, value in inputs.items())
 
     def add(self, case: Case, prediction: Prediction) -> None:
-        """Put the case into the table and the table onto the disk."""
+        """Add a case and write the table to disk."""
         self._rows[case.id] = {**case.row, **prediction.cells(case)}
         self._write()
 
     def rows(self) -> list[Mapping[str, str]]:
-        """All rows, in the order of the input; rows that the input does not have come last."""
+        """All rows in the order of the input, then rows that the input lacks."""
         last = len(self._order)
         return sorted(self._rows.values(), key=lambda row: (self._order.get(row["id"], last), row["id"]))
 
@@ -120,5 +120,5 @@ def _read(path: Path) -> dict[str, dict[str, str]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read: {error}; name another file with --out") from error
     if rows and not {"id", *PREDICTED} <= set(rows[0]):
-        raise InputError(f"{path} is no output of `presim validate`; it would be overwritten: name another with --out")
+        raise InputError(f"{path} is not an output of `presim validate` and would be overwritten; choose another --out")
     return {row["id"]: row for row in rows}

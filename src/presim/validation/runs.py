@@ -1,8 +1,8 @@
-"""The interface of a case that can be predicted, and the plug-ins that prepare cases without a command.
+"""The interface of a predictable case, and of plug-ins that prepare cases without a command.
 
-A plug-in registers a `Factory` in the entry-point group ``presim.cases``. Plug-ins are asked in the order of their
-names, after presim's own `presim.validation.commands`. A plug-in raises `NotMineError` for a case that it does not
-know, so that the next one is asked, and `CannotBuildError` for a case that it knows and cannot build.
+A plug-in registers a `Factory` in the entry-point group ``presim.cases``. Plug-ins are tried in the order of their
+names, after presim's own `presim.validation.commands`. A plug-in raises `UnknownCaseError` for a case that it does not
+know; the next one is tried then. It raises `CannotBuildError` for a case that it knows and cannot build.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _NOBODY = (
 )
 
 
-class NotMineError(CannotBuildError):
-    """This provider does not know such cases; another one may."""
+class UnknownCaseError(CannotBuildError):
+    """The provider does not know such cases; another one may."""
 
 
 class Run(Protocol):
-    """A case that is ready to be captured, priced and simulated."""
+    """A case that can be captured, priced and simulated."""
 
     @property
     def cluster(self) -> Cluster:
@@ -41,7 +41,7 @@ class Run(Protocol):
 
     @property
     def what(self) -> str:
-        """What fails when the program fails: "recipe", "command" or "saved job"."""
+        """Name of the program in messages: "recipe", "command" or "saved job"."""
         ...
 
     def on(self, cluster: Cluster) -> Self:
@@ -49,16 +49,16 @@ class Run(Protocol):
         ...
 
     def traces(self) -> Sequence[Trace]:
-        """The traces of the ranks that are captured, ascending by rank; captured at the first call.
+        """The traces of the captured ranks, ascending by rank. The first call captures them.
 
         Raises:
             CaptureError: the program cannot be captured.
-            InputError: the case names something that is not there.
+            InputError: the case names a missing file or job.
         """
         ...
 
     def stands_for(self) -> Mapping[int, Sequence[int]]:
-        """Captured rank -> the other ranks that do the same, as far as that is known."""
+        """Captured rank -> the other ranks that it represents, where known."""
         ...
 
     def evaluate(self, traces: Sequence[Trace], options: Options | None) -> Evaluation:
@@ -66,16 +66,16 @@ class Run(Protocol):
         ...
 
     def step_s(self, traces: Sequence[Trace], found: Evaluation) -> float | None:
-        """Seconds of the step that was measured; None: no step was completed."""
+        """Seconds of the measured step; None: no step was completed."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the command line passes to plug-ins."""
+    """Settings that the command line passes to plug-ins."""
 
-    recipes: Path | None = None  # folder of scripts that cases are built from; None: the plug-in's own
-    captures: Path | None = None  # folder that keeps captures; None: the user's cache, where they can be kept safely
+    recipes: Path | None = None  # folder of scripts for cases; None: the plug-in's own
+    captures: Path | None = None  # folder that stores captures; None: the user's cache, if it is safe
 
 
 class CaseProvider(Protocol):
@@ -83,20 +83,20 @@ class CaseProvider(Protocol):
 
     @property
     def sources_of_tests(self) -> Collection[str]:
-        """Sources whose models are test cases, one a row; the report's table by model leaves them out."""
+        """Sources in which each row is a test case with a model of its own. The table by model omits them."""
         ...
 
     def prepare(self, case: Case) -> Run:
         """The run of a case.
 
         Raises:
-            NotMineError: this provider does not know such cases.
-            CannotBuildError: the case lacks something.
+            UnknownCaseError: this provider does not know such cases.
+            CannotBuildError: a cell is missing or invalid.
         """
         ...
 
     def close(self) -> None:
-        """Free what was kept between cases."""
+        """Release resources held between cases."""
         ...
 
 
@@ -105,30 +105,30 @@ Factory = Callable[[Settings], CaseProvider]
 
 @dataclasses.dataclass(frozen=True)
 class Providers:
-    """All providers as one: the first that knows a case prepares it."""
+    """All providers as one. The first provider that knows a case prepares it."""
 
     each: tuple[CaseProvider, ...]
 
     @property
     def sources_of_tests(self) -> frozenset[str]:
-        """Those of all providers."""
+        """The sources of tests of all providers."""
         return frozenset(source for provider in self.each for source in provider.sources_of_tests)
 
     def prepare(self, case: Case) -> Run:
         """The run of a case.
 
         Raises:
-            CannotBuildError: no provider knows it, or it lacks something.
+            CannotBuildError: no provider knows it, or a cell is missing.
         """
         for provider in self.each:
-            with contextlib.suppress(NotMineError):
+            with contextlib.suppress(UnknownCaseError):
                 return provider.prepare(case)
         raise CannotBuildError(_NOBODY)
 
 
 @contextlib.contextmanager
 def open_providers(settings: Settings) -> Iterator[Providers]:
-    """All installed providers, ready to prepare cases; closed afterwards."""
+    """All installed providers. They are closed afterwards."""
     from presim.validation.commands import Commands
 
     with contextlib.ExitStack() as stack:

@@ -1,7 +1,8 @@
 """Compares predicted TTFT, TPOT and throughput with published serving runs (``presim validate --kind serving``).
 
-A row says ``model``, ``gpu``, ``isl``, ``osl``, ``concurrency`` or ``num_prompts``, and the plan: ``tp``, ``pp``,
-``attn_dp``, ``moe_ep``, ``gemm_quant``, ``moe_quant``; rows of mode ``disagg`` say it of prefill and decode workers.
+Columns: ``model``, ``gpu``, ``isl``, ``osl``, ``concurrency`` or ``num_prompts``, and the plan: ``tp``, ``pp``,
+``attn_dp``, ``moe_ep``, ``gemm_quant``, ``moe_quant``. Rows of mode ``disagg`` have a plan for prefill and one for
+decode workers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from presim.serving.plan import Kernels, Plan, Weights
 from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Lengths, Recipe, generate
 
-# Requests of a run, as InferenceMAX's scripts send them: ten for each in flight (InferenceX, benchmarks/*.sh).
+# Requests of a run per request in flight, as in InferenceMAX's scripts (InferenceX, benchmarks/*.sh).
 _ROUNDS, _MOST_REQUESTS = 10, 4000
 _RANGE = 0.8
 _PAIRS = ((1024, 1024), (1024, 8192), (8192, 1024))
@@ -63,25 +64,25 @@ def read(path: Path) -> list[dict[str, str]]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}; name a table of published runs") from error
     if not rows or "isl" not in rows[0] or "osl" not in rows[0]:
-        raise InputError(f"{path} has no columns isl and osl; docs/guide/serving.md lists what a table of runs has")
+        raise InputError(f"{path} has no columns isl and osl; docs/guide/serving.md lists the columns")
     return rows
 
 
 def predict(rows: Iterable[Row], say: Callable[[str], None] = lambda text: None) -> list[dict[str, str]]:
-    """Each row with what presim predicts, or the reason why it does not."""
+    """Each row with its prediction, or the reason for its absence."""
     found = []
     for number, row in enumerate(rows, start=1):
         try:
-            said = {key: f"{value:.6g}" for key, value in predict_row(row).items()}
+            added = {key: f"{value:.6g}" for key, value in predict_row(row).items()}
         except PresimError as error:
-            said = {"reason": str(error)}
-        found.append({**row, **dict.fromkeys(_PREDICTED, ""), **said})
+            added = {"reason": str(error)}
+        found.append({**row, **dict.fromkeys(_PREDICTED, ""), **added})
         say(f"{number}: {row.get('id', '')}")
     return found
 
 
 def predict_row(row: Row) -> dict[str, float]:
-    """TTFT and TPOT in ms and output tokens a second, with the ends of their 80 % intervals."""
+    """TTFT and TPOT in ms and throughput in output tokens/s, with the ends of their 80 % intervals."""
     deployment = _disaggregated(row) if row.get("mode") == "disagg" else _aggregated(row)
     requests, concurrency, prompt, output = _load(row)
     workload = generate(
@@ -104,7 +105,7 @@ def _number(row: Row, name: str, default: int = 0) -> int:
     try:
         return int(float(row.get(name) or default))
     except ValueError as error:
-        raise InputError(f"{name} is {row[name]!r}, which is no number; correct the row") from error
+        raise InputError(f"{name} is {row[name]!r}, which is not a number; correct the row") from error
 
 
 def _rate(row: Row) -> float | None:
@@ -115,30 +116,30 @@ def _rate(row: Row) -> float | None:
 def _load(row: Row) -> tuple[int, int, int, int]:
     prompt, output, concurrency = (_number(row, name) for name in ("isl", "osl", "concurrency"))
     if min(prompt, output) < 1:
-        raise InputError("the row has no isl or osl; complete it")
+        raise InputError("the row lacks isl or osl; add them")
     requests = _number(row, "num_prompts") or _ROUNDS * concurrency
     if not requests:
-        raise InputError("the row has neither concurrency nor num_prompts; complete it")
+        raise InputError("the row has neither concurrency nor num_prompts; add one")
     return min(requests, max(_MOST_REQUESTS, concurrency)), concurrency, prompt, output
 
 
 def _lengths(row: Row, tokens: int) -> Lengths:
-    """InferenceMAX draws lengths between 0.8 of the nominal and it (--random-range-ratio 0.8).
+    """Lengths between 0.8 and 1 of the nominal ones, as in InferenceMAX (--random-range-ratio 0.8).
 
-    Other clients with requests in flight are taken to do so: with all lengths the same, requests would stay in step
-    with each other for good, and published TPOT says that they do not.
+    Other clients with a concurrency are assumed to do the same. With equal lengths, requests would stay synchronised,
+    which published TPOT contradicts.
     """
     return Lengths(tokens, lowest=_RANGE if _number(row, "concurrency") else 1.0)
 
 
 def _of_inferencemax(row: Row) -> bool:
-    """Rows of its database's dumps name the day of the dump; the lengths are its three pairs."""
+    """Whether a row is of InferenceMAX: it has the date of a database dump and one of its three pairs of lengths."""
     dump = re.search(r"(db-dump/|source_file=)20\d\d-\d\d-\d\d", row.get("note", ""))
     return dump is not None and (_number(row, "isl"), _number(row, "osl")) in _PAIRS
 
 
 def gpu_word(row: Row) -> str:
-    """The catalogue's name for a row's GPU."""
+    """The catalogue id of a row's GPU."""
     word = row.get("gpu", "").lower()
     for mark, gpu in _GPUS:
         if mark in word:
@@ -161,12 +162,12 @@ _GPUS = (
 
 
 def _weights(row: Row, model: Model) -> tuple[Weights, Weights]:
-    """Of the products and of the experts, by the row and by what the model's own checkpoint holds."""
-    said = (row.get("gemm_quant") or row.get("precision") or "").lower(), (row.get("moe_quant") or "").lower()
-    plain = _WEIGHTS.get(said[0])
+    """Weight formats of products and of experts, from the row and the model's checkpoint."""
+    formats = (row.get("gemm_quant") or row.get("precision") or "").lower(), (row.get("moe_quant") or "").lower()
+    plain = _WEIGHTS.get(formats[0])
     if plain is None:
-        raise InputError(f"presim serves no weights of type {said[0]!r}; there are bf16, fp8, fp4")
-    experts = _WEIGHTS.get(said[1], plain) if said[1] else plain
+        raise InputError(f"presim cannot serve weights of type {formats[0]!r}; use bf16, fp8 or fp4")
+    experts = _WEIGHTS.get(formats[1], plain) if formats[1] else plain
     if model.checkpoint == "mxfp4":
         return "bf16", "mxfp4"
     if plain == "fp8" and model.checkpoint == "fp8-block":
@@ -175,10 +176,11 @@ def _weights(row: Row, model: Model) -> tuple[Weights, Weights]:
 
 
 def _factors(row: Row, prefix: str) -> tuple[int, int, bool]:
-    """Tensor-parallel ranks, data-parallel ranks, whether experts are whole on their ranks.
+    """Tensor-parallel ranks, data-parallel ranks, and whether each rank has whole experts.
 
-    InferenceMAX gives GPUs (`tp`), `ep` and whether attention is data-parallel. Tables made of it multiply: 8 GPUs with
-    ep 8 read as tp 64. One engine of a host has no more GPUs than the host, so what is counted twice is taken out.
+    InferenceMAX states the number of GPUs (`tp`), `ep` and whether attention is data-parallel. Tables derived from it
+    multiply these: 8 GPUs with ep 8 become tp 64. An engine on one host has at most the host's GPUs, so the duplicate
+    factor is removed.
     """
     tp, dp = max(_number(row, f"{prefix}tp", 1), 1), max(_number(row, f"{prefix}attn_dp", 1), 1)
     ep = _number(row, f"{prefix}moe_ep", 1)
@@ -214,7 +216,7 @@ def _plan(row: Row, prefix: str, most: int) -> Plan:
 
 
 def _recv_interval(row: Row) -> int:
-    """What InferenceMAX's scripts tell SGLang on Blackwell (dsr1_fp4_b200.sh, dsr1_fp8_b200.sh)."""
+    """SGLang's scheduler_recv_interval in InferenceMAX's scripts for Blackwell (dsr1_fp4_b200.sh, dsr1_fp8_b200.sh)."""
     if row.get("framework") != "sglang" or not _of_inferencemax(row) or "B200" not in row.get("gpu", ""):
         return 1
     small = _number(row, "concurrency") < 16 or (row.get("gemm_quant") == "fp8" and _number(row, "tp") == 4)
@@ -222,7 +224,7 @@ def _recv_interval(row: Row) -> int:
 
 
 def _keeps_fp8(row: Row) -> bool:
-    """TensorRT-LLM's default, and what InferenceMAX's scripts tell vLLM on Blackwell (--kv-cache-dtype fp8)."""
+    """Whether the KV cache is in FP8: TensorRT-LLM's default, and vLLM on Blackwell in InferenceMAX's scripts."""
     return row.get("framework") == "trtllm" or (row.get("framework") == "vllm" and "B200" in row.get("gpu", ""))
 
 
@@ -240,7 +242,7 @@ def _disaggregated(row: Row) -> Deployment:
     concurrency = _number(row, "concurrency")
     workers, first = _number(row, "decode_workers"), _number(row, "prefill_workers")
     if min(workers, first) < 1:
-        raise InputError("the row has no prefill_workers or no decode_workers; complete it")
+        raise InputError("the row lacks prefill_workers or decode_workers; add them")
     decode = _engine(row["model"], gpu_word(row), _plan(row, "decode_", -(-concurrency // workers)))
     prefill = _engine(row["model"], gpu_word(row), _plan(row, "prefill_", 64))
     return Deployment(decode, workers, "least-loaded", prefill, first)
@@ -259,24 +261,24 @@ def write(rows: list[dict[str, str]], path: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Errors:
-    """Relative errors of one figure over some rows."""
+    """Relative errors of one figure over several rows."""
 
     values: tuple[float, ...]
     inside: int
 
     @property
     def median(self) -> float:
-        """Of their sizes."""
+        """Median of the absolute errors."""
         return statistics.median(map(abs, self.values)) if self.values else math.nan
 
     @property
     def bias(self) -> float:
-        """Median with its sign: above 0, presim says too much."""
+        """Median of the signed errors. Above 0, predictions are too high."""
         return statistics.median(self.values) if self.values else math.nan
 
 
 def errors(rows: Iterable[Row], figure: str) -> Errors:
-    """Of the rows that have both."""
+    """Errors over the rows with a measured and a predicted value."""
     found, inside = [], 0
     for row in rows:
         measured = next((float(row[name]) for name in FIGURES[figure] if row.get(name)), 0.0)
@@ -306,8 +308,8 @@ def report(rows: list[dict[str, str]]) -> str:
         for figure in FIGURES:
             if (found := errors(members, figure)).values:
                 inside = found.inside / len(found.values)
-                said = f"{found.median:.1%} | {found.bias:+.1%} | {inside:.0%}"
-                lines.append(f"| {name} | {figure} | {len(found.values)} | {said} |")
+                cells = f"{found.median:.1%} | {found.bias:+.1%} | {inside:.0%}"
+                lines.append(f"| {name} | {figure} | {len(found.values)} | {cells} |")
     reasons: dict[str, int] = defaultdict(int)
     for row in rows:
         if row.get("reason"):
@@ -318,6 +320,6 @@ def report(rows: list[dict[str, str]]) -> str:
 
 
 def summary(rows: list[dict[str, str]]) -> dict[str, Any]:
-    """Median errors beside the goals, of the rows whose configuration is complete."""
+    """Median errors and their goals, over the rows with a complete configuration."""
     complete = [row for row in rows if row.get("confidence", "complete").startswith("complete")]
     return {figure: (errors(complete, figure).median, goal) for figure, goal in _GOALS.items()}

@@ -25,13 +25,13 @@ from presim.validation.plausibility import least_share
 from presim.validation.results import RUN_FAILED, Prediction
 from presim.validation.runs import Providers, Run
 
-_ROOM = 2  # memory of the larger GPUs on which a case is run that does not fit its own, in multiples of its own
+_ROOM = 2  # cases that do not fit are repeated on GPUs with this multiple of their memory
 
 _providers: Providers | None = None  # of this worker process
 
 
 def solve(case: Case, providers: Providers, options: Options | None = None) -> Prediction:
-    """The prediction of a case, or the reason why there is none."""
+    """The prediction of a case, or the reason for its absence."""
     begun = time.perf_counter()
     try:
         run = providers.prepare(case)
@@ -52,7 +52,7 @@ def _predicted(case: Case, run: Run, options: Options | None) -> Prediction:
 
 
 def _with_room(case: Case, run: Run, options: Options | None, short: Prediction) -> Prediction:
-    """Time and memory on GPUs with more memory, for a case that was measured although it does not fit here."""
+    """Time and memory on GPUs with more memory, for a measured case that does not fit in the simulation."""
     gpu = run.cluster.gpu
     larger = msgspec.structs.replace(gpu, memory_bytes=_ROOM * gpu.memory_bytes)
     found = _predicted(case, run.on(msgspec.structs.replace(run.cluster, gpu=larger)), options)
@@ -63,7 +63,7 @@ def _with_room(case: Case, run: Run, options: Options | None, short: Prediction)
 
 
 def _prediction(case: Case, run: Run, traces: Sequence[Trace], result: Result) -> Prediction:
-    """The step time of the job, and the memory of the rank that was measured."""
+    """The step time of the job and the memory of the measured rank."""
     manifests = [trace.manifest for trace in traces]
     failed = next((manifest for manifest in manifests if manifest.exit not in ("ok", "stopped")), None)
     if failed is not None and failed.exit == "out_of_memory":
@@ -84,7 +84,7 @@ def _prediction(case: Case, run: Run, traces: Sequence[Trace], result: Result) -
 
 
 def _of_measured_step(run: Run, traces: Sequence[Trace], found: Evaluation, prediction: Prediction) -> Prediction:
-    """Scale time and interval to the step that was measured, where that is not the one that was simulated."""
+    """Scale time and interval to the measured step, if it differs from the simulated one."""
     step = run.step_s(traces, found) if prediction.step_time_s else None
     if step is None or prediction.step_time_s is None:
         return prediction
@@ -99,10 +99,10 @@ def _of_measured_step(run: Run, traces: Sequence[Trace], found: Evaluation, pred
 
 
 def _measured_peak(case: Case, stands_for: Mapping[int, Sequence[int]], traces: Sequence[Trace]) -> int:
-    """Peak bytes of the rank that was measured, else of the fullest captured rank.
+    """Peak bytes of the measured rank, or of the fullest captured rank if it is unknown.
 
-    The measured rank's peak is that of the captured rank that stands for it, or of the next lower captured rank. It is
-    read from the traces, because the memory in a job's result is its fullest rank's.
+    If the measured rank was not captured, its representative or the next lower captured rank counts. The peak is read
+    from the traces, because a result has the memory of its fullest rank.
     """
     held = reserved_bytes if case.measured_memory()[1] == "reserved" else allocated_bytes
     peaks = [int(held(trace).max(initial=0)) for trace in traces]
@@ -124,7 +124,7 @@ def _one_line(error: object) -> str:
 def solve_all(
     cases: Sequence[Case], providers: Providers, jobs: int, options: Options | None = None
 ) -> Iterator[tuple[Case, Prediction]]:
-    """The cases with their predictions, in the order in which they are finished."""
+    """The cases with their predictions, in order of completion."""
     if jobs == 1:
         yield from ((case, solve(case, providers, options)) for case in cases)
         return

@@ -1,4 +1,4 @@
-"""Summary of the output table: errors by source, GPU, parallelism and size, and the worst cases."""
+"""Summary of the output table: errors by source, GPU, parallelism and size, and the largest errors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def write_summary(rows: Sequence[Row], path: Path, tests: Collection[str] = ()) 
 def summary(
     rows: Sequence[Row], pictures: Mapping[str, str] = MappingProxyType({}), tests: Collection[str] = ()
 ) -> str:
-    """Tables of errors, then the cases without a prediction and the reasons.
+    """Tables of errors, then the reasons of cases without a prediction, in Markdown.
 
-    ``pictures``: paths of pictures by the title of the table below them. ``tests``: sources whose models are test
-    cases, one a row; the table by model leaves them out.
+    ``pictures``: paths of pictures by the title of the table below them. ``tests``: sources in which each row is a test
+    case with a model of its own; the table by model omits them.
     """
     parts = ["# Predicted beside measured\n", _coverage(rows)]
     for title, key in GROUPS.items():
@@ -39,14 +39,14 @@ def summary(
 
 
 def counts(rows: Sequence[Row]) -> str:
-    """Numbers of GPUs, e.g. ``8 to 512``."""
+    """Range of numbers of GPUs, e.g. ``8 to 512``."""
     numbers = sorted(int(row["n_gpus"]) for row in rows if row.get("n_gpus", "").isdigit())
     most = "" if not numbers or numbers[0] == numbers[-1] else f" to {numbers[-1]}"
     return f"{numbers[0] if numbers else ''}{most}"
 
 
 def short_source(row: Row) -> str:
-    """The name of a source's repository, without its owner, or what stands in front of the first comma."""
+    """The name of a source's repository without its owner, or the text before the first comma."""
     return source(row).rpartition("/")[2].partition(",")[0]
 
 
@@ -62,7 +62,7 @@ def _errors(rows: Iterable[Row], column: str) -> list[float]:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least ``share`` of the values do not exceed."""
+    """The smallest value that at least ``share`` of the values are at most."""
     ordered = sorted(values)
     return ordered[max(0, -(-int(share * 1000 * len(ordered)) // 1000) - 1)]
 
@@ -83,7 +83,7 @@ def statistics(rows: Sequence[Row]) -> list[str]:
 
 
 def _within(row: Row) -> bool:
-    """The measured step time lies in the predicted interval."""
+    """Whether the measured step time lies in the predicted interval."""
     low, high, measured = (
         _number(row.get(name, "")) for name in ("low_step_time_s", "high_step_time_s", "step_time_s")
     )
@@ -175,7 +175,7 @@ def _reasons(rows: Sequence[Row]) -> str:
 
 
 def reasons(rows: Sequence[Row]) -> list[tuple[str, int]]:
-    """Why cases have no prediction or no error, and how many, most first; numbers in them are N."""
+    """Reasons for cases without a prediction or error, with counts, most frequent first. Numbers in them become N."""
     found: dict[str, int] = {}
     for row in rows:
         if row["reason"]:

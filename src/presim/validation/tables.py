@@ -12,12 +12,12 @@ from presim.files import write_file
 
 
 def read_table(path: Path, required: Sequence[str], what: str) -> list[dict[str, str]]:
-    """The rows of a table; cells beyond the named columns are left out.
+    """The rows of a table, without cells beyond the named columns.
 
-    ``what`` ends the sentence about a column that is missing, e.g. "a case may have".
+    ``what``: end of the message on a missing column, e.g. "a case may have".
 
     Raises:
-        InputError: no such file, no table, or a required column is missing.
+        InputError: the file is missing or is not a table, or a required column is missing.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -34,7 +34,7 @@ def read_table(path: Path, required: Sequence[str], what: str) -> list[dict[str,
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
-    """The whole table or none.
+    """Write a table atomically.
 
     Raises:
         InputError: it cannot be written.

@@ -20,26 +20,26 @@ _TWICE = "a second row with the same cells"
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """One kind of table: what its rows have, how one is priced, and by what its errors are told apart."""
+    """One kind of table: its columns, the price of a row, and the grouping of errors."""
 
-    what: str  # a row, e.g. "a collective"
+    what: str  # name of a row in messages, e.g. "a collective"
     required: tuple[str, ...]  # columns
-    price_of: Callable[[Case, float], Price]  # with its time in us; may raise CannotBuildError
-    title: str  # of the report
-    headings: tuple[str, ...]  # of the parts of ``group_of``
+    price_of: Callable[[Case, float], Price]  # arguments: row, measured time in us; may raise CannotBuildError
+    title: str  # title of the report
+    headings: tuple[str, ...]  # headings of the parts of ``group_of``
     group_of: Callable[[Mapping[str, str]], tuple[str, ...]]
-    time_us_of: Callable[[Case], float | None] = lambda case: case.number("time_us")  # likewise
+    time_us_of: Callable[[Case], float | None] = lambda case: case.number("time_us")  # may raise CannotBuildError
 
     def read(self, path: Path) -> list[dict[str, str]]:
         """The rows of a table.
 
         Raises:
-            InputError: no such file, no table, or a required column is missing.
+            InputError: the file is missing or is not a table, or a required column is missing.
         """
         return read_table(path, self.required, f"{self.what} has")
 
     def predict(self, rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
-        """The rows with the columns of `PREDICTED` added; a reason where one cannot be priced, or cannot be true."""
+        """The rows with the columns `PREDICTED`. Impossible rows and rows without a price have a reason."""
         seen: set[tuple[tuple[str, str], ...]] = set()
         made = []
         for row in rows:
@@ -50,7 +50,7 @@ class Times:
         return made
 
     def write(self, rows: Sequence[Mapping[str, str]], path: Path) -> None:
-        """The whole table or none.
+        """Write the table atomically.
 
         Raises:
             InputError: it cannot be written.
@@ -71,10 +71,10 @@ class Times:
         try:
             measured = self.time_us_of(case)
             if measured is None:
-                said = case.said("time_us")
-                raise CannotBuildError(f"time_us = {said!r} is no number" if said else "time_us is not given")
+                text = case.value("time_us")
+                raise CannotBuildError(f"time_us = {text!r} is not a number" if text else "time_us is empty")
             if not 0 < measured < math.inf:
-                raise CannotBuildError(f"time_us = {measured:g} is no duration")
+                raise CannotBuildError(f"time_us = {measured:g} is not a duration")
             price = self.price_of(case, measured)
         except CannotBuildError as error:
             return _without(str(error))
@@ -101,7 +101,7 @@ def _figures(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _measured(row: Mapping[str, str]) -> float:
-    """In us, also where the row tells it by a bandwidth."""
+    """Time of a row in us, given directly or by a bandwidth."""
     return float(row["predicted_time_us"]) / (1 + float(row["error"]))
 
 

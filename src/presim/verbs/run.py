@@ -54,11 +54,6 @@ def run_and_evaluate(
         seeded(options.values, 0)
     launch = _launch(command, options.module)
     target = _target(launch, options)
-    if options.live and target.groups:
-        raise InputError(
-            f"the cluster has {len(target.groups)} groups of nodes, and a live clock shows one kind of node: leave out "
-            "--live"
-        )
     if options.save is not None:
         store.check_writable(options.save)
     folders = options.price_folders
@@ -209,6 +204,16 @@ def _on_one_clock(options: RunOptions) -> RunOptions:
     return options
 
 
+def _first_of_each_group(cluster: Cluster) -> list[int]:
+    """The first rank of each kind of nodes: a live clock needs a running rank on each."""
+    first: dict[str | None, int] = {}
+    for node in range(cluster.nodes):
+        rank = node * cluster.gpus_per_node
+        group = cluster.group_of(rank)
+        first.setdefault(None if group is None else group.name, rank)
+    return sorted(first.values())
+
+
 def _capture(
     launch: Launch, target: Cluster, options: RunOptions, stdout: int | None, progress: Progress, forks: Forks | None
 ) -> Capture:
@@ -220,16 +225,24 @@ def _capture(
     from presim.live.server import LiveServer
 
     ranks = options.ranks if options.rank is None else str(options.rank)
+    if ranks == "auto" and options.live and target.groups and target.world_size > SMALL_WORLD:
+        ranks = ",".join(map(str, _first_of_each_group(target)))
     count = 0 if options.live and target.world_size > SMALL_WORLD else options.checks
     selection = select(ranks, target.world_size, Checks(count, options.check_time))
     request = Request(launch, selection, options.steps, options.limit, stdout, tuple(options.values), options.sanitize)
 
     def simulator(blocked: BlockedRanks) -> LiveServer:
         prices = [folder for folder in options.price_folders if holds_prices(folder)]
-        engine, as_it_came = engine_options(options), 1.0
-        if engine.host_factor is None:  # as for a trace: host time outside of steps is not denoised
-            engine = dataclasses.replace(engine, host_factor=host_factor(True, server=target.node.host_factor))
-            as_it_came = 1 / ORDINARY
-        return LiveServer(target, engine, live=options.live, prices=prices, blocked=blocked, as_it_came=as_it_came)
+        engine = engine_options(options)
+        measured = engine.host_factor is None  # as for a trace: host time outside of steps is not denoised
+        return LiveServer(
+            target,
+            engine,
+            live=options.live,
+            prices=prices,
+            blocked=blocked,
+            as_it_came=1 / ORDINARY if measured else 1.0,
+            host_factors=(lambda seen: host_factor(True, server=seen.node.host_factor)) if measured else None,
+        )
 
     return capture(request, target, progress, simulator, forks)

@@ -16,7 +16,7 @@ _MOST_TRIALS = 5000  # that are drawn
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A result, and what its pane shows of it."""
+    """A result and the data of its pane."""
 
     label: str
     kind: Literal["search", "serving"]
@@ -24,10 +24,10 @@ class Opened:
 
 
 def open_result(path: Path) -> Opened:
-    """A result by its file.
+    """Read a result of a search or of serving.
 
     Raises:
-        InputError: the file cannot be read, or is no result of a search or of serving.
+        InputError: the file cannot be read, or is neither.
     """
     try:
         said = msgspec.json.decode(path.read_bytes())
@@ -48,7 +48,7 @@ def open_result(path: Path) -> Opened:
 
 
 def _search(said: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What is drawn of a search: its best points, and where all priced ones lie."""
+    """Data of a search: its best points, and the positions of all priced points."""
     try:
         varied = list(said["varied"])
         priced = [trial for trial in said["trials"] if trial["figures"]]

@@ -15,9 +15,9 @@ _IDLE = "."
 
 
 def overview(shown: Shown, pixels: int) -> dict[str, Any]:
-    """The steady step: a row of letters for each rank, a letter for each pixel.
+    """The steady step as a row of characters per rank, one character per pixel.
 
-    A digit is the kind of work (`KINDS`) that takes most of the pixel, compute before communication; a dot is idle.
+    A digit is the dominant kind of work (`KINDS`) in the pixel, compute before communication. A dot is idle time.
     """
     first, last = shown.span_ns
     edges = np.linspace(first, last, pixels + 1)

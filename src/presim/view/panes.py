@@ -1,4 +1,4 @@
-"""Data of the panes as JSON, each a function of an evaluated job."""
+"""Data of the panes as JSON. Each pane is a function of an evaluated job."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _POWER_POINTS = 500
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """A job that is on show."""
+    """A displayed job."""
 
     label: str
     evaluation: Evaluation
 
     @functools.cached_property
     def tracks(self) -> dict[int, list[Track]]:
-        """By simulated rank; made when first looked at."""
+        """Tracks by simulated rank, created at first use."""
         timelines = self.evaluation.timelines
         return {rank: tracks(priced, timelines[rank]) for rank, priced in sorted(self.evaluation.ranks.items())}
 
@@ -46,7 +46,7 @@ class Shown:
 
 
 def summary(shown: Shown) -> dict[str, Any]:
-    """Headline, where the time goes, memory, limits."""
+    """Key figures, step time by kind, memory, limits."""
     result = shown.evaluation.result
     return {
         "label": shown.label,
@@ -62,10 +62,10 @@ def summary(shown: Shown) -> dict[str, Any]:
 
 
 def timeline(shown: Shown, ranks: list[int], from_ns: int | None, to_ns: int | None, pixels: int) -> dict[str, Any]:
-    """Tracks of some ranks in a window; without one the steady step.
+    """Tracks of some ranks in a window; by default the steady step.
 
     Raises:
-        InputError: a rank was not simulated, or the window ends before it begins.
+        InputError: a rank was not simulated, or the window ends before it starts.
     """
     unknown = [rank for rank in ranks if rank not in shown.tracks]
     if unknown:
@@ -87,7 +87,7 @@ def timeline(shown: Shown, ranks: list[int], from_ns: int | None, to_ns: int | N
 
 
 def memory(shown: Shown) -> dict[str, Any]:
-    """Allocated and reserved memory over the step, and what holds the peak."""
+    """Allocated and reserved memory over the step, and the contents of the peak."""
     held = shown.evaluation.result.memory
     return {
         "time_s": held.timeline.time_s,
@@ -101,7 +101,7 @@ def memory(shown: Shown) -> dict[str, Any]:
 
 
 def communication(shown: Shown) -> dict[str, Any]:
-    """Collectives by group, and bytes that messages carry between ranks."""
+    """Collectives by group, and bytes of messages between ranks."""
     pairs: Counter[tuple[int, int]] = Counter()
     for rank, priced in shown.evaluation.ranks.items():
         trace = priced.trace
@@ -119,7 +119,7 @@ def communication(shown: Shown) -> dict[str, Any]:
 
 
 def power(shown: Shown) -> dict[str, Any]:
-    """Power of the reported rank's GPU over the step, and its energy by class of work; empty where it is not known."""
+    """Power of the reported rank's GPU over the step, and its energy by class of work; empty if unknown."""
     found = shown.evaluation.result.energy
     if found is None:
         return {"energy": None, "time_s": [], "watts": []}
@@ -136,7 +136,7 @@ def power(shown: Shown) -> dict[str, Any]:
 
 
 def roofline(shown: Shown) -> dict[str, Any]:
-    """Kernels by arithmetic intensity and rate, with the device's peaks."""
+    """Kernels by arithmetic intensity and FLOP rate, with the device's peaks."""
     priced, result = shown.evaluation.priced, shown.evaluation.result
     trace = priced.trace
     used = Counter(trace.columns["signature"][trace.mask(Kind.WORK)].tolist())
@@ -158,7 +158,7 @@ def roofline(shown: Shown) -> dict[str, Any]:
 
 
 def moved_bytes(signature: Signature) -> int:
-    """Bytes that work cannot avoid to move: each operand and result once; 0 where they are not known."""
+    """Minimum bytes that work moves: each operand and result once; 0 if unknown."""
     if isinstance(signature, Gemm):
         elements = signature.m * signature.k + signature.k * signature.n + signature.m * signature.n
         return round(signature.batch * elements * dtype_bytes(signature.dtype))

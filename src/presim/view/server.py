@@ -1,4 +1,4 @@
-"""The web application: JSON for each pane and the page that draws them. It listens on localhost only."""
+"""The web application: JSON of each pane, and the page that draws them. It listens on localhost only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PANES: dict[str, Callable[[Shown], dict[str, Any]]] = {
 
 
 class _SameOrigin(BaseHTTPMiddleware):
-    """Refuses requests that another site's page makes."""
+    """Refuses requests from pages of other sites."""
 
     async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         """See starlette."""
@@ -54,9 +54,9 @@ class _SameOrigin(BaseHTTPMiddleware):
 def application(
     jobs: Sequence[Shown], compare: Callable[[], bytes] | None = None, results: Sequence[Opened] = ()
 ) -> Starlette:
-    """The application for some jobs and results of searches and serving.
+    """The application for jobs and results of searches and serving.
 
-    ``compare``: the comparison of the first job with the others, as JSON.
+    ``compare``: a function that compares two jobs and returns JSON.
     """
 
     def chosen(request: Request) -> Shown:
@@ -136,7 +136,7 @@ def _json(content: dict[str, Any]) -> Response:
 
 
 def bound(port: int) -> socket.socket:
-    """A socket on this machine; port 0: one that is free.
+    """A socket on localhost; port 0 chooses a free port.
 
     Raises:
         InputError: the port is taken or not allowed.
@@ -152,7 +152,7 @@ def bound(port: int) -> socket.socket:
 
 
 def serve(app: Starlette, listening: socket.socket) -> None:
-    """Answer until Ctrl-C."""
+    """Serve requests until Ctrl-C."""
     import uvicorn
 
     config = uvicorn.Config(app, log_level="warning", lifespan="off")

@@ -1,4 +1,4 @@
-"""Tracks of a timeline, cut to a window: single boxes where few are in view, else shares of each pixel."""
+"""Tracks of a timeline within a window: single boxes if there are few, else shares of each pixel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_BOXES = 3000  # of one track in one answer
 
 @dataclasses.dataclass(frozen=True)
 class Track:
-    """The device work of one stream, in the order of its start."""
+    """The device work of one stream, ordered by start."""
 
     name: str
     start: Ints
@@ -44,7 +44,7 @@ class Track:
     busy_of: Ints  # [kind, entry] the same by kind
 
     def window(self, from_ns: int, to_ns: int, pixels: int) -> dict[str, Any]:
-        """What is in view, as JSON: ``boxes`` or, where there are too many, ``shares`` of each pixel by kind."""
+        """The content of a window as JSON: ``boxes`` or, if there are too many, ``shares`` of each pixel by kind."""
         first = int(np.searchsorted(self.end, from_ns, "right"))
         last = int(np.searchsorted(self.start, to_ns, "left"))
         if last - first <= MOST_BOXES:
@@ -63,13 +63,13 @@ class Track:
         ]
 
     def shares(self, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[interval, kind] the share of each interval between ``edges`` that a kind of work takes."""
+        """[interval, kind] share of each interval between ``edges`` in which a kind of work runs."""
         width = np.maximum(np.diff(edges), 1e-9)
         spent = [np.diff(self._spent(self.busy_of[kind], kind, edges)) / width for kind in range(len(KINDS))]
         return np.array(spent).T
 
     def _spent(self, busy: Ints, kind: int, at: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Time spent on a kind up to each moment."""
+        """Time spent on a kind of work up to each moment, ns."""
         place = np.searchsorted(self.start, at, "right") - 1
         inside = np.maximum(place, 0)
         running = np.minimum(at, self.end[inside]) - self.start[inside]

@@ -25,7 +25,7 @@ def cases(draw: st.DrawFn) -> tuple[Limits, Workload]:
     """Engines that are short of blocks, and requests that share prefixes and conversations."""
     size = draw(st.sampled_from([2, 4]))
     longest = draw(st.integers(8, 40))
-    blocks = -(-2 * longest // size) + 1 + draw(st.integers(0, 40))
+    blocks = -(-(2 * longest + 2) // size) + 1 + draw(st.integers(0, 40))
     limits = Limits(
         num_gpu_blocks=blocks,
         block_size=size,

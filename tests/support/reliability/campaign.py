@@ -103,8 +103,8 @@ def judged(code: int, errors: str) -> Outcome:
     return Outcome(code, errors)
 
 
-def broken_calls(kind: Kind, count: int, folder: Path) -> Iterator[tuple[str, Outcome]]:
-    """Break a kind's file ``count`` times; yields the mutation's seed and names, and how the verb took it."""
+def broken_calls(kind: Kind, count: int, folder: Path, first: int = 0) -> Iterator[tuple[str, Outcome]]:
+    """Break a kind's file until number ``count``; yields the mutation's seed and names, and how the verb took it."""
     good = folder / "good"
     good.mkdir(parents=True)
     with contextlib.redirect_stdout(io.StringIO()):
@@ -114,21 +114,15 @@ def broken_calls(kind: Kind, count: int, folder: Path) -> Iterator[tuple[str, Ou
     check = attempt(kind, good, place, original, folder / "check")
     if check.wrong or check.code not in (0, 4, 7):
         raise RuntimeError(f"the good {kind.name} is refused: {check.code} {check.wrong} {check.errors}")
-    for number in range(count):
+    for number in range(first, count):
         seed = f"{kind.name} {number}"
         data, names = mutate(original, seed)
         yield f"{seed} ({names})", attempt(kind, good, place, data, folder / "bad")
 
 
 def _warm(kind: Kind, good: Path, place: Path, folder: Path) -> None:
-    """One good call here: forks inherit what it imports, compiles and reads, which takes most of a call's time.
-
-    Prices are remembered by their path, so that those of the good call lie elsewhere.
-    """
+    """One good call here: forks inherit what it imports, compiles and reads, which takes most of a call's time."""
     shutil.copytree(good, folder / "in")
-    if (folder / "in" / "prices").exists():
-        (folder / "in" / "prices").rename(folder / "in" / "warm")
-        kind = dataclasses.replace(kind, command=kind.command.replace("--prices prices", "--prices warm"))
     (folder / "out").mkdir()
     kept = sys.stdout, sys.stderr
     with contextlib.chdir(folder):

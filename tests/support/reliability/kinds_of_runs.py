@@ -84,7 +84,8 @@ def _served(folder: Path) -> Path:
 def _open_space(path: Path) -> None:
     """As a search does it, up to the first capture."""
     from presim.options import RunOptions
-    from presim.search.ask import Asked, request_for_command
+    from presim.search.ask import Asked
+    from presim.search.of_command import request_for_command
 
     asked = Asked(space=str(path), trials=10, sampler="random")
     request = request_for_command(["train.py"], asked, RunOptions(gpu="h100-sxm", world_size=8), {"layers": 32})

@@ -63,7 +63,7 @@ def test_what_the_jobs_differ_by_is_named(h100: Result) -> None:
 
 def test_one_result_is_no_comparison(h100: Result) -> None:
     with pytest.raises(
-        InputError, match=r"^a comparison needs two results; got 1: name another, or vary one by --with$"
+        InputError, match=r"^a comparison needs two results, got 1; name another, or vary one with --with$"
     ):
         compare([("a", h100)])
 

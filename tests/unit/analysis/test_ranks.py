@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golden.scenarios import kernel
-from presim.analysis.ranks import fullest, pace, unmatched
+from presim.analysis.ranks import fullest, straggler_note, unmatched
 from presim.hardware.choose import choose_cluster
 from presim.pipeline import evaluate
 from presim.result import Rank
@@ -58,15 +58,15 @@ def test_a_rank_that_ran_out_of_memory_is_the_fullest() -> None:
 
 
 def test_who_is_waited_for_is_named() -> None:
-    found = pace([line(0, 0.6), line(1, 0.9), line(2, 0.7)])
+    found = straggler_note([line(0, 0.6), line(1, 0.9), line(2, 0.7)])
     assert found == [
         "Rank 1 is the straggler with 900 ms of work in a step of 1.00 s; rank 0 waits longest for other ranks, 400 ms."
     ]
 
 
 def test_equal_ranks_are_not_worth_a_sentence() -> None:
-    assert pace([line(0, 0.9), line(1, 0.895)]) == []
-    assert pace([line(0, 0.9)]) == []
+    assert straggler_note([line(0, 0.9), line(1, 0.895)]) == []
+    assert straggler_note([line(0, 0.9)]) == []
 
 
 def calling(rank: int, *groups: tuple[int, ...]) -> Trace:

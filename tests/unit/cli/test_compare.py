@@ -68,7 +68,7 @@ def test_a_result_is_compared_as_its_job_is(
             ("no-such.json",),
             "presim: there is no no-such.json; name a folder written by --save or a file",
         ),
-        ((), "presim: a comparison needs two results; got 1: name another, or vary one by --with"),
+        ((), "presim: a comparison needs two results, got 1; name another, or vary one with --with"),
     ],
 )
 def test_what_cannot_be_compared_is_said_in_a_sentence(

@@ -30,7 +30,7 @@ def test_both_give_the_same_blocks_and_segments(seed: int, count: int) -> None:
         rows.append((int(Kind.RETAG), slot, 1, 0))
         live.append((slot, size))
     kinds, slots, sizes, streams = (np.array(column, np.int64) for column in zip(*rows, strict=True))
-    columns = allocator_loop.columns(kinds, slots, sizes, streams, count)
+    columns = allocator_loop.columns(kinds, slots, sizes, streams, count, count)
     taken = allocator_loop.carry_out(columns, int(Kind.ALLOC), int(Kind.FREE))
     addresses, held, segments = replay(kinds.tolist(), slots.tolist(), sizes.tolist(), streams.tolist())
     assert columns.addresses.tolist() == addresses.tolist()

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from presim.compose.plan import Plan, check, layout, read_plan
+from presim.compose.layout import layout
+from presim.compose.plan import Plan, read_plan
+from presim.compose.plan_check import check
 from presim.errors import InputError
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -33,7 +34,21 @@ def test_measured_prices_go_first(tmp_path: Path) -> None:
     cluster = hardware.choose_cluster(gpu="h100-sxm")
     priced = price_trace(build.trace(), cluster, prices=[folder_with(tmp_path, "h100-sxm")])
     assert (priced.prices[0].origin, priced.prices[0].duration_ns) == (Origin.MEASURED, 300_000)
-    assert priced.notes == ()
+    assert priced.not_modelled == ()
+
+
+def test_changed_files_are_read_again(tmp_path: Path) -> None:
+    """Tables and models, by a process that has read them before."""
+    model = tmp_path / "gemm-half.h100-sxm.json"
+    read = []
+    for at, duration_ns in enumerate((3e5, 4e5), 1):
+        file = folder_with(tmp_path, "h100-sxm", duration_ns=duration_ns) / f"mine{table.SUFFIX}"
+        os.utime(file, (at, at))
+        model.write_text((PACKAGED / f"gemm-half.{('h100-sxm', 'h200')[at - 1]}.json").read_text())
+        measured, learned, _ = estimators(hardware.gpu("h100-sxm"), [tmp_path])
+        read.append([estimator.price([GEMM])[0] for estimator in (measured, learned)])
+    assert [row[0].duration_ns for row in read if row[0]] == [3e5, 4e5]
+    assert read[0][1] != read[1][1]
 
 
 def test_rows_of_another_gpu_and_bad_rows_are_said(tmp_path: Path) -> None:
@@ -42,7 +57,7 @@ def test_rows_of_another_gpu_and_bad_rows_are_said(tmp_path: Path) -> None:
     cluster = hardware.choose_cluster(gpu="h100-sxm")
     priced = price_trace(build.trace(), cluster, prices=[folder_with(tmp_path, "h200", "nobody")])
     assert priced.prices[0].origin is Origin.LEARNED
-    assert priced.notes == (
+    assert priced.not_modelled == (
         "1 rows of measured prices were left out: a GPU that the catalogue does not have: nobody.",
         "No row of the measured prices is of h100-sxm; they are of h200.",
     )

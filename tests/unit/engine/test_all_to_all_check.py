@@ -44,7 +44,7 @@ def test_a_part_of_another_size_than_its_receiver_expects_is_a_hang() -> None:
     calls: list[Parts] = [30, ((0, 2, 0), (0, 2, 0))]
     ranks = [trace(0, calls), trace(1, [30, ((2, 0, 0), (3, 0, 0))]), trace(2, [30, 0])]
     expected = (
-        "the job would hang: in an exchange of all with all rank 0 sends 2 bytes to rank 1, which expects 3: "
+        "the job would hang: in an all-to-all, rank 0 sends 2 bytes to rank 1, which expects 3 bytes: "
         "rank 0, entry 1 at moe.py:7: all_to_all of 2 bytes on 'experts' (ranks 0 to 2); "
         "rank 1, entry 1 at moe.py:7: all_to_all of 2 bytes on 'experts' (ranks 0 to 2)"
     )
@@ -58,7 +58,7 @@ def test_equal_parts_meet_uneven_ones_of_the_same_size_only() -> None:
         match_collectives([trace(0, [12]), trace(1, [((4, 1, 1), (3, 1, 1))])])
 
 
-def test_what_comes_from_a_rank_that_another_stands_for_is_not_compared() -> None:
-    """Rank 0 stands for 2, and holds what it holds itself."""
+def test_sizes_of_represented_ranks_are_not_compared() -> None:
+    """Rank 0 represents rank 2, which has no sizes of its own."""
     first, second = trace(0, [((1, 2, 3), (1, 5, 1))]), trace(1, [((5, 0, 0), (2, 0, 9))])
     match_collectives([first, second], Representatives([0, 1], {0: [2]}))

@@ -15,7 +15,7 @@ COSTS = CallCosts(launch=1, product=2, transfer=3, collective=5, event=7)
 PRODUCT = Gemm(m=1, n=1, k=1, batch=1, dtype="bfloat16")
 
 
-def test_each_kind_of_call_has_its_cost_and_what_is_no_call_has_none() -> None:
+def test_only_library_calls_cost_cpu_time_by_kind() -> None:
     build = builder(world_size=2)
     build.work(kernel(1))
     build.work(PRODUCT)
@@ -30,7 +30,7 @@ def test_each_kind_of_call_has_its_cost_and_what_is_no_call_has_none() -> None:
     assert not NO_CALLS.of(build.trace()).any()
 
 
-def test_what_a_cuda_graph_replays_needs_no_call() -> None:
+def test_replayed_kernels_of_a_cuda_graph_cost_no_call() -> None:
     build = builder()
     build.work(kernel(1))
     build.work(PRODUCT)
@@ -39,13 +39,13 @@ def test_what_a_cuda_graph_replays_needs_no_call() -> None:
     assert COSTS.of(replayed).tolist() == [1, 0]
 
 
-def test_the_size_of_an_allocation_is_no_sign_of_a_graph() -> None:
+def test_allocations_are_not_mistaken_for_graph_replays() -> None:
     build = builder()
     build.alloc(512, 1)
     build.work(kernel(1))
     assert COSTS.of(build.trace()).tolist() == [0, 1]
 
 
-def test_costs_are_not_negative() -> None:
-    with pytest.raises(ValueError, match="not negative"):
+def test_negative_costs_are_refused() -> None:
+    with pytest.raises(ValueError, match="must not be negative"):
         CallCosts(product=-1)

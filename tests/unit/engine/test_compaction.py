@@ -42,7 +42,7 @@ def run(engine: LiveEngine, rank: int, step: PricedTrace) -> int:
 
 
 @pytest.mark.parametrize("ahead", [1, 7])
-def test_what_is_held_does_not_grow_with_the_steps(ahead: int) -> None:
+def test_memory_does_not_grow_with_steps(ahead: int) -> None:
     """Two ranks, one of which takes ``ahead`` times as many steps."""
     engine, step, held = LiveEngine(2, OPTIONS, compiled=False), a_step(), []
     events: list[list[int]] = [[], []]
@@ -52,32 +52,32 @@ def test_what_is_held_does_not_grow_with_the_steps(ahead: int) -> None:
         engine.close(0)
         engine.close(1)
         engine.run()
-        engine.forget([None, None])
-        held.append((engine.held, len(engine._columns["code"])))
+        engine.drop_finished([None, None])
+        held.append((engine.ops_in_memory, len(engine._columns["code"])))
     assert held[-1] == held[1]
-    assert engine.held < 12 * (1 + ahead)
+    assert engine.ops_in_memory < 12 * (1 + ahead)
     for recorded in events:
         ends = [engine.end_ns(op) for op in recorded]
         assert all(10 * WORK_NS < after - before < 11 * WORK_NS for before, after in itertools.pairwise(ends))
 
 
-def test_what_the_caller_still_needs_stays() -> None:
+def test_ops_that_the_caller_needs_are_kept() -> None:
     engine, step = LiveEngine(1, OPTIONS, compiled=False), a_step()
     first = run(engine, 0, step) - 10  # the step's first op
     for _ in range(5):
         run(engine, 0, step)
     engine.run()
-    engine.forget([first])
-    assert engine.held == 6 * 12
+    engine.drop_finished([first])
+    assert engine.ops_in_memory == 6 * 12
     assert engine.end_ns(first) > WORK_NS
-    engine.forget([None])
-    assert engine.held < 12
-    assert engine.passed(0, first)
+    engine.drop_finished([None])
+    assert engine.ops_in_memory < 12
+    assert engine.has_passed(0, first)
 
 
 @pytest.mark.parametrize("forgets", [True, False])
 @pytest.mark.parametrize("later_ns", [-1, 0, 1, OPTIONS.sync_latency_ns - 1, OPTIONS.sync_latency_ns, 10**6])
-def test_a_host_that_waits_for_what_has_ended_knows_of_it_as_late_as_ever(later_ns: int, *, forgets: bool) -> None:
+def test_a_wait_for_a_dropped_recording_returns_after_the_sync_latency(later_ns: int, *, forgets: bool) -> None:
     """The host stands some time after the recording's end when it begins to wait for it."""
     build = TraceBuilder(Manifest(world_size=1, rank=0, gpu="", gpus_per_node=8, script=""))
     build.work(Copy(direction="h2d", bytes=1), stream=0, host_ns=10)
@@ -87,7 +87,7 @@ def test_a_host_that_waits_for_what_has_ended_knows_of_it_as_late_as_ever(later_
         """Whose host has stood still for so long; with the recording."""
         engine = LiveEngine(1, OPTIONS, compiled=False)
         recording = int(engine.extend(0, build_ops(priced(build), OPTIONS, engine.classes))[-1])
-        engine.mark(0, host_ns)
+        engine.add_marker(0, host_ns)
         engine.run()
         return engine, recording
 
@@ -96,9 +96,9 @@ def test_a_host_that_waits_for_what_has_ended_knows_of_it_as_late_as_ever(later_
     assert 0 < ended < stands
     engine, recording = engine_at(2 * WORK_NS - (stands - ended) + later_ns)
     if forgets:
-        engine.forget([None])
-    wait = engine.mark(0, 0)
-    engine.aim(wait, recording)
+        engine.drop_finished([None])
+    wait = engine.add_marker(0, 0)
+    engine.resolve_wait(wait, recording)
     engine.close(0)
     engine.run()
     assert engine.end_ns(wait) == ended + max(later_ns, OPTIONS.sync_latency_ns)

@@ -20,8 +20,8 @@ NOBODY = 0  # an event that nobody recorded
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_the_more_urgent_of_two_launches_at_one_moment_goes_first_though_it_is_told_of_later(compiled: bool) -> None:
-    """The host is blocked by a full queue when the first is told of, and stands at that very moment when it is not."""
+def test_priority_decides_between_simultaneous_launches_in_any_order_of_arrival(compiled: bool) -> None:
+    """A full queue blocks the host when the first launch becomes known; at the same moment it is unblocked."""
     options = Options(host_factor=0.0, calls=NO_CALLS, queue_depth=1, launch_latency_ns=0, sync_latency_ns=0)
     build = TraceBuilder(msgspec.structs.replace(default_manifest(), stream_priorities={0: -1}))
     build.wait(NOBODY, stream=1)

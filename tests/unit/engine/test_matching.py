@@ -36,13 +36,13 @@ def message(kind: str, peer: int) -> Collective:
     return Collective(kind=kind, bytes=8, dtype="uint8", group=0, peer=peer)
 
 
-def test_a_single_rank_meets_nobody() -> None:
+def test_a_single_rank_has_no_rendezvous() -> None:
     matching = match_collectives([trace(0, [reduce(), reduce()], [(0, 1)])])
     assert [match.tolist() for match in matching.match] == [[-1, -1]]
     assert matching.needed.tolist() == []
 
 
-def test_the_nth_call_meets_the_nth_call_whatever_lies_between() -> None:
+def test_the_nth_call_meets_the_nth_call_despite_other_entries() -> None:
     build = TraceBuilder(trace(1, [], [(0, 1)]).manifest)
     build.work(kernel(1))
     build.work(reduce())
@@ -53,7 +53,7 @@ def test_the_nth_call_meets_the_nth_call_whatever_lies_between() -> None:
     assert matching.needed.tolist() == [2, 2]
 
 
-def test_a_communicator_is_known_by_its_members_under_any_name_and_number() -> None:
+def test_a_communicator_is_identified_by_its_members_not_its_name() -> None:
     first = trace(0, [reduce(0), reduce(1)], [(0, 1), (0, 1, 2)])
     second = trace(1, [reduce(1), reduce(0)], [(0, 1, 2), (0, 1)])
     matching = match_collectives([first, second])
@@ -62,7 +62,7 @@ def test_a_communicator_is_known_by_its_members_under_any_name_and_number() -> N
     assert pair != three
 
 
-def test_where_the_ranks_agree_on_names_their_order_does_not_matter() -> None:
+def test_order_of_groups_does_not_matter_if_names_agree() -> None:
     """Pipeline stages make communicators in the order of their first use, which differs between stages."""
     everyone, pipeline = (Group(name=name, ranks=(0, 1), size=2) for name in ("default_pg", "pipeline"))
     traces = []
@@ -76,14 +76,14 @@ def test_where_the_ranks_agree_on_names_their_order_does_not_matter() -> None:
     assert len(set(first)) == 2
 
 
-def test_two_communicators_of_the_same_members_are_told_apart_by_their_order() -> None:
+def test_communicators_of_the_same_members_are_distinguished_by_order() -> None:
     first = trace(0, [reduce(0), reduce(1)], [(0, 1), (0, 1)])
     second = trace(1, [reduce(1), reduce(0)], [(0, 1), (0, 1)])
     matching = match_collectives([first, second])
     assert matching.match[0].tolist() == matching.match[1].tolist()[::-1]
 
 
-def test_only_simulated_members_are_waited_for() -> None:
+def test_only_simulated_members_take_part() -> None:
     everybody = (0, 1, 2, 3)
     matching = match_collectives([trace(rank, [reduce()], [everybody]) for rank in (0, 2, 3)])
     assert matching.needed.tolist() == [3]
@@ -99,20 +99,20 @@ def test_a_send_meets_the_receive_of_its_peer_and_directions_are_counted_apart()
     assert matching.needed.tolist() == [2, 2, 2]
 
 
-def test_a_message_to_a_rank_that_is_not_simulated_meets_nobody() -> None:
+def test_a_message_to_a_rank_outside_the_simulation_has_no_rendezvous() -> None:
     matching = match_collectives([trace(rank, [message("send", 3)], [(0, 1, 2, 3)]) for rank in (0, 1)])
     assert all(match.tolist() == [-1] for match in matching.match)
 
 
-def test_a_group_of_unknown_members_meets_nobody() -> None:
+def test_a_group_of_unknown_members_has_no_rendezvous() -> None:
     assert match_collectives([trace(rank, [reduce(5)], [()]) for rank in (0, 1)]).needed.tolist() == []
 
 
-def test_ranks_that_meet_for_different_operations_are_named() -> None:
+def test_ranks_that_call_different_operations_are_named() -> None:
     first = trace(0, [reduce(), reduce(size=4)], [(0, 1)], scope="layers.1")
     second = trace(1, [reduce(), reduce(size=16)], [(0, 1)], site="train.py:31")
     expected = (
-        "the job would hang: ranks meet for different operations: "
+        "the job would hang: ranks call different collectives at the same point of a communicator: "
         "rank 0, entry 1 in layers.1: all_reduce of 4 bytes (uint8) on 'g0 of 0' (ranks 0, 1); "
         "rank 1, entry 1 at train.py:31: all_reduce of 16 bytes (uint8) on 'g0 of 1' (ranks 0, 1). "
         "Compare what these ranks call before; no rank's order may differ"
@@ -130,7 +130,7 @@ def test_ranks_that_meet_for_different_operations_are_named() -> None:
     ],
 )
 def test_another_kind_type_or_size_is_a_disagreement(other: Collective) -> None:
-    with pytest.raises(HangError, match="ranks meet for different operations"):
+    with pytest.raises(HangError, match="ranks call different collectives"):
         match_collectives([trace(0, [reduce()], [(0, 1)]), trace(1, [other], [(0, 1)])])
 
 
@@ -142,7 +142,7 @@ def test_another_root_is_a_disagreement() -> None:
         match_collectives([first, second])
 
 
-def test_ranks_that_stand_for_others_meet_in_their_place() -> None:
+def test_representatives_meet_in_place_of_the_ranks_they_represent() -> None:
     """Two stages of four ranks, seen by rank 0 and by rank 6: pipeline groups (0, 4) and (2, 6)."""
     representatives = Representatives([0, 6], {0: (1, 2, 3), 6: (4, 5, 7)})
     first = trace(0, [message("send", 1), reduce(1), message("recv", 1)], [(0, 4), (0, 1, 2, 3)])
@@ -152,7 +152,7 @@ def test_ranks_that_stand_for_others_meet_in_their_place() -> None:
     assert matching.needed.tolist() == [2, 2]
 
 
-def test_a_rank_that_stands_for_both_ends_of_a_message_waits_for_nobody() -> None:
+def test_a_rank_that_represents_both_ends_of_a_message_does_not_wait() -> None:
     """A ring within one stage."""
     ring = trace(0, [message("send", 1), message("recv", 3)], [(0, 1, 2, 3)])
     other = trace(4, [], [])
@@ -171,7 +171,7 @@ def test_the_uneven_last_shard_of_a_stage_meets_the_stage_before_as_well() -> No
     assert matching.needed.tolist() == [3]
 
 
-def test_what_came_before_a_failure_still_meets() -> None:
+def test_calls_before_a_failure_still_meet() -> None:
     """A rank that ran out of memory is waited for no longer than it lived."""
     survivor, failed = trace(0, [reduce(), reduce()], [(0, 1)]), trace(1, [reduce()], [(0, 1)])
     manifest = msgspec.structs.replace(failed.manifest, exit="out_of_memory")

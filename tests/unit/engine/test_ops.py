@@ -120,7 +120,7 @@ def test_other_collectives_of_one_launch_follow_each_other() -> None:
     assert ops.duration.tolist() == [9, 9]
 
 
-def test_priorities_come_from_the_manifest_and_are_0_where_it_is_silent() -> None:
+def test_priorities_come_from_the_manifest_and_default_to_0() -> None:
     build = builder(priorities={3: -2})
     build.work(kernel(1), stream=3)
     build.work(kernel(1), stream=1)
@@ -130,7 +130,7 @@ def test_priorities_come_from_the_manifest_and_are_0_where_it_is_silent() -> Non
 def test_a_negative_duration_is_refused() -> None:
     build = TraceBuilder()
     build.work(kernel(-5))
-    with pytest.raises(InputError, match=r"^an entry has a negative duration \(-5 ns\); mend its price$"):
+    with pytest.raises(InputError, match=r"^an entry has a negative duration \(-5 ns\); correct its price$"):
         build_ops(priced(build), FREE)
 
 

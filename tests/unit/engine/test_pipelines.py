@@ -69,7 +69,7 @@ def test_the_bubble_is_that_of_equal_stages(schedule: object, stages: int, micro
     assert 1 - busy / step == pytest.approx((stages - 1) / (micro_batches + stages - 1), abs=1e-12)
 
 
-def test_a_slow_stage_sets_the_pace_of_all() -> None:
+def test_the_slowest_stage_determines_the_step_time() -> None:
     """A straggler of half the speed: its work, the way through the stages before it, a turn of the one behind."""
     stages, micro_batches, straggler = 4, 8, 2
     traces = job(one_forward_one_backward, stages, micro_batches)

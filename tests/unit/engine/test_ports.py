@@ -23,37 +23,37 @@ TWO_NODES = (0,) * 4 + (1,) * 4  # two nodes of four GPUs and one port
 GROUPS = (Group("across", (0, 4), 2), Group("pair", (0, 1, 4, 5), 4))
 
 
-def voices(columns: dict[str, NDArray[np.int64]]) -> list[dict[int, float]]:
+def weights_by_port(columns: dict[str, NDArray[np.int64]]) -> list[dict[int, float]]:
     """By rank: at each port, as how many ranks it counts."""
-    first = columns["voice_first"].tolist()
+    first = columns["weight_first"].tolist()
     return [
-        {int(columns["voice_port"][at]): columns["voices"][at] / SCALE for at in range(begin, end)}
+        {int(columns["weight_port"][at]): columns["weights"][at] / SCALE for at in range(begin, end)}
         for begin, end in itertools.pairwise(first)
     ]
 
 
-def test_gpus_with_ports_of_their_own_share_none() -> None:
+def test_gpus_with_their_own_ports_share_none() -> None:
     columns = port_columns((), [0, 1])
     assert columns["port"].tolist() == [-1, -1]
-    assert voices(columns) == [{}, {}]
+    assert weights_by_port(columns) == [{}, {}]
 
 
 def test_simulated_ranks_count_once_each_at_the_port_of_their_node() -> None:
     columns = port_columns(TWO_NODES, range(8))
     assert columns["port"].tolist() == list(TWO_NODES)
-    assert voices(columns) == [{port: 1.0} for port in TWO_NODES]
+    assert weights_by_port(columns) == [{port: 1.0} for port in TWO_NODES]
     assert (columns["port_first"].tolist(), columns["port_next"].tolist()) == ([0, 4], [1, 2, 3, -1, 5, 6, 7, -1])
 
 
-def test_a_rank_counts_for_those_it_stands_for_at_every_port_that_is_simulated() -> None:
+def test_a_rank_counts_for_the_ranks_it_represents_at_every_simulated_port() -> None:
     """Rank 7 is the only one of its kind: the others of its node do as rank 0 does."""
     columns = port_columns(TWO_NODES, [0, 7], Representatives([0, 7], {0: range(1, 7)}))
-    assert voices(columns) == [{0: 4.0, 1: 3.0}, {1: 1.0}]
+    assert weights_by_port(columns) == [{0: 4.0, 1: 3.0}, {1: 1.0}]
 
 
-def test_ranks_that_nobody_stands_for_do_as_the_simulated_ones_of_their_port() -> None:
-    assert voices(port_columns(TWO_NODES, [0, 1])) == [{0: 2.0}, {0: 2.0}]
-    assert voices(port_columns(TWO_NODES, [5], Representatives([5], {5: [4]}))) == [{0: 4.0}]
+def test_ranks_without_a_representative_are_split_among_the_simulated_ones() -> None:
+    assert weights_by_port(port_columns(TWO_NODES, [0, 1])) == [{0: 2.0}, {0: 2.0}]
+    assert weights_by_port(port_columns(TWO_NODES, [5], Representatives([5], {5: [4]}))) == [{0: 4.0}]
 
 
 def rank_of(rank: int, *calls: tuple[int, int, float]) -> PricedTrace:

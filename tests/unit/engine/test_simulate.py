@@ -28,7 +28,7 @@ def test_an_empty_trace_takes_no_time() -> None:
     assert simulate(PricedTrace(TraceBuilder().trace(), ())).makespan_ns == 0
 
 
-def test_entries_that_are_no_ops_lie_where_the_host_was() -> None:
+def test_entries_that_are_not_ops_get_the_host_time() -> None:
     build = builder()
     build.alloc(512, 512, host_ns=7)
     build.work(kernel(1_000), host_ns=3)
@@ -48,7 +48,7 @@ def test_a_sync_with_nothing_to_wait_for_takes_no_time() -> None:
     assert simulate(priced(build), options=OPTIONS).makespan_ns == 0
 
 
-def test_the_host_sees_an_end_that_is_past_by_the_latency_only() -> None:
+def test_waiting_for_past_work_takes_only_the_sync_latency() -> None:
     build = builder()
     build.work(kernel(10))
     build.device_sync(host_ns=10_000)
@@ -63,7 +63,7 @@ def test_a_full_queue_blocks_the_host_until_one_of_its_launches_has_ended() -> N
     assert timeline.issue_ns.tolist() == [10, 20, 1_110, 2_110]
 
 
-def test_a_queue_is_each_streams_own() -> None:
+def test_each_stream_has_its_own_queue() -> None:
     build = builder()
     for stream in (0, 0, 1, 1):
         build.work(kernel(1_000), stream=stream)
@@ -102,7 +102,7 @@ def crossed_job() -> list[PricedTrace]:
 @pytest.mark.parametrize("compiled", [True, False])
 def test_ranks_that_wait_for_each_other_are_a_hang_that_names_them(compiled: bool) -> None:
     expected = (
-        "the job would hang: nothing can end what these wait for: "
+        "the job would hang: these calls wait for each other in a cycle: "
         "rank 0, entry 0: all_reduce of 8 bytes (uint8) on 'world' (ranks 0, 1); "
         "rank 1, entry 0: all_reduce of 8 bytes (uint8) on 'other' (ranks 0, 1). "
         "Compare what these ranks call before; no rank's order may differ"
@@ -111,7 +111,7 @@ def test_ranks_that_wait_for_each_other_are_a_hang_that_names_them(compiled: boo
         simulate_job(crossed_job(), options=OPTIONS, compiled=compiled)
 
 
-def test_a_member_that_never_comes_is_a_hang() -> None:
+def test_a_member_that_never_arrives_is_a_hang() -> None:
     first, second = builder(0, 2), builder(1, 2)
     first.work(reduce(0), scope="head", phase=Phase.BACKWARD)
     second.work(kernel(1))
@@ -124,7 +124,7 @@ def test_a_member_that_never_comes_is_a_hang() -> None:
         simulate_job([priced(first), priced(second)])
 
 
-def test_a_member_that_stops_coming_is_named_with_its_last_call() -> None:
+def test_a_member_that_stops_calling_is_named_with_its_last_call() -> None:
     first, second = builder(0, 2), builder(1, 2)
     for build, calls in ((first, 3), (second, 2)):
         for _ in range(calls):
@@ -145,22 +145,22 @@ def test_a_group_that_one_rank_leaves_out_is_not_taken_for_another_of_the_same_r
         simulate_job([priced(first), priced(second)])
 
 
-def test_a_rank_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^a job has one trace for each of its ranks, got ranks \[0, 0\]"):
+def test_two_traces_of_one_rank_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^a job must have one trace per rank, but its traces are of ranks \[0, 0\]"):
         simulate_job([priced(builder()), priced(builder())])
 
 
-def test_options_refuse_what_cannot_be() -> None:
-    with pytest.raises(ValueError, match="host times are not negative and a queue holds at least one launch"):
+def test_impossible_options_are_refused() -> None:
+    with pytest.raises(ValueError, match="host times must not be negative and a queue must hold at least 1 launch"):
         Options(queue_depth=0)
-    with pytest.raises(ValueError, match="host times are not negative"):
+    with pytest.raises(ValueError, match="host times must not be negative"):
         Options(launch_latency_ns=-1)
-    with pytest.raises(ValueError, match="host times are not negative"):
+    with pytest.raises(ValueError, match="host times must not be negative"):
         Options(host_factor=float("nan"))
 
 
 def test_the_environment_and_the_work_done_choose_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine._Rent, "ops", 0)
+    monkeypatch.setattr(engine._Interpreted, "ops", 0)
     assert not engine._is_compiled(None, engine.LOADING_OPS - 1)
     assert engine._is_compiled(None, 1)
     monkeypatch.setenv("PRESIM_ENGINE", "interpreted")

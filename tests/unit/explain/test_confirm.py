@@ -11,7 +11,15 @@ import pytest
 
 from presim.compose.plan import Plan
 from presim.errors import InputError
-from presim.explain.confirm import Asked, check, confirm, planned, present, request_of, varied
+from presim.explain.confirm import (
+    CaptureOptions,
+    check,
+    confirm,
+    current_point,
+    plan_candidates,
+    request_of,
+    varied_candidates,
+)
 from presim.figures.explanation import Confirmation, Gain
 from presim.search.trials.job import Reply
 from presim.search.trials.trial import Point
@@ -23,17 +31,19 @@ GAIN = Gain("twice the micro-batch", "", "change", "micro_batch = 4", 1.5, -0.5,
 FAILED = Reply(fate="failed", words="the script raised")
 
 
-def confirmed(asked: Asked, replies: Sequence[Reply], plans: Sequence[tuple[Gain, Plan]] = ()) -> Confirmation:
+def confirmed(
+    captures: CaptureOptions, replies: Sequence[Reply], plans: Sequence[tuple[Gain, Plan]] = ()
+) -> Confirmation:
     """With the replies in the order of the captures."""
     plan = PLAN if plans else None
-    point = present(asked, plan)
-    candidates = [*planned(plans, asked, plan), *varied(asked, point)]
+    point = current_point(captures, plan)
+    candidates = [*plan_candidates(plans, captures, plan), *varied_candidates(captures, point)]
     answers = iter(replies)
 
     def take(point: Point) -> tuple[str, Reply]:
         return "command", next(answers)
 
-    return confirm(asked, request_of("model", asked, {}), point, candidates, lambda text: None, take)
+    return confirm(captures, request_of("model", captures, {}), point, candidates, lambda text: None, take)
 
 
 def priced(step_time_s: float) -> Reply:
@@ -42,8 +52,8 @@ def priced(step_time_s: float) -> Reply:
 
 def test_a_composed_plan_has_both_gains() -> None:
     other = msgspec.structs.replace(PLAN, micro_batch=4)
-    asked = Asked(most=1, command=("train.py", "{mbs}"))
-    found = confirmed(asked, [priced(2.0), priced(1.6)], [(GAIN, other)])
+    captures = CaptureOptions(most=1, command=("train.py", "{mbs}"))
+    found = confirmed(captures, [priced(2.0), priced(1.6)], [(GAIN, other)])
     (row,) = found.rows
     assert (found.by, found.step_time_s) == ("command", 2.0)
     assert (row.composed_gain_s, row.composed_throughput_ratio) == (-0.5, 1.333)
@@ -54,8 +64,8 @@ def test_a_composed_plan_has_both_gains() -> None:
 
 
 def test_each_other_value_of_a_knob_is_captured_and_the_best_is_first() -> None:
-    asked = Asked(vary=["mbs=1,2,4", "compile=off,on"], command=COMMAND)
-    found = confirmed(asked, [priced(2.0), priced(1.9), FAILED, priced(1.0)])
+    captures = CaptureOptions(vary=["mbs=1,2,4", "compile=off,on"], command=COMMAND)
+    found = confirmed(captures, [priced(2.0), priced(1.9), FAILED, priced(1.0)])
     assert [row.what for row in found.rows] == ["compile on", "mbs 2", "mbs 4"]
     assert found.rows[-1].words == "the script raised"
     assert found.rows[-1].gain_s is None
@@ -64,43 +74,53 @@ def test_each_other_value_of_a_knob_is_captured_and_the_best_is_first() -> None:
 
 def test_a_plan_that_does_not_fit_is_not_captured() -> None:
     misfit = msgspec.structs.replace(GAIN, fits=False)
-    assert not planned([(misfit, PLAN)], Asked(most=3), PLAN)
+    assert not plan_candidates([(misfit, PLAN)], CaptureOptions(most=3), PLAN)
 
 
 def test_a_plan_that_the_command_has_no_placeholder_for_is_not_captured() -> None:
     """It would be captured as the job already is."""
     wider = (GAIN, msgspec.structs.replace(PLAN, micro_batch=4))
     other = (GAIN, msgspec.structs.replace(PLAN, recompute="full"))
-    found = planned([other, wider], Asked(most=2, command=("train.py", "{mbs}")), PLAN)
+    found = plan_candidates([other, wider], CaptureOptions(most=2, command=("train.py", "{mbs}")), PLAN)
     assert [one.changed for one in found] == [{"micro_batch": 4}]
-    assert len(planned([other, wider], Asked(most=2), PLAN)) == 2
+    assert len(plan_candidates([other, wider], CaptureOptions(most=2), PLAN)) == 2
 
 
 def test_a_job_that_cannot_be_captured_is_an_error() -> None:
-    with pytest.raises(InputError, match=r"^the job as it is cannot be captured again: the script raised; correct the"):
-        confirmed(Asked(vary=["mbs=1,2"], command=("train.py", "{mbs}")), [FAILED])
+    with pytest.raises(
+        InputError, match=r"^the unchanged job cannot be captured again: the script raised; correct the"
+    ):
+        confirmed(CaptureOptions(vary=["mbs=1,2"], command=("train.py", "{mbs}")), [FAILED])
 
 
 @pytest.mark.parametrize(
-    ("asked", "model", "words"),
+    ("captures", "model", "words"),
     [
-        (Asked(command=("a.py",)), None, "a command behind -- is captured with --confirm K or --vary KNOB=V,V"),
-        (Asked(most=2), None, "--confirm captures the best composed plans: name what was trained with --model"),
-        (Asked(vary=["mbs=1,2"]), "m", "--vary needs the command behind --"),
-        (Asked(vary=["mbs=1,2"], command=("a.py",)), None, r"mbs is varied, but the command has no \{mbs\}"),
+        (
+            CaptureOptions(command=("a.py",)),
+            None,
+            "a command after -- is captured only with --confirm K or --vary KNOB=V,V",
+        ),
+        (
+            CaptureOptions(most=2),
+            None,
+            "--confirm captures the best composed plans, so it needs the trained model",
+        ),
+        (CaptureOptions(vary=["mbs=1,2"]), "m", "--vary needs a command after --"),
+        (CaptureOptions(vary=["mbs=1,2"], command=("a.py",)), None, r"mbs is varied, but the command has no \{mbs\}"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(asked: Asked, model: str | None, words: str) -> None:
+def test_options_that_do_not_go_together_are_refused(captures: CaptureOptions, model: str | None, words: str) -> None:
     with pytest.raises(InputError, match=f"^{words}"):
-        check(asked, model)
+        check(captures, model)
 
 
 def test_what_was_captured_is_not_captured_again(tmp_path: Path) -> None:
     """Failures are, as their cause may have gone."""
     path = tmp_path / "kept.json"
-    asked = Asked(vary=["mbs=1,2,4"], command=("train.py", "{mbs}"), study=str(path))
-    first = confirmed(asked, [priced(2.0), priced(1.9), FAILED])
-    again = confirmed(asked, [priced(1.0)])
+    captures = CaptureOptions(vary=["mbs=1,2,4"], command=("train.py", "{mbs}"), study=str(path))
+    first = confirmed(captures, [priced(2.0), priced(1.9), FAILED])
+    again = confirmed(captures, [priced(1.0)])
     assert first.rows[0] == again.rows[1]
     assert again.rows[0].gain_s == pytest.approx(1.0)
     assert len(json.loads(path.read_text())["captures"]) == 3
@@ -110,7 +130,7 @@ def test_what_was_captured_is_not_captured_again(tmp_path: Path) -> None:
 def test_a_file_that_is_no_study_is_refused_and_stays(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kept.json"
     path.write_text(text)
-    asked = Asked(vary=["mbs=1,2"], command=("train.py", "{mbs}"), study=str(path))
+    captures = CaptureOptions(vary=["mbs=1,2"], command=("train.py", "{mbs}"), study=str(path))
     with pytest.raises(InputError, match=r"name another one with --study$"):
-        confirmed(asked, [priced(2.0)])
+        confirmed(captures, [priced(2.0)])
     assert path.read_text() == text

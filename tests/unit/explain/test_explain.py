@@ -11,7 +11,7 @@ import pytest
 
 from presim.cli import main
 from presim.compose.plan import Plan
-from presim.explain.candidates import of_job, of_plan
+from presim.explain.candidates import neighbour_plans, simulation_candidates
 from presim.explain.explain import gain
 from presim.hardware.choose import choose_cluster
 from presim.options import EvaluationOptions
@@ -66,14 +66,14 @@ def test_what_takes_nothing_is_no_candidate() -> None:
     quiet = msgspec.structs.replace(result, time=time)
     assert not [
         one.what
-        for one in of_job(quiet, CLUSTER, EvaluationOptions())
+        for one in simulation_candidates(quiet, CLUSTER, EvaluationOptions())
         if "host" in one.what or "bandwidth" in one.what or "contention" in one.what
     ]
 
 
 def test_neighbours_of_a_plan_differ_in_one_thing() -> None:
     plan = Plan(sequence=4096, micro_batch=2, tensor=2)
-    changed = [neighbour.plan for neighbour in of_plan(plan, CLUSTER)]
+    changed = [neighbour.plan for neighbour in neighbour_plans(plan, CLUSTER)]
     assert plan not in changed
     assert {each.tensor for each in changed} == {1, 2, 4}
     assert {each.micro_batch for each in changed} == {1, 2, 4}

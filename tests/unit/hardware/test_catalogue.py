@@ -113,7 +113,7 @@ def test_a_gpu_is_found_by_the_name_that_torch_prints(name: str) -> None:
     assert catalogue.gpu(catalogue.gpu(name).name).name == catalogue.gpu(name).name
 
 
-ENDING = "`presim hardware list` shows all; a path ending in .toml is read as a description of your own."
+ENDING = "`presim hardware list` shows all; a path ending in .toml is read as your own description."
 
 
 @pytest.mark.parametrize(

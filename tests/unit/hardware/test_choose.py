@@ -66,7 +66,7 @@ def test_what_is_not_said_follows_from_the_rest(options: dict[str, int], nodes: 
         ),
         (
             {"gpu": "h100", "nodes": 2, "gpus_per_node": 8, "world_size": 32},
-            "2 nodes x 8 GPUs per node are 16 ranks, not a world size of 32: leave one of the three out.",
+            "2 nodes x 8 GPUs per node are 16 ranks, not a world size of 32; omit one of the three.",
         ),
         ({"gpu": "h100", "nodes": 0}, "--nodes is 0: it must be a whole number of at least 1."),
         ({"gpu": "h100", "nodes": "2"}, "--nodes is '2': it must be a whole number of at least 1."),
@@ -206,7 +206,7 @@ def test_options_override_a_cluster_file(cluster_file: Path) -> None:
         ),
         ('gpu = "h100"\nnodes = 0', "nodes = 0 must be a whole number of at least 1; correct it."),
         ("gpu = 100", "gpu = 100 must be a name, a path or a table; correct it."),
-        ('[nccl]\nALGO = "Ring"', "[nccl] has ALGO, which is no variable of NCCL's (NCCL_…); correct it."),
+        ('[nccl]\nALGO = "Ring"', "[nccl] has ALGO, which is not a variable of NCCL (NCCL_…); correct it."),
     ],
 )
 def test_a_bad_cluster_file_is_one_sentence(tmp_path: Path, text: str, message: str) -> None:

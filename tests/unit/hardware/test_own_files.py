@@ -87,10 +87,10 @@ def test_what_is_overridden_loses_the_source_of_the_base(tmp_path: Path) -> None
         ('base = "h100"\nsm_count = 0', "sm_count = 0: must be at least 1; correct the value"),
         ('base = "h100"\npower_W = "700"', "power_W = '700': expected `float`, got `str`; correct the value"),
         ('base = "h100"\nvendor = "intel"', "vendor = 'intel': invalid enum value 'intel'; correct the value"),
-        ('base = "h100"\nsm_clock_MHz = 1980.00000001', "sm_clock_MHz = 1980.00000001 is no whole number"),
+        ('base = "h100"\nsm_clock_MHz = 1980.00000001', "sm_clock_MHz = 1980.00000001 is not a whole number"),
         (
             'base = "h100"\n[[sources]]\ntext = "t"\nkeys = ["power"]',
-            "a source names the key power, which is",
+            "a source has the key power, which is",
         ),
         ('base = "h100"\n[[sources]]\nkeys = ["power_W"]', "sources: object missing required field `text`"),
         ('base = "h10"', "unknown GPU 'h10': did you mean "),

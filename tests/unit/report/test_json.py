@@ -34,7 +34,9 @@ def test_a_newer_result_is_refused_in_words(result: Result) -> None:
 
 
 def test_an_older_result_is_refused_in_words() -> None:
-    sentence = r"^r\.json was written by an older presim \(schema 1, this one reads 2\); make it again with this one$"
+    sentence = (
+        r"^r\.json was written by an older presim \(schema 1, this one reads 2\); create it again with this version$"
+    )
     with pytest.raises(InputError, match=sentence):
         json.decode(b'{"schema_version": 1}', "r.json")
 
@@ -42,9 +44,7 @@ def test_an_older_result_is_refused_in_words() -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"schema_version": 2}', b"\xff"])
 def test_what_is_no_result_is_refused_in_words(content: bytes) -> None:
     """One sentence that says how to make one."""
-    with pytest.raises(
-        InputError, match=r"^r\.json is not a result of presim's .*; make one with `presim run --json`$"
-    ):
+    with pytest.raises(InputError, match=r"^r\.json is not a result of presim .*; make one with `presim run --json`$"):
         json.decode(content, "r.json")
 
 

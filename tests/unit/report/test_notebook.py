@@ -76,5 +76,5 @@ def test_a_chart_is_altairs(result: Result, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_figure_that_is_not_there_is_named(result: Result) -> None:
     with pytest.raises(InputError, match="there is no figure 'pie'; a result has time, memory"):
         result.chart("pie")
-    with pytest.raises(InputError, match="knows nothing of memory; choose another"):
+    with pytest.raises(InputError, match="has no data on memory; choose another"):
         notebook.chart_spec(result, "memory")

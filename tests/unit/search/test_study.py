@@ -9,8 +9,9 @@ from hypothesis import strategies as some
 from presim.errors import InputError
 from presim.options import RunOptions
 from presim.search.answer.table import csv_text
-from presim.search.ask import Asked, request_for_command
+from presim.search.ask import Asked
 from presim.search.objectives import OBJECTIVES, Constraints, Work, objectives_of, read_prices
+from presim.search.of_command import request_for_command
 from presim.search.request import Request
 from presim.search.run import answer
 from presim.search.space import Space

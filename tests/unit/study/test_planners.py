@@ -29,9 +29,9 @@ def test_a_torchtitan_row_becomes_a_run_of_the_fsdp2_recipe() -> None:
     ("change", "reason"),
     [
         ({"framework": "JAX"}, "no recipe for the framework 'JAX'"),
-        ({"gpu": "TPU v5"}, f"the hardware catalogue has no GPU 'TPU v5': {ELSEWHERE}"),
-        ({"gpu": ""}, "gpu is not given"),
-        ({"n_layers": ""}, "n_layers is not given"),
+        ({"gpu": "TPU v5"}, f"the hardware catalogue has no GPU 'TPU v5'; {ELSEWHERE}"),
+        ({"gpu": ""}, "gpu is empty"),
+        ({"n_layers": ""}, "n_layers is empty"),
         ({"precision": "int8"}, "the recipe computes in bf16 or float8, and the case in 'int8'"),
         ({"framework": "Composer", "tp": "1", "pp": "4"}, "the recipe has no PP, and the case has pp = 4"),
         (

@@ -129,7 +129,7 @@ def test_hosts_of_a_graph_launch_nothing(trace: Trace, monkeypatch: pytest.Monke
 
 
 def test_what_cannot_be_built_is_a_reason_not_an_error(trace: Trace) -> None:
-    assert solved(Case({**ROW, "hidden": ""}), Kept(trace)).reason == "hidden is not given"
+    assert solved(Case({**ROW, "hidden": ""}), Kept(trace)).reason == "hidden is empty"
 
 
 def test_a_capture_that_fails_is_a_reason_of_one_line(trace: Trace) -> None:
@@ -164,7 +164,7 @@ def test_what_ran_and_does_not_fit_has_the_time_of_larger_gpus_and_stays_out_of_
 def test_all_cases_are_answered(trace: Trace) -> None:
     cases = [Case(ROW), Case({**ROW, "id": "y", "gpu": ""})]
     answers = {case.id: prediction.reason for case, prediction in solve_all(cases, providers(Kept(trace)), jobs=1)}
-    assert answers == {"x": "", "y": "gpu is not given"}
+    assert answers == {"x": "", "y": "gpu is empty"}
 
 
 def test_a_case_without_framework_is_left_to_other_providers(trace: Trace) -> None:

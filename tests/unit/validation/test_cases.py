@@ -32,7 +32,7 @@ def test_a_short_row_has_empty_cells(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("id,framework\na,b\n", "has no column 'gpu'; docs/guide/validate.md lists what a case may have"),
-        (HEADER + ",f,g\n", "row 2 has no id; every case needs one, it is what a resumed run goes by"),
+        (HEADER + ",f,g\n", "row 2 has no id; give every case an id of its own"),
         (HEADER + "a,f,g\na,f,g\n", "id 'a' is in row 2 and again in row 3; make them differ"),
     ],
 )
@@ -51,9 +51,9 @@ def test_a_missing_file_is_the_users_error(tmp_path: Path) -> None:
 def test_a_count_that_is_none_names_its_column() -> None:
     case = Case({"id": "a", "tp": "many", "pp": "", "cp": "2.0"})
     assert (case.count("cp"), case.count("pp", 1)) == (2, 1)
-    with pytest.raises(CannotBuildError, match=r"^tp = 'many' is no whole number$"):
+    with pytest.raises(CannotBuildError, match=r"^tp = 'many' is not a whole number$"):
         case.count("tp")
-    with pytest.raises(CannotBuildError, match=r"^pp is not given$"):
+    with pytest.raises(CannotBuildError, match=r"^pp is empty$"):
         case.count("pp")
 
 
@@ -89,5 +89,5 @@ def test_cases_are_chosen_by_what_names_them() -> None:
     cases = [Case({"id": name, "gpu": gpu}) for name, gpu in (("a", "H100"), ("b", "A100"), ("c", "H100"))]
     assert [case.id for case in select(cases, "H100", None)] == ["a", "c"]
     assert [case.id for case in select(cases, None, 2)] == ["a", "b"]
-    with pytest.raises(InputError, match="is no regular expression"):
+    with pytest.raises(InputError, match="is not a regular expression"):
         select(cases, "(", None)

@@ -15,7 +15,7 @@ from presim.trace.schema import Trace
 from presim.units import GIB
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.commands import Commands
-from presim.validation.runs import NotMineError, Providers, Settings
+from presim.validation.runs import Providers, Settings, UnknownCaseError
 from presim.validation.solve import solve
 from presim.verbs import run as running
 from support import workloads
@@ -85,10 +85,10 @@ def test_the_rank_that_was_measured_has_the_memory_of_the_one_that_stands_for_it
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"command": "a.py", "job": "b"}, "the case names both a command and a saved job: leave one cell empty"),
+        ({"command": "a.py", "job": "b"}, "the case names both a command and a saved job; leave one cell empty"),
         ({"command": "train.py 'x"}, 'command = "train.py \'x" cannot be read: No closing quotation'),
-        ({"command": "train.py", "gpu": ""}, "gpu is not given"),
-        ({"command": "train.py", "nodes": "many"}, "nodes = 'many' is no whole number"),
+        ({"command": "train.py", "gpu": ""}, "gpu is empty"),
+        ({"command": "train.py", "nodes": "many"}, "nodes = 'many' is not a whole number"),
         ({"job": "nowhere"}, "nowhere holds no trace"),
     ],
 )
@@ -99,5 +99,5 @@ def test_what_cannot_be_run_is_a_reason(cells: dict[str, str], reason: str, comm
 
 
 def test_other_cases_are_left_to_other_providers() -> None:
-    with pytest.raises(NotMineError):
+    with pytest.raises(UnknownCaseError):
         Commands(Settings()).prepare(Case(ROW))

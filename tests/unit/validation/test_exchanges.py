@@ -92,9 +92,9 @@ def test_tokens_that_may_go_to_some_hosts_only_are_fewer_copies() -> None:
         ({"collective": "deepep_v9_dispatch"}, "presim has no model of 'deepep_v9_dispatch'"),
         (
             {"size_semantics": "128 tokens, top-8"},
-            "size_semantics = '128 tokens, top-8' does not say its width (hidden 7168)",
+            "size_semantics = '128 tokens, top-8' lacks the hidden size (hidden 7168)",
         ),
-        ({"time_us": "", "algbw_gbps": ""}, "time_us is not given"),
+        ({"time_us": "", "algbw_gbps": ""}, "time_us is empty"),
         (
             {"n_gpus": "6", "nodes": "1", "note": "default", "collective": "deepep_normal_combine"},
             "DeepEP has no default windows for 6 ranks: Unsupported number of EP ranks: 6",

@@ -20,7 +20,7 @@ def test_parallelism_is_its_axes_without_their_sizes() -> None:
 
 @pytest.mark.parametrize(
     ("said", "expected"),
-    [("NVIDIA H100-SXM5-80GB", "h100-sxm"), ("H100 80GB", "h100-sxm"), ("TPU v5", "TPU v5"), ("", "not said")],
+    [("NVIDIA H100-SXM5-80GB", "h100-sxm"), ("H100 80GB", "h100-sxm"), ("TPU v5", "TPU v5"), ("", "not stated")],
 )
 def test_a_gpu_has_one_name_however_tables_write_it(said: str, expected: str) -> None:
     assert gpu({"gpu": said}) == expected
@@ -32,10 +32,10 @@ def test_a_gpu_has_one_name_however_tables_write_it(said: str, expected: str) ->
 )
 def test_sizes_go_in_steps_of_eight_times(said: str, expected: str) -> None:
     assert size({"n_gpus": said}) == expected
-    assert size({}) == "not said"
+    assert size({}) == "not stated"
 
 
 def test_groups_are_in_the_order_of_their_numbers() -> None:
-    names = ["513 and more", "9 to 64", "not said", "1", "2 to 8"]
-    assert sorted(names, key=in_order) == ["not said", "1", "2 to 8", "9 to 64", "513 and more"]
+    names = ["513 and more", "9 to 64", "not stated", "1", "2 to 8"]
+    assert sorted(names, key=in_order) == ["not stated", "1", "2 to 8", "9 to 64", "513 and more"]
     assert list(GROUPS) == ["source", "GPU", "parallelism", "number of GPUs"]

@@ -44,17 +44,17 @@ def test_a_row_is_priced_with_its_interval() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"time_us": ""}, "time_us is not given"),
-        ({"time_us": "fast"}, "time_us = 'fast' is no number"),
-        ({"time_us": "-1600"}, "time_us = -1600 is no duration"),
+        ({"time_us": ""}, "time_us is empty"),
+        ({"time_us": "fast"}, "time_us = 'fast' is not a number"),
+        ({"time_us": "-1600"}, "time_us = -1600 is not a duration"),
         ({"time_us": "900"}, "left out: faster than the datasheet's peak allows"),
         ({"time_us": "1.6e9"}, "left out: a duration outside 0.2 us to 10 min: another unit?"),
         ({"k": ""}, "k is not given, and the family 'gemm' needs it"),
         ({"k": "many"}, "the row describes no gemm: Expected `int`, got `str` - at `$.k`"),
         ({"m": "-8192"}, "left out: sizes that are no positive numbers"),
-        ({"dtype": "bf16"}, "dtype = 'bf16' is no type of PyTorch's, such as bfloat16 or float8_e4m3fn"),
+        ({"dtype": "bf16"}, "dtype = 'bf16' is not a type of PyTorch, such as bfloat16 or float8_e4m3fn"),
         ({"layout": "NX"}, "layout = 'NX' is none of NN, NT, TN, TT"),
-        ({"gpu": "TPU v5"}, f"the hardware catalogue has no GPU 'TPU v5': {ELSEWHERE}"),
+        ({"gpu": "TPU v5"}, f"the hardware catalogue has no GPU 'TPU v5'; {ELSEWHERE}"),
     ],
 )
 def test_a_row_that_cannot_be_priced_says_why(change: dict[str, str], reason: str) -> None:

@@ -32,20 +32,20 @@ def test_the_output_has_the_inputs_columns_then_the_predictions(tmp_path: Path) 
 
 def test_a_case_without_prediction_has_a_reason_and_empty_numbers(tmp_path: Path) -> None:
     table = ResultTable(tmp_path / "out.csv", CASES)
-    table.add(CASES[0], Prediction(reason="n_layers is not given"))
+    table.add(CASES[0], Prediction(reason="n_layers is empty"))
     (row,) = rows(table.path)
-    assert (row["reason"], row["error"], row["predicted_step_time_s"]) == ("n_layers is not given", "", "")
+    assert (row["reason"], row["error"], row["predicted_step_time_s"]) == ("n_layers is empty", "", "")
 
 
 @pytest.mark.parametrize(
     ("cells", "limits", "reason"),
     [
-        ({"step_time_s": "-2"}, {}, "not compared: step_time_s = '-2' is no duration in seconds"),
-        ({"step_time_s": "fast"}, {}, "not compared: step_time_s = 'fast' is no duration in seconds"),
+        ({"step_time_s": "-2"}, {}, "not compared: step_time_s = '-2' is not a duration in seconds"),
+        ({"step_time_s": "fast"}, {}, "not compared: step_time_s = 'fast' is not a duration in seconds"),
         (
             {"step_time_s": "2"},
             {"least_step_s": 3.0},
-            "not compared: step_time_s = 2 is faster than the GPU's peak allows",
+            "not compared: step_time_s = 2 is shorter than the GPU's peak allows",
         ),
         (
             {"peak_mem_gib": "500"},
@@ -79,7 +79,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_what_failed_is_tried_again(reason: str, tmp_path: Path) -> None:
     table = ResultTable(tmp_path / "out.csv", CASES)
     table.add(CASES[0], Prediction(reason=reason))
-    table.add(CASES[1], Prediction(reason="hidden is not given"))
+    table.add(CASES[1], Prediction(reason="hidden is empty"))
     assert [table.done(case) for case in CASES] == [False, True, False]
 
 
@@ -98,7 +98,7 @@ def test_no_half_written_table_is_left(tmp_path: Path) -> None:
 def test_another_table_is_not_written_over(tmp_path: Path) -> None:
     path = tmp_path / "notes.csv"
     path.write_text("id,name\n1,x\n")
-    with pytest.raises(InputError, match="is no output of `presim validate`"):
+    with pytest.raises(InputError, match="is not an output of `presim validate`"):
         ResultTable(path, CASES)
 
 

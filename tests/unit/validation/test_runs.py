@@ -13,7 +13,7 @@ import pytest
 
 from presim import plugins
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.runs import GROUP, NotMineError, Providers, Run, Settings, open_providers
+from presim.validation.runs import GROUP, Providers, Run, Settings, UnknownCaseError, open_providers
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,11 +49,11 @@ def test_the_package_of_published_runs_names_a_factory_that_exists() -> None:
 
 def test_the_next_provider_is_asked_only_where_one_does_not_know_a_case() -> None:
     case = Case({"id": "x", "gpu": "H100"})
-    mine = Refusing(CannotBuildError("hidden is not given"))
-    with pytest.raises(CannotBuildError, match=r"^hidden is not given$"):
-        Providers((Refusing(NotMineError("no")), mine)).prepare(case)
+    mine = Refusing(CannotBuildError("hidden is empty"))
+    with pytest.raises(CannotBuildError, match=r"^hidden is empty$"):
+        Providers((Refusing(UnknownCaseError("no")), mine)).prepare(case)
     with pytest.raises(CannotBuildError, match=r"^the case names neither a command nor a saved job"):
-        Providers((Refusing(NotMineError("no")),)).prepare(case)
+        Providers((Refusing(UnknownCaseError("no")),)).prepare(case)
 
 
 def test_without_plug_ins_presim_has_its_own_provider(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,14 @@ Ints = NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """One element per block handed out, in order of address and then of time."""
+    """One element per allocated block, ordered by address and then time. Tags have the same order."""
 
     alloc: Ints  # entry that allocated it
     free: Ints  # entry that freed it; len(trace) if none did
     bytes: Ints  # as rounded by the allocator
-    tag_block: Ints  # of each RETAG within a block's life: index of the block …
-    tag_entry: Ints  # … the entry …
-    tag_category: Ints  # … and the category; in order of address and then of time
+    tag_block: Ints  # for each RETAG within a block's lifetime: index of the block
+    tag_entry: Ints  # for each RETAG: its entry
+    tag_category: Ints  # for each RETAG: its category
 
     def live_at(self, entry: int) -> Ints:
         """Indices of the blocks that are live after the entry."""
@@ -30,10 +30,10 @@ class Blocks:
     def categories_at(self, entry: int) -> Ints:
         """`Category` of every block at an entry: its last tag so far.
 
-        Before its first tag a block has that first tag's category: it was allocated to become just that.
+        Before its first tag, a block has the category of that tag, because it was allocated for that purpose.
         """
         category = np.full(len(self.alloc), int(Category.OTHER), np.int64)
-        category[self.tag_block[::-1]] = self.tag_category[::-1]  # the first of each block is assigned last
+        category[self.tag_block[::-1]] = self.tag_category[::-1]  # reversed: the first tag of each block remains
         so_far = self.tag_entry <= entry
         category[self.tag_block[so_far]] = self.tag_category[so_far]
         return category
@@ -64,12 +64,12 @@ def find_blocks(trace: Trace) -> Blocks:
     kind, value = trace.columns["kind"][rows], trace.columns["value"].astype(np.int64)[rows]
     is_alloc = kind == Kind.ALLOC
     alloc = np.flatnonzero(is_alloc)
-    owner = np.cumsum(is_alloc) - 1  # the last hand-out so far, of any address …
+    owner = np.cumsum(is_alloc) - 1  # the last allocation so far, at any address
     alive = owner >= 0
-    alive[alive] = address[alloc[owner[alive]]] == address[alive]  # … kept where it is of this address …
+    alive[alive] = address[alloc[owner[alive]]] == address[alive]  # keep it only if it is at this address
     frees = np.flatnonzero((kind == Kind.FREE) & alive)
     free = np.full(len(alloc), len(trace), np.int64)
-    free[owner[frees][::-1]] = rows[frees][::-1]  # … and where nothing was given back since
+    free[owner[frees][::-1]] = rows[frees][::-1]  # reversed: the first free after an allocation remains
     tags = np.flatnonzero((kind == Kind.RETAG) & alive)
     tags = tags[rows[tags] < free[owner[tags]]]
     return Blocks(rows[alloc], free, value[alloc], owner[tags], rows[tags], value[tags])

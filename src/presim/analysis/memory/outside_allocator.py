@@ -8,8 +8,8 @@ from presim.result import Estimate
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Collective
 
-# One communicator's buffers, kernels included, by number of ranks: as NVIDIA's aiconfigurator 0.5 observed them on
-# A100 to B200 with NCCL 2.27 (systems/*.yaml, misc.nccl_mem; "based on observations").
+# Buffers and kernels of one communicator by number of ranks, as observed by NVIDIA's aiconfigurator 0.5 on A100 to B200
+# with NCCL 2.27 (systems/*.yaml, misc.nccl_mem; "based on observations").
 _NCCL_PAIR_BYTES = 342 << 20
 _NCCL_BYTES = 392 << 20
 _NCCL_SOURCE = "observed by NVIDIA's aiconfigurator with NCCL 2.27 (342 MiB for 2 ranks, 392 MiB for 4 and more)"
@@ -19,8 +19,8 @@ _CUDNN_SOURCE = (
 )
 
 
-def beyond_allocator(trace: Trace, *, context_bytes: int, context_source: str) -> list[Estimate]:
-    """The driver's context, the buffers of the communicators in use, and the workspace of cuDNN's attention.
+def outside_allocator(trace: Trace, *, context_bytes: int, context_source: str) -> list[Estimate]:
+    """Estimates of the driver's context, the buffers of used communicators, and the workspace of cuDNN's attention.
 
     The workspace of cuBLAS is not included, because PyTorch allocates it from its own allocator. The workspace of
     cuDNN's convolutions depends on the engine that cuDNN chooses on the GPU, and is not known.
@@ -40,7 +40,7 @@ def beyond_allocator(trace: Trace, *, context_bytes: int, context_source: str) -
 
 
 def _attention_workspace(trace: Trace) -> int:
-    """Bytes of the largest workspace; each is freed after its call."""
+    """Bytes of the largest workspace. Each is freed after its call."""
     return max(
         (
             4 * sig.batch * sig.heads * sig.q_len * sig.head_dim

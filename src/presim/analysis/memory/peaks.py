@@ -1,4 +1,4 @@
-"""Device memory: peaks as PyTorch defines them, what holds them, and whether the job fits."""
+"""Device memory: peaks as PyTorch defines them, their contents, and whether the job fits."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def analyse_memory(
 
 
 def held_at_peak(trace: Trace, allocated: Ints) -> tuple[list[Held], list[Held]]:
-    """What the live blocks hold when they are most, by category and by module, largest first."""
+    """Contents of the live blocks at the peak, by category and by module, largest first."""
     if not _peak(allocated):
         return [], []
     blocks, peak = find_blocks(trace), int(np.argmax(allocated))
@@ -152,7 +152,7 @@ def device_clock_ns(trace: Trace, timeline: Timeline) -> Ints:
 
 
 def memory_timeline(clock_ns: Ints, step: Step, allocated: Ints, reserved: Ints) -> MemoryTimeline:
-    """Memory over the step's entries in at most `TIMELINE_POINTS` points, each the largest of its stretch."""
+    """Memory over the step in at most `TIMELINE_POINTS` points, each the maximum of its interval."""
     start, stop, _ = step.entries.indices(len(allocated))
     if stop <= start:
         return MemoryTimeline([], [], [])

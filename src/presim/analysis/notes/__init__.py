@@ -1,1 +1,1 @@
-"""What a reader should know beside the figures: origins, limits, gaps."""
+"""Notes beside the figures of a result: origins of prices, limits of the step, effects that are not modelled."""

@@ -27,7 +27,7 @@ def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step, *, conte
     """Effects on a real cluster that no figure includes; ``contention``: the simulation slows overlapping work."""
     return [
         *_unmodelled_calls(priced.trace),
-        *priced.notes,
+        *priced.not_modelled,
         *_guesses(priced, breakdown, step),
         *([] if contention else _overlap(breakdown)),
         *_other_ranks(priced.trace),

@@ -83,13 +83,13 @@ def _kernel_limits(priced: PricedTrace, breakdown: Breakdown, step_ns: int, flop
     limits = []
     for bound, total in sorted(_bounds(priced, breakdown).items()):
         statement, advice = texts.get(bound, ("Kernels with an unknown bottleneck take {figures}", ""))
-        pace = _pace(flops, total.total) if bound == "compute" else ""
+        rate = _flop_rate(flops, total.total) if bound == "compute" else ""
         name = _BOUND_NAMES.get(bound, "unknown")
-        limits.append(_limit(name, total.total, step_ns, f"{statement}{pace}: {total.leading()}.", advice))
+        limits.append(_limit(name, total.total, step_ns, f"{statement}{rate}: {total.leading()}.", advice))
     return limits
 
 
-def _pace(flops: Flops, nanoseconds: float) -> str:
+def _flop_rate(flops: Flops, nanoseconds: float) -> str:
     """The FLOP rate of the compute-bound time, and its share of the peak."""
     if not flops.peak_per_s:
         return ""

@@ -25,7 +25,7 @@ _REPLAYED = 0.02  # as the kernels of a profile (presim.cost.profiled)
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """How uncertainties become an interval (docs/decisions/intervals.md); `presim.calibration` says what each means."""
+    """Constants of the interval (docs/decisions/intervals.md); `presim.calibration` has their meanings and sources."""
 
     together: float = value("interval.prices_together")
     clusters: float = value("interval.clusters")
@@ -35,14 +35,14 @@ class Spread:
 
 SPREAD = Spread()
 METHOD = (
-    "80 % interval. Prices of one class (signature family, or kind of collective) are taken to be wrong together, by "
-    f"{SPREAD.together:.0%} of their own uncertainty, and classes independently: they combine in quadrature, with what "
-    "all prices of a GPU may be wrong by together where nobody measured it, 60 % of what contention within a GPU adds, "
-    f"{SPREAD.clusters:.0%} of the step by which clusters differ and, where tokens go to experts of other ranks, "
-    f"{SPREAD.experts:.0%} of it by which their loads and exchanges do. Kernels that are guessed may take a tenth of "
-    f"their time or ten times as long. The host may need {HOST_UNCERTAINTY:.0%} less, or {SPREAD.host_slower:g} times "
-    "its CPU time: where that is longer than the step it widens the upper end. Not covered: hidden communication that "
-    "would show if it took longer, and whatever is listed as not modelled."
+    "80 % interval. Prices of one class (signature family or kind of collective) share an error of "
+    f"{SPREAD.together:.0%} of their own uncertainty. Errors of different classes are independent and combine in "
+    "quadrature with: the common error of a GPU model without measurements, 60 % of the time that contention within a "
+    f"GPU adds, {SPREAD.clusters:.0%} of the step for differences between clusters and, if tokens go to experts of "
+    f"other ranks, {SPREAD.experts:.0%} of the step for their loads and exchanges. Guessed kernels may take a tenth of "
+    f"their time or ten times as long. The host may need {HOST_UNCERTAINTY:.0%} less CPU time, or "
+    f"{SPREAD.host_slower:g} times as much; if that is longer than the step, it raises the upper end. Not covered: "
+    "hidden communication that would be exposed if it took longer, and effects listed as not modelled."
 )
 
 
@@ -51,7 +51,7 @@ _OF_EXPERTS = re.compile(r"expert|(^|[^a-z])ep([^a-z]|$)")  # names of groups: E
 
 @dataclasses.dataclass(frozen=True)
 class Doubts:
-    """What makes a step time uncertain, ns."""
+    """Contributions to the uncertainty of a step time, ns."""
 
     step: float
     prices: float  # stated uncertainty: added within a class, in quadrature between classes

@@ -1,4 +1,4 @@
-"""Device values that the captured ranks read, by place, with the policy that answered."""
+"""Device values that the captured ranks read, by place in the script, with the policy that supplied them."""
 
 from __future__ import annotations
 

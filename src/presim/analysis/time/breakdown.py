@@ -1,14 +1,14 @@
 """Where a step's time goes on the captured rank, instant by instant.
 
-Every instant of the step is of exactly one kind, the first that holds:
+Every instant of the step belongs to exactly one class, the first that applies:
 
 1. compute: a compute stream runs a kernel;
-2. host-bound: the compute streams are empty, their next kernel has not been issued, and the host is not itself
-   waiting for the device;
-3. exposed communication: some collective runs;
-4. exposed copy: something else runs: a copy, or a helper kernel of another stream;
-5. waiting: a collective has its turn, and waits for other ranks (on a GPU its kernel spins meanwhile). Results count
-   it as exposed communication, and say how much it is;
+2. host-bound: the compute streams are empty, their next kernel has not been issued, and the host is not waiting for the
+   device;
+3. exposed communication: a collective runs;
+4. exposed copy: a copy or a helper kernel of another stream runs;
+5. waiting: a collective could run but waits for other ranks (on a GPU, its kernel spins). Results count this as exposed
+   communication and also report it separately;
 6. idle: nothing runs.
 
 Compute streams are those with matrix products, attention or convolutions, and the one with most kernel time.
@@ -23,7 +23,7 @@ import numpy as np
 
 from presim.analysis.time.segments import Bools, Floats, Ints, Segments
 from presim.analysis.time.steps import Step
-from presim.analysis.time.waiting import turns
+from presim.analysis.time.waiting import earliest_starts
 from presim.engine.timeline import Timeline
 from presim.trace.schema import WAITS, Kind, Trace
 from presim.trace.signatures import Attention, Convolution, Copy, Gemm, GroupedGemm, SparseProduct
@@ -65,7 +65,7 @@ def break_down(
     """Assign every instant of the step to a class; see the module docstring.
 
     ``launch_latency_ns``: time from the launch call to the start of the kernel on an idle device.
-    ``again``: (start, end, times): this interval is repeated so many times more.
+    ``again``: (start, end, times): this interval occurs ``times`` more.
     """
     window = _window(timeline, step)
     parts = _break_down(_part(trace, window), timeline.part(window), step, launch_latency_ns, again)
@@ -88,7 +88,7 @@ def _break_down(
     ready = timeline.issue_ns[classes.compute] + launch_latency_ns
     blocked = trace.mask(*WAITS) & (end > start)
     device = classes.compute | classes.communication | classes.other
-    turn = turns(trace, timeline, launch_latency_ns)[classes.communication]
+    turn = earliest_starts(trace, timeline, launch_latency_ns)[classes.communication]
     cuts = (start[device], end[device], ready, start[blocked], end[blocked], turn)
     segments = Segments.cut(step.start_ns, step.end_ns, *cuts, again=again)
     first, last = np.zeros(len(trace), np.int64), np.zeros(len(trace), np.int64)  # places of the device's work

@@ -1,15 +1,15 @@
-"""Finds the chain of kernels, messages and waits that makes a step as long as it is, across ranks.
+"""Finds the critical path of a step: the chain of kernels, messages and waits that determines its length.
 
-The walk begins at the last device work of the rank whose step ends last, and asks of each entry why it did not start
-earlier. The answer is the latest of these:
+The walk starts at the last device work of the rank that ends its step last. For each entry it continues at the latest
+of these causes:
 
-* the entry before it on its stream ended,
-* the event that its stream waits for was recorded,
-* the host issued it (plus the launch latency). Then the chain goes on at the host, back to what it last waited for,
-* of a collective: the last of its ranks arrived. Then the chain goes on at that rank.
+* the end of the previous entry on its stream,
+* the recording of the event that its stream waits for,
+* its issue by the host (plus the launch latency); the path then follows the host back to its last blocking wait,
+* for a collective: the arrival of its last rank; the path then continues on that rank.
 
-What is left between the latest of them and the start is time in which the device was busy with work of other streams.
-A host that is held up by a full launch queue counts as the host.
+Time between the latest cause and the start counts as "device busy": work of other streams. Time in which a full launch
+queue blocks the host counts as host time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def critical_path(
 
 @dataclasses.dataclass(frozen=True)
 class _Rank:
-    """Lookup tables of one rank for the walk; -1: none."""
+    """Lookup tables of one rank for the walk; -1 means none."""
 
     trace: Trace
     timeline: Timeline
@@ -114,7 +114,7 @@ class _Rank:
 
 
 def _skip_own_launch(trace: Trace, entries: Ints, before: Ints) -> None:
-    """Give grouped sends and receives the same predecessor: the entry before the group."""
+    """Give sends and receives of one launch the same predecessor: the entry before the launch."""
     serial = trace.columns["object"].astype(np.int64)[entries]
     joined = (trace.columns["kind"][entries] == Kind.COLLECTIVE) & (serial != 0)
     for place in np.flatnonzero(joined[1:] & joined[:-1] & (serial[1:] == serial[:-1])).tolist():
@@ -122,7 +122,7 @@ def _skip_own_launch(trace: Trace, entries: Ints, before: Ints) -> None:
 
 
 def _targets(trace: Trace) -> Ints:
-    """For each wait the last recording of its serial before it."""
+    """For each wait, the last earlier recording with its serial."""
     kind, serial = trace.columns["kind"].astype(np.int64), trace.columns["object"].astype(np.int64)
     target = np.full(len(trace), -1, np.int64)
     recorded: dict[int, int] = {}

@@ -1,9 +1,8 @@
-"""Energy of a step: the time of each class of work times the power that GPUs draw in it.
+"""Energy of a step: the time of each class of work multiplied by its power.
 
-Power is a share of the GPU's limit, by class (`presim/calibration/power.toml`). Communication that is hidden behind
-kernels adds what it draws beyond an idle GPU, and a GPU never draws more than its limit. A collective that waits for
-other ranks spins on a few streaming multiprocessors and counts as idle. Throttling at the power limit is not modelled
-here: measured kernel times already include it.
+Power is a share of the GPU's limit, by class of work (`presim/calibration/power.toml`). Communication hidden behind
+kernels adds its power above idle; the sum never exceeds the limit. A collective that waits for other ranks spins on a
+few SMs and counts as idle. Throttling at the power limit is not modelled here: measured kernel times include it.
 """
 
 from __future__ import annotations

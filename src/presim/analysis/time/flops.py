@@ -16,8 +16,8 @@ _PRODUCTS = (Gemm, GroupedGemm, SparseProduct, Attention, Convolution)
 def model_flops(signature: Signature) -> int:
     """FLOPs that count for MFU: matrix products (in Triton kernels, too), attention, convolutions.
 
-    Of sparse products those of stored values count. The backward of attention counts as twice its forward: the scores
-    that fused kernels compute again are a choice of the kernel, not work of the model (as in PaLM, appendix B).
+    Sparse products count the FLOPs of stored values. The backward pass of attention counts twice its forward pass:
+    fused kernels that recompute scores do work that the model does not need (as in PaLM, appendix B).
     """
     if isinstance(signature, Attention) and signature.direction == "backward":
         return 2 * msgspec.structs.replace(signature, direction="forward").flops

@@ -27,7 +27,7 @@ class _Node:
 
 
 def by_module(trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown) -> list[Module]:
-    """The tree, depth first, siblings by their part of the step; work of no module comes last."""
+    """The tree in depth-first order, siblings by their share of the step. Work outside modules comes last."""
     nodes: dict[str, _Node] = {}
     for (scope, phase, is_collective), (nanoseconds, critical) in _sums(trace, timeline, step, breakdown).items():
         path = trace.scopes[scope] if scope >= 0 else ""

@@ -18,7 +18,7 @@ from presim.trace.signatures import Signature, family
 
 
 def by_operator(trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown) -> list[Operator]:
-    """Device time by the operator that launched it, longest first; without one, by family."""
+    """Device time by operator, longest first. Work without an operator is listed by its family."""
     names = [*trace.operators, *(f"({_family_name(signature)})" for signature in trace.signatures)]
     operator, signature = (trace.columns[name].astype(np.int64) for name in ("operator", "signature"))
     named = np.where(operator >= 0, operator, len(trace.operators) + signature)
@@ -44,7 +44,7 @@ def by_collective(trace: Trace, timeline: Timeline, step: Step, breakdown: Break
             row.count += times
             row.bytes += times * signature.even.bytes
             row.duration_ns += times * int(duration[entry])
-            if part == step.entries:  # what is spent counts all times already
+            if part == step.entries:  # the breakdown includes repetitions
                 row.critical_ns += float(breakdown.critical_ns[entry] + breakdown.waiting_ns[entry])
     collectives = [_collective(trace, group, kind, row) for (group, kind), row in rows.items()]
     return sorted(collectives, key=lambda item: (-item.exposed_s, -item.seconds, item.group, item.kind))
@@ -79,7 +79,7 @@ def _collective(trace: Trace, group: int, kind: str, sums: _Sums) -> Collective:
 def _table(
     trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown, names: Sequence[str], named: np.ndarray
 ) -> list[Operator]:
-    """Sums by name; ``named``: of each entry the place of its name."""
+    """Sums by name; ``named``: for each entry the index of its name."""
     numbers: dict[str, int] = {}
     number = np.array([numbers.setdefault(name, len(numbers)) for name in (*names, "")], np.int64)[named]
     sums = [_Sums() for _ in numbers]
@@ -116,7 +116,7 @@ def _table(
 
 
 def _device_entries(trace: Trace, part: slice, *kinds: Kind) -> np.ndarray:
-    """Indices of the device work among some entries."""
+    """Indices of the device work in a range of entries."""
     start, stop, _ = part.indices(len(trace))
     return np.flatnonzero(trace.mask(*kinds)[start:stop]) + start
 

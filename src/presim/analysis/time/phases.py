@@ -9,9 +9,9 @@ from presim.trace.schema import Kind, Phase, Trace
 
 
 def by_phase(trace: Trace, breakdown: Breakdown, step: Step) -> list[Slice]:
-    """Critical time of kernels by phase, in the order the phases come in a step; empty phases are left out.
+    """Critical time of kernels by phase, in order of the phases in a step, without empty phases.
 
-    Together they are the compute time and the exposed copies.
+    The sum is the compute time plus exposed copies.
     """
     work = trace.mask(Kind.WORK)
     phase = trace.columns["phase"]

@@ -1,8 +1,9 @@
-"""Where a simulated job repeats itself: a stretch of time after which every rank is as it was, one stretch further on.
+"""Finds the period of a simulated step, so that further micro-batches need not be simulated.
 
-The state of the simulation at a moment follows from what is under way then and what happened since that began. Where
-all of that lies the same at two moments, on every rank, and the same is asked next, the time between them repeats for
-as long as the program does. Micro-batches that a plan has more of then take as long again, to the nanosecond.
+The state of the simulation at a moment is determined by the entries in progress and all entries since the oldest of
+these started. If two moments have the same state on every rank, except for a shift in time, and the program issues the
+same entries next, then the time between them repeats as long as the program does. Additional micro-batches take exactly
+that time each.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _CONTENT = ("kind", "phase", "stream", "signature", "scope", "operator", "host_n
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """What repeats in one step: from one moment to another, and by rank the entries that its host asks for then."""
+    """The period of one step: its start and end, and by rank the entries issued within it."""
 
     start_ns: int
     end_ns: int
@@ -32,13 +33,13 @@ class Stretch:
 
     @property
     def duration_ns(self) -> int:
-        """How long it takes."""
+        """Length of the period."""
         return self.end_ns - self.start_ns
 
 
 @dataclasses.dataclass(frozen=True)
-class _Asked:
-    """What one rank asks for, without memory: what the allocator does takes no time of its own here."""
+class _Issued:
+    """The entries that one rank issues, without allocator entries that take no host time."""
 
     trace: Trace
     rows: Ints  # entries
@@ -47,13 +48,13 @@ class _Asked:
     end_ns: Ints
 
     @staticmethod
-    def of(trace: Trace, timeline: Timeline) -> _Asked:
+    def of(trace: Trace, timeline: Timeline) -> _Issued:
         is_memory = trace.mask(Kind.ALLOC, Kind.FREE, Kind.RETAG, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
         rows = np.flatnonzero(~is_memory | (trace.columns["host_ns"] != 0))
-        return _Asked(trace, rows, *(times[rows] for times in (timeline.issue_ns, timeline.start_ns, timeline.end_ns)))
+        return _Issued(trace, rows, *(times[rows] for times in (timeline.issue_ns, timeline.start_ns, timeline.end_ns)))
 
     def place(self, entry: int) -> int:
-        """How many of its rows lie before an entry."""
+        """Number of rows before an entry."""
         return int(np.searchsorted(self.rows, entry))
 
     def column(self, name: str, part: slice) -> NDArray[Any]:
@@ -63,28 +64,29 @@ class _Asked:
 def stretches(
     traces: Sequence[Trace], timelines: Sequence[Timeline], begins: Sequence[Ints], period: int
 ) -> list[Stretch] | None:
-    """A stretch of every step; None where some step has none that can be proven.
+    """The period of every step; None if it cannot be proven for some step.
 
-    ``begins``: by rank, the entries at which micro-batches begin. ``period``: how many of them repeat together.
+    ``begins``: by rank, the entries at which micro-batches begin. ``period``: number of micro-batches per period.
     """
-    asked = [_Asked.of(trace, timeline) for trace, timeline in zip(traces, timelines)]
+    issued = [_Issued.of(trace, timeline) for trace, timeline in zip(traces, timelines)]
     steps = [trace.steps() for trace in traces]
     found: list[Stretch] = []
     for number, entries in enumerate(steps[0]):
-        mine = begins[0][(begins[0] >= entries.start) & (begins[0] < entries.stop)]
-        limits = [slice(one.place(own[number].start), one.place(own[number].stop)) for one, own in zip(asked, steps)]
-        moments = timelines[0].issue_ns[mine]
+        in_step = begins[0][(begins[0] >= entries.start) & (begins[0] < entries.stop)]
+        limits = [slice(one.place(own[number].start), one.place(own[number].stop)) for one, own in zip(issued, steps)]
+        moments = timelines[0].issue_ns[in_step]
         pairs = zip(moments.tolist(), moments[period:].tolist())
-        stretch = next((one for start, end in pairs if (one := _proven(asked, limits, start, end))), None)
+        stretch = next((one for start, end in pairs if (one := _proven(issued, limits, start, end))), None)
         if stretch is None:
             return None
         found.append(stretch)
     return found
 
 
-def _proven(asked: Sequence[_Asked], limits: Sequence[slice], start_ns: int, end_ns: int) -> Stretch | None:
+def _proven(issued: Sequence[_Issued], limits: Sequence[slice], start_ns: int, end_ns: int) -> Stretch | None:
+    """The stretch between two moments if every rank has the same state at both; else None."""
     entries = []
-    for one, limit in zip(asked, limits):
+    for one, limit in zip(issued, limits):
         first, last = np.searchsorted(one.issue_ns, (start_ns, end_ns), "right").tolist()
         under_way = np.flatnonzero(one.end_ns[limit.start : first] > start_ns)
         since = min(2 * first - last, limit.start + int(under_way[0]) if len(under_way) else first)
@@ -96,20 +98,20 @@ def _proven(asked: Sequence[_Asked], limits: Sequence[slice], start_ns: int, end
     return Stretch(start_ns, end_ns, tuple(entries))
 
 
-def _repeats(one: _Asked, before: slice, shift: int, moment: int, later_ns: int) -> bool:
-    """Whether entries come again ``shift`` rows and ``later_ns`` further on, as far as a moment shows them."""
+def _repeats(one: _Issued, before: slice, shift: int, moment: int, later_ns: int) -> bool:
+    """Whether the rows recur ``shift`` rows and ``later_ns`` later. Times after ``moment`` are not compared."""
     again = slice(before.start + shift, before.stop + shift)
     if not all(np.array_equal(one.column(name, before), one.column(name, again)) for name in _CONTENT):
         return False
     for times in (one.issue_ns, one.start_ns, one.end_ns):
-        seen = np.minimum(times[before], moment + 1)
-        if not np.array_equal(seen, np.minimum(times[again] - later_ns, moment + 1)):
+        first = np.minimum(times[before], moment + 1)
+        if not np.array_equal(first, np.minimum(times[again] - later_ns, moment + 1)):
             return False
     return np.array_equal(_waited_for(one, before), _waited_for(one, again))
 
 
-def _waited_for(one: _Asked, part: slice) -> Ints:
-    """For each wait how many recordings lie between it and the one that it is for."""
+def _waited_for(one: _Issued, part: slice) -> Ints:
+    """For each wait, the number of recordings between it and its own recording."""
     kind, serial = one.column("kind", part), one.column("object", part).astype(np.int64)
     records = np.cumsum(kind == Kind.EVENT_RECORD)
     recorded = np.flatnonzero(kind == Kind.EVENT_RECORD)
@@ -121,7 +123,7 @@ def _waited_for(one: _Asked, part: slice) -> Ints:
 
 
 def repeated_steps(steps: Steps, found: Sequence[Stretch], rank: int, times: int) -> Steps:
-    """The steps with their stretches so many times more; ``rank``: its place among the simulated ones."""
+    """The steps with their stretches repeated ``times`` more; ``rank``: index of the rank in the simulation."""
     longer, late = [], 0
     for step, stretch in zip(steps.steps, found):
         more = times * stretch.duration_ns

@@ -17,7 +17,7 @@ class Step:
     entries: slice
     start_ns: int  # end of the previous step's device work; first step: start of its first forward kernel
     end_ns: int  # the end of its own last device work; never before start_ns
-    again: slice | None = None  # entries of it that come so many times more (`presim.analysis.time.repetition`)
+    again: slice | None = None  # entries that occur `times` more (`presim.analysis.time.repetition`)
     times: int = 0
 
     @property

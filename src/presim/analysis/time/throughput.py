@@ -32,10 +32,10 @@ def throughput(trace: Trace, step_time_s: float | None) -> Throughput:
 
 
 def data_parallel_ranks(trace: Trace) -> int:
-    """Ranks that read different data: all but those that share a model by tensor, pipeline or context parallelism.
+    """Number of ranks that read different data: the world size without tensor, pipeline and context parallelism.
 
-    As the manifest says it (``batch["data_parallel_ranks"]``), else judged by the names of the process groups, else by
-    what they do: where ranks send each other messages, stages of a pipeline, those that reduce gradients together.
+    Taken from the manifest (``batch["data_parallel_ranks"]``) if it is there, else from the names of process groups. If
+    these do not tell and ranks exchange messages, as pipeline stages do, from the ranks that reduce gradients together.
     """
     manifest = trace.manifest
     if known := manifest.batch.get("data_parallel_ranks"):

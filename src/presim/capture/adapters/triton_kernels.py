@@ -8,6 +8,7 @@ arithmetic from its source (`triton_arithmetic`).
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,6 @@ from presim.capture.adapters.triton_templates import compiled_template, template
 from presim.capture.device_values import triton as triton_values
 from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
-from presim.capture.script.real_clock import now_ns
 
 
 class TritonKernels:
@@ -50,13 +50,13 @@ class TritonKernels:
                 done = not kwargs.get("warmup")
                 return compiled
             finally:
-                start = now_ns()
+                start = time.thread_time_ns()  # updating values takes long enough to be interrupted
                 named = _by_parameter(kernel, args, kwargs)
                 self.hook.launch_ends(first, self._operator(kernel, *self._code(kernel, compiled, args, kwargs), named))
                 if self.values and done:
                     written = [name for name in named if name.startswith(GENERATED)] or self.work.written(compiled)
                     triton_values.after_launch(self.hook, kernel.fn.__name__, named, written)
-                self.hook.add_own_time(now_ns() - start)
+                self.hook.add_own_time(time.thread_time_ns() - start)
 
         launcher.run = observed
 

@@ -56,8 +56,13 @@ class Buckets:
         overlap: bool,
         stage: int = 0,
         sequence_group: int = -1,
+        on_host: bool = False,
     ) -> None:
-        """``runs``: all backward passes of a micro-batch, in order; ``sequence_group``: of sequence parallelism."""
+        """``runs``: all backward passes of a micro-batch, in order; ``sequence_group``: of sequence parallelism.
+
+        ``on_host``: the CPU updates parameters, and has those in fp32.
+        """
+        self._on_host = on_host
         self._stage, self._sequence_group = stage, sequence_group
         self._chunk_of = {unit_of(graph, run): run.chunk for run in runs}
         self._graph, self._ranks, self._group = graph, ranks, group

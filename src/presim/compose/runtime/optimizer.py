@@ -57,7 +57,6 @@ def parameters(sizes: Iterable[int], tables: Tables, hosts: HostTimes, what: str
 def end_of_step(
     held: list[Held],
     *,
-    optimizer: str,
     clip: bool,
     groups: list[int],
     expert_groups: list[int] | None = None,
@@ -70,16 +69,15 @@ def end_of_step(
     """Actions from the end of the last backward pass to the end of the step.
 
     ``groups``: over which each tensor's norm is summed; ``expert_groups``: those of experts' tensors; ``stages``: over
-    which the total is; ``total``: of all ranks, where the host sums up norms itself (Megatron). ``update``: what the
-    optimizer's step ends with.
+    which the total is; ``total``: of all ranks, where the host sums up norms itself (Megatron). ``update``: the update
+    of parameters.
     """
-    actions = []
+    actions: list[Do] = []
     if clip and held:
         summed = (groups, expert_groups or [], stages)
         made = _clip_by_total(held, total, tables, hosts) if total >= 0 else _clip(held, *summed, tables, hosts)
         actions.append(made)
-    if optimizer in UPDATES and held:
-        actions += [_update(held, UPDATES[optimizer], tables, hosts), *update]
+    actions += update
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
     rows.step()
     rows.phase = Phase.OTHER
@@ -92,9 +90,12 @@ def end_of_step(
     return [*actions, Do(template, tuple(keys[slot] for slot in template.slots))]
 
 
-def states(held: list[Held], optimizer: str, tables: Tables, hosts: HostTimes) -> list[Do]:
-    """States and step counters, which are in fp32 and stay: what the first step makes before its update."""
-    if optimizer not in UPDATES or not held:
+def states(held: list[Held], optimizer: str, tables: Tables, hosts: HostTimes, offload: str = "none") -> list[Do]:
+    """States and step counters, which are in fp32 and stay: what the first step makes before its update.
+
+    ``offload``: states in host memory leave the counters here; an update by the CPU leaves nothing.
+    """
+    if optimizer not in UPDATES or not held or offload == "cpu":
         return []
     kind = UPDATES[optimizer]
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
@@ -102,7 +103,8 @@ def states(held: list[Held], optimizer: str, tables: Tables, hosts: HostTimes) -
     for one in held:
         for elements in one.shards:
             counter = (_FP32,) if kind.counts else ()
-            for size in (*counter, *kind.state_bytes(elements, dtype_bytes(one.dtype))):
+            own = kind.state_bytes(elements, dtype_bytes(one.dtype)) if offload == "none" else ()
+            for size in (*counter, *own):
                 slot = str(len(keys))
                 rows.alloc(slot, rounded(size), Category.OPTIMIZER_STATE)
                 keys[slot] = ("state", slot)
@@ -181,7 +183,8 @@ def _summed(rows: Rows, name: str, numbers: int, group: int) -> None:
     rows.wait(f"reduced {name}", 0)
 
 
-def _update(held: list[Held], kind: Update, tables: Tables, hosts: HostTimes) -> Do:
+def update(held: list[Held], kind: Update, tables: Tables, hosts: HostTimes) -> Do:
+    """Parameters and states are updated on the GPU."""
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
     tensors, dtype = sum(one.tensors for one in held), held[0].dtype
     steps = tensors * _FP32

@@ -89,6 +89,8 @@ class Zero1(Buckets):
         rows.alloc("gradients", rounded(self._numbers * _FP32), Category.GRADIENT)
         template = rows.template()
         buffers = Do(template, tuple(("buffer", slot) for slot in template.slots))
+        if self._on_host:
+            return [buffers]
         shards = [part * _FP32 for one in self.held() for part in one.shards]
         return [buffers, parameters(shards, self._tables, self._hosts, "main")]
 
@@ -116,7 +118,9 @@ class Zero1(Buckets):
         return actions
 
     def update(self) -> list[Do]:
-        """Updated shards are cast to the model's type."""
+        """Updated shards are cast to the model's type, where the GPU has them."""
+        if self._on_host:
+            return []
         (held,) = self.held()
         rows = Rows(self._tables, self._hosts, Phase.OPTIMIZER)
         dtype = self.buckets[0].dtype

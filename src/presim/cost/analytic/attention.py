@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.calibration import value
 from presim.cost.analytic.constants import AttentionConstants, find
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
@@ -20,10 +21,10 @@ Array = NDArray[np.float64]
 
 _TILE = 128
 _DECODE_QUERIES = 16  # with at most this many queries, the keys are split over the SMs instead
-_DECODE_SHARE = 0.46  # share of the peak on an H20 with 64 or 128 heads per key head: 68 TFLOP/s (InferSim f2293da)
-_DECODE_ROUND_US = 2.0  # least time of an SM for the few keys of one sequence and head
+_DECODE_SHARE = value("attention.decode_share")
+_DECODE_ROUND_US = value("attention.decode_round_us")
 _BACKWARD_FLOPS = 2.5  # relative to forward: Dao, FlashAttention-2 (2023), section 4.1
-_WIDE_BACKWARD = 0.9  # head dimensions above 128 leave too few registers for the backward pass (SimuMax, d = 192)
+_WIDE_BACKWARD = value("attention.wide_backward")  # head dimensions above 128 leave too few registers
 
 _FALLBACKS = {
     "cudnn": ("cudnn", "flash"),
@@ -149,10 +150,10 @@ def _beside_backward(signature: Attention) -> float:
 
 
 def _decode_seconds(signature: Attention, device: Device, constants: AttentionConstants) -> float:
-    """A few queries against a long cache, which is read once whatever the number of heads that share it."""
-    seen = min(signature.window, signature.kv_len) if signature.window else signature.kv_len
+    """Decoding time: few queries against a long cache. Heads that share keys read them once."""
+    visible = min(signature.window, signature.kv_len) if signature.window else signature.kv_len
     size = dtype_bytes(signature.dtype) * signature.batch * (signature.head_dim + signature.v_head_dim)
-    moved = size * (signature.kv_heads * seen + signature.heads * signature.q_len)
+    moved = size * (signature.kv_heads * visible + signature.heads * signature.q_len)
     arithmetic = 2 * moved / dtype_bytes(signature.dtype) * signature.q_len / device.peak("bf16")
     if not device.throttles:  # with 64 or more heads per key head, reduced tensor cores are slower than memory
         arithmetic = max(arithmetic, signature.flops / (device.peak("bf16") * _DECODE_SHARE))

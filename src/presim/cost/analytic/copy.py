@@ -1,21 +1,25 @@
-"""Copies and memsets: by the copy engine over PCIe, by memory within the device, by NVLink to a peer."""
+"""Prices of copies and memsets: over PCIe, within device memory, or over NVLink to a peer.
+
+Durations are those that profilers show for the copy. The call itself is host time. `presim.calibration` has the sources
+of the constants (copy.*).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from presim.calibration import value
 from presim.cost.analytic.constants import MemoryConstants, find
 from presim.cost.analytic.device import Device
 from presim.cost.analytic.memory_bound import seconds
 from presim.cost.price import Origin, Price
 from presim.trace.signatures import Copy
 
-# Duration of the copy as profilers show it. The call itself is host time.
-_PCIE_LAUNCH_US = 1.5  # from public H100 and B200 profiles, for copies of a few bytes
-_PINNED = 0.84  # share of the link's datasheet bandwidth; packet headers take the rest
-_PAGEABLE = 0.35  # the host stages the data through a pinned buffer at an unknown copy speed
-_PEER_LAUNCH_US = 3.0
-_PEER = 0.8
+_PCIE_LAUNCH_US = value("copy.pcie_launch_us")
+_PINNED = value("copy.pinned_share")
+_PAGEABLE = value("copy.pageable_share")
+_PEER_LAUNCH_US = value("copy.peer_launch_us")
+_PEER = value("copy.peer_share")
 
 
 def price(signatures: Sequence[Copy], device: Device) -> list[Price]:

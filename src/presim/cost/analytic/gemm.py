@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.calibration import value
 from presim.cost.analytic.constants import GemmConstants, find
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
@@ -39,8 +40,8 @@ _FALLBACKS = {
     "fp4": ("fp4", "fp8", "bf16"),
     "int8": ("fp8", "bf16"),
 }
-_GROUPED = 1 / 0.92  # time of grouped products over batched ones (SimuMax, B200 and A100 PCIe)
-_TRANSPOSED = 1 / 0.96  # the same for weight gradients, whose operands are both strided (same source)
+_GROUPED = 1 / value("gemm.grouped")  # time of grouped products relative to batched ones
+_TRANSPOSED = 1 / value("gemm.transposed")  # additional factor for weight gradients: both operands are strided
 # Transformer Engine and torchao accumulate FP8 gradients precisely by default. On Hopper this interrupts the tensor
 # cores and takes 1.1 to 1.2 times as long (pytorch/ao issue 2377). The tables hold fast accumulation.
 _PRECISE = {"hopper": 1.15}

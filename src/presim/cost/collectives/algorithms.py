@@ -1,9 +1,9 @@
 """NCCL's algorithms as formulas: rings, trees, in-switch reduction, PAT and direct exchange, each in three protocols.
 
-A collective takes its latency (base, steps along its path, network hops) plus the slower of its traffic over the
-links within a node and over the ports between nodes. Each is linear in the size, so that their minimum, as measured,
-bends from latency to bandwidth. Volumes per algorithm: Table 10 of the TorchSim paper has the same steps; Hu et al.,
-Demystifying NCCL (2025), section 5, has the algorithms.
+A collective takes its latency (base, steps along its path, network hops) plus the larger of two times: its traffic over
+the links within a node, and over the ports between nodes. Each formula is linear in the size. Their minimum has the
+measured transition from latency to bandwidth. Sources: TorchSim paper, Table 10 (steps and volumes); Hu et al.,
+Demystifying NCCL (2025), section 5 (algorithms).
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+from presim.calibration import value
 from presim.cost.collectives.constants import FabricConstants, LinkConstants
 from presim.cost.collectives.placement import Layout, Links
 
-SIMPLE = 2  # the protocol with full bandwidth; LL (0) and LL128 (1) pay latency for it
-_MESSAGE = 0.22  # latency of one message, in that of an all-to-all (vidur: send/receive within A100, H100 nodes)
+SIMPLE = 2  # the protocol with full bandwidth and the highest latency; LL is 0, LL128 is 1
+_MESSAGE = value("nccl.message_latency")
 DIRECT = ("all_to_all", "send", "recv", "send_recv")
 _REDUCED_EVERYWHERE = ("all_reduce", "barrier")
 _SCATTERED = ("all_gather", "reduce_scatter")
@@ -25,12 +26,12 @@ _CHAINED = ("broadcast", "reduce")
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """One collective on its wires."""
+    """One collective with the links it uses and their constants."""
 
     kind: str
     size: float  # bytes, as `Collective` counts them
-    near: float  # of an all-to-all: bytes between one rank and the others of its node, in the busier direction
-    far: float  # and the ranks of other nodes
+    near: float  # all-to-all: bytes between one rank and the others of its node, in the busier direction
+    far: float  # all-to-all: bytes between one rank and those of other nodes, in the busier direction
     layout: Layout
     links: Links
     link: LinkConstants
@@ -40,19 +41,19 @@ class Call:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A way to run a call, and its time."""
+    """An algorithm and protocol for a call, with its duration."""
 
     seconds: float
-    latency: float  # the part of it that does not depend on the size, s
+    latency: float  # part of `seconds` that does not depend on the size
     algorithm: str
     protocol: int
 
 
-Formula = Callable[[Call, int], Run | None]  # a call, its protocol; None: not for this call
+Formula = Callable[[Call, int], Run | None]  # (call, protocol); None: does not apply to this call
 
 
 def ring(call: Call, protocol: int) -> Run | None:
-    """A ring (a chain for rooted collectives) through all nodes; neighbours on one node are NVLink neighbours."""
+    """A ring through all nodes, or a chain for rooted collectives. Neighbours on one node are NVLink neighbours."""
     if call.kind in DIRECT:
         return None
     ranks, rounds = call.layout.ranks, 2 if call.kind in _REDUCED_EVERYWHERE else 1
@@ -63,9 +64,9 @@ def ring(call: Call, protocol: int) -> Run | None:
 
 
 def tree(call: Call, protocol: int) -> Run | None:
-    """A double binary tree between nodes, chains within: up and down once, on links that carry both directions.
+    """A double binary tree between nodes and chains within them. Data goes up and down once, over duplex links.
 
-    Two nodes need to send everything once only; at full bandwidth (Simple) public logs show no such gain.
+    Between two nodes all data needs to be sent only once. Public logs show no such gain with Simple.
     """
     if call.kind not in _REDUCED_EVERYWHERE or call.layout.nodes == 1:
         return None
@@ -75,9 +76,9 @@ def tree(call: Call, protocol: int) -> Run | None:
 
 
 def nvls(call: Call, protocol: int) -> Run | None:
-    """NVLS and NVLSTree: the switch reduces and multicasts; a tree between nodes.
+    """NVLS and NVLSTree: the switch reduces and multicasts within a node; a tree connects nodes.
 
-    Two nodes send everything once; among more, an inner node passes on what its two children sent.
+    Two nodes send all data once. With more nodes, an inner node of the tree forwards the data of its two children.
     """
     layout, links, link, fabric = call.layout, call.links, call.link, call.fabric
     fits = 0 < link.multicast_ranks <= layout.per_node and links.switched
@@ -94,7 +95,7 @@ def nvls(call: Call, protocol: int) -> Run | None:
 
 
 def pat(call: Call, protocol: int) -> Run | None:
-    """Parallel aggregated trees (NCCL 2.23): logarithmic steps where each node holds one rank."""
+    """Parallel aggregated trees (NCCL 2.23), for one rank per node: a logarithmic number of steps."""
     if call.kind not in _SCATTERED or call.layout.per_node > 1 or protocol != SIMPLE:
         return None
     volume = (call.layout.ranks - 1) / call.layout.ranks * call.size
@@ -102,7 +103,7 @@ def pat(call: Call, protocol: int) -> Run | None:
 
 
 def direct(call: Call, protocol: int) -> Run | None:
-    """Every pair at once: all-to-all by all links and ports, a message by one of them."""
+    """Direct exchange: an all-to-all uses all links and ports, a message one of them."""
     if call.kind not in DIRECT:
         return None
     layout, link, fabric = call.layout, call.link, call.fabric
@@ -122,12 +123,16 @@ def direct(call: Call, protocol: int) -> Run | None:
     return Run(latency + max(within / reach, between), latency, "direct", protocol)
 
 
-# By their names in NCCL_ALGO; algorithms without a name are always allowed.
+# Keys are names in NCCL_ALGO. Algorithms without such a name are always allowed.
 FORMULAS: dict[str, Formula] = {"ring": ring, "tree": tree, "nvls": nvls, "pat": pat, "direct": direct}
 
 
 def _run(call: Call, protocol: int, algorithm: str, volume: float, between: float, inside: int, hops: int) -> Run:
-    """Latency of the steps, plus the slower of the traffic within (per rank) and between nodes (per node), in bytes."""
+    """Latency of the steps plus the larger of the transfer times within and between nodes.
+
+    ``volume``: bytes per rank within nodes; ``between``: bytes per node between nodes; ``inside``, ``hops``: number of
+    steps within nodes and between them.
+    """
     link, fabric, layout = call.link, call.fabric, call.layout
     latency = (link.base_us[protocol] + link.step_us[protocol] * inside) * 1e-6
     within = volume / _channels_Bps(call, protocol)
@@ -142,35 +147,35 @@ def _run(call: Call, protocol: int, algorithm: str, volume: float, between: floa
 
 
 def _hop_s(call: Call) -> float:
-    """One hop between nodes: all of its latency from 8 KiB on, the fabric's `small_hop` of it up to 256 bytes."""
+    """Latency of one hop between nodes: the full latency from 8 KiB on, `small_hop` of it up to 256 bytes."""
     grown = min(max((math.log2(max(call.size, 1)) - 8) / 5, 0.0), 1.0)
     share = call.fabric.small_hop + (1 - call.fabric.small_hop) * grown
     return call.fabric.hops * call.links.hop_s * share
 
 
 def _channels_Bps(call: Call, protocol: int) -> float:
-    """What the thread blocks of all channels can move, and reduce."""
+    """Bandwidth of the thread blocks of all channels, which move and reduce data."""
     return call.channels * call.link.channel_GBps * 1e9 * (0.25, 0.9, 1.0)[protocol]
 
 
 def _ports_Bps(call: Call) -> float:
-    """Bandwidth of the node's ports that the group uses: one per member."""
+    """Bandwidth of the node's ports that the group uses: one port per member."""
     return call.links.network_Bps * call.layout.per_node
 
 
 def _within_Bps(call: Call) -> float:
-    """Bandwidth of one rank to the others of its node; in a mesh, only links to members count."""
+    """Bandwidth of one rank to the others of its node. In a mesh only links to members count."""
     layout, links = call.layout, call.links
     if links.rings:
         return links.link_Bps * links.rings / links.rings_of_all
     share = (max(layout.per_node, 2) - 1) / (links.mesh - 1) if links.mesh > 1 else 1.0
-    return links.link_Bps * share * _crowd(call)
+    return links.link_Bps * share * _shared_host_limit(call)
 
 
-def _crowd(call: Call) -> float:
-    """The part of its link that a GPU can use where more than two exchange: sockets or switches carry so much at most.
+def _shared_host_limit(call: Call) -> float:
+    """Share of its link that a GPU can use if more than two exchange data: sockets or switches limit the total.
 
-    They limit all protocols alike: what those lose on a free link they lose here too.
+    The limit applies to all protocols alike, in addition to their own efficiency.
     """
     layout, links, link = call.layout, call.links, call.link
     if layout.per_node <= 2:

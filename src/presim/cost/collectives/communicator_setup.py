@@ -1,9 +1,8 @@
-"""What NCCL takes to make a communicator and to connect its ranks: once, at the first use, in no steady step.
+"""Time to create NCCL communicators and to connect their ranks. It occurs once, at first use, in no steady step.
 
-Between the ends of an interval lies a factor of ten and more: topology detection, registration of memory and the host
-decide, none of which a trace shows. The figure given is the geometric mean of the ends.
-
-`presim.calibration` (nccl.*) has the sources.
+The intervals span a factor of ten and more. The time depends on topology detection, memory registration and the host,
+which a trace does not show. Single figures are the geometric mean of both ends. `presim.calibration` has the sources
+(nccl.*).
 """
 
 from __future__ import annotations
@@ -21,32 +20,32 @@ _PEER_S = interval("nccl.peer_s")
 
 @dataclasses.dataclass(frozen=True)
 class SetUp:
-    """Seconds, once: the ends of an interval, and the geometric mean between."""
+    """A one-time duration as an interval."""
 
     low_s: float = 0.0
     high_s: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """The geometric mean, as a single figure."""
+        """Geometric mean of both ends."""
         return math.sqrt(self.low_s * self.high_s)
 
     def __add__(self, other: SetUp) -> SetUp:
-        """One after the other; both fast or both slow, for one machine does both."""
+        """Sum of two durations. Ends add up: a machine is fast or slow in both."""
         return SetUp(self.low_s + other.low_s, self.high_s + other.high_s)
 
 
 def creation(ranks: int) -> SetUp:
-    """Creation of a communicator; nothing for a single rank."""
+    """Duration of creating a communicator; 0 for a single rank."""
     low, high = _CREATION_S
     return SetUp(low, max(high, _RANK_S * ranks)) if ranks > 1 else SetUp()
 
 
 def connection() -> SetUp:
-    """Connection of a communicator's ranks for collectives, or of all pairs for an all-to-all."""
+    """Duration of connecting a communicator's ranks for collectives, or of all pairs for an all-to-all."""
     return SetUp(*_CONNECTION_S)
 
 
 def peer() -> SetUp:
-    """Connection of two ranks for send and receive."""
+    """Duration of connecting two ranks for send and receive."""
     return SetUp(*_PEER_S)

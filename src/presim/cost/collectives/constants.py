@@ -1,4 +1,4 @@
-"""The constants of `calibration/collectives.toml`, typed."""
+"""Typed constants from `calibration/collectives.toml`."""
 
 from __future__ import annotations
 
@@ -14,62 +14,75 @@ from presim.cost.analytic.constants import Calibration
 from presim.errors import InputError
 
 _Kind = TypeVar("_Kind", bound=Calibration)
-Three = tuple[float, float, float]  # NCCL's protocols: LL (lowest latency), LL128, Simple (full bandwidth)
+Three = tuple[float, float, float]  # one value per NCCL protocol: LL (lowest latency), LL128, Simple (full bandwidth)
+
+
+class ChannelConstants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Channels of large collectives, by placement."""
+
+    one_node: dict[str, int]  # NVLink, one node, by GPU generation
+    one_node_default: int  # generations that `one_node` does not list
+    several_nodes: int  # maximum on several nodes
+    pcie: int  # one node without NVLink
+    message: int  # maximum of send and receive
+    bytes_each: int  # a call uses at most one channel for each such block
+    source: str
+    date: str
 
 
 class LinkConstants(Calibration, frozen=True, kw_only=True):
-    """Between the GPUs of one node."""
+    """Constants of links between the GPUs of one node."""
 
     base_us: Three  # duration of an empty collective of two ranks, less one step
-    step_us: Three  # of each further step along a ring or chain
+    step_us: Three  # each further step along a ring or chain
     efficiency: Three  # share of the link's one-way bandwidth
     small_group: float  # rings of n ranks reach `1 - small_group / n` of that
-    direct_us: Three  # all-to-all and send/receive: no steps, every pair at once
-    direct_step_us: float  # of each further peer
+    direct_us: Three  # latency of all-to-all and send/receive, which exchange directly
+    direct_step_us: float  # each further peer
     direct_efficiency: Three
-    crowd: float = 1.0  # share of that with more than two ranks over PCIe, where the node does not say what it carries
-    channel_GBps: float  # what one channel, a thread block, can move at full bandwidth
-    multicast_us: float = 0.0  # NVLS: reduction in the switch; 0: the generation has none
-    multicast_efficiency: float = 0.0  # in units of the equivalent ring's bandwidth
-    multicast_ranks: int = 0  # from so many ranks of one node on
+    crowd: float = 1.0  # share of that with more than two ranks over PCIe, if the node lacks an exchange bandwidth
+    channel_GBps: float  # bandwidth of one channel (a thread block) with Simple
+    multicast_us: float = 0.0  # NVLS (reduction in the switch); 0: not supported by the generation
+    multicast_efficiency: float = 0.0  # relative to the bandwidth of the equivalent ring
+    multicast_ranks: int = 0  # minimum number of ranks on one node
 
 
 class FabricConstants(Calibration, frozen=True, kw_only=True):
-    """Between nodes, on top of what happens within them."""
+    """Constants of the network between nodes. They apply in addition to those within nodes."""
 
-    hops: float  # time of one hop of a ring or tree, in the fabric's latency of a small message
-    small_hop: float = 1.0  # share of that where the message is a few words
+    hops: float  # time of one hop of a ring or tree, relative to the fabric's latency of a small message
+    small_hop: float = 1.0  # share of that for messages of a few words
     entry_us: Three  # once per collective: proxies, rendezvous, flushing
     efficiency: Three  # share of the NICs' bandwidth
-    direct_efficiency: float  # of one NIC, for send/receive and all-to-all
+    direct_efficiency: float  # share of one NIC's bandwidth, for send/receive and all-to-all
 
 
 class CopyingConstants(msgspec.Struct, frozen=True, kw_only=True):
-    """Warps that copy one token after the other; pairs are of dispatch and combine."""
+    """Constants of warps that copy tokens one after the other. Pairs are (dispatch, combine)."""
 
-    warps: tuple[int, int]  # of an SM that sends on one host
-    forwarding_warps: tuple[int, int]  # of an SM that passes on between hosts
-    copy_us: tuple[float, float]  # of one warp, for one copy of a token
-    KiB_us: tuple[float, float]  # for each KiB of it, besides
-    factors_us: float  # for the factors of a token in FP8, besides
-    window_us: dict[str, float]  # by generation: until a rank was told of a window
-    tuned_window: tuple[int, int]  # tokens, where an exchange does not say them
+    warps: tuple[int, int]  # warps per SM that sends within a host
+    forwarding_warps: tuple[int, int]  # warps per SM that forwards between hosts
+    copy_us: tuple[float, float]  # time of one warp per copy of a token
+    KiB_us: tuple[float, float]  # additional time per KiB of the token
+    factors_us: float  # additional time for the scaling factors of an FP8 token
+    window_us: dict[str, float]  # by generation: time to notify a rank of a window
+    tuned_window: tuple[int, int]  # default window, in tokens
 
 
 class ExchangeConstants(Calibration, frozen=True, kw_only=True):
-    """A library for experts' exchanges; pairs are of dispatch and combine."""
+    """Constants of a library for expert-parallel exchanges. Pairs are (dispatch, combine)."""
 
-    base_us: float  # meeting of all ranks, and what happens before data moves
-    network_us: float  # the same where they are in several NVLink domains, besides
-    link_efficiency: tuple[float, float]  # share of the link's one-way bandwidth, with SMs enough
-    sm_GBps: tuple[float, float] = (math.inf, math.inf)  # what one SM moves; not said where none is held
-    copying: CopyingConstants | None = None  # in the place of that, where it is known in more detail
+    base_us: float  # synchronisation of all ranks and set-up before data moves
+    network_us: float  # additional latency if the ranks are in several NVLink domains
+    link_efficiency: tuple[float, float]  # share of the link's one-way bandwidth, with enough SMs
+    sm_GBps: tuple[float, float] = (math.inf, math.inf)  # bandwidth of one SM; inf if the library occupies no SMs
+    copying: CopyingConstants | None = None  # a more detailed model that replaces `sm_GBps`
     port_efficiency: float  # share of the NIC's bandwidth
     peer_efficiency: float = 1.0  # share of it towards one other host
-    peer_uncertainty: float = 0.0  # added to the uncertainty where there is one other host only
-    copies: Literal["places", "experts", "experts by the port"] = (
-        "places"  # of a token: one for each place with experts of it, or for each expert; within a host by the port too
-    )
+    peer_uncertainty: float = 0.0  # added to the uncertainty if there is only one other host
+    # Copies of a token: one per rank or host with chosen experts; one per expert; or that, through the port also
+    # within a host.
+    copies: Literal["places", "experts", "experts by the port"] = "places"
 
 
 @functools.cache
@@ -78,8 +91,20 @@ def table() -> dict[str, Any]:
     return calibration.read("collectives.toml")
 
 
+@functools.cache
+def channel_constants() -> ChannelConstants:
+    """Constants of the number of channels."""
+    return msgspec.convert(table()["channels"], ChannelConstants)
+
+
 def link_constants(generation: str, nvlink: bool, own: Mapping[str, Any] | None = None) -> LinkConstants:
-    """Constants of a GPU generation's NVLink, or of PCIe; ``own``: what a cluster's file says instead, by key."""
+    """Constants of a GPU generation's NVLink, or of PCIe.
+
+    ``own``: a cluster file's section ``collectives``; its values replace the calibrated ones.
+
+    Raises:
+        InputError: a value in ``own`` is invalid.
+    """
     entries = table()["link"]
     name = generation if nvlink else "pcie"
     nearest = {"turing": "ampere", "ada": "ampere", "cdna3": "hopper", "cdna4": "hopper"}
@@ -94,16 +119,15 @@ def fabric_constants(kind: str, own: Mapping[str, Any] | None = None) -> FabricC
 
 
 def exchange_constants(library: str) -> ExchangeConstants:
-    """Constants of a library for experts' exchanges, as `Routed.library` names it."""
+    """Constants of a library for expert-parallel exchanges, by the name in `Routed.library`."""
     entries = table()["exchange"]
     return msgspec.convert(entries.get(library) or entries["deepep"], ExchangeConstants)
 
 
 def _converted(entry: dict[str, Any], own: Mapping[str, Any] | None, part: str, kind: type[_Kind]) -> _Kind:
-    said = (own or {}).get(part, {})
     try:
-        return msgspec.convert({**entry, **said}, kind)
+        return msgspec.convert({**entry, **(own or {}).get(part, {})}, kind)
     except (msgspec.ValidationError, TypeError) as error:
         raise InputError(
-            f"the cluster's [collectives.{part}] cannot be used: {error}; make it anew with `presim fit --nccl-tests`"
+            f"the cluster's [collectives.{part}] is invalid: {error}; create it again with `presim fit --nccl-tests`"
         ) from error

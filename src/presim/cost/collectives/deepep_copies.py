@@ -1,8 +1,8 @@
 """Time in which SMs copy tokens, in DeepEP's kernels for training and prefill.
 
-Half of the SMs send, each to all ranks of its host: its warps copy a token for every rank that gets it, and after a
-window of them the rank is told, once all writes have arrived (deepseek-ai/DeepEP, csrc/kernels/intranode.cu). Between
-hosts the warps that pass tokens on do it, and windows overlap with the network (internode.cu).
+Within a host, half of the SMs send, each to all ranks. Their warps copy a token once per destination rank. After each
+window of tokens they notify the rank, once all writes have arrived (deepseek-ai/DeepEP, csrc/kernels/intranode.cu).
+Between hosts, forwarding warps copy tokens, and windows overlap with the network (internode.cu).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from presim.trace.routing import places_of
 def copying_seconds(
     place: int, routed: Routed, is_scaled: bool, layout: Layout, generation: str, constants: CopyingConstants
 ) -> float:
-    """What the SMs of a rank are busy with one exchange.
+    """Seconds in which the SMs of a rank are busy with one exchange.
 
-    ``place``: 0 for a dispatch, 1 for a combine; ``is_scaled``: factors travel with each token, as with FP8.
+    ``place``: 0 for a dispatch, 1 for a combine; ``is_scaled``: tokens have scaling factors, as with FP8.
     """
     copies = routed.tokens * places_of(routed, layout.ranks, layout.ranks) / (routed.sms / 2)
     one_us = constants.copy_us[place] + constants.KiB_us[place] * routed.token_bytes / 1024

@@ -1,7 +1,7 @@
-"""NCCL's environment variables: what a user forbids or forces, from the script's environment or a cluster file.
+"""NCCL's environment variables, from the script's environment or a cluster file.
 
-Names and meaning: NCCL documentation, "Environment Variables" (2.27). Of the variables that change how fast collectives
-are, those that are read are listed in `READ`; others are named by `unread`.
+Names and meaning: NCCL documentation, "Environment Variables" (2.27). `READ` lists the variables that are modelled.
+`unread` returns variables that change the speed of collectives and are not modelled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ READ = (
     "NCCL_P2P_DISABLE",
     "NCCL_IB_DISABLE",
 )
-# They change the speed in ways that are not modelled.
+# They change the speed and are not modelled.
 _UNREAD = frozenset((
     "NCCL_BUFFSIZE", "NCCL_NTHREADS", "NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL", "NCCL_IB_HCA", "NCCL_CROSS_NIC",
     "NCCL_COLLNET_ENABLE", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD", "NCCL_P2P_NVL_CHUNKSIZE",
@@ -46,15 +46,15 @@ _MOST_CHANNELS = 64
 class Tuning:
     """Algorithms, protocols and transports that NCCL may use."""
 
-    algorithms: tuple[tuple[str, tuple[str, ...]], ...] = (("", ALGORITHMS),)  # by kind of collective; "": any other
+    algorithms: tuple[tuple[str, tuple[str, ...]], ...] = (("", ALGORITHMS),)  # by kind of collective; "": all others
     protocols: tuple[tuple[str, tuple[str, ...]], ...] = (("", PROTOCOLS),)
     fewest_channels: int = 1
     most_channels: int = _MOST_CHANNELS
-    peer_to_peer: bool = True  # NVLink and PCIe between GPUs, else through the host's memory
-    rdma: bool = True  # InfiniBand or RoCE between nodes, else sockets
+    peer_to_peer: bool = True  # NVLink and PCIe between GPUs; False: through host memory
+    rdma: bool = True  # InfiniBand or RoCE between nodes; False: sockets
 
     def allows(self, kind: str, algorithm: str, protocol: int) -> bool:
-        """Whether NCCL may use it."""
+        """Whether NCCL may use this algorithm and protocol for a kind of collective."""
         if protocol not in self._protocols(kind):
             return False
         allowed = dict(self.algorithms).get(kind) or dict(self.algorithms).get("", ALGORITHMS)
@@ -66,51 +66,53 @@ class Tuning:
 
 
 def tuning_of(*environments: Mapping[str, str]) -> Tuning:
-    """From variables; those of later arguments come before those of earlier ones.
+    """Tuning from environment variables. Later arguments take precedence over earlier ones.
 
     Raises:
-        InputError: a variable has a value that NCCL would reject.
+        InputError: a variable has a value that NCCL rejects.
     """
     merged = {name: value for each in environments for name, value in each.items() if name in READ}
     return _parsed(tuple(sorted(merged.items())))
 
 
 def unread(environment: Mapping[str, str]) -> list[str]:
-    """Variables that change the speed of collectives and are not modelled."""
+    """Names of variables in ``environment`` that change the speed of collectives and are not modelled."""
     return sorted(name for name in environment if name in _UNREAD)
 
 
 @functools.lru_cache(maxsize=64)
 def _parsed(variables: tuple[tuple[str, str], ...]) -> Tuning:
-    said = dict(variables)
-    algorithms = _lists("NCCL_ALGO", said.get("NCCL_ALGO", ""), ALGORITHMS)
-    removed = [name for name in ("NVLS", "PAT") if _number(said, f"NCCL_{name}_ENABLE", 1) == 0]
-    for name in removed:
+    values = dict(variables)
+    algorithms = _lists("NCCL_ALGO", values.get("NCCL_ALGO", ""), ALGORITHMS)
+    disabled = [name for name in ("NVLS", "PAT") if _number(values, f"NCCL_{name}_ENABLE", 1) == 0]
+    for name in disabled:
         gone = ("nvls", "nvlstree") if name == "NVLS" else ("pat",)
         algorithms = tuple((kind, tuple(one for one in allowed if one not in gone)) for kind, allowed in algorithms)
-    fewest = max(_number(said, "NCCL_MIN_NCHANNELS", 1), _number(said, "NCCL_MIN_CTAS", 1))
-    most = min(_number(said, "NCCL_MAX_NCHANNELS", _MOST_CHANNELS), _number(said, "NCCL_MAX_CTAS", _MOST_CHANNELS))
+    fewest = max(_number(values, "NCCL_MIN_NCHANNELS", 1), _number(values, "NCCL_MIN_CTAS", 1))
+    most = min(_number(values, "NCCL_MAX_NCHANNELS", _MOST_CHANNELS), _number(values, "NCCL_MAX_CTAS", _MOST_CHANNELS))
     if not most >= 1 or fewest > most:
-        raise InputError(f"NCCL is asked for at least {fewest} and at most {most} channels; correct NCCL_*_NCHANNELS")
+        raise InputError(
+            f"NCCL's variables require at least {fewest} and at most {most} channels; correct NCCL_*_NCHANNELS"
+        )
     return Tuning(
         algorithms=algorithms,
-        protocols=_lists("NCCL_PROTO", said.get("NCCL_PROTO", ""), PROTOCOLS),
+        protocols=_lists("NCCL_PROTO", values.get("NCCL_PROTO", ""), PROTOCOLS),
         fewest_channels=fewest,
         most_channels=most,
-        peer_to_peer=_number(said, "NCCL_P2P_DISABLE", 0) == 0,
-        rdma=_number(said, "NCCL_IB_DISABLE", 0) == 0,
+        peer_to_peer=_number(values, "NCCL_P2P_DISABLE", 0) == 0,
+        rdma=_number(values, "NCCL_IB_DISABLE", 0) == 0,
     )
 
 
-def _number(said: Mapping[str, str], name: str, default: int) -> int:
+def _number(values: Mapping[str, str], name: str, default: int) -> int:
     try:
-        return int(said.get(name, default))
+        return int(values.get(name, default))
     except ValueError:
-        raise InputError(f"{name}={said[name]} must be a whole number; correct the variable") from None
+        raise InputError(f"{name}={values[name]} is not a whole number; correct the variable") from None
 
 
 def _lists(name: str, text: str, known: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """``ring,tree``, ``^nvls`` (all but), or by function: ``allreduce:tree,ring;broadcast:ring``."""
+    """Parse ``ring,tree``, ``^nvls`` (all except), or per function ``allreduce:tree,ring;broadcast:ring``."""
     found: dict[str, tuple[str, ...]] = {"": known}
     for part in filter(None, text.lower().replace(" ", "").split(";")):
         function, colon, names = part.rpartition(":")
@@ -118,6 +120,6 @@ def _lists(name: str, text: str, known: tuple[str, ...]) -> tuple[tuple[str, tup
         but = names.startswith("^")
         listed = [one for one in names.lstrip("^").split(",") if one]
         if unknown := [one for one in listed if one not in known]:
-            raise InputError(f"{name}={text}: {unknown[0]} is none of {', '.join(known)}; correct the variable")
+            raise InputError(f"{name}={text}: {unknown[0]} is not one of {', '.join(known)}; correct the variable")
         found[kind] = tuple(one for one in known if (one in listed) != but)
     return tuple(sorted(found.items()))

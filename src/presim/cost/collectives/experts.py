@@ -1,9 +1,9 @@
-"""Exchanges of experts by libraries that send a token once to each host, and there once to each rank.
+"""Prices of expert-parallel exchanges (dispatch and combine) by DeepEP and HybridEP.
 
-DeepEP and HybridEP write into memory of the other GPUs of an NVLink domain, and into one GPU of each other domain,
-which passes tokens on. Both happen at once, so the scarcest of links, ports and SMs sets the time. Ordering rows by
-expert is no part of it: that is a kernel of its own. DeepEP's kernels of low latency write a token to each of its
-experts, where that may be.
+These libraries send a token once to each host, and there once to each rank. They write to the other GPUs of the NVLink
+domain, and to one GPU of each other domain, which forwards tokens. Both happen concurrently, so the slowest of links,
+ports and SMs determines the time. Sorting rows by expert is not included; that is a separate kernel. DeepEP's
+low-latency kernels write a token directly to each of its experts.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ _UNKNOWN_RANKS = 0.25  # added to the uncertainty if consecutive ranks were assu
 
 @dataclasses.dataclass(frozen=True)
 class Moved:
-    """Bytes that leave one rank of those that exchange; as many arrive."""
+    """Bytes sent by one rank. It receives as many."""
 
     near: float  # over the links of its NVLink domain
     far: float  # through its port
 
 
 def moved(routed: Routed, layout: Layout) -> Moved:
-    """Expected bytes, for experts that are chosen evenly where the program does not say otherwise.
+    """Expected bytes. Experts are chosen uniformly unless the program records its routing.
 
-    Of the copies for ranks, those for the rank itself or for the one that took a token from the network stay where
-    they are: one in each domain's ranks.
+    Of the copies within a domain, one rank's share does not move: that of the sender or of the forwarding rank.
     """
     size = float(routed.tokens * routed.token_bytes)
     kind = exchange_constants(routed.library).copies
@@ -50,7 +49,7 @@ def moved(routed: Routed, layout: Layout) -> Moved:
 
 
 def price_exchange(collective: Collective, routed: Routed, layout: Layout, links: Links) -> Price:
-    """From the moment all ranks have arrived. A dispatch, or a combine, which adds up what it brings back."""
+    """Price of a dispatch or a combine (which also sums the tokens), from the moment all ranks have arrived."""
     constants = exchange_constants(routed.library)
     latency, duration = seconds_of(collective, routed, layout, links, constants)
     width = constants.uncertainty + (constants.peer_uncertainty if layout.nodes == 2 else 0.0)
@@ -62,7 +61,7 @@ def price_exchange(collective: Collective, routed: Routed, layout: Layout, links
 def seconds_of(
     collective: Collective, routed: Routed, layout: Layout, links: Links, constants: ExchangeConstants
 ) -> tuple[float, float]:
-    """Before data moves, and while it does: as long as the scarcest of links, SMs and port needs."""
+    """(latency, transfer time) in seconds. The slowest of links, SMs and port determines the transfer time."""
     place, bytes_ = ("dispatch", "combine").index(collective.kind), moved(routed, layout)
     reach = links.link_Bps * constants.link_efficiency[place]
     if routed.sms:

@@ -1,6 +1,7 @@
-"""A white-box model of NCCL: what its algorithms and protocols would take on the wires at hand; the fastest one wins.
+"""White-box model of NCCL: the time of the fastest algorithm and protocol on the given links.
 
-NCCL chooses by a table of its own that aims at the same; what NCCL_ALGO and its kin forbid is left out.
+NCCL itself chooses by an internal table with the same aim. Algorithms that NCCL_ALGO and similar variables forbid are
+excluded.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
+from presim.calibration import value
 from presim.cost.collectives.algorithms import DIRECT, FORMULAS, Call, Run
 from presim.cost.collectives.channels import most_channels
 from presim.cost.collectives.constants import fabric_constants, link_constants
@@ -20,14 +22,15 @@ from presim.hardware import Cluster
 from presim.trace.collective import Collective
 from presim.trace.schema import Group
 
-_LOCAL_US = 4.5  # a collective of one rank is a copy (nccl-tests log of one A100, Echo)
-_LOCAL_EFFICIENCY = 0.8  # of memory bandwidth, read and written
-_FUSED_US = 0.3  # each further call of a coalesced launch. A guess: NCCL enqueues it into the same kernel
+_LOCAL_US = value("nccl.local_us")
+_LOCAL_EFFICIENCY = value("nccl.local_memory_share")
+_FUSED_US = value("nccl.coalesced_call_us")
 _BARRIER_BYTES = 4
-_FITTED_RANKS = 8  # of one node; racks that NVLink joins are extrapolated
-_BEYOND_FIT = 0.2
-_UNKNOWN_HOST = 0.25  # PCIe beyond a pair, where the node does not say what it carries: docs/decisions/collectives.md
-_UNKNOWN_RANKS = 0.25  # added to the uncertainty if consecutive ranks were assumed
+_FITTED_RANKS = 8  # ranks of one node in the fits; NVLink domains of racks are extrapolated
+# Added to the uncertainty:
+_EXTRAPOLATED = 0.2  # more ranks in a domain than in the fits
+_UNKNOWN_HOST = 0.25  # more than two GPUs on PCIe, unknown exchange bandwidth: docs/decisions/collectives.md
+_UNKNOWN_RANKS = 0.25  # consecutive ranks were assumed
 
 
 class Hierarchical(Uncongested):
@@ -36,7 +39,7 @@ class Hierarchical(Uncongested):
     name = "analytic/hierarchical"
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """``environment``: NCCL's variables as the script had them; they come before those of the cluster."""
+        """``environment``: NCCL's variables of the script. They take precedence over those of the cluster."""
         self._environment = environment or {}
 
     def alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price:
@@ -56,7 +59,7 @@ class Hierarchical(Uncongested):
             call = dataclasses.replace(call, near=near, far=far)
         run = fastest(call, tuning)
         duration = run.seconds + _FUSED_US * 1e-6 * (max(collective.fused, 1) - 1)
-        far_from_fit = _BEYOND_FIT if layout.per_node > _FITTED_RANKS else 0.0
+        far_from_fit = _EXTRAPOLATED if layout.per_node > _FITTED_RANKS else 0.0
         inside = call.link.uncertainty + (_UNKNOWN_HOST if _shares_host(layout, links) else 0.0)
         width = inside if layout.nodes == 1 else max(inside, call.fabric.uncertainty)
         width = min(width + far_from_fit + (0.0 if layout.known else _UNKNOWN_RANKS), 0.9)
@@ -92,7 +95,7 @@ def fastest(call: Call, tuning: Tuning) -> Run:
 
 
 def candidates(call: Call, tuning: Tuning) -> Iterator[Run]:
-    """Every algorithm in every protocol that may run."""
+    """All allowed pairs of algorithm and protocol."""
     for formula in FORMULAS.values():
         for protocol in range(len(PROTOCOLS)):
             run = formula(call, protocol)
@@ -101,7 +104,7 @@ def candidates(call: Call, tuning: Tuning) -> Iterator[Run]:
 
 
 def _local(collective: Collective, links: Links, name: str) -> Price:
-    """One rank: a copy of its own data."""
+    """Price for a group of one rank: a copy of its data."""
     size = 0 if collective.kind == "barrier" else max(collective.bytes, 0)
     duration = _LOCAL_US * 1e-6 + 2 * size / (links.memory_Bps * _LOCAL_EFFICIENCY)
     return Price(round(duration * 1e9), Origin.ANALYTIC, 0.5, name, "latency" if size < 1 << 22 else "memory")

@@ -1,4 +1,4 @@
-"""Collectives as they were measured on the cluster itself: exact sizes, and between them; never beyond."""
+"""Collectives measured on the cluster: exact sizes and interpolation between them, no extrapolation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from presim.hardware import Cluster
 from presim.trace.collective import COLLECTIVE_KINDS, Collective
 from presim.trace.schema import Group
 
-# Two runs of nccl-tests on one cluster differ by a few percent; between two sizes a protocol may change.
-_EXACT, _BETWEEN = 0.05, 0.12
+# Uncertainty. Two runs of nccl-tests on one cluster differ by a few percent. Between sizes the protocol may change.
+_EXACT, _INTERPOLATED = 0.05, 0.12
 _GAP = 8.0  # no interpolation between sizes further apart than this factor
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One measurement. ``bytes`` as `Collective` counts them."""
+    """One measurement; ``bytes`` as in `Collective`."""
 
     kind: str
     ranks: int
@@ -33,7 +33,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Measured(Uncongested):
-    """The table as a `NetworkModel`: covers the kinds and placements that were measured, within their sizes."""
+    """A `NetworkModel` of a table: covers measured kinds and placements, within the measured sizes."""
 
     name = "measured/collectives"
 
@@ -42,10 +42,10 @@ class Measured(Uncongested):
         for row in sorted(rows, key=lambda row: (row.kind, row.ranks, row.nodes, row.bytes)):
             self._series.setdefault((row.kind, row.ranks, row.nodes), []).append((row.bytes, row.us))
         for series in self._series.values():
-            series[:] = _rising(series)
+            series[:] = _monotonic(series)
 
     def alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
-        """The time measured for this size, or on the straight line between its neighbours in log and log."""
+        """The measured time, or a log-log interpolation between neighbouring sizes; None: not covered."""
         if collective.routed is not None:
             return None
         check_kind(collective)
@@ -59,29 +59,31 @@ class Measured(Uncongested):
         if found is None:
             return None
         microseconds, exact = found
-        origin, width = (Origin.MEASURED, _EXACT) if exact else (Origin.INTERPOLATED, _BETWEEN)
+        origin, width = (Origin.MEASURED, _EXACT) if exact else (Origin.INTERPOLATED, _INTERPOLATED)
         bound = "latency" if microseconds < 2 * series[0][1] else "network"
         return Price(max(1, round(microseconds * 1e3)), origin, width, self.name, bound)
 
 
 def rows_of(collectives: Mapping[str, Any]) -> list[Row]:
-    """The rows that a cluster's file has under ``[[collectives.measured]]``.
+    """The rows of ``[[collectives.measured]]`` in a cluster file.
 
     Raises:
-        InputError: one of them is no measurement.
+        InputError: a row is invalid.
     """
     try:
         rows = msgspec.convert(collectives.get("measured", []), list[Row])
     except msgspec.ValidationError as error:
-        raise InputError(f"the cluster's [[collectives.measured]] cannot be read: {error}; correct the row") from error
+        raise InputError(f"the cluster's [[collectives.measured]] is invalid: {error}; correct the row") from error
     for row in rows:
         if row.kind not in COLLECTIVE_KINDS or not row.us > 0 or row.bytes < 0 or not 1 <= row.nodes <= row.ranks:
-            raise InputError(f"the cluster's [[collectives.measured]] has an impossible row: {row}; correct or drop it")
+            raise InputError(
+                f"the cluster's [[collectives.measured]] has an impossible row: {row}; correct or remove it"
+            )
     return rows
 
 
-def _rising(series: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """One time for each size, and none shorter than that of a smaller size: noise must not order messages wrongly."""
+def _monotonic(series: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The median time of each size, but never shorter than that of a smaller size: noise must not invert sizes."""
     by_size: dict[int, list[float]] = {}
     for size, time in series:
         by_size.setdefault(size, []).append(time)
@@ -93,7 +95,7 @@ def _rising(series: list[tuple[int, float]]) -> list[tuple[int, float]]:
 
 
 def _at(series: list[tuple[int, float]], size: int) -> tuple[float, bool] | None:
-    """Time at a size, and whether it was measured there."""
+    """Time at a size, and whether that size was measured; None: outside the measured sizes or in a wide gap."""
     place = bisect.bisect_left(series, (size, 0.0))
     if place < len(series) and series[place][0] == size:
         return series[place][1], True

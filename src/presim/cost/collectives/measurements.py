@@ -1,4 +1,4 @@
-"""Measurements of collectives, as fits take them."""
+"""Measurements of collectives: the input of fits."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import dataclasses
 from presim.hardware import Cluster
 from presim.trace.signatures import Collective
 
-FEWEST = 12  # points, below which a fit would follow noise
+FEWEST = 12  # minimum number of points for a fit; fewer would fit noise
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One measurement; ``log`` names what counts as one measurement campaign: all of them weigh the same."""
+    """One measurement. ``log`` names its measurement campaign; all campaigns have the same weight in a fit."""
 
     collective: Collective
     ranks: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The question a network model answers: how long transfers take that run at the same time.
+"""Interface of network models: the duration of transfers that run at the same time.
 
 A plug-in passes the checks in `presim.cost.conformance`, as ``tests/conformance/test_network_models.py`` does.
 """
@@ -18,9 +18,9 @@ from presim.trace.schema import Group
 
 
 class Transfer(msgspec.Struct, frozen=True):
-    """A collective of one group, while the groups of the same kind exchange likewise.
+    """A collective of one group, while other groups of the same parallelism run the same collective.
 
-    ``running``: the groups that exchange, as far as a simulation knows; none: all groups of the kind.
+    ``running``: the groups that are active in the simulation; empty: all groups of that parallelism.
     """
 
     collective: Collective
@@ -29,38 +29,38 @@ class Transfer(msgspec.Struct, frozen=True):
 
 
 class NetworkModel(Protocol):
-    """Prices transfers; like `Estimator`, it may leave some to the next in the chain."""
+    """Prices transfers. Like an `Estimator`, it may leave some to the next model in the chain."""
 
     name: str
 
     def price(self, transfers: Sequence[Transfer], cluster: Cluster) -> Sequence[Price | None]:
         """One price per transfer of a set that runs at the same time; None: not covered.
 
-        A price is the time from the moment the last member has arrived until the transfer is over, if all others of
-        the set went on for so long. The engine asks again whenever a transfer starts or ends. A set of one is the
-        transfer alone. Transfers that others price are in the set too, because they are on the same links.
+        A price is the time from the arrival of the last member to the end of the transfer, if all other transfers of
+        the set last as long. A set of one is a transfer alone. The set includes transfers that other models price,
+        because they use the same links.
         """
         ...
 
 
 class Uncongested(abc.ABC):
-    """A `NetworkModel` without congestion: each transfer of a set takes as long as alone."""
+    """A `NetworkModel` without congestion: a transfer takes as long in a set as alone."""
 
     name: str
 
     def price(self, transfers: Sequence[Transfer], cluster: Cluster) -> list[Price | None]:
-        """One price per transfer, whatever else is in the set."""
+        """One price per transfer, independent of the other transfers in the set."""
         return [self.alone(one.collective, one.group, cluster) for one in transfers]
 
     @abc.abstractmethod
     def alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
-        """From the moment the last member has arrived until it is over; None: not covered."""
+        """Price from the arrival of the last member to the end; None: not covered."""
 
 
 def first_answers(
     models: Sequence[NetworkModel], transfers: Sequence[Transfer], cluster: Cluster
 ) -> list[Price | None]:
-    """Per transfer of a set the answer of the first model that covers it; models are asked as long as one is open."""
+    """Per transfer of a set, the price of the first model that covers it."""
     found: list[Price | None] = [None] * len(transfers)
     for model in models:
         if all(found):

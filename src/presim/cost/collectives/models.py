@@ -1,4 +1,4 @@
-"""Which models of collectives are asked for a cluster, and in what order."""
+"""The network models of a cluster, in order of precedence."""
 
 from __future__ import annotations
 
@@ -18,26 +18,31 @@ _KEYS = ("model", "measured", "link", "fabric", "statistical")
 
 
 def collective_models(cluster: Cluster, nccl: Mapping[str, str] | None = None) -> tuple[NetworkModel, ...]:
-    """What the cluster's file brings, then plug-ins, then the white-box model, which covers everything.
+    """The models of the cluster file, then plug-ins, then the white-box model, which covers everything.
 
-    A plug-in registers a function of a cluster and NCCL's variables in the entry-point group ``presim.collectives``; it
-    returns a `NetworkModel`, or None for a cluster that it does not know. A table of measurements comes first. The
-    statistical model is asked where the file says ``model = "statistical"``. Where the file describes the network,
-    groups that share links are simulated flow by flow. ``nccl``: NCCL's variables in the script; measurements stand as
-    they were made, whatever it says.
+    A table of measurements comes first, then the statistical model if the file has ``model = "statistical"``. If the
+    file describes the network, groups that share links are simulated flow by flow.
+
+    A plug-in registers a function of a cluster and NCCL's variables in the entry-point group ``presim.collectives``. It
+    returns a `NetworkModel`, or None for clusters that it does not support.
+
+    ``nccl``: NCCL's variables of the script. They do not affect measurements.
+
+    Raises:
+        InputError: the file's ``[collectives]`` is invalid.
     """
-    said = cluster.collectives
-    if unknown := [key for key in said if key not in _KEYS]:
-        raise InputError(f"the cluster's [collectives] has no key {unknown[0]}; there are {', '.join(_KEYS)}")
+    section = cluster.collectives
+    if unknown := [key for key in section if key not in _KEYS]:
+        raise InputError(f"the cluster's [collectives] has an unknown key {unknown[0]}; use one of {', '.join(_KEYS)}")
     models: list[NetworkModel] = []
-    if rows := rows_of(said):
+    if rows := rows_of(section):
         models.append(Measured(rows))
-    chosen = said.get("model", "white-box")
+    chosen = section.get("model", "white-box")
     if chosen == "statistical":
         models.append(Statistical(parameters_of(cluster)))
     elif chosen != "white-box":
         raise InputError(
-            f'the cluster\'s [collectives] has model = "{chosen}"; there are "white-box" and "statistical"'
+            f'the cluster\'s [collectives] has an unknown model = "{chosen}"; use "white-box" or "statistical"'
         )
     made = (make(cluster, nccl or {}) for make in plugins.factories(GROUP).values())
     models += [found for found in made if found is not None]

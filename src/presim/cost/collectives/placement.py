@@ -1,4 +1,4 @@
-"""Where a group's ranks sit, and the wires between them: all that a collective model asks of the cluster."""
+"""Placement of a group's ranks on a cluster and the links between them: the input of collective models."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import itertools
 
+from presim.calibration import value
 from presim.cost.collectives.environment import Tuning
 from presim.cost.collectives.rings import count_rings
 from presim.errors import InputError
@@ -17,13 +18,13 @@ from presim.trace.schema import Group
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How a group lies on the cluster. A node here is a switched domain: a host, or a rack that NVLink joins."""
+    """Placement of a group. A node here is an NVLink domain: a host, or a rack that NVLink connects."""
 
     ranks: int
     nodes: int
     per_node: int  # ranks on the fullest node
     known: bool = True  # False: the trace lacks the group's ranks, so consecutive ranks are assumed
-    places: tuple[int, ...] = dataclasses.field(default=(), compare=False)  # GPUs of the fullest node that take part
+    places: tuple[int, ...] = dataclasses.field(default=(), compare=False)  # the group's GPUs on the fullest node
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,30 +34,30 @@ class Links:
     generation: str  # of the GPU
     nvlink: bool
     switched: bool  # the switch reduces and multicasts
-    link_Bps: float  # one GPU to the others of its node, all links together
-    mesh: int  # GPUs joined by links of their own rather than by a switch; 0: a switch or PCIe
-    network_Bps: float  # one of the group's GPUs into the network, with no other group on its node's ports
+    link_Bps: float  # one GPU to the others of its node, over all its links
+    mesh: int  # number of GPUs connected directly rather than by a switch; 0: a switch or PCIe
+    network_Bps: float  # one of the group's GPUs into the network, if no other group uses its node's ports
     fabric: str  # infiniband, roce, efa, tcpxo, ethernet
-    hop_s: float  # one small message between GPUs of two nodes
+    hop_s: float  # latency of one small message between GPUs of two nodes
     memory_Bps: float  # of one GPU
-    rings: float = 0.0  # of a mesh whose links are not all alike: how many rings fit through the group's GPUs
+    rings: float = 0.0  # in a mesh with unequal links: number of rings through the group's GPUs
     rings_of_all: int = 0  # the same through all GPUs of the node
-    exchange_Bps: float = 0.0  # over PCIe: what sockets or switches leave a GPU while all exchange; 0: not known
-    shared_ports: int = 0  # ports that the group uses on a node and other GPUs may use too; 0: each GPU has its own
-    port_Bps: float = 0.0  # one such port
+    exchange_Bps: float = 0.0  # over PCIe: bandwidth per GPU while all GPUs exchange; 0: unknown
+    shared_ports: int = 0  # ports that the group uses on a node and shares with other GPUs; 0: ports are not shared
+    port_Bps: float = 0.0  # bandwidth of one such port
 
 
-_DETOUR = 1.65  # rings where one has to go through a GPU that takes no part: five of eight V100 (vTrain f8dda84)
-_SOCKET_HOP_S = 15e-6  # a small message over sockets. A guess
-_SHARED_MEMORY = 0.5  # of PCIe's bandwidth where GPUs meet in the host's memory. A guess
+_DETOUR = value("nccl.detour_rings")
+_SOCKET_HOP_S = value("nccl.socket_hop_s")
+_SHARED_MEMORY = value("nccl.host_memory_share")
 
 
 def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> Links:
-    """The wires that a group with this layout uses, as far as NCCL is allowed to.
+    """The links that a group with this layout uses, within NCCL's limits (``tuning``).
 
-    Bridges join GPUs 0 and 1, 2 and 3, ... of a node: any other group goes over PCIe. A group uses the network ports
-    nearest to its GPUs; the engine shares them with other groups that use them at the same time. An oversubscribed
-    fabric counts against all that leaves a node, because which switch a node hangs on is not known.
+    NVLink bridges connect GPUs 0 and 1, 2 and 3, ... of a node; other groups use PCIe. A group uses the network ports
+    nearest to its GPUs. The engine divides ports among groups that use them at the same time. Oversubscription of the
+    fabric applies to all traffic between nodes, because the switch of a node is not known.
     """
     interconnect = cluster.node.interconnect
     linked = interconnect != "pcie" and cluster.gpu.nvlink_bytes_per_s > 0
@@ -85,19 +86,19 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
 
 
 def _is_bridged(layout: Layout) -> bool:
-    """Whether the members on a node are a bridged pair, if the members are known."""
+    """Whether the members on a node are a bridged pair. Unknown members count as a pair."""
     return layout.per_node <= 2 and len({place // 2 for place in layout.places}) <= 1
 
 
 def check_kind(collective: Collective) -> None:
-    """Raise if a trace has a collective of a kind that no model supports."""
+    """Raise an `InputError` for a kind of collective that no model supports."""
     if collective.kind not in COLLECTIVE_KINDS:
         known = ", ".join(COLLECTIVE_KINDS)
-        raise InputError(f"{collective.kind!r} is no kind of collective: known are {known}; correct the trace")
+        raise InputError(f"{collective.kind!r} is not a known kind of collective ({known}); correct the trace")
 
 
 def layout_of(collective: Collective, group: Group, cluster: Cluster) -> Layout:
-    """Placement of those that take part: the whole group, or the two ends of a message."""
+    """Placement of the participants: the whole group, or the two ends of a message."""
     ranks = group.ranks
     known = len(ranks) == group.size or group.size == 1
     if not known:
@@ -108,19 +109,19 @@ def layout_of(collective: Collective, group: Group, cluster: Cluster) -> Layout:
     return Layout(len(ranks), nodes, max(len(places), 1), known, places)
 
 
-@functools.lru_cache(maxsize=512)  # groups of 16,384 ranks come once per collective: 2 ms each without
+@functools.lru_cache(maxsize=512)  # saves 2 ms per collective for groups of 16,384 ranks
 def _spread(ranks: tuple[int, ...], domain_size: int) -> tuple[int, tuple[int, ...]]:
-    """How many domains the ranks are on, and which places of the fullest one they take."""
+    """Number of domains that the ranks are on, and their places in the fullest domain."""
     domains = collections.Counter(rank // domain_size for rank in ranks)
     fullest = max(sorted(domains), key=lambda domain: domains[domain], default=0)
     return max(len(domains), 1), tuple(rank % domain_size for rank in ranks if rank // domain_size == fullest)
 
 
 def exchanged(splits: Splits, group: Group, cluster: Cluster) -> tuple[float, float]:
-    """Bytes between a rank and those of its own node, and those of others: each the busier of both directions.
+    """Bytes between a rank and (ranks of its node, ranks of other nodes), each in the busier direction.
 
-    Every rank has wires of its own into the switch and out of it; so its sums over all peers limit it, however they
-    are dealt out. The slowest of the ranks that meet sets the time for all: those that send to it wait for it.
+    A rank has its own links into and out of the switch, so its sums over all peers limit it. The engine takes the time
+    of the slowest rank, since those that send to it wait for it.
     """
     ranks = group.ranks if len(group.ranks) == group.size else tuple(range(group.size))
     home = cluster.domain(ranks[splits.own])
@@ -133,9 +134,10 @@ def exchanged(splits: Splits, group: Group, cluster: Cluster) -> tuple[float, fl
 
 
 def _message(ranks: tuple[int, ...], peer: int, cluster: Cluster, known: bool) -> Layout:
-    """Two ends of which the trace names one: the other is the neighbour, as in a pipeline or a ring.
+    """Placement of the two ends of a message.
 
-    The message counts as leaving the node where any neighbours of the group are on different nodes.
+    The trace records one end. The other is assumed to be its neighbour, as in a pipeline or a ring. If the end is not
+    recorded either, the message crosses nodes if any neighbours of the group are on different nodes.
     """
     pairs = [(ranks[peer - 1], ranks[peer])] if 0 <= peer < len(ranks) else list(itertools.pairwise(ranks))
     apart = any(cluster.domain(one) != cluster.domain(other) for one, other in pairs)

@@ -1,4 +1,4 @@
-"""How many rings fit through GPUs that links of their own join: what NCCL's search does on a mesh."""
+"""Number of rings through directly connected GPUs, as in NCCL's search on a mesh."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import functools
 import itertools
 
 Matrix = tuple[tuple[int, ...], ...]
-_MOST_GPUS = 9  # beyond, there are too many ways to look at; meshes have eight
+_MOST_GPUS = 9  # the number of orders to try grows as a factorial; meshes have eight GPUs
 
 
 @functools.lru_cache(maxsize=256)
 def count_rings(links: Matrix, gpus: tuple[int, ...]) -> int:
-    """Rings, each direction of a way around counted, that pass every one of these GPUs over links of their own.
+    """Number of rings that visit each of these GPUs once and do not share links. Both directions count.
 
-    ``links``: how many links join each pair. Two GPUs have a ring for each link between them; the answer is the most
-    for groups of up to five GPUs and at least what going by the first way found gives beyond. 0: there is none.
+    Two GPUs have one ring per link. The result is exact for up to five GPUs and a lower bound for more (greedy search
+    from each start). 0: there is no ring.
+
+    Args:
+        links: number of links between each pair of GPUs.
+        gpus: the GPUs to visit.
     """
     if len(gpus) < 2 or max(gpus) >= len(links) or len(gpus) > _MOST_GPUS:
         return 0
@@ -28,7 +32,7 @@ def count_rings(links: Matrix, gpus: tuple[int, ...]) -> int:
 
 
 def _packed(ways: list[tuple[tuple[int, int], ...]], free: dict[tuple[int, int], int], begin: int) -> int:
-    """Ways that fit beside each other, taken as they come from the one at ``begin`` on."""
+    """Number of disjoint ways, chosen greedily in order from the one at ``begin``."""
     found = 0
     for way in (*ways[begin:], *ways[:begin]):
         while all(free[pair] > 0 for pair in way):

@@ -1,9 +1,11 @@
 """TorchSim's statistical model: bandwidth as a log-sigmoid of the size, a linear correction, a straggler ratio.
 
-After "TorchSim", appendix F: equations 1 and 2 (bandwidth), table 10 (minimum time by links and hops), 11 and 12
-(linear model of the minimum), 13 (straggler ratio), 14 (online update). It differs in two points. The linear model is
-fitted to relative errors: times span five orders of magnitude, and least squares in seconds would serve the largest
-alone. And its terms are those that stay positive for any size, so that more bytes never take less time.
+Source: "TorchSim", appendix F: equations 1 and 2 (bandwidth), table 10 (minimum time by links and hops), 11 and 12
+(linear model of the minimum), 13 (straggler ratio), 14 (online update). There are two differences:
+
+- The linear model is fitted to relative errors. Times span five orders of magnitude; absolute errors would weight only
+  the largest.
+- Only terms that stay positive for all sizes are used, so that more bytes never take less time.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _ROUNDS = (0.6, 0.3, 0.12, 0.05, 0.02, 0.008)  # relative steps of the search fo
 
 
 class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bandwidth in GB/s at size S: floor + height / (1 + exp(-steepness (ln S - middle))); and latency of a step."""
+    """Latency of a step, and bandwidth in GB/s at size S: floor + height / (1 + exp(-steepness (ln S - middle)))."""
 
     floor: float
     height: float
@@ -36,38 +38,38 @@ class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latency_us: float
 
     def GBps(self, size: float) -> float:
-        """At a size in bytes."""
+        """Bandwidth at a size in bytes."""
         exponent = -self.steepness * (math.log(max(size, 1.0)) - self.middle)
         return self.floor + self.height / (1 + math.exp(min(exponent, 700.0)))
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that a fit finds; ``minimum`` has by kind the weights of (time, latency, ranks), ``straggler`` two."""
+    """The fitted parameters."""
 
-    within: Curve
-    between: Curve
-    minimum: dict[str, tuple[float, float, float]]
+    within: Curve  # links within a node
+    between: Curve  # ports between nodes
+    minimum: dict[str, tuple[float, float, float]]  # by kind: weights of (time, latency, ranks)
     straggler: tuple[float, float] = (1.0, 0.0)  # ratio = first + second * ranks * ln(bytes)
     uncertainty: float = 0.3
 
 
 def parameters_of(cluster: Cluster) -> Parameters:
-    """Those of the cluster's file.
+    """The parameters in the cluster file.
 
     Raises:
-        InputError: the file has none, or they cannot be read.
+        InputError: the file lacks them, or they are invalid.
     """
     try:
         return msgspec.convert(cluster.collectives.get("statistical"), Parameters)
     except msgspec.ValidationError as error:
         raise InputError(
-            f"the cluster's [collectives.statistical] cannot be used: {error}; make it anew with "
+            f"the cluster's [collectives.statistical] is missing or invalid: {error}; create it again with "
             "`presim fit --nccl-tests`"
         ) from error
 
 
 class Statistical(Uncongested):
-    """The `NetworkModel` with these parameters."""
+    """The statistical `NetworkModel`."""
 
     name = "learned/statistical"
 
@@ -75,7 +77,7 @@ class Statistical(Uncongested):
         self.parameters = parameters
 
     def alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
-        """The time that all but a quarter of the ranks keep to; None for kinds that were not fitted."""
+        """The 75th percentile of the time over ranks; None for kinds that were not fitted."""
         if collective.routed is not None:
             return None
         check_kind(collective)
@@ -94,7 +96,7 @@ class Statistical(Uncongested):
 
 
 def minimum_us(parameters: Parameters, kind: str, size: float, layout: Layout) -> tuple[float, float]:
-    """Table 10: (time, its latency) in us, of sizes as `Collective` counts them."""
+    """Table 10: (time, latency included in it) in us. ``size``: bytes, as in `Collective`."""
     within, between = parameters.within, parameters.between
     inside = layout.per_node - 1
     rounds = 2 if kind == "all_reduce" else 1
@@ -111,13 +113,13 @@ def minimum_us(parameters: Parameters, kind: str, size: float, layout: Layout) -
 
 
 def fit_statistical(points: Sequence[Point]) -> Parameters:
-    """Curves first, to all kinds together; then by kind the linear weights; uncertainty from what is left over.
+    """Fit the curves to all kinds together, then the linear weights per kind, then the uncertainty to the residuals.
 
     Raises:
-        InputError: too few points.
+        InputError: there are too few points.
     """
     if len(points) < FEWEST:
-        raise InputError(f"{len(points)} measurements are too few for a fit; give logs with at least {FEWEST} sizes")
+        raise InputError(f"{len(points)} measurements are too few for a fit; add logs with at least {FEWEST} sizes")
     rows = [
         (point, layout_of(point.collective, Group("all", point.ranks, len(point.ranks)), point.cluster))
         for point in points
@@ -137,13 +139,13 @@ def fit_statistical(points: Sequence[Point]) -> Parameters:
     return msgspec.structs.replace(fitted, uncertainty=round(max(errors[int(0.8 * (len(errors) - 1))], 0.05), 3))
 
 
-def with_stragglers(parameters: Parameters, seen: Sequence[tuple[int, int, float]]) -> Parameters:
-    """Equation 13, from (ranks, bytes, t75 / minimum) of collectives timed on every rank.
+def with_stragglers(parameters: Parameters, observed: Sequence[tuple[int, int, float]]) -> Parameters:
+    """Fit equation 13 to (ranks, bytes, t75 / minimum) of collectives timed on every rank.
 
-    Where the line would begin below 1, or fall, as it may among few sizes, it begins at 1, or is level.
+    The intercept is at least 1 and the slope at least 0. Few sizes may otherwise give a lower or falling line.
     """
-    features = [(1.0, ranks * math.log(max(size, 2))) for ranks, size, _ in seen]
-    ratios = [ratio for _, _, ratio in seen]
+    features = [(1.0, ranks * math.log(max(size, 2))) for ranks, size, _ in observed]
+    ratios = [ratio for _, _, ratio in observed]
     first, second = _least_squares(features, ratios, ridge=1e-9)
     if second < 0:
         first, second = max(sum(ratios) / len(ratios), 1.0), 0.0
@@ -153,10 +155,10 @@ def with_stragglers(parameters: Parameters, seen: Sequence[tuple[int, int, float
     return msgspec.structs.replace(parameters, straggler=(first, second))
 
 
-def updated(parameters: Parameters, seen: Sequence[Point], rate: float = 0.2) -> Parameters:
-    """Equation 14: weights moved towards collectives that were seen, one after the other; steps are relative."""
+def updated(parameters: Parameters, observed: Sequence[Point], rate: float = 0.2) -> Parameters:
+    """Equation 14: weights moved towards observed collectives, one after the other, in relative steps."""
     minimum = dict(parameters.minimum)
-    for point in seen:
+    for point in observed:
         kind = point.collective.kind
         if kind not in minimum:
             continue
@@ -182,7 +184,7 @@ def _predicted(parameters: Parameters, point: Point, layout: Layout) -> float:
 
 
 def _search(parameters: Parameters, rows: Sequence[_Row]) -> Parameters:
-    """Each figure of both curves a step up and down, as long as the logarithms come nearer."""
+    """Coordinate search: step each figure of both curves up and down while the log error decreases."""
 
     def loss(tried: Parameters) -> float:
         return sum(abs(math.log(_predicted(tried, *row) / (row[0].seconds * 1e6))) for row in rows)
@@ -196,7 +198,7 @@ def _search(parameters: Parameters, rows: Sequence[_Row]) -> Parameters:
                     for factor in (1 + step, 1 / (1 + step)):
                         curve = getattr(parameters, part)
                         value = getattr(curve, name) * factor
-                        if name == "steepness":  # beyond 1 bandwidth would grow faster than the size
+                        if name == "steepness":  # above 1, bandwidth would grow faster than the size
                             value = min(value, 1.0)
                         moved = msgspec.structs.replace(curve, **{name: value})
                         tried = msgspec.structs.replace(parameters, **{part: moved})
@@ -208,7 +210,7 @@ def _search(parameters: Parameters, rows: Sequence[_Row]) -> Parameters:
 
 
 def _weights(parameters: Parameters, rows: Sequence[_Row]) -> tuple[float, float, float]:
-    """Equation 11 without what could turn negative; where a weight would, the analytic time stands alone."""
+    """Equation 11 without terms that could become negative. If a weight does, only the analytic time is used."""
     features, targets = [], []
     for point, layout in rows:
         time, latency = minimum_us(parameters, point.collective.kind, max(point.collective.bytes, 1), layout)

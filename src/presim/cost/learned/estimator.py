@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.calibration import value
 from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
@@ -20,13 +21,14 @@ from presim.cost.learned.schema import Model, read
 from presim.cost.learned.trees import Forest
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
+from presim.files import version
 from presim.hardware import Gpu, catalogue
 from presim.trace.signatures import Attention, Gemm, Signature
 
 # A GPU without models uses those of its generation. Transfer between generations gained nothing
 # (docs/decisions/learned-prices.md).
 _RELATIVE = {"blackwell-ultra": "blackwell"}
-TRANSFERRED = 0.15  # added in quadrature for another GPU's model; see docs/explanation/prices.md
+TRANSFERRED = value("learned.transferred")
 _WIDEST = 0.9
 _SHORT_NS = 20_000  # below this, trees may predict less time for more work
 # Factor on the logarithm of a correction that was measured with another layout. Half of the correction of forward
@@ -59,6 +61,7 @@ class LearnedEstimator:
         )  # the conditions of the tables to which models are fitted
         self.analytic = AnalyticEstimator(gpu, burst=burst)
         self.paths = _choose(gpu, folders)
+        self._versions = {kind: version(path) for kind, path in self.paths.items()}
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
         """One price per signature; None for classes without a model."""
@@ -71,7 +74,7 @@ class LearnedEstimator:
         for kind, covered in by_kind.items():
             places = covered
             if kind.startswith("attention"):  # another library's attention uses another algorithm
-                model, _ = _model(self.paths[kind])
+                model, _ = self._model(kind)
                 its = device_of(catalogue.gpu(model.gpu)).attention_generation
                 alike = its == self.analytic.device.attention_generation
                 places = [place for place in covered if alike and features.variant(signatures[place]) in model.variants]
@@ -81,6 +84,9 @@ class LearnedEstimator:
             for place, price in zip(places, self._no_cheaper_than_halves(kind, chosen)):
                 prices[place] = price
         return prices
+
+    def _model(self, kind: str) -> tuple[Model, Forest]:
+        return _model(self.paths[kind], self._versions[kind])
 
     def _no_cheaper_than_halves(self, kind: str, signatures: list[Signature]) -> list[Price]:
         """Raise prices of short products to at least those of half their sides, so that more work is never cheaper."""
@@ -100,7 +106,7 @@ class LearnedEstimator:
         return prices
 
     def _price_kind(self, kind: str, signatures: list[Signature]) -> list[Price]:
-        model, forest = _model(self.paths[kind])
+        model, forest = self._model(kind)
         bases = [base for base in self.analytic.price(signatures) if base is not None]
         burst_ns = np.array(
             [base.duration_ns for base in self.measured_like.price(signatures) if base is not None], float
@@ -154,8 +160,8 @@ def _stood_in_for(signature: Signature, gpu: str) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _model(path: Path) -> tuple[Model, Forest]:
-    """A model and its trees as arrays, read once.
+def _model(path: Path, version: tuple[int, int]) -> tuple[Model, Forest]:
+    """A model and its trees as arrays, read once per version of the file.
 
     Raises:
         InputError: the file is no model, or was fitted to other formulas than this presim has.

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-import msgspec
 
 from presim.errors import InputError
 from presim.files import make_folder
 from presim.launch.write_files import write_for_model
 from presim.search.knobs import CLUSTER, short
 from presim.search.request import Request
+from presim.search.trials import process
 from presim.search.trials.captured import MADE
 from presim.search.trials.evaluator import filled, placeholders, plan
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Point, Trial, Value
-from presim.search.trials.worker import receive, send
 
 
 def check_command(command: Sequence[str], point: Point) -> None:
@@ -65,24 +61,9 @@ def _evaluated(request: Request, point: Point, words: Sequence[str], folder: Pat
     job = Job(command=list(words), options=options)
     make_folder(folder)
     paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
-    with subprocess.Popen(
-        [sys.executable, "-m", "presim.search.trials.worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": paths},
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            send(process.stdin, msgspec.msgpack.encode(job))
-            send(process.stdin, msgspec.msgpack.encode(point))
-            data = receive(process.stdout)
-        except BrokenPipeError:
-            data = None
-        finally:
-            process.kill()
-    if data is None:
-        return Reply(fate="failed", words="the process that captured it ended")
-    return msgspec.msgpack.decode(data, type=Reply)
+    worker = process.start(job, folder, {"PYTHONPATH": paths})
+    try:
+        reply = process.ask(worker, point)
+    finally:
+        process.end([worker])
+    return reply or Reply(fate="failed", words="the process that captured it ended")

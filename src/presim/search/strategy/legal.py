@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from presim.compose.plan import check
+from presim.compose.plan_check import check
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.search.trials.evaluator import plan

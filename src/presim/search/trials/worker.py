@@ -1,7 +1,8 @@
 """A process that evaluates points: ``python -m presim.search.trials.worker``, requests in, answers out.
 
-The first message is the job, each further one a point. Messages are MessagePack behind their length (four bytes). It
-ends when its input does, so that nothing is left behind by a search that is killed.
+The first message is the job, each further one a point. Messages are MessagePack behind their length (four bytes). When
+its input ends, it stops what it evaluates as Ctrl-C would: a capture ends its ranks and removes its files. So a search
+that is interrupted or killed leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -9,9 +10,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import queue
+import signal
 import struct
 import sys
+import threading
+from collections.abc import Iterator
 from typing import IO
+
+from presim.errors import ExitCode
 
 _HEADER = struct.Struct(">I")
 
@@ -47,8 +54,38 @@ def _give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+class _Points:
+    """Reads points in a thread, and interrupts the main thread if the input ends before all of them are evaluated."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._read, self._evaluated = 0, 0
+        threading.Thread(target=self._reads, daemon=True).start()
+
+    def _reads(self) -> None:
+        while (data := receive(sys.stdin.buffer)) is not None:
+            self._read += 1
+            self._waiting.put(data)
+        self._waiting.put(None)
+        if self._evaluated < self._read:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (data := self._waiting.get()) is not None:
+            yield data
+            self._evaluated += 1
+
+
 def main() -> None:
     """Answer until the input ends."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts behind it
+    try:
+        _answer()
+    except KeyboardInterrupt:
+        os._exit(ExitCode.INTERRUPTED)
+
+
+def _answer() -> None:
     from presim.search.trials.evaluator import quiet_environment
 
     quiet_environment()
@@ -66,7 +103,7 @@ def main() -> None:
     if first is None:
         return
     evaluator = Evaluator(msgspec.msgpack.decode(first, type=Job))
-    while (data := receive(sys.stdin.buffer)) is not None:
+    for data in _Points():
         point = msgspec.msgpack.decode(data, type=Point)
         try:
             reply = evaluator.evaluate(point)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import queue
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
-import msgspec
-
+from presim.search.trials import process
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Point
-from presim.search.trials.worker import receive, send
 
 
 def cores() -> int:
@@ -27,9 +24,7 @@ class Workers:
     """Evaluates points in ``jobs`` processes."""
 
     def __init__(self, job: Job, jobs: int) -> None:
-        self._job = msgspec.msgpack.encode(job)
-        self._jobs = jobs
-        self._stderr = subprocess.DEVNULL if job.command else None  # a script's last words come with its reply
+        self._job, self._jobs = job, jobs
         self._idle: list[subprocess.Popen[bytes]] = []
         self._all: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
@@ -40,13 +35,7 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self._all:
-            process.kill()
-        for process in self._all:
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
+        process.end(self._all, process.GRACE_S if self._job.command else 0.0)
 
     def evaluate(self, points: Sequence[Point], ends: float | None = None) -> Iterator[tuple[int, Reply]]:
         """Replies as they come, each with the place of its point, until the monotonic clock reads ``ends``."""
@@ -76,23 +65,23 @@ class Workers:
         done: queue.SimpleQueue[tuple[int, Reply]],
         stop: threading.Event,
     ) -> None:
-        process = self._take()
+        worker = self._take()
         while not stop.is_set():
             try:
                 place, point = pending.get_nowait()
             except queue.Empty:
                 break
-            reply = _ask(process, point)
+            reply = process.ask(worker, point)
             if reply is None and stop.is_set():
                 break
             if reply is None:
-                code = process.wait()
+                code = worker.wait()
                 ended = f"signal {-code}" if code < 0 else f"exit code {code}"
                 reply = Reply(fate="failed", words=f"the process that evaluated it ended ({ended})")
-                process = self._start()
+                worker = self._start()
             done.put((place, reply))
         with self._lock:
-            self._idle.append(process)
+            self._idle.append(worker)
 
     def _take(self) -> subprocess.Popen[bytes]:
         with self._lock:
@@ -101,26 +90,7 @@ class Workers:
         return self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "presim.search.trials.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-        )
+        worker = process.start(self._job)
         with self._lock:
-            self._all.append(process)
-        assert process.stdin is not None
-        send(process.stdin, self._job)
-        return process
-
-
-def _ask(process: subprocess.Popen[bytes], point: Point) -> Reply | None:
-    """The reply; None where the process died."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        send(process.stdin, msgspec.msgpack.encode(point))
-        data = receive(process.stdout)
-    except (BrokenPipeError, ValueError):
-        return None
-    return None if data is None else msgspec.msgpack.decode(data, type=Reply)
+            self._all.append(worker)
+        return worker

@@ -75,6 +75,7 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
         "largest_request_rate_within_slo": prediction.knee,
         "overloaded": prediction.overloaded,
         "prices": engine.origins,
+        "steps": engine.steps,
         "overheads": {**{name: getattr(engine.overheads, name) for name in engine.overheads.__dataclass_fields__}},
         "notes": prediction.notes,
         "not_modelled": prediction.not_modelled,
@@ -95,6 +96,14 @@ def _tiers(found: dict[str, Any]) -> str:
         f"Prompt tokens found: {found['gpu_hit_rate']:.1%} on the GPU, {found['host_hit_rate']:.1%} in host memory, "
         f"{found['disk_hit_rate']:.1%} on disk; {found['blocks_given_up_by_gpus']:,} blocks left GPUs, "
         f"{found['blocks_lost']:,} were lost"
+    )
+
+
+def _steps(found: dict[str, Any]) -> str:
+    return (
+        f"Steps: {found['fitted_batches']} batches {found['source']}, interpolated; device time of "
+        f"{found['held_out_batches']} held-out batches is {found['held_out_median_error']:.1%} off in the median, "
+        f"{found['held_out_largest_error']:.1%} at most"
     )
 
 
@@ -145,7 +154,10 @@ def screen(prediction: Prediction, prices: Prices = _NO_PRICES) -> RenderableTyp
         )
     after += [line for line in [sentence(said["cost"])] if line]
     rests = ", ".join(f"{name} {share:.0%}" for name, share in said["prices"].items())
-    after.append(f"A decoding step's prices: {rests}. Host overhead: {said['overheads']['origin']}.")
+    host = said["overheads"]["host_origin"] or said["overheads"]["origin"]
+    after.append(f"A decoding step's prices: {rests}. Host overhead: {host}.")
+    if said["steps"]:
+        after.append(_steps(said["steps"]))
     notes = [Text(note, style="yellow") for note in said["notes"]]
     return Group(
         *lines, Text(), table, Text(), *map(Text, after), *notes, *(Text(s, style="dim") for s in said["not_modelled"])

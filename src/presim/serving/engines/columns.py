@@ -138,7 +138,9 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         "lora_base": _firsts([max(each.max_loras, 1) for each in limits]),
         "tier_base": _firsts([size + 1 for each in limits for size in each.tiers.sizes]),
         "tier_hash_base": _firsts([_places(size) for each in limits for size in each.tiers.sizes]),
-        "row_blocks": [max(-(-min(longest, each.max_model_len) // each.block_size) + 1 for each in limits)],
+        "row_blocks": [
+            max(-(-min(longest + 2 * each.draft_tokens, each.max_model_len) // each.block_size) + 1 for each in limits)
+        ],
         "arrival": workload.arrival_ns,
         "prompt": workload.prompt,
         "output": workload.output,

@@ -12,6 +12,7 @@ from presim.serving.fast.state import (
     COMPILING,
     CONCURRENCY,
     DECODE,
+    DRAFT,
     DRAINING,
     DRAWN,
     DYNAMIC,
@@ -25,6 +26,7 @@ from presim.serving.fast.state import (
     KNOBS,
     KV_BYTES,
     LEAST_LOADED,
+    LOOKAHEAD,
     MAX_LEN,
     MOVING,
     NOW,
@@ -126,7 +128,8 @@ def unpark(s: State, now: int) -> None:
 def holds(p: Program, item: int, replica: int) -> bool:
     """Whether a replica can ever serve a request."""
     knob = replica * KNOBS
-    longest = min(p.prompt[item] + p.output[item], p.knobs[knob + MAX_LEN])
+    drafted = p.knobs[knob + DRAFT] + p.knobs[knob + LOOKAHEAD]
+    longest = min(p.prompt[item] + p.output[item] + drafted, p.knobs[knob + MAX_LEN])
     size = p.knobs[knob + BLOCK]
     fits = (longest + size - 1) // size <= p.knobs[knob + BLOCKS] - 1
     return fits and p.prompt[item] < p.knobs[knob + MAX_LEN]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from presim import calibration
 from presim.errors import InputError
 from presim.hardware import Cluster, Gpu
 from presim.serving.drafting import drafter
@@ -104,9 +105,7 @@ def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     return MemoryPlan(gpu.memory_bytes, allowed, weights, activations, beside, block, blocks)
 
 
-_PAGED = 0.8  # of the link, for copies of scattered blocks: a round value; doubt stays
 _MOST_BLOCKS = 20_000_000
-_LATENCY_NS = 50_000  # of a request's copies, to start and to be seen: a round value
 
 
 def tiers(plan: Plan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
@@ -124,11 +123,15 @@ def tiers(plan: Plan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
             f"{max(host, disk):,} KV blocks beside the GPU are more than the {_MOST_BLOCKS:,} that are simulated; give "
             "a larger --block-size or less room"
         )
-    host_bytes = room.host_gbps * 1e9 if room.host_gbps else _PAGED * max(
+    host_bytes = room.host_gbps * 1e9 if room.host_gbps else calibration.value("serving.paged_copies") * max(
         cluster.pcie_bytes_per_s, cluster.gpu.c2c_bytes_per_s
     )  # fmt: skip
     return Tiers(
-        host, disk, round(memory.block / host_bytes * 1e9), round(whole / (room.disk_gbps * 1e9) * 1e9), _LATENCY_NS
+        host,
+        disk,
+        round(memory.block / host_bytes * 1e9),
+        round(whole / (room.disk_gbps * 1e9) * 1e9),
+        round(calibration.value("serving.tier_latency_ns")),
     )
 
 

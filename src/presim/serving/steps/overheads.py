@@ -32,6 +32,7 @@ class Overheads:
     mask_row_us: float = 30.0
     step_scale: float = 1.0  # of all device time: what a calibration found
     origin: str = "presim's estimates"
+    host_origin: str = ""  # of host and back; empty: as origin
 
     @property
     def calibrated(self) -> bool:
@@ -55,7 +56,7 @@ def read(path: Path) -> Overheads:
         said = json.loads(path.read_text())
         known = {field.name for field in dataclasses.fields(Overheads)}
         found = {key: value for key, value in said["overheads"].items() if key in known}
-        if wrong := [key for key, value in found.items() if key != "origin" and not _is_time(value)]:
+        if wrong := [key for key, value in found.items() if not key.endswith("origin") and not _is_time(value)]:
             raise InputError(
                 f"{path} has {wrong[0]} = {found[wrong[0]]!r}, which is no time or factor; calibrate again"
             )

@@ -57,6 +57,9 @@ _GRID_TOKENS = (
 )
 
 
+TABLES = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")  # of `StepTimes`: device time
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Engine:
     """A model on a plan on GPUs: what is in memory, what the scheduler may do, what steps take."""
@@ -70,6 +73,7 @@ class Engine:
     origins: dict[str, float]  # part of a decoding step's device time by origin of its prices
     uncertainty: float  # relative, of a decoding step's device time
     overheads: Overheads
+    steps: dict[str, str | int | float] | None = None  # where captured steps are from, and their errors; None: composed
 
 
 def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | None = None) -> Engine:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import re
-import zlib
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from presim.errors import InputError
+from presim.files import read_profile
 
 STEP = re.compile(r"ProfilerStep#(\d+)$")
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-_MOST_BYTES = 8 << 30  # unpacked
-_PART_BYTES = 16 << 20  # a read takes memory for all that it asks for
 _MOST_US = 86_400e6
 _Value = TypeVar("_Value")
 _FORMAT = "a Chrome trace that PyTorch's profiler wrote (prof.export_chrome_trace, or a trace handler)"
@@ -83,7 +80,7 @@ def read(path: Path) -> Profile:
     Raises:
         InputError: it cannot be read, is no such trace, or a time in it cannot be.
     """
-    file = _decode(_unpacked(path), path)
+    file = _decode(read_profile(path), path)
     first = min((event.ts for event in file.traceEvents if event.ph == "X"), default=0)
     events = [_event(raw, first, path) for raw in file.traceEvents if raw.ph == "X"]
     by_category: dict[str, list[Event]] = {}
@@ -126,29 +123,6 @@ def own(event: Event, key: str, kind: type[_Value]) -> _Value:
 def is_profile(path: Path) -> bool:
     """Whether a file looks like a Chrome trace, by its name."""
     return path.is_file() and path.name.endswith((".json", ".json.gz"))
-
-
-def _unpacked(path: Path) -> bytes:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; check its name and permissions") from error
-    if not data:
-        raise InputError(f"{path} is empty; record the profile again")
-    if data[:2] != b"\x1f\x8b":
-        return data
-    try:
-        unpacked = bytearray()
-        with gzip.open(path) as stream:
-            while len(unpacked) <= _MOST_BYTES and (part := stream.read(_PART_BYTES)):
-                unpacked += part
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(
-            f"{path} is cut short or damaged ({len(data):,} bytes of gzip: {error}); copy it again"
-        ) from error
-    if len(unpacked) > _MOST_BYTES:
-        raise InputError(f"{path} unpacks to more than {_MOST_BYTES >> 30} GiB; record fewer steps")
-    return bytes(unpacked)
 
 
 def _decode(data: bytes, path: Path) -> _File:

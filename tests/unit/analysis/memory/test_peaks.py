@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from presim.analysis.memory.blocks import allocated_bytes, find_blocks, reserved_bytes
-from presim.analysis.memory.outside_allocator import beyond_allocator
+from presim.analysis.memory.outside_allocator import outside_allocator
 from presim.analysis.memory.peaks import analyse_memory, held_at_peak, requested_bytes
 from presim.analysis.time.steps import find_steps
 from presim.result import Estimate, Held, Memory
@@ -136,7 +136,7 @@ def test_only_communicators_that_were_used_hold_buffers() -> None:
     build = TraceBuilder(Manifest(world_size=8, rank=0, gpu="x", gpus_per_node=8, script="", groups=groups))
     for group in (0, 1, 3):
         build.work(Collective("all_reduce", 64, "float32", group))
-    estimates = beyond_allocator(build.trace(), context_bytes=GIB, context_source="test")
+    estimates = outside_allocator(build.trace(), context_bytes=GIB, context_source="test")
     assert [estimate.name for estimate in estimates] == [
         "CUDA context",
         "NCCL communicator world (8 ranks)",
@@ -151,7 +151,7 @@ def test_the_backward_of_cudnn_attention_holds_a_workspace() -> None:
     for backend in ("cudnn", "flash"):
         for direction in ("forward", "backward"):
             build.work(Attention(direction, 2, 4, 4, 128, 128, 64, 64, True, "bfloat16", backend))
-    (estimate,) = beyond_allocator(build.trace(), context_bytes=0, context_source="")
+    (estimate,) = outside_allocator(build.trace(), context_bytes=0, context_source="")
     assert (estimate.name, estimate.bytes) == ("cuDNN attention workspace", 4 * 2 * 4 * 128 * 64)
 
 

@@ -42,6 +42,13 @@ def test_the_parts_add_up(result: Result) -> None:
     assert sum(part.seconds for part in found.parts) == pytest.approx(result.step_time_s)
 
 
+def test_published_power_of_trainings_is_within_the_range(result: Result) -> None:
+    """OLMo on H100 drew 85 % of the limit in steps and 15 % between them (arXiv 2503.05804); neither was fitted."""
+    found = of(result)
+    assert found.joules_low < 0.85 * found.limit_watts * found.joules / found.watts < found.joules_high
+    assert shares()["idle"].low < 0.15 < shares()["idle"].high
+
+
 def test_a_job_that_waits_for_its_host_draws_less() -> None:
     cluster = choose_cluster(gpu="h100-sxm", world_size=1)
     slow = of(evaluate(workloads.launch_bound(), cluster).result)

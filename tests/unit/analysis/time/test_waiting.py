@@ -6,7 +6,7 @@ import pytest
 
 from presim.analysis.time.breakdown import Instant, break_down
 from presim.analysis.time.steps import find_steps
-from presim.analysis.time.waiting import turns
+from presim.analysis.time.waiting import earliest_starts
 from presim.cost.price import PricedTrace
 from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
@@ -58,6 +58,6 @@ def test_a_turn_comes_when_the_launch_is_over_and_the_stream_is_free(latency_ns:
     priced = fakes.priced(build.trace())
     options = Options(launch_latency_ns=latency_ns, contention=False)
     timeline = simulate_job([priced], options=options, compiled=False)[0]
-    assert turns(priced.trace, timeline, latency_ns).tolist() == timeline.start_ns.tolist()
+    assert earliest_starts(priced.trace, timeline, latency_ns).tolist() == timeline.start_ns.tolist()
     assert timeline.start_ns[1] == timeline.issue_ns[1] + latency_ns
     assert timeline.start_ns[2] == timeline.end_ns[1]

@@ -16,18 +16,18 @@ def test_logs_of_nccl_are_within_the_interval(ranks: int, logged_s: float) -> No
 
 
 @given(st.integers(2, 100_000), st.integers(2, 100_000))
-def test_more_ranks_never_take_less(one: int, other: int) -> None:
+def test_setup_time_does_not_decrease_with_ranks(one: int, other: int) -> None:
     few, many = creation(min(one, other)), creation(max(one, other))
     assert few.low_s <= many.low_s
     assert few.seconds <= many.seconds
     assert few.high_s <= many.high_s
 
 
-def test_one_rank_alone_sets_nothing_up() -> None:
+def test_a_single_rank_has_no_setup_time() -> None:
     assert creation(1) == SetUp()
     assert creation(1).seconds == 0
 
 
-def test_the_figure_lies_between_the_ends() -> None:
+def test_the_single_figure_lies_within_the_interval() -> None:
     for each in (creation(8), connection(), peer(), creation(8) + connection()):
         assert each.low_s < each.seconds < each.high_s

@@ -46,7 +46,7 @@ def test_size_and_nodes_choose_algorithm_and_protocol() -> None:
     assert chosen("all_gather", MIB, range(0, 512, 8), nodes=64) == ("pat", 2)
 
 
-def test_what_is_forbidden_is_not_taken() -> None:
+def test_forbidden_algorithms_and_protocols_are_not_used() -> None:
     assert chosen("all_reduce", 1024 * MIB, range(8), NCCL_NVLS_ENABLE="0")[0] == "ring"
     assert chosen("all_reduce", 1024 * MIB, range(8), NCCL_ALGO="^nvls,nvlstree")[0] == "ring"
     assert chosen("all_reduce", 1024, range(8), NCCL_PROTO="Simple") == ("ring", 2)
@@ -54,13 +54,13 @@ def test_what_is_forbidden_is_not_taken() -> None:
     assert chosen("all_gather", MIB, range(0, 512, 8), nodes=64, NCCL_PAT_ENABLE="0")[0] == "ring"
 
 
-def test_algorithms_may_be_named_for_one_function() -> None:
+def test_algorithms_may_be_chosen_per_function() -> None:
     said = {"NCCL_ALGO": "allreduce:ring;allgather:pat"}
     assert chosen("all_reduce", 1024 * MIB, range(8), **said)[0] == "ring"
     assert chosen("all_gather", MIB, range(0, 512, 8), nodes=64, **said)[0] == "pat"
 
 
-def test_where_nothing_is_left_the_ring_runs_all_the_same() -> None:
+def test_the_ring_runs_if_nothing_is_allowed() -> None:
     assert chosen("all_gather", MIB, range(8), NCCL_ALGO="tree")[0] == "ring"
 
 
@@ -70,11 +70,11 @@ def test_few_channels_cost_bandwidth() -> None:
     assert duration(1024, NCCL_MAX_NCHANNELS="2") == duration(1024)
 
 
-def test_without_peer_to_peer_everything_goes_through_the_host() -> None:
+def test_without_peer_to_peer_data_goes_through_host_memory() -> None:
     assert duration(1024 * MIB, NCCL_P2P_DISABLE="1") > 8 * duration(1024 * MIB)
 
 
-def test_the_script_comes_before_the_cluster() -> None:
+def test_variables_of_the_script_take_precedence_over_the_cluster() -> None:
     assert tuning_of({"NCCL_MAX_NCHANNELS": "4"}, {"NCCL_MAX_NCHANNELS": "8"}).most_channels == 8
     assert tuning_of({}, {}) == Tuning()
 
@@ -82,16 +82,16 @@ def test_the_script_comes_before_the_cluster() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("NCCL_ALGO", "rign", "NCCL_ALGO=rign: rign is none of ring, tree, collnetdirect, collnetchain, nvls"),
-        ("NCCL_MAX_NCHANNELS", "many", "NCCL_MAX_NCHANNELS=many must be a whole number; correct the variable"),
-        ("NCCL_MAX_CTAS", "0", "NCCL is asked for at least 1 and at most 0 channels; correct NCCL_*_NCHANNELS"),
+        ("NCCL_ALGO", "rign", "NCCL_ALGO=rign: rign is not one of ring, tree, collnetdirect, collnetchain, nvls"),
+        ("NCCL_MAX_NCHANNELS", "many", "NCCL_MAX_NCHANNELS=many is not a whole number; correct the variable"),
+        ("NCCL_MAX_CTAS", "0", "NCCL's variables require at least 1 and at most 0 channels; correct NCCL_*_NCHANNELS"),
     ],
 )
-def test_what_nccl_would_not_take_is_refused_in_a_sentence(name: str, value: str, message: str) -> None:
+def test_values_that_nccl_rejects_are_refused(name: str, value: str, message: str) -> None:
     with pytest.raises(InputError, match=f"^{re.escape(message)}"):
         tuning_of({name: value})
 
 
-def test_variables_that_change_speed_and_are_not_modelled_are_named() -> None:
+def test_unmodelled_variables_that_change_speed_are_listed() -> None:
     assert unread({"NCCL_BUFFSIZE": "1", "NCCL_DEBUG": "INFO", "NCCL_ALGO": "ring"}) == ["NCCL_BUFFSIZE"]
     assert unread({"NCCL_PXN_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0"}) == ["NCCL_PXN_DISABLE"]

@@ -49,7 +49,7 @@ def test_hybridep_between_hosts_is_near_its_table(ranks: int, published_GBps: fl
     assert found == pytest.approx(published_GBps, rel=0.15)
 
 
-def test_deepep_has_what_its_multiprocessors_move() -> None:
+def test_deepep_is_limited_by_the_bandwidth_of_its_sms() -> None:
     """B200: 16 SMs 348 GB/s and 24 SMs 494 GB/s of dispatch in bf16, through PyTorch."""
     cluster = hardware.choose_cluster(gpu="b200", nodes=1)
     copies = distinct(8, 64, 8) * TOKENS * TOKEN
@@ -58,7 +58,7 @@ def test_deepep_has_what_its_multiprocessors_move() -> None:
         assert found == pytest.approx(published_GBps, rel=0.15)
 
 
-def test_a_rank_is_told_of_every_window() -> None:
+def test_every_window_of_tokens_costs_a_notification() -> None:
     """Four B200: 12 channels send 307 tokens of 4 KiB to each rank, in windows; telling it takes 9.1 us."""
     cluster = hardware.choose_cluster(gpu="b200", nodes=1, gpus_per_node=4)
 
@@ -73,7 +73,7 @@ def test_a_rank_is_told_of_every_window() -> None:
     assert took(8) == pytest.approx(518e-6, rel=0.1)  # measured
 
 
-def test_factors_of_fp8_and_hosts_cost_what_they_should() -> None:
+def test_fp8_scaling_factors_and_forwarding_add_time() -> None:
     """Factors of a token take a warp 0.62 us; towards one other host DeepEP's port gives 0.55 of its bandwidth."""
     routed = Routed("deepep", TOKENS, 2048, 8, 64, 20, window=6)
     cluster, group = hardware.choose_cluster(gpu="h100-sxm", nodes=1), Group("g", tuple(range(8)), 8)
@@ -111,7 +111,7 @@ def test_a_token_goes_to_each_of_its_experts_in_low_latency() -> None:
     assert (bytes_.near, bytes_.far) == (4 * 160 * 7 / 16, 4 * 160 * 8 / 16)
 
 
-def test_a_host_gets_a_token_once_however_many_of_its_experts_were_chosen() -> None:
+def test_a_token_is_sent_once_to_each_host() -> None:
     """With as many experts chosen as there are, every other host gets one copy, every other rank of the host one."""
     cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
     routed = Routed("deepep", 1, 10, 16, 16, 20)
@@ -120,7 +120,7 @@ def test_a_host_gets_a_token_once_however_many_of_its_experts_were_chosen() -> N
     assert (bytes_.near, bytes_.far) == (10 * 16 * 7 / 8, 10)
 
 
-def test_a_program_that_deals_experts_out_in_turn_sends_less() -> None:
+def test_round_robin_routing_sends_fewer_bytes() -> None:
     """Eight consecutive ones of 128 are half of a rank's 16: one host, and mostly one rank, gets a token."""
     cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=1)
     in_turn = Routed("deepep", 10, 10, 8, 128, 20, (1.0, 1.0, 1.0, 1.0))
@@ -129,7 +129,7 @@ def test_a_program_that_deals_experts_out_in_turn_sends_less() -> None:
     assert (bytes_.near, bytes_.far) == (100 * 7 / 8, 0)
 
 
-def test_an_exchange_keeps_its_multiprocessors_busy() -> None:
+def test_an_exchange_occupies_its_sms() -> None:
     cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
     found, group = exchange("combine", 16, 128), Group("g", tuple(range(16)), 16)
     asked = demand(found, Hierarchical().alone(found, group, cluster), (group,), cluster)

@@ -51,13 +51,13 @@ def test_one_rank_a_node_has_one_port(cluster: Cluster) -> None:
     assert 6 < sparse.duration_ns / dense.duration_ns < 9
 
 
-def test_small_messages_take_latency_alone(cluster: Cluster) -> None:
+def test_small_messages_are_latency_bound(cluster: Cluster) -> None:
     price = priced(cluster, "all_reduce", 8, range(8))
     assert price.bound == "latency"
     assert 10_000 < price.duration_ns < 25_000
 
 
-def test_a_few_words_are_sent_faster_than_eight_kib(cluster: Cluster) -> None:
+def test_messages_of_a_few_words_have_less_latency_than_8_kib(cluster: Cluster) -> None:
     """nccl-tests issue 309: on 32 H100 an all-reduce of 128 bytes takes 36 us, of 8 KiB 47 us, of 64 KiB 51 us."""
     sizes = (128, 8192, 65536)
     words, page, more = (priced(cluster, "all_reduce", size, range(32)).duration_ns for size in sizes)
@@ -78,7 +78,7 @@ def test_a_group_of_one_copies(cluster: Cluster) -> None:
     assert 2 * GIB / 3350 < copied < 1.5 * 2 * GIB / 3350
 
 
-def test_a_barrier_costs_what_the_smallest_all_reduce_does(cluster: Cluster) -> None:
+def test_a_barrier_takes_as_long_as_the_smallest_all_reduce(cluster: Cluster) -> None:
     barrier = priced(cluster, "barrier", 0, range(16))
     assert barrier.duration_ns == priced(cluster, "all_reduce", 4, range(16)).duration_ns
 
@@ -127,7 +127,7 @@ def test_an_all_to_all_takes_as_long_as_the_busier_direction_of_a_rank(cluster: 
     assert exchange(cluster, [0] + [64 * MIB] * 7, even) == base  # what stays on the rank takes no wire
 
 
-def test_what_goes_to_another_node_goes_by_the_ranks_port(cluster: Cluster) -> None:
+def test_traffic_between_nodes_is_limited_by_the_rank_s_port(cluster: Cluster) -> None:
     """Of the same bytes: all for the own node, all for the other one."""
     near = exchange(cluster, [GIB] * 8 + [0] * 8, [0] * 16, own=3)
     far = exchange(cluster, [0] * 8 + [GIB] * 8, [0] * 16, own=3)
@@ -162,7 +162,7 @@ def over_pcie(gpu: str, node: str | None, ranks: int, kind: str = "all_reduce", 
         ("rtx-pro-6000", None, 2, 43.9, 0.15),  # NVIDIA/nccl pull request 2036
     ],
 )
-def test_over_pcie_the_node_says_what_all_get(
+def test_the_exchange_bandwidth_of_a_node_limits_groups_on_pcie(
     gpu: str, node: str | None, ranks: int, published: float, tolerance: float
 ) -> None:
     price = over_pcie(gpu, node, ranks)
@@ -170,18 +170,18 @@ def test_over_pcie_the_node_says_what_all_get(
     assert tolerance <= price.uncertainty
 
 
-def test_a_pair_has_its_links_to_itself_whatever_the_node_carries() -> None:
+def test_a_pair_is_not_limited_by_the_exchange_bandwidth() -> None:
     assert over_pcie("l40s", "ovx-l40s", 2) == over_pcie("l40s", "l40s-8", 2)
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all"])
-def test_what_the_node_carries_limits_all_kinds_and_is_surer_than_a_guess(kind: str) -> None:
+def test_a_known_exchange_bandwidth_limits_all_kinds_and_reduces_uncertainty(kind: str) -> None:
     known, unknown = (over_pcie("l40s", node, 4, kind) for node in ("ovx-l40s", "l40s-8"))
     assert unknown.duration_ns == pytest.approx(2 * known.duration_ns, rel=0.01)
     assert unknown.uncertainty == known.uncertainty + 0.25
 
 
-def test_no_node_carries_more_than_the_link() -> None:
+def test_exchange_bandwidth_never_exceeds_the_link() -> None:
     cluster = hardware.choose_cluster(gpu="l40s", node="ovx-l40s")
     node = msgspec.structs.replace(cluster.node, exchange_bytes_per_s=1e12)
     wide = msgspec.structs.replace(cluster, node=node, nodes=1, gpus_per_node=4)
@@ -190,7 +190,7 @@ def test_no_node_carries_more_than_the_link() -> None:
     assert bus_GBps(priced(narrow, "all_reduce", GIB, range(4)), GIB, 4, 2) == pytest.approx(5, rel=0.01)
 
 
-def test_without_peer_access_what_switches_carry_counts_no_more() -> None:
+def test_exchange_bandwidth_is_ignored_without_peer_to_peer() -> None:
     forbidden = over_pcie("l40s", "pcie4-8-switch", 4, NCCL_P2P_DISABLE="1")
     assert forbidden == over_pcie("l40s", "pcie4-8", 4, NCCL_P2P_DISABLE="1")
     assert forbidden.uncertainty > over_pcie("l40s", "pcie4-8-switch", 4).uncertainty

@@ -28,13 +28,13 @@ def priced(size: int, ranks: range = range(8), kind: str = "all_reduce", fused: 
     return TABLE.alone(work, Group("g", tuple(ranks), len(ranks)), CLUSTER)
 
 
-def test_what_was_measured_is_answered_as_it_was() -> None:
+def test_measured_sizes_return_the_measured_time() -> None:
     price = priced(1 << 20)
     assert price is not None
     assert (price.duration_ns, price.origin) == (30_000, Origin.MEASURED)
 
 
-def test_between_sizes_the_line_in_log_and_log_stands() -> None:
+def test_times_between_sizes_are_interpolated_log_log() -> None:
     price = priced(1 << 21)
     assert price is not None
     assert price.duration_ns == pytest.approx((30 * 60) ** 0.5 * 1e3, abs=1)
@@ -47,7 +47,7 @@ def test_noise_does_not_make_a_larger_message_faster() -> None:
     assert price.duration_ns == 60_000
 
 
-def test_beyond_its_hull_the_table_is_silent() -> None:
+def test_the_table_does_not_extrapolate() -> None:
     assert priced(1 << 19) is None
     assert priced(1 << 31) is None
     assert priced(1 << 26) is None, "128 times lies between its neighbours"
@@ -57,7 +57,7 @@ def test_beyond_its_hull_the_table_is_silent() -> None:
     assert priced(1 << 20, fused=2) is None
 
 
-def test_a_cluster_s_table_comes_before_the_model() -> None:
+def test_measurements_take_precedence_over_the_model() -> None:
     row = {"kind": "all_reduce", "ranks": 8, "nodes": 1, "bytes": 1 << 20, "us": 30.0}
     names = [model.name for model in collective_models(_with({"measured": [row]}))]
     assert names == ["measured/collectives", "analytic/hierarchical"]
@@ -67,22 +67,25 @@ def test_a_cluster_s_table_comes_before_the_model() -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"measured": [{"kind": "all_reduce"}]}, "measured]] cannot be read: Object missing required field `ranks`"),
+        ({"measured": [{"kind": "all_reduce"}]}, "measured]] is invalid: Object missing required field `ranks`"),
         (
             {"measured": [{"kind": "all_reduce", "ranks": 2, "nodes": 4, "bytes": 8, "us": 1.0}]},
-            "has an impossible row: .*; correct or drop it",
+            "has an impossible row: .*; correct or remove it",
         ),
-        ({"modle": "statistical"}, "has no key modle; there are model, measured, link, fabric, statistical"),
-        ({"model": "guess"}, 'has model = "guess"; there are "white-box" and "statistical"'),
-        ({"model": "statistical"}, "statistical] cannot be used: Expected `object`, got `null`; make it anew with"),
+        ({"modle": "statistical"}, "has an unknown key modle; use one of model, measured, link, fabric, statistical"),
+        ({"model": "guess"}, 'has an unknown model = "guess"; use "white-box" or "statistical"'),
+        (
+            {"model": "statistical"},
+            "statistical] is missing or invalid: Expected `object`, got `null`; create it again with",
+        ),
     ],
 )
-def test_what_a_file_must_not_say_is_refused_in_a_sentence(table: dict[str, object], message: str) -> None:
+def test_invalid_sections_of_a_file_are_refused(table: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         collective_models(_with(table))
 
 
-def test_rows_are_read_as_they_stand() -> None:
+def test_rows_of_the_file_are_read() -> None:
     row = {"kind": "all_reduce", "ranks": 8, "nodes": 1, "bytes": 8, "us": 3}
     assert rows_of({"measured": [row]}) == [Row("all_reduce", 8, 1, 8, 3.0)]
 

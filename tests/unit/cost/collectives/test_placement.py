@@ -34,7 +34,7 @@ def test_ranks_fill_node_after_node(cluster: Cluster, ranks: range, layout: Layo
     assert layout_of(GATHER, group, cluster) == layout
 
 
-def test_unknown_ranks_are_taken_for_consecutive_ones(cluster: Cluster) -> None:
+def test_unknown_ranks_are_assumed_to_be_consecutive(cluster: Cluster) -> None:
     assert layout_of(GATHER, Group("g", (), 16), cluster) == Layout(16, 2, 8, known=False)
     assert layout_of(GATHER, Group("g", (0, 8), 16), cluster) == Layout(16, 2, 8, known=False)
 
@@ -45,13 +45,13 @@ def test_a_rack_that_nvlink_joins_is_one_node() -> None:
 
 
 @pytest.mark.parametrize(("peer", "nodes"), [(1, 1), (8, 2), (-1, 2)])
-def test_a_message_concerns_two_neighbours(cluster: Cluster, peer: int, nodes: int) -> None:
+def test_a_message_is_between_two_neighbours(cluster: Cluster, peer: int, nodes: int) -> None:
     """Rank 8 of the group sits on the second node; without a peer the slowest neighbours count."""
     send = Collective(kind="send", bytes=1, dtype="uint8", group=0, peer=peer)
     assert layout_of(send, Group("g", tuple(range(16)), 16), cluster).nodes == nodes
 
 
-def test_bridged_pairs_help_no_group_of_more_than_two() -> None:
+def test_bridges_are_not_used_by_groups_of_more_than_two() -> None:
     pairs = hardware.choose_cluster(gpu="a40", node="pcie4-8-bridged", nodes=1)
     two, four = (links_of(pairs, Layout(count, 1, count)) for count in (2, 4))
     assert two.nvlink

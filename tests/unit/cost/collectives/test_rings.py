@@ -16,20 +16,20 @@ def test_a_cube_of_v100_has_the_rings_that_its_measured_bandwidth_shows(gpus: in
     assert count_rings(LINKS, tuple(range(gpus))) == rings
 
 
-def test_the_fifth_gpu_hangs_on_one_other_and_no_ring_passes_it() -> None:
+def test_no_ring_passes_a_gpu_with_one_neighbour() -> None:
     assert count_rings(LINKS, tuple(range(5))) == 0
 
 
-def test_pairs_have_a_ring_for_each_link() -> None:
+def test_pairs_have_one_ring_per_link() -> None:
     assert [count_rings(LINKS, (0, other)) for other in (1, 3, 5)] == [1, 2, 0]
 
 
-def test_all_alike_and_complete_gives_two_rings_for_each_way_around() -> None:
+def test_a_complete_mesh_has_two_rings_per_cycle() -> None:
     complete = tuple(tuple(int(one != other) for other in range(5)) for one in range(5))
     assert count_rings(complete, tuple(range(5))) == 4
 
 
-def test_what_is_no_mesh_has_none() -> None:
+def test_without_a_mesh_there_are_no_rings() -> None:
     assert count_rings((), ()) == 0
     assert count_rings(LINKS, (0,)) == 0
     assert count_rings(LINKS, (0, 8)) == 0

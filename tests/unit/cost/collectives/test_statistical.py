@@ -54,12 +54,12 @@ def test_bandwidth_is_a_sigmoid_of_the_size() -> None:
     assert CURVE.GBps(1 << 40) == pytest.approx(301, abs=0.1)
 
 
-def test_a_large_message_takes_its_bytes_over_the_bandwidth() -> None:
+def test_a_large_message_takes_bytes_divided_by_bandwidth() -> None:
     size = 64 << 30
     assert us(PLAIN, size) == pytest.approx(7 / 8 * size / CURVE.GBps(size) / 1e3, rel=0.01)
 
 
-def test_a_fit_finds_what_was_measured() -> None:
+def test_a_fit_reproduces_its_measurements() -> None:
     """Of the white-box model's own times, whose bends no sigmoid has, half are met to 20 %."""
     fitted = fit_statistical(points())
     errors = sorted(
@@ -86,7 +86,7 @@ def test_stragglers_stretch_the_minimum_by_ranks_and_size() -> None:
     assert us(late, 1 << 30) == pytest.approx(us(PLAIN, 1 << 30) * (1 + 8e-3 * math.log(1 << 30)), rel=1e-4)
 
 
-def test_what_is_seen_online_moves_the_weights_towards_it() -> None:
+def test_observations_move_the_weights_towards_them() -> None:
     """A cluster that takes half as long again: after thirty collectives the model is within 3 % of it."""
     ranks = tuple(range(8))
     truth = [Point(work(1 << 28), ranks, CLUSTER, us(PLAIN, 1 << 28) * 1.5e-6, "job")] * 30
@@ -101,6 +101,6 @@ def test_kinds_that_were_not_fitted_are_left_to_the_next_model() -> None:
     assert Statistical(PLAIN).alone(work(8), Group("g", (0,), 1), CLUSTER) is None
 
 
-def test_nothing_is_faster_than_the_wires() -> None:
+def test_no_price_is_below_the_link_bandwidth() -> None:
     fast = msgspec.structs.replace(PLAIN, within=msgspec.structs.replace(CURVE, height=1e6))
     assert us(fast, 1 << 30) == pytest.approx(7 / 8 * (1 << 30) / 450e3, rel=1e-3)

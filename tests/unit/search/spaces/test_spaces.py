@@ -12,10 +12,13 @@ import pytest
 
 from presim.errors import InputError
 from presim.options import RunOptions
-from presim.search.ask import Asked, facts_of, request_for_command, request_for_space
+from presim.search.ask import Asked
+from presim.search.of_command import request_for_command
 from presim.search.request import Request
 from presim.search.run import run
+from presim.search.spaces.ask import request_for_space
 from presim.search.spaces.expression import Expression
+from presim.search.spaces.facts import facts_of
 from presim.search.spaces.file import read_space, shipped
 from presim.search.trials.evaluator import filled
 from presim.search.trials.trial import Point, Value

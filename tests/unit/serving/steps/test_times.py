@@ -32,6 +32,7 @@ def engine(model: str, plan: Plan, gpu: str = "h100-sxm") -> Engine:
             ("llama3-8b", 8.03),
             ("llama3-70b", 70.6),
             ("llama3-405b", 405.9),
+            ("qwen3-0.6b", 0.596),
             ("qwen3-32b", 32.8),
             ("qwen3-30b-a3b", 30.5),
         ],

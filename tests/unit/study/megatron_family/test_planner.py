@@ -156,7 +156,7 @@ def test_fp16_sums_gradients_in_fp16_as_megatron_does() -> None:
 
 
 def test_megatron_needs_the_number_of_gpus() -> None:
-    assert refusal({**MEGATRON, "n_gpus": ""}) == "n_gpus is not given"
+    assert refusal({**MEGATRON, "n_gpus": ""}) == "n_gpus is empty"
 
 
 @pytest.mark.parametrize(

@@ -49,4 +49,4 @@ def test_such_a_run_is_planned_with_heads_that_its_table_leaves_out(installed: s
     assert "--heads 64" in words
     assert "--batch 4" in words
     assert "--checkpoint" in words
-    assert refusal({**ROW, "framework": "Megatron-Core r0.8.0"}) == "micro_batch is not given"
+    assert refusal({**ROW, "framework": "Megatron-Core r0.8.0"}) == "micro_batch is empty"

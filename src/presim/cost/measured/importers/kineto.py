@@ -7,16 +7,15 @@ Times include the effect of other work in the program.
 from __future__ import annotations
 
 import collections
-import gzip
 import json
 import statistics
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from presim.cost.measured.rows import Measurement
 from presim.errors import InputError
+from presim.files import read_profile
 from presim.hardware import catalogue
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Attention, Elementwise, Gemm, Normalization, Signature, Softmax
@@ -81,13 +80,12 @@ def load(path: Path) -> dict[str, Any]:
     """A trace as parsed JSON.
 
     Raises:
-        InputError: the file is no such trace.
+        InputError: the file is no such trace, or unpacks to too much.
     """
     try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        trace = json.loads(raw)
+        trace = json.loads(read_profile(path))
         events = trace["traceEvents"]
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no trace of PyTorch's profiler: {error}") from error
     if not isinstance(events, list) or not all(map(_is_event, events)):
         raise InputError(f"{path} is no trace of PyTorch's profiler: traceEvents is no list of events")

@@ -18,7 +18,7 @@ _FORMAT = "presim-explain/1"
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """The capture of a point; ``command`` is the digest of the command and its options."""
+    """The capture of a point. ``command``: digest of the command and its options."""
 
     command: str
     point: str
@@ -31,8 +31,8 @@ class _File(msgspec.Struct, frozen=True):
     captures: list[_Line]
 
 
-class Never:
-    """Stores no captures: used without ``--study``."""
+class NoCaptureFile:
+    """Stores no captures. Used without ``--study``."""
 
     def find(self, point: Point) -> tuple[str, Reply] | None:
         """Always None."""
@@ -42,8 +42,8 @@ class Never:
         """Discard the capture."""
 
 
-class Kept:
-    """A file with a reply for each captured point. Failures are not kept: their cause may lie outside the command."""
+class CaptureFile:
+    """A file with the reply of each captured point. Failures are not stored: another attempt may succeed."""
 
     def __init__(self, path: Path, request: Request) -> None:
         check_writable(path)
@@ -51,14 +51,14 @@ class Kept:
         _read(path)
 
     def find(self, point: Point) -> tuple[str, Reply] | None:
-        """What is known of a point."""
+        """The stored capture of a point, or None."""
         lines = _read(self._path)
         return next(
             ((line.by, line.reply) for line in lines if (line.command, line.point) == (self._command, key(point))), None
         )
 
     def add(self, point: Point, by: str, reply: Reply) -> None:
-        """Keep a reply; it is there when this returns."""
+        """Store a reply. The file is complete when this returns."""
         if reply.figures is not None:
             lines = [*_read(self._path), _Line(self._command, key(point), by, reply)]
             write_file(self._path, msgspec.json.format(msgspec.json.encode(_File(_FORMAT, lines))))
@@ -72,14 +72,14 @@ def _read(path: Path) -> list[_Line]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}; name another file with --study") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no file of captures ({error}); name another one with --study") from error
+        raise InputError(f"{path} is not a file of captures ({error}); name another one with --study") from error
     if found.schema != _FORMAT:
-        raise InputError(f"{path} is of the format {found.schema!r}, not {_FORMAT}; name another one with --study")
+        raise InputError(f"{path} has the format {found.schema!r}, not {_FORMAT}; name another one with --study")
     return found.captures
 
 
 def _digest(request: Request) -> str:
-    """Tells a command on a cluster from others: by its words, the files that they name, and presim's version."""
+    """Digest of a command on a cluster: its words, the contents of files among them, and presim's version."""
     words = list(request.confirm_command)
     files = [hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in words if Path(word).is_file()]
     options = sorted((name, str(value)) for name, value in request.options.items())

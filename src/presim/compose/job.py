@@ -1,0 +1,217 @@
+"""What all ranks of a plan share, and the trace of each."""
+
+from __future__ import annotations
+
+import functools
+
+from presim.compose import stages
+from presim.compose.all_memory import Lacks
+from presim.compose.assemble import Assembled, assemble
+from presim.compose.blocks import Blocks
+from presim.compose.host_memory import HostUse
+from presim.compose.hosts import HostTimes, host_times
+from presim.compose.layout import Layout, groups, layout
+from presim.compose.names import Names
+from presim.compose.orders import orders
+from presim.compose.plan import Plan
+from presim.compose.plan_passes import apply_passes
+from presim.compose.rows import PRIORITIES, Rows, Tables
+from presim.compose.runtime import activation_offload, optimizer, optimizer_offload, recompute
+from presim.compose.runtime.data_parallel import DataParallel
+from presim.compose.runtime.ddp import Ddp
+from presim.compose.runtime.fsdp2 import Fsdp2
+from presim.compose.runtime.fsdp2_experts import ExpertFsdp2
+from presim.compose.runtime.fsdp2_gathered import GatheredFsdp2
+from presim.compose.runtime.optimizer import Held
+from presim.compose.runtime.pipeline import Pipeline
+from presim.compose.runtime.updates import UPDATES
+from presim.compose.runtime.zero1 import Zero1
+from presim.compose.schedule import Action, Do, Key, Run
+from presim.compose.units import Unit, apart, units
+from presim.graph.schema import OperatorGraph
+from presim.hardware.cluster import Cluster
+from presim.passes import expert_parallel, quantisation
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.schema import Category, Group, Manifest, Phase
+
+_NORMS = {"fsdp2": ("data", "tensor"), "hsdp": ("shard", "tensor"), "ddp": ("tensor",), "zero1": ("data", "tensor")}
+_WORKSPACE = {True: 32 << 20, False: 8_519_680}  # of cuBLAS, from Hopper on (ATen/cuda/CublasHandlePool.cpp)
+
+
+class Job:
+    """What all ranks of a plan share."""
+
+    def __init__(self, graph: OperatorGraph, plan: Plan, cluster: Cluster, lacks: Lacks | None) -> None:
+        self.plan, self.cluster = plan, cluster
+        self.whole = graph.parameter_count()
+        self.tables = Tables()
+        self.hosts = host_times(plan.launch_style, plan.cuda_graphs)
+        quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
+        self.graph, self.notes = apply_passes(graph, plan, cluster)
+        self.experts = expert_parallel.experts(self.graph) if plan.expert > 1 else frozenset()
+        count = plan.pipeline * plan.virtual
+        sizes = plan.stages or stages.even(stages.blocks(graph), count)
+        self.stages = stages.split(self.graph, sizes)
+        self.all_micros = plan.micro_batches(cluster.world_size)
+        self.lacks = lacks
+        self.micros = self.all_micros - (lacks.micros if lacks else 0)
+        self.orders = orders(plan.order, plan.pipeline, plan.virtual, self.micros, self.all_micros - self.micros)
+        named = {group.name: index for index, group in enumerate(groups(layout(plan, cluster.world_size)))}
+        self.named = named
+        self.blocks = Blocks(
+            self.graph,
+            plan.micro_batch,
+            plan.local_sequence,
+            self.tables,
+            self.hosts,
+            named,
+            whole_again=plan.data_style == "zero1",
+        )
+
+    def trace(self, stage: int, place: Layout) -> tuple[Assembled, HostUse]:
+        """The trace of the rank that has this stage, and what it keeps in host memory."""
+        plan, tables, hosts = self.plan, self.tables, self.hosts
+        pipeline = Pipeline(
+            self.graph,
+            self.stages,
+            stage,
+            plan.pipeline,
+            self.blocks.exact_bytes,
+            tables,
+            hosts,
+            group=self.named["pipeline"],
+            has_buffers=plan.data_style != "zero1" or plan.virtual > 1,  # chunks share names of gradients
+            pairs=(len(self.named) - 2, len(self.named) - 1),
+        )
+        own = range(stage, len(self.stages), plan.pipeline)
+        runs = [run for one in own for run in pipeline.forward_runs(one)]
+        held_units = apart(units(self.graph, runs if plan.pipeline > 1 else None), self.experts)
+        backward = [run for one in reversed(own) for run in (*pipeline.backward_runs(one), *pipeline.weight_runs(one))]
+        data = self._data(held_units, backward, place)
+        again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
+        passes = pipeline.apply(self.orders[stage], data, again if plan.recompute == "full" else tuple)
+        found = groups(place)
+        clipped = [self.named[name] for name in _NORMS[plan.data_style] if found[self.named[name]].size > 1]
+        held = data.held()
+        kept = pipeline.held(self.micros)
+        offloaded = self._offloaded(passes, kept)
+        schedule = offloaded.schedule
+        updates, optimizer_bytes = self._updates(held, data)
+        end = optimizer.end_of_step(
+            held,
+            clip=plan.clip,
+            groups=clipped,
+            expert_groups=[self.named[name] for name in ("copies", "experts") if len(getattr(place, name)) > 1],
+            stages=self.named["pipeline"] if plan.pipeline > 1 else -1,
+            total=self.named["world"] if plan.data_style == "zero1" else -1,
+            update=updates,
+            tables=tables,
+            hosts=hosts,
+        )
+        names = Names(self.all_micros)
+        step = self.blocks.place((*schedule, *end, *data.after_update()), names, kept)
+        before = len(schedule) + int(plan.clip and bool(held))  # the first step makes the optimizer's states there
+        own_states = optimizer.states(held, plan.optimizer, tables, hosts, plan.offload_optimizer)
+        made = self.blocks.place(tuple(own_states), names)
+        computed, updated = step.cut(before)
+        at_first = (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.all_micros))
+        second = self.blocks.place(tuple(data.before_second()), names)
+        steps = [computed, made, updated, second, computed, updated]
+        setup = self.blocks.place(at_first, names)
+        shared = {False: self._sharers(place), True: max(1, len(place.copies))}
+        local = sum(unit.elements // shared[unit.experts] for unit in held_units)
+        manifest = self._manifest(place, found, local)
+        made_of = assemble(setup, steps, names, tables, manifest, self.graph.root, self.lacks)
+        copied = offloaded.bytes * self.all_micros // self.micros
+        return made_of, HostUse(offloaded.pinned_bytes, optimizer_bytes, copied)
+
+    def _offloaded(self, passes: list[Action], kept: frozenset[Key]) -> activation_offload.Offloaded:
+        blocks = self.plan.offload_activations
+        if not blocks:
+            return activation_offload.Offloaded(tuple(passes))
+        return activation_offload.apply(
+            passes, self.graph, blocks, kept, self.blocks.exact_bytes, self.tables, self.hosts
+        )
+
+    def _updates(self, held: list[Held], data: DataParallel) -> tuple[list[Do], int]:
+        """The update of parameters, and the host memory that it takes."""
+        plan, tables, hosts = self.plan, self.tables, self.hosts
+        if plan.optimizer not in UPDATES or not held:
+            return [], 0
+        kind, how = UPDATES[plan.optimizer], plan.offload_optimizer
+        if how == "none":
+            return [optimizer.update(held, kind, tables, hosts), *data.update()], 0
+        whole = dtype_bytes(held[0].dtype)
+        each = dtype_bytes(self.graph.parameters[0].dtype) if plan.data_style == "zero1" else whole
+        sharers = min(self.cluster.gpus_per_node, self.cluster.node.gpus)
+        made = optimizer_offload.update(held, kind, how, each, sharers, tables, hosts)
+        return [*made, *data.update()], optimizer_offload.host_bytes(held, kind, how, each)
+
+    def _data(self, held: list[Unit], backward: list[Run], place: Layout) -> DataParallel:
+        plan, group = self.plan, self.named["shard" if place.shard else "data"]
+        if plan.data_style in ("ddp", "zero1"):
+            flavour = Ddp if plan.data_style == "ddp" else Zero1
+            return flavour(
+                self.graph,
+                held,
+                backward,
+                len(place.data),
+                group,
+                self.tables,
+                self.hosts,
+                micros=self.micros,
+                overlap=plan.overlap,
+                stage=place.pipeline.index(place.rank),
+                sequence_group=self.named["tensor"] if plan.sequence_parallel else -1,
+                on_host=plan.offload_optimizer == "cpu",
+            )
+        ranks = self._sharers(place)
+        replicas = (len(place.replicas), self.named["replicas"]) if place.shard else (1, -1)
+        shared = (len(place.copies), self.named["copies"]) if place.copies else (1, -1)
+        if plan.pipeline > 1:
+            return GatheredFsdp2(self.graph, held, ranks, group, self.tables, self.hosts, replicas, shared)
+        known = (self.graph, held, ranks, group, plan.reshard, self.tables, self.hosts, replicas)
+        if place.copies:
+            return ExpertFsdp2(*known, experts=shared)
+        return Fsdp2(*known, keep_last=plan.keep_last)
+
+    def _sharers(self, place: Layout) -> int:
+        """Ranks that share one copy of the parameters."""
+        styles = {"fsdp2": len(place.data), "hsdp": len(place.shard)}
+        return styles.get(self.plan.data_style, 1)
+
+    def _manifest(self, place: Layout, groups: list[Group], local: int) -> Manifest:
+        plan, cluster, gpu = self.plan, self.cluster, self.cluster.gpu
+        samples = plan.micro_batch * self.all_micros
+        return Manifest(
+            world_size=place.world_size,
+            rank=place.rank,
+            gpu=gpu.id,
+            gpus_per_node=cluster.gpus_per_node,
+            script=f"composed from {self.graph.model}",
+            groups=tuple(groups),
+            versions=dict(self.graph.versions),
+            stream_priorities=PRIORITIES,
+            device_total_bytes=gpu.memory_bytes,
+            memory_capacity_bytes=gpu.memory_bytes - gpu.context_bytes,
+            context_bytes=gpu.context_bytes,
+            batch={
+                "tokens": samples * plan.sequence,
+                "samples": samples,
+                "data_parallel_ranks": plan.data(cluster.world_size),
+            },
+            model={"parameters": self.whole, "parameters_local": local},
+            reference_host=True,
+            origin="composed",
+            node=cluster.node.id,
+            fabric=cluster.fabric.id,
+        )
+
+
+def _workspaces(cluster: Cluster, tables: Tables, hosts: HostTimes) -> Do:
+    """cuBLAS' workspaces of the forward and the backward thread; they stay."""
+    rows = Rows(tables, hosts, Phase.OTHER)
+    for thread in ("forward", "backward"):
+        rows.alloc(f"workspace {thread}", _WORKSPACE[cluster.gpu.compute_major >= 9], Category.OTHER)
+    template = rows.template()
+    return Do(template, tuple(("held", slot) for slot in template.slots))

@@ -1,0 +1,190 @@
+"""What a plan must fulfil before anything is composed; refusals show the equation and the nearest plans that fit."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from presim.compose.plan import Plan
+from presim.errors import InputError
+
+
+def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
+    """Raise where the plan cannot be; ``blocks``: repeated blocks of the model, where known.
+
+    Raises:
+        InputError: what does not divide, with the equation and the nearest plans that do.
+    """
+    for name in ("sequence", "micro_batch", "tensor", "context", "expert", "pipeline", "virtual"):
+        if getattr(plan, name) < 1:
+            raise InputError(f"{name} = {getattr(plan, name)} must be at least 1; correct the plan")
+    degrees = (("tensor", 1), ("context", plan.tensor), ("pipeline", plan.tensor * plan.context))
+    for name, others in degrees:
+        degree = getattr(plan, name)
+        if world_size % (degree * others):
+            near = _near(degree, functools.partial(_divides, world_size, others))
+            product = f"{name} = {degree}" if others == 1 else f"{name} x others = {degree} x {others}"
+            raise InputError(
+                f"{product} does not divide {world_size} GPUs ({world_size} % {degree * others} = "
+                f"{world_size % (degree * others)}); degrees that do: {near}"
+            )
+    _check_sequence(plan)
+    _check_budget(plan)
+    _check_offload(plan, blocks)
+    _check_shard(plan, world_size)
+    _check_experts(plan, world_size)
+    _check_batch(plan, world_size)
+    _check_rounds(plan, world_size)
+    _check_stages(plan, blocks)
+
+
+def _check_sequence(plan: Plan) -> None:
+    if plan.context > 1 and plan.context % 2 and plan.context_style == "all-gather":
+        raise InputError(
+            f"context = {plan.context} is odd: parts from the beginning and the end of a sequence are shared out in "
+            f"pairs; use {plan.context - 1}, {plan.context + 1}, or context_style ulysses or ring"
+        )
+    pieces = 2 * plan.context
+    if plan.context > 1 and plan.context_style == "ring" and plan.sequence % pieces:
+        near = _near(max(1, plan.sequence // pieces), lambda count: count > 0)
+        lengths = ", ".join(str(int(count) * pieces) for count in near.split(", "))
+        raise InputError(
+            f"the sequence of {plan.sequence} tokens has no {pieces} equal pieces, two for each rank of a ring "
+            f"({plan.sequence} % {pieces} = {plan.sequence % pieces}); lengths that have: {lengths}"
+        )
+    if plan.sequence % plan.parts:
+        near = _near(plan.sequence // plan.parts, lambda count: count > 0)
+        lengths = ", ".join(str(int(count) * plan.parts) for count in near.split(", "))
+        raise InputError(
+            f"the sequence of {plan.sequence} tokens has no {plan.parts} equal parts, as context and sequence_parallel "
+            f"ask for ({plan.sequence} % {plan.parts} = {plan.sequence % plan.parts}); lengths that have: {lengths}"
+        )
+
+
+def _check_budget(plan: Plan) -> None:
+    if not 0 <= plan.activation_budget <= 1:
+        raise InputError(
+            f"activation_budget = {plan.activation_budget:g} is a part of the activations of a block; use 0 to 1"
+        )
+    if plan.activation_budget < 1 and plan.recompute != "none":
+        raise InputError(
+            f"activation_budget = {plan.activation_budget:g} chooses what is recomputed, and recompute = "
+            f"{plan.recompute} recomputes all; leave out one of them"
+        )
+
+
+def _check_offload(plan: Plan, blocks: int) -> None:
+    count = plan.offload_activations
+    if count < 0 or (blocks and count > blocks):
+        raise InputError(
+            f"offload_activations = {count} blocks, but the model has {blocks or 'some'} blocks; use 0 to "
+            f"{blocks or 'their number'} (--offload-activations)"
+        )
+    if plan.offload_optimizer == "cpu" and plan.optimizer != "adamw":
+        raise InputError(
+            f"offload_optimizer = cpu updates by AdamW in fp32, not by {plan.optimizer}; use --optimizer adamw, or "
+            "--offload-optimizer states"
+        )
+    if plan.offload_optimizer == "states" and plan.optimizer in ("none", "sgd"):
+        raise InputError(f"optimizer = {plan.optimizer} has no states to offload; leave out offload_optimizer")
+
+
+def _check_shard(plan: Plan, world_size: int) -> None:
+    data = plan.sharing(world_size)
+    if plan.data_style != "hsdp":
+        if plan.shard:
+            raise InputError(
+                f"shard = {plan.shard} is of data_style hsdp, not {plan.data_style}; leave one of them out"
+            )
+        return
+    if plan.shard < 1 or data % plan.shard:
+        near = _near(max(1, plan.shard), functools.partial(_divides, data, 1))
+        raise InputError(
+            f"shard = {plan.shard} does not divide {data} data-parallel ranks; degrees that do: {near} (--shard)"
+        )
+
+
+def _check_experts(plan: Plan, world_size: int) -> None:
+    if plan.expert == 1:
+        return
+    if plan.data_style not in ("fsdp2", "hsdp"):
+        raise InputError(
+            f"expert = {plan.expert} is composed with data_style fsdp2 and hsdp only, not {plan.data_style}; use one "
+            "of them (--dp-style)"
+        )
+    if plan.tensor > 1 and not plan.sequence_parallel:
+        raise InputError(
+            f"expert = {plan.expert} with tensor = {plan.tensor}: ranks that split layers would send the same tokens; "
+            "use sequence_parallel (--sp), or a tensor degree of 1"
+        )
+    ranks = plan.shard * plan.tensor or world_size // plan.pipeline
+    if ranks % plan.expert:
+        near = _near(plan.expert, functools.partial(_divides, ranks, 1))
+        raise InputError(
+            f"expert = {plan.expert} does not divide the {ranks} ranks that share parameters "
+            f"({ranks} % {plan.expert} = {ranks % plan.expert}); degrees that do: {near}"
+        )
+
+
+def _check_batch(plan: Plan, world_size: int) -> None:
+    data = plan.data(world_size)
+    each = plan.micro_batch * data
+    if plan.global_batch < 0 or plan.global_batch % each:
+        near = _near(max(1, plan.global_batch // each), lambda count: count > 0)
+        multiples = ", ".join(str(int(count) * each) for count in near.split(", "))
+        raise InputError(
+            f"global_batch = {plan.global_batch} is no multiple of micro_batch x data = {plan.micro_batch} x {data} = "
+            f"{each}; those that are: {multiples}"
+        )
+    if plan.pipeline > 1 and not plan.global_batch:
+        raise InputError(
+            f"a pipeline of {plan.pipeline} needs micro-batches: use --global-batch, e.g. "
+            f"{4 * plan.pipeline * each} for {4 * plan.pipeline} of them"
+        )
+
+
+def _check_stages(plan: Plan, blocks: int) -> None:
+    count = plan.pipeline * plan.virtual
+    if plan.virtual > 1 and plan.pipeline == 1:
+        raise InputError(f"virtual = {plan.virtual} needs a pipeline of at least 2; correct the plan")
+    if plan.order in ("gpipe", "1f1b") and plan.virtual > 1:
+        raise InputError(f"schedule {plan.order} has one stage a rank, not {plan.virtual}; use interleaved")
+    if plan.stages and len(plan.stages) != count:
+        raise InputError(
+            f"stages lists {len(plan.stages)} stages, but pipeline x virtual = {plan.pipeline} x {plan.virtual} = "
+            f"{count}; correct the plan"
+        )
+    if blocks and plan.stages and sum(plan.stages) != blocks:
+        raise InputError(f"stages sum up to {sum(plan.stages)} blocks, the model has {blocks}; correct the plan")
+    if blocks and count > blocks:
+        raise InputError(
+            f"pipeline x virtual = {plan.pipeline} x {plan.virtual} = {count} stages, but the model has {blocks} "
+            "blocks; use fewer stages"
+        )
+
+
+def _check_rounds(plan: Plan, world_size: int) -> None:
+    """Raise where a schedule cannot run so many micro-batches.
+
+    Raises:
+        InputError: interleaved stages need rounds of equal length.
+    """
+    micros, ranks = plan.micro_batches(world_size), plan.pipeline
+    if ranks > 1 and plan.order in ("interleaved", "zero-bubble") and micros % max(1, micros // ranks):
+        each = plan.micro_batch * plan.data(world_size)
+        near = _near(micros, lambda count: count % max(1, count // ranks) == 0)
+        batches = ", ".join(str(int(count) * each) for count in near.split(", "))
+        raise InputError(
+            f"{micros} micro-batches make no equal rounds on {ranks} ranks ({micros} % {micros // ranks} = "
+            f"{micros % (micros // ranks)}) as schedule {plan.order} needs; global batches that do: {batches}"
+        )
+
+
+def _divides(world_size: int, others: int, degree: int) -> bool:
+    return world_size % (degree * others) == 0
+
+
+def _near(wanted: int, fits: Callable[[int], bool]) -> str:
+    candidates = [degree for degree in range(1, 4 * wanted + 1) if fits(degree)]
+    nearest = sorted(sorted(candidates, key=lambda degree: abs(degree - wanted))[:4])
+    return ", ".join(map(str, nearest))

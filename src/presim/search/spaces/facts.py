@@ -1,0 +1,48 @@
+"""What the constraints of a space know: of the launch, and of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from presim.errors import InputError
+from presim.options import ClusterOptions
+from presim.search.trials.trial import Value
+
+
+def launched(command: Sequence[str], options: ClusterOptions) -> dict[str, Value]:
+    """GPUs, nodes and GPUs of each, as far as a launch command and the options say them."""
+    from presim.capture.launchers.read import read_command
+
+    try:
+        said = read_command(command).shape
+        nodes, per_node, world = said.nodes, said.per_node, said.world
+    except InputError:
+        nodes = per_node = world = None
+    nodes, per_node = options.nodes or nodes, options.gpus_per_node or per_node
+    world = options.world_size or world or (nodes * per_node if nodes and per_node else None)
+    per_node = per_node or (world // nodes if world and nodes else None)
+    found = {"world_size": world, "nodes": nodes, "gpus_per_node": per_node}
+    return {name: value for name, value in found.items() if value}
+
+
+def facts_of(model: str) -> dict[str, Value]:
+    """What constraints of spaces know of a model, from its config.
+
+    Raises:
+        InputError: the model is of a family whose sizes are not read.
+    """
+    from presim.graph.take import config_file
+    from presim.launch.shapes import read_config, shapes
+
+    config = config_file(model)
+    if config is None:
+        raise InputError(f"{model} has no config.json; say its sizes instead, e.g. layers=32 heads=32 kv_heads=8")
+    found = shapes(read_config(config))
+    return {
+        "layers": found.layers,
+        "heads": found.heads,
+        "kv_heads": found.kv_heads,
+        "hidden": found.hidden,
+        "vocabulary": found.vocabulary,
+        "experts": found.experts,
+    }

@@ -1,0 +1,133 @@
+"""Which batches of an engine are captured, which of them are held out, and how the engine is started for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from presim.errors import InputError
+from presim.serving.model import Model
+from presim.serving.plan import Plan
+
+REPEATS = 4  # steps of each batch
+_CONTEXT = 256  # tokens of a decode; attention is priced from the true contexts, so that few tokens suffice
+_MOST_SEQUENCES = 1024
+_ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """What one step processes."""
+
+    decodes: tuple[int, ...] = ()  # context of each
+    prefills: tuple[int, ...] = ()  # tokens of each prompt, whole
+    held_out: bool = False  # not fitted, but compared with what is interpolated
+
+    @property
+    def text(self) -> str:
+        """In a few words."""
+        parts = [f"{len(self.decodes):,} decodes of {self.decodes[0]:,}"] if self.decodes else []
+        parts += [f"{len(self.prefills)} prompt{'s' * (len(self.prefills) > 1)} of {self.prefills[0]:,}"] * bool(
+            self.prefills
+        )
+        return " + ".join(parts)
+
+
+def batches(plan: Plan, longest: int, kv_tokens: int) -> list[Batch]:
+    """Decodes by powers of two, prompts from there on; between them and beside each other, held out.
+
+    ``longest``: tokens of a request at most; ``kv_tokens``: room for keys and values.
+    """
+    if plan.max_num_seqs > _MOST_SEQUENCES:
+        raise InputError(
+            f"steps are captured with at most {_MOST_SEQUENCES:,} sequences, and --max-num-seqs is "
+            f"{plan.max_num_seqs:,}; lower it, or leave --steps at composed"
+        )
+    most, budget, context = plan.max_num_seqs, plan.max_num_batched_tokens, min(_CONTEXT, longest // 2)
+    sizes = sorted({*(1 << power for power in range(11) if 1 << power <= most), most})
+    fitted = [Batch((context,) * size) for size in sizes]
+    prompts = sorted({*(1 << power for power in range(5, 18) if most < 1 << power < budget), budget})
+    fitted += [_prompt(tokens, longest) for tokens in prompts if tokens > most]
+    between = [size for size in (3, 6, 12, 24, 48, 96, 192, 384, 768) if size < most]
+    held = [Batch((context,) * size, held_out=True) for size in between]
+    held += [Batch((min(4096, longest // 2),) * size, held_out=True) for size in (8, 32) if size <= most]
+    held += [
+        dataclasses.replace(_prompt(tokens, longest), held_out=True)
+        for tokens in (64, 192, 384, 768, 1536, 3072, 6144, 12288)
+        if tokens < budget
+    ]
+    mixed = [(16, 448), (64, 960), (64, 1984)]
+    held += [
+        Batch((context,) * size, (tokens,), held_out=True)
+        for size, tokens in mixed
+        if size <= most - 1 and size + tokens <= budget and tokens < longest
+    ]
+    return [batch for batch in fitted + held if _tokens(batch) <= 0.9 * kv_tokens]
+
+
+def _prompt(tokens: int, longest: int) -> Batch:
+    """Tokens of as few prompts as may be."""
+    count = -(-tokens // (longest - 1))
+    return Batch(prefills=(tokens // count,) * count)
+
+
+def _tokens(batch: Batch) -> int:
+    return sum(batch.decodes) + 16 * len(batch.decodes) + sum(batch.prefills)
+
+
+def config_for_vllm(config: dict[str, Any], model: Model) -> dict[str, Any]:
+    """A model's config with the architecture that vLLM looks for."""
+    if "architectures" in config:
+        return config
+    kind = str(config.get("model_type"))
+    if kind not in _ARCHITECTURES:
+        raise InputError(
+            f"steps of {model.name} cannot be captured: no architecture is known for its model type {kind!r}; name a "
+            "config.json that has `architectures`, or leave --steps at composed"
+        )
+    return {**config, "architectures": [_ARCHITECTURES[kind]], "torch_dtype": "bfloat16"}
+
+
+def arguments(plan: Plan, longest: int) -> dict[str, Any]:
+    """Arguments of vLLM's `LLM` for a plan."""
+    _check(plan)
+    said = {
+        "load_format": "dummy",
+        "skip_tokenizer_init": True,
+        "enable_prefix_caching": False,
+        "async_scheduling": False,
+        "enforce_eager": not plan.cuda_graphs,
+        "tensor_parallel_size": plan.tp,
+        "gpu_memory_utilization": plan.gpu_memory_utilization,
+        "max_num_seqs": plan.max_num_seqs,
+        "max_num_batched_tokens": plan.max_num_batched_tokens,
+        "max_model_len": longest,
+        "block_size": plan.block_size,
+        "enable_expert_parallel": plan.ep,
+    }
+    if plan.weights == "fp8":
+        said["quantization"] = "fp8"
+    if plan.cache == "fp8":
+        said["kv_cache_dtype"] = "fp8"
+    return said
+
+
+def _check(plan: Plan) -> None:
+    """Refuse plans of which no steps are captured."""
+    lacks = {
+        "--pp": plan.pp > 1,
+        "--dp": plan.dp > 1,
+        "--speculative": plan.drafting is not None,
+        f"--weights {plan.weights}": plan.weights not in ("bf16", "fp8"),
+        f"--expert-weights {plan.of_experts}": plan.of_experts != plan.weights,
+        f"--kernels {plan.kernels}": plan.kernels != "vllm",
+    }
+    if found := [name for name, there in lacks.items() if there]:
+        raise InputError(f"no steps are captured with {' and '.join(found)}; leave --steps at composed")

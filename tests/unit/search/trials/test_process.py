@@ -1,0 +1,50 @@
+"""Processes that evaluate points are started, asked and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from presim.errors import ExitCode
+from presim.search.trials import process
+from presim.search.trials.job import Job
+from presim.search.trials.worker import _Points, send
+
+
+def test_an_idle_process_ends_by_itself() -> None:
+    worker = process.start(Job(options={"gpu": "h100-sxm"}))
+    process.end([worker])
+    assert worker.returncode == ExitCode.STANDS
+
+
+def test_a_process_without_grace_is_killed() -> None:
+    worker = process.start(Job(options={"gpu": "h100-sxm"}))
+    process.end([worker], grace_s=0.0)
+    assert worker.returncode is not None
+
+
+def test_a_process_that_died_gives_no_reply() -> None:
+    worker = process.start(Job(options={"gpu": "h100-sxm"}))
+    worker.kill()
+    worker.wait()
+    assert process.ask(worker, {"tensor": 1}) is None
+    process.end([worker])
+
+
+def test_an_input_that_ends_interrupts_what_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main thread is interrupted while it has a point, as by Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    reading, writing = os.pipe()
+    with open(writing, "wb") as file:
+        send(file, b"point")
+        with open(reading, "rb") as stdin:
+            monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": stdin}))
+            points = iter(_Points())
+            assert next(points) == b"point"
+            file.close()
+            with pytest.raises(KeyboardInterrupt):
+                threading.Event().wait(60)
+    signal.signal(signal.SIGINT, before)

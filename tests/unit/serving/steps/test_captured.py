@@ -1,0 +1,167 @@
+"""Steps from captured batches: what is fitted comes back, what lies between is interpolated, errors are stated."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from presim.errors import InputError
+from presim.hardware.choose import choose_cluster
+from presim.serving.model import find
+from presim.serving.plan import Plan
+from presim.serving.steps.batches import Batch, arguments, batches, config_for_vllm
+from presim.serving.steps.captured import Captured, Sample, check, host_of, tables, with_captured
+from presim.serving.steps.overheads import Overheads
+from presim.serving.steps.times import Engine, build
+
+PLAN = Plan(max_num_seqs=64, max_num_batched_tokens=2048, cuda_graphs=False, async_scheduling=False)
+LINEAR_NS, HEAD_NS, PREPARE_NS, FINISH_NS = 1_000.0, 2_000.0, 50_000.0, 3_000.0  # for each token or sequence
+
+
+@functools.cache
+def engine() -> Engine:
+    return build(find("llama3-8b"), PLAN, choose_cluster(gpu="h100-sxm", world_size=1))
+
+
+def sample(decodes: tuple[int, ...], prefills: tuple[tuple[int, int], ...] = (), **said: Any) -> Sample:
+    """A batch of which all but attention grows evenly."""
+    one = Sample(decodes, prefills, False, *[0.0] * 7)
+    zero = np.zeros_like(engine().times.token_ns)
+    only_attention = dataclasses.replace(engine().times, token_ns=zero, head_ns=zero)
+    attention = only_attention.step_ns(list(prefills), list(decodes))
+    head = 1e5 + HEAD_NS * one.rows
+    device = 5e6 + LINEAR_NS * one.tokens + head + attention
+    return dataclasses.replace(
+        one,
+        prepare_ns=6e5 + PREPARE_NS * one.rows,
+        waits_ns=device,
+        device_ns=device,
+        head_ns=head,
+        attention_ns=attention,
+        finish_ns=1e5 + FINISH_NS * one.rows,
+        **said,
+    )
+
+
+FITTED = [
+    *(sample((256,) * size) for size in (1, 4, 16, 64)),
+    *(sample((), ((size, size),)) for size in (128, 512, 2048)),
+]
+
+
+def test_batches_between_those_captured_are_interpolated() -> None:
+    """Where time grows evenly with tokens and sequences, held-out and mixed batches come out exactly."""
+    times = tables(FITTED, PLAN, engine().times, Overheads(), ())
+    for one in (sample((256,) * 9), sample((), ((1000, 1000),)), sample((700,) * 20, ((300, 300),))):
+        assert check(one, times).error == pytest.approx(0, abs=1e-9)
+
+
+def test_attention_of_a_mixed_batch_is_priced_by_its_true_lengths() -> None:
+    """The capture's attention, every sequence as long as the longest, is no part of the error."""
+    times = tables(FITTED, PLAN, engine().times, Overheads(), ())
+    one = sample((256,) * 8, ((512, 512),))
+    too_long = dataclasses.replace(
+        one, attention_ns=one.attention_ns + 9e6, device_ns=one.device_ns + 9e6, attention_exact=False
+    )
+    assert check(too_long, times).error == pytest.approx(0, abs=1e-9)
+
+
+def test_tokens_are_padded_to_the_sizes_of_cuda_graphs() -> None:
+    times = tables(FITTED, PLAN, engine().times, Overheads(), (1, 2, 4, 8, 16, 32))
+    assert times.token_ns[9] == times.token_ns[16] < times.token_ns[17] == times.token_ns[32]
+    assert times.token_ns[33] < times.token_ns[34]
+
+
+def test_a_step_takes_at_least_its_launches_and_asynchronously_all_of_the_host_s_work() -> None:
+    """Launches are the median of a kind's batches: those of one batch have noise in them."""
+    slow = [dataclasses.replace(one, launch_ns=2e7) for one in FITTED]
+    slow[0] = dataclasses.replace(slow[0], launch_ns=9e7)
+    host = host_of(slow, Overheads(), "here")
+    plan = dataclasses.replace(PLAN, async_scheduling=True)
+    for one in slow[:4]:
+        took = tables(slow, plan, engine().times, host, ()).step_ns([], list(one.decodes))
+        assert took == pytest.approx(2e7 + one.prepare_ns + one.finish_ns)
+        assert tables(slow, PLAN, engine().times, host, ()).step_ns([], list(one.decodes)) == pytest.approx(2e7)
+
+
+def test_host_time_is_a_line_over_sequences() -> None:
+    found = host_of(FITTED, Overheads(input_us=7.0), "here")
+    assert (found.host_us, found.host_sequence_us) == (pytest.approx(600), pytest.approx(50))
+    assert (found.back_us, found.back_sequence_us) == (pytest.approx(100), pytest.approx(3))
+    assert (found.input_us, found.host_origin, found.calibrated) == (7.0, "here", False)
+
+
+def test_the_result_says_where_steps_are_from_and_how_far_off() -> None:
+    held = dataclasses.replace(sample((256,) * 9), held_out=True)
+    wrong = dataclasses.replace(held, waits_ns=held.waits_ns / 1.25)
+    made = with_captured(engine(), Captured((*FITTED, held, held, wrong), {"measured": 1.0}, 0.03, "from there"))
+    assert made.steps == {
+        "source": "from there",
+        "fitted_batches": 7,
+        "held_out_batches": 3,
+        "held_out_median_error": pytest.approx(0, abs=1e-9),
+        "held_out_largest_error": pytest.approx(0.25),
+    }
+    assert (made.origins, made.uncertainty) == ({"measured": 1.0}, pytest.approx(0.03))
+    assert made.times.host_ns == pytest.approx(6e5)
+
+
+def test_captured_steps_need_decodes_and_prompts() -> None:
+    with pytest.raises(InputError, match=r"^captured steps have decodes and prompts; capture them with --steps cap"):
+        tables(FITTED[:4], PLAN, engine().times, Overheads(), ())
+
+
+def test_batches_reach_both_limits_and_hold_some_out() -> None:
+    found = batches(Plan(max_num_seqs=200, max_num_batched_tokens=5000), 8192, 400_000)
+    fitted, held = ([one for one in found if one.held_out is out] for out in (False, True))
+    assert [len(one.decodes) for one in fitted if one.decodes] == [1, 2, 4, 8, 16, 32, 64, 128, 200]
+    assert [sum(one.prefills) for one in fitted if one.prefills] == [256, 512, 1024, 2048, 4096, 5000]
+    assert {bool(one.decodes) + 2 * bool(one.prefills) for one in held} == {1, 2, 3}
+    assert not {(one.decodes, one.prefills) for one in fitted} & {(one.decodes, one.prefills) for one in held}
+    assert Batch((256,) * 16, (448,)).text == "16 decodes of 256 + 1 prompt of 448"
+
+
+def test_batches_that_the_cache_has_no_room_for_are_left_out() -> None:
+    found = batches(Plan(), 8192, 10_000)
+    assert max(len(one.decodes) for one in found) == 32
+    assert all(sum(one.decodes) + sum(one.prefills) <= 9_000 for one in found)
+
+
+def test_prompts_longer_than_a_request_are_several() -> None:
+    longest = max(batches(Plan(), 2048, 400_000), key=lambda one: sum(one.prefills))
+    assert longest.prefills == (1638,) * 5
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        (Plan(pp=2), "no steps are captured with --pp; leave --steps at composed"),
+        (Plan(dp=2, weights="int4"), "no steps are captured with --dp and --weights int4; leave --steps at composed"),
+    ],
+)
+def test_plans_of_which_no_steps_are_captured_are_refused(plan: Plan, why: str) -> None:
+    with pytest.raises(InputError) as error:
+        arguments(plan, 4096)
+    assert str(error.value).startswith(why.split(";")[0].split(" and --expert")[0])
+
+
+def test_more_sequences_than_are_captured_are_refused() -> None:
+    with pytest.raises(
+        InputError,
+        match=r"^steps are captured with at most 1,024 sequences, and --max-num-seqs is 4,096; lower it, or leave "
+        r"--steps at composed$",
+    ):
+        batches(Plan(max_num_seqs=4096), 4096, 10**9)
+
+
+def test_the_architecture_that_vllm_looks_for_follows_from_the_model_type() -> None:
+    model = find("llama3-8b")
+    assert config_for_vllm({"model_type": "qwen3"}, model)["architectures"] == ["Qwen3ForCausalLM"]
+    own = {"architectures": ["Mine"], "model_type": "other"}
+    assert config_for_vllm(own, model) is own
+    with pytest.raises(InputError, match="no architecture is known for its model type 'other'"):
+        config_for_vllm({"model_type": "other"}, model)
