@@ -16,6 +16,8 @@ import resource
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from presim.changes import changes_of
 from presim.cli.script import sentences
 from presim.engine.options import Options
@@ -107,14 +109,15 @@ def _layer(times: int) -> list[Signature]:
     return [*products * times, attention, *small]
 
 
-def job(world: int) -> tuple[str, str]:
-    """Priced and simulated by its 16 ranks that differ, then again with a slow node."""
+def job(world: int, **network: object) -> tuple[str, str]:
+    """Priced and simulated by its 16 ranks that differ, then again with a slow node; ``network``: its description."""
     begin = time.process_time()
     traces = [megatron_rank(stage, world) for stage in range(STAGES)]
     built = time.process_time() - begin
     size = world // STAGES
     others = {trace.manifest.rank: range(trace.manifest.rank + 1, trace.manifest.rank + size) for trace in traces}
-    cluster, options = choose_cluster(gpu="h100-sxm", world_size=world), Options(host_factor=0.0)
+    cluster = msgspec.structs.replace(choose_cluster(gpu="h100-sxm", world_size=world), network=network)
+    options = Options(host_factor=0.0)
 
     def predict(*stragglers: str) -> Evaluation:
         return evaluate(traces, cluster, options, stands_for=others, changes=changes_of((), stragglers, ()))
@@ -130,11 +133,13 @@ def job(world: int) -> tuple[str, str]:
     assert slow.step_time_s is not None
     assert slow.step_time_s > result.step_time_s
     assert len(slow.ranks) == STAGES + 1
+    assert not network or result.time.shared_ports_s > 0
     bubble = (MICRO_BATCHES + STAGES - 1) / MICRO_BATCHES
     assert result.step_time_s > bubble * 0.8 * result.ranks[0].compute_s
     entries = sum(map(len, traces))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     shape = f"405B-like, TP8 PP16 DP{world // 128}, {world:,} GPUs, composed by the benchmark"
+    shape += f", {network}" if network else ""
     return (
         f"{shape}: {entries:,} entries on 16 ranks, step {result.step_time_s:.2f} s",
         (
@@ -155,6 +160,8 @@ def main() -> None:
         all_to_all(1_024, fabric="fat-tree", leaf_nodes=8, oversubscription=2.0),
         job(16_384),
         job(100_352),
+        job(1_024, fabric="fat-tree", leaf_nodes=4, oversubscription=8.0),
+        job(16_384, fabric="fat-tree", leaf_nodes=64, oversubscription=8.0),
     ]
     table = "\n".join(f"| {what} | {measured} |" for what, measured in rows)
     machine = f"{os.cpu_count()}-core {platform.machine()} VM, Python {platform.python_version()}"

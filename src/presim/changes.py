@@ -76,13 +76,18 @@ class Changes:
         speed = self._speeds(cluster).get(priced.trace.manifest.rank, 1.0)
         if speed == 1.0 and not self.operators:
             return priced
-        changed = []
-        for signature, price in zip(priced.trace.signatures, priced.prices, strict=True):
-            factor = self._factor(signature) / (1.0 if isinstance(signature, Collective) else speed)
-            changed.append(
-                price if factor == 1 else msgspec.structs.replace(price, duration_ns=round(price.duration_ns * factor))
-            )
-        return dataclasses.replace(priced, prices=tuple(changed))
+        factors = [
+            self._factor(one) / (1.0 if isinstance(one, Collective) else speed) for one in priced.trace.signatures
+        ]
+        changed = [
+            price if factor == 1 else msgspec.structs.replace(price, duration_ns=round(price.duration_ns * factor))
+            for price, factor in zip(priced.prices, factors, strict=True)
+        ]
+        fabric = priced.fabric
+        if fabric is not None:
+            together = (round(ns * factor) for ns, factor in zip(fabric.together_ns, factors, strict=True))
+            fabric = dataclasses.replace(fabric, together_ns=tuple(together))
+        return dataclasses.replace(priced, prices=tuple(changed), fabric=fabric)
 
     def check_operators(self, traces: Sequence[Trace]) -> None:
         """Check that the job has the work that each factor names.

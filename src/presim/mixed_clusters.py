@@ -100,13 +100,14 @@ def slowed_collectives(priced: Mapping[int, PricedTrace], views: Views) -> list[
         groups = one.trace.manifest.groups
         model = collective_models(whole, one.trace.manifest.nccl)
         longest = 0.0
-        for signature, price in zip(one.trace.signatures, one.prices, strict=True):
+        together = one.fabric.together_ns if one.fabric else tuple(price.duration_ns for price in one.prices)
+        for signature, taken_ns in zip(one.trace.signatures, together, strict=True):
             if not isinstance(signature, Collective) or not 0 <= signature.group < len(groups):
                 continue
             group = groups[signature.group]
             before = first_answers(model, [Transfer(signature, group)], whole)[0]
-            if before is not None and price.duration_ns > (1 + _SAME) * before.duration_ns:
-                longer = price.duration_ns / before.duration_ns - 1
+            if before is not None and taken_ns > (1 + _SAME) * before.duration_ns:
+                longer = taken_ns / before.duration_ns - 1
                 longest = max(longest, longer)
                 worst = max(worst, (longer, f"{signature.kind} over {group.size} ranks of {group.name!r}", rank))
         touched += longest > 0

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from presim.analysis.notes.caveats import PEERS_READY
 from presim.analysis.notes.coverage import coverage_figures, coverage_sentences
 from presim.analysis.notes.routing_draws import unseen_ranks
+from presim.analysis.notes.shared_links import shared_links
 from presim.analysis.ranks import fullest, rank_figures, straggler_note, unmatched
 from presim.analysis.summarise import Device, memory_of, steady_breakdown, summarise
 from presim.analysis.time.breakdown import Breakdown, break_down
@@ -20,6 +21,8 @@ from presim.analysis.time.repetition import repeated_steps, stretches
 from presim.analysis.time.steps import Steps, find_steps
 from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
+from presim.cost.collectives.contended import described_network
+from presim.cost.collectives.fabric_flows import on_fabric
 from presim.cost.price import PricedTrace
 from presim.cost.price_cache import with_caches
 from presim.engine.options import Options
@@ -134,10 +137,11 @@ def _simulate(
     rank, cluster = chosen.manifest.rank, views.of(chosen.manifest.rank)
     options = engine_options(given, cluster, chosen.manifest, prepared.undisturbed)
     traces = [views.on_own_host(trace, given, options, undisturbed=prepared.undisturbed) for trace in split]
-    priced = {
-        trace.manifest.rank: changes.prices(pricer(trace, views.of(trace.manifest.rank)), cluster) for trace in traces
-    }
-    representatives = Representatives(list(priced), represented)
+    representatives = Representatives([trace.manifest.rank for trace in traces], represented)
+    priced = {}
+    for trace in traces:
+        own = views.of(trace.manifest.rank)
+        priced[trace.manifest.rank] = changes.prices(on_fabric(pricer(trace, own), own, representatives), cluster)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     device = device_of(cluster, chosen, options, host=host_factor_source(given, cluster), slowdown=prepared.slowdown)
     return _Simulation(rank, traces, priced, timelines, representatives, views, cluster, options, device)
@@ -178,6 +182,10 @@ def _report(
     return _of_the_job(summary, ranks, figures, all_notes, _memory_of_another(job, prepared.traces, ranks, whole))
 
 
+def _link_name(cluster: Cluster) -> Callable[[int], str]:
+    return described_network(cluster)[1].link_name if cluster.network else str
+
+
 def _notes(job: _Simulation, prepared: Prepared, ranks: Sequence[Rank], of_capture: Sequence[str]) -> list[str]:
     """All notes on a job, in display order; ``of_capture``: those on captured ranks."""
     before = job.views.cluster.as_seen_by(job.rank)
@@ -186,6 +194,7 @@ def _notes(job: _Simulation, prepared: Prepared, ranks: Sequence[Rank], of_captu
         *slowed_collectives(job.priced, job.views),
         *group_notes(job.views.cluster, ranks),
         *job.priced[job.rank].notes,
+        *shared_links(job.priced, job.timelines, _link_name(job.cluster)),
         *of_capture,
         *straggler_note(ranks),
     ]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from strategies import jobs, priced, traces
 from test_contention import contended_jobs
 from test_engine import options
+from test_shared_links import linked_jobs
 
 from presim.cost.overlap import Demand
 from presim.cost.price import Origin, Price, PricedTrace
@@ -110,7 +111,7 @@ def check(feeder: Feeder) -> None:
         }
 
 
-@given(st.one_of(jobs(), contended_jobs()), options, st.data(), st.booleans())
+@given(st.one_of(jobs(), contended_jobs(), linked_jobs()), options, st.data(), st.booleans())
 @SETTINGS
 def test_pieces_in_any_order_make_the_whole(
     job: list[PricedTrace], chosen: Options, data: st.DataObject, compiled: bool

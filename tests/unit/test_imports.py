@@ -103,6 +103,7 @@ CLIENTS = {
 MAY_IMPORT_TORCH = {
     "presim.graph.compiled",
     "presim.graph.export",
+    "presim.graph.libraries",
     "presim.serving.engines.vllm_engine",
     "presim.serving.engines.vllm_steps",
     "presim.capture.runner",

@@ -26,7 +26,6 @@ from presim.cost.collective_logs.bounds import least_ns
 from presim.cost.collectives.environment import unread
 from presim.cost.collectives.model import NetworkModel, Transfer, first_answers
 from presim.cost.collectives.models import collective_models
-from presim.cost.collectives.uplinks import ports_of
 from presim.cost.estimators import estimators, notes
 from presim.cost.gpu_variability import on_slowest_gpu, slowdown
 from presim.cost.overlap import Demand
@@ -123,18 +122,16 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
         return as_measured(trace, cluster, chain, answers, uncovered)
     demands = demands_of(trace.signatures, answers, trace.manifest.groups, cluster, nccl)
     unread_notes = _notes({**cluster.nccl, **nccl})
-    of_network = _of_network(trace.signatures, answers, cluster) if cluster.network else ()
+    of_network = _of_network(trace.signatures, answers) if cluster.network else ()
     return PricedTrace(
         trace, tuple(answers), tuple(uncovered), demands, (*of_tables, *unread_notes), of_network, shared_ports(cluster)
     )
 
 
-def _of_network(signatures: Sequence[Signature], answers: Sequence[Price], cluster: Cluster) -> tuple[str, ...]:
+def _of_network(signatures: Sequence[Signature], answers: Sequence[Price]) -> tuple[str, ...]:
     from presim.cost.collectives.contended import contended_note
 
-    found = contended_note([price.estimator for one, price in zip(signatures, answers) if isinstance(one, Collective)])
-    shares = bool(found) and not cluster.ports_of((0,)) and bool(ports_of(cluster))
-    return (*found, "Collectives that run at the same time share the uplinks of leaf switches.") if shares else found
+    return contended_note([price.estimator for one, price in zip(signatures, answers) if isinstance(one, Collective)])
 
 
 def demands_of(
@@ -149,14 +146,9 @@ def demands_of(
 
 
 def shared_ports(cluster: Cluster) -> tuple[int, ...]:
-    """The shared port of each rank; empty if no GPUs share ports or nothing leaves the nodes.
-
-    GPUs with their own ports share the uplinks of their leaf switch, if these are described and oversubscribed.
-    """
-    if cluster.world_size <= cluster.domain_size:
+    """The shared port of each rank; empty if no GPUs share ports or nothing leaves the nodes."""
+    if cluster.world_size <= cluster.domain_size or not cluster.ports_of((0,)):
         return ()
-    if not cluster.ports_of((0,)):
-        return ports_of(cluster)
     ports = tuple(map(cluster.port, range(cluster.world_size)))
     return ports if len(set(ports)) < len(ports) else ()
 

@@ -33,6 +33,22 @@ class Demand:
 NOTHING = Demand()
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Paths:
+    """The links of a described fabric that a transfer's flows cross; compared by identity."""
+
+    links: tuple[int, ...]  # ascending
+    flows_per_Bpns: tuple[float, ...]  # by link: flows that cross it over its bandwidth in bytes/ns
+
+
+@dataclasses.dataclass(frozen=True)
+class Flows:
+    """What a transfer sends over a described fabric while it runs; all its flows go on in step."""
+
+    bytes: int  # of each flow
+    paths: Paths
+
+
 def added(work: Demand, beside: Demand) -> float:
     """Time that `beside`, on the same GPU, adds per second of `work` while both run.
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.cost.overlap import Demand
+from presim.cost.overlap import Demand, Flows
 from presim.trace.schema import Trace
 from presim.trace.signatures import Signature
 
@@ -54,6 +54,15 @@ class Estimator(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class OnFabric:
+    """What a trace's collectives do on a described network, by signature."""
+
+    flows: tuple[Flows | None, ...]
+    together_ns: tuple[int, ...]  # prices as if all groups of a kind exchanged at once
+    crowding: tuple[float, ...]  # share of these that the groups of a kind take from each other
+
+
+@dataclasses.dataclass(frozen=True)
 class PricedTrace:
     """A trace and one price per signature of its table."""
 
@@ -64,6 +73,7 @@ class PricedTrace:
     not_modelled: tuple[str, ...] = ()  # effects that the prices leave out, as sentences
     notes: tuple[str, ...] = ()  # information about the prices, as sentences
     ports: tuple[int, ...] = ()  # shared port by rank of the world; empty: every GPU has its own ports
+    fabric: OnFabric | None = None  # None: no network is described, or none was asked
 
     def durations_ns(self) -> NDArray[np.int64]:
         """Duration of each entry; 0 for entries other than device work."""

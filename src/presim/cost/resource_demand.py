@@ -12,7 +12,6 @@ from presim.cost.collectives.constants import exchange_constants, fabric_constan
 from presim.cost.collectives.environment import Tuning, tuning_of
 from presim.cost.collectives.experts import moved
 from presim.cost.collectives.placement import Layout, Links, layout_of, links_of
-from presim.cost.collectives.uplinks import parts_of
 from presim.cost.overlap import NOTHING, Demand
 from presim.cost.price import Price
 from presim.hardware import Cluster
@@ -91,7 +90,6 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
     constants = fabric_constants(links.fabric, cluster.collectives)
     reached = constants.direct_efficiency if collective.kind in DIRECT else constants.efficiency[SIMPLE]
     part = _part_of_port(leaving / seconds, reached, layout, links)
-    up, down = (part, part) if part else parts_of(collective, group, cluster, seconds)
     link = links.link_Bps * _WIRES_REACHED * seconds if layout.per_node > 1 else float("inf")
     port = _port_Bps(links, layout) * _WIRES_REACHED * seconds if layout.nodes > 1 else float("inf")
     return Demand(
@@ -101,8 +99,8 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
         link_in=into / link,
         port_out=out / port,
         port_in=into / port,
-        shared_out=up if out else 0.0,
-        shared_in=down if into else 0.0,
+        shared_out=part if out else 0.0,
+        shared_in=part if into else 0.0,
     )
 
 

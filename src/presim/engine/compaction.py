@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 # Columns of the loop that hold op numbers. `rank_end` and `host_op` are ends of ranges and never fall below 0.
 _POINTERS = (
     "following", "target", "match_next", "lead", "active_next", "match_first", "head", "running", "active_first",
-    "host_op", "host_spent", "rank_end",
+    "host_op", "host_spent", "rank_end", "carrier",
 )  # fmt: skip
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from presim.compiled_loops import compile_loop
-from presim.engine import heap, hosts, loop, slowdown, state, streams
+from presim.engine import heap, hosts, links, loop, pace, slowdown, state, streams
 
-_MODULES = (state, heap, hosts, slowdown, streams, loop)
+_MODULES = (state, heap, hosts, pace, links, slowdown, streams, loop)
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from presim.cost import overlap
 from presim.cost.price import PricedTrace
 from presim.engine import state
+from presim.engine.flow_classes import FlowClasses
 
 Ints = NDArray[np.int64]
 
@@ -18,6 +19,7 @@ class Classes:
     def __init__(self) -> None:
         # Class 0 asks for nothing: ops without a signature, and traces without demands.
         self._numbers: dict[overlap.Demand, int] = {overlap.NOTHING: 0}
+        self.flows = FlowClasses()
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -28,7 +30,7 @@ class Classes:
         return np.array([*(self._numbers.setdefault(one, len(self._numbers)) for one in demands), 0], np.int64)
 
     def columns(self, *, wanted: bool, growing: bool = False) -> dict[str, Ints]:
-        """``classes``, ``slows`` and ``takes`` of the loop's program, for all classes seen so far.
+        """``classes``, ``slows``, ``takes`` and those of flows of the loop's program, for all classes seen so far.
 
         No classes at all where contention is not wanted, or nothing slows anything: the loop then keeps no account.
         ``growing``: something may yet come that does, so that it keeps one from the start.
@@ -38,9 +40,11 @@ class Classes:
         takes = np.floor(np.array(parts) * state.SCALE).astype(
             np.int64
         )  # rounded down, so that the shares of a port do not exceed it
-        count = len(self._numbers) if wanted and (growing or slows.any() or takes.any()) else 0
+        slow = bool(slows.any() or takes.any() or len(self.flows) > 1)
+        count = len(self._numbers) if wanted and (growing or slow) else 0
         tables = {"slows": slows.reshape(-1), "takes": takes.reshape(-1)}
         return {
             "classes": np.array([count], np.int64),
             **{name: table if count else np.zeros(0, np.int64) for name, table in tables.items()},
+            **self.flows.columns(wanted=wanted, growing=growing),
         }

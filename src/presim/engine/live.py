@@ -36,6 +36,8 @@ _PROGRAM_COLUMNS = {
     "slot_rank": ("slot", 0), "slot_first": ("slot", _NOTHING), "slot_priority": ("slot", 0),
     "match_needed": ("match", 0),
     "classes": ("one", 0), "slows": ("none", 0), "takes": ("none", 0),
+    "flows_first": ("none", 0), "flows_end": ("none", 0), "flows_bytes": ("none", 0), "flows_island": ("none", 0),
+    "flows_link": ("none", 0), "flows_share": ("none", 0), "island_first": ("none", 0),
     "port": ("rank", _NOTHING), "port_first": ("none", 0), "port_next": ("rank", _NOTHING),
     "weight_first": ("none", 0), "weight_port": ("none", 0), "weights": ("none", 0),
     "stride": ("one", 0), "launch_latency": ("one", 0), "sync_latency": ("one", 0), "queue_depth": ("one", 0),
@@ -60,11 +62,12 @@ class LiveEngine:
         self._compiled = compiled if compiled is not None else (switch == "compiled" if switch else None)
         self._ranks = ranks
         self.classes = Classes()  # for `build_ops`
-        self._known_classes = 0
+        self._known_classes = (0, 0)
         self._contention = options.contention
         ports = ports or port_columns((), range(ranks))
         self._ports = len(ports["port_first"])
-        self._sizes = state_sizes(ops=0, slots=0, matches=0, ranks=ranks, joins=0, ports=self._ports) | {"none": 0}
+        self._sizes = state_sizes(ops=0, slots=0, matches=0, ranks=ranks, joins=0, ports=self._ports, links=0)
+        self._sizes |= {"none": 0}
         self._joins = 0
         self._columns = {name: np.full(self._sizes[axis], _UNSET[name], np.int64) for name, axis in _AXES.items()}
         self._columns |= ports
@@ -146,9 +149,11 @@ class LiveEngine:
 
     def run(self) -> None:
         """Simulate up to the horizon."""
-        if len(self.classes) != self._known_classes:
-            self._known_classes = len(self.classes)
+        known = (len(self.classes), len(self.classes.flows))
+        if known != self._known_classes:
+            self._known_classes = known
             self._columns |= self.classes.columns(wanted=self._contention, growing=True)
+            self._reserve(link=int(self._columns["island_first"][-1]))
             self._bind()
         if self._compiled is None and sum(self._ops) > _LOADING_OPS:
             self._compiled = True
@@ -246,6 +251,7 @@ class LiveEngine:
             ranks=self._ranks,
             joins=self._joins,
             ports=self._ports,
+            links=self._sizes["link"],
         )
         self._sizes["event"] = wanted["event"]
         grown = False

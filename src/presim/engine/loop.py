@@ -22,7 +22,7 @@ A rank is *open* while its host may still issue ops that are not known yet. Noth
 first open host on (the *horizon*). `run` is called again once more ops are known (`presim.engine.live`).
 
 The loop consists of these modules, each of which uses only earlier ones: `state`, `heap` (events), `hosts`,
-`slowdown` (contention), `streams`, `loop`.
+`pace`, `links` and `slowdown` (contention), `streams`, `loop`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from presim.engine.state import (
     COPY_H2D,
     COPY_PEER,
     DEVICE_SYNC,
+    DIRTY,
     EVENT_SYNC,
     EXCLUSIVE,
     FOREVER,
@@ -86,7 +87,7 @@ def run(p: Program, s: State) -> None:
     for rank in range(len(p.rank_end)):
         advance_host(p, s, rank, s.host_time[rank])
     while True:
-        if s.counters[CHANGED] > 0 and is_moment_complete(s, s.counters[MOMENT]):
+        if s.counters[CHANGED] + s.counters[DIRTY] > 0 and is_moment_complete(s, s.counters[MOMENT]):
             update_slowdowns(p, s, s.counters[MOMENT])
         if s.counters[HEAP] == 0 or s.heap_time[0] >= s.horizon[0]:
             break

@@ -54,11 +54,13 @@ class RankOps:
     target: Ints
     joins: Ints
     contends: Ints  # class of contention
+    flows: Ints  # class of flows on links
 
 
 def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = None) -> RankOps:
     """One rank's ops. ``classes``: contention classes of the job; this rank's classes are added."""
     trace = priced.trace
+    classes = classes or Classes()
     columns = trace.columns
     all_codes = _CODE_OF_KIND[columns["kind"].astype(np.int64)]
     if trace.manifest.measured is not None:  # kernels that overlapped in a profile overlap again: none is exclusive
@@ -91,7 +93,8 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
         resource=resources[signature],
         target=_targets(code, serial),
         joins=joins,
-        contends=(classes or Classes()).of(priced)[signature],
+        contends=classes.of(priced)[signature],
+        flows=classes.flows.of(priced)[signature],
     )
 
 

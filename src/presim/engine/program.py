@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 # Columns of `RankOps` that the loop reads, and what their values index within the rank ("": they are no indices).
 OP_COLUMNS = {
     "code": "", "host_ns": "", "slot": "slot", "following": "op", "duration": "", "resource": "", "target": "op",
-    "joins": "", "contends": "",
+    "joins": "", "contends": "", "flows": "",
 }  # fmt: skip
 
 # Columns of `loop.State`: the axis that gives their length, and their initial value.
@@ -42,6 +42,9 @@ STATE_COLUMNS = {
     "last_update": ("op", 0),
     "limited_by_port": ("op", 0), "port_delay": ("op", 0),
     "slowdown": ("op", 0), "work_left": ("op", 0), "since": ("op", 0), "heap_position": ("op", 0),
+    "carrier": ("event", -1), "carrier_position": ("op", -1), "carries": ("op", 0), "own_code": ("op", 0),
+    "cap": ("op", 0), "rate": ("op", 0), "wanted": ("link", 0), "link_left": ("link", 0), "link_open": ("link", 0),
+    "link_full": ("link", 0), "dirty": ("link", 0), "is_dirty": ("link", 0),
     "arrived": ("match", 0), "match_first": ("match", -1),
     "heap_time": ("event", 0), "heap_key": ("event", 0), "heap_item": ("event", 0),
     "counters": ("counter", 0), "horizon": ("one", 0),
@@ -115,6 +118,7 @@ def initial_state(program: JobProgram) -> dict[str, Ints]:
         ranks=len(program.ranks),
         joins=int(columns["joins"].sum()),
         ports=len(columns["port_first"]),
+        links=int(columns["island_first"][-1]),
     )
     state = {name: np.full(sizes[axis], value, np.int64) for name, (axis, value) in STATE_COLUMNS.items()}
     state["host_op"] = program.first[:-1].copy()
@@ -122,13 +126,15 @@ def initial_state(program: JobProgram) -> dict[str, Ints]:
     return {name: state[name] for name in loop.State._fields}
 
 
-def state_sizes(*, ops: int, slots: int, matches: int, ranks: int, joins: int, ports: int) -> dict[str, int]:
+def state_sizes(
+    *, ops: int, slots: int, matches: int, ranks: int, joins: int, ports: int, links: int
+) -> dict[str, int]:
     """By axis, the length of the columns of `loop.State`."""
     # At most one READY per slot and one END per op in flight. Only ops of one launch are in flight together.
     events = 2 * slots + joins + 1
     resources = ranks * loop.EXCLUSIVE
     sizes = {"op": ops, "slot": slots, "match": matches, "rank": ranks, "resource": resources, "event": events}
-    return sizes | {"load": ports * loop.WAYS, "counter": state.COUNTERS, "one": 1}
+    return sizes | {"load": ports * loop.WAYS, "link": links, "counter": state.COUNTERS, "one": 1}
 
 
 def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints, port_delay: Ints) -> Timeline:

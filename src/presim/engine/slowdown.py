@@ -6,13 +6,14 @@ the load exceeds SCALE, all users of the port slow down in proportion. The large
 determines an op's slowdown. A collective has the slowdown of its slowest member.
 
 Slowdowns change when ops start or end. Once all events of a moment are known, the work done so far is accounted at the
-old slowdown and the ends of the affected ops are moved. Work is rounded down and time is rounded up, so no op ends
-early. At most 1 ns is lost per change.
+old slowdown and the ends of the affected ops are moved (`presim.engine.pace`). A transfer on links of a described
+fabric also waits for these (`presim.engine.links`).
 """
 
 from __future__ import annotations
 
-from presim.engine.heap import move
+from presim.engine.links import hold_back, update_links
+from presim.engine.pace import change_slowdown
 from presim.engine.state import CHANGED, SCALE, UPDATES, WAYS, Program, State
 
 
@@ -114,6 +115,7 @@ def update_slowdowns(p: Program, s: State, now: int) -> None:
                 s.last_update[lead] = s.counters[UPDATES]
                 set_slowdown(p, s, lead, max(now, s.since[lead]))
             op = s.active_next[op]
+    update_links(p, s, now)
 
 
 def largest_part_of_launch(p: Program, s: State, op: int, rank: int, way: int) -> int:
@@ -140,39 +142,14 @@ def slowdown_code(p: Program, s: State, op: int) -> int:
 
 
 def set_slowdown(p: Program, s: State, lead: int, now: int) -> None:
-    """Set the slowdown of a rendezvous to that of its slowest member and move its end."""
+    """Set the slowdown of a rendezvous to that of its slowest member, or what links allow, and move its end."""
     most = slowdown_code(p, s, lead)
     if p.match[lead] >= 0:
         member = s.match_first[p.match[lead]]
         while member >= 0:
             most = max(most, slowdown_code(p, s, member))
             member = s.match_next[member]
-    if most == 2 * (s.slowdown[lead] - SCALE) + s.limited_by_port[lead]:
-        return
-    s.work_left[lead] = max(0, s.work_left[lead] - account_work(s, lead, now))
-    s.since[lead] = now
-    s.slowdown[lead] = SCALE + most // 2
-    s.limited_by_port[lead] = most % 2
-    move(s, lead, now + time_for(s.work_left[lead], s.slowdown[lead]))
-
-
-def account_work(s: State, lead: int, now: int) -> int:
-    """Work done since the last change of slowdown. Adds the time lost to a shared port to `port_delay`."""
-    worked = work_done(now - s.since[lead], s.slowdown[lead])
-    if s.limited_by_port[lead] == 1:
-        s.port_delay[lead] += now - s.since[lead] - worked
-    return worked
-
-
-def work_done(time: int, slowdown: int) -> int:
-    """Work done in this time, rounded down."""
-    if slowdown == SCALE:
-        return time
-    return time // slowdown * SCALE + time % slowdown * SCALE // slowdown
-
-
-def time_for(work: int, slowdown: int) -> int:
-    """Time that this work takes, rounded up."""
-    if slowdown == SCALE:
-        return work
-    return work // SCALE * slowdown + (work % SCALE * slowdown + SCALE - 1) // SCALE
+    if s.carries[lead] > 0:
+        hold_back(p, s, lead, most, now)
+    else:
+        change_slowdown(s, lead, most, now)

@@ -39,6 +39,12 @@ WAYS = 2  # directions of a port: out and in
 
 SCALE = 1 << 10  # fixed-point 1.0: the slowdown of an op that runs alone; with 2 * SCALE it takes twice as long
 
+# Links: a carrier of rate r (in 1/RATE bytes a ns) uses r * share of FULL. 65,536 full carriers fit into 64 bits.
+RATE = 1 << 24
+FULL = 1 << 46
+MOST_RATE = 1 << 40
+MOST_FLOW = 1 << 38  # bytes of a flow
+
 # Indices into State.counters.
 HEAP = 0  # events in the heap
 SEQUENCE = 1  # events pushed so far
@@ -46,7 +52,9 @@ GRANTS = 2  # resources in State.to_grant
 CHANGED = 3  # ranks in State.changed
 MOMENT = 4  # time of the last events
 UPDATES = 5  # number of calls of update_slowdowns
-COUNTERS = 6
+CARRIERS = 6  # transfers in State.carrier
+DIRTY = 7  # islands in State.dirty
+COUNTERS = 8
 
 
 class Program(NamedTuple):
@@ -80,6 +88,14 @@ class Program(NamedTuple):
     weight_first: Column  # [rank] first of its weights; one more element at the end
     weight_port: Column  # [weight] port that the weight is for
     weights: Column  # [weight] number of ranks that the rank counts for there, in 1/SCALE
+    flows: Column  # [op] class of flows on links; 0: on none
+    flows_first: Column  # [flows] its first entry
+    flows_end: Column  # [flows] index of the entry after its last one
+    flows_bytes: Column  # [flows] bytes of each of its flows
+    flows_island: Column  # [flows] the island of its links
+    flows_link: Column  # [entry] link
+    flows_share: Column  # [entry] flows over the link's bandwidth: what a rate of 1/RATE bytes a ns takes of FULL
+    island_first: Column  # [island] first of its links; one more element at the end
     launch_latency: Column  # [0] ns from issue to ready
     sync_latency: Column  # [0] ns from an end on the device to the return of the host that waits for it
     queue_depth: Column  # [0] unfinished ops on one slot at which the next launch blocks the host
@@ -122,10 +138,22 @@ class State(NamedTuple):
     is_changed: Column  # [rank] 1: it is in `changed`
     last_update: Column  # [lead] the value of UPDATES when its slowdown was last computed
     slowdown: Column  # [lead] time per ns of its work, in 1/SCALE
-    limited_by_port: Column  # [lead] 1: the load of a shared port determines its slowdown
-    port_delay: Column  # [lead] ns lost to overloaded ports
+    limited_by_port: Column  # [lead] 1: the load of a shared port or link determines its slowdown
+    port_delay: Column  # [lead] ns lost to overloaded ports and links
     work_left: Column  # [lead] ns of work left at `since`
     since: Column  # [lead] last change of its slowdown; [op] of MEET before its start: its arrival
+    carrier: Column  # [position] lead of a running transfer that is on links
+    carrier_position: Column  # [lead] its index there
+    carries: Column  # [lead] class of flows while it is a carrier; else 0
+    own_code: Column  # [lead] slowdown code without links; -1: not known yet
+    cap: Column  # [lead] rate without links, in 1/RATE bytes a ns
+    rate: Column  # [lead] rate that links allow; -1: not fixed yet
+    wanted: Column  # [link] what the caps of its carriers use of FULL; above FULL: the link is crowded
+    link_left: Column  # [link] what fixed carriers leave of FULL
+    link_open: Column  # [link] shares of open carriers
+    link_full: Column  # [link] 1: open carriers fill it before any other link
+    dirty: Column  # stack of islands to solve at the end of this moment
+    is_dirty: Column  # [island] 1: it is in `dirty`
     heap_position: Column  # [lead] index of its END in the heap
     heap_time: Column
     heap_key: Column

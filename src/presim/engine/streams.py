@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from presim.engine.heap import push, wake
 from presim.engine.hosts import advance_host, is_host_unblocked
-from presim.engine.slowdown import account_work, add_active, remove_active
+from presim.engine.links import carry, release
+from presim.engine.pace import account_work
+from presim.engine.slowdown import add_active, mark_changed, remove_active
 from presim.engine.state import (
     BLOCKED,
     END,
@@ -142,6 +144,8 @@ def begin(p: Program, s: State, op: int, now: int, duration: int) -> None:
     s.since[op] = now
     push(s, now + duration, END, op)
     add_active(p, s, op)
+    if carry(p, s, op):
+        mark_changed(s, p.slot_rank[p.slot[op]])
 
 
 def finish(p: Program, s: State, lead: int, now: int) -> None:
@@ -149,6 +153,7 @@ def finish(p: Program, s: State, lead: int, now: int) -> None:
     match = p.match[lead]
     if s.limited_by_port[lead] == 1:
         account_work(s, lead, now)
+    release(p, s, lead)
     if match < 0:
         remove_active(p, s, lead)
         complete(p, s, lead, now)

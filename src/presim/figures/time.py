@@ -52,7 +52,8 @@ class Time(msgspec.Struct, frozen=True):
         ),
     ]
     shared_ports_s: Annotated[
-        float, doc("The part of contention_s in which groups shared the network ports of a node.")
+        float,
+        doc("The part of contention_s in which groups shared the network ports of a node, or links of its fabric."),
     ]
     compute_streams: Annotated[list[int], doc("Indices of the streams taken as compute streams.")]
     by_phase: Annotated[

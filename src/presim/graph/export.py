@@ -23,10 +23,19 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from presim.graph import compiled
+from presim.graph.libraries import delta_rule, kernels, mamba, selective_scan
 from presim.graph.recording import Call, Named, Recording, Repeats, Storage, Tensor
 
-_COMPUTED_BYTES = 1 << 26  # integer tensors up to this size are computed for real
+_COMPUTED_BYTES = 1 << 28  # integer tensors up to this size are computed for real
 _INTEGERS = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+FUNCTIONS: dict[str, Callable[..., Any]] = {  # of libraries, by the names under which transformers looks for them
+    "causal_conv1d_fn": mamba.causal_conv1d_fn,
+    "mamba_chunk_scan_combined": mamba.mamba_chunk_scan_combined,
+    "mamba_split_conv1d_scan_combined": mamba.mamba_split_conv1d_scan_combined,
+    "mamba_inner_fn": selective_scan.mamba_inner_fn,
+    "selective_scan_fn": selective_scan.selective_scan_fn,
+    "chunk_gated_delta_rule": delta_rule.chunk_gated_delta_rule,
+}
 _METADATA = ("aten::detach", "aten::lift_fresh", "aten::alias")
 
 
@@ -250,7 +259,8 @@ def _attributes(
 _LAYOUTS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
 _IGNORED = ("pin_memory", "non_blocking", "implicit", "sparse", "scale_grad_by_freq", "half_to_float")
 _KEPT = (
-    "dim", "dims", "dim0", "dim1", "keepdim", "groups", "stride", "padding", "dilation", "k", "exponent"
+    "dim", "dims", "dim0", "dim1", "keepdim", "groups", "stride", "padding", "dilation", "k", "exponent", "flops",
+    "exponentials",
 )  # fmt: skip
 
 
@@ -462,6 +472,7 @@ def main(request_path: str, out: str) -> None:
     from presim.graph.sizes import choose_witnesses
 
     compiled.install()
+    kernels.install(FUNCTIONS)
     request = msgspec.json.decode(Path(request_path).read_bytes(), type=Request)
     make = _from_config if Path(request.model).exists() else _from_factory
     model = make(request.model, getattr(torch, request.dtype))

@@ -25,7 +25,7 @@ from presim.graph.schema import VERSION, OperatorGraph
 
 DTYPES = ("bfloat16", "float16", "float32")
 _LIMIT_S = 300
-_TRACER = 3  # counts changes of what is traced: graphs in the cache are of one tracer
+_TRACER = 4  # counts changes of what is traced: graphs in the cache are of one tracer
 
 
 def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:

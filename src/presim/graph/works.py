@@ -20,6 +20,7 @@ from presim.trace.signatures import (
     Attention,
     Copy,
     Elementwise,
+    Fused,
     Gemm,
     GroupedGemm,
     Normalization,
@@ -55,6 +56,8 @@ def works(node: Node, sizes: Sizes) -> list[Work]:
     inputs = [sizes.seen(operand) for operand in node.inputs]
     outputs = [sizes.seen(operand) for operand in node.outputs]
     make = _MADE.get(node.operator)
+    if node.operator.startswith("triton::"):
+        return [_launched(node, inputs)]
     if node.operator.startswith(("fused::", "quantise::", "ring::")):
         return [moving(node.operator, inputs, outputs)]
     if make is not None:
@@ -94,6 +97,24 @@ def moving(name: str, inputs: Sequence[Seen], outputs: Sequence[Seen]) -> Work:
         dtype=largest.dtype,
         operator=name,
     )
+
+
+def _launched(node: Node, inputs: list[Seen]) -> Work:
+    """A kernel that a library launches itself; it reads and writes each of its tensors once."""
+    reads = [operand for position, operand in enumerate(inputs) if position not in node.written]
+    writes = [inputs[position] for position in node.written]
+    largest = max(inputs, key=lambda operand: operand.elements)
+    flops = int(str(node.attributes.get("flops", 0))) * reads[0].elements
+    signature = Fused(
+        name=node.operator.removeprefix("triton::"),
+        bytes_read=sum(operand.bytes for operand in reads),
+        bytes_written=sum(operand.bytes for operand in writes),
+        elements=largest.elements,
+        dtype=largest.dtype,
+        special=int(str(node.attributes.get("exponentials", 0))) * reads[0].elements,
+        products=((reads[0].dtype, flops),) if flops else (),
+    )
+    return node.operator, signature
 
 
 def _product(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:

@@ -67,6 +67,7 @@ class Clock:
                 options=options[rank],
                 prices=prices,
                 host=HostTimes(recurring, as_it_came),
+                representatives=representatives,
             )
             for index, rank in enumerate(sorted(directories))
         }

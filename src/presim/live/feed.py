@@ -14,8 +14,9 @@ from presim.capture.reading.assemble import Tables, stream_priorities
 from presim.capture.reading.log import UNCLAIMED
 from presim.capture.reading.log_tail import LogTail
 from presim.cost.chain import Chain, demands_of
-from presim.cost.overlap import Demand
-from presim.cost.price import Price, PricedTrace
+from presim.cost.collectives.fabric_flows import one_on_fabric
+from presim.cost.overlap import Demand, Flows
+from presim.cost.price import OnFabric, Price, PricedTrace
 from presim.engine import loop
 from presim.engine.live import LiveEngine
 from presim.engine.ops import RankOps, build_ops
@@ -24,6 +25,7 @@ from presim.hardware.cluster import Cluster
 from presim.live.collective_matching import CollectiveMatcher
 from presim.live.host_times import HostTimes
 from presim.live.recordings import Recordings
+from presim.trace.representatives import Representatives
 from presim.trace.schema import COLUMNS, WAITS, Kind, Manifest, Trace
 
 
@@ -42,6 +44,7 @@ class Feed:
         options: Options,
         prices: Sequence[Path] = (),
         host: HostTimes | None = None,
+        representatives: Representatives | None = None,
     ) -> None:
         self.tail = LogTail(directory)
         self.rank = rank
@@ -58,6 +61,8 @@ class Feed:
         self._chain = Chain.default(cluster, self._nccl, prices)
         self._prices: list[Price] = []
         self._demands: list[Demand] = []
+        self._flows: list[Flows | None] = []
+        self._representatives = representatives or Representatives([rank])
         self._last_ns: int | None = None  # CPU time of the last record
         self._waits: dict[int, int] = {}  # index of the record of a synchronisation -> op
         self._unended: deque[int] = deque()  # serials of recordings that had not ended at the last check
@@ -146,6 +151,13 @@ class Feed:
         signatures = tuple(self._tables.signatures)
         new = signatures[len(self._prices) :]
         prices = self._chain.price_all(new, manifest.groups, self.cluster)[0]
+        if self.cluster.network:
+            found = [
+                one_on_fabric(*each, manifest.groups, self.rank, self.cluster, self._representatives)
+                for each in zip(new, prices)
+            ]
+            prices = [each.price for each in found]
+            self._flows += [each.flows for each in found]
         self._prices += prices
         self._demands += demands_of(new, prices, manifest.groups, self.cluster, self._nccl)
         trace = Trace(
@@ -156,7 +168,8 @@ class Feed:
             columns={name: np.ascontiguousarray(columns[name], dtype) for name, dtype in COLUMNS.items()},
             sites=tuple(self._tables.sites),
         )
-        priced = PricedTrace(trace, tuple(self._prices), demands=tuple(self._demands))
+        fabric = OnFabric(tuple(self._flows), (), ()) if self.cluster.network else None
+        priced = PricedTrace(trace, tuple(self._prices), demands=tuple(self._demands), fabric=fabric)
         return build_ops(priced, self.options, self.engine.classes)
 
     def _aim(self, ops: RankOps, serials: list[int], numbers: list[int]) -> None:

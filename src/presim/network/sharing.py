@@ -11,10 +11,12 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from presim.network.topology import Floats
+from presim.network.topology import Floats, Ints, Topology
 
 _SAME = 1 + 1e-9  # levels nearer than this are one
+_NARROWER = 0.999  # of what can come to a link: above this it never limits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,3 +52,26 @@ def shared_seconds(bandwidth_Bps: Floats, loads: Sequence[Load]) -> list[float]:
         left = np.maximum(left - rate[fixed] @ flows[fixed], 0.0)
         is_open &= ~fixed
     return [one.alone_s * float(quickest / now) for one, quickest, now in zip(loads, fastest, rate, strict=True)]
+
+
+def crowdable(topology: Topology) -> NDArray[np.bool_]:
+    """Links of the fabric that carry less than all that can come to their source, or leave their target.
+
+    Others are never fuller than the links before or behind them, at last the ports of nodes.
+    """
+    source, target, vertices = topology.source, topology.target, len(topology.names)
+    Bps = topology.bandwidth_Bps
+    into, out = np.bincount(target, Bps, minlength=vertices), np.bincount(source, Bps, minlength=vertices)
+    back = _of_pairs(target * vertices + source, source * vertices + target, Bps)
+    same = _of_pairs(source * vertices + target, source * vertices + target, Bps)  # parallel links
+    reaches = np.minimum(into[source], out[target]) - back
+    result: NDArray[np.bool_] = ~topology.within_nodes() & (same < _NARROWER * reaches)
+    return result
+
+
+def _of_pairs(wanted: Ints, known: Ints, Bps: Floats) -> Floats:
+    """Bandwidth of all links of each pair of vertices."""
+    pairs, place = np.unique(known, return_inverse=True)
+    total = np.bincount(place.reshape(-1), Bps)
+    at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+    return np.where(pairs[at] == wanted, total[at], 0.0)

@@ -21,6 +21,11 @@ from presim.passes.collectives import ALL_GATHER, ALL_TO_ALL, REDUCE_SCATTER, WA
 
 _FORWARD = "aten::_scaled_dot_product_cudnn_attention"
 _BACKWARD = "aten::_scaled_dot_product_cudnn_attention_backward"
+_SCANS = (
+    "triton::chunk_gated_delta_rule_fwd_kernel_h_blockdim64",
+    "triton::_state_passing_fwd_kernel",
+    "triton::selective_scan_fwd_kernel",
+)
 _HEADS = 1  # dimension of attention's operands
 
 
@@ -34,6 +39,13 @@ def apply(graph: OperatorGraph, degree: int, style: str) -> OperatorGraph:
         return graph
     if not any(node.operator == _FORWARD for segment in graph.segments for node in segment.nodes):
         raise InputError(f"{graph.model} has no fused attention, which context parallelism splits; use a context of 1")
+    scan = next((node for segment in graph.segments for node in segment.nodes if node.operator in _SCANS), None)
+    if scan is not None:
+        kernel = scan.operator.removeprefix("triton::")
+        raise InputError(
+            f"{graph.model} has layers that pass a state along the sequence ({kernel}), "
+            f"and splitting a sequence over {degree} ranks for them is not modelled; use a context of 1"
+        )
     if style == "ring":
         return ring.apply(graph, degree)
     return _Split(graph, degree, style == "ulysses").graph()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from presim.cost.collectives.fabric_flows import on_fabric
 from presim.cost.price import PricedTrace
 from presim.engine.every_rank import Factors, Floats, Outcome, outcomes, window_of
 from presim.errors import InputError
@@ -18,6 +19,7 @@ from presim.hardware import Cluster
 from presim.options import SimulateOptions
 from presim.pipeline import Evaluation
 from presim.trace.collective import Collective
+from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind
 from presim.trace.splitting import as_rank
 from presim.units import GIB, seconds
@@ -91,10 +93,12 @@ def every_rank(evaluation: Evaluation) -> list[PricedTrace]:
         for rank, priced in evaluation.ranks.items()
     }
     _check_memory(sum(_ops(kept[rank]) for rank in representatives), world)
-    return [
+    found = [
         kept[chosen] if chosen == rank else dataclasses.replace(kept[chosen], trace=as_rank(kept[chosen].trace, rank))
         for rank, chosen in enumerate(representatives)
     ]
+    by_itself = Representatives(range(world))
+    return [on_fabric(one, evaluation.cluster, by_itself) for one in found]
 
 
 def _ops(priced: PricedTrace) -> int:

@@ -139,7 +139,9 @@ def _contention(breakdown: Breakdown, step_ns: int) -> Limit | None:
 
 
 def _ports(breakdown: Breakdown, step_ns: int) -> Limit | None:
-    statement = "Process groups that share the network ports of a node add {figures} (part of the figures above)."
+    statement = (
+        "Process groups that share ports of a node or links of the fabric add {figures} (part of the figures above)."
+    )
     advice = (
         "More ports per node, fewer groups that use the network at the same time, or hierarchical collectives, which "
         "reduce within the node first."

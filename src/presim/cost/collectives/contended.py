@@ -12,26 +12,32 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.model import Transfer
+from presim.cost.overlap import Paths
 from presim.cost.price import Price
 from presim.hardware import Cluster
 from presim.network.describe import topology_of
 from presim.network.exchange import KINDS, Exchange, flows_of, link_loads, run
-from presim.network.sharing import Load, shared_seconds
+from presim.network.sharing import Load, crowdable, shared_seconds
 from presim.network.topology import Floats, Topology
 from presim.trace.collective import MESSAGES, Collective
 from presim.trace.grids import sisters
 from presim.trace.schema import Group
 
 NAME = "flow/contended"
+ANALYTIC = Hierarchical.name
 TOO_MANY = "analytic/hierarchical, of too many flows to simulate"
 _MOST_FLOWS = 4_000_000
 _RINGS = {"all_reduce": ("all_gather", 2.0), "reduce_scatter": ("all_gather", 1.0)}  # the same rings, so often
 _SENT = 1 << 30  # bytes that flows are simulated with
-_TELLING = 0.001  # of the time alone; a smaller slowdown counts as no sharing
+TELLING = 0.001  # of the time alone; a smaller slowdown counts as no sharing
 _UNCERTAIN = 0.1  # added to the uncertainty if flows determine the time
+
+
+Groups = tuple[tuple[int, ...], ...]
 
 
 class Contended:
@@ -63,13 +69,12 @@ class Contended:
             return alone
         if len({cluster.domain(rank) for rank in group.ranks}) == 1:
             return alone
-        ranks = _ends(collective, group)
-        together = tuple(sisters(ranks, cluster.world_size)) if len(ranks) > 1 else (ranks,)
-        if sum(flows_of(collective.kind, len(each)) for each in together) > _MOST_FLOWS:
+        ranks = ends(collective, group)
+        together = _sisters(ranks, cluster.world_size)
+        if _is_too_much(collective.kind, together):
             return msgspec.structs.replace(alone, estimator=TOO_MANY, uncertainty=min(alone.uncertainty + 0.3, 0.9))
-        kind, times = _RINGS.get(collective.kind, (collective.kind, 1.0))
-        more = collective.even.bytes * times * _longer_s(_key(cluster), _Held(cluster), kind, ranks, together)
-        if more * 1e9 <= _TELLING * alone.duration_ns:
+        more = exchange_s(collective, ranks, together, cluster)
+        if more * 1e9 <= TELLING * alone.duration_ns:
             return alone
         return msgspec.structs.replace(
             alone,
@@ -103,16 +108,16 @@ def _beside_each_other(
     found = list(prices)
     for place, load, took_s in zip(places, loads, shared_seconds(topology.bandwidth_Bps, loads), strict=True):
         price = prices[place]
-        if price is not None and took_s > load.alone_s * (1 + _TELLING):
+        if price is not None and took_s > load.alone_s * (1 + TELLING):
             found[place] = msgspec.structs.replace(
                 price, duration_ns=round(took_s * 1e9), estimator=NAME, bound="network"
             )
     return found
 
 
-def _exchanging(transfer: Transfer, cluster: Cluster) -> tuple[tuple[int, ...], ...]:
+def _exchanging(transfer: Transfer, cluster: Cluster) -> Groups:
     """The groups of a transfer that exchange over the fabric; none where none does."""
-    together = _sisters_of(transfer.collective, transfer.group, cluster)
+    together = sisters_of(transfer.collective, transfer.group, cluster)
     if not transfer.running:
         return together
     running = {rank for ranks in transfer.running for rank in ranks}
@@ -120,7 +125,7 @@ def _exchanging(transfer: Transfer, cluster: Cluster) -> tuple[tuple[int, ...], 
 
 
 @functools.lru_cache(maxsize=256)
-def _on_fabric(key: bytes, held: _Held, kind: str, groups: tuple[tuple[int, ...], ...]) -> tuple[Floats, float]:
+def _on_fabric(key: bytes, held: _Held, kind: str, groups: Groups) -> tuple[Floats, float]:
     """Bytes on each link of the fabric while groups exchange, and bytes of each flow."""
     topology = _topologies(key, held)[0]
     carried, flow = link_loads(topology, [Exchange(kind, _SENT, each) for each in groups])
@@ -140,7 +145,7 @@ def contended_note(estimators: list[str]) -> tuple[str, ...]:
     return (said, more) if left else (said,)
 
 
-def _ends(collective: Collective, group: Group) -> tuple[int, ...]:
+def ends(collective: Collective, group: Group) -> tuple[int, ...]:
     """Who exchanges: the whole group, or two neighbours of it."""
     if collective.kind not in MESSAGES:
         return group.ranks
@@ -174,9 +179,7 @@ def _topologies(key: bytes, held: _Held) -> tuple[Topology, Topology]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _longer_s(
-    key: bytes, held: _Held, kind: str, ranks: tuple[int, ...], together: tuple[tuple[int, ...], ...]
-) -> float:
+def _longer_s(key: bytes, held: _Held, kind: str, ranks: tuple[int, ...], together: Groups) -> float:
     """For each byte, what all sisters together take longer than one of them on a fabric that limits nothing.
 
     Rates are fair shares, whatever is sent: where all flows start together, times are in proportion to the bytes.
@@ -189,9 +192,7 @@ def _longer_s(
 
 
 @functools.lru_cache(maxsize=256)
-def _together(
-    key: bytes, held: _Held, kind: str, together: tuple[tuple[int, ...], ...]
-) -> tuple[tuple[float, ...], Floats]:
+def _together(key: bytes, held: _Held, kind: str, together: Groups) -> tuple[tuple[float, ...], Floats]:
     """When each of the exchanges is over that start together, and what each link carried."""
     topology, _ = _topologies(key, held)
     crowded = run(topology, [Exchange(kind, _SENT, each) for each in together])
@@ -207,15 +208,33 @@ def described_network(cluster: Cluster) -> tuple[bytes, Topology]:
     return key, _topologies(key, _Held(cluster))[0]
 
 
-def link_bytes(collective: Collective, group: Group, cluster: Cluster) -> Floats | None:
-    """What each link carries while all groups of a kind exchange; None where none is simulated."""
-    together = _sisters_of(collective, group, cluster)
-    if not together:
-        return None
+def exchange_s(collective: Collective, own: tuple[int, ...], groups: Groups, cluster: Cluster) -> float:
+    """What one of the groups takes longer while all of them exchange than alone on a fabric that limits nothing."""
     kind, times = _RINGS.get(collective.kind, (collective.kind, 1.0))
-    carried = _together(_key(cluster), _Held(cluster), kind, together)[1]
-    result: Floats = carried * (collective.even.bytes * times / _SENT)
-    return result
+    return collective.even.bytes * times * _longer_s(_key(cluster), _Held(cluster), kind, own, groups)
+
+
+def paths_of(collective: Collective, groups: Groups, cluster: Cluster) -> tuple[Paths | None, int]:
+    """The links that groups cross which exchange at once, of those that can be crowded, and the bytes of each flow."""
+    kind, times = _RINGS.get(collective.kind, (collective.kind, 1.0))
+    paths, flow = _paths(_key(cluster), _Held(cluster), kind, groups)
+    return paths, round(collective.even.bytes * times * flow / _SENT)
+
+
+@functools.lru_cache(maxsize=4096)
+def _paths(key: bytes, held: _Held, kind: str, groups: Groups) -> tuple[Paths | None, float]:
+    topology = _topologies(key, held)[0]
+    carried, flow = _on_fabric(key, held, kind, groups)
+    links = np.flatnonzero((carried > 0) & _crowdable(key, held))
+    if not len(links):
+        return None, flow
+    flows = carried[links] / flow / (topology.bandwidth_Bps[links] * 1e-9)
+    return Paths(tuple(links.tolist()), tuple(flows.tolist())), flow
+
+
+@functools.lru_cache(maxsize=4)
+def _crowdable(key: bytes, held: _Held) -> NDArray[np.bool_]:
+    return crowdable(_topologies(key, held)[0])
 
 
 def seconds_of_sisters(collective: Collective, group: Group, cluster: Cluster) -> dict[tuple[int, ...], float]:
@@ -223,21 +242,27 @@ def seconds_of_sisters(collective: Collective, group: Group, cluster: Cluster) -
 
     Groups that wait for a slow link differ from the others.
     """
-    together = _sisters_of(collective, group, cluster)
+    together = sisters_of(collective, group, cluster)
     if not together:
         return {}
     kind, _ = _RINGS.get(collective.kind, (collective.kind, 1.0))
     return dict(zip(together, _together(_key(cluster), _Held(cluster), kind, together)[0]))
 
 
-def _sisters_of(collective: Collective, group: Group, cluster: Cluster) -> tuple[tuple[int, ...], ...]:
-    """Who exchanges at the same time; none where nothing is simulated."""
+def sisters_of(collective: Collective, group: Group, cluster: Cluster) -> Groups:
+    """All groups of a collective's kind; none where nothing is simulated."""
     if not cluster.network or collective.kind not in KINDS or collective.routed is not None or len(group.ranks) < 2:
         return ()
     if len({cluster.domain(rank) for rank in group.ranks}) == 1:
         return ()
-    ranks = _ends(collective, group)
-    together = tuple(sisters(ranks, cluster.world_size)) if len(ranks) > 1 else (ranks,)
-    if sum(flows_of(collective.kind, len(each)) for each in together) > _MOST_FLOWS:
-        return ()
-    return together
+    together = _sisters(ends(collective, group), cluster.world_size)
+    return () if _is_too_much(collective.kind, together) else together
+
+
+@functools.lru_cache(maxsize=1024)
+def _sisters(ranks: tuple[int, ...], world_size: int) -> Groups:
+    return tuple(sisters(ranks, world_size)) if len(ranks) > 1 else (ranks,)
+
+
+def _is_too_much(kind: str, together: Groups) -> bool:
+    return sum(flows_of(kind, len(each)) for each in together) > _MOST_FLOWS

@@ -61,7 +61,7 @@ def test_the_result_says_which_were_simulated() -> None:
     build = TraceBuilder(Manifest(world_size=64, rank=0, gpu="h100-sxm", gpus_per_node=8, script="", groups=groups))
     build.work(Collective("all_to_all", 1 << 28, "bfloat16", 0))
     build.work(Collective("all_to_all", 1 << 28, "bfloat16", 1))
-    notes = price_trace(build.trace(), cluster(leaf_nodes=1, oversubscription=4.0)).said
+    notes = price_trace(build.trace(), cluster(leaf_nodes=1, oversubscription=4.0)).notes
     assert notes[0].startswith(
         "The network is described: 1 of 2 collectives share links and are simulated flow by flow"
     )

@@ -1,0 +1,135 @@
+"""What priced collectives put on the links of a described network, for the engine to share in time.
+
+A price counts all groups of a kind as exchanging at once. Here it becomes that of the groups which do so because one
+simulated rank stands for them (`presim.cost.collectives.running`). What transfers at the same time take from each other
+is the engine's to find (`presim.engine.links`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+
+from presim.cost.collectives.contended import (
+    ANALYTIC,
+    NAME,
+    TELLING,
+    contended_note,
+    ends,
+    exchange_s,
+    paths_of,
+    sisters_of,
+)
+from presim.cost.collectives.running import Groups, exchanging, sent_by_others
+from presim.cost.overlap import Flows
+from presim.cost.price import OnFabric, Price, PricedTrace
+from presim.cost.resource_demand import demand
+from presim.hardware import Cluster
+from presim.trace.collective import MESSAGES, Collective
+from presim.trace.representatives import Representatives
+from presim.trace.schema import Group
+from presim.trace.signatures import Signature
+
+
+def on_fabric(priced: PricedTrace, cluster: Cluster, representatives: Representatives) -> PricedTrace:
+    """The trace with what its collectives put on links, and with prices of the groups that one simulation stands for.
+
+    Args:
+        priced: of one simulated rank; also one that was on the fabric with other representatives.
+        cluster: with a ``[network]`` table; without one nothing changes.
+        representatives: the simulated ranks, and for whom they stand.
+    """
+    manifest = priced.trace.manifest
+    if not cluster.network or manifest.measured is not None:
+        return priced
+    before = priced.fabric
+    prices, flows, together, crowding = [], [], [], []
+    demands = list(priced.demands)
+    for at, (signature, price) in enumerate(zip(priced.trace.signatures, priced.prices, strict=True)):
+        whole = msgspec.structs.replace(price, duration_ns=before.together_ns[at]) if before else price
+        share = before.crowding[at] if before else None
+        answer = _one(signature, whole, share, manifest.groups, manifest.rank, cluster, representatives)
+        prices.append(answer.price)
+        if demands and answer.price.duration_ns != price.duration_ns:
+            demands[at] = demand(signature, answer.price, manifest.groups, cluster, manifest.nccl)
+        flows.append(answer.flows)
+        together.append(whole.duration_ns)
+        crowding.append(answer.share)
+    fabric = OnFabric(tuple(flows), tuple(together), tuple(crowding))
+    notes = contended_note(
+        [price.estimator for one, price in zip(priced.trace.signatures, prices) if isinstance(one, Collective)]
+    )
+    return dataclasses.replace(priced, prices=tuple(prices), demands=tuple(demands), notes=notes, fabric=fabric)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """One signature on the fabric."""
+
+    price: Price
+    flows: Flows | None
+    share: float  # of the given price, what groups of the same kind take from each other
+
+
+def one_on_fabric(
+    signature: Signature,
+    price: Price,
+    groups: tuple[Group, ...],
+    rank: int,
+    cluster: Cluster,
+    representatives: Representatives,
+) -> Answer:
+    """One signature of a rank; ``price``: as if all groups of its kind exchanged at once."""
+    return _one(signature, price, None, groups, rank, cluster, representatives)
+
+
+def _one(
+    signature: Signature,
+    price: Price,
+    share: float | None,
+    groups: tuple[Group, ...],
+    rank: int,
+    cluster: Cluster,
+    representatives: Representatives,
+) -> Answer:
+    nothing = Answer(price, None, 0.0)
+    if not isinstance(signature, Collective) or not 0 <= signature.group < len(groups):
+        return nothing
+    group = groups[signature.group]
+    everyone = sisters_of(signature, group, cluster)
+    if not everyone:
+        return nothing
+    running = exchanging(signature, group, rank, cluster.world_size, representatives)
+    if not running:
+        return nothing
+    whole_s = exchange_s(signature, ends(signature, group), everyone, cluster)
+    if share is None:
+        share = min(whole_s * 1e9 / max(price.duration_ns, 1), 1.0) if price.estimator == NAME else 0.0
+    price = _of_running(signature, price, share, whole_s, running, rank, group, cluster)
+    paths, flow_bytes = paths_of(signature, running, cluster)
+    if paths is None or sent_by_others(signature, group, representatives):
+        return Answer(price, None, share)
+    return Answer(price, Flows(flow_bytes, paths), share)
+
+
+def _of_running(
+    signature: Collective,
+    price: Price,
+    share: float,
+    whole_s: float,
+    running: Groups,
+    rank: int,
+    group: Group,
+    cluster: Cluster,
+) -> Price:
+    """The price where only these groups exchange."""
+    if price.estimator not in (NAME, ANALYTIC) or (share == 0 and signature.kind not in MESSAGES):
+        return price
+    own = next((each for each in running if rank in each), running[0])
+    more_s = exchange_s(signature, own, running, cluster)
+    crowded_ns = price.duration_ns * share * (more_s / whole_s) if share else more_s * 1e9
+    alone_ns = price.duration_ns * (1 - share)
+    if crowded_ns <= TELLING * alone_ns:
+        return msgspec.structs.replace(price, duration_ns=round(alone_ns), estimator=ANALYTIC)
+    return msgspec.structs.replace(price, duration_ns=round(alone_ns + crowded_ns), estimator=NAME, bound="network")

@@ -1,0 +1,106 @@
+"""Models with layers that carry a state along the sequence, by the kernels of the libraries that compute them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from presim import hardware
+from presim.compose.compose import compose
+from presim.compose.plan import Plan
+from presim.errors import InputError
+from presim.graph.schema import OperatorGraph
+from presim.graph.take import take
+from presim.passes import context_parallel
+from presim.trace.check import check
+from presim.trace.schema import Kind
+from presim.trace.signatures import Fused
+
+pytestmark = pytest.mark.torch_cuda
+
+CLUSTER = hardware.choose_cluster(gpu="h100-sxm", world_size=1)
+SEQUENCE, BATCH = 1024, 2
+MAMBA_2 = {
+    "architectures": ["Mamba2ForCausalLM"],
+    "model_type": "mamba2",
+    "hidden_size": 256,
+    "num_hidden_layers": 6,
+    "vocab_size": 512,
+    "state_size": 32,
+    "num_heads": 8,
+    "head_dim": 64,
+    "expand": 2,
+    "n_groups": 1,
+    "chunk_size": 256,
+}
+DELTA_RULE = {
+    "architectures": ["Qwen3_5ForCausalLM"],
+    "model_type": "qwen3_5_text",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": 512,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 64,
+    "linear_num_key_heads": 4,
+    "linear_num_value_heads": 8,
+    "linear_value_head_dim": 64,
+    "layer_types": ["linear_attention", "full_attention"] * 2,
+}
+
+
+@functools.cache
+def graph(name: str) -> OperatorGraph:
+    """The graph of one of the models above."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "config.json")
+        path.write_text(json.dumps({"MAMBA_2": MAMBA_2, "DELTA_RULE": DELTA_RULE}[name]))
+        return take(str(path))
+
+
+def kernels(name: str) -> list[Fused]:
+    """The kernels of libraries in the last step."""
+    (trace,) = compose(graph(name), Plan(sequence=SEQUENCE, micro_batch=BATCH), CLUSTER).traces
+    check(trace)
+    begin, end = np.flatnonzero(trace.columns["kind"] == Kind.STEP)[-2:]
+    found = (trace.signatures[index] for index in trace.columns["signature"][begin:end].tolist() if index >= 0)
+    return [one for one in found if isinstance(one, Fused)]
+
+
+def test_mamba_2_runs_its_scan_forward_and_again_in_the_backward_pass() -> None:
+    found = kernels("MAMBA_2")
+    times = Counter(one.name for one in found)
+    layers = 6
+    assert times["_chunk_state_fwd_kernel"] == times["causal_conv1d_fwd_kernel"] == 2 * layers
+    assert times["_chunk_scan_fwd_kernel"] == times["_chunk_scan_chunk_state_bwd_dx_kernel"] == layers
+    tokens, heads, size, states, chunk = BATCH * SEQUENCE, 8, 64, 32, 256
+    state = next(one for one in found if one.name == "_chunk_state_fwd_kernel")
+    assert state.bytes_written == tokens // chunk * heads * size * states * 4
+    assert state.bytes_read == tokens * (heads * size + states) * 2 + 2 * tokens * heads * 4
+    assert state.product_flops == 2 * tokens * heads * size * states
+
+
+def test_the_gated_delta_rule_runs_as_in_flash_linear_attention() -> None:
+    """Two of four layers have it; the backward pass computes states again instead of keeping them."""
+    found = kernels("DELTA_RULE")
+    times = Counter(one.name for one in found)
+    assert times["chunk_fwd_kernel_o"] == times["chunk_bwd_kernel_dqkwg"] == 2
+    assert times["chunk_gated_delta_rule_fwd_kernel_h_blockdim64"] == times["l2norm_fwd_kernel"] == 4
+    tokens, heads, size, chunk = BATCH * SEQUENCE, 8, 64, 64
+    states = next(one for one in found if one.name == "chunk_gated_delta_rule_fwd_kernel_h_blockdim64")
+    of_states, of_values = tokens // chunk * heads * size * size * 2, tokens * heads * size * 2
+    assert states.bytes_written == of_states + of_values
+
+
+def test_a_sequence_is_not_split_where_a_state_runs_along_it() -> None:
+    with pytest.raises(InputError, match=r"pass a state along the sequence .* over 2 ranks"):
+        context_parallel.apply(graph("DELTA_RULE"), 2, "all-gather")
