@@ -78,7 +78,7 @@ BAD = [
     ("validation/captured_steps", ("nothing", *OUT), "no model 'nothing' is known. There are deepseek-v3, "),
     ("validation/choices", ("{tmp}/no.csv", *OUT), "{tmp}/no.csv cannot be read (No such"),
     ("validation/choices", ("{tmp}/other.csv", *OUT), "{tmp}/other.csv has no column 'id'"),
-    ("validation/choices", (CASES, *OUT), "of 61 cases no two differ in their plan alone"),
+    ("validation/choices", (CASES, *OUT), "no two of 61 cases differ only in their plan"),
     ("validation/two_fidelities", ("--keep", "{tmp}/other.csv", *OUT), "{tmp}/other.csv has a line that is no capture"),
     ("validation/host_repeats", ("{tmp}/no",), "there is no folder {tmp}/no of captures"),
     ("validation/host_repeats", ("{tmp}/empty",), "there are no captures in {tmp}/empty; presim validate"),
