@@ -73,7 +73,6 @@ def _addresses(record: Any, alike: Any) -> Any:
 def _columns_at(record: Any) -> Any:
     """What makes a record of pointers from an array of addresses, in machine code."""
     import numba
-    from llvmlite import ir  # type: ignore[import-untyped]
 
     kinds: Any = numba.types
     pointers = [kinds.CPointer(numba.from_dtype(column.dtype)) for column in record]
@@ -82,10 +81,10 @@ def _columns_at(record: Any) -> Any:
     def columns_at(typing: Any, addresses: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             array = context.make_array(signature.args[0])(context, builder, arguments[0])
-            place = ir.IntType(64)
+            places = [context.get_constant(kinds.intp, at) for at in range(len(pointers))]
             values = [
-                builder.inttoptr(builder.load(builder.gep(array.data, [place(at)])), context.get_value_type(pointer))
-                for at, pointer in enumerate(pointers)
+                builder.inttoptr(builder.load(builder.gep(array.data, [place])), context.get_value_type(pointer))
+                for place, pointer in zip(places, pointers)
             ]
             return context.make_tuple(builder, returned, values)
 
