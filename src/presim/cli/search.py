@@ -50,8 +50,8 @@ def _prices(context: click.Context, option: click.Parameter, text: str | None) -
 
 
 def _plan_options(function: Any) -> Any:
-    for option, field, said in reversed(_PLAN):
-        function = click.option(option, field, metavar="V[,V…]", help=said)(function)
+    for option, field, text in reversed(_PLAN):
+        function = click.option(option, field, metavar="V[,V…]", help=text)(function)
     return function
 
 
@@ -162,23 +162,23 @@ def _code(answer: Any) -> int:
 
 def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any]) -> Any:
     from presim.errors import InputError
-    from presim.search.ask import Asked, said_knobs
     from presim.search.of_command import request_for_command
     from presim.search.of_model import request_for_model
+    from presim.search.search_options import SearchOptions, knob_options
 
-    asked = {name: options.pop(name) for name in Asked.__dataclass_fields__ if name in options}
+    settings = {name: options.pop(name) for name in SearchOptions.__dataclass_fields__ if name in options}
     models = [word for word in words if "=" not in word]
-    said, several = said_knobs(
+    fixed, several = knob_options(
         {name: options.pop(name) for name in [field for _, field, _ in _PLAN] + ["global_batch"]}
     )
-    asked["vary"] = [*asked.get("vary", ()), *(word for word in words if "=" in word), *several]
+    settings["vary"] = [*settings.get("vary", ()), *(word for word in words if "=" in word), *several]
     if behind:
-        if asked.get("space"):
-            return _of_space(behind, Asked(**asked), _options(options), said, models)
+        if settings.get("space"):
+            return _of_space(behind, SearchOptions(**settings), _options(options), fixed, models)
         if len(models) == 1:
-            return request_for_model(models[0], Asked(**asked), _options(options), said, behind)
-        return request_for_command(behind, Asked(**asked), _options(options))
-    if asked.get("space"):
+            return request_for_model(models[0], SearchOptions(**settings), _options(options), fixed, behind)
+        return request_for_command(behind, SearchOptions(**settings), _options(options))
+    if settings.get("space"):
         raise InputError("--space is of a command: write it behind --, e.g. -- torchrun … pretrain_gpt.py")
     if len(models) != 1:
         raise InputError(
@@ -186,24 +186,24 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
             if not models
             else f"there are {len(models)} models, {' and '.join(models)}: search one at a time"
         )
-    return request_for_model(models[0], Asked(**asked), _options(options), said)
+    return request_for_model(models[0], SearchOptions(**settings), _options(options), fixed)
 
 
-def _of_space(command: list[str], asked: Any, options: Any, said: dict[str, Any], models: list[str]) -> Any:
+def _of_space(command: list[str], settings: Any, options: Any, fixed: dict[str, Any], models: list[str]) -> Any:
     """Sizes of a model, and what options say, are facts of the space's constraints."""
     from presim.errors import InputError
     from presim.search.of_command import request_for_command
-    from presim.search.spaces.ask import request_for_space
     from presim.search.spaces.facts import facts_of
+    from presim.search.spaces.space_request import request_for_space
 
     if len(models) > 1:
         raise InputError(
             f"there are {len(models)} models, {' and '.join(models)}: name the one that the command trains"
         )
-    if asked.confirm and models:
-        return request_for_space(models[0], command, asked, options, said)
-    facts = {**(facts_of(models[0]) if models else {}), **said}
-    return request_for_command(command, asked, options, facts)
+    if settings.confirm and models:
+        return request_for_space(models[0], command, settings, options, fixed)
+    facts = {**(facts_of(models[0]) if models else {}), **fixed}
+    return request_for_command(command, settings, options, facts)
 
 
 def _options(options: dict[str, Any]) -> Any:

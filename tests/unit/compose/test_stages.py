@@ -131,7 +131,7 @@ def test_stages_of_a_user_s_choice() -> None:
     job = made(pipeline=2, stages=(3, 1))
     first, second = (flops(trace) for trace in job.traces)
     assert first > second - 3 * 2 * 256 * 256 * 1024 * 4
-    with pytest.raises(InputError, match=r"^stages sum up to 5 blocks, the model has 4; correct the plan$"):
+    with pytest.raises(InputError, match=r"^stages sum to 5 blocks, but the model has 4; correct the plan$"):
         made(pipeline=2, stages=(3, 2))
 
 

@@ -163,7 +163,7 @@ def test_a_pass_that_breaks_the_graph_is_named(name: str, sentence: str) -> None
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("no-pass", "no-pass is no pass: use one of fuse-norm,"),
+        ("no-pass", "no-pass is not a pass: use one of fuse-norm,"),
         ("no.module:f", "cannot be loaded: No module named 'no'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Run a workload on a fleet: build the loop's arrays, run it, and give back what happened to each request and step."""
+"""Run a workload on a fleet: build the loop's arrays, run it, and collect what happened to requests and steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Served:
-    """What happened; times in ns since the workload's beginning, -1 where nothing did."""
+    """Results of a run; times in ns since the start of the workload, -1 if an event did not happen."""
 
     workload: Workload
     sent: Ints
@@ -30,26 +30,26 @@ class Served:
     replica: Ints
     preemptions: Ints
     hits: Ints  # tokens of prompts found in a GPU's cache
-    host_hits: Ints  # in host memory
+    host_hits: Ints  # prompt tokens found in host memory
     disk_hits: Ints
     steps: Ints  # [step, column of `state.LOG_…`]
-    gaps: Ints  # [entry, (ns between two tokens, how many)]
-    schedule: Ints  # [entry, (step, request, tokens)], where it was recorded
-    moves: Ints  # times that a request lost its replica
-    events: Ints  # [entry, (ns, engine, what it is from then on: `state.SERVING` …)]
-    redone: int  # tokens that were computed and lost with a replica
-    demoted: int  # blocks that went from GPUs to host memory or disk
-    dropped: int  # blocks that the last tier had no room for
+    gaps: Ints  # [entry, (ns between two tokens, count)]
+    schedule: Ints  # [entry, (step, request, tokens)], if recorded
+    moves: Ints  # number of times a request lost its replica
+    events: Ints  # [entry, (ns, engine, new state: `state.SERVING` …)]
+    redone: int  # computed tokens lost with a replica
+    demoted: int  # blocks evicted from GPUs to host memory or disk
+    dropped: int  # blocks evicted from the last tier
 
     @property
     def finished(self) -> NDArray[np.bool_]:
-        """Which requests came to their end."""
+        """Mask of finished requests."""
         done: NDArray[np.bool_] = self.status == state.FINISHED
         return done
 
 
 def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled: bool = True) -> Served:
-    """Serve a workload. ``record`` keeps each step's schedule; uncompiled is the same, slowly."""
+    """Serve a workload. ``record`` keeps each step's schedule; ``compiled=False`` gives the same result slowly."""
     from presim.serving.fast import loop
 
     program, columns = start(workload, fleet, record=record)
@@ -68,7 +68,7 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
         code = run(state.Program(**program), state.State(**columns))
         before = _drain(columns, kept, before)
     if code == 2:
-        raise AssertionError("the loop stands still with requests left; test_simulate.py has every way that is known")
+        raise AssertionError("the loop stopped with requests left; test_simulate.py covers all known causes")
     out = {name: np.array(columns[name], np.int64) for name in _PER_REQUEST}
     return Served(
         workload,
@@ -84,7 +84,7 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
 
 
 def _joined(pieces: list[Ints]) -> Ints:
-    """All pieces in one array; each is freed as soon as it is copied."""
+    """Concatenate pieces; each is freed as soon as it is copied."""
     whole = np.empty(sum(map(len, pieces)), np.int64)
     end = len(whole)
     while pieces:
@@ -111,7 +111,7 @@ _PER_REQUEST = (
 
 
 def _drain(columns: dict[str, Any], kept: dict[str, list[Ints]], before: int) -> int:
-    """Keep what the logs hold and empty them; returns how many steps were logged so far, for the schedule's numbers."""
+    """Move the logs' entries to ``kept`` and empty the logs; returns the number of steps logged so far."""
     counters = columns["counters"]
     logged = 0 if before < 0 else before
     for name, counter, width in (

@@ -1,6 +1,6 @@
-"""vLLM's own scheduler, stepped as its engine core steps it, with an executor that returns after simulated time.
+"""vLLM's own scheduler, stepped as in its engine core, with an executor that returns after simulated time.
 
-Runs in a process of its own, which `presim.serving.engines.real` starts.
+Runs in a separate process, started by `presim.serving.engines.real`.
 """
 
 from __future__ import annotations
@@ -199,11 +199,11 @@ class Engine:
 
 
 def main(folder: Path) -> None:
-    """Serve what `presim.serving.engines.real` handed over."""
-    workload, limits, times, input_ns, output_ns = take_over(folder)
+    """Serve the input written by `presim.serving.engines.real`."""
+    workload, limits, times, input_ns, output_ns = read_input(folder)
     engine = Engine(limits, times, folder, input_ns, output_ns)
     first, last = engine.serve(workload)
-    give_back(folder, first, last, len(engine.steps))
+    write_result(folder, first, last, len(engine.steps))
 
 
 if __name__ == "__main__":

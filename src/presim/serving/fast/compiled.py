@@ -1,4 +1,4 @@
-"""The scheduler's loop in machine code, from the same source that runs uncompiled: see `presim.compiled_loops`."""
+"""The compiled scheduler loop, from the same source that also runs uncompiled: see `presim.compiled_loops`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a step takes on the device, from tables of times.
+"""Device time of a step, from tables of times.
 
-Linear layers by the step's tokens; logits by its sequences; attention of each prompt's chunk by its queries and keys;
-attention of all decodes by how many they are and by their mean context; where tokens are drafted, logits by the rows
-that are sampled. Attention is interpolated between powers of two, in logarithms, in which it is nearly straight.
+Linear layers depend on the step's tokens, logits on its sequences (on sampled rows if tokens are drafted), attention of
+a prompt's chunk on its queries and keys, and attention of all decodes on their number and mean context. Attention is
+interpolated between powers of two on logarithmic axes, where it is nearly linear.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from presim.serving.fast.state import (
 
 
 def between(table: Table, first: int, one: float, two: float) -> float:
-    """A value of a table of logarithms over a grid of powers of two."""
+    """Interpolate a table of logarithms over a grid of powers of two."""
     x = math.log2(max(one, 1.0))
     y = math.log2(max(two, 1.0))
     i = min(int(x), GRID - 2)
@@ -41,7 +41,7 @@ def between(table: Table, first: int, one: float, two: float) -> float:
 
 
 def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
-    """Time of one pipeline stage for a batch; notes its tokens of prompts and its context in the log."""
+    """Time of one pipeline stage for a batch; also logs its prompt tokens and its context."""
     knob = replica * KNOBS
     cost = p.knobs[knob + COST]
     count = s.slot_count[p.slot_base[replica] + slot]
@@ -85,7 +85,7 @@ def sampling_ns(p: Program, s: State, replica: int, slot: int) -> int:
 
 
 def host_ns(p: Program, replica: int, kind: int, sequences: int) -> int:
-    """Time of the host before a step (kind HOST_NS) or after it (BACK_NS)."""
+    """Host time before a step (kind HOST_NS) or after it (BACK_NS)."""
     at = p.knobs[replica * KNOBS + COST] * COSTS + kind
     return int(p.costs[at] + p.costs[at + 1] * sequences)
 

@@ -1,7 +1,7 @@
-"""The loop over arrivals and engines, in the order of time.
+"""The loop over arrivals and engines, in order of time.
 
-An engine's core does as vLLM's does: it schedules while fewer than DEPTH batches are in flight, else it waits for the
-oldest batch and takes its output in. A request that arrives at the moment of a decision is part of it.
+An engine core behaves as vLLM's: it schedules while fewer than DEPTH batches are in flight; otherwise it waits for the
+oldest batch and processes its output. A request that arrives at the time of a decision takes part in it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def run(p: Program, s: State) -> int:
         elif s.counters[PENDING] > 0 and s.heap_time[0] <= s.wake[first]:
             arrive(p, s)
         elif s.wake[first] == FOREVER:
-            return 2  # nobody can go on: a request that never fits
+            return 2  # no progress is possible: a request never fits
         else:
             act(p, s, first)
     return 0
@@ -167,7 +167,7 @@ def mask(p: Program, s: State, replica: int, slot: int) -> int:
 
 
 def note(p: Program, s: State, replica: int, slot: int, entry: int, preempted: int) -> None:
-    """Write a step into the log, and its schedule where that is kept."""
+    """Log a step, and its schedule if recorded."""
     at = entry * LOG
     count = s.slot_count[p.slot_base[replica] + slot]
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
@@ -190,7 +190,7 @@ def note(p: Program, s: State, replica: int, slot: int, entry: int, preempted: i
 
 
 def finish_oldest(p: Program, s: State, replica: int) -> None:
-    """Wait for the oldest batch, take its output in, and give its tokens to the clients."""
+    """Wait for the oldest batch, process its output, and deliver its tokens."""
     slot = s.oldest[replica]
     at = p.slot_base[replica] + slot
     count = s.slot_count[at]
@@ -207,7 +207,7 @@ def finish_oldest(p: Program, s: State, replica: int) -> None:
 
 
 def emit(p: Program, s: State, replica: int, slot: int, now: int) -> None:
-    """Tokens reach their clients at `now`; who has all sends its next request."""
+    """Deliver tokens to clients at `now`; finished clients send their next request."""
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
     usual = now - s.emitted[replica]
     alike = 0
@@ -233,7 +233,7 @@ def emit(p: Program, s: State, replica: int, slot: int, now: int) -> None:
 
 
 def gap(s: State, ns: int, times: int) -> None:
-    """Note the time between two tokens."""
+    """Log the time between two tokens."""
     at = s.counters[PAIRS] * 2
     s.gaps[at] = ns
     s.gaps[at + 1] = times
@@ -241,13 +241,13 @@ def gap(s: State, ns: int, times: int) -> None:
 
 
 def hand_over(p: Program, s: State, item: int, now: int) -> None:
-    """A prefill is done: its keys and values go to a replica that decodes."""
+    """A prefill is done: send its keys and values to a decode replica."""
     source = s.replica[item]
     transfer(p, s, item, now)
     left(p, s, source, now)
 
 
 def done(p: Program, s: State, item: int, now: int) -> None:
-    """A client has all of a request."""
+    """A client received the last token of a request."""
     closed(p, s, item, now)
     left(p, s, s.replica[item], now)

@@ -1,4 +1,4 @@
-"""vLLM's `Scheduler.update_from_output`: tokens come back, requests end, their blocks are free again."""
+"""vLLM's `Scheduler.update_from_output`: append tokens, end requests, free their blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from presim.serving.fast.state import (
 
 
 def update(p: Program, s: State, replica: int, slot: int) -> int:
-    """Take a batch's output in; returns how many requests ended. Those stand at the front of its places then."""
+    """Process a batch's output; returns the number of ended requests, which are moved to the front of the batch."""
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
     ended = 0
     for place in range(first, first + s.slot_count[p.slot_base[replica] + slot]):
@@ -83,7 +83,7 @@ def take_tokens(p: Program, s: State, replica: int, item: int, place: int, is_st
 
 
 def compact(p: Program, s: State, replica: int) -> None:
-    """Take those that ended out of the running requests."""
+    """Remove ended requests from the running ones."""
     first = p.row_base[replica]
     kept = 0
     for place in range(s.n_running[replica]):

@@ -1,7 +1,7 @@
 """vLLM's `Scheduler.schedule`, decision by decision (vLLM 0.33, v1/core/sched/scheduler.py and async_scheduler.py).
 
-Drafted tokens take part as in vLLM: a decode is given its last token and all drafted ones, and blocks for those that
-may come after them; what the model rejects is taken back when the step's output is (`presim.serving.fast.output`).
+Drafted tokens are handled as in vLLM: a decode gets its last token, all drafted tokens, and blocks for the tokens that
+may follow. Rejected tokens are rolled back when the step's output is processed (`presim.serving.fast.output`).
 
 What is not here: encoder inputs, KV connectors, Mamba alignment, sliding windows,
 decode context parallelism, and `prefill_schedule_interval`.
@@ -29,7 +29,7 @@ from presim.serving.fast.state import (
 
 
 def schedule(p: Program, s: State, replica: int, slot: int, now: int) -> int:
-    """Choose the batch of a step into a place in flight; returns how many requests were preempted."""
+    """Schedule the batch of a step into a slot; returns the number of preempted requests."""
     s.step[replica] += 1
     s.slot_count[p.slot_base[replica] + slot] = 0
     budget, preempted = schedule_running(p, s, replica, slot)
@@ -40,9 +40,9 @@ def schedule(p: Program, s: State, replica: int, slot: int, now: int) -> int:
 
 
 def listens(p: Program, s: State, replica: int) -> bool:
-    """Whether this step looks at what waits: always in vLLM, every so many steps of decodes where it is set so.
+    """Whether this step polls for new requests: always in vLLM, at an interval of decode steps in SGLang.
 
-    SGLang's `scheduler_recv_interval` (managers/scheduler_recv_skipper.py): a step that held a prompt counts as many.
+    SGLang's `scheduler_recv_interval` (managers/scheduler_recv_skipper.py): a step with a prompt counts several times.
     """
     interval = p.knobs[replica * KNOBS + LISTEN]
     if interval <= 1:
@@ -55,13 +55,13 @@ def listens(p: Program, s: State, replica: int) -> bool:
 
 
 def threshold(p: Program, s: State, replica: int) -> int:
-    """Most tokens of one prompt in a step; 0: no limit of its own."""
+    """Largest chunk of one prompt in a step, in tokens; 0: no separate limit."""
     alone = s.n_running[replica] + s.waiting[replica] <= 1
     return 0 if alone else p.knobs[replica * KNOBS + LONG]
 
 
 def victim_of(p: Program, s: State, replica: int) -> int:
-    """Place among the running requests of the one to be preempted."""
+    """Index of the running request to preempt."""
     last = s.n_running[replica] - 1
     if p.knobs[replica * KNOBS + BY_PRIORITY] == 0:
         return last
@@ -74,10 +74,10 @@ def victim_of(p: Program, s: State, replica: int) -> int:
 
 
 def new_tokens(p: Program, s: State, replica: int, item: int, budget: int, most: int) -> int:
-    """Tokens that a running request has to be given in this step."""
+    """Tokens to schedule for a running request in this step."""
     knob = replica * KNOBS
     if s.placeholders[item] > 0 and s.computed[item] + 2 - s.placeholders[item] >= tokens_of(p, s, replica, item):
-        return 0  # what is in flight reaches its last token
+        return 0  # tokens in flight already include its last token
     if s.step[replica] < s.eligible[item]:
         return 0
     tokens = s.tokens[item] + s.placeholders[item] - s.computed[item]
@@ -89,7 +89,7 @@ def new_tokens(p: Program, s: State, replica: int, item: int, budget: int, most:
 
 
 def schedule_running(p: Program, s: State, replica: int, slot: int) -> tuple[int, int]:
-    """First the running requests; returns what is left of the budget and how many were preempted."""
+    """Schedule running requests; returns the remaining budget and the number of preemptions."""
     budget = p.knobs[replica * KNOBS + BUDGET]
     first = p.row_base[replica]
     slots = p.knobs[replica * KNOBS + DRAFT_SLOTS]

@@ -1,7 +1,7 @@
-"""What a step takes, composed: the signatures of a rank's layers, priced once over a grid, and interpolated.
+"""Step times of an engine: the signatures of a rank's layers, priced once over a grid and interpolated.
 
-Prices come from the same chain as those of a captured program. What is not the GPU's work is added by constants that
-say where they are from (`Overheads`).
+Prices come from the same chain as for captured programs. Time that is not GPU work is added as constants with their
+sources (`Overheads`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ TABLES = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")  # of `
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Engine:
-    """A model on a plan on GPUs: what is in memory, what the scheduler may do, what steps take."""
+    """A model with a plan on GPUs: memory, scheduler limits, step times."""
 
     model: Model
     plan: Plan
@@ -70,14 +70,14 @@ class Engine:
     memory: MemoryPlan
     limits: Limits
     times: StepTimes
-    origins: dict[str, float]  # part of a decoding step's device time by origin of its prices
-    uncertainty: float  # relative, of a decoding step's device time
+    origins: dict[str, float]  # share of a decoding step's device time by origin of its prices
+    uncertainty: float  # relative uncertainty of a decoding step's device time
     overheads: Overheads
     steps: dict[str, str | int | float] | None = None  # where captured steps are from, and their errors; None: composed
 
 
 def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | None = None) -> Engine:
-    """Lay the model out, price its steps over a grid, and say what they rest on."""
+    """Plan the memory, price steps over a grid, and record the origins of the prices."""
     plan.check(model)
     overheads = overheads or Overheads()
     memory = lay_out(model, plan, cluster.gpu)
@@ -119,7 +119,7 @@ def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers) -> Limi
 
 
 def _tables(model: Model, plan: Plan, pricer: Pricer, overheads: Overheads) -> dict[str, Floats]:
-    """By the fields of `StepTimes`: the model's, and its drafter's passes with them."""
+    """Tables by the fields of `StepTimes`, including the drafter's passes."""
     apart = plan.dp > 1 and plan.pp == 1
     tables = {
         "token_ns": _token_table(model, plan, pricer, overheads, "own" if apart else "all"),
@@ -142,7 +142,7 @@ def _tables(model: Model, plan: Plan, pricer: Pricer, overheads: Overheads) -> d
 
 
 class Pricer:
-    """Prices work once, by the chain of estimators; all-reduces as engines do them."""
+    """Prices work once with the chain of estimators; all-reduces use the engines' kernels."""
 
     def __init__(self, cluster: Cluster, plan: Plan, overheads: Overheads) -> None:
         self.cluster, self.plan, self.overheads = cluster, plan, overheads
@@ -154,7 +154,7 @@ class Pricer:
         self.known: dict[layers.Work, tuple[float, str, float]] = {}
 
     def price(self, works: Sequence[layers.Work]) -> None:
-        """Have these known."""
+        """Price the work that is not priced yet."""
         fresh = list(dict.fromkeys(work for work in works if work not in self.known))
         plain = [work for work in fresh if not isinstance(work, Routed)]
         prices, _ = self.chain.price_all([self._signature(work) for work in plain], self.groups, self.cluster)
@@ -183,13 +183,13 @@ class Pricer:
         return (nccl_ns, origin) if custom is None or nccl_ns < custom else (custom, "measured")
 
     def total_ns(self, works: Sequence[layers.Work]) -> float:
-        """The sum, each kernel with the gap behind it in a CUDA graph."""
+        """Sum of kernel times, each followed by the gap of a CUDA graph, ns."""
         self.price(works)
         kernels = sum(not isinstance(work, layers.Reduce) for work in works)
         return sum(self.known[work][0] for work in works) + kernels * self.overheads.kernel_gap_us * 1e3
 
     def rests_on(self, works: Sequence[layers.Work]) -> tuple[dict[str, float], float]:
-        """Part of the time by origin, and the relative uncertainty (errors of one kernel's kind go together)."""
+        """(share of time by origin, relative uncertainty); errors within one kind of kernel are fully correlated."""
         self.price(works)
         by_origin: Counter[str] = Counter()
         squares: Counter[str] = Counter()
@@ -207,7 +207,7 @@ def _backend(cluster: Cluster) -> str:
 
 
 def _decoding(model: Model, plan: Plan) -> list[layers.Work]:
-    """A typical decoding step, of which the result says what it rests on."""
+    """A typical decoding step, for which the result reports the origins of prices."""
     dense, sparse = layers.stage_layers(model, plan)
     works = layers.layer(model, plan, 32, dense=True) * dense + layers.layer(model, plan, 32, dense=False) * sparse
     return [
@@ -218,14 +218,14 @@ def _decoding(model: Model, plan: Plan) -> list[layers.Work]:
 
 
 def _shared(work: layers.Work) -> bool:
-    """Whether data-parallel ranks do it together: routed experts, and what adds their outputs up."""
+    """Whether data-parallel ranks share the work: routed experts and the reduction of their outputs."""
     return isinstance(work, Routed) or (isinstance(work, layers.Reduce) and work.over == "experts")
 
 
 def _token_table(
     model: Model, plan: Plan, pricer: Pricer, overheads: Overheads, part: Literal["all", "own", "shared"] = "all"
 ) -> Floats:
-    """Times by a step's tokens: on the grid as priced, between them straight; padded where CUDA graphs are."""
+    """Times by tokens of a step: priced on the grid, linear in between, padded to CUDA graph sizes."""
     most = plan.max_num_batched_tokens
     grid = sorted({*(size for size in _GRID_TOKENS if size < most), *_doubling(1024, most), most})
     dense, sparse = layers.stage_layers(model, plan)
@@ -250,8 +250,8 @@ def _token_table(
         within = padded <= sizes[-1]
         padded[within] = np.array(sizes)[np.searchsorted(sizes, padded[within])]
     table = table[np.minimum(padded, most)]
-    beyond = np.arange(most + 1) > (sizes[-1] if sizes else 0)
-    table[beyond] = np.maximum(table[beyond], floor)
+    above_graphs = np.arange(most + 1) > (sizes[-1] if sizes else 0)
+    table[above_graphs] = np.maximum(table[above_graphs], floor)
     return table
 
 
@@ -292,7 +292,7 @@ def _lora_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
 
 
 def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) -> Floats:
-    """[log2 of sequences or queries, log2 of keys]: all layers of the stage, half of them windowed where some are."""
+    """[log2 sequences or queries, log2 keys] table over the stage's layers; with a sliding window, half use it."""
     dense, sparse = layers.stage_layers(model, plan)
     count = dense + sparse
     backend = _backend(pricer.cluster)
