@@ -126,11 +126,11 @@ class Server:
             return 0
         return self.adapters.setdefault(name, len(self.adapters) + 1)
 
-    async def _complete(self, asked: dict[str, Any], is_chat: bool, writer: asyncio.StreamWriter) -> None:
-        prompt = _tokens(asked, is_chat)
-        output = int(asked.get("max_completion_tokens") or asked.get("max_tokens") or _DEFAULT_OUTPUT)
-        stream = self.tokens(prompt, output, self._adapter(asked), self.grammar_ns if _has_grammar(asked) else -1)
-        if not asked.get("stream"):
+    async def _complete(self, body: dict[str, Any], is_chat: bool, writer: asyncio.StreamWriter) -> None:
+        prompt = _tokens(body, is_chat)
+        output = int(body.get("max_completion_tokens") or body.get("max_tokens") or _DEFAULT_OUTPUT)
+        stream = self.tokens(prompt, output, self._adapter(body), self.grammar_ns if _has_grammar(body) else -1)
+        if not body.get("stream"):
             count = 0
             async for _ in stream:
                 count += 1

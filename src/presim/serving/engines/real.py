@@ -95,7 +95,7 @@ def read_input(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int]:
     """Read the parent's input, in the process that runs vLLM."""
     content = json.loads((folder / "engine.json").read_text())
     with np.load(folder / "times.npz") as tables:
-        times = StepTimes(**{name: tables[name] for name in (*_TABLES, "lora_ns")}, **said["costs"])
+        times = StepTimes(**{name: tables[name] for name in (*_TABLES, "lora_ns")}, **content["costs"])
     workload = workloads.read(folder / "workload.jsonl")
     limits = Limits(**{**content["limits"], "tiers": Tiers(**content["limits"]["tiers"])})
     return workload, limits, times, content["input_ns"], content["output_ns"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from presim.serving.engines.engine import Limits, StepTimes
-from presim.serving.engines.real import give_back, take_over
+from presim.serving.engines.real import read_input, write_result
 from presim.serving.engines.vllm_scheduler import compiled, request, scheduler, token_of
 from presim.serving.fast import cost
 from presim.serving.fast.output import accepted_of

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,7 +175,7 @@ def _without_attention(
 
 def attention_of(sample: Sample, times: StepTimes) -> float:
     """ns of attention with the true lengths, by the tables."""
-    nothing = {"token_ns": np.zeros_like(times.token_ns), "head_ns": np.zeros_like(times.head_ns)}
+    nothing: dict[str, Any] = {"token_ns": np.zeros_like(times.token_ns), "head_ns": np.zeros_like(times.head_ns)}
     return dataclasses.replace(times, **nothing).step_ns(list(sample.prefills), list(sample.decodes))
 
 
