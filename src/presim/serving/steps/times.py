@@ -243,8 +243,11 @@ def _token_table(
         priced.append(sum(count * pricer.total_ns([work]) for work, count in per_token[tokens]))
     table = np.interp(np.arange(most + 1), grid, priced)
     sizes = graph_sizes(plan, pricer.cluster.gpu.architecture == "blackwell")
-    launched = sum(count for work, count in per_token[grid[0]])
-    floor = launched * overheads.launch_us * 1e3
+    alone = {"tp": plan.tp == 1, "experts": plan.tp * plan.dp == 1}
+    launched = sum(
+        count for work, count in per_token[grid[0]] if not (isinstance(work, layers.Reduce) and alone[work.over])
+    )
+    floor = launched * (overheads.launch_us if plan.cuda_graphs else overheads.eager_launch_us) * 1e3
     padded = np.arange(most + 1)
     if sizes:
         within = padded <= sizes[-1]
