@@ -43,7 +43,7 @@ def sentence(stderr: str) -> str:
     ("options", "says"),
     [
         (("--gpu", "h100-smx"), "did you mean h100-sxm"),
-        ((), "no GPU is named: use --gpu"),
+        ((), "no GPU is given: use --gpu"),
         (("--gpu", "h100-sxm", "--world-size", "12"), "world size 12 is not a multiple of 8"),
         (("--gpu", "h100-sxm", "--nodes", "3", "--world-size", "16"), "cannot be spread over 3 nodes"),
         (("--gpu", "h100-sxm", "--world-size", "8", "--rank", "8"), "choose from 0 to 7"),
@@ -124,7 +124,7 @@ def test_a_script_that_exits_at_once_gives_one_sentence_and_no_report(tmp_path: 
     ended = presim("run", *ONE, script, "--steps", "5")
     assert (ended.returncode, ended.stdout) == (ExitCode.SCRIPT_FAILED, "")
     assert sentence(ended.stderr) == (
-        "presim: the script exited with 2; it had asked nothing of the GPU. Were --steps meant for presim? Its "
+        "presim: the script exited with 2; it ran no GPU work. Were --steps meant for presim? Its "
         "options come before the script"
     )
 

@@ -1,4 +1,4 @@
-"""``presim serve``: what a deployment of a model delivers under a load."""
+"""``presim serve``: predict latency and throughput of a served model under a load."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 @click.argument("model")
 @click.option("--gpu", required=True, metavar="ID", help="GPU by catalogue id, e.g. h100-sxm, or a TOML file.")
 @click.option("--node", metavar="ID", help="Node type; default: the GPU's usual one.")
-@click.option("--fabric", metavar="ID", help="Network; default: the node's usual one.")
+@click.option("--fabric", metavar="ID", help="Fabric; default: the node type's usual one.")
 @add_options(ENGINE, LOAD, FLEET, LIFE)
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option("--detailed", is_flag=True, help="Include the times of each request in the JSON.")
-@click.option("--html", type=click.Path(path_type=Path), help="Write a page with pictures.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with charts.")
 @click.option("--perfetto", type=click.Path(path_type=Path), help="Write requests and steps, for ui.perfetto.dev.")
 @click.option("--listen", type=click.IntRange(0, 65535), metavar="PORT", help="Serve as an OpenAI endpoint instead.")
 @click.option(
@@ -32,11 +32,14 @@ if TYPE_CHECKING:
     help="With --listen: speed-up over real time.",
 )
 @click.option(
-    "--engine", type=click.Choice(("fast", "vllm")), default="fast", help="vllm: also run its scheduler, and compare."
+    "--engine",
+    type=click.Choice(("fast", "vllm")),
+    default="fast",
+    help="vllm: also run vLLM's own scheduler, and compare.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
-    """Predict what engines that serve MODEL deliver: latency, throughput, the largest load within an SLO.
+    """Predict latency, throughput and the largest load within an SLO for engines that serve MODEL.
 
     MODEL is a known name (llama3-8b, qwen3-30b-a3b, deepseek-v3, ...), or a model's config.json. Steps are priced from
     the model's shape; requests are scheduled as vLLM's own scheduler does.
@@ -59,7 +62,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     workload = workload_of(options)
     prediction = predict(deployment, workload, slo, seed=options["seed"])
     if outputs["engine"] == "vllm":
-        _hold_against_vllm(prediction)
+        _compare_with_vllm(prediction)
     if outputs["html"]:
         from presim.serving.answer import page
 
@@ -77,23 +80,24 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     return int(ExitCode.STANDS)
 
 
-def _hold_against_vllm(prediction: Prediction) -> None:
-    """Serve the same with vLLM's own scheduler, and say where the compiled one differs."""
+def _compare_with_vllm(prediction: Prediction) -> None:
+    """Serve the same workload with vLLM's own scheduler, and report differences to the compiled one."""
     from presim.capture.setup.shim import SHIM_DIRECTORY
     from presim.serving.engines import real
 
     fleet = prediction.deployment.fleet()
-    mine, theirs = prediction.served, real.serve(prediction.workload, fleet, SHIM_DIRECTORY / "lib")
-    same = int(((mine.first == theirs.first) & (mine.last == theirs.last)).sum())
+    compiled, reference = prediction.served, real.serve(prediction.workload, fleet, SHIM_DIRECTORY / "lib")
+    same = int(((compiled.first == reference.first) & (compiled.last == reference.last)).sum())
     click.echo(
-        f"vLLM's own scheduler: {theirs.steps:,} steps, compiled {len(mine.steps):,}; {same:,} of {len(mine.first):,} "
+        f"vLLM's own scheduler: {reference.steps:,} steps, compiled {len(compiled.steps):,}; {same:,} of "
+        f"{len(compiled.first):,} "
         "requests have the same first and last token to the nanosecond",
         err=True,
     )
 
 
 def _listen(deployment: Deployment, port: int, speed: float, grammar_ms: float) -> int:
-    """An endpoint, until it is interrupted."""
+    """Run an endpoint until interrupted."""
     import asyncio
 
     from presim.serving.engines.http import Server
@@ -117,7 +121,7 @@ def _check(outputs: dict[str, Any]) -> None:
 
 
 def deliver(content: bytes, path: str) -> None:
-    """Write to a file, or to standard output where it is -."""
+    """Write to a file, or to standard output if the path is -."""
     import sys
 
     from presim.files import write_file

@@ -47,7 +47,7 @@ def deployment_of(
 
 
 def _life(options: dict[str, Any]) -> Life | None:
-    """How engines come, go and fail; None where they do not."""
+    """The life cycle of engines; None if they neither scale nor fail."""
     from presim.errors import InputError
     from presim.serving.engines.engine import Life, Scaling
 
@@ -67,7 +67,7 @@ def _life(options: dict[str, Any]) -> Life | None:
 
 
 def plan_of(options: dict[str, Any]) -> Plan:
-    """Take what `ENGINE` gives out of options, as a plan."""
+    """Remove the options of `ENGINE` and return them as a plan."""
     import dataclasses
 
     from presim.serving.drafting import drafting_of
@@ -75,7 +75,7 @@ def plan_of(options: dict[str, Any]) -> Plan:
     from presim.serving.plan import Offload, Plan
 
     fields = {field.name for field in dataclasses.fields(Plan)}
-    said = {name: options.pop(name) for name in list(options) if name in fields}
+    chosen = {name: options.pop(name) for name in list(options) if name in fields}
     method, tokens, likely, name = (
         options.pop(key) for key in ("speculative", "draft_tokens", "acceptance", "draft_model")
     )
@@ -84,11 +84,11 @@ def plan_of(options: dict[str, Any]) -> Plan:
     )
     offload = Offload(host, disk, link, disks) if host or disk else None
     drafting = drafting_of(method, tokens, likely, find(name) if name else None)
-    return Plan(**said, drafting=drafting, offload=offload)
+    return Plan(**chosen, drafting=drafting, offload=offload)
 
 
 def workload_of(options: dict[str, Any]) -> Workload:
-    """The workload that options describe; saved where they say so."""
+    """The workload that options describe; saved if they ask for it."""
     from presim.serving.workloads import generate, traces, workload
 
     if options["trace"] is not None:

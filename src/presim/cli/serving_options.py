@@ -11,14 +11,18 @@ import click
 _WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
 _EXPERTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"))
 ENGINE = (
-    click.option("--tp", type=click.IntRange(1), default=1, show_default=True, help="Tensor-parallel ranks."),
+    click.option("--tp", type=click.IntRange(1), default=1, show_default=True, help="Tensor-parallel degree."),
     click.option("--pp", type=click.IntRange(1), default=1, show_default=True, help="Pipeline stages."),
     click.option(
-        "--dp", type=click.IntRange(1), default=1, show_default=True, help="Attention ranks that share experts."
+        "--dp",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Data-parallel degree of attention; these ranks share the experts.",
     ),
-    click.option("--ep", is_flag=True, help="Experts whole on their ranks, instead of cut."),
-    click.option("--weights", type=_WEIGHTS, default="bf16", show_default=True, help="Type of the weights."),
-    click.option("--expert-weights", type=_EXPERTS, help="Type of experts' weights; default: as --weights."),
+    click.option("--ep", is_flag=True, help="Expert parallelism: each rank holds whole experts."),
+    click.option("--weights", type=_WEIGHTS, default="bf16", show_default=True, help="Data type of the weights."),
+    click.option("--expert-weights", type=_EXPERTS, help="Data type of expert weights; default: same as --weights."),
     click.option(
         "--kv", "cache", type=click.Choice(("bf16", "fp8")), default="bf16", show_default=True, help="KV cache."
     ),
@@ -35,14 +39,16 @@ ENGINE = (
         "--max-num-batched-tokens", type=click.IntRange(1), default=8192, show_default=True, help="Same as in vLLM."
     ),
     click.option("--max-model-len", type=click.IntRange(1), help="Same as in vLLM; default: the model's limit."),
-    click.option("--block-size", type=click.IntRange(1), default=16, show_default=True, help="Tokens of a KV block."),
+    click.option("--block-size", type=click.IntRange(1), default=16, show_default=True, help="Tokens per KV block."),
     click.option(
         "--scheduler-recv-interval",
         type=click.IntRange(1),
         default=1,
-        help="SGLang's: steps between looks.",
+        help="SGLang: steps between polls for new requests.",
     ),
-    click.option("--num-gpu-blocks", type=click.IntRange(2), help="KV blocks, instead of what the memory allows."),
+    click.option(
+        "--num-gpu-blocks", type=click.IntRange(2), help="Number of KV blocks; default: from the available memory."
+    ),
     click.option(
         "--policy", type=click.Choice(("fcfs", "priority")), default="fcfs", show_default=True, help="Same as in vLLM."
     ),
@@ -50,12 +56,12 @@ ENGINE = (
         "--no-async", "async_scheduling", flag_value=False, default=True, type=bool, help="Schedule synchronously."
     ),
     click.option(
-        "--no-prefix-caching", "prefix_caching", flag_value=False, default=True, type=bool, help="As in vLLM."
+        "--no-prefix-caching", "prefix_caching", flag_value=False, default=True, type=bool, help="Same as in vLLM."
     ),
     click.option(
         "--speculative",
         type=click.Choice(("mtp", "eagle", "draft", "ngram")),
-        help="Draft tokens: by the model's own module, an EAGLE head, a smaller model, or from the text.",
+        help="Speculative decoding: the model's own MTP module, an EAGLE head, a draft model, or n-grams of the text.",
     ),
     click.option("--draft-tokens", type=click.IntRange(1, 16), default=1, show_default=True, help="Tokens per draft."),
     click.option(
@@ -65,7 +71,7 @@ ENGINE = (
     ),
     click.option("--draft-model", metavar="MODEL", help="Draft model for --speculative draft."),
     click.option("--max-loras", type=click.IntRange(0, 256), default=0, help="Same as in vLLM; 0: no LoRA."),
-    click.option("--lora-rank", type=click.IntRange(1, 512), default=16, show_default=True, help="Of the adapters."),
+    click.option("--lora-rank", type=click.IntRange(1, 512), default=16, show_default=True, help="Rank of adapters."),
     click.option("--kv-host", type=click.FloatRange(0), default=0.0, help="GiB of host memory for cached KV blocks."),
     click.option("--kv-disk", type=click.FloatRange(0), default=0.0, help="GiB of disk for cached KV blocks."),
     click.option(
@@ -83,11 +89,11 @@ ENGINE = (
     click.option("--eager", "cuda_graphs", flag_value=False, default=True, type=bool, help="Run without CUDA graphs."),
 )
 LOAD = (
-    click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests a second; default: all at once."),
-    click.option("--concurrency", type=click.IntRange(0), default=0, help="Requests in flight at most; 0: no limit."),
+    click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second; default: all at once."),
+    click.option("--concurrency", type=click.IntRange(0), default=0, help="Most requests in flight; 0: no limit."),
     click.option("--requests", type=click.IntRange(1), help="Number of requests; default: 1000, or all of a trace."),
     click.option("--input", "prompt", default="1024", show_default=True, help="Prompt tokens: N, N~SPREAD or a file."),
-    click.option("--output", default="256", show_default=True, help="Output tokens, likewise."),
+    click.option("--output", default="256", show_default=True, help="Output tokens, in the same notation."),
     click.option(
         "--arrivals",
         type=click.Choice(("poisson", "gamma", "constant", "burst", "ramp")),
@@ -96,18 +102,15 @@ LOAD = (
         help="Arrival process of requests.",
     ),
     click.option("--burstiness", type=click.FloatRange(0, min_open=True), default=1.0, help="For gamma arrivals."),
-    click.option("--burst", type=click.IntRange(1), default=8, help="Requests of a burst."),
+    click.option("--burst", type=click.IntRange(1), default=8, help="Requests per burst."),
     click.option("--ramp-to", type=click.FloatRange(0, min_open=True), help="Rate at the end of a ramp."),
     click.option("--shared-prefix", type=click.IntRange(0), default=0, help="Tokens that prompts of a group share."),
     click.option("--groups", type=click.IntRange(1), default=1, help="Groups that share a prefix."),
-    click.option("--turns", type=click.IntRange(1), default=1, help="Turns of a conversation."),
+    click.option("--turns", type=click.IntRange(1), default=1, help="Turns per conversation."),
     click.option("--think", "think_s", type=click.FloatRange(0), default=0.0, help="Seconds between turns."),
-    click.option("--adapters", type=click.IntRange(0), default=0, help="LoRA adapters that requests are spread over."),
+    click.option("--adapters", type=click.IntRange(0), default=0, help="LoRA adapters to spread requests over."),
     click.option(
-        "--structured",
-        type=click.FloatRange(0, 1),
-        default=0.0,
-        help="Part of requests with structured output.",
+        "--structured", type=click.FloatRange(0, 1), default=0.0, help="Share of requests with structured output."
     ),
     click.option(
         "--grammar-ms", type=click.FloatRange(0), default=50.0, show_default=True, help="Time to compile a grammar."
@@ -137,50 +140,66 @@ FLEET = (
         help="Step times: composed; captured from vLLM's model runner; or the folder of a captured set.",
     ),
     click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500, tpot:50, e2el:5000; repeatable."),
-    click.option("--price-per-gpu-hour", type=click.FloatRange(0, min_open=True), help="Price of a GPU hour."),
-    click.option("--price-per-kwh", type=click.FloatRange(0, min_open=True), help="Price of energy."),
+    click.option("--price-per-gpu-hour", type=click.FloatRange(0, min_open=True), help="Price per GPU hour."),
+    click.option("--price-per-kwh", type=click.FloatRange(0, min_open=True), help="Price per kWh."),
     click.option(
         "--slo-percentile",
         type=click.FloatRange(0, 100),
         default=99.0,
         show_default=True,
-        help="Of requests, in percent.",
+        help="Percentile of requests that must meet the SLO.",
     ),
 )
 
 
 LIFE = (
-    click.option("--autoscale", metavar="MIN:MAX", help="Engines that an autoscaler keeps; instead of --replicas."),
+    click.option(
+        "--autoscale", metavar="MIN:MAX", help="Autoscale between MIN and MAX engines, instead of --replicas."
+    ),
     click.option(
         "--scale-on",
         type=click.Choice(("utilization", "queue")),
         default="utilization",
         show_default=True,
-        help="Signal: requests of an engine over --max-num-seqs, or its waiting requests.",
+        help="Signal: requests per engine relative to --max-num-seqs, or waiting requests.",
     ),
     click.option(
         "--scale-target",
         type=click.FloatRange(0, min_open=True),
         help="Target of the signal per engine; default: utilization 0.7, queue 4.",
     ),
-    click.option("--scale-interval", type=float, default=15.0, show_default=True, help="Seconds between looks."),
     click.option(
-        "--cooldown", type=float, default=300.0, show_default=True, help="Seconds that fewer engines must suffice."
+        "--scale-interval",
+        type=float,
+        default=15.0,
+        show_default=True,
+        help="Seconds between decisions of the autoscaler.",
     ),
     click.option(
-        "--start-up", type=click.FloatRange(0), default=120.0, show_default=True, help="Seconds an engine starts."
+        "--cooldown",
+        type=float,
+        default=300.0,
+        show_default=True,
+        help="Seconds that fewer engines must suffice before one is removed.",
     ),
-    click.option("--drain", type=click.FloatRange(0), help="Seconds an engine may finish requests; default: all."),
+    click.option(
+        "--start-up", type=click.FloatRange(0), default=120.0, show_default=True, help="Seconds to start an engine."
+    ),
+    click.option(
+        "--drain",
+        type=click.FloatRange(0),
+        help="Seconds a removed engine may finish requests; default: until all are done.",
+    ),
     click.option("--mtbf", type=click.FloatRange(0, min_open=True), help="Hours between failures of an engine."),
     click.option(
         "--on-failure",
         type=click.Choice(("resume", "restart", "lose")),
         default="resume",
         show_default=True,
-        help="Requests of a failed engine: keep their tokens, begin again, or are lost.",
+        help="Requests of a failed engine keep their tokens, restart, or are lost.",
     ),
     click.option(
-        "--detect", type=click.FloatRange(0), default=5.0, show_default=True, help="Seconds to see a failure."
+        "--detect", type=click.FloatRange(0), default=5.0, show_default=True, help="Seconds to detect a failure."
     ),
 )
 
@@ -189,7 +208,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def add_options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
-    """All options of some groups, in their order."""
+    """Decorator that adds all options of some groups, in order."""
 
     def add(function: _Function) -> _Function:
         for option in reversed([one for group in groups for one in group]):
