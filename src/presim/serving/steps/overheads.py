@@ -26,8 +26,14 @@ class Overheads:
     output_us: float = 1000.0
     # Gap between two kernels of a CUDA graph. Prices are for kernels timed one by one, including their launch.
     kernel_gap_us: float = 0.0
-    # One launch from Python without a CUDA graph: steps with more tokens than the largest graph are launch-bound.
-    launch_us: float = 6.0
+    # Launch time of one composed kernel without a CUDA graph: steps with more tokens than the largest graph may be
+    # launch-bound. vLLM 0.33's model runner on the emulated H100 takes 7.3 ms compiled and 9 to 12 ms eager for the 289
+    # kernels of Llama-3-8B, with modules, custom operators and attention metadata. The capturing machine was busy:
+    # validation/results/captured-steps.md.
+    launch_us: float = 25.0
+    eager_launch_us: float = 34.0
+    # Host time of one row of a grammar's token mask (structured output): a round estimate.
+    mask_row_us: float = 30.0
     step_scale: float = 1.0  # factor on all device time, from a calibration
     origin: str = "presim's estimates"
     host_origin: str = ""  # of host and back; empty: as origin
