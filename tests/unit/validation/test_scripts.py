@@ -148,7 +148,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("script", "args", "sentence"), BAD)
-def test_what_cannot_be_used_is_said_in_a_sentence(
+def test_unusable_input_is_reported_in_a_sentence(
     script: str,
     args: tuple[str, ...],
     sentence: str,
