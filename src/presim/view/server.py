@@ -62,7 +62,7 @@ def application(
     def chosen(request: Request) -> Shown:
         number = int(request.path_params["job"])
         if number >= len(jobs):
-            raise InputError(f"there are {len(jobs)} jobs, numbered from 0; {number} is none")
+            raise InputError(f"there are {len(jobs)} jobs, numbered from 0, and no job {number}")
         return jobs[number]
 
     def index(request: Request) -> Response:
@@ -75,7 +75,7 @@ def application(
     def result(request: Request) -> Response:
         number = int(request.path_params["result"])
         if number >= len(results):
-            raise InputError(f"there are {len(results)} results, numbered from 0; {number} is none")
+            raise InputError(f"there are {len(results)} results, numbered from 0, and no result {number}")
         return _json(results[number].content)
 
     def at_a_glance(request: Request) -> Response:
@@ -85,7 +85,7 @@ def application(
     def pane(request: Request) -> Response:
         made = _PANES.get(request.path_params["pane"])
         if made is None:
-            raise InputError(f"there is no pane {request.path_params['pane']!r}; there are {', '.join(_PANES)}")
+            raise InputError(f"there is no pane {request.path_params['pane']!r}; use one of {', '.join(_PANES)}")
         return _json(made(chosen(request)))
 
     def timeline(request: Request) -> Response:
@@ -97,7 +97,7 @@ def application(
 
     def comparison(request: Request) -> Response:
         if compare is None:
-            raise InputError("one job is on show; name two to compare them")
+            raise InputError("only one job is shown; name two to compare them")
         return Response(compare(), media_type="application/json")
 
     return Starlette(
@@ -120,7 +120,7 @@ def _whole(text: str, name: str) -> int:
     try:
         return int(float(text))
     except (ValueError, OverflowError):
-        raise InputError(f"{name}={text} is no number") from None
+        raise InputError(f"{name}={text} is not a number") from None
 
 
 def _input_error(request: Request, error: Exception) -> Response:
