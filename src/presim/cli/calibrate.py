@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from presim.cli.options import cluster_options
-from presim.cli.serve import ENGINE, add_options, plan_of
+from presim.cli.serving_inputs import plan_of
+from presim.cli.serving_options import ENGINE, add_options
 
 
 @click.group("calibrate")

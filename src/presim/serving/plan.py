@@ -68,8 +68,10 @@ class Plan:
     num_gpu_blocks: int | None = None  # overrides the number from the memory plan
     scheduler_recv_interval: int = 1  # SGLang; vLLM polls for new requests before each step
     drafting: Drafting | None = None  # speculative decoding
-    kernels: Kernels = "vllm"  # engine with the kernels for experts
-    offload: Offload | None = None  # offload evicted cached blocks to host memory and disk
+    max_loras: int = 0  # LoRA adapters in a batch together; 0: none are served
+    lora_rank: int = 16  # vLLM's default of max_lora_rank
+    kernels: Kernels = "vllm"  # whose kernels compute the experts
+    offload: Offload | None = None  # cached blocks that the GPU gives up go to host memory and disk
 
     @property
     def gpus(self) -> int:
@@ -95,7 +97,12 @@ class Plan:
                 "--dp"
             )
         if self.weights == "mxfp4":
-            raise InputError("MXFP4 is supported for expert weights only: use --expert-weights mxfp4")
+            raise InputError("MXFP4 is a type of experts' weights alone: use --expert-weights mxfp4")
+        if self.max_loras and model.latent is not None:
+            raise InputError(
+                f"LoRA over the latent attention of {model.name} is not modelled; leave out --max-loras, or choose a "
+                "model with plain attention"
+            )
         if not 0 < self.gpu_memory_utilization <= 1:
             raise InputError(
                 f"--gpu-memory-utilization {self.gpu_memory_utilization} must be above 0 and at most 1; correct it"
@@ -113,7 +120,8 @@ class Plan:
         offload = [] if self.offload is None else [f"KV host {self.offload.host_gib:g} GiB"]
         offload += [f"disk {self.offload.disk_gib:g} GiB"] if self.offload and self.offload.disk_gib else []
         drafted = [f"{self.drafting.method} {self.drafting.tokens}"] if self.drafting else []
-        return " ".join([*parts, types, *cache, *offload, *drafted])
+        loras = [f"LoRA {self.max_loras} x rank {self.lora_rank}"] if self.max_loras else []
+        return " ".join([*parts, types, *cache, *offload, *drafted, *loras])
 
 
 def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:

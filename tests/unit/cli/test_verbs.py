@@ -168,7 +168,7 @@ def test_what_cannot_be_done_is_one_sentence(
 
 
 def test_options_behind_the_script_are_named_where_no_gpu_is(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    said = "presim: no GPU is given. Were --gpu, --nodes=2 meant for presim? Its options come before the script\n"
+    said = "presim: no GPU is named. Were --gpu, --nodes=2 meant for presim? Its options come before the script\n"
     assert called(capsysbinary, "run", "train.py", "--gpu", "h100-sxm", "--nodes=2", "--lr=1") == (2, "", said)
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from presim.serving.answer import fleet as fleets
 from presim.serving.answer.cost import Prices, cost, sentence
-from presim.serving.deployments.deployment import NOT_MODELLED, SHOWN, Prediction
+from presim.serving.deployments.deployment import SHOWN, Prediction
 from presim.serving.workloads.workload import summary
 from presim.units import GIB
 
@@ -78,7 +78,7 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
         "steps": engine.steps,
         "overheads": {**{name: getattr(engine.overheads, name) for name in engine.overheads.__dataclass_fields__}},
         "notes": prediction.notes,
-        "not_modelled": [*NOT_MODELLED, *(f"{part} is not modelled." for part in engine.model.not_modelled)],
+        "not_modelled": prediction.not_modelled,
     }
 
 

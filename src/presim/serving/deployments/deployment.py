@@ -19,15 +19,21 @@ from presim.serving.steps.times import Engine
 from presim.serving.workloads.workload import Workload, summary
 
 _Z80 = 1.2816  # standard deviations of a normal distribution's 80 % interval
-_HOST_DOUBT = 0.5  # relative uncertainty of uncalibrated host overhead
-_STEADY = 0.98  # share of the sustainable rate above which the queue counts as unbounded
-# device times in `StepTimes`; the other fields are host times
-_DEVICE = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")
-_WAVES = 6  # number of full batches to simulate when measuring the largest throughput
-_MOST_PROBED = 3000  # most requests in one run of the search for the largest rate
+_HOST_DOUBT = 0.5  # of host overhead, where nobody calibrated it
+_STEADY = 0.98  # of the sustainable load, from which on a queue has no bound
+_DEVICE = (
+    "token_ns",
+    "shared_ns",
+    "head_ns",
+    "prefill_ns",
+    "decode_ns",
+    "lora_ns",
+)  # of `StepTimes`; the others are of the host
+_WAVES = 6  # times that all seats are taken while the largest throughput is measured
+_MOST_PROBED = 3000  # requests of a run that looks for the largest rate
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
 NOT_MODELLED = (
-    "LoRA, structured output and encoders are not modelled.",
+    "Encoders are not modelled.",
     "The KV cache is sized as if all layers kept all tokens, also those with a sliding window.",
     "The load of experts is assumed to follow a power law with exponent 1.01.",
 )
@@ -77,9 +83,11 @@ def ranks_of(engine: Engine, count: int, times: StepTimes, role: Role, group: in
 
 
 def scaled(times: StepTimes, device: float, host: float) -> StepTimes:
-    """Step times multiplied by a device factor and a host factor."""
-    fields = {field.name: getattr(times, field.name) for field in dataclasses.fields(times)}
-    return StepTimes(**{name: value * (device if name in _DEVICE else host) for name, value in fields.items()})
+    """The same steps, so many times as slow."""
+    fields: dict[str, Any] = {field.name: getattr(times, field.name) for field in dataclasses.fields(times)}
+    factors = {name: device if name in _DEVICE else host for name in fields}
+    found: dict[str, Any] = {name: value if value is None else value * factors[name] for name, value in fields.items()}
+    return StepTimes(**found)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,6 +115,22 @@ class Prediction:
         """Whether requests arrive faster than they can be served."""
         rate = summary(self.workload)["request_rate"]
         return bool(rate and self.sustainable and rate > self.sustainable * _STEADY and not self.workload.concurrency)
+
+    @property
+    def not_modelled(self) -> list[str]:
+        """Parts of this deployment and workload that the simulation leaves out, in sentences."""
+        said = list(NOT_MODELLED)
+        if self.deployment.engine.plan.max_loras:
+            said.append(
+                "Copies of LoRA adapters from host memory to the GPU are not modelled, nor adapters of experts, "
+                "embeddings and logits."
+            )
+        if (self.workload.grammar_ns >= 0).any():
+            said.append(
+                "Grammars are compiled as if a host thread were free for each. Drafted tokens that a grammar forbids "
+                "are not told from others."
+            )
+        return said + [f"{part} is not modelled." for part in self.deployment.engine.model.not_modelled]
 
     @property
     def notes(self) -> list[str]:

@@ -60,9 +60,11 @@ class Limits:
     watermark: float = 0.0
     long_prefill_token_threshold: int = 0
     pipeline_parallel_size: int = 1
-    draft_tokens: int = 0  # drafted tokens per decode and step
-    acceptance: float = 0.0  # probability that a drafted token is accepted if all before it were
-    scheduler_recv_interval: int = 1  # SGLang: steps between polls for new requests while decoding
+    draft_tokens: int = 0  # speculative tokens of each decode in a step
+    draft_method: Literal["mtp", "eagle", "draft", "ngram"] = "eagle"  # where tokens are drafted
+    acceptance: float = 0.0  # probability that one is accepted while all before it were
+    scheduler_recv_interval: int = 1  # SGLang's: steps between looks at what arrived, while there are decodes
+    max_loras: int = 0  # adapters of the running requests together; 0: no request has one
     tiers: Tiers = Tiers()
 
     def __post_init__(self) -> None:
@@ -80,6 +82,21 @@ class Limits:
     def depth(self) -> int:
         """Batches in flight: vLLM's max_concurrent_batches with its second model runner."""
         return self.pipeline_parallel_size + (1 if self.async_scheduling else 0)
+
+    @property
+    def lookahead(self) -> int:
+        """Tokens beyond a step's for which blocks are kept: those whose keys and values the drafter writes."""
+        return 0 if self.draft_method == "ngram" else self.draft_tokens
+
+    @property
+    def sees_next_token(self) -> bool:
+        """Whether the drafter's keys and values depend on the token behind, so that cached blocks do, too."""
+        return self.draft_tokens > 0 and self.draft_method in ("mtp", "eagle")
+
+    @property
+    def draft_slots(self) -> int:
+        """Tokens of the budget that the drafter takes for each request (`max_num_new_slots_for_drafting`)."""
+        return 1 if self.draft_tokens > 0 and self.draft_method == "draft" else 0
 
     @property
     def kv_tokens(self) -> int:
@@ -101,6 +118,8 @@ class StepTimes:
     back_seq_ns: float = 0.0
     # [tokens of a rank] experts and their exchange if data-parallel ranks share experts; else included in `token_ns`
     shared_ns: Floats = dataclasses.field(default_factory=lambda: np.zeros(1))
+    lora_ns: Floats | None = None  # [tokens of the step that have an adapter]; None: adapters take no time
+    mask_ns: float = 0.0  # of the host, for a row of the mask by which a grammar allows tokens
 
     def step_ns(self, prefills: list[tuple[int, int]], decodes: list[int]) -> float:
         """Device time of a stage in ns for chunks (queries, keys) and decodes (keys), computed as in the loop."""

@@ -25,8 +25,10 @@ _DEFAULT_OUTPUT = 16  # OpenAI's default of max_tokens
 class Server:
     """Simulated engines and the clients that wait for tokens."""
 
-    def __init__(self, fleet: Fleet, model: str, speed: float = 1.0) -> None:
-        self.engine, self.model, self.speed = LiveEngine(fleet), model, speed
+    def __init__(self, fleet: Fleet, model: str, speed: float = 1.0, grammar_ns: int = 0) -> None:
+        self.engine, self.model, self.speed, self.grammar_ns = LiveEngine(fleet), model, speed, grammar_ns
+        self.adapters: dict[str, int] = {}  # numbers of LoRA adapters by the names that clients ask for
+        self.takes_adapters = fleet.replicas[0].limits.max_loras > 0
         self.waiting: dict[int, asyncio.Queue[Emitted]] = {}
         self.begin = time.monotonic()
         self.changed = asyncio.Event()
@@ -66,9 +68,11 @@ class Server:
         wait = max(token.when_ns - self.now_ns, 0) / 1e9 / self.speed
         asyncio.get_running_loop().call_later(wait, queue.put_nowait, token)
 
-    async def tokens(self, prompt: list[int], output: int) -> AsyncIterator[Emitted]:
-        """Yield the tokens of a request as they are produced; closing the iterator aborts the request."""
-        item = self.engine.submit(prompt, output, self.now_ns)
+    async def tokens(
+        self, prompt: list[int], output: int, adapter: int = 0, grammar_ns: int = -1
+    ) -> AsyncIterator[Emitted]:
+        """The tokens of a request, as they come; one that is left in the middle is aborted."""
+        item = self.engine.submit(prompt, output, self.now_ns, adapter=adapter, grammar_ns=grammar_ns)
         queue = self.waiting[item] = asyncio.Queue()
         self.changed.set()
         try:
@@ -115,16 +119,23 @@ class Server:
         else:
             _answer(writer, 404, {"error": {"message": f"{method} {path} is not supported"}})
 
+    def _adapter(self, asked: dict[str, Any]) -> int:
+        """The adapter that a request's model names: any name but the model's own, where the engine takes adapters."""
+        name = asked.get("model")
+        if not self.takes_adapters or not isinstance(name, str) or name == self.model:
+            return 0
+        return self.adapters.setdefault(name, len(self.adapters) + 1)
+
     async def _complete(self, body: dict[str, Any], is_chat: bool, writer: asyncio.StreamWriter) -> None:
         prompt = _tokens(body, is_chat)
         output = int(body.get("max_completion_tokens") or body.get("max_tokens") or _DEFAULT_OUTPUT)
+        stream = self.tokens(prompt, output, self._adapter(body), self.grammar_ns if _has_grammar(body) else -1)
         if not body.get("stream"):
             count = 0
-            async for _ in self.tokens(prompt, output):
+            async for _ in stream:
                 count += 1
             _answer(writer, 200, _body(self.model, is_chat, " token" * count, "length", _usage(prompt, count)))
             return
-        stream = self.tokens(prompt, output)
         count = 0
         async for token in stream:
             if not count:
@@ -146,14 +157,20 @@ class Server:
         writer.write(b"0\r\n\r\n")
 
 
-def _tokens(body: dict[str, Any], is_chat: bool) -> list[int]:
-    """The prompt as token ids: given ids unchanged, or one per four characters of text."""
-    prompt = body.get("messages") if is_chat else body.get("prompt")
-    if isinstance(prompt, list) and prompt and all(isinstance(each, int) for each in prompt):
-        return prompt
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-        return _tokens({"prompt": prompt[0]}, False)
-    text = prompt if isinstance(prompt, str) else json.dumps(prompt)
+def _has_grammar(asked: dict[str, Any]) -> bool:
+    """Whether the output has to follow a grammar, as OpenAI's and vLLM's requests say it."""
+    kind = (asked.get("response_format") or {}).get("type", "text")
+    return kind != "text" or bool(asked.get("structured_outputs"))
+
+
+def _tokens(asked: dict[str, Any], is_chat: bool) -> list[int]:
+    """The prompt as numbers: token ids as they are, of text four characters each."""
+    said = asked.get("messages") if is_chat else asked.get("prompt")
+    if isinstance(said, list) and said and all(isinstance(each, int) for each in said):
+        return said
+    if isinstance(said, list) and len(said) == 1 and isinstance(said[0], str | list):
+        return _tokens({"prompt": said[0]}, False)
+    text = said if isinstance(said, str) else json.dumps(said)
     if not text:
         raise InputError("the request has no prompt; send text or token ids")
     pieces = (text[first : first + _CHARACTERS] for first in range(0, len(text), _CHARACTERS))

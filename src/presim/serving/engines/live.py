@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from presim.errors import InputError
+from presim.serving.engines.changing import request_columns
+from presim.serving.engines.columns import start
 from presim.serving.engines.engine import Fleet
-from presim.serving.engines.simulate import request_columns, start
 from presim.serving.fast import heap, loop, routing, state
 from presim.serving.workloads.workload import make
 
@@ -41,8 +42,8 @@ class LiveEngine:
         self.program = state.Program(**{name: column.tolist() for name, column in program.items()})
         self.state = state.State(**{name: column.tolist() for name, column in columns.items()})
 
-    def submit(self, tokens: Sequence[int], output: int, now_ns: int) -> int:
-        """Add a request sent at ``now_ns``; returns its number."""
+    def submit(self, tokens: Sequence[int], output: int, now_ns: int, *, adapter: int = 0, grammar_ns: int = -1) -> int:
+        """Add a request that is sent now, with a LoRA adapter or a grammar that takes so long; returns its number."""
         if not tokens or output < 1:
             raise InputError("a request needs a prompt and an output of at least one token each; send both")
         if len(tokens) + output > self.longest:
@@ -52,11 +53,13 @@ class LiveEngine:
             )
         item = len(self.program.prompt)
         values = {"arrival": now_ns, "prompt": len(tokens), "output": output, "rank": item, "stream": item}
-        for name in ("arrival", "prompt", "output", "rank", "stream", "child_first", "child_next", "delay", "is_child"):
-            getattr(self.program, name).append(values.get(name, -1 if name.startswith("child") else 0))
+        values |= {"child_first": -1, "child_next": -1, "delay": 0, "is_child": 0, "adapter": adapter}
+        values["grammar_ns"] = grammar_ns
+        for name, value in values.items():
+            getattr(self.program, name).append(value)
         for name, missing in request_columns():
             getattr(self.state, name).append(missing)
-        self.program.segments.extend(contents(tokens, self.block))
+        self.program.segments.extend(contents(tokens, self.block, adapter))
         self.program.segment_first.append(len(self.program.segments))
         for column in (self.state.heap_time, self.state.heap_item):
             column.append(0)
@@ -102,12 +105,12 @@ class LiveEngine:
         return [Emitted(item, s.last[item], s.status[item] == state.FINISHED) for item in items if s.last[item] >= 0]
 
 
-def contents(tokens: Sequence[int], block: int) -> list[int]:
-    """Ids of a prompt's full blocks; each identifies all tokens up to its end. Equal in every process."""
+def contents(tokens: Sequence[int], block: int, adapter: int = 0) -> list[int]:
+    """Ids of a prompt's full blocks; each stands for all tokens up to its end. The same in every process."""
     import hashlib
 
     found: list[int] = []
-    digest = hashlib.blake2b(digest_size=8)
+    digest = hashlib.blake2b(str(adapter).encode() if adapter else b"", digest_size=8)
     for first in range(0, len(tokens) - block + 1, block):
         digest.update(np.array(tokens[first : first + block], np.int64).tobytes())
         found.append(int.from_bytes(digest.copy().digest(), "little") & _IDS)

@@ -46,11 +46,9 @@ def serve(workload: Workload, fleet: Fleet, libraries: Path) -> SchedulerRun:
     if any(fleet.replicas[0].limits.tiers.sizes):
         raise InputError("--engine vllm keeps blocks on the GPU only; leave out --kv-host and --kv-disk")
     if fleet.life is not None:
-        raise InputError("--engine vllm does not support engines that start or fail; leave out --autoscale and --mtbf")
-    if fleet.replicas[0].limits.draft_tokens or fleet.replicas[0].limits.scheduler_recv_interval > 1:
-        raise InputError(
-            "--engine vllm supports neither speculative decoding nor a receive interval; leave out both options"
-        )
+        raise InputError("--engine vllm serves one engine that is always there; leave out --autoscale and --mtbf")
+    if fleet.replicas[0].limits.scheduler_recv_interval > 1:
+        raise InputError("--engine vllm looks at arrivals before each step; leave out --scheduler-recv-interval")
     if workload.concurrency or (workload.parent >= 0).any():
         raise InputError("--engine vllm supports timed arrivals only; leave out --concurrency and --turns")
     with tempfile.TemporaryDirectory() as name:
@@ -76,11 +74,13 @@ def serve(workload: Workload, fleet: Fleet, libraries: Path) -> SchedulerRun:
 def _write_input(workload: Workload, fleet: Fleet, folder: Path) -> None:
     replica = fleet.replicas[0]
     workloads.write(workload, folder / "workload.jsonl")
-    np.savez(folder / "times.npz", **{name: getattr(replica.times, name) for name in _TABLES})
+    times = replica.times
+    loras = np.zeros(len(times.token_ns)) if times.lora_ns is None else times.lora_ns
+    np.savez(folder / "times.npz", lora_ns=loras, **{name: getattr(times, name) for name in _TABLES})
     costs = {
         field.name: getattr(replica.times, field.name)
         for field in dataclasses.fields(replica.times)
-        if field.name not in _TABLES
+        if field.name not in (*_TABLES, "lora_ns")
     }
     content = {
         "limits": dataclasses.asdict(replica.limits),
@@ -95,7 +95,7 @@ def read_input(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int]:
     """Read the parent's input, in the process that runs vLLM."""
     content = json.loads((folder / "engine.json").read_text())
     with np.load(folder / "times.npz") as tables:
-        times = StepTimes(**{name: tables[name] for name in _TABLES}, **content["costs"])
+        times = StepTimes(**{name: tables[name] for name in (*_TABLES, "lora_ns")}, **content["costs"])
     workload = workloads.read(folder / "workload.jsonl")
     limits = Limits(**{**content["limits"], "tiers": Tiers(**content["limits"]["tiers"])})
     return workload, limits, times, content["input_ns"], content["output_ns"]

@@ -18,6 +18,7 @@ from presim.serving.fast.state import (
     LOG,
     LOG_CONTEXT,
     LOG_PREFILL,
+    MASK_NS,
     MAX_SEQS,
     Program,
     State,
@@ -50,6 +51,7 @@ def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
     context = 0
     prompt_tokens = 0
     attention = 0.0
+    adapted = 0
     rows = 0
     longest = 1 + p.knobs[knob + DRAFT]
     for place in range(first, first + count):
@@ -57,6 +59,7 @@ def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
         new = s.batch_tokens[place]
         tokens += new
         rows += max(s.batch_samples[place], 1)
+        adapted += new if p.adapter[item] > 0 else 0
         if new <= longest:
             decodes += 1
             context += s.computed[item]
@@ -68,10 +71,25 @@ def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
     s.log[entry * LOG + LOG_PREFILL] = prompt_tokens
     s.log[entry * LOG + LOG_CONTEXT] = context
     linear = p.token_ns[p.token_first[cost] + tokens] + p.head_ns[p.head_first[cost] + rows]
-    return int(linear + attention)
+    return int(linear + attention + p.lora_ns[p.lora_first[cost] + adapted])
+
+
+def sampling_ns(p: Program, s: State, replica: int, slot: int) -> int:
+    """Time of a batch's logits and sampling, the last of its device time."""
+    knob = replica * KNOBS
+    first = p.batch_base[replica] + slot * p.knobs[knob + MAX_SEQS]
+    rows = 0
+    for place in range(first, first + s.slot_count[p.slot_base[replica] + slot]):
+        rows += max(s.batch_samples[place], 1)
+    return int(p.head_ns[p.head_first[p.knobs[knob + COST]] + rows])
 
 
 def host_ns(p: Program, replica: int, kind: int, sequences: int) -> int:
     """Host time before a step (kind HOST_NS) or after it (BACK_NS)."""
     at = p.knobs[replica * KNOBS + COST] * COSTS + kind
     return int(p.costs[at] + p.costs[at + 1] * sequences)
+
+
+def mask_ns(p: Program, replica: int, rows: int) -> int:
+    """Time of the host for rows of a mask by which grammars allow tokens."""
+    return int(p.costs[p.knobs[replica * KNOBS + COST] * COSTS + MASK_NS] * rows)

@@ -44,6 +44,7 @@ from presim.serving.fast.state import (
     OPEN,
     PARKED_HEAD,
     REDONE,
+    REPLICAS,
     REROUTED,
     RESTART,
     SCALE_ON,
@@ -65,7 +66,7 @@ def turn(p: Program, s: State) -> None:
     now = s.counters[CHANGE]
     s.counters[NOW] = now
     engine = 0
-    while engine < len(s.wake):
+    while engine < p.whole[REPLICAS]:
         what = due(s, engine, now)
         if what >= 0:
             when = now + p.whole[DETECT_NS] if s.fails[engine] <= now else now
@@ -95,7 +96,7 @@ def next_change(p: Program, s: State) -> None:
     """Set the time of the next change."""
     soonest = s.counters[TICK]
     engine = 0
-    while engine < len(s.wake):
+    while engine < p.whole[REPLICAS]:
         soonest = min(soonest, s.change[engine], s.fails[engine])
         engine += p.knobs[engine * KNOBS + MEMBERS]
     s.counters[CHANGE] = soonest
@@ -221,7 +222,7 @@ def wanted(p: Program, s: State, present: int) -> int:
     while item >= 0:
         amount += 1
         item = s.next[item]
-    for rank in range(len(s.wake)):
+    for rank in range(p.whole[REPLICAS]):
         if s.up[rank] != DRAINING:
             amount += s.waiting[rank] if p.whole[SCALE_ON] == SCALE_QUEUE else s.load[rank]
     each = p.whole[TARGET]
@@ -237,14 +238,14 @@ def scale(p: Program, s: State, now: int) -> None:
     """Start or remove engines."""
     present = 0
     engine = 0
-    while engine < len(s.wake):
+    while engine < p.whole[REPLICAS]:
         present += 1 if s.up[engine] != ABSENT and s.up[engine] != DRAINING else 0
         engine += p.knobs[engine * KNOBS + MEMBERS]
     ask = wanted(p, s, present)
     if ask >= present:
         s.counters[LOW_SINCE] = -1
         engine = 0
-        while engine < len(s.wake) and present < ask:
+        while engine < p.whole[REPLICAS] and present < ask:
             if s.up[engine] == ABSENT:
                 set_up(p, s, engine, STARTING, now)
                 present += 1
@@ -265,7 +266,7 @@ def remove(p: Program, s: State, now: int) -> None:
     """Remove an engine: one that does not serve yet, else the one with fewest requests, the last among equals."""
     best = -1
     engine = 0
-    while engine < len(s.wake):
+    while engine < p.whole[REPLICAS]:
         up = s.up[engine]
         if up != ABSENT and up != DRAINING and (best < 0 or rank_of(p, s, engine) <= rank_of(p, s, best)):
             best = engine

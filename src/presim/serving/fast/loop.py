@@ -6,7 +6,7 @@ oldest batch and processes its output. A request that arrives at the time of a d
 
 from __future__ import annotations
 
-from presim.serving.fast.cost import device_ns, host_ns
+from presim.serving.fast.cost import device_ns, host_ns, mask_ns, sampling_ns
 from presim.serving.fast.lifecycle import closed, left, turn
 from presim.serving.fast.lockstep import take_part
 from presim.serving.fast.output import update
@@ -18,9 +18,11 @@ from presim.serving.fast.state import (
     CHANGE,
     DEPTH,
     ENTRIES,
+    EVENT_ROWS,
     EVENTS,
     FINISHED,
     FOREVER,
+    GAP_ROWS,
     HOST_NS,
     IDLE,
     KNOBS,
@@ -29,6 +31,7 @@ from presim.serving.fast.state import (
     LOG_END,
     LOG_PREEMPTED,
     LOG_REPLICA,
+    LOG_ROWS,
     LOG_RUNNING,
     LOG_SEQS,
     LOG_START,
@@ -44,8 +47,10 @@ from presim.serving.fast.state import (
     PENDING,
     PREFILL,
     RECORD,
+    REPLICAS,
     ROLE,
     SCHEDULE,
+    SCHEDULE_ROWS,
     STAGES,
     STEPS,
     UPDATE,
@@ -57,19 +62,19 @@ _STAGES_AT_MOST = 64
 
 
 def run(p: Program, s: State) -> int:
-    """Run until all requests are finished (returns 0) or a log is full (returns 1)."""
-    replicas = len(s.wake)
-    room = len(s.log) // LOG - 2
-    pair_room = len(s.gaps) // 2
+    """Go on until all requests are finished (returns 0) or a log has no more room (returns 1)."""
+    replicas = p.whole[REPLICAS]
+    room = p.whole[LOG_ROWS] - 2
+    pair_room = p.whole[GAP_ROWS]
     widest = 0
     for replica in range(replicas):
         widest = max(widest, p.knobs[replica * KNOBS + MAX_SEQS])
     while s.counters[OPEN] > 0:
         if s.counters[STEPS] >= room or s.counters[PAIRS] + widest + 2 >= pair_room:
             return 1
-        if p.whole[RECORD] and s.counters[ENTRIES] + widest + 2 >= len(s.schedule) // 3:
+        if p.whole[RECORD] and s.counters[ENTRIES] + widest + 2 >= p.whole[SCHEDULE_ROWS]:
             return 1
-        if s.counters[EVENTS] + 2 * replicas >= len(s.events) // 3:
+        if s.counters[EVENTS] + 2 * replicas >= p.whole[EVENT_ROWS]:
             return 1
         first = 0
         for replica in range(1, replicas):
@@ -139,10 +144,26 @@ def start_step(p: Program, s: State, replica: int) -> None:
             end = max(end, s.stage_free[replica * _STAGES_AT_MOST + stage]) + ns
             s.stage_free[replica * _STAGES_AT_MOST + stage] = end
     s.slot_end[at] = end
+    s.unsampled[replica] = s.slot_waits[at]
+    if s.slot_masked[at] > 0 and s.slot_waits[at] == 0:
+        end = mask(p, s, replica, slot)
     s.n_slots[replica] += 1
     s.log[entry * LOG + LOG_CHOSEN] = chosen
     s.log[entry * LOG + LOG_START] = start
     s.log[entry * LOG + LOG_END] = end
+
+
+def mask(p: Program, s: State, replica: int, slot: int) -> int:
+    """Make the mask of a batch's grammars on the host, of which sampling waits; returns when the batch ends."""
+    at = p.slot_base[replica] + slot
+    sampling = sampling_ns(p, s, replica, slot)
+    s.clock[replica] += mask_ns(p, replica, s.slot_masked[at])
+    end = max(s.slot_end[at], s.clock[replica] + sampling)
+    s.slot_end[at] = end
+    s.stage_free[replica * _STAGES_AT_MOST] = end
+    s.log[s.entry_of[replica] * LOG + LOG_END] = end
+    s.unsampled[replica] = 0
+    return end
 
 
 def note(p: Program, s: State, replica: int, slot: int, entry: int, preempted: int) -> None:
@@ -177,6 +198,9 @@ def finish_oldest(p: Program, s: State, replica: int) -> None:
     s.clock[replica] = max(s.clock[replica], end)
     update(p, s, replica, slot)
     s.clock[replica] += host_ns(p, replica, BACK_NS, count)
+    if s.unsampled[replica]:  # the newest batch needed these tokens
+        newest = (slot + s.n_slots[replica] - 1) % p.knobs[replica * KNOBS + DEPTH]
+        mask(p, s, replica, newest)
     emit(p, s, replica, slot, s.clock[replica] + p.whole[OUTPUT_NS])
     s.oldest[replica] = (slot + 1) % p.knobs[replica * KNOBS + DEPTH]
     s.n_slots[replica] -= 1

@@ -7,7 +7,17 @@ with equal content form a chain in order of arrival.
 
 from __future__ import annotations
 
-from presim.serving.fast.state import BLOCK, CACHING, DISK_BLOCKS, HOST_BLOCKS, KNOBS, SEGMENT, Program, State
+from presim.serving.fast.state import (
+    BLOCK,
+    CACHING,
+    DISK_BLOCKS,
+    HASH_AHEAD,
+    HOST_BLOCKS,
+    KNOBS,
+    SEGMENT,
+    Program,
+    State,
+)
 from presim.serving.fast.table import drop_place, find_place
 from presim.serving.fast.tiers import demote, empty_tiers
 
@@ -15,11 +25,11 @@ _STREAM = 1 << 20  # most blocks of a stream or segment
 
 
 def key_of(p: Program, s: State, item: int, block: int) -> int:
-    """Key of a request's block, which identifies its tokens and all tokens before; never 0."""
+    """What identifies a request's block of tokens and all before it (HASH_AHEAD: and the token behind it); never 0."""
     size = p.knobs[s.replica[item] * KNOBS + BLOCK]
     per_segment = p.whole[SEGMENT] // size
     first = p.segment_first[item]
-    place = block // per_segment if per_segment > 0 else 0
+    place = (block + p.knobs[s.replica[item] * KNOBS + HASH_AHEAD]) // per_segment if per_segment > 0 else 0
     if per_segment > 0 and place < p.segment_first[item + 1] - first:
         return (p.segments[first + place] * _STREAM + block % per_segment + 1) * 2
     return (p.stream[item] * _STREAM + block + 1) * 2 + 1
@@ -140,7 +150,7 @@ def cache(p: Program, s: State, item: int, tokens: int) -> None:
     knob = s.replica[item] * KNOBS
     if p.knobs[knob + CACHING] == 0:
         return
-    full = min(tokens, s.tokens[item]) // p.knobs[knob + BLOCK]
+    full = min(tokens, s.tokens[item] - p.knobs[knob + HASH_AHEAD]) // p.knobs[knob + BLOCK]
     row = s.row[item] * p.row_blocks[0]
     while s.cached[item] < full:
         block = s.cached[item]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from presim.serving.fast.heap import next_arrival, send
-from presim.serving.fast.policy import enqueue
 from presim.serving.fast.pool import hit_blocks
+from presim.serving.fast.queues import enqueue
 from presim.serving.fast.state import (
     BLOCK,
     BLOCKS,
     BORN,
+    COMPILING,
     CONCURRENCY,
     DECODE,
+    DRAFT,
     DRAINING,
     DRAWN,
     DYNAMIC,
@@ -24,6 +26,7 @@ from presim.serving.fast.state import (
     KNOBS,
     KV_BYTES,
     LEAST_LOADED,
+    LOOKAHEAD,
     MAX_LEN,
     MOVING,
     NOW,
@@ -36,6 +39,7 @@ from presim.serving.fast.state import (
     POWER_OF_TWO,
     PREFIX,
     REFUSED,
+    REPLICAS,
     REROUTED,
     ROLE,
     ROUTER,
@@ -56,6 +60,9 @@ def arrive(p: Program, s: State) -> None:
     s.counters[NOW] = now
     if s.status[item] == PARKED:
         transfer(p, s, item, now)
+    elif s.status[item] == COMPILING:
+        s.status[item] = WAITING
+        wake(s, s.replica[item], now)
     elif s.status[item] == WAITING or s.status[item] == MOVING:
         join(p, s, item, now)
     elif s.status[item] == REROUTED or first_sent(p, s, item, now):
@@ -121,7 +128,8 @@ def unpark(s: State, now: int) -> None:
 def holds(p: Program, item: int, replica: int) -> bool:
     """Whether a replica can ever serve a request of this length."""
     knob = replica * KNOBS
-    longest = min(p.prompt[item] + p.output[item], p.knobs[knob + MAX_LEN])
+    drafted = p.knobs[knob + DRAFT] + p.knobs[knob + LOOKAHEAD]
+    longest = min(p.prompt[item] + p.output[item] + drafted, p.knobs[knob + MAX_LEN])
     size = p.knobs[knob + BLOCK]
     fits = (longest + size - 1) // size <= p.knobs[knob + BLOCKS] - 1
     return fits and p.prompt[item] < p.knobs[knob + MAX_LEN]
@@ -147,12 +155,20 @@ def join(p: Program, s: State, item: int, now: int) -> None:
         s.status[item] = REROUTED
         send(s, item, now)
         return
+    compiles = p.grammar_ns[item] > 0 and p.knobs[replica * KNOBS + ROLE] != DECODE and s.queued[item] < 0
     if s.status[item] == WAITING and s.queued[item] < 0:
         s.queued[item] = now
-    s.status[item] = WAITING
+    s.status[item] = COMPILING if compiles else WAITING
+    if compiles:
+        send(s, item, now + p.grammar_ns[item])
     if s.tokens[item] == 0:
         s.tokens[item] = p.prompt[item] + s.kept[item]
     enqueue(p, s, item)
+    wake(s, replica, now)
+
+
+def wake(s: State, replica: int, now: int) -> None:
+    """Have an engine that is idle schedule."""
     if s.action[replica] == IDLE and s.wake[replica] == FOREVER:
         s.action[replica] = SCHEDULE
         s.wake[replica] = max(now, s.clock[replica])
@@ -177,15 +193,15 @@ def serves(p: Program, s: State, replica: int, now: int, decodes: int) -> bool:
 def least(p: Program, s: State, now: int, decodes: int) -> int:
     """The replica with the fewest requests, the first among equals."""
     best = -1
-    for replica in range(len(s.wake)):
+    for replica in range(p.whole[REPLICAS]):
         if serves(p, s, replica, now, decodes) and (best < 0 or s.load[replica] < s.load[best]):
             best = replica
     return best
 
 
 def following(p: Program, s: State, start: int, now: int) -> int:
-    """The next serving replica in round-robin order; -1 if none."""
-    replicas = len(s.wake)
+    """The first replica from a place on, round and round, that serves; -1: none does."""
+    replicas = p.whole[REPLICAS]
     for step in range(replicas):
         replica = (start + step) % replicas
         if serves(p, s, replica, now, 0):
@@ -196,7 +212,7 @@ def following(p: Program, s: State, start: int, now: int) -> int:
 def route(p: Program, s: State, item: int, now: int) -> int:
     """The replica for a new request; -1 if none serves."""
     kind = p.whole[ROUTER]
-    replicas = len(s.wake)
+    replicas = p.whole[REPLICAS]
     if replicas == 1:
         return following(p, s, 0, now)
     if kind == LEAST_LOADED:
@@ -222,7 +238,7 @@ def longest_prefix(p: Program, s: State, item: int, now: int) -> int:
         return best
     idle = s.load[best]
     most = 0
-    for replica in range(len(s.wake)):
+    for replica in range(p.whole[REPLICAS]):
         if not serves(p, s, replica, now, 0) or s.load[replica] > 2 * idle + 8:
             continue
         s.replica[item] = replica

@@ -39,8 +39,12 @@ HOST_BLOCKS = 22  # capacity of the host-memory tier, in blocks; 0: none
 DISK_BLOCKS = 23
 HOST_BLOCK_NS = 24  # ns to load a block from host memory; the next knob: from disk to host memory
 DISK_BLOCK_NS = 25
-TIER_NS = 26  # latency of loading blocks, ns
-KNOBS = 27
+TIER_NS = 26  # latency of bringing blocks back
+LOOKAHEAD = 27  # blocks are kept for so many tokens beyond a step's: those that the drafter computes itself
+HASH_AHEAD = 28  # 1: a cached block is known by the token behind it, too, which drafters of EAGLE's kind see
+DRAFT_SLOTS = 29  # of the token budget that the drafter takes for each request
+MAX_LORAS = 30  # adapters of the running requests together; 0: none are limited
+KNOBS = 31
 
 ANY = 0
 PREFILL = 1
@@ -67,9 +71,14 @@ SCALE_ON = 16  # SCALE_QUEUE, SCALE_USE; 0: no autoscaling
 TARGET = 17  # target of SCALE_ON, in millionths
 LEAST = 18  # engines
 MOST = 19
-INTERVAL_NS = 20  # period of the autoscaler
-COOLDOWN_NS = 21  # time that fewer engines must suffice before one is removed
-WHOLE = 22
+INTERVAL_NS = 20  # between the autoscaler's looks
+COOLDOWN_NS = 21  # that fewer engines have to suffice before any goes
+REPLICAS = 22
+LOG_ROWS = 23  # rows that `log` has room for; likewise the others
+GAP_ROWS = 24
+SCHEDULE_ROWS = 25
+EVENT_ROWS = 26
+WHOLE = 27
 
 RESUME = 0  # continue on another replica; delivered tokens become part of the prompt
 RESTART = 1  # from the beginning
@@ -89,7 +98,8 @@ HOST_NS = 0  # scheduling, input preparation and launch of a step
 HOST_SEQ_NS = 1  # the same, per sequence
 BACK_NS = 2  # processing a step's output
 BACK_SEQ_NS = 3
-COSTS = 4
+MASK_NS = 4  # a row of the mask by which a grammar allows tokens
+COSTS = 5
 
 # Grids of the tables of attention: powers of two, from 1.
 GRID = 21
@@ -101,10 +111,11 @@ RUNNING = 2
 PREEMPTED = 3
 FINISHED = 4
 MOVING = 5  # between prefill and decode
-REFUSED = 6  # longer than the engine accepts
-LOST = 7  # lost with its replica
-REROUTED = 8  # its replica failed or stopped: on its way back to the router
-PARKED = 9  # its keys and values wait for a decode replica
+REFUSED = 6  # longer than the engine takes
+LOST = 7  # with its replica
+REROUTED = 8  # its replica failed or went: on its way back to the router
+PARKED = 9  # its keys and values wait for a replica that decodes
+COMPILING = 10  # in its engine's queue, until its grammar is compiled
 
 # Status of a replica.
 SERVING = 0
@@ -167,6 +178,7 @@ class Program(NamedTuple):
     row_base: Column  # [replica] first row of block tables; one more at the end
     batch_base: Column  # [replica] first place of its batches in flight; one more at the end
     slot_base: Column  # [replica] first batch in flight; one more at the end
+    lora_base: Column  # [replica] first place of its adapters; one more at the end
     hash_base: Column  # [replica] first place of its table of hashes; one more at the end. Sizes are powers of two
     tier_base: Column  # [replica * 2 + tier] first node (a sentinel); one more at the end
     tier_hash_base: Column  # the same, for its hash table
@@ -182,6 +194,8 @@ class Program(NamedTuple):
     child_next: Column  # [request]
     delay: Column  # [request] ns between its parent's end and its arrival
     is_child: Column  # [request]
+    adapter: Column  # [request] LoRA adapter; 0: none
+    grammar_ns: Column  # [request] to compile the grammar of its output; -1: it has none
     lifetimes: Column  # [replica * LIFETIMES + which] ns from a replica's start to its failure
     token_first: Column  # [table] first of its times by tokens
     token_ns: Table  # linear layers, norms, communication by tokens of a step
@@ -189,6 +203,8 @@ class Program(NamedTuple):
     shared_ns: Table  # experts and their exchange by tokens of a rank, on average over those that step together
     head_first: Column  # [table]
     head_ns: Table  # logits and sampling by sequences
+    lora_first: Column  # [table]
+    lora_ns: Table  # adapters' products by tokens of a step that have an adapter
     prefill_log: Table  # [table * GRID * GRID + log2 q * GRID + log2 kv] log2 of ns of attention
     decode_log: Table  # [table * GRID * GRID + log2 sequences * GRID + log2 context] likewise
     costs: Table  # [table * COSTS]
@@ -257,14 +273,20 @@ class State(NamedTuple):
     change: Column  # ns: when it has started, or must be gone
     fails: Column  # ns
     lives: Column  # lifetimes used so far
+    loras: Column  # [lora_base + place] adapters of the running requests, while a step is scheduled
+    n_loras: Column
+    unsampled: Column  # 1: its newest batch waits for the tokens of the one before, which its grammars need
     # Batches in flight.
     slot_count: Column  # [slot_base + place]
     slot_end: Column
+    slot_masked: Column  # rows of the mask by which grammars allow tokens
+    slot_waits: Column  # 1: the mask needs tokens that are in flight
     n_slots: Column  # [replica]
     oldest: Column  # [replica] slot of the oldest batch
     batch_item: Column  # [batch_base + place * max_seqs + i] request
     batch_tokens: Column
-    batch_samples: Column  # 1: produces a token
+    batch_samples: Column  # 1: gives a token; more: drafted ones are verified
+    batch_padded: Column  # 1: its drafted tokens are padding, of which none is accepted
     # Blocks.
     table: Column  # [row * row_blocks + i] block
     free_next: Column

@@ -12,6 +12,7 @@ from presim.serving.drafting import drafter
 from presim.serving.engines.engine import Tiers
 from presim.serving.model import Model
 from presim.serving.plan import WEIGHT_BYTES, Plan
+from presim.serving.steps.lora import adapter_bytes
 from presim.units import GIB
 
 # Memory outside PyTorch: buffers of NCCL and the custom all-reduce, cuBLAS workspaces. vLLM calls it "non-torch"
@@ -40,7 +41,7 @@ class MemoryPlan:
 
 
 def weight_bytes(model: Model, plan: Plan) -> int:
-    """Weight bytes of one rank of the largest stage."""
+    """Weights of one rank of the fullest stage, the slots of LoRA adapters with them."""
     layers = math.ceil(model.layers / plan.pp) / model.layers
     dense = model.dense_parameters * layers / plan.tp * WEIGHT_BYTES[plan.weights]
     experts = model.expert_parameters * layers / (plan.tp * plan.dp) * WEIGHT_BYTES[plan.of_experts]
@@ -48,11 +49,10 @@ def weight_bytes(model: Model, plan: Plan) -> int:
     proposes = _drafter(model, plan)
     beside = 0
     if proposes is not None:
-        beside = weight_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1))
-        # the drafter shares embedding and output layer with the model
-        shared = plan.drafting is not None and plan.drafting.model is None
+        beside = weight_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1, max_loras=0))
+        shared = plan.drafting is not None and plan.drafting.model is None  # embedding and logits are the model's own
         beside -= int(proposes.embedding_parameters / plan.tp * 2) if shared else 0
-    return int(dense + experts + ends) + beside
+    return int(dense + experts + ends) + beside + adapter_bytes(model, plan)
 
 
 def _drafter(model: Model, plan: Plan) -> Model | None:

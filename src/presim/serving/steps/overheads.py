@@ -32,6 +32,8 @@ class Overheads:
     # validation/results/captured-steps.md.
     launch_us: float = 25.0
     eager_launch_us: float = 34.0
+    # Host time of one row of a grammar's token mask (structured output): a round estimate.
+    mask_row_us: float = 30.0
     step_scale: float = 1.0  # factor on all device time, from a calibration
     origin: str = "presim's estimates"
     host_origin: str = ""  # of host and back; empty: as origin

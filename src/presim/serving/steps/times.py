@@ -20,7 +20,7 @@ from presim.serving.drafting import drafter, with_passes
 from presim.serving.engines.engine import GRID, Limits, StepTimes, Tiers
 from presim.serving.model import Model
 from presim.serving.plan import Plan, graph_sizes
-from presim.serving.steps import experts, layers
+from presim.serving.steps import experts, layers, lora
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.memory import MemoryPlan, lay_out, tiers
 from presim.serving.steps.overheads import Overheads, all_reduce_ns, slower
@@ -90,6 +90,8 @@ def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | Non
         host_seq_ns=overheads.host_sequence_us * 1e3,
         back_ns=overheads.back_us * 1e3,
         back_seq_ns=overheads.back_sequence_us * 1e3,
+        lora_ns=_lora_table(model, plan, pricer) * overheads.step_scale if plan.max_loras else None,
+        mask_ns=overheads.mask_row_us * 1e3,
     )
     origins, uncertainty = pricer.rests_on(_decoding(model, plan))
     return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads)
@@ -108,6 +110,8 @@ def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers) -> Limi
         enable_prefix_caching=plan.prefix_caching,
         pipeline_parallel_size=plan.pp,
         draft_tokens=plan.drafting.tokens if plan.drafting else 0,
+        draft_method=plan.drafting.method if plan.drafting else "eagle",
+        max_loras=plan.max_loras,
         acceptance=plan.drafting.acceptance if plan.drafting else 0.0,
         scheduler_recv_interval=plan.scheduler_recv_interval,
         tiers=beside,
@@ -275,6 +279,19 @@ def _head_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
     most = plan.max_num_seqs * (1 + (plan.drafting.tokens if plan.drafting else 0))
     grid = sorted({size for size in (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) if size < most} | {most})
     return np.interp(np.arange(most + 1), grid, [pricer.total_ns(layers.head(model, plan, size)) for size in grid])
+
+
+def _lora_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
+    """Time of the adapters' products by tokens of a step that have an adapter."""
+    most = plan.max_num_batched_tokens
+    grid = sorted({*(size for size in _GRID_TOKENS if size < most), *_doubling(1024, most), most})
+    dense, sparse = layers.stage_layers(model, plan)
+    priced = [
+        dense * pricer.total_ns(lora.products(model, plan, tokens, dense=True))
+        + sparse * pricer.total_ns(lora.products(model, plan, tokens, dense=False))
+        for tokens in grid
+    ]
+    return np.interp(np.arange(most + 1), [0, *grid], [0.0, *priced])
 
 
 def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) -> Floats:

@@ -87,6 +87,9 @@ class Recipe:
     groups: int = 1
     turns: int = 1  # turns per conversation; each prompt includes all earlier turns
     think_s: float = 0.0
+    adapters: int = 0  # LoRA adapters, of which each conversation has one; 0: none
+    structured: float = 0.0  # part of the requests whose output follows a grammar
+    grammar_ms: float = 0.0  # to compile one
     seed: int = 0
 
 
@@ -103,6 +106,8 @@ def generate(recipe: Recipe) -> Workload:
     output = recipe.output.draw(rng, chats * recipe.turns)
     shared = recipe.shared_prefix // 16 * 16  # whole blocks
     group = rng.integers(0, recipe.groups, chats)
+    count = chats * recipe.turns
+    has_grammar = rng.random(count) < recipe.structured if recipe.structured else np.zeros(count, np.bool_)
     made = make(
         _name(recipe), *_turns(recipe, arrival, prompt + recipe.shared_prefix, output),
         stream=np.repeat(np.arange(chats), recipe.turns),
@@ -111,6 +116,8 @@ def generate(recipe: Recipe) -> Workload:
         segment_first=np.arange(chats * recipe.turns + 1) * (1 if shared else 0),
         segments=np.repeat(group, recipe.turns) if shared else np.zeros(0, np.int64),
         segment_tokens=shared,
+        adapter=np.repeat(rng.integers(1, recipe.adapters + 1, chats) if recipe.adapters else group * 0, recipe.turns),
+        grammar_ns=np.where(has_grammar, int(recipe.grammar_ms * 1e6), -1).astype(np.int64),
         concurrency=recipe.concurrency, seed=recipe.seed, origin="presim.serving.workloads.generate",
     )  # fmt: skip
     return made.first(recipe.requests)

@@ -18,8 +18,10 @@ Ints = NDArray[np.int64]
 
 _MAGIC = "presim-workload"
 _VERSION = 1
-_MOST = 1 << 31  # most tokens of a prompt or an output
-_COLUMNS = ("arrival_ns", "prompt", "output", "stream", "priority", "parent", "delay_ns")
+_MOST = 1 << 31  # tokens of a prompt or an answer
+_COLUMNS = ("arrival_ns", "prompt", "output", "stream", "priority", "parent", "delay_ns", "adapter", "grammar_ns")
+
+_REPEATED = ("prompt", "output", "priority", "delay_ns", "adapter", "grammar_ns")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,8 +38,10 @@ class Workload:
     output: Ints  # tokens
     stream: Ints  # id of its conversation, or its own
     priority: Ints  # lower is more urgent
-    parent: Ints  # request that it follows after; -1: it arrives at a fixed time
-    delay_ns: Ints  # from its parent's end to its arrival
+    parent: Ints  # the request after whose end it is sent; -1: it arrives by the clock
+    delay_ns: Ints  # between its parent's end and its arrival
+    adapter: Ints  # LoRA adapter; 0: none
+    grammar_ns: Ints  # to compile the grammar of its output; -1: it has none
     segment_first: Ints  # one more entry than requests
     segments: Ints
     segment_tokens: int = 0
@@ -80,7 +84,10 @@ class Workload:
         ids = np.diff(self.segment_first)[place]
         return dataclasses.replace(
             self,
-            **{name: getattr(self, name)[place] for name in ("prompt", "output", "priority", "delay_ns")},
+            **{
+                name: getattr(self, name)[place]
+                for name in ("prompt", "output", "priority", "delay_ns", "adapter", "grammar_ns")
+            },
             arrival_ns=np.zeros(len(place), np.int64),
             stream=self.stream[place] + lap * (int(self.stream.max(initial=0)) + 1),
             parent=np.where(self.parent[place] < 0, -1, self.parent[place] + lap * len(self)),
@@ -103,6 +110,8 @@ def make(name: str, arrival_ns: Ints, prompt: Ints, output: Ints, **more: Any) -
         "priority": zeros,
         "parent": np.full(count, -1, np.int64),
         "delay_ns": zeros,
+        "adapter": zeros,
+        "grammar_ns": zeros - 1,
         "segment_first": np.zeros(count + 1, np.int64),
         "segments": np.zeros(0, np.int64),
         **more,
@@ -136,6 +145,8 @@ def summary(workload: Workload) -> dict[str, Any]:
         "output_tokens": lengths(workload.output),
         "total_prompt_tokens": int(workload.prompt.sum()),
         "total_output_tokens": int(workload.output.sum()),
+        "adapters": len(np.unique(workload.adapter[workload.adapter > 0])),
+        "structured_requests": int((workload.grammar_ns >= 0).sum()),
         "follow_up_requests": int((workload.parent >= 0).sum()),
         "tokens_shared_at_most": int(shared * workload.segment_tokens),
         "skipped_rows": len(workload.skipped),
@@ -215,4 +226,6 @@ class _Request(msgspec.Struct):
     priority: _Whole
     parent: _Whole
     delay_ns: _Whole
+    adapter: _Count = 0
+    grammar_ns: _Whole = -1
     segments: tuple[_Whole, ...] = ()
