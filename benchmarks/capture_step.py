@@ -1,9 +1,9 @@
-"""What capturing costs: a Llama-8B step with everything recorded, beside the bare framework on the same fakes.
+"""Benchmark of capturing: a Llama-8B step with everything recorded, and the bare framework on the same fake libraries.
 
     python benchmarks/capture_step.py [--pairs N]
 
-The two are run in turn, each in a process of its own, and each reports the median wall time of its steady steps. Goal:
-a captured step takes at most twice the bare one, and less than 0.15 s on 2 cores.
+Both run in turn, each in its own process, and report the median wall time of their steady steps. Goal: a captured step
+takes at most twice the time of a bare one, and less than 0.15 s on 2 cores.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CLUSTER = choose_cluster(gpu="h200")
 
 
 def bare() -> float:
-    """Seconds of a step on the fakes with neither log nor hook."""
+    """Seconds of a step on the fake libraries, without a log or hook."""
     with tempfile.TemporaryDirectory() as name:
         device, out = Path(name) / "device", Path(name) / "seconds"
         device.write_text(device_config(CLUSTER.gpu, 1))
@@ -46,7 +46,7 @@ def bare() -> float:
 
 
 def captured() -> float:
-    """Seconds of a step as `presim run` captures it; checks first that it captured what a step consists of."""
+    """Seconds of a step under `presim run`, after a check that the step was captured completely."""
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "seconds"
         os.environ["PRESIM_BENCHMARK_OUT"] = str(out)

@@ -1,9 +1,9 @@
-"""Wall time and memory of whole commands, as a user waits for them.
+"""Benchmark of whole commands: wall time and memory.
 
     python benchmarks/commands.py [--runs N]
 
-Each command runs once to warm the caches and then N times; the medians are printed beside the goals. Every run is
-checked for a result before it counts.
+Each command runs once to warm caches and then N times. The medians are printed with their goals. Every run must produce
+a result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LLAMA = ["--gpu", "h100-sxm", "--nodes", "16", "--gpus-per-node", "8"]
 
 
 def checked(folder: Path, *args: str) -> Ran:
-    """A command that writes a result, which has to hold a step time."""
+    """A command that writes a result. The result must have a step time."""
     out = folder / "result.json"
     measured = presim(*args[:1], "--quiet", "--json", str(out), *args[1:])
     assert json.loads(out.read_text())["step_time_s"] > 0
@@ -32,7 +32,7 @@ def checked(folder: Path, *args: str) -> Ran:
 
 
 def rows(folder: Path) -> list[tuple[str, str, Callable[[], Ran]]]:
-    """Name, goal and command of each row; the saved trace of one serves the next."""
+    """Name, goal and command of each row. A later row uses the saved trace of an earlier one."""
     script, saved = str(EXAMPLES / "llama_fsdp2.py"), str(folder / "saved")
     split = ["--model", "70b", "--tensor-parallel", "8"]
     return [

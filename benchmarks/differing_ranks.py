@@ -1,9 +1,9 @@
-"""What capturing R ranks costs beside one: Llama-8B under FSDP2 on 128 GPUs, R of its ranks captured and simulated.
+"""Benchmark of capturing R ranks: Llama-8B under FSDP2 on 128 GPUs, with R captured and simulated ranks.
 
     python benchmarks/differing_ranks.py
 
-Whole commands, from start to report. CPU time is of all processes together; a job's ranks share the cores, so wall time
-is CPU time over cores where nothing else runs.
+Whole commands, from start to report. CPU time is that of all processes. Ranks share the cores, so on an idle machine
+wall time is CPU time divided by the number of cores.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COUNTS = (1, 2, 4, 8)
 
 
 def measure(ranks: int, report: Path) -> Ran:
-    """A run of the example; the result has to hold as many ranks and a step time."""
+    """Run the example. The result must have this number of ranks and a step time."""
     chosen = ",".join(str(8 * number) for number in range(ranks))
     cluster = ("--gpu", "h100-sxm", "--nodes", "16", "--gpus-per-node", "8")
     ran = presim("run", *cluster, "--ranks", chosen, "--quiet", "--json", report, EXAMPLE)

@@ -1,8 +1,8 @@
-"""How fast the engine and the trace store are. Each answer is checked before it is timed.
+"""Benchmark of the engine and the trace store. Each result is checked before it is timed.
 
     PYTHONPATH=src:tests python benchmarks/engine.py [--write]
 
-``--write`` puts the table into benchmarks/results/engine.md.
+``--write`` writes the table to benchmarks/results/engine.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LAYERS = 80
 
 
 def fsdp_step(entries: int, rank: int = 0, ranks: int = 1, memory: bool = True) -> PricedTrace:
-    """Layers of kernels on stream 0 with allocations between them, gathered ahead on stream 1."""
+    """Layers of kernels on stream 0 with allocations between them, and prefetched all-gathers on stream 1."""
     group = Group(name="world", ranks=tuple(range(ranks)), size=ranks)
     build = TraceBuilder(
         Manifest(world_size=ranks, rank=rank, gpu="h100-sxm", gpus_per_node=8, script="", groups=(group,))
@@ -72,7 +72,7 @@ def fsdp_step(entries: int, rank: int = 0, ranks: int = 1, memory: bool = True) 
 
 
 def _demands(item: PricedTrace) -> tuple[Demand, ...]:
-    """Collectives that hold SMs and take a quarter of memory; kernels of every intensity."""
+    """Resource demands: collectives with SMs and a quarter of memory bandwidth, and kernels of various intensities."""
     beside = Demand(channels=0.125, memory=0.25, port_out=1.0)
     return tuple(
         beside if isinstance(signature, Collective) else Demand(arithmetic=index % 2, memory=index % 64 / 64)
@@ -85,7 +85,7 @@ def _price(index: int) -> Price:
 
 
 def best_of(times: int, work: Callable[[], object]) -> float:
-    """CPU seconds of the fastest run; work of other programs on the machine is not in them."""
+    """CPU seconds of the fastest run. Other programs on the machine do not count."""
     taken = []
     for _ in range(times):
         begin = time.process_time()
@@ -95,7 +95,7 @@ def best_of(times: int, work: Callable[[], object]) -> float:
 
 
 def check() -> None:
-    """Both loops give one answer, and it is the one a single stream must have."""
+    """Check that both loops give the same times, and the expected ones for a single stream."""
     small = fsdp_step(5_000)
     compiled, interpreted = simulate(small, compiled=True), simulate(small, compiled=False)
     assert np.array_equal(compiled.end_ns, interpreted.end_ns)
@@ -145,7 +145,7 @@ def _rate(entries: int, seconds: float) -> str:
 
 
 def start_up() -> list[tuple[str, str]]:
-    """What a fresh process pays."""
+    """Time of the first simulation in a new process."""
     entry = "from golden.scenarios import launch_bound; from presim.engine.simulate import simulate_job\n"
     run = "begin = time.process_time(); simulate_job(launch_bound(), compiled=True); print(time.process_time() - begin)"
     with tempfile.TemporaryDirectory() as cache:
@@ -192,7 +192,7 @@ def store_rates() -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    """Measure, print, and keep the result where asked."""
+    """Measure, print, and write the table if requested."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS}")
     options = parser.parse_args()

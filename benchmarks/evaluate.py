@@ -1,9 +1,9 @@
-"""CPU time of one `presim.evaluate` when traces are prepared and signatures are priced.
+"""Benchmark of `presim.evaluate` with prepared traces and priced signatures: CPU time per call.
 
     python benchmarks/evaluate.py >benchmarks/results/evaluate.md
 
-The trace is a generated step of Llama 3 8B on 128 H100, about 10,000 entries. Each answer is compared with the
-pipeline's before it is timed. Times are medians of CPU time, which other processes on the machine hardly change.
+The trace is a generated step of Llama 3 8B on 128 H100 with about 10,000 entries. Each result is compared with the
+pipeline's before it is timed. Times are medians of CPU time, which depends little on other processes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The benchmarks of whole commands, one after the other; what they measure replaces the tables in benchmarks/results.
+"""Runs all benchmarks of whole commands and replaces their tables in benchmarks/results.
 
     python benchmarks/every.py [NAME...]      (make benchmarks)
 
-The load of the machine as each began stands above its table. What is written around the tables is for people to keep.
+The load of the machine at the start of each benchmark stands above its table. Text around the tables is written by hand
+and kept.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 
 
 def machine() -> str:
-    """Where and with what."""
+    """Description of the machine and versions."""
     gib = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
     installed = {one.name: one.version for one in importlib.metadata.distributions()}
     versions = ", ".join(f"{name} {installed[name]}" for name in PACKAGES if name in installed)
@@ -47,14 +48,14 @@ def machine() -> str:
 
 
 def put(text: str, measured: str, tables: list[str]) -> str:
-    """A page of results with other tables and another line about the machine."""
+    """A page of results with new tables and a new line about the machine."""
     fresh = iter(tables)
     text = _MEASURED.sub(lambda _: measured, text, count=1)
     return _TABLE.sub(lambda old: next(fresh, old.group()), text)
 
 
 def run(command: list[str]) -> str:
-    """What a benchmark prints, shown while it does."""
+    """Output of a benchmark, which is also shown while it runs."""
     printed = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
@@ -66,7 +67,7 @@ def run(command: list[str]) -> str:
 
 
 def main() -> None:
-    """Runs those that are named, or all."""
+    """Run the named benchmarks, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ARGUMENTS))
     names = parser.parse_args().names or list(ARGUMENTS)

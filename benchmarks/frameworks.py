@@ -1,11 +1,12 @@
-"""How long frameworks' own trainers take under presim, as a user waits for them.
+"""Benchmark of frameworks' own trainers under presim: wall and CPU time of whole commands.
 
     python benchmarks/frameworks.py [--runs N] [ROW...]
 
 Rows: torchtitan (Llama-3 8B with FSDP on 128 GPUs), megatron (a GPT of 175 billion parameters, 12 pipeline stages of 8
-GPUs, 64 micro-batches; needs Transformer Engine). Each command runs once to warm the caches (inductor's, the hook's)
-and then N times. A steady step is the difference between a run of 23 steps and one of 3, over 20. Wall time is what
-was measured under the load named beside it; CPU time, of all processes together, does not depend on other work so much.
+GPUs, 64 micro-batches; needs Transformer Engine). Each command runs once to warm caches (inductor's, the hook's) and
+then N times. A steady step is the difference between a run of 23 steps and one of 3, divided by 20. Wall time depends
+on the load of the machine, which is printed beside it. CPU time is that of all processes and depends less on other
+work.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def measure(folder: Path, *args: str | Path) -> tuple[float, float]:
-    """Wall and CPU seconds of `presim run`, its children included; the result has to hold a step time."""
+    """Wall and CPU seconds of `presim run` with its child processes. The result must have a step time."""
     out = folder / "result.json"
     ran = presim("run", "--quiet", "--json", out, "--gpu", "h100-sxm", *args, cwd=folder)
     assert json.loads(out.read_text())["step_time_s"] > 0
@@ -35,7 +36,7 @@ def measure(folder: Path, *args: str | Path) -> tuple[float, float]:
 
 
 def torchtitan(folder: Path, runs: int) -> None:
-    """The whole command, and a steady step."""
+    """The whole command, and a steady step of it."""
     run([sys.executable, EXAMPLES / "torchtitan_assets.py", folder])
 
     def command(steps: int, ranks: str = "0") -> tuple[float, float]:

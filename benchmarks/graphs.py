@@ -1,9 +1,9 @@
-"""What operator graphs cost: to take one, to read one, and to compose, price and simulate a plan with one.
+"""Benchmark of operator graphs: exporting and reading one, and composing, pricing and simulating a plan.
 
     python benchmarks/graphs.py
 
-Llama 3.1 405B is taken, kept and read; plans of Llama 3.1 70B on 1,024 GPUs are composed twice, the second time with
-everything imported and compiled. Times are CPU time. A graph has to have the model's parameters before it counts.
+Llama 3.1 405B is exported, saved and read. Plans of Llama 3.1 70B on 1,024 GPUs are composed twice, the second time
+with everything imported and compiled. Times are CPU time. A graph must have the model's number of parameters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _READING = "import sys; from presim.graph import store; store.load(sys.argv[1]);
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """CPU time of an action, of processes that it waits for too."""
+    """CPU time of an action, including processes that it waits for."""
     before = cpu_s()
     action()
     return cpu_s() - before

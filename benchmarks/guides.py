@@ -1,10 +1,10 @@
-"""Runs the commands that the guides show, as they stand there, and prints how each ended.
+"""Runs the commands of the guides and prints how each ended.
 
     python benchmarks/guides.py [PAGE...]      # of docs/guide, without .md; all unless named
 
-Those with names that stand for something (``train.py``, ``DIR``) are left out, as are ``make`` and ``pip``. Each has
-ten minutes. presim has to be on the path, in a checkout that ``make frameworks`` completed; what else a page asks for
-is installed before.
+Commands with placeholders (``train.py``, ``DIR``), ``make`` and ``pip`` are skipped. Each command has ten minutes.
+presim must be on the path, in a checkout after ``make frameworks``; other requirements of a page must be installed
+before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIGURES = re.compile(r"^(first step|step time).*\n(?P<time>\S+ \S+) .*?(?P<memo
 
 
 def commands(page: Path) -> Iterator[str]:
-    """The lines of a page's blocks that begin with a prompt, in one line each."""
+    """The commands in a page's code blocks (lines with a prompt), each joined into one line."""
     for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
         for line in re.findall(r"^\$ (.*)$", block.replace("\\\n", " "), re.MULTILINE):
             command = " ".join(line.partition(" #")[0].split())
@@ -36,7 +36,7 @@ def commands(page: Path) -> Iterator[str]:
 
 
 def run(command: str) -> tuple[str, str, str]:
-    """How a command ended, and the step time and memory that its report shows."""
+    """How a command ended, with the step time and memory in its report."""
     try:
         done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -45,13 +45,13 @@ def run(command: str) -> tuple[str, str, str]:
 
 
 def figures(report: str) -> tuple[str, str]:
-    """Step time and memory of a report; empty where it shows none."""
+    """Step time and memory in a report; empty if it shows none."""
     found = _FIGURES.search(report)
     return (found["time"], found["memory"]) if found else ("", "")
 
 
 def main() -> None:
-    """One row a command."""
+    """Print one row per command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pages", nargs="*", metavar="PAGE")
     known = sorted(page.stem for page in GUIDE.glob("*.md"))

@@ -1,9 +1,9 @@
-"""What a learned correction costs: reading its file, and pricing products that it has not seen.
+"""Benchmark of learned corrections: reading a model file, and pricing new products.
 
     python benchmarks/learned_prices.py
 
-Prints a table, a row for each GPU that has a correction of products in half precision: CPU time of one process, best of
-several runs, without the import of numpy.
+Prints one row for each GPU with a correction of products in half precision: CPU time of one process, best of several
+runs, without importing numpy.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def best_s(call: Callable[[], object]) -> float:
 
 
 def arrays(path: Path) -> Forest:
-    """As the estimator reads a model."""
+    """Read a model as the estimator does."""
     model = read(path)
     return Forest.of(model.thresholds, model.trees, model.limit)
 
 
 def rows() -> Iterator[str]:
-    """One for each model."""
+    """One row per model."""
     for path in sorted(PACKAGED.glob(f"{CLASS}.*.json")):
         model = read(path)
         gpu = hardware.gpu(model.gpu)

@@ -1,10 +1,11 @@
-"""What the live clock costs: wall and CPU time of a step with `--live` and without, and memory over a long run.
+"""Benchmark of the live clock: wall and CPU time of a step with and without `--live`, and memory over a long run.
 
     python benchmarks/live.py [--runs N]
 
-A step is the difference between two runs of different length over the difference, so that start-up is left out. Rows:
-Llama-3.1-8B with FSDP2 on 128 GPUs, whose log synchronises once a step; a small network that reads its loss in each
-step. The latter then runs 2,000 steps, and says how much memory the launcher (which simulates) and the script hold.
+The time of a step is the difference between runs of different length, divided by the difference in steps, which
+excludes start-up. Rows: Llama-3.1-8B with FSDP2 on 128 GPUs, which synchronises once per step; a small network that
+reads its loss in each step. The latter also runs 2,000 steps, with the memory of the launcher (which simulates) and the
+script.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LONG = 2000
 
 
 def measure(folder: Path, command: list[str], steps: int, live: bool) -> Ran:
-    """One run of so many steps; it has to end well."""
+    """Run a number of steps. The run must succeed."""
     out = folder / "result.json"
     ours = ["--quiet", "--json", out, "--gpu", "h100-sxm", "--steps", "0", "--ranks", "0"]
     ran = presim("run", *ours, *(["--live"] if live else []), *command, "--steps", str(steps))

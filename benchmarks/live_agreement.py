@@ -1,13 +1,12 @@
-"""How well three step times agree: what a framework logs with `--live`, the same trace simulated, another capture.
+"""Compares step times: a framework's log with `--live`, a simulation of the same trace, and another capture.
 
     python benchmarks/live_agreement.py [--runs N] [ROW...]
 
 Rows: torchtitan (Llama-3 8B with FSDP on 128 GPUs, one rank), megatron (a GPT of 24 layers in two stages of two GPUs,
-a rank of each), tiny (one of four layers, likewise, which waits for its hosts). Each runs with the host's CPU time, N
-times live and N times without, and once with `--host-time 0`; the live trace is saved and simulated again. Steps from
-the fourth on count: what is recorded once is over. A table has, for each run, the median step that the log has, and
-how far the other three lie from it. Beside other work host time differs from run to run: nothing else should run on
-the machine.
+one rank of each), tiny (the same with four layers, which is host-bound). Each runs with the host's CPU time, N times
+live and N times without, and once with `--host-time 0`; the live trace is saved and simulated again. Steps from the
+fourth on count. The table has, for each run, the median step in the log and the differences of the other times. Host
+time varies with other work on the machine, so nothing else should run.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ TOKENS = 8192  # of a rank's step, in the first row
 
 
 def torchtitan(folder: Path) -> tuple[list[str], Callable[[str], list[float]]]:
-    """The command behind presim's options, and the step times (s) in its log."""
+    """The command after presim's options, and the step times (s) in its log."""
     if not (folder / "tokenizer").exists():
         run([sys.executable, EXAMPLES / "torchtitan_assets.py", folder])
     command = [
@@ -46,12 +45,12 @@ def torchtitan(folder: Path) -> tuple[list[str], Callable[[str], list[float]]]:
 
 
 def megatron(_: Path) -> tuple[list[str], Callable[[str], list[float]]]:
-    """As above; both stages' first ranks run."""
+    """Like `torchtitan`; the first rank of each stage runs."""
     return _two_stages("--model", "1b", "--micro-batch", "8", "--recompute", "selective")
 
 
 def tiny(_: Path) -> tuple[list[str], Callable[[str], list[float]]]:
-    """As above."""
+    """Like `megatron`, with four layers."""
     return _two_stages("--model", "tiny")
 
 
@@ -68,12 +67,12 @@ ROWS = {"torchtitan": torchtitan, "megatron": megatron, "tiny": tiny}
 
 
 def step_s(path: Path) -> float:
-    """The median of a result's later steps."""
+    """Median of a result's later steps, s."""
     return statistics.median(json.loads(path.read_text())["steps"]["times_s"][SETTLED:])
 
 
 def row(name: str, runs: int, host: list[str], folder: Path) -> None:
-    """One line of the table a run."""
+    """One line of the table per run."""
     command, read = ROWS[name](folder)
     for number in range(runs):
         job = folder / f"{name}{number}{len(host)}"

@@ -11,7 +11,7 @@ WARM_UP, COUNTED = 3, 7
 
 
 def main() -> None:
-    """Writes the median seconds of a step as the host spends them."""
+    """Write the median host time of a step, s."""
     config = LlamaConfig(
         vocab_size=128256,
         hidden_size=4096,

@@ -1,12 +1,11 @@
-"""Memory of many ranks at once, each with a model that is initialised on the CPU.
+"""Benchmark of memory with many concurrent ranks, each with a model that is initialised on the CPU.
 
     python benchmarks/many_ranks.py [--ranks 64] [--import MODULE]
 
-Runs a transformer of 6.7B parameters in float32, sharded by FSDP2 over H100s, with ``--ranks all``: one step of each
-rank, all at the same time. What scripts import is most of what a rank holds; ``--import transformers`` adds some.
-Beside it the kernel is asked, every few seconds, what it has promised (Committed_AS), what the processes hold (Pss:
-shared pages are shared out) and what they mapped at most (VmPeak). The run is stopped when less than 2 GiB of the
-machine's memory are left.
+Runs a transformer of 6.7B parameters in float32, sharded by FSDP2 over H100s, with ``--ranks all``: one step of all
+ranks at the same time. Imports are most of a rank's memory; ``--import transformers`` adds some. Every few seconds it
+reads the kernel's commitments (Committed_AS), the memory of the processes (Pss, with shared pages divided) and their
+largest mappings (VmPeak). The run stops when less than 2 GiB of the machine's memory are left.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ optimizer.step()
 
 
 def number(text: str, key: str) -> int:
-    """Bytes behind a key of a file in /proc; 0 where it is not named."""
+    """Bytes of a key in a file of /proc; 0 if the key is missing."""
     return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith(key + ":")), 0)
 
 
 def below(root: int) -> list[Path]:
-    """The process and all that it started."""
+    """The process and all its descendants."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -71,7 +70,7 @@ def below(root: int) -> list[Path]:
 
 
 def look(root: int) -> dict[str, int]:
-    """What the processes have now, in bytes."""
+    """Current memory of the processes, bytes."""
     now = dict.fromkeys(MEASURES, 0)
     for process in below(root):
         try:
@@ -88,7 +87,7 @@ def look(root: int) -> dict[str, int]:
 
 
 def measure(ranks: int, imported: str, folder: Path) -> tuple[dict[str, int], float]:
-    """Peaks while the command runs, and its seconds."""
+    """Peaks during the command, and its duration in seconds."""
     script, report = folder / "train.py", folder / "result.json"
     script.write_text(f"import {imported}\n{SCRIPT}")
     options = ["--gpu", "h100-sxm", "--world-size", str(ranks), "--ranks", "all", "--steps", "1", "--quiet"]

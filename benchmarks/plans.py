@@ -1,9 +1,9 @@
-"""What one composed plan costs once a process has composed another: compose, price and simulate, CPU time and memory.
+"""Benchmark of composed plans after the first one in a process: compose, price and simulate, CPU time and memory.
 
     python benchmarks/plans.py
 
-Each plan is evaluated by simulating all of its micro-batches, and by way of those that do not repeat. The step times
-have to be equal before one counts. Plans of one model run in a process of their own, after a plan that is not counted.
+Each plan is evaluated twice: by simulating all of its micro-batches, and with repeated micro-batches skipped. Both step
+times must be equal. Plans of one model run in a process of their own, after a plan that is not counted.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def rows(model: str) -> list[str]:
-    """The table's rows of one model, and the memory of the process."""
+    """The rows of one model, and the memory of the process."""
     graph, found = open_graph(model), []
     for repeat in (True, False):
         before = []

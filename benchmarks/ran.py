@@ -1,7 +1,6 @@
-"""The commands that a benchmark runs: how long each took, what it held and what it printed.
+"""Runs the commands of benchmarks: duration, memory and output.
 
-No benchmark by itself. One that fails is a sentence: what it needs is not there, or the benchmark was asked for what
-cannot be.
+This is not a benchmark. A failed command is reported in one sentence.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ PRESIM = (sys.executable, "-c", "from presim.cli.main import main; main()")
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """What one command took, with the processes that it started and saw end."""
+    """Duration, memory and output of one command, including its child processes."""
 
     wall_s: float
     cpu_s: float
@@ -51,19 +50,19 @@ def run(command: Sequence[str | Path], *, cwd: Path | None = None, env: Mapping[
 
 
 def presim(*args: str | Path, cwd: Path | None = None) -> Ran:
-    """Run a verb of presim's to its end; raises as `run` does."""
+    """Run a verb of presim; raises like `run`."""
     return run([*PRESIM, *args], cwd=cwd)
 
 
 def failure(command: Sequence[str | Path], code: int, printed: str = "") -> InputError:
-    """What is said of a command that ended with another code than 0."""
+    """The message on a command that failed."""
     shown = " ".join(map(str, command)).replace(" ".join(PRESIM), "presim")
     last = next((line.strip() for line in reversed(printed.splitlines()) if line.strip()), "see above")
     return InputError(f"`{shown}` ended with code {code}: {last}")
 
 
 def at_least_one(what: str) -> Callable[[str], int]:
-    """The type of an option that says how many there shall be of something."""
+    """Type of a command-line option: a whole number of at least 1."""
 
     def number(text: str) -> int:
         if not text.isdecimal() or int(text) < 1:

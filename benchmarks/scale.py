@@ -1,8 +1,8 @@
-"""How fast networks and large jobs are simulated. Each answer is checked before it is timed.
+"""Benchmark of networks and large jobs. Each result is checked before it is timed.
 
     PYTHONPATH=src:tests python benchmarks/scale.py [--write]
 
-``--write`` puts the table into benchmarks/results/scale.md.
+``--write`` writes the table to benchmarks/results/scale.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TENSOR, STAGES, LAYERS, MICRO_BATCHES = 8, 16, 126, 64
 
 
 def timed(work: Callable[[], object]) -> float:
-    """CPU seconds of a second run: the first one compiles or loads inner loops."""
+    """CPU seconds of the second run. The first one compiles or loads inner loops."""
     work()
     begin = time.process_time()
     work()
@@ -44,7 +44,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def all_to_all(gpus: int, **network: object) -> tuple[str, str]:
-    """One exchange over all GPUs, held against the ports' bandwidth."""
+    """An all-to-all over all GPUs, checked against the ports' bandwidth."""
     cluster = choose_cluster(gpu="h100-sxm", world_size=gpus)
     topology = topology_of(cluster, network)
     exchange = [Exchange("all_to_all", GIB, tuple(range(gpus)))]
@@ -110,7 +110,7 @@ def _layer(times: int) -> list[Signature]:
 
 
 def job(world: int, **network: object) -> tuple[str, str]:
-    """Priced and simulated by its 16 ranks that differ, then again with a slow node; ``network``: its description."""
+    """Price and simulate a job by its 16 different ranks, then again with a slow node; ``network``: its description."""
     begin = time.process_time()
     traces = [megatron_rank(stage, world) for stage in range(STAGES)]
     built = time.process_time() - begin

@@ -1,12 +1,12 @@
-"""CPU time and memory of `presim search` over the plans of a model; searched again, its study gives the same answer.
+"""Benchmark of `presim search` over plans: CPU time and memory. A repeated search must return the same result.
 
     python benchmarks/search.py               both spaces below, into results/search.md
     python benchmarks/search.py --keep FOLDER --budget 200      in pieces: call it again until it is done
     python benchmarks/search.py MODEL [--nodes N] [--knobs KNOB=V,V…]…
 
-The first space is of Llama 3 70B on 512 H100. The second one has the seven knobs and 1,920 points of Maya's search (its
+The first space is Llama 3 70B on 512 H100. The second one has the seven knobs and 1,920 points of Maya's search (its
 table of configuration knobs; GPT-3 with 18.4 billion parameters on 64 H100), with the size of a micro-batch in place of
-their number, and DDP or ZeRO-1 for its distributed optimizer. Nothing is taken from earlier searches.
+their number, and DDP or ZeRO-1 in place of its distributed optimizer. Results of earlier searches are not used.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from presim.cli.script import cpu_s, sentences
 from presim.errors import InputError
 from presim.files import make_folder
 from presim.options import RunOptions
-from presim.search.ask import Asked
 from presim.search.of_model import request_for_model
 from presim.search.run import run
+from presim.search.search_options import SearchOptions
 from presim.search.study import Answer
 
 RESULT = Path(__file__).parent / "results" / "search.md"
@@ -60,7 +60,7 @@ their proportional set sizes (PSS: what processes share counts once), looked at 
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """What is searched."""
+    """A space to search."""
 
     model: str
     nodes: int
@@ -107,7 +107,7 @@ def main() -> None:
 
 
 class Spent(msgspec.Struct):
-    """What the pieces of a search took."""
+    """Time and memory of the pieces of a search."""
 
     pieces: int = 0
     wall_s: float = 0.0
@@ -126,9 +126,9 @@ def row(name: str, space: Space, budget: float | None, keep: Path | None = None)
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         study, spent_file = folder / f"{space.nodes}.study", folder / f"{space.nodes}.json"
         spent = msgspec.json.decode(spent_file.read_bytes(), type=Spent) if spent_file.exists() else Spent()
-        asked = Asked(vary=space.knobs, study=str(study), budget=budget)
+        settings = SearchOptions(vary=space.knobs, study=str(study), budget=budget)
         said = {"sequence": space.sequence, "global_batch": space.global_batch}
-        request = request_for_model(space.model, asked, RunOptions(gpu="h100-sxm", nodes=space.nodes), said)
+        request = request_for_model(space.model, settings, RunOptions(gpu="h100-sxm", nodes=space.nodes), said)
         with Memory() as memory:
             first, wall, cpu = timed(lambda: run(request))
         if not spent.is_done:
@@ -155,7 +155,7 @@ def row(name: str, space: Space, budget: float | None, keep: Path | None = None)
 
 
 class Memory:
-    """The most memory of this process and those that it started, while entered."""
+    """Peak memory of this process and its children inside the context."""
 
     def __init__(self) -> None:
         self.most_kib = 0
@@ -178,7 +178,7 @@ class Memory:
 
 
 def pss_kib(process: int) -> int:
-    """Proportional set size; 0 where the process has ended."""
+    """Proportional set size; 0 if the process has ended."""
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -187,14 +187,14 @@ def pss_kib(process: int) -> int:
 
 
 def timed(search: object) -> tuple[Answer, float, float]:
-    """An answer, and the seconds that it took, of wall and CPU time."""
+    """The result of a call, with its wall and CPU seconds."""
     wall, before = time.monotonic(), cpu_s()
     answer: Answer = search()  # type: ignore[operator]
     return answer, time.monotonic() - wall, cpu_s() - before
 
 
 def said_times(wall_s: float, cpu_s: float) -> str:
-    """Both in words."""
+    """Wall and CPU time as text."""
     return f"{wall_s:.1f} s, {cpu_s:.1f} s of CPU"
 
 

@@ -1,6 +1,6 @@
-"""Speed of the compiled scheduler: steps a second, 1,000 requests of Mooncake's kind, 1 million on 64 replicas.
+"""Benchmark of the compiled scheduler: steps per second, 1,000 Mooncake-like requests, 1 million on 64 replicas.
 
-Each run is checked before its time is printed. CPU time, so that a busy machine says the same.
+Each run is checked before its time is printed. Times are CPU time, which other processes hardly change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from presim.serving.workloads.workload import Workload, make
 
 
 def timed(name: str, workload: Workload, fleet: Fleet) -> Served:
-    """Serve, check, print. Each million alone says its own peak of memory: --changing, --steady."""
+    """Serve, check, print. --changing and --steady run one case alone, for its peak memory."""
     begin = time.process_time()
     served = simulate(workload, fleet)
     took = time.process_time() - begin

@@ -1,4 +1,4 @@
-"""The steps that `live.py` times: a small network on one GPU that reads its loss in each, and what memory is held."""
+"""The steps that `live.py` times: a small network on one GPU that reads its loss in each step, and its memory."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ SHOWN = 5
 
 
 def held(process: str) -> float:
-    """MB of a process's own memory: not of files, such as the capture log."""
+    """MB of a process's private memory, without files such as the capture log."""
     with open(f"/proc/{process}/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("RssAnon")) * 1024 / 1e6
 

@@ -1,10 +1,10 @@
-"""What a larger world costs: the same small model on 1,024 to 100,000 GPUs, one rank captured.
+"""Benchmark of world sizes: the same small model on 1,024 to 100,000 GPUs with one captured rank.
 
     python benchmarks/world_size.py
 
-Layouts: FSDP2 over all GPUs (up to 65,535 shards: beyond, PyTorch fails here as on a cluster,
-docs/guide/troubleshooting.md), FSDP2 inside a node with replicas between nodes (HSDP), DDP over all, and tensor,
-pipeline and data parallelism as process groups of a mesh. Every run has to end with a step time before it counts.
+Layouts: FSDP2 over all GPUs (up to 65,535 shards, the limit of PyTorch: docs/guide/troubleshooting.md), FSDP2 within a
+node with replicas between nodes (HSDP), DDP over all, and tensor, pipeline and data parallelism as process groups of a
+mesh. Every run must have a step time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What each part of a prediction is worth: published runs with parts left out.
+"""Measures the contribution of each part of a prediction: published runs with parts left out.
 
     python validation/ablation.py CASES.csv... --captures DIR... [--prices DIR] [--most N] >table.md
 
-Runs are priced and simulated as ``presim validate`` does; nothing is captured. ``--prices``: a folder of measured
-tables, as ``presim profile --import`` writes them, which go in front of all else in one more row.
+Runs are priced and simulated like ``presim validate`` does; nothing is captured. ``--prices``: a folder of measured
+tables, as written by ``presim profile --import``. They take precedence over all other prices in an additional row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from presim_study.runs import simulate, step_s
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """What is taken into account."""
+    """The parts of a prediction that are used."""
 
     name: str
     learned: bool = True
@@ -44,7 +44,7 @@ class Variant:
     prices: tuple[Path, ...] = ()  # folders of measured tables
 
     def chain(self, cluster: Cluster, trace: Trace) -> Chain:
-        """Who prices."""
+        """The estimators of the variant."""
         asked: list[Estimator] = [AnalyticEstimator(cluster.gpu, burst=not self.busy)]
         if self.learned:
             asked.insert(0, LearnedEstimator(cluster.gpu, burst=not self.busy))

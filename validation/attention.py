@@ -1,9 +1,9 @@
-"""How prices of cuDNN's attention in a step hold beside its authors' benchmark, which timed it alone.
+"""Compares prices of cuDNN's attention in a step with its authors' benchmark, which timed it alone.
 
     python validation/attention.py [papers/cudnn.csv]
 
-One line for each GPU, version, precision, model and direction, in Markdown. A signature has no scaling in blocks of
-32: MXFP8 is priced as FP8 with a factor a tensor. Three seconds.
+Prints one line per GPU, version, precision, model and direction, in Markdown. Signatures have no block scaling with 32
+elements, so MXFP8 is priced as FP8 with one factor per tensor. Takes three seconds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def price_of(case: Case) -> Price:
 
 
 def lines(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """The table's rows: groups in the order in which they come."""
+    """The table's rows, with groups in order of appearance."""
     groups: dict[tuple[str, ...], list[tuple[float, bool]]] = {}
     for row in rows:
         case = Case(row)

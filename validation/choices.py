@@ -1,10 +1,10 @@
-"""The plan that presim ranks first beside the fastest measured one, on published sweeps over plans.
+"""Compares the plan that presim ranks first with the fastest measured plan, on published sweeps over plans.
 
     python validation/choices.py CASES.csv... [--predictions results/predictions.csv] [--out results/choices.md]
 
-CASES.csv are tables of published runs as ``presim validate`` takes them. Runs of one source, framework, model, machine,
-precision, sequence and global batch are a group; what varies in it is the plan. Predicted step times are those that
-``presim validate`` wrote before: nothing is captured here.
+CASES.csv are tables of published runs for ``presim validate``. Runs with the same source, framework, model, machine,
+precision, sequence and global batch form a group; its runs differ in the plan. Predicted step times are read from an
+earlier output of ``presim validate``; nothing is captured.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GOAL = 0.02
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One plan of a group; of a plan that was measured several times, the medians."""
+    """One plan of a group. For a plan with several measurements, their medians."""
 
     measured_s: float
     predicted_s: float
@@ -51,13 +51,13 @@ class Group:
 
     @property
     def regret(self) -> float:
-        """By how much the first by prediction is slower than the fastest, both as measured."""
+        """Slowdown of the plan ranked first relative to the fastest plan, both as measured."""
         first = min(self.runs, key=lambda run: run.predicted_s)
         return first.measured_s / self._best - 1
 
     @property
     def of_a_draw(self) -> float:
-        """The same of a plan drawn at random, on average."""
+        """Mean slowdown of a random plan relative to the fastest plan."""
         return statistics.mean(run.measured_s for run in self.runs) / self._best - 1
 
     @property
@@ -102,7 +102,7 @@ def groups(cases: Sequence[Mapping[str, str]], predicted: Mapping[str, Mapping[s
 
 
 def source_of(case: Mapping[str, str]) -> str:
-    """The repository, or the paper.
+    """The repository or paper of a case.
 
     >>> source_of({"source": "github:owner/name:file#row 3"})
     'owner/name'
@@ -117,12 +117,12 @@ def name_of(same: Sequence[str]) -> str:
 
 
 def middle(runs: Sequence[Run]) -> Run:
-    """Medians."""
+    """Medians over the measurements of each plan."""
     return Run(statistics.median(run.measured_s for run in runs), statistics.median(run.predicted_s for run in runs))
 
 
 def page(found: Sequence[Group], predictions: Path, files: Sequence[str]) -> str:
-    """The result."""
+    """The page of results."""
     larger = [group for group in found if len(group.runs) > 2]
     by_source = collections.defaultdict(list)
     for group in found:
@@ -196,18 +196,20 @@ def main() -> None:
     parser.add_argument("cases", nargs="+", metavar="CASES.csv", help="published runs")
     parser.add_argument("--predictions", type=Path, default=RESULTS / "predictions.csv", metavar="FILE")
     parser.add_argument("--out", type=Path, default=RESULTS / "choices.md", metavar="FILE")
-    asked = parser.parse_args()
-    check_writable(str(asked.out))
-    cases = [row for path in asked.cases for row in read_table(Path(path), ("id", "source"), "a case may have")]
+    arguments = parser.parse_args()
+    check_writable(str(arguments.out))
+    cases = [row for path in arguments.cases for row in read_table(Path(path), ("id", "source"), "a case may have")]
     columns = ("id", "step_time_s", "predicted_step_time_s")
-    predicted = {row["id"]: row for row in read_table(asked.predictions, columns, "a prediction has")}
+    predicted = {row["id"]: row for row in read_table(arguments.predictions, columns, "a prediction has")}
     found = groups(cases, predicted)
     if not found:
         raise InputError(
-            f"of {len(cases)} cases no two differ in their plan alone and are predicted in {asked.predictions}; name a "
-            "table with a sweep over plans"
+            f"no two of {len(cases)} cases differ only in their plan and are predicted in {arguments.predictions}; "
+            "name a table with a sweep over plans"
         )
-    write_file(asked.out, page(found, asked.predictions, [Path(path).name for path in asked.cases]).encode())
+    write_file(
+        arguments.out, page(found, arguments.predictions, [Path(path).name for path in arguments.cases]).encode()
+    )
 
 
 if __name__ == "__main__":

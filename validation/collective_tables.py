@@ -1,4 +1,4 @@
-"""Readers of public logs of NCCL between GPUs; see `operator_tables` for what they yield."""
+"""Readers of public NCCL logs; see `operator_tables` for their results."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Models of collectives against public logs and tables, log by log.
+"""Compares models of collectives with public logs and tables, per log.
 
     python validation/collectives.py --aiconfigurator DIR --vidur DIR --vtrain DIR --echo DIR --nccl-csv FILE \
         --out validation/results/collectives.md
 
-Any of them may be left out. DIR is a checkout of the dataset's repository. The statistical model is fitted to every
-second size of the logs of one GPU, and both models are held against the others.
+All datasets are optional. DIR is a checkout of the dataset's repository. The statistical model is fitted to every
+second size of the logs of one GPU. Both models are evaluated on the other sizes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _GOOD = 0.1
 
 
 def points_of(case: tables.Case) -> Point:
-    """A case as a point of a fit, on a cluster of its GPU's usual nodes."""
+    """A case as a point of a fit, on a cluster of its GPU's default nodes."""
     (work,) = case.signatures
     assert isinstance(work, Collective)
     gpu = hardware.gpu(case.gpu)
@@ -65,7 +65,7 @@ def points_of(case: tables.Case) -> Point:
 
 
 def logs(cases: Sequence[tables.Case]) -> dict[tuple[str, str, str, int], list[Point]]:
-    """Points by log: source, GPU, kind with place, ranks; in the order of their sizes."""
+    """Points by log (source, GPU, kind with place, ranks), ordered by size."""
     found: dict[tuple[str, str, str, int], list[Point]] = collections.defaultdict(list)
     for case in cases:
         if all(isinstance(signature, Collective) for signature in case.signatures):
@@ -77,7 +77,7 @@ def logs(cases: Sequence[tables.Case]) -> dict[tuple[str, str, str, int], list[P
 
 
 def statistical(found: dict[tuple[str, str, str, int], list[Point]]) -> dict[str, Statistical]:
-    """By GPU, fitted to every second size."""
+    """The statistical model by GPU, fitted to every second size."""
     by_gpu: dict[str, list[Point]] = collections.defaultdict(list)
     for (_, gpu, _, _), points in found.items():
         by_gpu[gpu].extend(points[::2])
@@ -91,12 +91,12 @@ def statistical(found: dict[tuple[str, str, str, int], list[Point]]) -> dict[str
 
 
 def good(found: dict[tuple[str, str, str, int], list[Point]]) -> int:
-    """Logs whose median error is 10 % at most."""
+    """Number of logs with a median error of at most 10 %."""
     return sum(float(np.median(np.abs(_errors(_prices(held), held)))) <= _GOOD for held in map(_held, found.values()))
 
 
 def lines(found: dict[tuple[str, str, str, int], list[Point]], models: dict[str, Statistical]) -> Iterator[str]:
-    """The table."""
+    """The lines of the table."""
     yield "| log | GPU | collective | GPUs | sizes | median | p90 | bias | within | statistical: median |"
     yield "|---|---|---|---:|---:|---:|---:|---:|---:|---:|"
     for (source, gpu, kind, ranks), points in found.items():
@@ -112,7 +112,7 @@ def lines(found: dict[tuple[str, str, str, int], list[Point]], models: dict[str,
 
 
 def _held(points: Sequence[Point]) -> Sequence[Point]:
-    """Sizes that no fit here has seen."""
+    """The sizes that no fit here has used."""
     return points[1::2] or points
 
 

@@ -1,9 +1,9 @@
-"""Composed jobs beside captured ones: products, attention and collectives as multisets, step time, peak memory.
+"""Compares composed jobs with captured ones: products, attention and collectives as multisets, step time, peak memory.
 
     python validation/composed.py FOLDER [--only WORD]
 
-Captures the jobs of `composed_cases.py`, once each, into FOLDER; composes the same by `presim compose --like`; writes
-`results/composed-vs-captured.md`. What is in FOLDER is not captured again.
+Captures the jobs of `composed_cases.py` into FOLDER, composes the same jobs with `presim compose --like`, and writes
+`results/composed-vs-captured.md`. Jobs that are in FOLDER already are not captured again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIGURES = ("step time", "peak allocated", "peak reserved")
 
 
 def model_of(case: Case, folder: Path) -> tuple[Path, Path]:
-    """The model's config, where it has one, and its graph; made only once."""
+    """The model's config, if it has one, and its graph. Both are created only once."""
     named = json.dumps([case.model, case.changed], sort_keys=True)
     config = folder / f"{re.sub('[^a-z0-9]+', '-', named.lower()).strip('-')}.json"
     if ":" not in case.model and not config.exists():
@@ -50,7 +50,7 @@ def model_of(case: Case, folder: Path) -> tuple[Path, Path]:
 
 
 def folder_of(case: Case, folder: Path) -> Path:
-    """Where its captured job is kept."""
+    """The folder of the captured job."""
     return folder / re.sub("[^A-Za-z0-9.]+", "-", f"{case.family} {case.name}")
 
 
@@ -119,7 +119,7 @@ def main() -> None:
 
 
 def differences(found: Sequence[tuple[Case, Agreement]]) -> list[str]:
-    """Each signature that is not there equally often."""
+    """Signatures with different counts."""
     return [
         f"- {case.family}, {case.name}, rank {one.rank}: {one.signature}: {one.captured} captured, "
         f"{one.composed} composed"

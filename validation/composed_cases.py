@@ -1,4 +1,4 @@
-"""Jobs that `composed.py` captures and composes: a script, its cluster, the model, and what a capture cannot tell."""
+"""Jobs that `composed.py` captures and composes: script, cluster, model, and facts that a capture lacks."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _SHAPES = "--hidden 4096 --ffn 14336 --heads 32 --kv-heads 8 --vocab 32000 --seq
 
 
 def _megatron(gpus: int, micros: int, words: str, said: Mapping[str, Any] = NONE, layers: int = 8) -> Case:
-    """A Llama of Megatron-core's local layers; Megatron splits words with `--tensor-parallel`."""
+    """A Llama of Megatron-core's local layers, split with `--tensor-parallel` including the vocabulary."""
     name = f"llama-{layers}-h100-sxm-{gpus} {micros} micro-batches {words}".strip()
     split = {"vocabulary_parallel": True} if "--tensor-parallel" in words else {}
     line = f"--layers {layers} {_SHAPES} --accumulate {micros} {words}"
@@ -96,7 +96,7 @@ TITAN = "validation/recipes/llama_fsdp2.py"
 
 
 def _titan(gpus: int, words: str) -> Case:
-    """Plain modules as torchtitan trains them: DTensor with sequence parallelism and a split loss, FSDP2."""
+    """Plain modules trained like in torchtitan: DTensor with sequence parallelism and a parallel loss, FSDP2."""
     name = f"llama-4-h100-sxm-{gpus} {words}"
     shapes = "--layers 4 --hidden 4096 --ffn 14336 --heads 32 --kv-heads 8 --vocab 128256"
     family = "torchtitan's order + TP + SP" if "--tensor" in words else "torchtitan's order, FSDP2"
@@ -174,5 +174,5 @@ WHY = {  # names of differences that stay
 
 
 def fitted(case: Case) -> bool:
-    """Whether `composed_hosts.py` takes launch times from it: the first of each two of a family."""
+    """Whether `composed_hosts.py` uses the case for launch times: the first of the two cases of a family."""
     return [one for one in CASES if one.family == case.family].index(case) % 2 == 0

@@ -2,9 +2,9 @@
 
     python validation/composed_hosts.py FOLDER
 
-FOLDER is what `composed.py` captured. Only the first job of each two of a family is taken, so that the others show how
-far the table carries; `composed.py` marks those that were taken. Time of entries that a composed job gives no time
-(blocks of memory, the host's own waits) counts for the next entry that it does.
+FOLDER contains the captures of `composed.py`. Only the first of the two jobs of a family is used, so that the other one
+tests the table; `composed.py` marks the used ones. Time of entries that composed jobs lack (memory blocks, waits of the
+host) counts for the next entry.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TIMED = (Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.S
 
 
 def times(trace: Trace) -> Iterator[tuple[str, str, int]]:
-    """Phase, label and time of what the last step's host did."""
+    """Phase, label and host time of each entry in the last step."""
     (*_, last) = trace.steps()
     columns = {
         name: trace.columns[name][last].tolist() for name in ("kind", "phase", "operator", "signature", "host_ns")

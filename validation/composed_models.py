@@ -1,4 +1,4 @@
-"""Models that a config does not describe, as `presim graph` takes them: `composed_models:megatron_llama` and others."""
+"""Models that no config describes, for `presim graph`: `composed_models:megatron_llama` and others."""
 
 from __future__ import annotations
 

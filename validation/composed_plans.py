@@ -1,4 +1,4 @@
-"""Holds composed pipelines against captured ones and writes ``results/composed-plans.md``.
+"""Compares composed pipelines with captured ones and writes ``results/composed-plans.md``.
 
 ``python validation/composed_plans.py [DIR]`` from the repository's root captures
 ``tests/integration/scripts/llama_pipeline.py`` on the emulated GPU, a few minutes on two cores, and keeps the captures
@@ -40,7 +40,7 @@ NAMES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B", "ze
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A plan that is run and composed."""
+    """A plan that is captured and composed."""
 
     size: str
     gpus: int
@@ -53,7 +53,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """In words."""
+        """The plan as text."""
         chunks = f" x {self.chunks}" if self.chunks > 1 else ""
         return f"{self.size}, {self.layers} layers, {self.stages}{chunks} stages, {self.schedule}, {self.gpus} GPUs"
 
@@ -69,7 +69,7 @@ CASES = (
 
 
 def main() -> None:
-    """Run all cases; captures that the folder given has already are taken from there."""
+    """Run all cases. Existing captures in the folder are reused."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="captures are kept here")
     folder = parser.parse_args().folder or Path(tempfile.mkdtemp(prefix="presim-plans-"))
@@ -103,7 +103,7 @@ def row(case: Case, folder: Path) -> str:
 
 
 def plan(case: Case) -> Plan:
-    """What the script does."""
+    """The plan of the script."""
     data = case.gpus // case.stages
     return Plan(
         sequence=case.sequence,

@@ -1,11 +1,11 @@
-"""How far sources disagree that timed the same products on the same GPU: an error that no price goes below.
+"""Measures the disagreement of sources on the same products on the same GPU: a lower bound of the error of any price.
 
     python validation/disagreement.py AICONFIGURATOR
 
-The arguments are datasets, as of `presim fit`. Of the shapes that its held-out figures are of, those count that two
-sources or more timed. The best price of a shape is that one of its times which is off from all of them by least on
-average; its mean relative error is what remains. A row is far off where three sources timed the shape and it lies more
-than 15 % from their median. Half a minute.
+The arguments are datasets, as for `presim fit`. Only held-out shapes that at least two sources timed count. The best
+price of a shape is the one of its times with the smallest mean relative error against all of them; that error remains.
+A row is an outlier if three sources timed the shape and it differs by more than 15 % from their median. Takes half a
+minute.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FAR = 0.15
 
 
 def shapes(rows: Sequence[Measurement]) -> list[list[Measurement]]:
-    """Rows of one shape each, of those held out that several sources timed; a source's first row counts."""
+    """The held-out shapes that several sources timed, with their rows. Only a source's first row of a shape counts."""
     found: dict[object, dict[str, Measurement]] = collections.defaultdict(dict)
     for row in rows:
         if part_of(row.signature) == "test":
@@ -39,7 +39,7 @@ def shapes(rows: Sequence[Measurement]) -> list[list[Measurement]]:
 
 
 def lines(kind: str, gpu: str, rows: Sequence[Measurement]) -> Iterator[str]:
-    """A row of the table for all sources together, and one for each."""
+    """One row for all sources together, and one per source."""
     off: dict[str, list[float]] = collections.defaultdict(list)
     far: dict[str, list[bool]] = collections.defaultdict(list)
     for group in shapes(rows):

@@ -1,9 +1,9 @@
-"""Fits the constants of attention by cuDNN on a GPU to its authors' benchmark.
+"""Fits the constants of cuDNN's attention on a GPU to its authors' benchmark.
 
     python validation/fit_attention.py GPU PRECISION [papers/cudnn.csv]
 
-e.g. ``gb300 bfloat16``; the constants that it prints are those of `[attention.…]` in
-`src/presim/calibration/operators.toml`, rounded. The shapes of Kimi K2 are held out. A few seconds.
+Example: ``gb300 bfloat16``. The printed constants are those of `[attention.…]` in
+`src/presim/calibration/operators.toml`, with more digits. The shapes of Kimi K2 are held out. Takes a few seconds.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def points(rows: Sequence[dict[str, str]]) -> list[Point]:
 
 
 def errors(constants: AttentionConstants, name: str, found: Sequence[Point]) -> NDArray[np.float64]:
-    """Logarithms of predicted by measured, at the clocks of a step."""
+    """Logarithms of predicted over measured times, at the clocks of a step."""
     device = device_of(gpu(name))
     return np.array([np.log(seconds(signature, device, constants)[0] / time) for signature, time in found])
 
@@ -79,26 +79,28 @@ def fitted(start: AttentionConstants, name: str, found: Sequence[Point]) -> Atte
 
 
 def main() -> None:
-    """Print the constants, and how far they are off."""
+    """Print the constants and their errors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("gpu", metavar="GPU")
     parser.add_argument("precision", metavar="PRECISION", choices=("bfloat16", "fp8"))
     parser.add_argument("table", nargs="?", type=Path, default=Path(__file__).parent / "papers" / "cudnn.csv")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     rows = [
-        row for row in OPERATORS.read(asked.table) if (row["gpu"], row.get("precision")) == (asked.gpu, asked.precision)
+        row
+        for row in OPERATORS.read(arguments.table)
+        if (row["gpu"], row.get("precision")) == (arguments.gpu, arguments.precision)
     ]
     if not rows:
-        raise InputError(f"there are no rows of {asked.gpu} in {asked.precision} in {asked.table}")
-    device = device_of(gpu(asked.gpu))
-    section = "cudnn" if asked.precision == "bfloat16" else "cudnn-fp8"
+        raise InputError(f"there are no rows of {arguments.gpu} in {arguments.precision} in {arguments.table}")
+    device = device_of(gpu(arguments.gpu))
+    section = "cudnn" if arguments.precision == "bfloat16" else "cudnn-fp8"
     start, _ = find(AttentionConstants, "attention", device.attention_generation, (section,))
     seen, unseen = ([row for row in rows if (row["model"] == _HELD_OUT) is held] for held in (False, True))
-    found = fitted(start, asked.gpu, points(seen))
+    found = fitted(start, arguments.gpu, points(seen))
     for field in _BOUNDS:
         print(f"{field} = {getattr(found, field):.4g}")
     for label, part in (("fitted", seen), (f"held out ({_HELD_OUT})", unseen)):
-        off = np.abs(np.expm1(errors(found, asked.gpu, points(part)))) if part else np.zeros(0)
+        off = np.abs(np.expm1(errors(found, arguments.gpu, points(part)))) if part else np.zeros(0)
         if len(off):
             middle, most = np.quantile(off, (0.5, 0.8))
             print(f"# {label}: {len(off)} points, {middle:.1%} off in the median, 80 of 100 within {most:.1%}")

@@ -1,9 +1,9 @@
-"""Fits how long DeepEP's kernels for training and prompts take on one host, and says how well it does without a source.
+"""Fits the duration of DeepEP's kernels for training and prefill on one host, and tests it with each source left out.
 
     python validation/fit_deepep.py [papers/deepep.csv]
 
-The constants that it prints are `[exchange.deepep]` in `src/presim/calibration/collectives.toml`, rounded. A source
-counts as much as another for each kind of exchange, however many rows it has. Ten seconds.
+The printed constants are those of `[exchange.deepep]` in `src/presim/calibration/collectives.toml`, unrounded. Each
+source has the same weight for each kind of exchange, independent of its number of rows. Takes ten seconds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LEFT_OUT = "| {} | {} | {:.1f} % | {:.1f} % |"
 
 
 class Row:
-    """A measured exchange, and what the model says with given constants."""
+    """A measured exchange, and its prediction with given constants."""
 
     def __init__(self, case: Case) -> None:
         cluster = cluster_of(case)
@@ -54,12 +54,12 @@ class Row:
         self.arguments = (found, found.routed, layout, links)
 
     def error(self, constants: ExchangeConstants) -> float:
-        """The logarithm of predicted by measured."""
+        """Logarithm of predicted over measured time."""
         return float(np.log(sum(seconds_of(*self.arguments, constants)) / self.measured))
 
 
 def constants_of(values: Sequence[float]) -> ExchangeConstants:
-    """The packaged constants with these in their places, in the order of `_NAMES`."""
+    """The packaged constants with these values replaced, in the order of `_NAMES`."""
     packaged = exchange_constants("deepep")
     assert packaged.copying is not None
     base, *rest = map(float, values)
@@ -95,7 +95,7 @@ def _downhill(
     now: NDArray[np.float64],
     step: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """As much of a step as makes errors smaller; none of it where nothing does."""
+    """The largest part of a step that reduces the errors; zero if none does."""
     for share in (1.0, 0.5, 0.25, 0.1, 0.03):
         if np.sum(errors(at + share * step) ** 2) < np.sum(now**2):
             return at + share * step
@@ -103,7 +103,7 @@ def _downhill(
 
 
 def main() -> None:
-    """Print the constants, and what is off where a source is left out."""
+    """Print the constants, and the errors with each source left out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", nargs="?", type=Path, default=Path(__file__).parent / "papers" / "deepep.csv")
     rows = _rows(parser.parse_args().table)

@@ -1,10 +1,10 @@
-"""Fits what inference engines' kernels of a layer's experts take, and says how well it does on shapes it has not seen.
+"""Fits the time of inference engines' expert kernels, and tests it on held-out shapes.
 
     python validation/fit_experts.py AICONFIGURATOR [--toml FILE]
 
-AICONFIGURATOR is the folder that holds `data/GPU/moe/ENGINE/VERSION/moe_perf.parquet`. The constants are
-`src/presim/calibration/experts.toml`; `presim.serving.steps.experts` says what each means. Held out: every second
-shape (hidden size, experts, experts of a token) of a table, by constants of the others. Two minutes.
+AICONFIGURATOR is the folder with `data/GPU/moe/ENGINE/VERSION/moe_perf.parquet`. The constants are those of
+`src/presim/calibration/experts.toml`; `presim.serving.steps.experts` explains each. Held out: every second shape
+(hidden size, experts, experts per token) of a table, predicted by constants of the others. Takes two minutes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Case = tuple[Routed, str, float]  # work, GPU, seconds
 
 
 def cases(root: Path) -> dict[tuple[str, str, str], list[Case]]:
-    """By generation, engine and type: the fastest kernel of the engine for each work."""
+    """By generation, engine and type: the engine's fastest kernel for each size."""
     found: dict[tuple[str, str, str], dict[tuple[str, Routed], float]] = collections.defaultdict(dict)
     for path in sorted(root.glob("data/*/moe/*/*/moe_perf.parquet")):
         gpu = GPUS.get(path.parts[-5])
@@ -78,12 +78,12 @@ def _used(row: dict[str, Any]) -> bool:
 
 
 def errors(rows: Sequence[Case], constants: ExpertConstants) -> NDArray[np.float64]:
-    """Logarithms of predicted by measured."""
+    """Logarithms of predicted over measured times."""
     return np.array([np.log(seconds(work, catalogue.gpu(gpu), constants) / took) for work, gpu, took in rows])
 
 
 def fitted(rows: Sequence[Case]) -> ExpertConstants:
-    """Least squares of the errors' logarithms, large ones counting less."""
+    """Robust least squares of the logarithmic errors."""
     from scipy.optimize import least_squares
 
     rows = [rows[place] for place in np.random.default_rng(0).permutation(len(rows))[:_POINTS]]
@@ -101,7 +101,7 @@ def _constants(values: Sequence[float]) -> ExpertConstants:
 
 
 def held_out(rows: Sequence[Case]) -> NDArray[np.float64]:
-    """Sizes of relative errors of each shape by constants of the other half of the shapes."""
+    """Absolute relative errors of each shape with constants of the other half of the shapes."""
     shapes = sorted({_shape(work) for work, _, _ in rows})
     parts = []
     for half in (0, 1):

@@ -1,9 +1,9 @@
-"""Write how learned prices hold on shapes that no fit has seen, as the packaged model files say it.
+"""Writes the errors of learned prices on held-out shapes, as recorded in the packaged model files.
 
     python validation/held_out.py --out validation/results/operators-learned.md
 
-The figures are made by `presim fit`, which keeps a tenth of the shapes of every class for this and writes what came of
-them into each file; this turns them into tables.
+`presim fit` holds out a tenth of the shapes of every class and records the errors in each file. This script formats
+them as tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class has rows in two data types, each has a line: products in fp16 are all vidu
 
 
 def tables(models: list[Model]) -> Iterator[str]:
-    """Per class and GPU, then per source and length."""
+    """Tables per class and GPU, and per source and duration."""
     yield from ("", "## By class and GPU", "")
     yield "| class | GPU | points | formula | learned | median | within stated | what was fitted: points | learned |"
     yield "|---|---|---:|---:|---:|---:|---:|---:|---:|"
@@ -61,12 +61,12 @@ def figures(part: HeldOut) -> str:
 
 
 def percent(share: float) -> str:
-    """To a tenth."""
+    """A percentage with one decimal."""
     return f"{100 * share:.1f} %"
 
 
 def sources(models: list[Model]) -> Iterator[str]:
-    """Every dataset once, with what was not used of it."""
+    """Every dataset once, with the number of unused rows."""
     yield from ("", "## Datasets", "")
     found = {source.name: source for model in models for source in model.sources}
     for name, source in sorted(found.items()):

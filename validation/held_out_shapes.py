@@ -1,11 +1,12 @@
-"""Write how learned prices of products hold where only the shape is unknown, not its weights' sizes.
+"""Writes the errors of learned prices of products for which only the shape is new, not the weight size.
 
     python validation/held_out_shapes.py AICONFIGURATOR SIMUMAX --out validation/results/operators-shapes.md
     python validation/held_out_shapes.py AICONFIGURATOR SIMUMAX --gpu b200 --sizes --trees 800 --leaves 127
 
-The first arguments are checkouts of the datasets, as of `presim fit`. Each GPU's correction is fitted anew without a
-tenth of the shapes, and held against these: a few minutes. For trials: of the GPUs ``--gpu`` alone, weights' sizes held
-out whole as `presim fit` does, another number of trees with so many leaves each. Nothing that presim uses is written.
+The first arguments are checkouts of the datasets, as for `presim fit`. Each GPU's correction is fitted without a tenth
+of the shapes and tested on these, which takes a few minutes. Options for experiments: one GPU only (``--gpu``), whole
+weight sizes held out as in `presim fit` (``--sizes``), another number of trees and leaves. Packaged models are not
+changed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ sources contradict, and with a slower machine's level taken off).
 
 
 def row(model: Model) -> str:
-    """One GPU's figures."""
+    """Figures of one GPU."""
     parts = {part.name: part for part in model.held_out}
     shown: HeldOut = parts.get("in bfloat16") or parts["all"]
     fitted = parts.get("of what was fitted") or shown

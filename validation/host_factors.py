@@ -1,9 +1,10 @@
-"""Which factor of host time published runs ask for that wait for their hosts, by source and node type.
+"""Derives the host factor that published host-bound runs imply, by source and node type.
 
     python validation/host_factors.py CASES.csv... --captures DIR... [--most N] >table.md
 
-Runs are priced and simulated as ``presim validate`` does, with two factors; between them, and a little beyond, a step's
-time is a straight line. Runs whose host takes less than two fifths of the step at the lower factor are left out.
+Runs are priced and simulated like ``presim validate`` does, with two factors. Between them, and slightly outside, the
+step time is assumed to be linear in the factor. Runs with a host time below two fifths of the step at the lower factor
+are excluded.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WAITS = 0.4  # of its step that a run's host takes at least, at the lower factor
 
 
 def asked(kept: KeptRun) -> float | None:
-    """The factor with which the predicted step would take as long as the measured one; None: hosts matter little."""
+    """The factor at which predicted and measured step times agree; None if the host has little effect."""
     times = [step_s(kept.plan, kept.traces, simulate(kept.plan, kept.traces, Options(host_factor=f))) for f in FACTORS]
     low, high = times
     if low is None or high is None:
@@ -36,7 +37,7 @@ def asked(kept: KeptRun) -> float | None:
 
 
 def main() -> None:
-    """One row for each source and node type."""
+    """Print one row per source and node type."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options(parser)
     found: dict[tuple[str, str], list[float]] = defaultdict(list)

@@ -1,11 +1,11 @@
-"""How much host time each step of published runs asks for, whatever the step, by node type: Megatron-LM's own tests.
+"""Derives a constant host time per step, by node type, from Megatron-LM's own tests.
 
     python validation/host_per_step.py CASES.csv... --captures DIR... [--most N] >table.md
 
-Runs are priced and simulated with two factors of host time; between them, and around, a step's time is a straight line.
-A factor and a constant (of the reference host, which the factor makes longer as all host time) are chosen by the share
-of runs within 20 % of what was measured, for each node type by itself and with one constant for all of them. Programs
-fall in halves by a hash of their arguments, and what was chosen on either half is tried on the other.
+Runs are priced and simulated with two host factors; around these the step time is assumed to be linear in the factor. A
+factor and a constant (in time of the reference host, scaled by the factor) are chosen to maximise the share of runs
+within 20 % of the measurement, for each node type alone and with one constant for all. Programs are split into halves
+by a hash of their arguments, and the choice of each half is tested on the other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OFF = 3.0  # recordings that took so many times as long as the prediction tell o
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A step's time without any constant at factor 0, and what the factor adds."""
+    """Step time of a run with factor 0 and no constant, and its derivative by the factor."""
 
     half: int
     measured_s: float
@@ -41,7 +41,7 @@ class Run:
     slope_s: float
 
     def error(self, factor: float, constant_ms: float) -> float:
-        """Of the prediction."""
+        """Relative error of the prediction."""
         return (self.start_s + factor * (self.slope_s + constant_ms / 1e3)) / self.measured_s - 1
 
 
@@ -50,7 +50,7 @@ Chosen = Mapping[str, tuple[float, float]]  # likewise: factor and constant
 
 
 def timed(kept: KeptRun) -> Run | None:
-    """The run; None where no step came about."""
+    """The run; None if there is no step time."""
     times = []
     for factor in FACTORS:
         step = step_s(kept.plan, kept.traces, simulate(kept.plan, kept.traces, Options(host_factor=factor)))
@@ -63,7 +63,7 @@ def timed(kept: KeptRun) -> Run | None:
 
 
 def errors(runs: Sequence[Run], chosen: tuple[float, float]) -> NDArray[np.float64]:
-    """How far off [run] each is."""
+    """Relative error of each run [run]."""
     return np.abs([run.error(*chosen) for run in runs])
 
 
@@ -72,24 +72,24 @@ def _rank(off: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def best(runs: Sequence[Run], constants_ms: Sequence[int]) -> tuple[float, float]:
-    """Factor and constant with most runs within 20 %, of such the ones with the least median."""
+    """Factor and constant with the most runs within 20 %; ties go to the smallest median error."""
     grid = [(float(factor), float(constant)) for factor in GRID for constant in constants_ms]
     return max(grid, key=lambda chosen: _rank(errors(runs, chosen)))
 
 
 def by_itself(nodes: Nodes, constants_ms: Sequence[int]) -> Chosen:
-    """For each node type its own factor and constant."""
+    """A factor and a constant for each node type."""
     return {node: best(runs, constants_ms) for node, runs in nodes.items()}
 
 
 def with_one_constant(nodes: Nodes) -> Chosen:
-    """For each node type its own factor, with the constant that suits all of them best."""
+    """A factor for each node type, with one constant for all of them."""
     each = [by_itself(nodes, [constant]) for constant in CONSTANTS_MS]
     return max(each, key=lambda chosen: _rank(np.concatenate([errors(nodes[node], chosen[node]) for node in nodes])))
 
 
 def columns(nodes: Nodes, choose: Callable[[Nodes], Chosen]) -> dict[str, tuple[str, str, str]]:
-    """Of each node type: what is chosen, how it fits, and what either half of the runs chooses, on the other half."""
+    """For each node type: the choice, its fit, and the choice of each half tested on the other half."""
     chosen = choose(nodes)
     halves = [{node: [run for run in runs if run.half == half] for node, runs in nodes.items()} for half in (0, 1)]
     held_out = [(halves[1 - half], choose(halves[half])) for half in (0, 1)]
@@ -114,7 +114,7 @@ def _how_far(off: NDArray[np.float64]) -> str:
 
 
 def main() -> None:
-    """One row for each node type."""
+    """Print one row per node type."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options(parser)
     found: dict[str, list[Run]] = defaultdict(list)

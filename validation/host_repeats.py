@@ -1,9 +1,10 @@
-"""How far host time of one program is apart that was captured at different times, with known stretches and without.
+"""Measures the spread of host time between captures of one program, with and without known stretches.
 
     python validation/host_repeats.py FOLDER... >table.md
 
-Each FOLDER holds kept captures (`presim validate --captures`). Captures are of one program where script, arguments,
-rank, GPU and world are the same and a steady step launches as much. In front, how much of host time was a disturbance.
+Each FOLDER holds captures of `presim validate --captures`. Captures are of the same program if script, arguments, rank,
+GPU and world size agree and a steady step has the same number of launches. The first table shows the share of host time
+that was removed as disturbance.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def host_ns(trace: Trace) -> float:
 
 
 def program(trace: Trace) -> tuple[object, ...]:
-    """What tells programs from each other."""
+    """Key of a program."""
     steps, manifest = trace.steps(), trace.manifest
     script = re.sub(r"^\S*/", "", manifest.script)
     launches = int(trace.mask(Kind.WORK, Kind.COLLECTIVE)[steps[1].start : steps[-1].stop].sum())
@@ -69,7 +70,7 @@ def apart_table(programs: Mapping[tuple[object, ...], Collection[Times]]) -> str
 
 
 def disturbed_table(disturbed: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """How much more host time came than is left of it, by recipe; and what share of the machine others had."""
+    """Removed share of host time by recipe, and the share of the machine that other processes used."""
     rows = []
     for recipe, captures in sorted(disturbed.items()):
         ratios, shares = zip(*captures, strict=True)

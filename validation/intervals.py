@@ -1,9 +1,8 @@
-"""How wide the interval of a step time has to be, from published runs; and how that holds on a source left out.
+"""Fits the interval of the step time to published runs, and tests it on a held-out source.
 
     python validation/intervals.py CASES.csv... --captures DIR... [--most N] >table.md
 
-Runs are priced and simulated as ``presim validate`` does; nothing is captured. Each source counts alike, however many
-runs it has.
+Runs are priced and simulated like ``presim validate`` does; nothing is captured. Each source has the same weight.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ TRIED = (  # beside those in use
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One published run, and what presim is unsure of in it."""
+    """One published run and the contributions to its uncertainty."""
 
     source: str
     measured_ns: float
     doubts: Doubts
 
     def held(self, spread: Spread) -> bool:
-        """Whether the interval holds the measured time."""
+        """Whether the measured time lies in the interval."""
         low, high = self.doubts.interval(spread)
         return low <= self.measured_ns <= high
 
 
 def doubted(kept: KeptRun) -> Run | None:
-    """What presim is unsure of in a run; None where no step came about."""
+    """The contributions to the uncertainty of a run; None if there is no step time."""
     found = simulate(kept.plan, kept.traces)
     whole = step_s(kept.plan, kept.traces, found)
     if whole is None:
@@ -70,7 +69,7 @@ def doubted(kept: KeptRun) -> Run | None:
 
 
 def coverage(found: Sequence[Run], spread: Spread) -> float:
-    """Share of the runs whose interval holds."""
+    """Share of the runs with the measured time in the interval."""
     held = [run.held(spread) for run in found]
     return sum(held) / len(held)
 
@@ -89,7 +88,7 @@ def score(found: Sequence[Run], spread: Spread) -> float:
 
 
 def fit(by_source: dict[str, list[Run]]) -> Spread:
-    """The spread with the least score, each source counting alike."""
+    """The spread with the smallest score; each source has the same weight."""
     return min(GRID, key=lambda spread: sum(score(members, spread) for members in by_source.values()))
 
 
@@ -116,7 +115,7 @@ def main() -> None:
 
 
 def compared(found: Sequence[Run]) -> str:
-    """How other figures hold, on runs whose tokens reach experts of other ranks and on the others."""
+    """Coverage and score with other figures, for runs with and without expert parallelism across ranks."""
     parts = {
         "with experts": [run for run in found if run.doubts.experts],
         "without": [run for run in found if not run.doubts.experts],

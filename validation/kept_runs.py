@@ -1,4 +1,4 @@
-"""Published runs whose captures are kept, for studies that price and simulate them in several ways."""
+"""Published runs with stored captures, for studies that price and simulate them in several ways."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECIPES = Path(__file__).parent / "recipes"
 
 @dataclasses.dataclass(frozen=True)
 class KeptRun:
-    """One published step time, and the capture of its recipe."""
+    """One published step time and the capture of its recipe."""
 
     source: str
     measured_s: float
@@ -31,7 +31,7 @@ class KeptRun:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """The arguments that name the runs."""
+    """The command-line arguments that select runs."""
     parser.add_argument("tables", nargs="+", metavar="CASES.csv", type=Path, help="published runs; others are left out")
     parser.add_argument(
         "--captures", action="append", required=True, metavar="DIR", type=Path, help="as presim validate keeps them"
@@ -103,7 +103,7 @@ def _source(case: Case) -> str:
 
 
 def _spread(runs: Sequence[tuple[Case, Plan, Captures]], most: int) -> Sequence[tuple[Case, Plan, Captures]]:
-    """At most so many, evenly apart."""
+    """At most ``most`` items, evenly spaced."""
     if not 0 < most < len(runs):
         return runs
     return [runs[place * len(runs) // most] for place in range(most)]

@@ -1,11 +1,11 @@
-"""Measure the table by which host time is freed of what else a machine did, from captures of many programs.
+"""Measures the table of known host work, which removes the effect of other processes, from captures of many programs.
 
     python validation/known_stretches.py FOLDER... [--out src/presim/calibration/known_stretches.parquet]
 
-Each FOLDER holds kept captures (`presim validate --captures`). The logarithm of a stretch's median time in a capture
-is taken as that of the stretch plus that of the capture's pace; medians of the one and the other, in turn, until they
-stay; stretches count by the time that they take. The median pace of the captures that had a machine to themselves is
-1. A stretch is known where enough captures have it and agree about it.
+Each FOLDER holds captures of `presim validate --captures`. The model is additive in logarithms: the median time of a
+stretch in a capture is the stretch's time plus the capture's slowdown. Both are estimated by alternating weighted
+medians until they converge; stretches have weights by their time. The median slowdown of captures on an idle machine is
+defined as 1. A stretch is included if enough captures have it and agree.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Floats = NDArray[np.float64]
 
 
 class Samples:
-    """Median times of stretches in captures: of each sample [n] its stretch, its capture, ns, and how many it has."""
+    """Median times of stretches in captures. For each sample [n]: stretch, capture, ns, and count."""
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -51,7 +51,7 @@ class Samples:
         self._parts: list[list[tuple[int, float, int]]] = []
 
     def add(self, trace: Trace) -> None:
-        """One capture's, of the steps after the first."""
+        """Add the stretches of one capture, from the steps after the first."""
         ends, names, which, times = stretches(trace)
         steady = ends >= trace.steps()[0].stop
         which, times = which[steady], times[steady]
@@ -73,7 +73,7 @@ class Samples:
         self.versions[trace.manifest.versions.get("torch", "?")] += 1
 
     def columns(self) -> tuple[Ints, Ints, Floats, Floats]:
-        """Stretch [n], capture [n], logarithm of its median time, ns, and its share of that capture's [n]."""
+        """Stretch [n], capture [n], log of its median time in ns, and its share of that capture's time [n]."""
         rows = np.array([(name, place, ns, n) for place, part in enumerate(self._parts) for name, ns, n in part])
         stretch, capture = rows[:, :2].astype(np.int64).T
         ns, count = rows[:, 2:].T
@@ -81,7 +81,7 @@ class Samples:
 
 
 def captures(folders: list[Path], most: int) -> Iterator[Trace]:
-    """At most so many of each recipe, the first by name of their folders."""
+    """At most a fixed number of captures per recipe, by name of their folders."""
     taken: Counter[str] = Counter()
     for job in jobs(folders):
         script = Path(store.load(job, ranks=()).manifest.script.split(" ")[0]).name
@@ -93,7 +93,7 @@ def captures(folders: list[Path], most: int) -> Iterator[Trace]:
 
 
 def weighted_medians(group: Ints, values: Floats, weights: Floats, size: int) -> Floats:
-    """Of each group [size] the median of its values; NaN where it has none."""
+    """For each group [size] the weighted median of its values; NaN for empty groups."""
     order = np.lexsort((values, group))
     group, values, weights = group[order], values[order], weights[order]
     reached = np.cumsum(weights)
@@ -105,7 +105,7 @@ def weighted_medians(group: Ints, values: Floats, weights: Floats, size: int) ->
 
 
 def decompose(samples: Samples) -> tuple[Floats, Floats, Ints, Floats]:
-    """Of each stretch the logarithm of its time, ns, at pace 1, how far captures are apart, how many; and paces."""
+    """For each stretch: log of its ns at slowdown 1, spread over captures, count; and the captures' slowdowns."""
     stretch, capture, log_ns, share = samples.columns()
     size, paces = len(samples.names), np.zeros(len(samples.alone))
     counts = np.bincount(stretch, minlength=size)
@@ -122,10 +122,10 @@ def decompose(samples: Samples) -> tuple[Floats, Floats, Ints, Floats]:
 
 
 def known(samples: Samples) -> tuple[list[tuple[str, int]], Floats]:
-    """Stretches and their ns at pace 1, by name; and the paces of the captures.
+    """Stretches and their ns at slowdown 1, by name; and the slowdowns of the captures.
 
     Raises:
-        InputError: no capture is of pace 1, or too few have the same stretches.
+        InputError: no capture has slowdown 1, or too few have the same stretches.
     """
     if not any(samples.alone):
         raise InputError(f"of {len(samples.alone)} captures none had its machine to itself, which is what pace 1 is")

@@ -1,10 +1,10 @@
-"""Whether the model of collectives holds beyond the sizes it was fitted on: the largest logs of each source left out.
+"""Tests the model of collectives beyond the sizes it was fitted on, with the largest logs of each source held out.
 
     python validation/largest_left_out.py --aiconfigurator DIR --vidur DIR --vtrain DIR --echo DIR --nccl-csv FILE \
         --out validation/results/collectives-largest.md
 
-For every source, GPU and place (within a node, between nodes) with logs of several numbers of GPUs, the constants are
-fitted to the logs of up to half of the most GPUs, all kinds together, and held against the logs of the most.
+For every source, GPU and place (within a node, between nodes) with logs of several numbers of GPUs: the constants are
+fitted to the logs of up to half of the largest number, all kinds together, and tested on the largest.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ both sources have two and four nodes only. Two are a special case of NCCL's tree
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """One log that the fit has not seen."""
+    """One log that was not used in the fit."""
 
     source: str
     gpu: str
@@ -63,7 +63,7 @@ class Held:
 
     @property
     def median(self) -> float:
-        """Of the errors without their signs."""
+        """Median of the absolute errors."""
         return float(np.median(np.abs(self.errors)))
 
     def row(self) -> str:
@@ -77,7 +77,7 @@ class Held:
 
 
 def held_out(found: dict[tuple[str, str, str, int], list[Point]]) -> Iterator[Held]:
-    """The largest logs of every source, with what a fit to the smaller ones says of them."""
+    """The largest logs of every source, with predictions from a fit to the smaller ones."""
     parts: dict[tuple[str, str, bool], dict[tuple[str, int], list[Point]]] = collections.defaultdict(dict)
     for (source, gpu, kind, ranks), points in found.items():
         thinned = points[:: max(len(points) // _SIZES, 1)]

@@ -1,9 +1,9 @@
-"""How long host work that asks for no device counts in a trace, beside its CPU time.
+"""Compares the host time of long computations without device calls in a trace with their CPU time.
 
     python validation/long_stretches.py [--spin N] [--copy N] >table.md
 
-``--spin`` and ``--copy``: so many other processes that compute, or that copy memory, run beside. Each kind of
-work is done once a step, while a small model is trained.
+``--spin`` and ``--copy``: number of concurrent processes that compute, or that copy memory. Each kind of work runs once
+per step while a small model is trained.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BYTES = 512  # blocks that mark ends of stretches: so many times their number
 
 
 def kinds_of_work() -> Mapping[str, Callable[[], object]]:
-    """What hosts of GPUs compute between two calls, by name."""
+    """Typical host work between two calls, by name."""
     import torch
 
     data, half = bytes(100_000_000), torch.zeros(25_000_000, dtype=torch.bfloat16)
@@ -54,7 +54,7 @@ def kinds_of_work() -> Mapping[str, Callable[[], object]]:
 
 
 def program(times: Path) -> None:
-    """Train and compute; writes the CPU time of each kind of work, ms, in all steps but the first."""
+    """Train and compute. Writes the CPU time of each kind of work, ms, in all steps but the first."""
     import torch
 
     layer = torch.nn.TransformerEncoderLayer(256, 4, 512, batch_first=True, device="cuda")
@@ -73,7 +73,7 @@ def program(times: Path) -> None:
 
 
 def counted_ms(trace: Trace, kinds: int) -> list[float]:
-    """What the trace has for each kind of work, ms: the median of the steps after the first."""
+    """Host time of each kind of work in the trace, ms: median of the steps after the first."""
     size, host_ns = (trace.columns[name].astype(np.int64) for name in ("value", "host_ns"))
     ends = [np.flatnonzero(trace.mask(Kind.ALLOC) & (size == BYTES * 1000 * number)) for number in range(1, kinds + 1)]
     return [float(np.median(host_ns[places[1:]])) / 1e6 for places in ends]
@@ -81,7 +81,7 @@ def counted_ms(trace: Trace, kinds: int) -> list[float]:
 
 @contextlib.contextmanager
 def beside(codes: list[str]) -> Iterator[None]:
-    """Processes that run such Python meanwhile."""
+    """Run processes with this Python code concurrently."""
     running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for code in codes]
     try:
         for process in running:
@@ -127,7 +127,7 @@ def processes(text: str) -> int:
 
 
 def main() -> None:
-    """Run as the program that is captured, or capture it."""
+    """Run as the captured program, or capture it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--spin", type=processes, default=0, metavar="N", help="other processes that compute")
     parser.add_argument("--copy", type=processes, default=0, metavar="N", help="other processes that copy memory")

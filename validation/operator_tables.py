@@ -1,6 +1,6 @@
-"""Readers of public tables of measured operators and collectives: each yields `Case`s, sampled evenly.
+"""Readers of public tables of measured operators and collectives. Each yields `Case`s, sampled evenly.
 
-Every reader takes the folder of one public dataset as its repository has it; nothing of it is kept.
+Every reader takes the folder of one public dataset, laid out as in its repository. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from presim.trace.signatures import (
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One measurement: the work it held, on which GPU, and how long it took."""
+    """One measurement: work, GPU and duration."""
 
     gpu: str  # catalogue id
     kind: str  # line of the report, e.g. "gemm bf16"
@@ -44,7 +44,7 @@ Rows = list[dict[str, Any]]
 
 
 def evenly(rows: Rows, count: int) -> Rows:
-    """At most ``count`` rows, the same ones each time, spread over the table."""
+    """At most ``count`` rows, evenly spaced over the table."""
     step = max(len(rows) // count, 1)
     return rows[step // 2 :: step]
 
@@ -109,7 +109,7 @@ def frontier(root: Path, count: int) -> Iterator[Case]:
 
 
 def _layer_parts(row: dict[str, Any], gpu: str, source: str, parts: tuple[str, ...]) -> Iterator[Case]:
-    """The memory-bound parts of a layer; times in ms, rounded to 1 us by vidur: shorter than 5 us left out."""
+    """The memory-bound parts of a layer. Times in ms; vidur rounds to 1 us, so times below 5 us are excluded."""
     tokens, width = int(row["num_tokens"]), int(row["n_embd"])
     hidden = tokens * width
     inner = tokens * int(row["n_expanded_embd"]) // int(row["num_tensor_parallel_workers"])
@@ -135,7 +135,7 @@ def _csv(path: Path) -> Rows:
 
 
 def simumax(root: Path, count: int) -> Iterator[Case]:
-    """Training's products (weight gradients too), attention both ways and grouped products, as shares of peak."""
+    """Training's products with weight gradients, attention both ways, and grouped products, as shares of peak."""
     for name, gpu in (("b200_bf16_ceperm", "b200"), ("a100_pcie", "a100-80gb-pcie")):
         operators = json.loads((root / f"configs/system/{name}.json").read_text())["accelerator"]["op"]
         for operator in ("matmul", "sdp_fwd", "sdp_bwd"):

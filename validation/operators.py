@@ -1,10 +1,10 @@
-"""Compare analytic prices with public tables of measurements, per kind of work, GPU and source.
+"""Compares analytic prices with public tables of measurements, by kind of work, GPU and source.
 
     python validation/operators.py --aiconfigurator DIR --neusight DIR --vidur DIR --frontier DIR --simumax DIR \
         --vtrain DIR --echo DIR --nccl-csv FILE --out validation/results/operators-analytic.md
 
-Any of them may be left out. DIR is a checkout of the dataset's repository (its commit is read from a file COMMIT
-beside it or from git). About two minutes on one core.
+All datasets are optional. DIR is a checkout of the dataset's repository. Its commit is read from a file COMMIT beside
+it or from git. Takes about two minutes on one core.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Key = tuple[str, str, str]
 
 
 class Line:
-    """What one line of the report is made of."""
+    """The data of one line of the report."""
 
     def __init__(self) -> None:
         self.predicted: list[float] = []
@@ -66,7 +66,7 @@ def compare(cases: Iterable[tables.Case]) -> dict[Key, Line]:
 
 
 def collective_price(case: tables.Case):
-    """The price of a case's collective on a cluster of its GPU's usual nodes."""
+    """The price of a case's collective on a cluster of its GPU's default nodes."""
     (work,) = case.signatures
     assert isinstance(work, Collective)
     gpu = hardware.gpu(case.gpu)

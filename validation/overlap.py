@@ -1,9 +1,9 @@
-"""Hold the model of contention against Echo's public table of kernels measured beside an all-reduce.
+"""Compares the model of contention with Echo's public table of kernels measured during an all-reduce.
 
     python validation/overlap.py DIR [--out validation/results/overlap-echo.md]
 
-DIR is a checkout of NetX-lab/Echo-slowdown: 619 kernels in fp32 on an A100, alone and while gradients of DDP are
-reduced. It does not say what the all-reduce was; a bucket of 25 MB on eight GPUs is taken, as in the Echo paper.
+DIR is a checkout of NetX-lab/Echo-slowdown: 619 kernels in fp32 on an A100, alone and during DDP's all-reduce of
+gradients. The table does not describe the all-reduce; we assume a bucket of 25 MB on eight GPUs, as in the Echo paper.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def read(folder: Path) -> list[Kernel]:
 
 
 def neighbour() -> Demand:
-    """The all-reduce beside them."""
+    """The concurrent all-reduce."""
     cluster = hardware.choose_cluster(gpu="a100-40gb-sxm", nodes=1)
     group = Group("world", tuple(range(8)), 8)
     reduce = Collective(kind="all_reduce", bytes=25 << 20, dtype="float32", group=0)
@@ -129,7 +129,7 @@ def _mean(values: np.ndarray, weight: np.ndarray) -> float:
 
 
 def _asked(kernel: Kernel) -> Demand:
-    """What the kernel asks for, from its counters."""
+    """The resource demand of the kernel, from its counters."""
     arithmetic = 1.0 if kernel.arithmetic > kernel.memory else 0.0
     return Demand(arithmetic=arithmetic, memory=min(kernel.memory / 0.9, 1.0))
 

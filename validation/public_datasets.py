@@ -1,4 +1,4 @@
-"""Public datasets that prices are held against: which reader each has, where it is, and of which commit."""
+"""Public datasets for comparisons with prices: reader, location and commit of each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OF_COLLECTIVES = ("aiconfigurator", "vidur", "vtrain", "echo", "nccl_csv")
 
 
 def options(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
-    """An option for each dataset."""
+    """Add a command-line option for each dataset."""
     for name in names:
         metavar = "FILE" if name == "nccl_csv" else "DIR"
         parser.add_argument(_option(name), dest=name, type=Path, metavar=metavar)
@@ -56,7 +56,7 @@ def read(datasets: Mapping[str, Path], count: int) -> list[Case]:
 
 
 def named(datasets: Mapping[str, Path]) -> str:
-    """The datasets with their commits; of a CSV of logs, each row names its source."""
+    """The datasets with their commits. In a CSV of logs, each row names its source."""
     logs = "(public nccl-tests logs, each row of the CSV with its source)"
     commits = {name: logs if path.is_file() else find.commit(path) or "unknown" for name, path in datasets.items()}
     return ", ".join(f"{name.replace('_csv', '')} {commit}" for name, commit in commits.items())
@@ -64,7 +64,7 @@ def named(datasets: Mapping[str, Path]) -> str:
 
 @contextlib.contextmanager
 def expected(dataset: str) -> Iterator[None]:
-    """Around reading a dataset: what it lacks is its fault, or that of who named it."""
+    """Context for reading a dataset: errors in it become an `InputError`."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The reliability campaign: broken files and wrong command lines, and how the verbs take them.
+"""The reliability campaign: tests the verbs with damaged files and wrong command lines.
 
     python validation/reliability.py --files 500 --lines 500 --out validation/results/reliability.md --seconds 240
 
@@ -60,7 +60,7 @@ class Row:
 
     @property
     def calls(self) -> int:
-        """How many there were; they are numbered, so that the next one has this number."""
+        """Number of calls. They are numbered from 0, so this is the number of the next one."""
         return self.refused + self.usable + self.wrong.total()
 
     def add(self, outcome: Outcome) -> None:
@@ -114,7 +114,7 @@ def _order() -> list[str]:
 
 
 def _go_on(row: Row, count: int, until: float) -> None:
-    """Make the calls that a row lacks, as long as there is time."""
+    """Make the missing calls of a row until the time ends."""
     with tempfile.TemporaryDirectory() as folder:
         for what, outcome in _calls(row, count, Path(folder)):
             row.add(outcome)
@@ -160,7 +160,7 @@ def _processor() -> str:
 
 
 def _kept(path: Path) -> list[Row]:
-    """The rows of an earlier call."""
+    """The rows of an earlier run."""
     if not path.exists():
         return []
     lines = re.finditer(r"^\| (.+?) \| `(\w+)` \| \d+ \| (\d+) \| (\d+) \| (.+) \|$", path.read_text(), re.MULTILINE)

@@ -1,9 +1,9 @@
-"""Run the examples under each supported version of PyTorch, by hand before a release.
+"""Runs the examples under each supported version of PyTorch. To be run by hand before a release.
 
     python validation/torch_versions.py FOLDER [--versions 2.12.1 2.13.0 2.14.0 2.15.0]
 
-FOLDER gets one virtual environment (about 2 GB), into which each version is installed in turn, beside a presim built
-from this checkout. Prints a table: a row per version and example with exit, step time and peak memory.
+FOLDER gets one virtual environment (about 2 GB). Each version is installed into it in turn, with presim built from this
+checkout. Prints a table with one row per version and example: exit code, step time and peak memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def pip(python: Path, *args: str) -> None:
 
 
 def prepare(folder: Path) -> Path:
-    """A virtual environment with presim; returns its python."""
+    """Create a virtual environment with presim and return its python."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
@@ -52,7 +52,7 @@ def prepare(folder: Path) -> Path:
 
 
 def run(python: Path, script: str, *options: str) -> str:
-    """One example; the cells of its row."""
+    """Run one example and return the cells of its row."""
     out = python.parent.parent / "result.json"
     out.unlink(missing_ok=True)
     command = [python.parent / "presim", "run", "--quiet", "--json", out, *options, ROOT / "examples" / script]

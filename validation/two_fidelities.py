@@ -1,11 +1,11 @@
-"""Composing all plans and capturing the best few, beside capturing every plan, on three small spaces.
+"""Compares composing all plans and capturing the best few with capturing every plan, on three small spaces.
 
     python validation/two_fidelities.py [--keep FILE.jsonl] [--seconds 240] [--out PAGE.md]
 
-Each space is of one framework: Megatron-LM, torchtitan, and Hugging Face Transformers under accelerate. Every feasible
-plan is captured on the framework as ``presim search --confirm`` does it. The page says which place the best captured
-plan has by composing, and what share of the time it takes to find it so. Captures are kept in FILE; after
-``--seconds`` the script ends, and goes on when it is called again. The page is written once no capture is missing.
+Each space is of one framework: Megatron-LM, torchtitan, and Hugging Face Transformers with accelerate. Every feasible
+plan is captured on the framework like with ``presim search --confirm``. The page shows the rank by composing of the
+best captured plan, and the share of time to find it. Captures are stored in FILE. After ``--seconds`` the script ends;
+another call continues. The page is written once all captures exist.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from presim.errors import InputError
 from presim.files import check_writable, write_file
 from presim.options import RunOptions
 from presim.search.answer.why import show
-from presim.search.ask import Asked
 from presim.search.confirm.capture import capture
 from presim.search.of_model import request_for_model
 from presim.search.request import Request
 from presim.search.run import run
+from presim.search.search_options import SearchOptions
 from presim.search.study import Answer
 from presim.search.trials.trial import Point, Trial, key
 from presim.units import percent, seconds
@@ -120,14 +120,14 @@ def main() -> None:
 
 
 def request_of(model: str, framework: str) -> Request:
-    """The search over a framework's space; every plan is composed."""
-    asked = Asked(vary=[*SPACES[framework], *FIXED], framework=framework, prune=["none"], jobs=1)
+    """The search over a framework's space. Every plan is composed."""
+    settings = SearchOptions(vary=[*SPACES[framework], *FIXED], framework=framework, prune=["none"], jobs=1)
     said = {"sequence": SEQUENCE, "global_batch": GLOBAL_BATCH}
-    return request_for_model(model, asked, RunOptions(gpu="h100-sxm", nodes=1, checks=0), said)
+    return request_for_model(model, settings, RunOptions(gpu="h100-sxm", nodes=1, checks=0), said)
 
 
 def complete(request: Request, answer: Answer, known: dict[str, Kept], keep: Path, ends: float) -> int:
-    """Capture feasible plans until the time ends; returns how many are missing."""
+    """Capture feasible plans until the time ends, and return how many are missing."""
     missing = 0
     for place, number in enumerate(answer.best, 1):
         trial = answer.trial(number)
@@ -146,7 +146,7 @@ def complete(request: Request, answer: Answer, known: dict[str, Kept], keep: Pat
 
 
 def captured(request: Request, trial: Trial) -> Kept:
-    """One plan on its framework."""
+    """Capture one plan on its framework."""
     before = cpu_s()
     with tempfile.TemporaryDirectory() as folder:
         framework, reply = capture(request, trial, Path(folder))
@@ -155,7 +155,7 @@ def captured(request: Request, trial: Trial) -> Kept:
 
 
 def row(framework: str, answer: Answer, known: Mapping[str, Kept], composing_s: float) -> str:
-    """A framework's row; empty while nothing of it is captured."""
+    """The row of a framework; empty if none of its plans is captured."""
     found = [known.get(name_of(framework, answer.trial(number).point)) for number in answer.best]
     priced = [one for one in found if one is not None and one.step_time_s is not None]
     if not priced:
@@ -199,7 +199,7 @@ def read(keep: Path) -> dict[str, Kept]:
 
 
 def name_of(framework: str, point: Point) -> str:
-    """Names a capture."""
+    """Name of a capture."""
     return f"{framework} {key(point)}"
 
 
