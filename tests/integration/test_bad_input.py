@@ -43,7 +43,7 @@ def sentence(stderr: str) -> str:
     ("options", "says"),
     [
         (("--gpu", "h100-smx"), "did you mean h100-sxm"),
-        ((), "no GPU is given: use --gpu"),
+        ((), "no GPU is named: use --gpu"),
         (("--gpu", "h100-sxm", "--world-size", "12"), "world size 12 is not a multiple of 8"),
         (("--gpu", "h100-sxm", "--nodes", "3", "--world-size", "16"), "cannot be spread over 3 nodes"),
         (("--gpu", "h100-sxm", "--world-size", "8", "--rank", "8"), "choose from 0 to 7"),

@@ -40,7 +40,7 @@ _PLAN = (  # option, field, type, help
     (
         "--schedule",
         "schedule",
-        click.Choice(("gpipe", "1f1b", "interleaved", "zero-bubble")),
+        click.Choice(("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipev")),
         "Pipeline schedule. Default: 1f1b, or interleaved with --vpp.",
     ),
     ("--stages", "stages", _Blocks(), "Repeated blocks per stage, e.g. 7,8,8,7. Default: as equal as possible."),
@@ -98,8 +98,8 @@ def _plan_options(function: Any) -> Any:
     multiple=True,
     metavar="PASS",
     help="Change the graph: fuse-norm, fuse-rotary, fuse-activation, fuse-cross-entropy, fuse-pointwise, "
-    "recompute-selective, fp8-tensor, fp8-row, fp8-block, mxfp8, nvfp4, one of a package, or package.module:function; "
-    "repeatable, in order.",
+    "recompute-selective, fp8-tensor, fp8-row, fp8-block, mxfp8, nvfp4, int8, sparse24, one of a package, or "
+    "package.module:function; repeatable, in order.",
 )
 @click.option("--recompute-blocks", type=click.IntRange(1), help="Recompute only the first N blocks.")
 @click.option("--cuda-graphs", is_flag=True, default=None, help="Use CUDA graphs: no CPU overhead between kernels.")

@@ -98,7 +98,7 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     from presim.verbs.run import run_and_evaluate
 
     if not (options["gpu"] or options["cluster"]) and (misplaced := _misplaced(args)):
-        raise InputError(f"no GPU is given{misplaced}")
+        raise InputError(f"no GPU is named{misplaced}")
     outputs = Outputs.taken(options)
     outputs.check(options["save"])
     stdout = 2 if outputs.json_file == "-" else None  # standard output is reserved for the result

@@ -27,10 +27,11 @@ from presim.compose.runtime.pipeline import Pipeline
 from presim.compose.runtime.updates import UPDATES
 from presim.compose.runtime.zero1 import Zero1
 from presim.compose.schedule import Action, Do, Key, Run
+from presim.compose.steps import place as rank_of
 from presim.compose.units import Unit, separate_experts, units
 from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
-from presim.passes import expert_parallel, quantisation
+from presim.passes import expert_parallel, quantisation, sparse
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Category, Group, Manifest, Phase
 
@@ -48,6 +49,7 @@ class Job:
         self.tables = Tables()
         self.hosts = host_times(plan.launch_style, plan.cuda_graphs)
         quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
+        sparse.check(plan.passes, cluster.gpu.name, cluster.gpu.vendor, cluster.gpu.compute_major)
         self.graph, self.notes = apply_passes(graph, plan, cluster)
         self.experts = expert_parallel.experts(self.graph) if plan.expert > 1 else frozenset()
         count = plan.pipeline * plan.virtual
@@ -84,8 +86,9 @@ class Job:
             # with virtual stages, chunks share gradient names
             has_buffers=plan.data_style != "zero1" or plan.virtual > 1,
             pairs=(len(self.named) - 2, len(self.named) - 1),
+            schedule=plan.order,
         )
-        own = range(stage, len(self.stages), plan.pipeline)
+        own = [one for one in range(len(self.stages)) if rank_of(plan.order, plan.pipeline, one) == stage]
         runs = [run for one in own for run in pipeline.forward_runs(one)]
         held_units = separate_experts(units(self.graph, runs if plan.pipeline > 1 else None), self.experts)
         backward = [run for one in reversed(own) for run in (*pipeline.backward_runs(one), *pipeline.weight_runs(one))]

@@ -1,7 +1,7 @@
 """Pipeline schedules: the order of forward and backward passes on each rank, and the messages between stages.
 
 The rules are those of `torch.distributed.pipelining.schedules`, which torchtitan uses. A step is identified by stage
-and micro-batch; stage ``s`` lies on rank ``s % ranks``. 1F1B and GPipe exchange messages as PyTorch's loops for them
+and micro-batch; `place` gives the rank of a stage. 1F1B and GPipe exchange messages as PyTorch's loops for them
 do. All other schedules follow PyTorch's runtime for action lists: a receive is posted when its sender sends.
 """
 
@@ -9,39 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
 
-# input, weight: the two parts of a split backward pass
-FORWARD, BACKWARD, INPUT, WEIGHT = "forward", "backward", "input", "weight"
-SEND, RECEIVE, EXCHANGE, WAIT = "send", "receive", "exchange", "wait"
-Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Message:
-    """A tensor that enters or leaves a stage: an activation or its gradient."""
-
-    stage: int  # stage on this rank
-    micro: int
-    backward: bool  # true for a gradient
-    outgoing: bool
-
-    @property
-    def neighbour(self) -> int:
-        """The stage at the other end."""
-        return self.stage + (1 if self.outgoing != self.backward else -1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """A pass of a stage, or communication that starts here; the compute stream may wait for it at once."""
-
-    kind: str
-    stage: int = 0
-    micro: int = 0
-    messages: tuple[Message, ...] = ()
-    freed: Message | None = None  # message that a wait frees, numbered over all micro-batches if some are omitted
+from presim.compose.pass_orders import dual_pipe_v, interleaved
+from presim.compose.steps import (
+    BACKWARD,
+    EXCHANGE,
+    FORWARD,
+    RECEIVE,
+    SEND,
+    WAIT,
+    WEIGHT,
+    Message,
+    Step,
+    place,
+)
 
 
 @functools.lru_cache(maxsize=16)  # the order of 16 ranks with 1,024 passes takes 30 MB
@@ -56,11 +38,14 @@ def orders(schedule: str, ranks: int, chunks: int, micros: int, left_out: int = 
         return tuple(tuple(_gpipe(rank, ranks, micros)) for rank in range(ranks))
     if schedule == "1f1b":
         return tuple(tuple(_one_forward_one_backward(rank, ranks, micros)) for rank in range(ranks))
+    if schedule == "dualpipev":
+        both = [dual_pipe_v(rank, ranks, micros) for rank in range(ranks)]
+        return _with_messages(both, 2 * ranks, functools.partial(place, schedule, ranks))
     passes, whole = (
-        [_interleaved(rank, ranks, chunks, count, schedule == "zero-bubble") for rank in range(ranks)]
+        [interleaved(rank, ranks, chunks, count, schedule == "zero-bubble") for rank in range(ranks)]
         for count in (micros, micros + left_out)
     )
-    found = _with_messages(passes, ranks, ranks * chunks)
+    found = _with_messages(passes, ranks * chunks, functools.partial(place, schedule, ranks))
     return _with_all_waits(found, whole, ranks, ranks * chunks, left_out) if left_out else found
 
 
@@ -129,61 +114,15 @@ def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[S
     yield from (Step(WAIT, rank, one.micro, (one,)) for one in leaving)
 
 
-def _interleaved(rank: int, ranks: int, chunks: int, micros: int, split: bool) -> list[Step | None]:
-    """Passes without messages; None where a rank idles in lockstep. ``split``: weight gradients run later."""
-    rounds = max(1, micros // ranks)
-    each = micros // rounds
-    ahead = (chunks - 1) * each + (1 if split else 2) * (ranks - 1 - rank)
-    ahead = min(ahead, micros * chunks)
-    total = micros * chunks
-
-    def forward_stage(step: int) -> int:
-        return step // each % chunks * ranks + rank
-
-    def backward_stage(step: int) -> int:
-        return (chunks - 1 - (step - ahead) // each % chunks) * ranks + rank
-
-    steps: list[Step | None] = [None] * rank
-    done: dict[tuple[str, int], int] = {}
-
-    def next_of(kind: str, stage: int) -> Step:
-        micro = done.get((kind, stage), 0)
-        done[kind, stage] = micro + 1
-        return Step(kind, stage, micro)
-
-    late: list[int] = []  # stages whose weight gradients are still to be computed
-    delay = rank  # backward passes before the first weight gradients
-    for step in range(total + ahead):
-        if step < ahead:
-            steps.append(next_of(FORWARD, forward_stage(step)))
-            if step == ahead - 1:
-                idle = ranks - rank - 1 if split else chunks * ranks + 2 * (ranks - 1 - rank) - (ahead + rank)
-                steps += [None] * idle
-            continue
-        if step < total:
-            steps.append(next_of(FORWARD, forward_stage(step)))
-        elif not split:
-            steps.append(None)
-        stage = backward_stage(step)
-        steps.append(next_of(INPUT if split else BACKWARD, stage))
-        if split:
-            late.append(stage)
-            if step - ahead >= delay:
-                steps.append(next_of(WEIGHT, late.pop(0)))
-    steps += [next_of(WEIGHT, stage) for stage in late]
-    return steps
-
-
 def _with_messages(
-    passes: list[list[Step | None]], ranks: int, stages: int, place: Callable[[int], int] | None = None
+    passes: Sequence[Sequence[Step | None]], stages: int, where: Callable[[int], int]
 ) -> tuple[tuple[Step, ...], ...]:
     """Insert messages: both sides start them when the sender has the tensor; a pass waits for its inputs."""
-    where = place or (lambda stage: stage % ranks)
     found: list[list[Step]] = [[] for _ in passes]
     sent: list[list[Message]] = [[] for _ in passes]
     came: set[tuple[int, int, bool]] = set()  # (stage, micro, is a gradient)
     at = [0] * len(passes)
-    while any(place < len(own) for place, own in zip(at, passes)):
+    while any(reached < len(own) for reached, own in zip(at, passes)):
         progress = False
         for rank, own in enumerate(passes):
             if at[rank] >= len(own):

@@ -150,6 +150,11 @@ def _check_stages(plan: Plan, blocks: int) -> None:
         raise InputError(f"virtual = {plan.virtual} needs a pipeline of at least 2; correct the plan")
     if plan.order in ("gpipe", "1f1b") and plan.virtual > 1:
         raise InputError(f"schedule {plan.order} has one stage per rank, not {plan.virtual}; use interleaved")
+    if plan.order == "dualpipev" and plan.pipeline > 1 and plan.virtual != 2:
+        raise InputError(
+            f"schedule dualpipev has two stages a rank, on the two sides of a V, not {plan.virtual}; use virtual = 2 "
+            "(--vpp 2)"
+        )
     if plan.stages and len(plan.stages) != count:
         raise InputError(
             f"stages lists {len(plan.stages)} stages, but pipeline x virtual = {plan.pipeline} x {plan.virtual} = "
@@ -171,8 +176,13 @@ def _check_rounds(plan: Plan, world_size: int) -> None:
         InputError: interleaved stages need rounds of equal length.
     """
     micros, ranks = plan.micro_batches(world_size), plan.pipeline
+    each = plan.micro_batch * plan.data(world_size)
+    if ranks > 1 and plan.order == "dualpipev" and micros < 2 * ranks:
+        raise InputError(
+            f"schedule dualpipev needs a micro-batch for each of 2 x {ranks} = {2 * ranks} stages, not {micros}; use "
+            f"--global-batch {2 * ranks * each} or more"
+        )
     if ranks > 1 and plan.order in ("interleaved", "zero-bubble") and micros % max(1, micros // ranks):
-        each = plan.micro_batch * plan.data(world_size)
         near = _near(micros, lambda count: count % max(1, count // ranks) == 0)
         batches = ", ".join(str(int(count) * each) for count in near.split(", "))
         raise InputError(

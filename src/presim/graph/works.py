@@ -58,7 +58,7 @@ def works(node: Node, sizes: Sizes) -> list[Work]:
     make = _MADE.get(node.operator)
     if node.operator.startswith("triton::"):
         return [_launched(node, inputs)]
-    if node.operator.startswith(("fused::", "quantise::", "ring::")):
+    if node.operator.startswith(("fused::", "quantise::", "ring::", "sparse::")):
         return [moving(node.operator, inputs, outputs)]
     if make is not None:
         return make(node, inputs, outputs)
@@ -129,11 +129,14 @@ def _product(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
         k=a.shape[-1],
         batch=batch,
         dtype=a.dtype,
+        compute="int32" if a.dtype == "int8" else "float32",
+        b_dtype=b.dtype if b.dtype == "uint4" else "",
         out_dtype="" if out.dtype == a.dtype else out.dtype,
         layout=layout,
         epilogue="bias" if bias and len(inputs[0].shape) == 1 else "",
         accumulate=bias and len(inputs[0].shape) > 1,
         scaling=str(node.attributes.get("scaling", "")),
+        sparsity=str(node.attributes.get("sparsity", "")),
     )
     return [(node.operator, gemm)]
 

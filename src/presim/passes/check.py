@@ -10,15 +10,17 @@ from presim.graph.schema import OperatorGraph, Origin, Segment
 from presim.passes.collectives import PREFIX
 
 
-def check(graph: OperatorGraph, before: OperatorGraph, name: str, *, shares: int = 1) -> None:
+def check(graph: OperatorGraph, before: OperatorGraph, name: str, *, shares: int = 1, packs: bool = False) -> None:
     """Raise if a pass broke a graph; problems that existed before are ignored.
 
-    ``shares``: number of ranks that may each hold one part of a parameter.
+    ``shares``: number of ranks that may each hold one part of a parameter. ``packs``: the pass stores
+    parameters in fewer bytes.
 
     Raises:
         InputError: names the pass, the operator and the problem.
     """
-    _check_parameters(graph, before, name, shares)
+    if not packs:
+        _check_parameters(graph, before, name, shares)
     known = None
     for problem in problems(graph):
         known = set(problems(before)) if known is None else known

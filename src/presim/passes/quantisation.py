@@ -1,4 +1,4 @@
-"""Matrix products in FP8 or FP4: both operands are cast to a narrow type, and the result has the model's type.
+"""Matrix products in FP8, FP4 or INT8: operands are cast to a narrow type, and the result has the model's type.
 
 Parameters are stored unchanged and cast for each product, as in torchao's float8 training. A per-tensor scale needs one
 more kernel to find the largest value; finer scales are computed during the cast.
@@ -37,6 +37,7 @@ FORMATS = {
     "fp8-row": Format("float8_e4m3fn", "outer"),
     "fp8-block": Format("float8_e4m3fn", "block"),
     "mxfp8": Format("float8_e4m3fn", "block", needs="float4_e2m1fn_x2"),  # GPUs with FP4 units are those with MXFP8
+    "int8": Format("int8", "outer", needs="int8"),  # W8A8, as torchao's int8 mixed-precision training
     "nvfp4": Format("float4_e2m1fn_x2", "block", halves=True, largest=True, needs="float4_e2m1fn_x2"),
 }
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from presim.errors import InputError
 from presim.graph.schema import OperatorGraph
 from presim.graph.works import Sizes, works
-from presim.passes import fusion, quantisation, selective
+from presim.passes import fusion, quantisation, selective, sparse, weight_only
 from presim.passes.check import check
 
 Pass: TypeAlias = Callable[[OperatorGraph], OperatorGraph]
@@ -29,7 +29,10 @@ _OWN: dict[str, Pass] = {
     "fuse-pointwise": fusion.pointwise,
     "recompute-selective": selective.recompute,
     **quantisation.passes(),
+    sparse.NAME: sparse.apply,
+    weight_only.NAME: weight_only.apply,
 }
+_PACKS = (weight_only.NAME,)  # passes that store parameters in fewer bytes
 
 
 def apply(graph: OperatorGraph, names: Sequence[str], batch: int, sequence: int) -> tuple[OperatorGraph, list[str]]:
@@ -41,7 +44,7 @@ def apply(graph: OperatorGraph, names: Sequence[str], batch: int, sequence: int)
     sentences = []
     for name in names:
         changed = _run(name, find(name), graph)
-        check(changed, graph, name)
+        check(changed, graph, name, packs=name in _PACKS)
         sentences.append(_sentence(name, _totals(graph, batch, sequence), _totals(changed, batch, sequence)))
         graph = changed
     return graph, sentences

@@ -8,15 +8,17 @@ memory when a message arrives.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 
 from presim.compose.blocks import rounded
 from presim.compose.hosts import HostTimes
-from presim.compose.orders import BACKWARD, EXCHANGE, FORWARD, INPUT, WAIT, WEIGHT, Message, Step
 from presim.compose.rows import Rows, Tables, Template
 from presim.compose.runtime.data_parallel import DataParallel
 from presim.compose.schedule import Action, Do, Key, Run
 from presim.compose.stages import Crossing, Stage
+from presim.compose.steps import BACKWARD, EXCHANGE, FORWARD, INPUT, WAIT, WEIGHT, Message, Step
+from presim.compose.steps import place as rank_of
 from presim.graph.schema import OperatorGraph
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective
@@ -42,13 +44,16 @@ class Pipeline:
         group: int = -1,
         pairs: tuple[int, int] = (-1, -1),
         has_buffers: bool = True,
+        schedule: str = "",
     ) -> None:
+        self._rank_of = functools.partial(rank_of, schedule, ranks)
+        self._own = [stage for stage in range(len(stages)) if self._rank_of(stage) == place]
         self._graph, self._stages, self._place, self._ranks = graph, stages, place, ranks
         self._bytes, self._tables, self._hosts = sizes, tables, hosts
         self._group, self._pairs, self._has_buffers = group, pairs, has_buffers
         self._shared = [index for index, segment in enumerate(graph.segments) if segment.shared]
         self._templates: dict[object, Template] = {}
-        own = [(stage, backward) for stage in range(place, len(stages), ranks) for backward in (False, True)]
+        own = [(stage, backward) for stage in self._own for backward in (False, True)]
         came = {one for stage, backward in own if self._crosses(stage, backward) for one in self._came(stage, backward)}
         self._buffers = came if has_buffers else set[Crossing]()  # allocated at the start, one per micro-batch
 
@@ -62,17 +67,25 @@ class Pipeline:
             elif step.kind in (BACKWARD, INPUT):
                 runs = recomputed(self.backward_runs(step.stage, step.micro))
                 actions += data.backward([run for run in runs if isinstance(run, Run)], chunk, step.micro)
+                actions += self._weights(step, data, recomputed) if step.kind == BACKWARD else []
                 actions += self._used(step) if step.kind == BACKWARD else []
                 actions += self._freed(self._outputs(step.stage), step.micro)
             elif step.kind == WEIGHT:
-                again = self._again(recomputed(self.backward_runs(step.stage)))
-                actions += data.backward(self.weight_runs(step.stage, step.micro, again), chunk, step.micro)
+                actions += self._weights(step, data, recomputed)
                 actions += self._used(step)
             elif step.kind == WAIT:
                 actions.append(self._wait(step.messages, step.freed))
             else:
                 actions += self._begin(step)
         return [*actions, *data.end()]
+
+    def _weights(self, step: Step, data: DataParallel, recomputed: Again) -> list[Action]:
+        """Gradients of weights, where the graph makes them apart."""
+        if not self._stages[step.stage].weights:
+            return []
+        again = self._again(recomputed(self.backward_runs(step.stage)))
+        runs = self.weight_runs(step.stage, step.micro, again)
+        return data.backward(runs, step.stage // self._ranks, step.micro)
 
     def forward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
         """A stage's forward pass."""
@@ -102,10 +115,10 @@ class Pipeline:
     def held(self, micros: int) -> frozenset[Key]:
         """Storages that no block frees: received and sent tensors."""
         found: set[Key] = set()
-        for stage in range(self._place, len(self._stages), self._ranks):
+        for stage in self._own:
             for one in (*self._came(stage, False), *self._came(stage, True), *self._sent(stage)):
                 found |= {one.key(micro) for micro in range(micros)}
-        for stage in range(self._place, len(self._stages), self._ranks):
+        for stage in self._own:
             found |= {one.key(micro) for one in self._outputs(stage) for micro in range(micros)}
         return frozenset(found)
 
@@ -144,7 +157,7 @@ class Pipeline:
     def _crosses(self, stage: int, backward: bool) -> bool:
         """Whether a stage's input comes from another rank."""
         other = stage + (1 if backward else -1)
-        return 0 <= other < len(self._stages) and other % self._ranks != self._place
+        return 0 <= other < len(self._stages) and self._rank_of(other) != self._place
 
     def _size(self, one: Crossing) -> int:
         return self._bytes(one.segment, one.index)
@@ -173,7 +186,7 @@ class Pipeline:
     def _begin(self, step: Step) -> list[Action]:
         """Start a send, a receive, or both as one exchange."""
         parts = [(message, one) for message in step.messages for one in self._values(message)]
-        peer = step.messages[0].neighbour % self._ranks
+        peer = self._rank_of(step.messages[0].neighbour)
         phase = Phase.BACKWARD if step.messages[0].backward else Phase.FORWARD
         allocated = [] if self._has_buffers else [(m, one) for m, one in parts if not m.outgoing]
         made = tuple((message.outgoing, self._size(one), self._dtype(one)) for message, one in parts)

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -190,6 +191,9 @@ def _study(request: Request, path: Path | None) -> optuna.Study:
         ) from error
     if is_new:
         study.set_user_attr(_MARK, fingerprint(request))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names([objective.name for objective in request.objectives])  # for Optuna's dashboard
     else:
         _check_same(request, attributes.get(_MARK))
     return study

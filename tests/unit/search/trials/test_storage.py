@@ -7,13 +7,14 @@ import fcntl
 import re
 from pathlib import Path
 
+import optuna
 import pytest
 
 from presim.errors import InputError
 from presim.search.objectives import OBJECTIVES
 from presim.search.request import Request
 from presim.search.space import Space
-from presim.search.trials.storage import open_study
+from presim.search.trials.storage import NAME, open_study
 from presim.search.trials.trial import Trial
 from support.searching import figures
 
@@ -45,6 +46,13 @@ def test_a_study_gives_back_what_it_was_given(name: str, tmp_path: Path) -> None
         for trial in trials()[: len(kept)]:
             assert kept.find(trial.point) == trial
         assert len(kept) >= 4
+
+
+def test_the_study_names_its_objectives(tmp_path: Path) -> None:
+    where = f"sqlite:///{tmp_path / 'study.db'}"
+    with open_study(request(where)):
+        pass
+    assert optuna.load_study(study_name=NAME, storage=where).metric_names == ["step_time"]
 
 
 def test_a_last_line_that_was_not_written_whole_loses_only_itself(tmp_path: Path) -> None:

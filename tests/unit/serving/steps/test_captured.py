@@ -170,3 +170,5 @@ def test_the_architecture_that_vllm_looks_for_follows_from_the_model_type() -> N
     assert config_for_vllm(own, model) is own
     with pytest.raises(InputError, match="no architecture is known for its model type 'other'"):
         config_for_vllm({"model_type": "other"}, model)
+    with pytest.raises(InputError, match=r"^steps of mixtral-8x7b are not captured, because it has experts; leave"):
+        config_for_vllm({"architectures": ["MixtralForCausalLM"]}, find("mixtral-8x7b"))
