@@ -44,7 +44,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     offload_optimizer: Literal["none", "cpu", "states"] = "none"  # in host memory: updated by the CPU, or streamed
     recompute_blocks: int = 0  # so many blocks are recomputed, from the first on; 0: all
     cuda_graphs: bool = False  # kernels are launched by CUDA graphs: no host time between them
-    style: str = ""  # framework style, for launch times; empty: eager, or dtensor with tensor parallelism
+    # framework style, for launch times; empty: as `launch_style` says
+    style: Literal["", "eager", "ddp", "dtensor", "dtensor-sequence", "megatron"] = ""
 
     def data(self, world_size: int) -> int:
         """Data-parallel ranks."""
