@@ -55,13 +55,13 @@ def test_slow_hosts_show_as_waiting_for_them(h100: Result) -> None:
     assert difference.step_time[0].change > 0.9 * (difference.step_time_change_s or 0)
 
 
-def test_what_the_jobs_differ_by_is_named(h100: Result) -> None:
+def test_differing_settings_are_listed(h100: Result) -> None:
     other = msgspec.structs.replace(h100, policies={**h100.policies, "routing": "zipf:1"})
     (difference,) = compare([("a", h100), ("b", other)]).differences
     assert difference.settings == ["policy routing: none -> zipf:1"]
 
 
-def test_one_result_is_no_comparison(h100: Result) -> None:
+def test_a_comparison_needs_two_results(h100: Result) -> None:
     with pytest.raises(
         InputError, match=r"^a comparison needs two results, got 1; name another, or vary one with --with$"
     ):

@@ -57,7 +57,7 @@ def test_a_rank_that_ran_out_of_memory_is_the_fullest() -> None:
     assert fullest([trace(0, GIB), trace(1, GIB)]) == 0
 
 
-def test_who_is_waited_for_is_named() -> None:
+def test_the_straggler_is_named() -> None:
     found = straggler_note([line(0, 0.6), line(1, 0.9), line(2, 0.7)])
     assert found == [
         "Rank 1 is the straggler with 900 ms of work in a step of 1.00 s; rank 0 waits longest for other ranks, 400 ms."
@@ -77,7 +77,7 @@ def calling(rank: int, *groups: tuple[int, ...]) -> Trace:
     return build.trace()
 
 
-def test_a_member_whose_representative_has_no_such_group_is_named() -> None:
+def test_a_member_without_a_counterpart_group_is_named() -> None:
     """Rank 3 stands for 1 and 2, but only rank 1 shares a group with rank 0."""
     everyone = (0, 1, 2, 3)
     who = Representatives([0, 3], {3: [1, 2]})

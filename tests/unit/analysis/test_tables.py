@@ -69,7 +69,7 @@ def test_the_interval_holds_the_step_time(llama: Result) -> None:
     assert 0 < llama.step_time_low_s < llama.step_time_s < llama.step_time_high_s
 
 
-def test_a_launch_bound_script_is_told_so() -> None:
+def test_a_launch_bound_script_gets_a_limit() -> None:
     """The host issues far slower than the device works: it comes first among the limits."""
     result = result_of(workloads.launch_bound())
     assert result.limits[0].name == "host"
@@ -109,7 +109,7 @@ def test_unknown_kernels_are_confessed() -> None:
 
 
 @pytest.mark.parametrize(("megabytes", "note"), [((8, 8, 8), False), ((8, 400, 400), True), ((400, 8, 8), False)])
-def test_a_step_that_does_more_than_another_is_told(megabytes: tuple[int, ...], note: bool) -> None:
+def test_a_step_longer_than_another_is_noted(megabytes: tuple[int, ...], note: bool) -> None:
     """Two thirds of the steps hold a copy to the host as a checkpoint does; a long first step is as it should be."""
     build = TraceBuilder()
     for size in megabytes:
@@ -138,7 +138,7 @@ def test_lengths_of_cached_sequences_are_the_longest_s(replayed: bool, more: str
     ]
 
 
-def test_a_peak_that_is_not_known_is_said() -> None:
+def test_an_unknown_peak_is_noted() -> None:
     """There is no MFU in a type that the GPU's sheet does not give."""
     build = TraceBuilder()
     build.work(Gemm(64, 64, 64, 1, "float64"))

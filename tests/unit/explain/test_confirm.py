@@ -77,7 +77,7 @@ def test_a_plan_that_does_not_fit_is_not_captured() -> None:
     assert not plan_candidates([(misfit, PLAN)], CaptureOptions(most=3), PLAN)
 
 
-def test_a_plan_that_the_command_has_no_placeholder_for_is_not_captured() -> None:
+def test_plans_without_a_placeholder_are_not_captured() -> None:
     """It would be captured as the job already is."""
     wider = (GAIN, msgspec.structs.replace(PLAN, micro_batch=4))
     other = (GAIN, msgspec.structs.replace(PLAN, recompute="full"))
@@ -115,7 +115,7 @@ def test_options_that_do_not_go_together_are_refused(captures: CaptureOptions, m
         check(captures, model)
 
 
-def test_what_was_captured_is_not_captured_again(tmp_path: Path) -> None:
+def test_stored_captures_are_not_repeated(tmp_path: Path) -> None:
     """Failures are, as their cause may have gone."""
     path = tmp_path / "kept.json"
     captures = CaptureOptions(vary=["mbs=1,2,4"], command=("train.py", "{mbs}"), study=str(path))
@@ -127,7 +127,7 @@ def test_what_was_captured_is_not_captured_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": "other", "captures": []}'])
-def test_a_file_that_is_no_study_is_refused_and_stays(tmp_path: Path, text: str) -> None:
+def test_other_files_are_refused_and_unchanged(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kept.json"
     path.write_text(text)
     captures = CaptureOptions(vary=["mbs=1,2"], command=("train.py", "{mbs}"), study=str(path))

@@ -57,7 +57,7 @@ def test_the_critical_path_covers_the_step(saved: Path, capsysbinary: pytest.Cap
     assert path["length_s"] == pytest.approx(answer["step_time_s"], rel=0.05)
 
 
-def test_what_takes_nothing_is_no_candidate() -> None:
+def test_parts_without_time_give_no_candidate() -> None:
     """A job whose host and network take no time is not told to hurry them."""
     result = evaluate(workloads.llama_8b(steps=2, layers=3), CLUSTER).result
     time = msgspec.structs.replace(
@@ -88,7 +88,7 @@ def test_a_slower_change_has_a_negative_gain() -> None:
     assert row.gain_low_s <= row.gain_s <= row.gain_high_s
 
 
-def test_a_folder_that_is_no_job_is_said_in_a_sentence(
+def test_a_folder_without_a_job_is_reported_in_a_sentence(
     tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     code, out, err = called(capsysbinary, "explain", tmp_path)

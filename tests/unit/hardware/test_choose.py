@@ -31,7 +31,7 @@ COUNTS = st.one_of(st.none(), st.integers(1, 70))
         ({"world_size": 16, "gpus_per_node": 8, "nodes": 2}, 2, 8),
     ],
 )
-def test_what_is_not_said_follows_from_the_rest(options: dict[str, int], nodes: int, gpus_per_node: int) -> None:
+def test_missing_counts_follow_from_the_others(options: dict[str, int], nodes: int, gpus_per_node: int) -> None:
     cluster = choose_cluster(gpu="h100", **options)  # type: ignore[arg-type]
     assert (cluster.nodes, cluster.gpus_per_node) == (nodes, gpus_per_node)
     assert (cluster.gpu.id, cluster.node.id, cluster.fabric.id) == ("h100-sxm", "hgx-h100", "ib-ndr-400")
@@ -80,7 +80,7 @@ def test_a_cluster_that_cannot_be_is_refused_with_its_numbers(options: dict[str,
 
 
 @given(nodes=COUNTS, gpus_per_node=COUNTS, world_size=COUNTS)
-def test_a_cluster_has_exactly_what_was_asked_for_or_is_refused(
+def test_a_cluster_has_exactly_the_requested_gpus_or_is_refused(
     nodes: int | None, gpus_per_node: int | None, world_size: int | None
 ) -> None:
     try:

@@ -27,5 +27,5 @@ def test_without_either_time_counts_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(("probe", "factor"), [(1, 4.0), (10**9, 0.25)])
-def test_what_no_cpu_can_be_is_not_believed(probe: int, factor: float) -> None:
+def test_impossible_cpu_speeds_are_ignored(probe: int, factor: float) -> None:
     assert host_factor(False, probe) == factor

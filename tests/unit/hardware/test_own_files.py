@@ -65,7 +65,7 @@ def test_any_fabric_survives_toml_and_json(values: dict[str, Any]) -> None:
     assert fabric.latency_ns == values["latency_us"] * 1000
 
 
-def test_a_file_on_top_of_another_changes_what_it_says_and_keeps_the_rest(tmp_path: Path) -> None:
+def test_a_file_overrides_its_base_key_by_key(tmp_path: Path) -> None:
     path = written(tmp_path, 'base = "h100"\nmemory_MiB = 95000\npower_W = 500\n')
     mine, h100 = catalogue.gpu(path), catalogue.gpu("h100")
     assert (mine.id, mine.memory_bytes, mine.power_w) == ("mine", 95000 << 20, 500)
@@ -74,7 +74,7 @@ def test_a_file_on_top_of_another_changes_what_it_says_and_keeps_the_rest(tmp_pa
     assert [source.text for source in sources if source] == [sources[0].text if sources[0] else ""] * 2
 
 
-def test_what_is_overridden_loses_the_source_of_the_base(tmp_path: Path) -> None:
+def test_overridden_figures_lose_the_source_of_the_base(tmp_path: Path) -> None:
     mine = catalogue.gpu(written(tmp_path, 'base = "h100"\nmemory_MiB = 95000\n'))
     assert mine.source("memory_MiB") is None
     assert unsourced(mine) == ["memory_MiB"]
@@ -132,7 +132,7 @@ def test_a_missing_file_says_so(tmp_path: Path) -> None:
     ("text", "kind"),
     [('base = "h100"', Gpu), ('base = "hgx-h100"\nnics = 4', Node), ('kind = "roce"\nport_GBps = 50', Fabric)],
 )
-def test_the_kind_of_a_file_is_seen_from_what_it_says(tmp_path: Path, text: str, kind: type[Sourced]) -> None:
+def test_the_kind_of_a_file_follows_from_its_keys(tmp_path: Path, text: str, kind: type[Sourced]) -> None:
     assert catalogue.kind_of(written(tmp_path, text)) is kind
 
 

@@ -63,7 +63,7 @@ def test_a_page_needs_nothing_else() -> None:
     assert not re.search(r"https?:|src=|@import|url\(|<script|<link", page)
 
 
-def test_what_a_script_is_called_is_no_markup() -> None:
+def test_script_names_are_not_markup() -> None:
     result = result_of(workloads.launch_bound())
     job = msgspec.structs.replace(result.job, script="<b>train.py</b> --name 'a&b'")
     page = html.render(msgspec.structs.replace(result, job=job))
@@ -104,7 +104,7 @@ def test_a_kept_result_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[
     ("text", "reason"),
     [(None, "cannot be read (No such file or directory); name a file that --json wrote"), ("{}", "is not a result of")],
 )
-def test_what_is_no_result_is_said(
+def test_files_without_a_result_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, reason: str
 ) -> None:
     kept = tmp_path / "r.json"

@@ -42,7 +42,7 @@ def test_an_older_result_is_refused_in_words() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"schema_version": 2}', b"\xff"])
-def test_what_is_no_result_is_refused_in_words(content: bytes) -> None:
+def test_other_json_is_refused_in_a_sentence(content: bytes) -> None:
     """One sentence that says how to make one."""
     with pytest.raises(InputError, match=r"^r\.json is not a result of presim .*; make one with `presim run --json`$"):
         json.decode(content, "r.json")

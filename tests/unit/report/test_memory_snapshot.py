@@ -150,7 +150,7 @@ def test_pytorchs_own_reader_understands_it(snapshot: dict[str, Any]) -> None:
     assert "Device 0" in viewer.trace(snapshot)
 
 
-def test_a_segment_that_was_given_back_is_not_listed(tmp_path: Path) -> None:
+def test_freed_segments_are_not_listed(tmp_path: Path) -> None:
     """Its events are."""
     build = TraceBuilder()
     build.segment(0x1000, 0x1000)

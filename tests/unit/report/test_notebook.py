@@ -31,7 +31,7 @@ def test_a_notebook_shows_the_figures_of_the_result(result: Result) -> None:
         assert limit.name in bundle["text/html"]
 
 
-def test_what_a_script_says_is_escaped(result: Result) -> None:
+def test_script_texts_are_escaped(result: Result) -> None:
     failed = msgspec.structs.replace(result, exit="raised", error="<script>alert(1)</script>")
     assert "<script>" not in failed._repr_html_()
     assert "&lt;script&gt;" in failed._repr_html_()

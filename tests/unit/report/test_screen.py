@@ -19,12 +19,12 @@ def printed(command: str, width: int) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_a_short_command_has_where_it_runs_beside_it() -> None:
+def test_a_short_command_has_its_cluster_beside_it() -> None:
     assert printed("train.py", 80)[0] == f"presim train.py{'':21}{WHERE}"
 
 
 @pytest.mark.parametrize("length", range(20, 60))
-def test_a_command_stays_apart_from_where_it_runs(length: int) -> None:
+def test_command_and_cluster_are_separated(length: int) -> None:
     lines = printed("x" * length, 80)
     assert f"x{WHERE}" not in "\n".join(lines)
     assert "x" * length in "\n".join(lines)
@@ -39,7 +39,7 @@ def test_a_long_command_is_cut_to_two_lines(command: str, width: int) -> None:
     assert second.endswith(" …")
 
 
-def test_what_is_no_terminal_gets_no_spaces_at_the_ends_of_lines() -> None:
+def test_files_get_no_trailing_spaces() -> None:
     out = io.StringIO()
     show(Console(file=out, width=40), Padding("words", (1, 0, 0, 2)), 104)
     assert out.getvalue() == "\n  words\n"

@@ -48,7 +48,7 @@ def test_a_missing_file_is_the_users_error(tmp_path: Path) -> None:
         read_cases(tmp_path / "none.csv")
 
 
-def test_a_count_that_is_none_names_its_column() -> None:
+def test_an_invalid_count_names_its_column() -> None:
     case = Case({"id": "a", "tp": "many", "pp": "", "cp": "2.0"})
     assert (case.count("cp"), case.count("pp", 1)) == (2, 1)
     with pytest.raises(CannotBuildError, match=r"^tp = 'many' is not a whole number$"):
@@ -81,11 +81,11 @@ def test_memory_is_compared_with_its_own_kind(row: dict[str, str], memory: tuple
         ("", None),
     ],
 )
-def test_whose_memory_was_measured_is_read(said: str, rank: int | None) -> None:
+def test_the_measured_rank_is_read(said: str, rank: int | None) -> None:
     assert Case({"rank_or_stage": said}).measured_rank() == rank
 
 
-def test_cases_are_chosen_by_what_names_them() -> None:
+def test_cases_are_chosen_by_id_framework_model_or_gpu() -> None:
     cases = [Case({"id": name, "gpu": gpu}) for name, gpu in (("a", "H100"), ("b", "A100"), ("c", "H100"))]
     assert [case.id for case in select(cases, "H100", None)] == ["a", "c"]
     assert [case.id for case in select(cases, None, 2)] == ["a", "b"]

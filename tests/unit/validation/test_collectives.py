@@ -26,7 +26,7 @@ def test_a_row_is_priced_on_the_cluster_that_it_names() -> None:
     assert abs(float(row["error"])) < 0.2  # 16 H100 on eight 400 Gb/s ports a node: 450 GB/s or so
 
 
-def test_the_network_of_a3_mega_is_told_by_its_name() -> None:
+def test_the_network_of_a3_mega_is_recognised_by_name() -> None:
     said = {"inter_link": "GPUDirect-TCPXO 8x200 Gb/s Ethernet", "time_us": "6759"}
     (row,) = COLLECTIVES.predict([{**ROW, **said}])
     assert abs(float(row["error"])) < 0.05  # nearly all of 200 Gb/s a port
@@ -72,7 +72,7 @@ def test_the_table_and_its_report(tmp_path: Path) -> None:
     assert "| a log | H100 SXM 80GB (a server) | all_reduce | 2 | 16 | 2 |" in COLLECTIVES.report(rows)
 
 
-def test_a_table_without_times_is_none_of_collectives(tmp_path: Path) -> None:
+def test_a_table_without_times_is_refused(tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     table.write_text("gpu,n_gpus,collective,size_bytes\n")
     with pytest.raises(InputError) as raised:

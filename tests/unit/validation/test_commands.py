@@ -54,7 +54,7 @@ def test_a_command_is_captured_on_the_cluster_of_its_row(commands: list[tuple[st
     assert found.step_time_s
 
 
-def test_a_capture_is_kept_where_a_folder_is_named(commands: list[tuple[str, ...]], tmp_path: Path) -> None:
+def test_captures_are_stored_in_the_named_folder(commands: list[tuple[str, ...]], tmp_path: Path) -> None:
     case = Case({**ROW, "command": "train.py"})
     first, again = (solve(case, provider(tmp_path / "kept")) for _ in range(2))
     assert len(commands) == 1
@@ -76,7 +76,7 @@ def test_a_saved_job_is_simulated_on_its_own_cluster_unless_the_row_names_anothe
     assert other.step_time_s > own.step_time_s
 
 
-def test_the_rank_that_was_measured_has_the_memory_of_the_one_that_stands_for_it(trace: Trace, tmp_path: Path) -> None:
+def test_the_measured_rank_has_the_memory_of_its_representative(trace: Trace, tmp_path: Path) -> None:
     store.save([trace], tmp_path / "job", stands_for={0: [*range(1, 128)]})
     row = {"id": "x", "gpu": "", "job": str(tmp_path / "job"), "rank_or_stage": "rank 77"}
     assert solve(Case(row), provider()).peak_mem_gib
@@ -92,7 +92,9 @@ def test_the_rank_that_was_measured_has_the_memory_of_the_one_that_stands_for_it
         ({"job": "nowhere"}, "nowhere holds no trace"),
     ],
 )
-def test_what_cannot_be_run_is_a_reason(cells: dict[str, str], reason: str, commands: list[tuple[str, ...]]) -> None:
+def test_cases_that_cannot_run_have_a_reason(
+    cells: dict[str, str], reason: str, commands: list[tuple[str, ...]]
+) -> None:
     with pytest.raises(CannotBuildError) as raised:
         Commands(Settings()).prepare(Case({**ROW, **cells}))
     assert str(raised.value).startswith(reason)

@@ -71,7 +71,7 @@ def test_the_comparison_has_operators_and_overlap(tmp_path: Path) -> None:
     assert list(compare.steps(tmp_path))[-1] == "|---|---|---:|---:|"
 
 
-def test_overlap_is_held_against_what_presim_makes_of_the_same_neighbour(tmp_path: Path) -> None:
+def test_overlap_is_compared_with_the_prediction_for_the_same_neighbour(tmp_path: Path) -> None:
     """A product has the SMs that are not held; a norm beside one that takes all of the bandwidth has half of it."""
     pair = {"gpu": "NVIDIA H100 80GB HBM3", "neighbour_sms": 33, "neighbour_GBps": 0.0, "beside": "a kernel"}
     product = {**pair, "work": "gemm 8192^3", "alone_s": 1.6e-3, "beside_s": 2.0e-3}

@@ -73,7 +73,7 @@ def test_chip_board_and_memory_make_the_name(name: str, expected: str) -> None:
         *("RTX 3090 Ti", "RTX 4090 D", "GeForce RTX 4090 Laptop GPU"),
     ],
 )
-def test_what_the_catalogue_has_not_is_refused_and_no_neighbour_of_it_taken(name: str) -> None:
+def test_unknown_gpus_are_refused_not_replaced(name: str) -> None:
     with pytest.raises(CannotBuildError, match="the hardware catalogue has no GPU"):
         named(name)
 

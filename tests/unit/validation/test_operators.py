@@ -80,7 +80,7 @@ def test_the_table_and_its_report(tmp_path: Path) -> None:
     assert "| a table | H100 SXM 80GB | gemm | bfloat16 | 1 |" in OPERATORS.report(rows)
 
 
-def test_a_table_without_a_family_is_none_of_operators(tmp_path: Path) -> None:
+def test_a_table_without_families_is_refused(tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     table.write_text("gpu,time_us\n")
     with pytest.raises(InputError) as raised:

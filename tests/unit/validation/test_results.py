@@ -65,7 +65,7 @@ def test_figures_that_cannot_be_true_are_not_compared(
     assert all(errors.values())
 
 
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_run_continues(tmp_path: Path) -> None:
     """What is on disk is done; a case whose cells have changed since is not."""
     ResultTable(tmp_path / "out.csv", CASES).add(CASES[1], GOOD)
     again = ResultTable(tmp_path / "out.csv", CASES)
@@ -76,7 +76,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "reason", ["the run failed: the disk filled up", "the recipe failed: RuntimeError: out of luck"]
 )
-def test_what_failed_is_tried_again(reason: str, tmp_path: Path) -> None:
+def test_failed_cases_are_tried_again(reason: str, tmp_path: Path) -> None:
     table = ResultTable(tmp_path / "out.csv", CASES)
     table.add(CASES[0], Prediction(reason=reason))
     table.add(CASES[1], Prediction(reason="hidden is empty"))
@@ -90,7 +90,7 @@ def test_rows_come_in_the_order_of_the_input_whatever_ends_first(tmp_path: Path)
     assert [row["id"] for row in rows(table.path)] == ["a", "b", "c"]
 
 
-def test_no_half_written_table_is_left(tmp_path: Path) -> None:
+def test_tables_are_written_atomically(tmp_path: Path) -> None:
     ResultTable(tmp_path / "out.csv", CASES).add(CASES[0], GOOD)
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 

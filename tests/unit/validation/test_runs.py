@@ -47,7 +47,7 @@ def test_the_package_of_published_runs_names_a_factory_that_exists() -> None:
     assert callable(getattr(import_module(module), name))
 
 
-def test_the_next_provider_is_asked_only_where_one_does_not_know_a_case() -> None:
+def test_the_next_provider_is_tried_only_for_unknown_cases() -> None:
     case = Case({"id": "x", "gpu": "H100"})
     mine = Refusing(CannotBuildError("hidden is empty"))
     with pytest.raises(CannotBuildError, match=r"^hidden is empty$"):

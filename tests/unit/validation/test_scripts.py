@@ -75,7 +75,7 @@ BAD = [
     ("validation/intervals", (CASES, "--captures", "{tmp}", "--recipes", "{tmp}/no"), "there is no folder {tmp}/no of"),
     ("validation/ablation", (CASES, "--captures", "{tmp}", "--prices", "{tmp}/no"), "there is no folder {tmp}/no with"),
     ("validation/reliability", ("--kind", "spoon", *OUT), "no kind is called 'spoon': there are job, rank"),
-    ("validation/captured_steps", ("nothing", *OUT), "no model 'nothing' is known. There are deepseek-v3, "),
+    ("validation/captured_steps", ("nothing", *OUT), "unknown model 'nothing'. Known models: deepseek-v3, "),
     ("validation/choices", ("{tmp}/no.csv", *OUT), "{tmp}/no.csv cannot be read (No such"),
     ("validation/choices", ("{tmp}/other.csv", *OUT), "{tmp}/other.csv has no column 'id'"),
     ("validation/choices", (CASES, *OUT), "no two of 61 cases differ only in their plan"),
@@ -148,7 +148,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("script", "args", "sentence"), BAD)
-def test_what_cannot_be_used_is_said_in_a_sentence(
+def test_unusable_input_is_reported_in_a_sentence(
     script: str,
     args: tuple[str, ...],
     sentence: str,

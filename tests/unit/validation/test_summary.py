@@ -28,7 +28,7 @@ def test_misses_and_reasons_are_shown() -> None:
     assert "| github:o/r | 2 | 10.0% | 150.0% | +10.0% | 50.0% | 100.0% | 0 |" in text
 
 
-def test_each_table_has_its_picture_where_there_is_one() -> None:
+def test_tables_have_their_pictures() -> None:
     text = summary([{**ROW, "n_gpus": "8"}], {"number of GPUs": "sizes.svg"})
     headed = "## By number of GPUs\n\n![Predicted over measured, by number of GPUs](sizes.svg)\n\n| number of GPUs |"
     assert headed in text
@@ -36,7 +36,7 @@ def test_each_table_has_its_picture_where_there_is_one() -> None:
     assert "| 2 to 8 | 1 |" in text
 
 
-def test_what_does_not_fit_is_counted_and_what_ran_all_the_same() -> None:
+def test_misfits_are_counted_and_those_that_were_measured() -> None:
     ran = {**ROW, "outcome": "out_of_memory"}
     neither = {**ran, "id": "neither", "step_time_s": "", "error": "", "peak_mem_gib": ""}
     expected = "3 cases, 3 built, 2 of them out of memory in the emulation (1 that were measured all the same)."

@@ -10,7 +10,7 @@ from presim.errors import InputError
 from presim.validation.tables import read_table, write_table
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_tables_are_read_back(tmp_path: Path) -> None:
     rows = [{"a": "1", "b": "x, y"}, {"a": "", "b": 'a "word"\nand a line'}]
     write_table(tmp_path / "t.csv", ["a", "b"], rows)
     assert read_table(tmp_path / "t.csv", ["a"], "a row has") == rows

@@ -51,7 +51,7 @@ def test_boxes_are_the_work_of_the_window(client: TestClient, shown: Shown) -> N
     assert sorted(box[0] for box in boxes) == sorted(timeline.start_ns[device].tolist())
 
 
-def test_a_window_has_what_touches_it(client: TestClient) -> None:
+def test_a_window_contains_work_that_overlaps_it(client: TestClient) -> None:
     whole = client.get("/api/jobs/0/timeline").json()
     first, last = whole["span"]
     middle = (first + last) // 2
@@ -88,17 +88,17 @@ def test_collectives_are_those_of_the_result(client: TestClient, shown: Shown) -
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
-        ("/api/jobs/7/summary", "there are 2 jobs, numbered from 0; 7 is none"),
+        ("/api/jobs/7/summary", "there are 2 jobs, numbered from 0, and no job 7"),
         (
             "/api/jobs/0/nothing",
-            "there is no pane 'nothing'; there are summary, memory, communication, power, roofline",
+            "there is no pane 'nothing'; use one of summary, memory, communication, power, roofline",
         ),
         ("/api/jobs/0/timeline?ranks=9", "rank 9 was not simulated; there are [0]"),
-        ("/api/jobs/0/timeline?from=x", "from=x is no number"),
+        ("/api/jobs/0/timeline?from=x", "from=x is not a number"),
         ("/api/jobs/0/timeline?from=9&to=3", "the window ends at 3 ns, before it begins at 9 ns"),
     ],
 )
-def test_what_cannot_be_shown_is_said_in_a_sentence(client: TestClient, path: str, sentence: str) -> None:
+def test_files_that_cannot_be_shown_are_refused_in_a_sentence(client: TestClient, path: str, sentence: str) -> None:
     answer = client.get(path)
     assert (answer.status_code, answer.json()) == (400, {"error": sentence})
 
@@ -123,7 +123,7 @@ def test_the_page_asks_for_nothing_from_elsewhere(client: TestClient) -> None:
         assert "https://" not in client.get(f"/{file}").text
 
 
-def test_a_folder_that_is_no_job_is_refused(tmp_path, capsysbinary) -> None:  # type: ignore[no-untyped-def]
+def test_a_folder_without_a_job_is_refused(tmp_path, capsysbinary) -> None:  # type: ignore[no-untyped-def]
     assert main.run(["view", str(tmp_path), "--no-open"]) == 2
     assert capsysbinary.readouterr().err.count(b"\n") == 1
 
@@ -150,17 +150,17 @@ def test_power_over_time_has_the_mean_of_the_energy(client: TestClient, shown: S
     assert data["energy"]["joules"] == found.joules
 
 
-def test_results_are_listed_and_given(client: TestClient) -> None:
+def test_results_are_listed_and_served(client: TestClient) -> None:
     assert client.get("/api/jobs").json()["results"] == [{"label": "s.json", "kind": "serving"}]
     assert client.get("/api/results/0").json() == {"figures": {}}
     refused = client.get("/api/results/1")
     assert (refused.status_code, refused.json()) == (
         400,
-        {"error": "there are 1 results, numbered from 0; 1 is none"},
+        {"error": "there are 1 results, numbered from 0, and no result 1"},
     )
 
 
-def test_a_search_is_told_by_what_it_holds(tmp_path: Path) -> None:
+def test_a_search_is_recognised_by_its_content(tmp_path: Path) -> None:
     trial = {"number": 0, "fate": "priced", "point": {"tensor": 2, "sequence": 8}, "figures": {"step_time_s": 1.0}}
     lost = {"number": 1, "fate": "illegal", "point": {"tensor": 3}, "figures": None}
     said = {"subject": "m", "strategy": "exhaustive", "complete": True, "varied": {"tensor": [2, 3]}, "best": [0]}
@@ -172,7 +172,7 @@ def test_a_search_is_told_by_what_it_holds(tmp_path: Path) -> None:
     best = {"number": 0, "point": {"tensor": 2}, "figures": {"step_time_s": 1.0}}
     assert opened.content["best"] == opened.content["points"] == [best]
     for text, words in (
-        ("{}", "is no result of `presim search"),
+        ("{}", "is not a result of `presim search"),
         ("[", "is no JSON"),
         ('{"trials": [], "best": []}', "damaged"),
     ):

@@ -45,13 +45,13 @@ def test_peaks_are_sums_of_live_blocks_and_segments() -> None:
     assert (memory.fits, memory.verdict) == (True, "Fits with 3.00 GiB to spare.")
 
 
-def test_what_does_not_fit_says_by_how_much() -> None:
+def test_a_verdict_names_the_missing_memory() -> None:
     """Both the reserve and the live blocks are too much for the device."""
     memory = analysed(small_job(), 2 * GIB)
     assert (memory.fits, memory.verdict) == (False, "Does not fit: short of 2.00 GiB.")
 
 
-def test_a_reserve_that_is_too_large_is_no_proof() -> None:
+def test_reserved_memory_of_another_gpu_does_not_prove_a_misfit() -> None:
     """The live blocks would fit, so the sentence says how to know."""
     memory = analysed(small_job(), 4 * GIB, beyond=GIB // 2)
     assert memory.fits is False
@@ -61,7 +61,7 @@ def test_a_reserve_that_is_too_large_is_no_proof() -> None:
     )
 
 
-def test_out_of_memory_is_told_with_the_allocation_that_failed() -> None:
+def test_out_of_memory_names_the_failed_allocation() -> None:
     """The size comes from PyTorch's own message."""
     memory = analysed(workloads.out_of_memory(), 42_297_786_368)
     assert memory.fits is False
@@ -71,7 +71,7 @@ def test_out_of_memory_is_told_with_the_allocation_that_failed() -> None:
     )
 
 
-def test_what_does_not_fit_comes_with_advice() -> None:
+def test_a_job_that_does_not_fit_gets_advice() -> None:
     """About what holds most of it."""
     assert analysed(workloads.out_of_memory(), 42_297_786_368).advice == (
         "Most is activation (24.0 GiB, 66.7%): checkpoint activations, use smaller micro-batches, or split the "
@@ -80,7 +80,7 @@ def test_what_does_not_fit_comes_with_advice() -> None:
     assert analysed(small_job(), 8 * GIB).advice == ""
 
 
-def test_out_of_memory_on_another_gpu_is_no_answer_for_this_one() -> None:
+def test_out_of_memory_on_another_gpu_gives_no_verdict() -> None:
     """A capture that died on 40 GB does not tell whether 80 GB would do."""
     memory = analysed(workloads.out_of_memory(), 80 * GIB, captured_here=False)
     assert memory.fits is None

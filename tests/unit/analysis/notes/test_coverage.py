@@ -23,7 +23,7 @@ def test_ranks_are_captured_compared_assumed_or_unknown() -> None:
     ]
 
 
-def test_where_every_rank_ran_nothing_is_assumed() -> None:
+def test_nothing_is_assumed_if_every_rank_ran() -> None:
     figures = coverage_figures(
         4, Representatives([0], {0: [1, 2, 3]}), RankCoverage("every rank ran", "1:4:1", steps=1)
     )
@@ -32,7 +32,7 @@ def test_where_every_rank_ran_nothing_is_assumed() -> None:
     ]
 
 
-def test_what_comes_after_the_last_captured_step_was_not_compared() -> None:
+def test_differences_after_the_last_captured_step_are_not_compared() -> None:
     """The script of a user may have a barrier after its training loop."""
     found = RankCoverage("every rank ran", "1:4:1", steps=3)
     figures = coverage_figures(4, Representatives([0], {0: [1, 2, 3]}), found)
@@ -43,10 +43,10 @@ def test_what_comes_after_the_last_captured_step_was_not_compared() -> None:
     ]
 
 
-def test_a_rank_that_is_its_whole_world_needs_no_sentence() -> None:
+def test_a_single_rank_has_no_coverage_note() -> None:
     assert coverage_sentences(1, coverage_figures(1, Representatives([0]), RankCoverage())) == []
 
 
-def test_what_was_never_compared_is_only_assumed() -> None:
+def test_ranks_that_were_not_run_are_assumed() -> None:
     figures = coverage_figures(4, Representatives([0], {0: [1, 2, 3]}), RankCoverage())
     assert (figures.compared, figures.assumed) == (0, 3)

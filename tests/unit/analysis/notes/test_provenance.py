@@ -42,14 +42,14 @@ def test_tokens_reach_experts_by_a_library_in_uneven_parts_or_in_a_group_of_expe
     assert reaches_experts(trace(group, collective)) == reaches
 
 
-def test_where_tokens_reach_experts_their_loads_are_in_the_interval_too() -> None:
+def test_the_interval_includes_loads_of_experts_on_other_ranks() -> None:
     alone, dealt = (Doubts(1e9, 0.0, 0.0, 0.0, 0.0, experts).interval() for experts in (False, True))
     assert alone == pytest.approx((1e9 * (1 - SPREAD.clusters), 1e9 * (1 + SPREAD.clusters)))
     both = (SPREAD.clusters**2 + SPREAD.experts**2) ** 0.5
     assert dealt == pytest.approx((1e9 * (1 - both), 1e9 * (1 + both)))
 
 
-def test_what_prices_share_does_not_average_out() -> None:
+def test_common_errors_of_prices_do_not_average_out() -> None:
     """A step on a GPU that nobody measured is as uncertain as its prices say."""
     low, high = Doubts(1e9, 0.48e9, 0.0, 0.0, 0.0, shared=0.32e9).interval()
     assert low <= 1e9 * (1 - 0.32)

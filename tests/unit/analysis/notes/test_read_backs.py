@@ -42,7 +42,7 @@ def test_a_few_places_are_named_and_the_others_counted() -> None:
     )
 
 
-def test_nothing_is_said_of_more_where_all_are_named() -> None:
+def test_there_is_no_count_of_others_if_all_are_named() -> None:
     (note,) = told(ReadBack("a.py:1", "item", "loss", 2), ReadBack("a.py:2", "nonzero", "loss", 1))
     assert note == ("Policies supplied values that the script read: loss 3x (a.py:1, a.py:2); --values changes them.")
     assert told(ReadBack("a.py:1", "item", "computed", 2)) == []

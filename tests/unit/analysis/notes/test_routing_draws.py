@@ -34,7 +34,7 @@ def test_percentiles_are_interpolated_and_times_keep_their_order(result: Result)
     assert draws.step_times_s == list(TIMES)
 
 
-def test_the_first_note_says_what_was_drawn(result: Result) -> None:
+def test_the_first_note_describes_the_draws(result: Result) -> None:
     """The other figures stay those of the first draw."""
     many = over_draws(with_host(result, 0.0), "zipf:1.0:3", TIMES)
     assert many.notes == [
@@ -45,7 +45,7 @@ def test_the_first_note_says_what_was_drawn(result: Result) -> None:
     assert many.step_time_s == result.step_time_s
 
 
-def test_host_times_of_several_captures_are_named_where_the_device_waits(result: Result) -> None:
+def test_noise_of_host_times_is_noted_if_the_device_waits(result: Result) -> None:
     assert "Host times also differ" in over_draws(with_host(result, 0.5), "uniform:0", TIMES).notes[0]
     assert "ost times" not in over_draws(with_host(result, 0.001), "uniform:0", TIMES).notes[0]
 
@@ -71,7 +71,7 @@ def test_ranks_that_did_not_run_may_be_busier(routing: str) -> None:
     ]
 
 
-def test_nothing_is_said_where_all_ran_or_all_are_alike() -> None:
+def test_there_is_no_note_if_all_ranks_ran_or_do_the_same() -> None:
     assert unseen_ranks([exchanging("zipf:1.0"), exchanging("zipf:1.0", rank=1)]) == []
     assert unseen_ranks([exchanging("balanced")]) == []
     assert unseen_ranks([TraceBuilder(world("zipf:1.0")).trace()]) == []

@@ -42,7 +42,7 @@ def test_communication_is_exposed_only_where_no_compute_runs() -> None:
     assert spent(build, [(0, 0, 20), (0, 10, 40), (0, 40, 50)]) == {"compute": 30, "exposed_communication": 20}
 
 
-def test_waiting_for_other_ranks_is_told_from_what_moves() -> None:
+def test_waiting_for_other_ranks_is_separate_from_communication() -> None:
     """The collective has its turn at 5 and starts at 30, when the last rank is there; products run until 20."""
     build = TraceBuilder()
     build.work(GEMM)

@@ -47,23 +47,23 @@ def test_each_peer_of_sends_is_connected_once() -> None:
     assert (several.low_s, several.high_s) == (pytest.approx(whole.low_s), pytest.approx(whole.high_s))
 
 
-def test_what_is_used_before_the_first_step_is_not_in_it() -> None:
+def test_setup_before_the_first_step_is_separate() -> None:
     early = found([call("broadcast")], start_ns=EVER - 1)
     assert early is not None
     assert early.in_first_step_s == 0 < early.before_s
 
 
-def test_what_is_first_used_after_the_first_step_is_not_counted() -> None:
+def test_setup_after_the_first_step_is_not_counted() -> None:
     both = found([call("all_reduce"), call("all_reduce", 1)], end_ns=SECOND_NS)
     assert both is not None
     assert both.communicators == 1
 
 
-def test_one_rank_alone_connects_to_nobody() -> None:
+def test_a_single_rank_has_no_connections() -> None:
     assert found([call("all_reduce", 2)]) is None
     assert connecting_note(None) == []
 
 
-def test_the_note_names_what_sets_up() -> None:
+def test_the_note_has_the_setup_times() -> None:
     (note,) = connecting_note(found([call("all_reduce")]))
     assert note.startswith("NCCL creates and connects a communicator at the first use")

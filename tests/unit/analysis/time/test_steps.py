@@ -86,7 +86,7 @@ def test_a_step_that_compiles_is_not_steady() -> None:
     assert (steps.is_steady, steps.steady_index) == (True, 3)
 
 
-def test_work_after_the_last_step_belongs_to_none() -> None:
+def test_work_after_the_last_step_is_in_no_step() -> None:
     """Saving a checkpoint after training does not lengthen a step."""
     build = TraceBuilder()
     build.work(gemm(64))
