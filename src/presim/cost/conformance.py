@@ -62,7 +62,7 @@ def check_transfers(model: NetworkModel, transfers: Sequence[Transfer], cluster:
 
 def check_price(price: Price, what: str) -> None:
     """Check that a price is a positive whole number of ns with an origin, a name and an uncertainty."""
-    assert type(price.duration_ns) is int, f"{what}: duration is no int but {type(price.duration_ns).__name__}"
+    assert type(price.duration_ns) is int, f"{what}: duration is not an int but {type(price.duration_ns).__name__}"
     assert price.duration_ns > 0, f"{what}: takes {price.duration_ns} ns"
     assert isinstance(price.origin, Origin), f"{what}: origin {price.origin!r}"
     assert 0 < price.uncertainty < 1, f"{what}: uncertainty {price.uncertainty}"

@@ -53,7 +53,7 @@ def render(projection: Projection) -> RenderableType:
     return Group(
         Title(projection.script, projection.cluster),
         table,
-        section_title("Where the days go", f"{projection.failures:.0f} interruptions"),
+        section_title("Days by activity", f"{projection.failures:.0f} interruptions"),
         Padding(Bar(parts(projection)), (0, 0, 0, 2)),
         section_title("Checkpoints"),
         Padding(Text(checkpoints(projection)), (0, 0, 0, 2)),

@@ -42,7 +42,7 @@ def open_result(path: Path) -> Opened:
     if isinstance(said, dict) and isinstance(said.get("trials"), list) and isinstance(said.get("best"), list):
         return Opened(path.name, "search", _search(said, path))
     raise InputError(
-        f"{path} is no result of `presim search --json` or `presim serve --json`; for one of `presim run`, name the "
+        f"{path} is not a result of `presim search --json` or `presim serve --json`; for one of `presim run`, name the "
         "folder that --save made, or use `presim report`"
     )
 

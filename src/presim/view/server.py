@@ -68,7 +68,7 @@ class _Answers:
     def result(self, request: Request) -> Response:
         number = int(request.path_params["result"])
         if number >= len(self._results):
-            raise InputError(f"there are {len(self._results)} results, numbered from 0; {number} is none")
+            raise InputError(f"there are {len(self._results)} results, numbered from 0, and no result {number}")
         return _json(self._results[number].content)
 
     def overview(self, request: Request) -> Response:
@@ -77,7 +77,7 @@ class _Answers:
     def pane(self, request: Request) -> Response:
         made = _PANES.get(request.path_params["pane"])
         if made is None:
-            raise InputError(f"there is no pane {request.path_params['pane']!r}; there are {', '.join(_PANES)}")
+            raise InputError(f"there is no pane {request.path_params['pane']!r}; use one of {', '.join(_PANES)}")
         return _json(made(self._job(request)))
 
     def timeline(self, request: Request) -> Response:
@@ -88,13 +88,13 @@ class _Answers:
 
     def comparison(self, request: Request) -> Response:
         if self._compare is None:
-            raise InputError("one job is on show; name two to compare them")
+            raise InputError("only one job is shown; name two to compare them")
         return Response(self._compare(), media_type="application/json")
 
     def _job(self, request: Request) -> Shown:
         number = int(request.path_params["job"])
         if number >= len(self._jobs):
-            raise InputError(f"there are {len(self._jobs)} jobs, numbered from 0; {number} is none")
+            raise InputError(f"there are {len(self._jobs)} jobs, numbered from 0, and no job {number}")
         return self._jobs[number]
 
 
@@ -130,7 +130,7 @@ def _whole(text: str, name: str) -> int:
     try:
         return int(float(text))
     except (ValueError, OverflowError):
-        raise InputError(f"{name}={text} is no number") from None
+        raise InputError(f"{name}={text} is not a number") from None
 
 
 def _input_error(request: Request, error: Exception) -> Response:

@@ -88,13 +88,13 @@ def test_collectives_are_those_of_the_result(client: TestClient, shown: Shown) -
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
-        ("/api/jobs/7/summary", "there are 2 jobs, numbered from 0; 7 is none"),
+        ("/api/jobs/7/summary", "there are 2 jobs, numbered from 0, and no job 7"),
         (
             "/api/jobs/0/nothing",
-            "there is no pane 'nothing'; there are summary, memory, communication, power, roofline",
+            "there is no pane 'nothing'; use one of summary, memory, communication, power, roofline",
         ),
         ("/api/jobs/0/timeline?ranks=9", "rank 9 was not simulated; there are [0]"),
-        ("/api/jobs/0/timeline?from=x", "from=x is no number"),
+        ("/api/jobs/0/timeline?from=x", "from=x is not a number"),
         ("/api/jobs/0/timeline?from=9&to=3", "the window ends at 3 ns, before it begins at 9 ns"),
     ],
 )
@@ -156,7 +156,7 @@ def test_results_are_listed_and_served(client: TestClient) -> None:
     refused = client.get("/api/results/1")
     assert (refused.status_code, refused.json()) == (
         400,
-        {"error": "there are 1 results, numbered from 0; 1 is none"},
+        {"error": "there are 1 results, numbered from 0, and no result 1"},
     )
 
 
@@ -172,7 +172,7 @@ def test_a_search_is_recognised_by_its_content(tmp_path: Path) -> None:
     best = {"number": 0, "point": {"tensor": 2}, "figures": {"step_time_s": 1.0}}
     assert opened.content["best"] == opened.content["points"] == [best]
     for text, words in (
-        ("{}", "is no result of `presim search"),
+        ("{}", "is not a result of `presim search"),
         ("[", "is no JSON"),
         ('{"trials": [], "best": []}', "damaged"),
     ):

@@ -49,7 +49,7 @@ def read(path: Path) -> Log:
     """The out-of-place times of a log.
 
     Raises:
-        InputError: it is no nccl-tests log, or names neither a collective nor its ranks.
+        InputError: it is not an nccl-tests log, or names neither a collective nor its ranks.
     """
     try:
         lines = [_PREFIX.sub("", line) for line in path.read_text(errors="replace").splitlines()]

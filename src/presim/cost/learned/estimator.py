@@ -164,7 +164,7 @@ def _model(path: Path, version: tuple[int, int]) -> tuple[Model, Forest]:
     """A model and its trees as arrays, read once per version of the file.
 
     Raises:
-        InputError: the file is no model, or was fitted to other formulas than this presim has.
+        InputError: the file is not a model, or was fitted to other formulas than this presim has.
     """
     model = read(path)
     fits = path.parent == PACKAGED or same(model.analytic, probe_ns(model.gpu))  # a test checks the packaged models

@@ -79,14 +79,14 @@ def read(path: str | os.PathLike[str]) -> Model:
     """Read and check a model file.
 
     Raises:
-        InputError: the file is no model, of another version, or contradicts itself.
+        InputError: the file is not a model, has another version, or contradicts itself.
     """
     try:
         model = msgspec.json.decode(Path(path).read_bytes(), type=Model)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:
-        raise InputError(f"{path} is no file of learned prices: {error}") from error
+        raise InputError(f"{path} is not a file of learned prices: {error}") from error
     if (model.format, model.version) != (FORMAT, VERSION):
         found = f"{model.format} version {model.version}"
         raise InputError(f"{path} is {found}; this presim reads {FORMAT} version {VERSION}: fit it again")
@@ -116,7 +116,7 @@ def _contradictions(model: Model) -> Iterator[str]:
         yield f"{len(model.widths)} widths for {len(model.widths_us)} edges"
     for place, tree in enumerate(model.trees):
         if not _whole(tree, model.thresholds):
-            yield f"tree {place} is no whole binary tree over the features"
+            yield f"tree {place} is not a whole binary tree over the features"
 
 
 def _whole(tree: Tree, thresholds: Sequence[Sequence[float]]) -> bool:

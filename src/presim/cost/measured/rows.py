@@ -66,7 +66,7 @@ class Intake:
 def wrong(row: Measurement) -> str:
     """Why a row is impossible, as text; empty if it is possible."""
     if not math.isfinite(row.duration_ns) or row.duration_ns <= 0:
-        return "a duration that is no positive number"
+        return "a duration that is not a positive number"
     if not 0 <= row.spread < math.inf or row.samples < 1:
         return "a spread or a number of samples that cannot be"
     if not possible(row.signature):

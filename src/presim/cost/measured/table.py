@@ -115,7 +115,7 @@ def _header(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
         header: dict[str, Any] = json.loads((metadata or {})[_KEY])
         found = (header["format"], header["version"])
     except (KeyError, ValueError, TypeError) as error:
-        raise InputError(f"{path} is no table of measured prices: presim's header is missing") from error
+        raise InputError(f"{path} is not a table of measured prices: presim's header is missing") from error
     if found != (FORMAT, VERSION):
         raise InputError(f"{path} is {found[0]} version {found[1]}; this presim reads {FORMAT} version {VERSION}")
     return header

@@ -98,7 +98,7 @@ def test_rows_that_cannot_be_true_are_counted_by_reason(tmp_path: Path) -> None:
     assert outcome.sources[0].rejected == {
         "a GPU that the catalogue does not have: Some Other Card": 1,
         "a duration outside 0.2 us to 10 min: another unit?": 1,
-        "a duration that is no positive number": 1,
+        "a duration that is not a positive number": 1,
         "faster than the datasheet's peak allows": 1,
         "mostly the host's launch": 1,
         "sizes or Latency missing": 1,
@@ -120,7 +120,7 @@ def test_where_all_is_left_out_the_refusal_says_how_many_and_why(tmp_path: Path)
         fit([data], tmp_path / "out", 0)
     assert str(refusal.value) == (
         "too little to fit: no row of a class that can be corrected; "
-        "of 3 rows left out: 2: a duration that is no positive number, 1: sizes or Latency missing"
+        "of 3 rows left out: 2: a duration that is not a positive number, 1: sizes or Latency missing"
     )
 
 

@@ -37,11 +37,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         ({"thresholds": ((1.0,),)}, "contradicts itself: 2 features, but thresholds for 1"),
         ({"thresholds": ((2.0, 1.0), ())}, "contradicts itself: thresholds that do not ascend"),
         ({"widths": (0.1,)}, "contradicts itself: 1 widths for 1 edges"),
-        ({"trees": (Tree((0, -1), (0, 1)),)}, "contradicts itself: tree 0 is no whole binary tree"),
-        ({"trees": (Tree((-1, -1), (0, 1)),)}, "contradicts itself: tree 0 is no whole binary tree"),
-        ({"trees": (Tree((7, -1, -1), (0, 1, 1)),)}, "contradicts itself: tree 0 is no whole binary tree"),
-        ({"trees": (Tree((1, -1, -1), (0, 1, 1)),)}, "contradicts itself: tree 0 is no whole binary tree"),
-        ({"limit": 50.0}, "is no file of learned prices: Expected `float` <= 2.0"),
+        ({"trees": (Tree((0, -1), (0, 1)),)}, "contradicts itself: tree 0 is not a whole binary tree"),
+        ({"trees": (Tree((-1, -1), (0, 1)),)}, "contradicts itself: tree 0 is not a whole binary tree"),
+        ({"trees": (Tree((7, -1, -1), (0, 1, 1)),)}, "contradicts itself: tree 0 is not a whole binary tree"),
+        ({"trees": (Tree((1, -1, -1), (0, 1, 1)),)}, "contradicts itself: tree 0 is not a whole binary tree"),
+        ({"limit": 50.0}, "is not a file of learned prices: Expected `float` <= 2.0"),
     ],
 )
 def test_a_bad_model_is_refused(tmp_path: Path, fields: dict[str, object], complaint: str) -> None:
@@ -52,7 +52,7 @@ def test_a_bad_model_is_refused(tmp_path: Path, fields: dict[str, object], compl
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.json").write_text("no")
-    with pytest.raises(InputError, match=r"text\.json is no file of learned prices"):
+    with pytest.raises(InputError, match=r"text\.json is not a file of learned prices"):
         read(tmp_path / "text.json")
     with pytest.raises(InputError, match=r"absent\.json cannot be read: No such file or directory"):
         read(tmp_path / "absent.json")

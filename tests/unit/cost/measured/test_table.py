@@ -52,8 +52,8 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     [
         ({"duration_ns": 100.0}, "a duration outside 0.2 us to 10 min: another unit?"),
         ({"duration_ns": 100000.0}, "faster than the datasheet's peak allows"),
-        ({"duration_ns": -1.0}, "a duration that is no positive number"),
-        ({"duration_ns": float("nan")}, "a duration that is no positive number"),
+        ({"duration_ns": -1.0}, "a duration that is not a positive number"),
+        ({"duration_ns": float("nan")}, "a duration that is not a positive number"),
         ({"duration_ns": 1e15}, "a duration outside 0.2 us to 10 min: another unit?"),
         ({"duration_ns": 2e5 * 1000}, "a hundred times as slow as the formula says: another unit?"),
         ({"spread": float("nan")}, "a spread or a number of samples that cannot be"),
@@ -110,7 +110,7 @@ def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="text cannot be read as Parquet"):
         table.read([tmp_path / "text"])
     pq.write_table(pa.table({"gpu": ["h100"]}), tmp_path / "foreign")
-    with pytest.raises(InputError, match="foreign is no table of measured prices: presim's header is missing"):
+    with pytest.raises(InputError, match="foreign is not a table of measured prices: presim's header is missing"):
         table.read([tmp_path / "foreign"])
     path = saved(tmp_path, ROW)
     whole = pq.read_table(path)

@@ -86,9 +86,9 @@ def load(path: Path) -> dict[str, Any]:
         trace = json.loads(read_profile(path))
         events = trace["traceEvents"]
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is no trace of PyTorch's profiler: {error}") from error
+        raise InputError(f"{path} is not a trace of PyTorch's profiler: {error}") from error
     if not isinstance(events, list) or not all(map(_is_event, events)):
-        raise InputError(f"{path} is no trace of PyTorch's profiler: traceEvents is no list of events")
+        raise InputError(f"{path} is not a trace of PyTorch's profiler: traceEvents is not a list of events")
     return dict(trace)
 
 

@@ -39,7 +39,7 @@ def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
         try:
             operators = json.loads(path.read_text())["accelerator"]["op"]
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} is no system file of SimuMax: {error}") from error
+            raise InputError(f"{path} is not a system file of SimuMax: {error}") from error
         for name in ("matmul", "sdp_fwd", "sdp_bwd", "group_matmul"):
             peak = operators[name]["tflops"] * 1e12
             for key, share in operators[name].get("accurate_efficient_factor", {}).items():

@@ -111,5 +111,5 @@ def test_a_virtual_machines_part_of_a_card_is_that_card(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["no", "[]", '{"traceEvents": 3}'])
 def test_files_that_are_no_traces_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "bad.json").write_text(text)
-    with pytest.raises(InputError, match=r"bad\.json is no trace of PyTorch's profiler"):
+    with pytest.raises(InputError, match=r"bad\.json is not a trace of PyTorch's profiler"):
         list(kineto.trace_rows(tmp_path / "bad.json"))

@@ -24,5 +24,5 @@ def test_the_best_products_are_a_table_of_rates(tmp_path: Path) -> None:
     assert intake.rejected == {
         "a GPU that the catalogue does not have: Intel Gaudi 3": 1,
         "faster than the datasheet's peak allows": 1,
-        "mamf_tflops is no positive number, or best_shape_MxNxK no shape": 1,
+        "mamf_tflops is not a positive number, or best_shape_MxNxK is not a shape": 1,
     }

@@ -41,5 +41,5 @@ def test_simumaxs_shares_of_peak_are_durations(tmp_path: Path) -> None:
         "a key of another form: b=1, m=2", "a share of peak that is not positive",
     ]  # fmt: skip
     path.write_text("{}")
-    with pytest.raises(InputError, match="is no system file of SimuMax"):
+    with pytest.raises(InputError, match="is not a system file of SimuMax"):
         list(simumax.read(tmp_path))
