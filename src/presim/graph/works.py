@@ -152,6 +152,7 @@ def _product(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
         epilogue="bias" if bias and len(inputs[0].shape) == 1 else "",
         accumulate=bias and len(inputs[0].shape) > 1,
         scaling=str(node.attributes.get("scaling", "")),
+        sums=str(node.attributes.get("sums", "")),
         sparsity=str(node.attributes.get("sparsity", "")),
     )
     return [(node.operator, gemm)]

@@ -47,6 +47,8 @@ def render(answer: Answer, work: Work, console: Console) -> RenderableType:
         parts.append(_confirmed(answer))
     if misfits := _misfits(answer):
         parts.append(Text(misfits))
+    if answer.best and (failures := _failures(answer)):  # without a best plan, a note says it
+        parts.append(Text(failures))
     parts += [Text(note, "bold red" if not answer.best else "") for note in answer.notes]
     return Group(*(Padding(part, (0, 0, 0, 0)) for part in parts))
 
@@ -200,6 +202,13 @@ def _misfits(answer: Answer) -> str:
         f"{show(trial.point, _varying(answer))} by {three_digits(_lack(trial) / GIB)} GiB" for trial in lacking[:3]
     ]
     return f"{len(lacking):,} do not fit; the nearest: {'; '.join(shown)}"
+
+
+def _failures(answer: Answer) -> str:
+    failed = [trial for trial in answer.trials if trial.fate == "failed"]
+    if not failed:
+        return ""
+    return f"{len(failed):,} failed; the first, {show(failed[0].point, _varying(answer))}: {failed[0].words}"
 
 
 def _lack(trial: Trial) -> int:
