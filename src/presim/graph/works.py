@@ -1,4 +1,4 @@
-"""What device work an operator of a graph is: the kernels that PyTorch's CUDA build launches for it, as signatures.
+"""Device work of graph operators: the kernels that PyTorch's CUDA build launches, as signatures.
 
 Most operators are one kernel. Those that are several, or are known under another name when captured, are listed here;
 `validation/composed.py` compares the outcome with captured runs, signature by signature.
@@ -29,7 +29,7 @@ from presim.trace.signatures import (
     Softmax,
 )
 
-Work = tuple[str, Signature]  # the operator that asks for it, and what it is
+Work = tuple[str, Signature]  # (operator, signature)
 
 
 class Sizes:
