@@ -30,9 +30,9 @@ from presim.cli.script import cpu_s, sentences
 from presim.errors import InputError
 from presim.files import make_folder
 from presim.options import RunOptions
-from presim.search.ask import Asked
 from presim.search.of_model import request_for_model
 from presim.search.run import run
+from presim.search.search_options import SearchOptions
 from presim.search.study import Answer
 
 RESULT = Path(__file__).parent / "results" / "search.md"
@@ -126,9 +126,9 @@ def row(name: str, space: Space, budget: float | None, keep: Path | None = None)
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         study, spent_file = folder / f"{space.nodes}.study", folder / f"{space.nodes}.json"
         spent = msgspec.json.decode(spent_file.read_bytes(), type=Spent) if spent_file.exists() else Spent()
-        asked = Asked(vary=space.knobs, study=str(study), budget=budget)
+        settings = SearchOptions(vary=space.knobs, study=str(study), budget=budget)
         said = {"sequence": space.sequence, "global_batch": space.global_batch}
-        request = request_for_model(space.model, asked, RunOptions(gpu="h100-sxm", nodes=space.nodes), said)
+        request = request_for_model(space.model, settings, RunOptions(gpu="h100-sxm", nodes=space.nodes), said)
         with Memory() as memory:
             first, wall, cpu = timed(lambda: run(request))
         if not spent.is_done:

@@ -20,8 +20,8 @@ from presim.files import write_file
 from presim.hardware.choose import choose_cluster
 from presim.serving.model import config_of, from_config
 from presim.serving.plan import Plan
-from presim.serving.steps.captured import Sample, check, with_captured
-from presim.serving.steps.times import Engine, build
+from presim.serving.steps.captured import Check, Sample, check, checks, with_captured
+from presim.serving.steps.times import build
 from presim.verbs.capture_steps import captured_steps
 
 
@@ -30,12 +30,12 @@ def section(model: str, plan: Plan, gpu: str) -> str:
     config, name = config_of(model)
     engine = build(from_config(config, name), plan, choose_cluster(gpu=gpu, world_size=plan.gpus))
     found = captured_steps(engine, config, "captured", print)
-    made = with_captured(engine, found)
-    rows = [row(sample, engine, made) for sample in found.samples]
-    held = [sample for sample in found.samples if sample.held_out]
-    apart = np.abs([check(sample, engine.times).error for sample in found.samples])
-    off = np.abs([check(sample, made.times).error for sample in held])
-    over = made.overheads
+    mine = checks(engine, found)
+    theirs = [check(sample, engine.times, engine.times) for sample in found.samples]
+    rows = [row(one, other) for one, other in zip(mine, theirs)]
+    held = [one for one in mine if one.sample.held_out]
+    apart, off = (np.abs([one.error for one in some]) for some in (theirs, held))
+    over = with_captured(engine, found).overheads
     graphs = "CUDA graphs and torch.compile" if plan.cuda_graphs else "eager"
     return "\n".join(
         [
@@ -54,9 +54,9 @@ def section(model: str, plan: Plan, gpu: str) -> str:
     )
 
 
-def row(sample: Sample, composed: Engine, made: Engine) -> str:
+def row(mine: Check, theirs: Check) -> str:
     """A batch: times in ms, errors against the captured device time."""
-    mine, theirs = check(sample, made.times), check(sample, composed.times)
+    sample = mine.sample
     host = (sample.prepare_ns, sample.launch_ns, sample.finish_ns)
     cells = [
         text(sample),

@@ -26,11 +26,11 @@ from presim.errors import InputError
 from presim.files import check_writable, write_file
 from presim.options import RunOptions
 from presim.search.answer.why import show
-from presim.search.ask import Asked
 from presim.search.confirm.capture import capture
 from presim.search.of_model import request_for_model
 from presim.search.request import Request
 from presim.search.run import run
+from presim.search.search_options import SearchOptions
 from presim.search.study import Answer
 from presim.search.trials.trial import Point, Trial, key
 from presim.units import percent, seconds
@@ -121,9 +121,9 @@ def main() -> None:
 
 def request_of(model: str, framework: str) -> Request:
     """The search over a framework's space. Every plan is composed."""
-    asked = Asked(vary=[*SPACES[framework], *FIXED], framework=framework, prune=["none"], jobs=1)
+    settings = SearchOptions(vary=[*SPACES[framework], *FIXED], framework=framework, prune=["none"], jobs=1)
     said = {"sequence": SEQUENCE, "global_batch": GLOBAL_BATCH}
-    return request_for_model(model, asked, RunOptions(gpu="h100-sxm", nodes=1, checks=0), said)
+    return request_for_model(model, settings, RunOptions(gpu="h100-sxm", nodes=1, checks=0), said)
 
 
 def complete(request: Request, answer: Answer, known: dict[str, Kept], keep: Path, ends: float) -> int:

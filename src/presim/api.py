@@ -105,7 +105,7 @@ def compare(*jobs: str | os.PathLike[str]) -> Comparison:
 
 
 class SearchKeywords(TypedDict, total=False):
-    """Fields of `presim.search.ask.Asked`, which documents each and its default."""
+    """Fields of `presim.search.settings.SearchOptions`, which documents each and its default."""
 
     objective: Sequence[str]
     spare_gib: float
@@ -145,21 +145,23 @@ def search(
     Raises:
         InputError: a knob, a value or an option is invalid, or the model cannot be traced.
     """
-    from presim.search.ask import Asked
     from presim.search.knobs import field_of
     from presim.search.of_command import request_for_command
     from presim.search.of_model import request_for_model
     from presim.search.run import run as run_search
-    from presim.search.trials.trial import said
+    from presim.search.search_options import SearchOptions
+    from presim.search.trials.trial import format_value
 
     words = vary
     if isinstance(vary, Mapping):
-        words = [f"{name}={','.join(said(value) for value in values)}" for name, values in vary.items()]  # type: ignore[arg-type]
-    asked = Asked(vary=list(words), **keywords)
+        words = [f"{name}={','.join(format_value(value) for value in values)}" for name, values in vary.items()]  # type: ignore[arg-type]
+    settings = SearchOptions(vary=list(words), **keywords)
     options = cluster or RunOptions()
     if isinstance(subject, str):
         known = {field_of(name): value for name, value in (fixed or {}).items()}
-        return run_search(request_for_model(subject, asked, options, known))
-    if asked.space is None and fixed:
-        asked = dataclasses.replace(asked, vary=[*words, *(f"{name}={said(value)}" for name, value in fixed.items())])
-    return run_search(request_for_command(list(subject), asked, options, fixed))
+        return run_search(request_for_model(subject, settings, options, known))
+    if settings.space is None and fixed:
+        settings = dataclasses.replace(
+            settings, vary=[*words, *(f"{name}={format_value(value)}" for name, value in fixed.items())]
+        )
+    return run_search(request_for_command(list(subject), settings, options, fixed))

@@ -24,6 +24,79 @@ def compile_loop(
     """
     import numba
 
+    namespace = _compiled_functions(modules)
+    entry = types.FunctionType(run.__code__, namespace, "run")
+    entry.__module__ = run.__module__
+    compiled: Callable[..., Any] = _compiled(entry, modules, tuple(map(numba.typeof, arguments)))
+    return compiled
+
+
+def compile_for_pointers(
+    modules: Sequence[types.ModuleType], run: Callable[..., Any], program: Any, state: Any
+) -> Callable[..., Any]:
+    """``run`` of two records of flat columns in machine code that gets the columns' addresses alone.
+
+    Compiles sooner than `compile_loop` where records have many columns, because a call passes each on as one number and
+    not as the seven of an array. With the 115 columns of `presim.serving.fast`, the first compilation took 28 s of CPU
+    time instead of 71, and a step 2.4 us instead of 3.2, on a busy machine. The source takes no length of a column.
+    """
+    import numba
+
+    namespace = _compiled_functions(modules)
+    namespace["run"] = namespace[run.__name__]
+    namespace["as_program"], namespace["as_state"] = _columns_at(program), _columns_at(state)
+    entry = types.FunctionType(_run_at.__code__, namespace, "run")
+    entry.__module__ = run.__module__
+    addresses = numba.int64[::1]
+    made = _compiled(entry, modules, (addresses, addresses))
+
+    def call(given: Any, changed: Any) -> Any:
+        return made(_addresses(given, program), _addresses(changed, state))
+
+    return call
+
+
+def _run_at(program: Any, state: Any) -> Any:
+    return run(as_program(program), as_state(state))  # type: ignore[name-defined]  # noqa: F821  # put there
+
+
+def _addresses(record: Any, alike: Any) -> Any:
+    """Of each column, after a look that it is what was compiled for."""
+    import numpy as np
+
+    for name, column, like in zip(record._fields, record, alike):
+        if column.dtype != like.dtype or not (column.flags.c_contiguous and column.flags.writeable):
+            raise TypeError(f"column {name} is no contiguous, writable array of {like.dtype}")
+    return np.array([column.__array_interface__["data"][0] for column in record], np.int64)
+
+
+def _columns_at(record: Any) -> Any:
+    """What makes a record of pointers from an array of addresses, in machine code."""
+    import numba
+
+    kinds: Any = numba.types
+    pointers = [kinds.CPointer(numba.from_dtype(column.dtype)) for column in record]
+    returned = kinds.BaseTuple.from_types(pointers, type(record))
+
+    def columns_at(typing: Any, addresses: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, arguments[0])
+            places = [context.get_constant(kinds.intp, at) for at in range(len(pointers))]
+            values = [
+                builder.inttoptr(builder.load(builder.gep(array.data, [place])), context.get_value_type(pointer))
+                for place, pointer in zip(places, pointers)
+            ]
+            return context.make_tuple(builder, returned, values)
+
+        return returned(addresses), generate
+
+    return numba.extending.intrinsic(columns_at)
+
+
+def _compiled_functions(modules: Sequence[types.ModuleType]) -> dict[str, Any]:
+    """All names of modules, their functions as numba's."""
+    import numba
+
     njit: Any = numba.njit  # its annotations leave out some of its options
     namespace: dict[str, Any] = {name: value for module in modules for name, value in vars(module).items()}
     # Measured on 790,000 ops of the engine, and for the first compilation:
@@ -35,17 +108,22 @@ def compile_loop(
     for name, function in list(namespace.items()):
         if isinstance(function, types.FunctionType):
             namespace[name] = inner(types.FunctionType(function.__code__, namespace, name))
-    entry = types.FunctionType(run.__code__, namespace, "run")
-    entry.__module__ = run.__module__
+    return namespace
+
+
+def _compiled(entry: types.FunctionType, modules: Sequence[types.ModuleType], signature: tuple[Any, ...]) -> Any:
+    """The entry in machine code, kept on disk."""
+    import numba
+
+    njit: Any = numba.njit
     # numba's cache looks at the entry's own file alone; this name changes with any of them.
     entry.__qualname__ = f"run_{_fingerprint(modules)}"
     try:
         made = njit(_nrt=False, cache=True)(entry)
-        made.compile(tuple(map(numba.typeof, arguments)))  # or loaded
+        made.compile(signature)  # or loaded
     except (RuntimeError, OSError):  # no folder that numba may write to, or a full one
         made = njit(_nrt=False)(entry)
-    compiled: Callable[..., Any] = made
-    return compiled
+    return made
 
 
 def _fingerprint(modules: Sequence[types.ModuleType]) -> str:

@@ -26,26 +26,28 @@ def evaluate_plan(
     options: Options | None = None,
     *,
     repeat: bool = True,
+    first_only: bool = False,
     **more: Any,
 ) -> Evaluation:
     """Compose, price and simulate; ``more`` as `evaluate` takes it.
 
     A step of many micro-batches is simulated with few of them, and the time that provably repeats is counted as often
     as the plan asks: the result is the same, but for memory over time, which is left out. ``repeat=False``, or
-    ``PRESIM_REPEAT=0`` in the environment, simulates all of them.
+    ``PRESIM_REPEAT=0`` in the environment, simulates all of them. ``first_only`` does all of this with the first stage
+    of a pipeline alone, as if it never waited for the others: its memory is that of the job.
 
     Raises:
         InputError: the plan cannot be.
     """
     for lacks in shorter(plan, cluster) if repeat and os.environ.get(_SWITCH) != "0" else ():
-        job = compose(graph, plan, cluster, lacks=lacks)
+        job = compose(graph, plan, cluster, lacks=lacks, first_only=first_only)
         ranks = [trace.manifest.rank for trace in job.traces]
         found = Repeats(dict(zip(ranks, job.begins)), dict(zip(ranks, job.memory)), lacks.period, lacks.times)
         try:
             return _evaluated(job, cluster, options, repeats=found, **more)
         except NotRepeatedError:
             del job, found  # a pipeline's are hundreds of MB
-    return _evaluated(compose(graph, plan, cluster), cluster, options, **more)
+    return _evaluated(compose(graph, plan, cluster, first_only=first_only), cluster, options, **more)
 
 
 def _evaluated(job: Composed, cluster: Cluster, options: Options | None, **more: Any) -> Evaluation:

@@ -124,7 +124,7 @@ def test_a_script_that_exits_at_once_gives_one_sentence_and_no_report(tmp_path: 
     ended = presim("run", *ONE, script, "--steps", "5")
     assert (ended.returncode, ended.stdout) == (ExitCode.SCRIPT_FAILED, "")
     assert sentence(ended.stderr) == (
-        "presim: the script exited with 2; it had asked nothing of the GPU. Were --steps meant for presim? Its "
+        "presim: the script exited with 2; it ran no GPU work. Were --steps meant for presim? Its "
         "options come before the script"
     )
 

@@ -19,7 +19,7 @@ parser.add_argument("--width", type=int)
 parser.add_argument("--batch", type=int)
 given = parser.parse_args()
 if given.width % 256:
-    raise SystemExit(f"width {given.width} is no multiple of 256")
+    raise SystemExit(f"width {given.width} is not a multiple of 256")
 model = torch.nn.Linear(given.width, given.width).cuda()
 optimizer = torch.optim.SGD(model.parameters())
 for _ in range(3):
@@ -37,7 +37,10 @@ def test_a_command_is_captured_for_each_value_and_a_second_search_finds_them_kep
     assert run(words) == ExitCode.STANDS
     first, second = csv.DictReader(ledger.read_text().splitlines())
     assert (first["fate"], first["width"], first["source"]) == ("priced", "8192", "captured")
-    assert (second["fate"], second["words"]) == ("failed", "the script exited with 'width 300 is no multiple of 256'")
+    assert (second["fate"], second["words"]) == (
+        "failed",
+        "the script exited with 'width 300 is not a multiple of 256'",
+    )
     before = json.loads(answer.read_text())
     script.write_text("raise SystemExit('nobody runs me again')")
     assert run(words) == ExitCode.STANDS

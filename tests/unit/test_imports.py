@@ -105,6 +105,7 @@ MAY_IMPORT_TORCH = {
     "presim.graph.export",
     "presim.graph.libraries",
     "presim.serving.engines.vllm_engine",
+    "presim.serving.engines.vllm_scheduler",
     "presim.serving.engines.vllm_steps",
     "presim.capture.runner",
     "presim.capture.observers",

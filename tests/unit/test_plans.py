@@ -100,3 +100,14 @@ def test_of_interleaved_stages_whole_rounds_are_left_out(micros: int, left_out: 
 @pytest.mark.parametrize("said", [{"schedule": "gpipe"}, {"schedule": "zero-bubble"}], ids=str)
 def test_other_schedules_are_simulated_whole(said: dict[str, Any]) -> None:
     assert shorter(plan(64, sequence=256, pipeline=2, **said), CLUSTER) == []
+
+
+@pytest.mark.torch_cuda
+@pytest.mark.parametrize("said", [{"pipeline": 2}, {"pipeline": 2, "virtual": 2}, {"pipeline": 4}])
+def test_memory_of_the_first_stage_alone_is_that_of_the_job(said: dict[str, Any]) -> None:
+    chosen = plan(24, sequence=256, **said)
+    whole = evaluate_plan(llama(), chosen, CLUSTER).result
+    first = evaluate_plan(llama(), chosen, CLUSTER, first_only=True).result
+    assert [rank.rank for rank in first.ranks] == [0]
+    assert first.ranks[0].peak_reserved_bytes == whole.ranks[0].peak_reserved_bytes
+    assert first.memory.headroom_bytes >= whole.memory.headroom_bytes

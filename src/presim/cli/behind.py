@@ -1,4 +1,4 @@
-"""Verbs that take a command of the user's behind ``--``."""
+"""Base of verbs that accept a user's command after ``--``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import click
 
 
 class CommandBehind(click.Command):
-    """What stands behind ``--`` is the user's command, and goes through untouched."""
+    """A click command; everything after ``--`` is the user's command and is passed on unchanged."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Options of ours, then the command."""
+        """Parse options before ``--`` and store the command after it."""
         if "--" in args:
             at = args.index("--")
             args, ctx.obj = args[:at], args[at + 1 :]

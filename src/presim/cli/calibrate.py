@@ -1,4 +1,4 @@
-"""``presim calibrate``: correct predictions by a benchmark of a deployment, or by a run of a job."""
+"""``presim calibrate``: correct predictions with a serving benchmark or a measured training run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 from presim.cli.options import cluster_options
-from presim.cli.serve import ENGINE, add_options, plan_of
+from presim.cli.serving_inputs import plan_of
+from presim.cli.serving_options import ENGINE, add_options
 
 
 @click.group("calibrate")
 def command() -> None:
-    """Correct predictions by a measurement of your own."""
+    """Correct predictions with your own measurement."""
 
 
 @command.command("serving")
@@ -52,9 +53,9 @@ def serving(model: str, result: Path, gpu: str, out: Path, **options: Any) -> No
 @click.option(
     "--change",
     type=click.Choice(("arithmetic", "memory", "nvlink", "network", "host")),
-    help="What a single step time changes. Default: what the step depends on most.",
+    help="The quantity that a single step time corrects. Default: the one that affects the step most.",
 )
-@click.option("--step", type=click.IntRange(0), metavar="N", help="Step of a profile. Default: all that follow.")
+@click.option("--step", type=click.IntRange(0), metavar="N", help="Step of a profile. Default: all consecutive steps.")
 @click.option(
     "--missing",
     type=click.Choice(("refuse", "same")),
@@ -62,7 +63,7 @@ def serving(model: str, result: Path, gpu: str, out: Path, **options: Any) -> No
     help="Same as in `presim import`.",
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="A new cluster file.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the calibration as JSON.")
 def job(
     run: tuple[str, ...],
     trace: str | None,
@@ -73,10 +74,10 @@ def job(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Fit a cluster's description to a RUN of your own, and write it to a new file for --cluster.
+    """Fit a cluster description to your own RUN and write a new file for --cluster.
 
-    RUN is a profile of PyTorch's profiler (a file for each rank), a log with step times, or the seconds of a step. A
-    profile corrects rates of the GPU and bandwidths, and with --trace the hosts; a step time corrects one of them.
+    RUN is a trace of PyTorch's profiler (one file per rank), a log with step times, or the seconds of a step. A profile
+    corrects the GPU's rates and bandwidths, and with --trace the host overhead; a step time corrects one of these.
     """
     from presim.options import ClusterOptions
     from presim.run_calibration import parts

@@ -1,4 +1,4 @@
-"""``presim compare``: what changed between results, part by part."""
+"""``presim compare``: differences between results, part by part."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def command(
 
 
 def _options(job: str, words: str) -> Any:
-    """Options of `presim simulate`, as its command line has them."""
+    """Parse a string of `presim simulate` options."""
     import dataclasses
 
     from click.core import ParameterSource
@@ -64,15 +64,15 @@ def _options(job: str, words: str) -> Any:
             "simulate", [job, *shlex.split(words)], click.get_current_context().parent
         )
     except (click.ClickException, ValueError) as error:
-        said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        reason = error.format_message() if isinstance(error, click.ClickException) else str(error)
         raise InputError(
-            f"--with {words!r} cannot be used: {said.rstrip('.')}; see `presim simulate --help`"
+            f"--with {words!r} cannot be used: {reason.rstrip('.')}; see `presim simulate --help`"
         ) from error
     taken = {field.name for field in dataclasses.fields(EvaluationOptions)}
     named = (name for name in context.params if context.get_parameter_source(name) == ParameterSource.COMMANDLINE)
     if others := [name for name in named if name not in {*taken, "directory"}]:
         raise InputError(
-            f"--with {words!r} has options that a comparison does not take ({', '.join(others)}); "
+            f"--with {words!r} has options that a comparison does not support ({', '.join(others)}); "
             "use them with `presim simulate`"
         )
     return EvaluationOptions(**{name: value for name, value in context.params.items() if name in taken})

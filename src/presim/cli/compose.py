@@ -11,7 +11,7 @@ from presim.cli.options import Outputs, cluster_options, engine_options, output_
 
 
 class _Blocks(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
-    """Numbers between commas."""
+    """Comma-separated numbers."""
 
     name = "N,N,..."
 
@@ -20,50 +20,50 @@ class _Blocks(click.ParamType):  # type: ignore[type-arg]  # generic only from c
         try:
             return tuple(int(part) for part in str(value).split(","))
         except ValueError:
-            self.fail(f"{value!r} are no numbers between commas, e.g. 7,8,8,7", param, ctx)
+            self.fail(f"{value!r} is not a list of comma-separated numbers such as 7,8,8,7", param, ctx)
 
 
 _PLAN = (  # option, field, type, help
-    ("--seq", "sequence", click.IntRange(1), "Tokens of a sample."),
-    ("--mbs", "micro_batch", click.IntRange(1), "Samples of one forward pass on one rank."),
-    ("--tp", "tensor", click.IntRange(1), "Tensor-parallel ranks."),
-    ("--cp", "context", click.IntRange(1), "Ranks that have a part of each sequence."),
+    ("--seq", "sequence", click.IntRange(1), "Sequence length: tokens per sample."),
+    ("--mbs", "micro_batch", click.IntRange(1), "Micro-batch size: samples per forward pass on one rank."),
+    ("--tp", "tensor", click.IntRange(1), "Tensor-parallel degree."),
+    ("--cp", "context", click.IntRange(1), "Context-parallel degree: each rank has a part of every sequence."),
     (
         "--cp-style",
         "context_style",
         click.Choice(("all-gather", "ulysses", "ring")),
-        "How attention sees the other parts.",
+        "How attention gets the keys and values of other context-parallel ranks.",
     ),
-    ("--ep", "expert", click.IntRange(1), "Neighbouring ranks that share out a layer's experts."),
-    ("--pp", "pipeline", click.IntRange(1), "Ranks of a pipeline."),
-    ("--vpp", "virtual", click.IntRange(1), "Pipeline stages of each rank (interleaved)."),
+    ("--ep", "expert", click.IntRange(1), "Expert-parallel degree: consecutive ranks share each layer's experts."),
+    ("--pp", "pipeline", click.IntRange(1), "Pipeline-parallel degree."),
+    ("--vpp", "virtual", click.IntRange(1), "Virtual pipeline stages per rank (interleaved)."),
     (
         "--schedule",
         "schedule",
-        click.Choice(("gpipe", "1f1b", "interleaved", "zero-bubble")),
-        "Order of a pipeline's passes; 1f1b, or interleaved with --vpp, unless given.",
+        click.Choice(("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipev")),
+        "Pipeline schedule. Default: 1f1b, or interleaved with --vpp.",
     ),
-    ("--stages", "stages", _Blocks(), "Repeated blocks of each stage, e.g. 7,8,8,7; as equal as can be unless given."),
+    ("--stages", "stages", _Blocks(), "Repeated blocks per stage, e.g. 7,8,8,7. Default: as equal as possible."),
     (
         "--dp-style",
         "data_style",
         click.Choice(("fsdp2", "hsdp", "ddp", "zero1")),
-        "What data-parallel ranks share; zero1: Megatron's distributed optimizer.",
+        "Data-parallel style; zero1: Megatron's distributed optimizer.",
     ),
-    ("--shard", "shard", click.IntRange(1), "Of hsdp: neighbouring ranks that shard parameters; others have copies."),
-    ("--global-batch", "global_batch", click.IntRange(1), "Samples of a step of all ranks."),
-    ("--recompute", "recompute", click.Choice(("none", "full")), "Activations of blocks that are computed again."),
+    ("--shard", "shard", click.IntRange(1), "With hsdp: number of consecutive ranks that shard parameters."),
+    ("--global-batch", "global_batch", click.IntRange(1), "Samples per step over all ranks."),
+    ("--recompute", "recompute", click.Choice(("none", "full")), "Recompute the activations of blocks."),
     (
         "--activation-budget",
         "activation_budget",
         click.FloatRange(0, 1),
-        "Part of a block's activations that is kept; the cheapest to compute again are not.",
+        "Share of a block's activations to keep; the cheapest to recompute are dropped.",
     ),
     (
         "--optimizer",
         "optimizer",
         click.Choice(("none", "adamw", "adamw-bf16", "adamw-8bit", "sgd", "momentum")),
-        "What updates parameters; AdamW with states as its parameters are, in bf16 or in 8 bits.",
+        "Optimizer; adamw-bf16 and adamw-8bit store AdamW's states in bf16 or 8 bits.",
     ),
     (
         "--offload-activations",
@@ -77,20 +77,20 @@ _PLAN = (  # option, field, type, help
         click.Choice(("none", "cpu", "states")),
         "Optimizer states in host memory: the CPU updates, or states are streamed to the GPU.",
     ),
-    ("--attention", "attention", click.Choice(("auto", "cudnn", "flash")), "Backend of fused attention."),
+    ("--attention", "attention", click.Choice(("auto", "cudnn", "flash")), "Fused attention backend."),
 )
 
 
 def _plan_options(function: Any) -> Any:
-    for option, field, kind, said in reversed(_PLAN):
-        function = click.option(option, field, type=kind, help=said)(function)
+    for option, field, kind, text in reversed(_PLAN):
+        function = click.option(option, field, type=kind, help=text)(function)
     return function
 
 
 @click.command("compose")
 @click.argument("model")
 @cluster_options
-@click.option("--plan", "plan_file", metavar="FILE", help="A TOML file with the plan; options beside it win.")
+@click.option("--plan", "plan_file", metavar="FILE", help="TOML file with the plan; command-line options override it.")
 @_plan_options
 @click.option(
     "--pass",
@@ -98,8 +98,8 @@ def _plan_options(function: Any) -> Any:
     multiple=True,
     metavar="PASS",
     help="Change the graph: fuse-norm, fuse-rotary, fuse-activation, fuse-cross-entropy, fuse-pointwise, "
-    "recompute-selective, fp8-tensor, fp8-row, fp8-block, mxfp8, nvfp4, one of a package, or package.module:function; "
-    "repeatable, in order.",
+    "recompute-selective, fp8-tensor, fp8-row, fp8-block, mxfp8, nvfp4, int8, sparse24, one of a package, or "
+    "package.module:function; repeatable, in order.",
 )
 @click.option("--recompute-blocks", type=click.IntRange(1), help="Recompute only the first N blocks.")
 @click.option("--cuda-graphs", is_flag=True, default=None, help="Use CUDA graphs: no CPU overhead between kernels.")
@@ -112,11 +112,11 @@ def _plan_options(function: Any) -> Any:
     help="Shard embedding, output layer and loss over the vocabulary; implied by --sp.",
 )
 @click.option("--overlap/--no-overlap", "overlap", default=None, help="Overlap communication and compute (ddp, zero1).")
-@click.option("--clip/--no-clip", "clip", default=None, help="Clip gradients to a norm.")
+@click.option("--clip/--no-clip", "clip", default=None, help="Clip gradients by norm.")
 @click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
-@click.option("--like", metavar="DIR", help="Compose what a saved capture ran, on its cluster, and compare both.")
-@click.option("--write", "folder", metavar="DIR", help="Write files that start the plan on each framework that can.")
-@click.option("--save", metavar="DIR", help="Keep the composed trace, for `presim simulate`.")
+@click.option("--like", metavar="DIR", help="Compose the job of a saved capture on its cluster, and compare the two.")
+@click.option("--write", "folder", metavar="DIR", help="Write launch files for each framework that supports the plan.")
+@click.option("--save", metavar="DIR", help="Save the composed trace for `presim simulate`.")
 @engine_options
 @output_options
 def command(
@@ -141,18 +141,18 @@ def command(
     outputs = Outputs.taken(options)
     outputs.check()
     fields = [field.name for field in _fields(Plan)]
-    said = {name: options.pop(name) for name in fields if name in options}
-    said = {name: value for name, value in said.items() if value is not None and value != ()}
+    given = {name: options.pop(name) for name in fields if name in options}
+    given = {name: value for name, value in given.items() if value is not None and value != ()}
     evaluated = EvaluationOptions(**options)
     if folder is not None:
         _check_write(folder, like)
     if like is None:
-        plan = read_plan(plan_file, said)
+        plan = read_plan(plan_file, given)
         outputs.deliver(compose_and_evaluate(model, plan, evaluated, dtype=dtype, save=save))
         if folder is not None:
             _write(model, plan, evaluated, folder)
         return
-    evaluation, agreement = compose_like(model, like, said, evaluated, plan_file=plan_file, dtype=dtype, save=save)
+    evaluation, agreement = compose_like(model, like, given, evaluated, plan_file=plan_file, dtype=dtype, save=save)
     if outputs.json_file == "-":
         from presim.report import agreement as report
 
@@ -172,12 +172,12 @@ def _check_write(folder: str, like: str | None) -> None:
     from presim.files import check_folder
 
     if like is not None:
-        raise InputError("--write writes a plan, and --like composes what a capture ran: leave out one of the two")
+        raise InputError("--write writes a plan, but --like takes the plan from a capture: leave out one of the two")
     check_folder(Path(folder))
 
 
 def _write(model: str, plan: Any, options: Any, folder: str) -> None:
-    """The launch files, and a line on standard error for each framework."""
+    """Write launch files, and report each framework on standard error."""
     from pathlib import Path
 
     from presim.launch.write_files import write_for_model

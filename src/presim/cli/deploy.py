@@ -1,4 +1,4 @@
-"""``presim deploy``: the deployment of a model that serves most within an SLO, and what starts it."""
+"""``presim deploy``: find the deployment of a model with the most throughput within an SLO, and write launch files."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SHOWN = 8
 
 @click.command("deploy")
 @click.argument("model")
-@click.option("--gpu", "gpus", multiple=True, required=True, metavar="ID", help="A GPU that may be used; repeatable.")
+@click.option("--gpu", "gpus", multiple=True, required=True, metavar="ID", help="GPU to consider; repeatable.")
 @click.option("--input", "prompt", type=click.IntRange(1), default=1024, show_default=True, help="Prompt tokens.")
 @click.option("--output", type=click.IntRange(1), default=256, show_default=True, help="Output tokens.")
 @click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500 or tpot:50; repeatable.")
 @click.option("--max-gpus", type=click.IntRange(1), default=16, show_default=True, help="Most GPUs per deployment.")
 @click.option("--weights", multiple=True, type=click.Choice(("bf16", "fp8", "fp8-block", "fp4")), help="Types to try.")
 @click.option("--no-disaggregation", is_flag=True, help="Do not separate prefill from decode.")
-@click.option("--json", "json_file", metavar="FILE", help="Write what was found as JSON; - is standard output.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -43,7 +43,7 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
 
     slo = metrics.slo_of(options["slo"])
     if slo.e2el_ms is not None:
-        raise click.UsageError("an SLO of `presim deploy` is of ttft and tpot; use `presim serve` for e2el")
+        raise click.UsageError("`presim deploy` supports ttft and tpot in --slo; use `presim serve` for e2el")
     space = search.Space(
         gpus,
         weights=options["weights"] or ("bf16", "fp8"),
@@ -91,11 +91,11 @@ def _document(found: Found, confirmed: list[dict[str, Any]]) -> dict[str, Any]:
 def _print(found: Found, confirmed: list[dict[str, Any]], slo: Slo) -> None:
     from presim.serving.deployments.search import spread
 
-    click.echo(f"{len(found.points):,} deployments judged, {len(found.pareto)} on the Pareto front.")
+    click.echo(f"{len(found.points):,} deployments evaluated, {len(found.pareto)} on the Pareto front.")
     if found.nearest is not None:
         near = found.nearest
         click.echo(
-            f"None keeps the SLO; the nearest: {near.text}, TTFT {near.ttft_ms:.0f} ms, TPOT {near.tpot_ms:.1f} ms"
+            f"None meets the SLO; the nearest: {near.text}, TTFT {near.ttft_ms:.0f} ms, TPOT {near.tpot_ms:.1f} ms"
         )
     for point in spread(found, _SHOWN):
         click.echo(
@@ -105,13 +105,13 @@ def _print(found: Found, confirmed: list[dict[str, Any]], slo: Slo) -> None:
     if confirmed:
         click.echo("Simulated request by request, from the fewest to the most tokens/s/GPU:")
     for entry in confirmed:
-        kept = "" if not slo.bounds else (", keeps the SLO" if entry["meets_slo"] else ", breaks the SLO at p99")
+        kept = "" if not slo.bounds else (", meets the SLO" if entry["meets_slo"] else ", misses the SLO at p99")
         click.echo(
             f"  {entry['output_throughput']:8,.0f} tokens/s  TTFT {entry['mean_ttft_ms']:.0f} ms  TPOT "
             f"{entry['mean_tpot_ms']:.1f} ms{kept}  {entry['deployment']}"
         )
     for reason, count in sorted(found.refused.items()):
-        click.echo(f"  not tried further, {count}: {reason}")
+        click.echo(f"  rejected, {count}: {reason}")
 
 
 def _write(folder: Path, model: str, best: Point) -> None:

@@ -1,13 +1,13 @@
-"""Handles Ctrl-C while the command line itself is being imported."""
+"""Handle Ctrl-C while the command line itself is being imported."""
 
 from __future__ import annotations
 
 import os
-import signal  # nor anything else that takes time: until then Ctrl-C is a traceback
+import signal  # import nothing slow here: until the handler is installed, Ctrl-C prints a traceback
 
 
 class EarlyInterrupt:
-    """Within, Ctrl-C ends the process as `presim.cli.main.run` would; where it is ignored or caught it stays so."""
+    """Context in which Ctrl-C exits as `presim.cli.main.run` does; an ignored or caught Ctrl-C stays so."""
 
     def __enter__(self) -> None:
         self._caught = signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -22,7 +22,7 @@ class EarlyInterrupt:
 def _handled_by(handler: object) -> bool:
     try:
         signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]
-    except ValueError:  # not in the main thread, where it never comes
+    except ValueError:  # not in the main thread, which never receives Ctrl-C
         return False
     return True
 

@@ -26,9 +26,9 @@ from presim.cli.options import cluster_options, engine_options
     type=click.Choice(("auto", "torchtitan", "megatron", "deepspeed", "accelerate")),
     default="auto",
     show_default=True,
-    help="What --confirm captures plans on without a COMMAND.",
+    help="Framework for --confirm without a COMMAND.",
 )
-@click.option("--study", metavar="FILE", help="Keep finished captures, and go on from them.")
+@click.option("--study", metavar="FILE", help="Store finished captures, and resume from them.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(

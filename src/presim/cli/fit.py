@@ -1,4 +1,4 @@
-"""``presim fit``: prices from measurements."""
+"""``presim fit``: fit prices to measurements."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def command(
     or more ranks. The shortest time over all ranks is the collective's own; the rest is late ranks.
     """
     if update and nccl_tests:
-        raise click.UsageError("--nccl-tests makes a cluster's file and --update moves one: call fit once for each")
+        raise click.UsageError("--nccl-tests creates a cluster file and --update changes one: call fit once for each")
     if update:
         lines = _updated(data, update, out)
     else:

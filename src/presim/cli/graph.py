@@ -1,4 +1,4 @@
-"""``presim graph``: take a model as a graph of operators, or look into one."""
+"""``presim graph``: export a model as a graph of operators, or inspect one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class _ModelFirst(click.Group):
     """``presim graph MODEL`` is ``presim graph take MODEL``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """With the usual verb where none is named."""
+        """Insert the default subcommand if none is given."""
         if args and args[0] not in (*self.commands, "-h", "--help"):
             args = ["take", *args]
         return super().parse_args(ctx, args)
@@ -19,7 +19,7 @@ class _ModelFirst(click.Group):
 
 @click.group("graph", cls=_ModelFirst)
 def graph() -> None:
-    """Take a model as a graph of operators, or look into one.
+    """Export a model as a graph of operators, or inspect one.
 
     `presim graph MODEL --out FILE` is short for `presim graph take`.
     """

@@ -1,4 +1,4 @@
-"""``presim hardware``: which GPUs, nodes and fabrics are known, and where their figures come from."""
+"""``presim hardware``: list GPUs, node types and fabrics, and the sources of their figures."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from presim.hardware.cluster import Fabric, Node
     from presim.hardware.schema import Gpu, Sourced
 
-# Columns that are never broken.
+# Columns that never wrap.
 _WHOLE = ("id", "figure", "default fabric", "interconnect", "kind", "GiB", "TB/s", "bf16", "fp8", "fp4", "NVLink", "W")
-_LEAST_WIDTH = 76  # of a terminal: with less, figures would lose digits
+_LEAST_WIDTH = 76  # narrowest terminal; below it, figures would lose digits
 
 
 @click.group("hardware")
@@ -53,7 +53,7 @@ def show(name: str, as_json: bool, as_toml: bool) -> None:
     NAME is an id, an alias, or the path of a TOML file, which is also checked.
     """
     if as_json and as_toml:
-        raise click.UsageError("--json and --toml are two answers; ask for one")
+        raise click.UsageError("--json and --toml exclude each other; use one")
     part = _find(name)
     if as_json:
         _print_json(part)
@@ -64,7 +64,7 @@ def show(name: str, as_json: bool, as_toml: bool) -> None:
 
 
 def _find(name: str) -> Sourced:
-    """The part of that name: a GPU if several kinds know it, an id before an alias."""
+    """Find a part by name: GPUs first, ids before aliases."""
     from presim.errors import InputError
     from presim.hardware import catalogue
     from presim.hardware.cluster import Fabric, Node
@@ -85,7 +85,7 @@ def _find(name: str) -> Sourced:
 
 
 def _figures(part: Sourced) -> Table:
-    """Every figure that is given, with the number of its source in the list that `_remarks` makes."""
+    """Every known figure, with the number of its source in the list of `_remarks`."""
     from presim.hardware.codec import keys, outside
 
     table = _table(f"{part.id}: {part.name}", "figure", "value", "source", "what it is")
@@ -100,7 +100,7 @@ def _figures(part: Sourced) -> Table:
 
 
 def _remarks(part: Sourced) -> list[str]:
-    """The sources, then everything about a part that is no figure, then what cannot be true of it."""
+    """Sources, then non-numeric facts, then implausible figures."""
     from presim.hardware.codec import keys
     from presim.hardware.sanity_checks import implausible
     from presim.hardware.schema import Gpu
@@ -108,7 +108,7 @@ def _remarks(part: Sourced) -> list[str]:
     sources = [
         f"[{number}] {'~ ' if source.estimate else ''}{source.text}" for number, source in enumerate(part.sources, 1)
     ]
-    said = [
+    facts = [
         f"{key.field}: {value}"
         for key in keys(type(part))
         if not key.figure and key.field not in ("id", "name", "sources", "links")
@@ -116,7 +116,13 @@ def _remarks(part: Sourced) -> list[str]:
         if value not in ("", ())
     ]
     doubts = [f"implausible: {doubt}" for doubt in (implausible(part) if isinstance(part, Gpu) else [])]
-    return [*sources, *(["~ estimated"] if any(source.estimate for source in part.sources) else []), "", *said, *doubts]
+    return [
+        *sources,
+        *(["~ estimated"] if any(source.estimate for source in part.sources) else []),
+        "",
+        *facts,
+        *doubts,
+    ]
 
 
 def _gpu_table(gpus: Iterable[Gpu]) -> Table:

@@ -24,7 +24,7 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     type=click.Choice(("refuse", "same")),
     default="refuse",
     show_default=True,
-    help="Ranks without a file: refuse, or assume that they do the same as the others.",
+    help="Ranks without a file: refuse, or assume that they behave like the others.",
 )
 @click.option(
     "--from", "kind", metavar="SOURCE", help="Kind of file: kineto, chakra, or a plug-in's. Default: detected."

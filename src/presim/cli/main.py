@@ -1,4 +1,4 @@
-"""The ``presim`` command: finds the verb's module when it is called, so that ``presim --help`` loads none of them."""
+"""The ``presim`` command. It imports a verb's module only when called, so that ``presim --help`` is fast."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ with early_interrupt.EarlyInterrupt():
 
     from presim.cli import streams
 
-_BROKEN_PIPE = 141  # as shells say it of a program that SIGPIPE ends
+_BROKEN_PIPE = 141  # the shells' exit code for SIGPIPE
 VERBS = {
     "run": "Run a script on an emulated GPU and predict its performance on a cluster.",
     "import": "Import a profile of a real run as a job, to replay it on this or other hardware.",
     "simulate": "Simulate a saved trace on the same or other hardware.",
     "graph": "Export a model as a graph of operators, or inspect one.",
     "compose": "Predict a training job from a model and a plan, without a program.",
-    "serve": "Predict what engines that serve a model deliver under a load.",
+    "serve": "Predict latency and throughput of a served model under a load.",
     "search": "Find the best plan for a model, or the best arguments for a command.",
-    "deploy": "Find the deployment of a model that serves most within an SLO.",
+    "deploy": "Find the deployment of a model with the most throughput within an SLO.",
     "report": "Show a saved result, or write it as an HTML page.",
-    "view": "Look at saved jobs in the browser: timelines, memory, communication, roofline.",
+    "view": "Show saved jobs in the browser: timelines, memory, communication, roofline.",
     "compare": "Show what changed between predictions in time and memory, part by part.",
     "explain": "Show what limits a saved job and what would help, with each candidate simulated.",
     "training": "Estimate the duration and cost of a whole training, with failures and checkpoints.",
     "gate": "Check jobs against budgets for step time and memory, in CI.",
     "trace": "Inspect a saved trace.",
     "profile": "Measure operators on this machine's GPU, or import measurements.",
-    "network": "Show a network, or how long a collective takes on it and which links limit it.",
+    "network": "Show a network, or the time of a collective on it and its bottleneck links.",
     "hardware": "List GPUs, node types and fabrics, or show one with its sources.",
-    "calibrate": "Correct predictions by a run or a serving benchmark of your own.",
+    "calibrate": "Correct predictions with your own run or serving benchmark.",
     "fit": "Fit prices to measurements.",
     "validate": "Compare predictions with measured runs.",
     "doctor": "Check the installation and name the command that fixes each problem.",
@@ -41,10 +41,10 @@ VERBS = {
 
 
 class Verbs(click.Group):
-    """A group whose commands live in ``presim.cli.VERB`` and are imported when they are used."""
+    """A group with one command per module ``presim.cli.VERB``, imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All verbs, in the order a user meets them."""
+        """All verbs, in the order of typical use."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -55,19 +55,19 @@ class Verbs(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The verbs with one line each, from the table above."""
+        """Write one line per verb, from the table above."""
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, with the nearest verbs offered where none fits."""
+        """Resolve a verb as click does; for an unknown verb, suggest similar ones."""
         import difflib
 
         if args and not args[0].startswith("-") and args[0] not in VERBS:
             near = difflib.get_close_matches(args[0], VERBS, 2)
-            hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(VERBS)}"
+            hint = f"; did you mean {' or '.join(near)}?" if near else f"; use one of {', '.join(VERBS)}"
             ctx.fail(f"no verb {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
 
@@ -87,7 +87,7 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line and leave the process with its exit code (`presim.errors.ExitCode`)."""
+    """Run the command line and exit with its code (`presim.errors.ExitCode`)."""
     streams.prepare()
     sys.exit(run(args))
 
@@ -112,7 +112,7 @@ def run(args: list[str] | None = None) -> int:
     except SystemExit as end:
         if not isinstance(end.__context__, BrokenPipeError):
             raise
-        return _BROKEN_PIPE  # rich leaves so
+        return _BROKEN_PIPE  # rich exits this way
     except OSError as error:
         return _stdout_failed(error)
 

@@ -34,11 +34,11 @@ _SHOWN = 8  # links in the table
     help="flow: max-min fair flows over time; link: transfer time of all traffic on the busiest link.",
 )
 @click.option("--plot", metavar="FILE", help="Draw the network as an SVG.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-def command(file: str, as_json: bool, plot: str | None, **asked: Any) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
     """Show the network that FILE describes, or the time of a collective on it and its bottleneck links.
 
-    FILE is a cluster's TOML file with a [network] table, or a topology in the form of ASTRA-sim (.yml), SimAI, NCCL
+    FILE is a cluster's TOML file with a [network] table, or a topology in the format of ASTRA-sim (.yml), SimAI, NCCL
     (.xml) or `nvidia-smi topo -m`.
     """
     from presim.files import check_writable, write_file
@@ -48,9 +48,9 @@ def command(file: str, as_json: bool, plot: str | None, **asked: Any) -> None:
         check_writable(plot)
     topology = open_network(file)
     answer = _shape(topology)
-    if asked["kind"] is not None:
-        outcome, groups = _run(topology, **asked)
-        answer = _answer(topology, outcome, groups, asked["kind"])
+    if query["kind"] is not None:
+        outcome, groups = _run(topology, **query)
+        answer = _answer(topology, outcome, groups, query["kind"])
     if plot:
         from presim.network.plot import svg
 
@@ -66,7 +66,7 @@ def _run(topology: Topology, kind: str, size: str, ranks: str | None, together: 
 
     chosen = ranks_of(ranks) if ranks else tuple(range(topology.gpus))
     if len(chosen) < 2:
-        raise InputError(f"{len(chosen)} rank exchanges nothing: name two at least with --ranks")
+        raise InputError(f"{len(chosen)} rank has no one to communicate with: give at least two with --ranks")
     groups = sisters(chosen, topology.gpus) if together else [chosen]
     return run(topology, [Exchange(kind, bytes_of(size), group) for group in groups], resolution), groups
 

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and what becomes of them."""
+"""Options shared by several verbs, and output of results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from presim.pipeline import Evaluation
     from presim.result import Result
 
-_FAILED = ("raised", "exited", "killed")  # `Result.exit` of a script that did not come to its end
+_FAILED = ("raised", "exited", "killed")  # values of `Result.exit` for a script that did not finish
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -44,7 +44,7 @@ def cluster_options(function: _Function) -> _Function:
 
 
 def engine_options(function: _Function) -> _Function:
-    """``--no-contention`` to ``--scale-op``: what the simulation takes for granted, and what to change in it."""
+    """``--no-contention`` to ``--scale-op``: assumptions of the simulation, and what-if changes."""
     for option in reversed(
         (
             click.option(
@@ -102,7 +102,7 @@ def engine_options(function: _Function) -> _Function:
     return function
 
 
-_USUAL = {  # how the files are called in what is said about them
+_FILE_NAMES = {  # example file names for error messages
     "--json": "result.json",
     "--html": "report.html",
     "--perfetto": "step.pftrace",
@@ -111,9 +111,9 @@ _USUAL = {  # how the files are called in what is said about them
 
 
 def _file(context: click.Context, option: click.Parameter, word: str | None) -> str | None:
-    """The word behind an option that writes a file.
+    """Check the value of an option that writes a file.
 
-    ``--json`` of other verbs stands alone, so that a script or a trace comes right behind it, which is no such name.
+    ``--json`` takes no value in some verbs, so users may write the script or trace right after it by mistake.
     """
     if word is None or word == "-":
         return word
@@ -125,13 +125,13 @@ def _file(context: click.Context, option: click.Parameter, word: str | None) -> 
     if is_next or os.path.isfile(os.path.join(word, JOB_FILE)):
         name = option.opts[0]
         printed = f"`{name} - {word} …` prints it, " if name == "--json" else ""
-        kept = f"`{name} {_USUAL[name]} {word} …` keeps it"
-        raise InputError(f"{name} needs the name of a file to write, before {word}: {printed}{kept}")
+        kept = f"`{name} {_FILE_NAMES[name]} {word} …` saves it"
+        raise InputError(f"{name} needs the name of an output file before {word}: {printed}{kept}")
     return word
 
 
 def output_options(function: _Function) -> _Function:
-    """``--json --html --perfetto --memory-snapshot --quiet``: where the result goes."""
+    """``--json --html --perfetto --memory-snapshot --quiet``: output of the result."""
     named = functools.partial(click.option, metavar="FILE", callback=_file)
     for option in reversed(
         (
@@ -152,7 +152,7 @@ def output_options(function: _Function) -> _Function:
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-    """Where the result goes, as `output_options` took it."""
+    """Output files and flags, from `output_options`."""
 
     json_file: str | None = None
     html: str | None = None
@@ -164,13 +164,13 @@ class Outputs:
 
     @classmethod
     def taken(cls, options: dict[str, Any]) -> Outputs:
-        """Those among a verb's options, which are left without them."""
+        """Remove the output options from a verb's options and return them."""
         return cls(**{field.name: options.pop(field.name) for field in dataclasses.fields(cls)})
 
     def check(self, job: str | None = None) -> None:
-        """Raise where a file could not be written or two would be one, before any work is done for them.
+        """Raise before any work if a file cannot be written, or if two outputs have the same path.
 
-        ``job``: the folder of a saved trace, which has to outlive this.
+        ``job``: the folder of a saved trace, which must not be overwritten.
         """
         from presim.errors import InputError
         from presim.files import check_folder, check_writable
@@ -185,12 +185,12 @@ class Outputs:
         for path in named:
             check_writable(path)
             if meant.count(os.path.realpath(path)) > 1:
-                raise InputError(f"two outputs are to go to {os.path.abspath(path)}: name a file for each")
+                raise InputError(f"two outputs have the same path {os.path.abspath(path)}: give each its own file")
             if job is not None and owns(job, path):
-                raise InputError(f"{path} is part of the saved trace; name another file")
+                raise InputError(f"{path} is part of the saved trace; give another file")
 
     def deliver(self, evaluation: Evaluation, *, report: bool = True) -> None:
-        """Write the files that were asked for, then print the report; JSON on standard output replaces it."""
+        """Write the requested files, then print the report unless JSON goes to standard output."""
         if self.perfetto:
             from presim.report import perfetto
 
@@ -239,7 +239,7 @@ class Outputs:
 
 
 def exit_code(result: Result) -> ExitCode:
-    """0 only for a prediction that stands."""
+    """The exit code; 0 only for a complete prediction that fits."""
     if result.misuse:
         return ExitCode.MISUSE
     if result.exit == "out_of_memory" or result.memory.fits is False:

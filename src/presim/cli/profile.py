@@ -1,4 +1,4 @@
-"""``presim profile``: measured prices, from this machine's GPU or from other people's tables."""
+"""``presim profile``: measure prices on this machine's GPU, or import published tables."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def _measured(out: Path, trace: Path | None, seconds: float, quiet: bool) -> lis
         wanted = [signature for each in store.load(trace).traces.values() for signature in each.signatures]
     with progress(quiet) as say:
         made = profile(wanted, out, seconds, local_gpu(), say)
-    said = [f"{made.path}: {made.measured} measured, {made.known} known before, {made.left} left for the next call"]
-    return said + [f"  not measured, {count}: {reason}" for reason, count in made.rejected.items()]
+    lines = [f"{made.path}: {made.measured} measured, {made.known} known already, {made.left} left for the next call"]
+    return lines + [f"  not measured, {count}: {reason}" for reason, count in made.rejected.items()]
 
 
 def _imported(imports: tuple[Path, ...], out: Path) -> list[str]:

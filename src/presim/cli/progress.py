@@ -1,4 +1,4 @@
-"""A line that says what is being done, on a terminal only."""
+"""Progress line on a terminal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def progress(quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Gives a function that shows what is being done; shows nothing where nobody watches.
+    """Yield a function that shows the current activity; does nothing if stderr is not a terminal.
 
-    The line is written to standard error and wiped before anything else is printed, so that what a script prints in
-    the meantime stays as it is.
+    The line goes to standard error and is cleared before other output, so that a script's output stays intact.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda text: None

@@ -1,4 +1,4 @@
-"""``presim report``: show a result that was kept."""
+"""``presim report``: show a saved result."""
 
 from __future__ import annotations
 

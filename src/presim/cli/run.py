@@ -1,4 +1,4 @@
-"""``presim run``: capture a script, price it, simulate it, report."""
+"""``presim run``: capture a script, price and simulate it, report the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     default="auto",
     metavar="RANKS",
     show_default=True,
-    help="Ranks to capture: auto (one of each kind), all, or ranks and ranges such as 0,8,16-23.",
+    help="Ranks to capture: auto (one per group of equal ranks), all, or ranks and ranges such as 0,8,16-23.",
 )
 @click.option("--rank", type=click.IntRange(0), metavar="R", help="Same as --ranks R.")
 @click.option(
@@ -68,7 +68,7 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     "--values",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Policy for values that are not computed: loss, gradient_norm, number, routing, token, eos, eos_after, "
+    help="Policy for values that presim does not compute: loss, gradient_norm, number, routing, token, eos, eos_after, "
     "watchdog; or a file of such lines; `off` computes no values. Repeatable.",
 )
 @click.option(
@@ -101,15 +101,15 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
         raise InputError(f"no GPU is named{misplaced}")
     outputs = Outputs.taken(options)
     outputs.check(options["save"])
-    stdout = 2 if outputs.json_file == "-" else None  # standard output is the result's
+    stdout = 2 if outputs.json_file == "-" else None  # standard output is reserved for the result
     with progress(outputs.quiet) as say:
         evaluation = run_and_evaluate([script, *args], RunOptions(**options), stdout=stdout, progress=say)
     result = evaluation.result
     failed = result.exit in ("raised", "exited", "killed")
     empty = failed and not result.operators and not result.memory.peak_reserved_bytes
     outputs.deliver(evaluation, report=not empty)
-    if failed and (empty or outputs.quiet or outputs.json_file == "-"):  # no report says so
-        covers = "; it had asked nothing of the GPU" if empty else "; the result covers what was captured until then"
+    if failed and (empty or outputs.quiet or outputs.json_file == "-"):  # no report mentions it
+        covers = "; it ran no GPU work" if empty else "; the result covers the work captured until then"
         rank = f"rank {result.job.rank}: " if len(result.ranks) > 1 else ""
         click.echo(f"presim: {rank}{in_a_line(result.error)}{covers}{_misplaced(args)}", err=True)
     if result.misuse and outputs.quiet:
@@ -118,8 +118,8 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
 
 
 def _misplaced(args: Sequence[str]) -> str:
-    """What to say where a script that may not have understood its options was given some of ours."""
-    scripts = [at for at, word in enumerate(args) if word.endswith(".py")]  # behind a launcher's options
+    """A hint if a failed script received options that belong to presim."""
+    scripts = [at for at, word in enumerate(args) if word.endswith(".py")]  # after a launcher's options
     behind = args[scripts[-1] + 1 :] if scripts else args
     ours = {name for option in command.params for name in option.opts if name.startswith("--")}
     found = [word for word in behind if word.partition("=")[0] in ours]

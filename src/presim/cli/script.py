@@ -1,4 +1,4 @@
-"""What scripts of the checkout share: they end by a sentence and code 2, as the verbs do, and count CPU time."""
+"""Error handling of scripts in the checkout: invalid input ends in one sentence and exit code 2, as in verbs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from presim.errors import PresimError
 
 @contextlib.contextmanager
 def sentences() -> Iterator[None]:
-    """Around what a script does: what the user can mend ends it in a line, and a bug of ours keeps its traceback."""
+    """Context for a script: user errors end it with one line, bugs keep their traceback."""
     try:
         yield
     except PresimError as error:
@@ -22,7 +22,7 @@ def sentences() -> Iterator[None]:
     except ImportError as error:
         if (error.name or "").startswith("presim"):
             raise
-        _leave(f"what it needs cannot be imported: {error}")
+        _leave(f"a required package cannot be imported: {error}")
     except OSError as error:
         if error.filename is None:
             raise

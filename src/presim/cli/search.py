@@ -1,4 +1,4 @@
-"""``presim search``: find the best plan of a model, or the best arguments of a command."""
+"""``presim search``: find the best plan for a model, or the best arguments of a command."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from presim.cli.options import cluster_options, engine_options
 from presim.cli.progress import progress
 
 _PLAN = (  # option, field, help: values of one knob; several vary it
-    ("--seq", "sequence", "Tokens of a sample."),
-    ("--mbs", "micro_batch", "Samples of one forward pass on one rank."),
-    ("--tp", "tensor", "Tensor-parallel ranks."),
+    ("--seq", "sequence", "Sequence length: tokens per sample."),
+    ("--mbs", "micro_batch", "Micro-batch size: samples per forward pass on one rank."),
+    ("--tp", "tensor", "Tensor-parallel degree."),
     ("--sp", "sequence_parallel", "Sequence parallelism between --tp's layers: true, false."),
     ("--pp", "pipeline", "Pipeline stages."),
-    ("--vpp", "virtual", "Stages of a rank."),
-    ("--cp", "context", "Context-parallel ranks."),
-    ("--ep", "expert", "Expert-parallel ranks."),
-    ("--schedule", "schedule", "Order of a pipeline's passes."),
-    ("--dp-style", "data_style", "What data-parallel ranks share."),
-    ("--shard", "shard", "Of hsdp: neighbouring ranks that shard parameters."),
-    ("--recompute", "recompute", "Activations that are computed again."),
-    ("--reshard", "reshard", "FSDP2: whether parameters of a block are freed after its forward pass."),
-    ("--optimizer", "optimizer", "What updates parameters."),
-    ("--attention", "attention", "Backend of fused attention."),
-    ("--clip", "clip", "Whether gradients are clipped to a norm."),
+    ("--vpp", "virtual", "Virtual pipeline stages per rank."),
+    ("--cp", "context", "Context-parallel degree."),
+    ("--ep", "expert", "Expert-parallel degree."),
+    ("--schedule", "schedule", "Pipeline schedule."),
+    ("--dp-style", "data_style", "Data-parallel style."),
+    ("--shard", "shard", "With hsdp: number of consecutive ranks that shard parameters."),
+    ("--recompute", "recompute", "Activation recomputation."),
+    ("--reshard", "reshard", "FSDP2: free a block's parameters after its forward pass: true, false."),
+    ("--optimizer", "optimizer", "Optimizer."),
+    ("--attention", "attention", "Fused attention backend."),
+    ("--clip", "clip", "Clip gradients by norm: true, false."),
 )
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SAMPLERS = ("exhaustive", "tpe", "nsga2", "cmaes", "gp", "random", "grid")
@@ -39,7 +39,7 @@ def _duration(context: click.Context, option: click.Parameter, text: str | None)
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip())
     if not found or found[2] not in _UNITS or not float(found[1]):
-        raise click.BadParameter(f"{text!r} is no duration: write e.g. 60s, 5m or 1h")
+        raise click.BadParameter(f"{text!r} is not a duration: write e.g. 60s, 5m or 1h")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -50,8 +50,8 @@ def _prices(context: click.Context, option: click.Parameter, text: str | None) -
 
 
 def _plan_options(function: Any) -> Any:
-    for option, field, said in reversed(_PLAN):
-        function = click.option(option, field, metavar="V[,V…]", help=said)(function)
+    for option, field, text in reversed(_PLAN):
+        function = click.option(option, field, metavar="V[,V…]", help=text)(function)
     return function
 
 
@@ -59,21 +59,24 @@ def _plan_options(function: Any) -> Any:
 @click.argument("words", nargs=-1, metavar="[MODEL] [KNOB=V,V…]… [-- COMMAND…]")
 @cluster_options
 @click.option("--vary", multiple=True, metavar="KNOB=V,V…", help="Values of a knob; first:last doubles. Repeatable.")
-@click.option("--global-batch", "global_batch", metavar="V[,V…]", help="Samples of a step, over all ranks.")
+@click.option("--global-batch", "global_batch", metavar="V[,V…]", help="Samples per step over all ranks.")
 @_plan_options
 @click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
 @click.option("--objective", multiple=True, metavar="NAME", help="What to optimise; several give a Pareto front.")
 @click.option("--tokens", type=float, metavar="N", help="Tokens to train on, for days, gpu_hours and money.")
 @click.option(
-    "--price-per-gpu-hour", callback=_prices, metavar="X|GPU=X,…", help="Price of a GPU hour, or one of each GPU."
+    "--price-per-gpu-hour",
+    callback=_prices,
+    metavar="X|GPU=X,…",
+    help="Price per GPU hour: one price, or prices by GPU.",
 )
 @click.option("--spare", "spare_gib", type=float, default=0.0, metavar="GIB", help="Memory to keep free.")
 @click.option("--max-gpus", type=click.IntRange(1), metavar="N", help="Largest number of GPUs.")
 @click.option("--max-days", type=float, metavar="D", help="Longest training on --tokens, days.")
 @click.option(
-    "--sampler", type=click.Choice(_SAMPLERS), default="exhaustive", show_default=True, help="How points are chosen."
+    "--sampler", type=click.Choice(_SAMPLERS), default="exhaustive", show_default=True, help="How to select points."
 )
-@click.option("--trials", type=click.IntRange(1), metavar="N", help="Points that a sampler proposes.")
+@click.option("--trials", type=click.IntRange(1), metavar="N", help="Number of points that a sampler proposes.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampler.")
 @click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Worker processes; default: one per CPU (of the Ray cluster)."
@@ -85,28 +88,28 @@ def _plan_options(function: Any) -> Any:
 )
 @click.option("--space", metavar="NAME|FILE", help="Knobs and constraints of a framework's command, e.g. megatron.")
 @click.option(
-    "--confirm", type=click.IntRange(0), default=0, metavar="K", help="Capture the K best plans and rank anew."
+    "--confirm", type=click.IntRange(0), default=0, metavar="K", help="Capture the K best plans and re-rank them."
 )
 @click.option(
     "--framework",
     type=click.Choice(("auto", "torchtitan", "megatron", "deepspeed", "accelerate")),
     default="auto",
     show_default=True,
-    help="What --confirm captures them on; auto: the first that can express a plan.",
+    help="Framework for --confirm; auto: the first that supports a plan.",
 )
-@click.option("--study", metavar="FILE|URL", help="Keep finished trials, and go on from them.")
+@click.option("--study", metavar="FILE|URL", help="Store finished trials, and resume from them.")
 @engine_options
 @click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
-@click.option("--csv", "csv_file", metavar="FILE", help="Write the ledger as CSV.")
-@click.option("--html", "html_file", metavar="FILE", help="Write a page with charts that needs nothing else.")
+@click.option("--csv", "csv_file", metavar="FILE", help="Write all trials as CSV.")
+@click.option("--html", "html_file", metavar="FILE", help="Write a self-contained HTML page with charts.")
 @click.option("--write", "folder", metavar="DIR", help="Write the best plan, or the launch command with its values.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no table.")
 def command(words: tuple[str, ...], **options: Any) -> int:
     """Find the best plan for training MODEL, or the best arguments of a COMMAND.
 
-    MODEL is what `presim compose` takes: its plans are composed and simulated. A COMMAND behind `--` has placeholders,
-    e.g. `torchrun train.py --tp {tp}`; it is captured for each value that `--vary` says. Beside a MODEL, --confirm
-    captures the best plans by the COMMAND.
+    MODEL is as in `presim compose`: plans for it are composed and simulated. A COMMAND after `--` has placeholders,
+    e.g. `torchrun train.py --tp {tp}`; it is captured for each value in `--vary`. With a MODEL and a COMMAND, --confirm
+    captures the best plans with the COMMAND.
     """
     from presim.files import check_writable, write_file
     from presim.search.answer import written
@@ -142,7 +145,7 @@ def command(words: tuple[str, ...], **options: Any) -> int:
 
 
 def _write(request: Any, answer: Any, folder: str) -> None:
-    """The files of the best point, and a line on standard error for each framework."""
+    """Write the files of the best point, and report each framework on standard error."""
     from presim.search.answer import written
 
     written.write(request, answer, folder)
@@ -162,48 +165,48 @@ def _code(answer: Any) -> int:
 
 def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any]) -> Any:
     from presim.errors import InputError
-    from presim.search.ask import Asked, said_knobs
     from presim.search.of_command import request_for_command
     from presim.search.of_model import request_for_model
+    from presim.search.search_options import SearchOptions, knob_options
 
-    asked = {name: options.pop(name) for name in Asked.__dataclass_fields__ if name in options}
+    settings = {name: options.pop(name) for name in SearchOptions.__dataclass_fields__ if name in options}
     models = [word for word in words if "=" not in word]
-    said, several = said_knobs(
+    fixed, several = knob_options(
         {name: options.pop(name) for name in [field for _, field, _ in _PLAN] + ["global_batch"]}
     )
-    asked["vary"] = [*asked.get("vary", ()), *(word for word in words if "=" in word), *several]
+    settings["vary"] = [*settings.get("vary", ()), *(word for word in words if "=" in word), *several]
     if behind:
-        if asked.get("space"):
-            return _of_space(behind, Asked(**asked), _options(options), said, models)
+        if settings.get("space"):
+            return _of_space(behind, SearchOptions(**settings), _options(options), fixed, models)
         if len(models) == 1:
-            return request_for_model(models[0], Asked(**asked), _options(options), said, behind)
-        return request_for_command(behind, Asked(**asked), _options(options))
-    if asked.get("space"):
-        raise InputError("--space is of a command: write it behind --, e.g. -- torchrun … pretrain_gpt.py")
+            return request_for_model(models[0], SearchOptions(**settings), _options(options), fixed, behind)
+        return request_for_command(behind, SearchOptions(**settings), _options(options))
+    if settings.get("space"):
+        raise InputError("--space needs a command: write it after --, e.g. -- torchrun … pretrain_gpt.py")
     if len(models) != 1:
         raise InputError(
             "name a model, e.g. `presim search llama-70b/ --gpu h100-sxm --nodes 64 --seq 8192`, or a command after --"
             if not models
-            else f"there are {len(models)} models, {' and '.join(models)}: search one at a time"
+            else f"{len(models)} models are given, {' and '.join(models)}: search one at a time"
         )
-    return request_for_model(models[0], Asked(**asked), _options(options), said)
+    return request_for_model(models[0], SearchOptions(**settings), _options(options), fixed)
 
 
-def _of_space(command: list[str], asked: Any, options: Any, said: dict[str, Any], models: list[str]) -> Any:
-    """Sizes of a model, and what options say, are facts of the space's constraints."""
+def _of_space(command: list[str], settings: Any, options: Any, fixed: dict[str, Any], models: list[str]) -> Any:
+    """Request with a space; the model's sizes and fixed options are facts for its constraints."""
     from presim.errors import InputError
     from presim.search.of_command import request_for_command
-    from presim.search.spaces.ask import request_for_space
     from presim.search.spaces.facts import facts_of
+    from presim.search.spaces.space_request import request_for_space
 
     if len(models) > 1:
         raise InputError(
-            f"there are {len(models)} models, {' and '.join(models)}: name the one that the command trains"
+            f"{len(models)} models are given, {' and '.join(models)}: give only the one that the command trains"
         )
-    if asked.confirm and models:
-        return request_for_space(models[0], command, asked, options, said)
-    facts = {**(facts_of(models[0]) if models else {}), **said}
-    return request_for_command(command, asked, options, facts)
+    if settings.confirm and models:
+        return request_for_space(models[0], command, settings, options, fixed)
+    facts = {**(facts_of(models[0]) if models else {}), **fixed}
+    return request_for_command(command, settings, options, facts)
 
 
 def _options(options: dict[str, Any]) -> Any:

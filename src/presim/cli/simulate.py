@@ -50,8 +50,8 @@ def command(directory: str, **options: Any) -> int:
     """Simulate the trace in DIR, which `presim run --save` or `presim compose --save` wrote.
 
     Without options the cluster is the one of the capture. Another GPU, or the same number of GPUs on other nodes, needs
-    no new capture. Another number of GPUs needs none where data-parallel ranks share
-    gradients only; where they hold shards, presim says which capture is needed.
+    no new capture. Another number of GPUs needs none if data-parallel ranks share gradients only; if they hold shards,
+    presim names the capture that it needs.
     """
     from presim.options import SimulateOptions
     from presim.verbs.simulate import evaluate_saved

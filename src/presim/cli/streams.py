@@ -1,4 +1,4 @@
-"""Standard output and error as they may be: closed, full, of another encoding, or read by one who has had enough."""
+"""Robust standard streams: closed, full, with another encoding, or with a reader that has gone."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def prepare() -> None:
-    """What is closed leads nowhere, so that no file of ours takes its number; what cannot be encoded is a ``?``."""
+    """Redirect closed streams to /dev/null, so that no file reuses their descriptor.
+
+    Print unencodable characters as ``?``.
+    """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
     for stream in (sys.stdout, sys.stderr):
@@ -25,5 +28,5 @@ def prepare() -> None:
 
 
 def silence() -> None:
-    """Python flushes stdout at exit, which would complain about the closed pipe or full disk once more."""
+    """Silence stdout: Python flushes it at exit and would report the closed pipe or full disk again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""``presim trace``: look into a saved trace."""
+"""``presim trace``: inspect a saved trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def command(directory: str, rank: int | None, entries: str | None, as_json: bool
     job = store.load(directory, ranks=None if rank is None else [rank])
     trace = job.traces[min(job.traces)]
     if chosen is not None and chosen.start >= len(trace):
-        raise click.BadParameter(f"{entries!r} begins behind the last of {len(trace)} entries", param_hint="--entries")
+        raise click.BadParameter(f"{entries!r} begins after the last of {len(trace)} entries", param_hint="--entries")
     if as_json:
         sys.stdout.buffer.write(trace_view.encode(trace, chosen))
     else:
@@ -29,7 +29,7 @@ def command(directory: str, rank: int | None, entries: str | None, as_json: bool
 
 
 def _range(text: str | None) -> slice | None:
-    """``A:B`` with either end left out."""
+    """Parse ``A:B``; either end may be missing."""
     if text is None:
         return None
     first, colon, last = text.partition(":")
@@ -38,7 +38,7 @@ def _range(text: str | None) -> slice | None:
             raise ValueError
         chosen = slice(int(first or 0), int(last) if last else None)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no range such as 0:20", param_hint="--entries") from None
+        raise click.BadParameter(f"{text!r} is not a range such as 0:20", param_hint="--entries") from None
     if chosen.start < 0 or (chosen.stop is not None and chosen.stop < chosen.start):
-        raise click.BadParameter(f"{text!r} does not go from a first entry to a later one", param_hint="--entries")
+        raise click.BadParameter(f"{text!r} is empty: the second number must be larger", param_hint="--entries")
     return chosen

@@ -1,4 +1,4 @@
-"""``presim training``: a whole training from one step."""
+"""``presim training``: project one step to a whole training."""
 
 from __future__ import annotations
 

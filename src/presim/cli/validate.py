@@ -1,4 +1,4 @@
-"""``presim validate``: predictions beside measured runs."""
+"""``presim validate``: compare predictions with measured runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from presim.validation.results import ResultTable
     from presim.validation.runs import Providers
 
-_MOST_REASONS = 12  # that are printed; the table and the report have all
+_MOST_REASONS = 12  # most reasons printed; the table and the report list all
 
 
 @click.command("validate")
@@ -24,13 +24,13 @@ _MOST_REASONS = 12  # that are printed; the table and the report have all
     "--out",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where the predictions go; default: CASES.predicted.csv in the working directory.",
+    help="Output file; default: CASES.predicted.csv in the working directory.",
 )
 @click.option(
     "--report",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a summary in Markdown, of all that --out holds.",
+    help="Write a Markdown summary of all rows in --out.",
 )
 @click.option("--jobs", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Parallel cases.")
 @click.option("--limit", metavar="N", type=click.IntRange(0), help="Run only the first N cases.")
@@ -53,7 +53,7 @@ _MOST_REASONS = 12  # that are printed; the table and the report have all
     type=click.Choice(["runs", "collectives", "operators", "serving"]),
     default="runs",
     show_default=True,
-    help="What a row is: a run of training or of serving, or one time of a collective or of an operator.",
+    help="Kind of row: a training run, a serving run, or one measured collective or operator.",
 )
 @click.option("--again", is_flag=True, help="Repeat predictions that --out already has, e.g. after prices changed.")
 def command(
@@ -107,7 +107,7 @@ def _check_recipes(folder: Path | None) -> None:
 
 
 def _solve(chosen: list[Case], providers: Providers, jobs: int, options: Options, results: ResultTable) -> None:
-    """Predict the chosen cases; the table is written after each."""
+    """Predict the selected cases; writes the table after each."""
     from presim.cli.progress import progress
     from presim.validation.solve import solve_all
 
@@ -130,18 +130,18 @@ def _finish(results: ResultTable, report: Path | None, tests: Collection[str]) -
     for text, count in why[:_MOST_REASONS]:
         click.echo(f"  not predicted or not compared, {count}: {text}")
     if more := sum(count for _, count in why[_MOST_REASONS:]):
-        click.echo(f"  for other reasons, {more}: the column reason has them")
+        click.echo(f"  other reasons, {more}: see the column `reason`")
 
 
 def _check_writable(table: Path, out: Path, report: Path | None, captures: Path | None) -> None:
-    """Raise now what would otherwise be raised after minutes of work, or would overwrite another file."""
+    """Raise early if a file cannot be written or would overwrite another one."""
     from presim.errors import InputError
     from presim.files import check_writable
     from presim.trace import store
 
     named = [path.resolve() for path in (table, out, report) if path is not None]
     if len(set(named)) < len(named):
-        raise InputError("CASES.csv, --out and --report are different files: name one for each")
+        raise InputError("CASES.csv, --out and --report must be different files: give each its own")
     for path in (out, report):
         if path is not None:
             check_writable(path)
@@ -185,5 +185,5 @@ def _serving(table: Path, out: Path, report: Path | None, only: str | None, limi
         write_file(report, serving.report(rows).encode())
     click.echo(f"{out}: {len(rows)} rows")
     for figure, (error, goal) in serving.summary(rows).items():
-        click.echo(f"  {figure}: median error {error:.1%} of complete rows, the goal is {goal:.0%}")
+        click.echo(f"  {figure}: median error {error:.1%} over complete rows (goal: {goal:.0%})")
     return 0

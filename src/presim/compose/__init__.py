@@ -1,1 +1,1 @@
-"""From a graph and a plan to the trace that a capture would give."""
+"""Compose traces of training jobs from a model graph and a plan, without running the job."""

@@ -1,7 +1,8 @@
-"""What happens to memory in all micro-batches of a step, where a trace has only some of them.
+"""Memory events of all micro-batches of a step whose trace contains only some of them.
 
-The entries between the beginnings of two micro-batches are repeated for those left out, each time for storages of
-later micro-batches. The allocator is then replayed over all of it: what it keeps in reserve depends on its whole past.
+The entries between the starts of two micro-batches are repeated for the omitted ones, with the storages of later
+micro-batches. The allocator is then replayed over all entries, because its reserved memory depends on its whole
+history.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ Columns = dict[str, NDArray[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Lacks:
-    """Micro-batches that are left out of a step, out of its steady state."""
+    """Micro-batches that the trace omits from the steady state of a step."""
 
-    period: int  # so many micro-batches repeat together
+    period: int  # number of micro-batches that repeat as a unit
     times: int
 
     @property
     def micros(self) -> int:
-        """How many are left out."""
+        """Number of omitted micro-batches."""
         return self.period * self.times
 
 
 def all_memory(parts: Sequence[Columns], names: Names, lacks: Lacks) -> Columns:
-    """The entries of memory, and the ends of steps, of parts laid end to end."""
+    """Memory entries and step ends of all parts, in order, with omitted micro-batches filled in."""
     wanted = _kinds(*_MEMORY, Kind.STEP)
     made: dict[int, Columns] = {}
     for part in parts:
@@ -48,7 +49,7 @@ def all_memory(parts: Sequence[Columns], names: Names, lacks: Lacks) -> Columns:
 
 
 def without_memory(columns: Columns) -> Columns:
-    """The other entries, with room for their objects."""
+    """All entries except memory entries, with an empty column for objects."""
     rows = np.flatnonzero(~_kinds(*_MEMORY)[columns["kind"]])
     found = {name: column[rows] for name, column in columns.items()}
     begins = np.searchsorted(rows, np.flatnonzero(columns["begins"]))
@@ -58,7 +59,7 @@ def without_memory(columns: Columns) -> Columns:
 
 
 def _kinds(*kinds: Kind) -> NDArray[np.bool_]:
-    """By kind, whether it is one of these."""
+    """Boolean table over entry kinds: true for the given ones."""
     table = np.zeros(len(Kind), np.bool_)
     table[list(map(int, kinds))] = True
     return table
@@ -68,7 +69,8 @@ def _repeated(columns: Columns, of_all: NDArray[np.bool_], begins: Ints, names: 
     first, last, times = int(begins[-1 - lacks.period]), int(begins[-1]), lacks.times
     found = {name: _tiled(column, first, last, times) for name, column in columns.items()}
     slot = columns["slot"]
-    moves = (slot >= 0) & (slot < names.storages) & (slot % names.micros > 0)  # the first one's gradients may stay
+    # storages of the first micro-batch (gradients) may live longer
+    moves = (slot >= 0) & (slot < names.storages) & (slot % names.micros > 0)
     moves &= ~of_all
     period, step = last - first, lacks.period
     for time in range(1, times + 1):

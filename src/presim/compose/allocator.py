@@ -1,9 +1,9 @@
-"""PyTorch's caching allocator, replayed: which block each request gets, and when memory is taken from the device.
+"""Replay of PyTorch's caching allocator: which block each request gets, and when it takes memory from the device.
 
 The rules are those of c10/cuda/CUDACachingAllocator.cpp without expandable segments: sizes are rounded to 512 bytes;
 requests up to 1 MiB come from segments of 2 MiB, those below 10 MiB from segments of 20 MiB, others from segments of
 their own, rounded to 2 MiB; the smallest free block that is large enough is taken, and split where enough is left.
-Freed blocks are joined with free neighbours. Each stream has pools of its own.
+Freed blocks are merged with free neighbours. Each stream has its own pools.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LARGE_BUFFER = 20 << 20
 _MIN_LARGE = 10 << 20  # kMinLargeAlloc
 _ROUND_LARGE = 2 << 20
 _MIN_BLOCK = 512
-_MANY = 100_000  # entries in all that a process interprets before it loads the compiled loop (0.3 s, once 2 s)
+_MANY = 100_000  # entries interpreted before the process loads the compiled loop (takes 0.3 s; first compilation 2 s)
 _BASE = 1 << 40  # address of the first segment
 
 
@@ -35,14 +35,14 @@ class _Pool:
 
     def __init__(self, least_left: int) -> None:
         self.free: list[tuple[int, int]] = []
-        self.least_left = least_left  # a block is split where more than this is left
+        self.least_left = least_left  # a block is split if more than this remains
 
 
 class Replay:
-    """The allocator's state, from one request to the next."""
+    """The allocator's state between requests."""
 
     def __init__(self) -> None:
-        self.segments: list[tuple[int, int]] = []  # address and bytes, in the order they were taken
+        self.segments: list[tuple[int, int]] = []  # address and bytes, in order of allocation
         self._pools: dict[tuple[int, bool], _Pool] = {}
         self._size: dict[int, int] = {}  # address -> bytes of every block
         self._before: dict[int, int] = {}  # neighbours within a segment
@@ -52,7 +52,7 @@ class Replay:
         self._top = _BASE
 
     def alloc(self, size: int, stream: int = 0) -> tuple[int, int]:
-        """A block for a request of rounded size; returns its address and bytes."""
+        """Allocate a block for a request of rounded size; returns its address and bytes."""
         small = size <= _SMALL
         pool = self._pools.get((stream, small))
         if pool is None:
@@ -70,7 +70,7 @@ class Replay:
         return address, found
 
     def free(self, address: int) -> None:
-        """The block comes back."""
+        """Free the block at an address."""
         pool, size = self._pool[address], self._size[address]
         after, before = self._after.get(address), self._before.get(address)
         if after is not None and self._is_free[after]:
@@ -93,7 +93,7 @@ class Replay:
         else:
             taken = -(-size // _ROUND_LARGE) * _ROUND_LARGE
         address = self._top
-        self._top += taken + _ROUND_LARGE  # segments never touch
+        self._top += taken + _ROUND_LARGE  # a gap, so that blocks of different segments are never neighbours
         self.segments.append((address, taken))
         self._size[address], self._pool[address] = taken, pool
         return taken, address
@@ -107,7 +107,7 @@ class Replay:
         bisect.insort(pool.free, (left, rest))
 
     def _remove(self, after: int, pool: _Pool) -> int:
-        """A free block is joined to the one before it; returns its bytes."""
+        """Remove a free block from its pool to merge it with its predecessor; returns its bytes."""
         size, before = self._size[after], self._before[after]
         pool.free.pop(bisect.bisect_left(pool.free, (size, after)))
         self._link(before, self._after.get(after))
@@ -126,8 +126,8 @@ class Replay:
             table.pop(address, None)
 
 
-class _Rent:
-    """How many entries this process was asked to replay; which loop runs is a question of speed alone."""
+class _ReplayedEntries:
+    """Number of entries replayed by this process. It decides which loop runs; results are the same."""
 
     entries = 0
 
@@ -143,9 +143,9 @@ def compiled() -> Callable[[allocator_loop.Columns, int, int], int]:
 def replay_columns(
     kinds: Column, slots: Column, sizes: Column, streams: Column
 ) -> tuple[Ints, Ints, list[tuple[int, int, int]]]:
-    """`replay` over columns, compiled once a process has replayed so many that this pays."""
-    _Rent.entries += len(kinds)
-    if _Rent.entries < _MANY:
+    """`replay` over columns; uses the compiled loop once a process has replayed enough entries."""
+    _ReplayedEntries.entries += len(kinds)
+    if _ReplayedEntries.entries < _MANY:
         return replay(kinds.tolist(), slots.tolist(), sizes.tolist(), streams.tolist())
     alloc, free = int(Kind.ALLOC), int(Kind.FREE)
     is_alloc = kinds == alloc
@@ -163,7 +163,7 @@ def replay(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[tuple[int, int, int]]]:
     """Carry out ALLOC, FREE and RETAG entries.
 
-    Returns: the address and bytes of each entry's block, and the segments taken: (entry, address, bytes).
+    Returns: the address and bytes of each entry's block, and the new segments as (entry, address, bytes).
     """
     state, blocks = Replay(), dict[int, tuple[int, int]]()
     addresses, held = np.zeros(len(kinds), np.int64), np.zeros(len(kinds), np.int64)

@@ -1,9 +1,8 @@
-"""The allocator's replay over columns, for millions of requests: plain Python here, compiled by numba where called.
+"""The allocator replay over columns, for millions of requests: plain Python here, compiled by numba where it is called.
 
-It does what `presim.compose.allocator.Replay` does, which says why; a property test holds them together. Blocks are
-numbers into columns. The number of a block that was joined to another is given out again: there are as many as exist
-at once, not as many as requests. Each pool has the numbers of its free blocks by size and address. Measured on 780,000
-requests: 1.1 s as objects, 0.03 s compiled.
+It implements the rules of `presim.compose.allocator.Replay`, which explains them; a property test compares the two.
+Blocks are indices into columns; each pool lists its free blocks by size and address. Measured on 780,000 requests: 1.1
+s with objects, 0.03 s compiled.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ LARGE_BUFFER = 20 << 20
 MIN_LARGE = 10 << 20
 ROUND_LARGE = 2 << 20
 BASE = 1 << 40
-CAPACITY = 16384  # free blocks of a pool
-FULL = -1  # returned where a pool has more
+CAPACITY = 16384  # most free blocks of one pool
+FULL = -1  # returned if a pool exceeds its capacity
 
 
 class Columns(NamedTuple):
-    """What `carry_out` reads and writes."""
+    """Inputs and outputs of `carry_out`."""
 
     kinds: NDArray[np.uint8]
     slots: NDArray[np.int32]
     sizes: Ints
     streams: NDArray[np.uint16]
-    addresses: Ints  # written: of each entry's block
-    held: Ints  # likewise: its bytes
+    addresses: Ints  # output: address of each entry's block
+    held: Ints  # output: bytes of each entry's block
     block_of: NDArray[np.int32]  # slot -> block
-    address: Ints  # of each block, and so on
+    address: Ints  # per block, like the following columns
     size: Ints
     before: Ints
     after: Ints
@@ -44,8 +43,8 @@ class Columns(NamedTuple):
     is_free: Ints
     spare: Ints  # numbers of blocks that are no more
     free: NDArray[np.int64]  # pool, place -> block
-    counts: Ints  # of free blocks of each pool
-    taken: NDArray[np.int64]  # written: entry, address and bytes of each segment
+    counts: Ints  # number of free blocks per pool
+    taken: NDArray[np.int64]  # output: (entry, address, bytes) of each new segment
 
 
 TYPES = {"kinds": np.uint8, "slots": np.int32, "streams": np.uint16, "block_of": np.int32}  # others are int64
@@ -68,7 +67,7 @@ def columns(kinds: Column, slots: Column, sizes: Column, streams: Column, live: 
 
 
 def carry_out(c: Columns, alloc: int, freed: int) -> int:
-    """Carry out all entries; returns how many segments were taken, or `FULL`."""
+    """Carry out all entries; returns the number of new segments, or `FULL`."""
     blocks, spares, segments, top = 0, 0, 0, BASE
     for place in range(len(c.kinds)):
         kind, slot = c.kinds[place], c.slots[place]
@@ -151,7 +150,7 @@ def carry_out(c: Columns, alloc: int, freed: int) -> int:
 
 
 def position(c: Columns, pool: Number, block: Number) -> int:
-    """Where a block belongs among the free ones: by size, then address."""
+    """Position of a block among a pool's free blocks, ordered by size, then address."""
     low, high = 0, c.counts[pool]
     while low < high:
         middle = (low + high) // 2
@@ -164,7 +163,7 @@ def position(c: Columns, pool: Number, block: Number) -> int:
 
 
 def insert(c: Columns, pool: Number, block: Number) -> None:
-    """A block becomes free."""
+    """Insert a block into a pool."""
     place = position(c, pool, block)
     for index in range(c.counts[pool], place, -1):
         c.free[pool, index] = c.free[pool, index - 1]
@@ -173,7 +172,7 @@ def insert(c: Columns, pool: Number, block: Number) -> None:
 
 
 def remove(c: Columns, pool: Number, block: Number) -> None:
-    """A free block is taken from its pool."""
+    """Remove a free block from its pool."""
     for index in range(position(c, pool, block), c.counts[pool] - 1):
         c.free[pool, index] = c.free[pool, index + 1]
     c.counts[pool] -= 1

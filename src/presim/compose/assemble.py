@@ -1,4 +1,4 @@
-"""From placed templates to a trace: columns are laid end to end, names become addresses and recordings."""
+"""Assemble a trace from placed templates: concatenate columns, and turn names into addresses and event recordings."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from presim.compose.rows import NO_SLOT, Tables
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 
 _POINTS = ("signature", "operator", "site")  # columns of indices: -1 for none
-FLAGS = ("begins", "of_all")  # of entries, while they are laid out: see `Placed`
+FLAGS = ("begins", "of_all")  # per-entry flags during assembly: see `Placed`
 
 
 @dataclasses.dataclass(frozen=True)
 class Assembled:
-    """A trace, the entries at which its micro-batches begin, and what happens to memory."""
+    """A trace, the entries at which its micro-batches begin, and its memory events."""
 
     trace: Trace
     begins: Ints
-    memory: Trace  # of all micro-batches, where the trace leaves some out and has no memory; else the trace itself
+    memory: Trace  # memory events of all micro-batches if the trace omits some; else the trace itself
 
 
 def assemble(
@@ -39,7 +39,7 @@ def assemble(
     root: str,
     lacks: Lacks | None = None,
 ) -> Assembled:
-    """The trace of what is done once, and of steps. ``lacks``: what steps leave out of the micro-batches."""
+    """Build the trace from setup and steps. ``lacks``: the micro-batches that steps omit."""
     scopes: dict[str, int] = {}
     made: dict[int, dict[str, NDArray[Any]]] = {}
     parts = []
@@ -57,7 +57,7 @@ def assemble(
         chosen = np.flatnonzero(kind == counted)
         objects[chosen] = np.arange(first, first + len(chosen))
     columns["site"] = np.full(len(kind), -1, np.int32)
-    unknown = np.flatnonzero((kind == Kind.STREAM_WAIT) & (objects == 0))  # nothing has been recorded to wait for
+    unknown = np.flatnonzero((kind == Kind.STREAM_WAIT) & (objects == 0))  # waits for an event that was never recorded
     finished = {name: np.delete(columns[name], unknown) if len(unknown) else columns[name] for name in COLUMNS}
     trace = Trace(manifest, tuple(tables.signatures), tuple(scopes), tuple(tables.operators), finished)
     whole = dataclasses.replace(trace, columns=_completed(memory)) if memory else trace
@@ -65,7 +65,7 @@ def assemble(
 
 
 def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) -> dict[str, NDArray[Any]]:
-    """The templates' columns end to end; scopes and slots count within the trace."""
+    """Concatenate the templates' columns; scope and slot numbers become trace-wide."""
     templates = placed.templates
     if not templates:
         flags = {name: np.empty(0, np.bool_) for name in FLAGS}
@@ -75,7 +75,8 @@ def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) ->
     slots = np.array([len(one.slots) for one in templates], np.int64)
     meant = np.append(names.dense(placed.names), NO_SLOT).astype(np.int32)
     columns["slot"] = meant[_counted(columns["slot"], np.cumsum(slots) - slots, lengths, nothing=len(meant) - 1)]
-    known: dict[tuple[int, str], list[int]] = {}  # a template used in a place: its scopes, led by that of the place
+    # (template, module path) -> trace-wide scope numbers, the path's own first
+    known: dict[tuple[int, str], list[int]] = {}
     where = []
     for one, prefix in zip(templates, placed.prefixes):
         key = (id(one), prefix)
@@ -86,7 +87,7 @@ def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) ->
     sizes = np.array([len(one) for one in where], np.int64)
     whole = np.array([scope for one in where for scope in one], np.int32)
     first = np.repeat(np.cumsum(sizes) - sizes + 1, lengths)
-    columns["scope"] = whole[first + columns["scope"]]  # -1 is the place's own
+    columns["scope"] = whole[first + columns["scope"]]  # -1 is the module path itself
     columns["begins"] = np.zeros(len(columns["kind"]), np.bool_)
     columns["begins"][list(placed.begins)] = True
     of_all = np.zeros(len(templates), np.bool_)
@@ -96,7 +97,7 @@ def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) ->
 
 
 def _counted(local: NDArray[Any], firsts: Ints, lengths: Ints, nothing: int) -> Ints:
-    """Indices within templates as indices into what all of them have."""
+    """Convert template-local indices to indices into the concatenation."""
     result: Ints = np.where(local < 0, nothing, np.repeat(firsts, lengths) + local)
     return result
 
@@ -108,12 +109,12 @@ def _scope(root: str, block: str, scope: str) -> str:
 
 
 def _with_memory(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Blocks have the addresses and sizes that the allocator gives them; where it takes a segment, an entry says so."""
+    """Replay the allocator: fill in addresses and sizes of blocks, and insert an entry for each new segment."""
     kind, slot, value = columns["kind"], columns["slot"], columns["value"]
     rows = np.flatnonzero(_kinds(Kind.ALLOC, Kind.FREE, Kind.RETAG)[kind])
-    given = (column[rows] for column in (kind, slot, value, columns["stream"]))
-    addresses, held, segments = replay_columns(*given)
-    columns["stream"][rows] = 0  # the host asks, whatever stream a block is for
+    requests = (column[rows] for column in (kind, slot, value, columns["stream"]))
+    addresses, held, segments = replay_columns(*requests)
+    columns["stream"][rows] = 0  # allocations are host entries, whatever stream the block is for
     objects = np.zeros(len(kind), np.int64)
     objects[rows] = addresses
     columns["object"] = objects
@@ -157,7 +158,7 @@ def _completed(memory: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 
 def _number_events(columns: dict[str, NDArray[Any]]) -> None:
-    """Recordings are numbered; a wait means the last recording of its name."""
+    """Number event recordings; a wait refers to the last recording of its name."""
     kind, slot, objects = columns["kind"], columns.pop("slot"), columns["object"]
     events = np.flatnonzero(_kinds(Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.EVENT_SYNC)[kind])
     records = kind[events] == Kind.EVENT_RECORD
@@ -171,7 +172,7 @@ def _number_events(columns: dict[str, NDArray[Any]]) -> None:
 
 
 def _kinds(*kinds: Kind) -> NDArray[np.bool_]:
-    """By kind of entry, whether it is one of these."""
+    """Boolean table over entry kinds: true for the given ones."""
     table = np.zeros(len(Kind), np.bool_)
     table[list(map(int, kinds))] = True
     return table

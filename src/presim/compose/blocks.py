@@ -1,4 +1,4 @@
-"""From runs of blocks to templates: which storages live on, which die where, and the entries that this makes."""
+"""Turn scheduled blocks into templates: determine storage lifetimes and emit the entries."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from presim.graph.sizes import read
 from presim.graph.works import READS_BACK, Sizes, works
 from presim.trace.schema import Category, Phase
 
-_DIES, _SAVED = 1, 2  # what an action does to a storage
+_DIES, _SAVED = 1, 2  # flags: how an action uses a storage
 _ROUND = 512  # bytes: what PyTorch's caching allocator rounds sizes up to (kMinBlockSize)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Placed:
-    """Templates in order, and what their slots mean."""
+    """Templates in execution order, with the names of their slots."""
 
     templates: Sequence[Template]
-    prefixes: Sequence[str]  # of each: module path that relative scopes are appended to
-    names: Ints  # of the slots of all templates, laid end to end
+    prefixes: Sequence[str]  # per template: module path that its relative scopes are appended to
+    names: Ints  # names of the slots of all templates, concatenated
     begins: Sequence[int] = ()  # entries at which the forward passes of micro-batches begin
-    of_all: Sequence[int] = ()  # templates whose micro-batches are counted among all, where a step lacks some
+    # templates whose micro-batch numbers count over all micro-batches, including omitted ones
+    of_all: Sequence[int] = ()
 
     def cut(self, place: int) -> tuple[Placed, Placed]:
-        """The first so many templates, and the others."""
+        """Split into the first ``place`` templates and the rest."""
         slots = sum(len(template.slots) for template in self.templates[:place])
         return (
             Placed(self.templates[:place], self.prefixes[:place], self.names[:slots], self.begins, self.of_all),
@@ -42,12 +43,12 @@ class Placed:
 
 
 def rounded(size: int) -> int:
-    """Bytes that the allocator hands out."""
+    """Bytes that the allocator allocates for a size."""
     return max(_ROUND, -(-size // _ROUND) * _ROUND)
 
 
 class Blocks:
-    """Makes templates of blocks for one batch and sequence; equal uses share one."""
+    """Makes templates of blocks for one batch size and sequence length; equal uses share a template."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Blocks:
         *,
         whole_again: bool = False,
     ) -> None:
-        """``whole_again``: a recomputation runs all of a block, not only what backward needs (Megatron's is so)."""
+        """``whole_again``: recomputation runs the whole block, not only what backward needs, as in Megatron."""
         self._graph, self._tables, self._hosts, self._groups = graph, tables, hosts, groups
         self._size = (batch, sequence)
         sizes = self._sizes = Sizes(graph, batch, sequence)
@@ -78,15 +79,15 @@ class Blocks:
         self._kept = [_gradients_of(segment) for segment in graph.segments]
 
     def exact_bytes(self, segment: int, index: int) -> int:
-        """Bytes of a value, before the allocator rounds them up."""
+        """Bytes of a value before the allocator rounds them up."""
         return read(self._graph.segments[segment].values[index].bytes)(*self._size)
 
     def bytes_of(self, segment: int, index: int) -> int:
-        """Bytes of a value."""
+        """Bytes that the allocator allocates for a value."""
         return self._bytes[segment][index]
 
     def place(self, schedule: Schedule, names: Names, held: frozenset[Key] = frozenset()) -> Placed:
-        """All actions with their entries; blocks do not free what is held."""
+        """Place all actions of a schedule; blocks do not free the storages in ``held``."""
         found = [self._names(action, names) for action in schedule]
         counts = np.array([len(one) for one in found], np.int64)
         numbers = np.concatenate(found) if found else np.zeros(0, np.int64)
@@ -106,13 +107,13 @@ class Blocks:
             prefixes.append(prefix)
         places = np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
         meant = np.append(numbers, -1)[places]
-        own = np.flatnonzero(places < 0)  # what a block names for itself alone
+        own = np.flatnonzero(places < 0)  # storages that only this block uses
         meant[own] = names.new(len(own))
         of_all = [place for place, action in enumerate(schedule) if isinstance(action, Do) and action.of_all]
         return Placed(templates, prefixes, meant, self._begins(schedule, templates), of_all)
 
     def _begins(self, schedule: Schedule, templates: Sequence[Template]) -> list[int]:
-        """The first entry of each micro-batch that this rank's first chunk runs forward."""
+        """Entry indices at which this rank's first chunk starts a micro-batch's forward pass."""
         found: dict[int, int] = {}
         entry = 0
         for action, template in zip(schedule, templates):
@@ -122,12 +123,12 @@ class Blocks:
         return list(found.values())
 
     def _names(self, action: Run | Do, names: Names) -> Ints:
-        """What each value or slot means; of blocks, for their first micro-batch."""
+        """The name of each value or slot; for blocks, in the first micro-batch."""
         if isinstance(action, Do):
             return names.of(action.keys)
         where = (action.segment, action.block, action.again, action.chunk)
         known = names.of_runs.get(where)
-        if known is None:  # what values mean is looked up once (it was half of composing's time)
+        if known is None:  # cache the names of values: looking them up was half of the time to compose
             first = Run(action.segment, action.block, 0, action.again, action.chunk)
             values = range(len(self._graph.segments[action.segment].values))
             known = names.of_runs[where] = names.of([value_key(self._graph, first, index) for index in values])
@@ -136,13 +137,13 @@ class Blocks:
     def _uses(
         self, schedule: Schedule, numbers: Ints, counts: Ints, names: Names, held: frozenset[Key]
     ) -> NDArray[np.uint8]:
-        """For each name of each action: whether it dies there, and whether it is saved for the backward pass."""
+        """For each name of each action: whether it is freed there, and whether it is saved for the backward pass."""
         position = np.repeat(np.arange(len(schedule)), counts)
         is_backward = np.array(
             [isinstance(one, Do) or one.again or self._backward[one.segment] for one in schedule], np.bool_
         )
         place = names.dense(numbers)
-        last = np.full(names.size + 1, -1, np.int64)  # of names that mean nothing at its end
+        last = np.full(names.size + 1, -1, np.int64)  # the last slot is for entries without a name
         last[place] = position
         at_last = last[place] == position
         is_named = numbers != NOTHING
@@ -189,7 +190,7 @@ class Blocks:
             for index in last.get(place, ()):
                 if index in dying:
                     rows.free(str(index), sizes[index], scope=node.scope)
-        if end < len(segment.nodes):  # what else would have been made, or freed, later on
+        if end < len(segment.nodes):  # free values whose later uses do not run
             made = {index for place in range(end) for index in first.get(place, ())}
             done = {index for place in range(end) for index in last.get(place, ())}
             own = {index for index, value in enumerate(segment.values) if value.origin is Origin.OWN}
@@ -200,7 +201,7 @@ class Blocks:
 
 
 def _gradients_of(segment: Segment) -> NDArray[np.bool_]:
-    """Which values are gradients of parameters: what runs after a block takes them over."""
+    """Mask of values that are gradients of parameters; the code after the block owns them."""
     mask = np.zeros(len(segment.values), np.bool_)
     mask[list(segment.gradients.values())] = True
     return mask
@@ -213,7 +214,7 @@ def _category(index: int, gradients: set[int], saved: frozenset[int], backward: 
 
 
 def _first_and_last_use(segment: Segment) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """Node -> own values that it makes, node -> values it is the last of the segment to use."""
+    """Two maps: node -> own values it creates first, and node -> values it uses last."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for place, node in enumerate(segment.nodes):
@@ -231,7 +232,7 @@ def _first_and_last_use(segment: Segment) -> tuple[dict[int, list[int]], dict[in
 
 
 def _needed_again(graph: OperatorGraph, index: int) -> int:
-    """How many nodes of a forward segment a recomputation runs: up to the last value that backward needs."""
+    """Number of nodes of a forward segment that recomputation runs: up to the last value that backward needs."""
     segment = graph.segments[index]
     wanted = {
         value.index

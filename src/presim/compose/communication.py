@@ -1,4 +1,4 @@
-"""Communication inside a graph: the operators that passes insert, and the entries they become."""
+"""Communication operators that passes insert into a graph, and the trace entries they become."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _STREAM = 1
 
 
 def whole(node: Node) -> Operand:
-    """The tensor whose bytes count: the larger one."""
+    """The tensor that determines the collective's size: the larger of input and output."""
     return node.outputs[0] if node.operator == ALL_GATHER else node.inputs[0]
 
 
 def emit(rows: Rows, node: Node, elements: Callable[[Operand], int], groups: dict[str, int]) -> None:
-    """The entries of one such node, as PyTorch's NCCL process group makes them."""
+    """Emit the entries of one communication node, as PyTorch's NCCL process group issues them."""
     operand = (node.outputs or node.inputs)[0]
     event = f"done {operand.value}"
     if node.operator == WAIT:

@@ -1,4 +1,4 @@
-"""Compares a composed job with a captured one: device work as multisets of signatures, step time, peak memory."""
+"""Compare a composed job with a captured one: device work as multisets of signatures, step time, peak memory."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PRODUCTS = (Gemm, GroupedGemm, SparseProduct, Convolution)
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One signature that is not there equally often."""
+    """A signature whose counts differ between the two jobs."""
 
     rank: int
     kind: str  # product, attention, collective
     signature: str
-    captured: int  # times in the last step
+    captured: int  # occurrences in the last step
     composed: int
 
 
@@ -41,14 +41,14 @@ class Figure(msgspec.Struct, frozen=True):
 
     @property
     def error(self) -> float:
-        """Composed over captured, less one."""
+        """Relative error: composed / captured - 1."""
         return self.composed / self.captured - 1 if self.captured else 0.0
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """What agrees between a captured and a composed job, and what does not."""
+    """Agreement and differences between a captured and a composed job."""
 
-    counted: dict[str, int]  # product, attention, collective -> how many the captured ranks have in the last step
+    counted: dict[str, int]  # product, attention, collective -> count in the last step of the captured ranks
     differences: tuple[Difference, ...]
     figures: tuple[Figure, ...]
 
@@ -63,9 +63,9 @@ class Agreement(msgspec.Struct, frozen=True):
 
 
 def work(trace: Trace) -> Counter[tuple[str, Hashable]]:
-    """Products, attention and collectives of the last step, by all that their price depends on.
+    """Products, attention and collectives of the last step, keyed by everything that their price depends on.
 
-    A collective's group is its size: ranks are numbered differently by each framework.
+    A collective's group counts by size, because frameworks number ranks differently.
     """
     steps = trace.steps()
     chosen: list[int] = trace.columns["signature"][steps[-1] if steps else slice(None)].tolist()
@@ -78,25 +78,25 @@ def work(trace: Trace) -> Counter[tuple[str, Hashable]]:
 
 
 def compare(captured: Mapping[int, Trace], composed: Mapping[int, Trace], figures: Iterable[Figure] = ()) -> Agreement:
-    """Compare the ranks that both jobs hold; ``figures`` are those of the whole jobs."""
+    """Compare the ranks that both jobs contain; ``figures``: whole-job figures to report."""
     counted: Counter[str] = Counter()
     differences = []
     for rank in sorted(set(captured) & set(composed)):
-        theirs, mine = work(captured[rank]), work(composed[rank])
-        for kind, _ in theirs.elements():
+        captured_work, composed_work = work(captured[rank]), work(composed[rank])
+        for kind, _ in captured_work.elements():
             counted[kind] += 1
-        for key in sorted({*theirs, *mine}, key=repr):
-            if theirs[key] != mine[key]:
-                differences.append(Difference(rank, key[0], _words(key[1]), theirs[key], mine[key]))
+        for key in sorted({*captured_work, *composed_work}, key=repr):
+            if captured_work[key] != composed_work[key]:
+                differences.append(Difference(rank, key[0], _words(key[1]), captured_work[key], composed_work[key]))
     return Agreement(dict(sorted(counted.items())), tuple(differences), tuple(figures))
 
 
 def _described(trace: Trace, one: Signature) -> tuple[str, Hashable] | None:
     if isinstance(one, Collective):
         size = trace.manifest.groups[one.group].size if one.group >= 0 else 0
-        if size == 1:  # frameworks may ask for it, nothing is sent
+        if size == 1:  # a group of one rank sends nothing
             return None
-        size = 2 if one.kind in ("send", "recv") else size  # whatever communicator carries it
+        size = 2 if one.kind in ("send", "recv") else size  # point-to-point, whatever communicator carries it
         return "collective", (one.kind, one.bytes, one.dtype, size)
     if isinstance(one, Attention):
         return "attention", one

@@ -1,4 +1,4 @@
-"""Composes the trace of a training job from a graph and a plan: what `presim compose` does; nothing is run."""
+"""Compose the trace of a training job from a graph and a plan, without running it (`presim compose`)."""
 
 from __future__ import annotations
 
@@ -20,43 +20,46 @@ from presim.passes import expert_parallel
 from presim.trace.schema import Trace
 
 _TENSOR_HOSTS = (
-    "Host time with tensor parallelism comes from a table of DTensor's launch times. A step that waits for its host "
+    "Host time with tensor parallelism comes from a table of DTensor's launch times. A launch-bound step "
     "may differ from a capture by 12 %; check such a plan with `presim run`."
 )
 _DDP_TYPE = (
     "With DDP parameters, gradients and optimizer states are of the model's type: there are no fp32 master weights."
 )
 _EVEN_EXPERTS = (
-    "Tokens are spread evenly over experts; for another distribution capture the program with `presim run --values "
+    "Tokens are spread evenly over experts. For another distribution, capture the program with `presim run --values "
     "routing=zipf`."
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Composed:
-    """Traces, and which other ranks each of them stands for."""
+    """Composed traces, each with the other ranks that it represents."""
 
     traces: tuple[Trace, ...]
     stands_for: dict[int, tuple[int, ...]]
     notes: tuple[str, ...] = ()
-    begins: tuple[Ints, ...] = ()  # of each trace: the entries at which its micro-batches begin
-    memory: tuple[Trace, ...] = ()  # of each, in all micro-batches: what happens to memory; of most, segments only
+    begins: tuple[Ints, ...] = ()  # per trace: entries at which its micro-batches begin
+    memory: tuple[Trace, ...] = ()  # per trace: memory events of all micro-batches; for most ranks only segments
 
 
-def compose(graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks | None = None) -> Composed:
-    """The trace of the first rank of every pipeline stage; each stands for the others of its stage.
+def compose(
+    graph: OperatorGraph, plan: Plan, cluster: Cluster, *, lacks: Lacks | None = None, first_only: bool = False
+) -> Composed:
+    """Compose the first rank of every pipeline stage; each represents all ranks of its stage.
 
-    ``lacks``: micro-batches that are left out of steps; none, unless given.
+    ``lacks``: micro-batches to omit from steps; default: none. ``first_only``: compose the first stage only.
 
     Raises:
-        InputError: the plan cannot be.
+        InputError: the plan is invalid for this model or cluster.
     """
     count = stages.blocks(graph)
     check(plan, cluster.world_size, count)
     if not count:
         _check_whole(graph, plan)
     job = Job(graph, plan, cluster, lacks)
-    places = [layout(plan, cluster.world_size, stage) for stage in range(plan.pipeline)]
+    count_of_stages = 1 if first_only else plan.pipeline
+    places = [layout(plan, cluster.world_size, stage) for stage in range(count_of_stages)]
     made = Kept()
     uses = []
     for stage, place in enumerate(places):
@@ -92,7 +95,7 @@ def _check_whole(graph: OperatorGraph, plan: Plan) -> None:
 
 
 def _padding(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> list[str]:
-    """A note where FSDP2 pads experts, which it splits along their first dimension, to the number of ranks."""
+    """A note if FSDP2 pads the experts' first dimension to the number of ranks."""
     count, ranks = expert_parallel.expert_count(graph), plan.shard or plan.data(cluster.world_size) * plan.context
     if plan.expert > 1 or plan.data_style not in ("fsdp2", "hsdp") or ranks <= count:
         return []

@@ -1,4 +1,4 @@
-"""How long hosts take from one entry to the next, by phase and kind of entry: means over captured runs."""
+"""Host time from one trace entry to the next, by phase and kind of entry: means over captured runs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ FILE = "hosts.json"  # written by validation/composed_hosts.py
 
 
 class HostTimes:
-    """One framework style's launch times, in ns of the reference host."""
+    """Launch times of one framework style, in ns on the reference host."""
 
     def __init__(self, table: dict[str, dict[str, int]]) -> None:
         self._table = table
 
-    @functools.cache  # noqa: B019  one instance per style lives as long as the process
+    @functools.cache  # noqa: B019  one instance per style for the life of the process
     def of(self, phase: Phase, kind: Kind, name: str) -> int:
-        """Time since the entry before; of another phase, then of its kind in all, where this one was never seen."""
+        """Host ns since the previous entry; falls back to other phases, then to the mean of the entry's kind."""
         label = f"{kind.name} {name}".strip()
         own = self._table.get(phase.name, {})
         for table in (own, *self._table.values()):
@@ -30,7 +30,7 @@ class HostTimes:
 
 @functools.cache
 def host_times(style: str = "eager", cuda_graphs: bool = False) -> HostTimes:
-    """The measured table of a framework style; with CUDA graphs, kernels are launched together and only steps count."""
+    """The measured table of a framework style; with CUDA graphs, only the host time of step ends counts."""
     text = resources.files("presim.compose").joinpath(FILE).read_text()
     table: dict[str, dict[str, int]] = json.loads(text)["styles"][style]
     if cuda_graphs:

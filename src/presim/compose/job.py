@@ -1,4 +1,4 @@
-"""What all ranks of a plan share, and the trace of each."""
+"""Compose the trace of a training job from a graph and a plan, without running it (`presim compose`)."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ from presim.compose.runtime.pipeline import Pipeline
 from presim.compose.runtime.updates import UPDATES
 from presim.compose.runtime.zero1 import Zero1
 from presim.compose.schedule import Action, Do, Key, Run
-from presim.compose.units import Unit, apart, units
+from presim.compose.steps import place as rank_of
+from presim.compose.units import Unit, separate_experts, units
 from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
-from presim.passes import expert_parallel, quantisation
+from presim.passes import expert_parallel, quantisation, sparse
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Category, Group, Manifest, Phase
 
 _NORMS = {"fsdp2": ("data", "tensor"), "hsdp": ("shard", "tensor"), "ddp": ("tensor",), "zero1": ("data", "tensor")}
-_WORKSPACE = {True: 32 << 20, False: 8_519_680}  # of cuBLAS, from Hopper on (ATen/cuda/CublasHandlePool.cpp)
+# bytes of cuBLAS' workspace; True: Hopper or newer (ATen/cuda/CublasHandlePool.cpp)
+_WORKSPACE = {True: 32 << 20, False: 8_519_680}
 
 
 class Job:
-    """What all ranks of a plan share."""
+    """State shared by all ranks of a plan."""
 
     def __init__(self, graph: OperatorGraph, plan: Plan, cluster: Cluster, lacks: Lacks | None) -> None:
         self.plan, self.cluster = plan, cluster
@@ -47,6 +49,7 @@ class Job:
         self.tables = Tables()
         self.hosts = host_times(plan.launch_style, plan.cuda_graphs)
         quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
+        sparse.check(plan.passes, cluster.gpu.name, cluster.gpu.vendor, cluster.gpu.compute_major)
         self.graph, self.notes = apply_passes(graph, plan, cluster)
         self.experts = expert_parallel.experts(self.graph) if plan.expert > 1 else frozenset()
         count = plan.pipeline * plan.virtual
@@ -80,12 +83,14 @@ class Job:
             tables,
             hosts,
             group=self.named["pipeline"],
-            has_buffers=plan.data_style != "zero1" or plan.virtual > 1,  # chunks share names of gradients
+            # with virtual stages, chunks share gradient names
+            has_buffers=plan.data_style != "zero1" or plan.virtual > 1,
             pairs=(len(self.named) - 2, len(self.named) - 1),
+            schedule=plan.order,
         )
-        own = range(stage, len(self.stages), plan.pipeline)
+        own = [one for one in range(len(self.stages)) if rank_of(plan.order, plan.pipeline, one) == stage]
         runs = [run for one in own for run in pipeline.forward_runs(one)]
-        held_units = apart(units(self.graph, runs if plan.pipeline > 1 else None), self.experts)
+        held_units = separate_experts(units(self.graph, runs if plan.pipeline > 1 else None), self.experts)
         backward = [run for one in reversed(own) for run in (*pipeline.backward_runs(one), *pipeline.weight_runs(one))]
         data = self._data(held_units, backward, place)
         again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
@@ -110,7 +115,8 @@ class Job:
         )
         names = Names(self.all_micros)
         step = self.blocks.place((*schedule, *end, *data.after_update()), names, kept)
-        before = len(schedule) + int(plan.clip and bool(held))  # the first step makes the optimizer's states there
+        # the first step creates the optimizer states at this position
+        before = len(schedule) + int(plan.clip and bool(held))
         own_states = optimizer.states(held, plan.optimizer, tables, hosts, plan.offload_optimizer)
         made = self.blocks.place(tuple(own_states), names)
         computed, updated = step.cut(before)
@@ -176,7 +182,7 @@ class Job:
         return Fsdp2(*known, keep_last=plan.keep_last)
 
     def _sharers(self, place: Layout) -> int:
-        """Ranks that share one copy of the parameters."""
+        """Number of ranks that share one copy of the parameters."""
         styles = {"fsdp2": len(place.data), "hsdp": len(place.shard)}
         return styles.get(self.plan.data_style, 1)
 
@@ -209,7 +215,7 @@ class Job:
 
 
 def _workspaces(cluster: Cluster, tables: Tables, hosts: HostTimes) -> Do:
-    """cuBLAS' workspaces of the forward and the backward thread; they stay."""
+    """cuBLAS workspaces of the forward and the backward thread, which are never freed."""
     rows = Rows(tables, hosts, Phase.OTHER)
     for thread in ("forward", "backward"):
         rows.alloc(f"workspace {thread}", _WORKSPACE[cluster.gpu.compute_major >= 9], Category.OTHER)

@@ -1,4 +1,4 @@
-"""Composed traces as they come, with the allocator's peaks; of long steps most ranks' memory entries are dropped."""
+"""Compose the trace of a training job from a graph and a plan, without running it (`presim compose`)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from presim.trace.schema import Kind, Trace
 
 
 class Kept:
-    """Traces as they come.
+    """Collects traces as they are composed.
 
-    Of what happens to memory in all micro-batches, where traces lack some, only the first rank's and the fullest one's
-    is kept whole: results tell of those (16 stages of a 70B with 512 micro-batches took 1.2 GB).
+    If traces omit micro-batches, full memory events are kept only for the first rank and for the rank with the highest
+    peak, because results report only these. Keeping all took 1.2 GB for 16 stages of a 70B model with 512
+    micro-batches.
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class Kept:
         self._fullest = 0
 
     def add(self, one: Assembled) -> None:
-        """One more rank's."""
+        """Add one rank."""
         trace, place = _with_peaks(one.trace, one.memory), len(self.traces)
         self.traces.append(trace)
         self.begins.append(one.begins)
@@ -45,13 +46,13 @@ def _reserved(trace: Trace) -> int:
 
 
 def _segments(memory: Trace) -> Trace:
-    """The allocator's segments alone."""
+    """Only the segment entries of a memory trace."""
     rows = memory.mask(Kind.SEGMENT_ALLOC)
     return dataclasses.replace(memory, columns={name: column[rows] for name, column in memory.columns.items()})
 
 
 def _with_peaks(trace: Trace, memory: Trace) -> Trace:
-    """With the allocator's own peaks, as captures have them."""
+    """The trace with the allocator's peaks in its manifest, as in captures."""
     kind, value = memory.columns["kind"], memory.columns["value"]
     change = np.where(kind == Kind.ALLOC, value, 0) - np.where(kind == Kind.FREE, value, 0)
     peaks = {

@@ -1,4 +1,4 @@
-"""Which ranks a rank shares groups with, by the degrees of a plan."""
+"""The training plan of a model on a cluster: one typed value, validated before composing."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from presim.trace.schema import Group
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Which ranks the first rank of a pipeline stage shares groups with.
+    """Process groups of the first rank of a pipeline stage.
 
-    Ranks are numbered tensor first, then context, data and pipeline, as Megatron and torchtitan number them.
+    Rank numbers vary fastest along tensor, then context, data and pipeline, as in Megatron and torchtitan.
     """
 
     world_size: int
     rank: int
-    data: tuple[int, ...]  # those that context parallelism makes among them
+    data: tuple[int, ...]  # data-parallel group, including context-parallel ranks
     tensor: tuple[int, ...]
     context: tuple[int, ...]
     pipeline: tuple[int, ...]
-    shard: tuple[int, ...] = ()  # of hsdp
-    replicas: tuple[int, ...] = ()  # likewise
-    experts: tuple[int, ...] = ()  # those that share out experts, where some do
-    copies: tuple[int, ...] = ()  # those that have the same experts, within `shard` where there is one
+    shard: tuple[int, ...] = ()  # hsdp: ranks that shard parameters
+    replicas: tuple[int, ...] = ()  # hsdp: ranks with copies of the same shard
+    experts: tuple[int, ...] = ()  # expert-parallel group, if any
+    copies: tuple[int, ...] = ()  # ranks with the same experts, within `shard` if there is one
 
     @property
     def neighbours(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The pairs with the rank before and after in the pipeline, which is a ring."""
+        """(previous rank, this rank) and (this rank, next rank) in the pipeline, seen as a ring."""
         place = self.pipeline.index(self.rank)
         before, after = self.pipeline[place - 1], self.pipeline[(place + 1) % len(self.pipeline)]
         return tuple(sorted((before, self.rank))), tuple(sorted((self.rank, after)))
 
     @property
     def stands_for(self) -> tuple[int, ...]:
-        """The other ranks of the stage."""
+        """The other ranks of the stage, which this rank represents."""
         return tuple(range(self.rank + 1, self.rank + len(self.data) * len(self.tensor)))
 
 
 def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
-    """The groups of a stage's first rank."""
-    inside = world_size // plan.pipeline  # ranks of a stage
+    """Process groups of a stage's first rank."""
+    inside = world_size // plan.pipeline  # ranks per stage
     first = stage * inside
     data = tuple(range(first, first + inside, plan.tensor))
     sharers = plan.shard * plan.tensor or inside

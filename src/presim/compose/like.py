@@ -1,4 +1,4 @@
-"""The plan that a captured job ran by, as far as its trace tells."""
+"""Derive the plan of a captured job from its trace, as far as the trace shows it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from presim.trace.schema import Group, Phase, Trace
 from presim.trace.signatures import Attention, Collective, Signature
 
 _Times: TypeAlias = Counter[Signature]
-_SHARDED = "aten::split_with_sizes_copy"  # FSDP2 copies out what it gathered
-_LEAST_BYTES = 1 << 16  # collectives of norms and losses are smaller
+_SHARDED = "aten::split_with_sizes_copy"  # FSDP2 copies out gathered parameters with it
+_LEAST_BYTES = 1 << 16  # collectives of norms and losses are smaller than this
 
 
-def plan_of(trace: Trace, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a plan that the last step of a captured rank shows; ``said``: what is known beside it.
+def plan_of(trace: Trace, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan fields that the last step of a captured rank shows; ``known``: fields given by the user.
 
     Raises:
-        InputError: it is not known how many tokens a step has.
+        InputError: the number of tokens per step is unknown.
     """
     batch = trace.manifest.batch
     samples, tokens = batch.get("samples", 0), batch.get("tokens", 0)
-    if "sequence" not in said and not (samples and tokens):
-        raise InputError("the capture does not say how many samples and tokens a step has; use --seq and --mbs")
+    if "sequence" not in known and not (samples and tokens):
+        raise InputError("the capture does not show how many samples and tokens a step has; use --seq and --mbs")
     steps = trace.steps()
     chosen = steps[-1] if steps else slice(None)
     columns = {name: trace.columns[name][chosen] for name in ("phase", "signature", "operator")}
@@ -40,15 +40,15 @@ def plan_of(trace: Trace, said: Mapping[str, Any]) -> dict[str, Any]:
     backends = {one.backend for one in times if isinstance(one, Attention)}
     if len(backends) == 1:
         plan["attention"] = backends.pop()
-    plan |= {} if "tensor" in said else _degrees(trace, times)
-    plan |= {} if "data_style" in said else _data_style(trace, times, launched)
-    batch_of = _batch(trace, times, {**plan, **said}, samples)
-    micros = samples // int({**plan, **batch_of, **said}.get("micro_batch", samples) or 1)
+    plan |= {} if "tensor" in known else _degrees(trace, times)
+    plan |= {} if "data_style" in known else _data_style(trace, times, launched)
+    batch_of = _batch(trace, times, {**plan, **known}, samples)
+    micros = samples // int({**plan, **batch_of, **known}.get("micro_batch", samples) or 1)
     return plan | _kept(trace, times, micros) | batch_of
 
 
 def _kept(trace: Trace, times: _Times, micros: int) -> dict[str, Any]:
-    """Whether FSDP2 gathers the last block once a micro-batch only: one unit less than all but the root twice."""
+    """Whether FSDP2 keeps the last block gathered: then one gather per micro-batch is missing."""
     groups = {one.group for one in _of(times, "reduce_scatter", "float32")}
     scattered = sum(times[one] for one in _of(times, "reduce_scatter", "float32"))
     gathered = sum(times[one] for one in _of(times, "all_gather") if one.group in groups)
@@ -56,7 +56,7 @@ def _kept(trace: Trace, times: _Times, micros: int) -> dict[str, Any]:
 
 
 def _batch(trace: Trace, times: _Times, plan: Mapping[str, Any], samples: int) -> dict[str, Any]:
-    """Attention tells how many samples a forward pass has; a rank's step may have several."""
+    """Micro-batch and global batch; the batch dimension of attention gives the samples of one forward pass."""
     batches = {one.batch for one in times if isinstance(one, Attention) and one.direction == "forward"}
     micro = int(plan.get("micro_batch", samples))
     if "micro_batch" not in plan or micro == samples:
@@ -70,7 +70,7 @@ def _batch(trace: Trace, times: _Times, plan: Mapping[str, Any], samples: int) -
 
 
 def _data_style(trace: Trace, times: _Times, launched: set[str]) -> dict[str, Any]:
-    """What data-parallel ranks share, by the collectives of gradients and parameters."""
+    """The data-parallel style, derived from the collectives of gradients and parameters."""
     groups = trace.manifest.groups
     scattered = _of(times, "reduce_scatter", "float32")
     if _SHARDED not in launched:
@@ -98,12 +98,12 @@ def _inside(group: Group, other: Group) -> bool:
     return set(group.ranks) <= set(other.ranks)
 
 
-def _neighbours(group: Group) -> bool:
+def _is_consecutive(group: Group) -> bool:
     return bool(group.ranks) and list(group.ranks) == list(range(group.ranks[0], group.ranks[0] + group.size))
 
 
 def _degrees(trace: Trace, times: _Times) -> dict[str, Any]:
-    """The tensor-parallel degree: the size of the groups of neighbours that activations are exchanged in."""
+    """The tensor-parallel degree: the size of the groups of consecutive ranks that exchange activations."""
     halves = ("bfloat16", "float16")
     groups = trace.manifest.groups
     sums: Sequence[Collective] = [one for dtype in halves for one in _of(times, "all_reduce", dtype)]
@@ -111,7 +111,7 @@ def _degrees(trace: Trace, times: _Times) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for one in (*sums, *parts):
         group = groups[one.group]
-        if _neighbours(group) and 1 < group.size < trace.manifest.world_size:
+        if _is_consecutive(group) and 1 < group.size < trace.manifest.world_size:
             found["tensor"] = max(found.get("tensor", 1), group.size)
             if one in parts:
                 found["sequence_parallel"] = True

@@ -1,7 +1,7 @@
-"""Numbers for the blocks of memory and the events of one rank, so that what lives where is counted over arrays.
+"""Numbers for one rank's memory blocks and events, so that lifetimes are computed over arrays.
 
-A storage of a block of the graph has consecutive numbers for the micro-batches; everything else is numbered as it
-comes, below zero. `Names.dense` lays both end to end.
+A storage of a graph block has consecutive numbers for all micro-batches. Everything else is numbered below zero in
+order of appearance. `Names.dense` maps both ranges to one range from 0.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from presim.compose.schedule import Key
 
 Ints = NDArray[np.int64]
-NOTHING = -1  # of what is there before the step
-_STORAGE = 5  # parts of a storage's key: micro-batch, segment, block, whether it is recomputed, value
+NOTHING = -1  # no name: it exists before the step
+_STORAGE = 5  # length of a storage key: micro-batch, segment, block, recomputed, value
 
 
 class Names:
@@ -25,17 +25,17 @@ class Names:
         self.micros = max(1, micros)
         self._storages: dict[Key, int] = {}
         self._others: dict[Key, int] = {}
-        self._count = 0  # of others, those without a key too
-        self.of_runs: dict[Key, Ints] = {}  # what the values of a block mean, in the first micro-batch
+        self._count = 0  # count of other names, including those without a key
+        self.of_runs: dict[Key, Ints] = {}  # names of the values of a block in the first micro-batch
 
     @property
     def storages(self) -> int:
-        """Dense numbers below this are of storages, of which each has as many as there are micro-batches."""
+        """Number of dense numbers that are storages: each storage has one per micro-batch."""
         return len(self._storages) * self.micros
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Total count of dense numbers."""
         return self.storages + self._count
 
     def of(self, keys: Iterable[Key | None]) -> Ints:
@@ -43,13 +43,13 @@ class Names:
         return np.array([NOTHING if key is None else self._number(key) for key in keys], np.int64)
 
     def new(self, count: int) -> Ints:
-        """Numbers that nothing else has."""
+        """Fresh numbers without a key."""
         first = self._count
         self._count += count
         return NOTHING - 1 - np.arange(first, self._count)
 
     def dense(self, numbers: Ints) -> Ints:
-        """The numbers from 0; `NOTHING` becomes `size`."""
+        """Map numbers to 0..size-1; `NOTHING` becomes `size`."""
         others = self.storages - 2 - numbers
         return np.where(numbers >= 0, numbers, np.where(numbers == NOTHING, self.size, others))
 

@@ -1,62 +1,51 @@
-"""In which order a pipeline's ranks run forward and backward passes, and where messages go between them.
+"""Pipeline schedules: the order of forward and backward passes on each rank, and the messages between stages.
 
-The rules are those of `torch.distributed.pipelining.schedules`, which torchtitan uses. Steps are numbered by stage and
-micro-batch; stage ``s`` lies on rank ``s % ranks``. 1F1B and GPipe exchange messages as their own loops do, all others
-as PyTorch's runtime for lists of actions: a receive is posted where its sender sends.
+The rules are those of `torch.distributed.pipelining.schedules`, which torchtitan uses. A step is identified by stage
+and micro-batch; `place` gives the rank of a stage. 1F1B and GPipe exchange messages as PyTorch's loops for them
+do. All other schedules follow PyTorch's runtime for action lists: a receive is posted when its sender sends.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
 
-FORWARD, BACKWARD, INPUT, WEIGHT = "forward", "backward", "input", "weight"  # input, weight: backward in two parts
-SEND, RECEIVE, EXCHANGE, WAIT = "send", "receive", "exchange", "wait"
-Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Message:
-    """What leaves or reaches a stage: an activation at its input or output side, or the gradient of one."""
-
-    stage: int  # of this rank
-    micro: int
-    backward: bool  # a gradient
-    outgoing: bool
-
-    @property
-    def neighbour(self) -> int:
-        """The other stage."""
-        return self.stage + (1 if self.outgoing != self.backward else -1)
+from presim.compose.pass_orders import dual_pipe_v, interleaved
+from presim.compose.steps import (
+    BACKWARD,
+    EXCHANGE,
+    FORWARD,
+    RECEIVE,
+    SEND,
+    WAIT,
+    WEIGHT,
+    Message,
+    Step,
+    place,
+)
 
 
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """A pass of a stage, or communication: what is begun, and whether the compute stream waits at once."""
-
-    kind: str
-    stage: int = 0
-    micro: int = 0
-    messages: tuple[Message, ...] = ()
-    freed: Message | None = None  # what a wait gives back: a message of all micro-batches, where some are left out
-
-
-@functools.lru_cache(maxsize=16)  # an order of 16 ranks and 1,024 passes is 30 MB
+@functools.lru_cache(maxsize=16)  # the order of 16 ranks with 1,024 passes takes 30 MB
 def orders(schedule: str, ranks: int, chunks: int, micros: int, left_out: int = 0) -> tuple[tuple[Step, ...], ...]:
-    """The steps of each rank; so many micro-batches have been ``left_out``, whose messages a step ends with as well."""
+    """The steps of each rank.
+
+    ``left_out``: number of omitted micro-batches, whose messages the last waits also cover.
+    """
     if ranks == 1 and chunks == 1:
         return (tuple(step for micro in range(micros) for step in (Step(FORWARD, 0, micro), Step(BACKWARD, 0, micro))),)
     if schedule == "gpipe":
         return tuple(tuple(_gpipe(rank, ranks, micros)) for rank in range(ranks))
     if schedule == "1f1b":
         return tuple(tuple(_one_forward_one_backward(rank, ranks, micros)) for rank in range(ranks))
+    if schedule == "dualpipev":
+        both = [dual_pipe_v(rank, ranks, micros) for rank in range(ranks)]
+        return _with_messages(both, 2 * ranks, functools.partial(place, schedule, ranks))
     passes, whole = (
-        [_interleaved(rank, ranks, chunks, count, schedule == "zero-bubble") for rank in range(ranks)]
+        [interleaved(rank, ranks, chunks, count, schedule == "zero-bubble") for rank in range(ranks)]
         for count in (micros, micros + left_out)
     )
-    found = _with_messages(passes, ranks, ranks * chunks)
+    found = _with_messages(passes, ranks * chunks, functools.partial(place, schedule, ranks))
     return _with_all_waits(found, whole, ranks, ranks * chunks, left_out) if left_out else found
 
 
@@ -71,7 +60,7 @@ def _sent(stage: int, micro: int, stages: int, backward: bool) -> tuple[Message,
 
 
 def _begin(messages: tuple[Message, ...], *, wait: bool) -> Iterator[Step]:
-    """Sends and receives together are one exchange."""
+    """Start messages; sends and receives together form one exchange."""
     if messages:
         kinds = {message.outgoing for message in messages}
         kind = EXCHANGE if len(kinds) > 1 else SEND if True in kinds else RECEIVE
@@ -95,7 +84,7 @@ def _gpipe(rank: int, stages: int, micros: int) -> Iterator[Step]:
 
 def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[Step]:
     ahead = min(micros, stages - rank)
-    open_: tuple[Message, ...] = ()  # sent and not yet waited for
+    open_: tuple[Message, ...] = ()  # sent, not yet waited for
     for micro in range(ahead):
         yield from _begin(_received(rank, micro, stages, False), wait=True)
         yield Step(FORWARD, rank, micro)
@@ -125,61 +114,15 @@ def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[S
     yield from (Step(WAIT, rank, one.micro, (one,)) for one in leaving)
 
 
-def _interleaved(rank: int, ranks: int, chunks: int, micros: int, split: bool) -> list[Step | None]:
-    """Passes alone; None where a rank has nothing to do in lockstep. ``split``: weights' gradients come later."""
-    rounds = max(1, micros // ranks)
-    each = micros // rounds
-    ahead = (chunks - 1) * each + (1 if split else 2) * (ranks - 1 - rank)
-    ahead = min(ahead, micros * chunks)
-    total = micros * chunks
-
-    def forward_stage(step: int) -> int:
-        return step // each % chunks * ranks + rank
-
-    def backward_stage(step: int) -> int:
-        return (chunks - 1 - (step - ahead) // each % chunks) * ranks + rank
-
-    steps: list[Step | None] = [None] * rank
-    done: dict[tuple[str, int], int] = {}
-
-    def next_of(kind: str, stage: int) -> Step:
-        micro = done.get((kind, stage), 0)
-        done[kind, stage] = micro + 1
-        return Step(kind, stage, micro)
-
-    late: list[int] = []  # stages whose weights' gradients are still to be made
-    delay = rank  # backward passes until they are
-    for step in range(total + ahead):
-        if step < ahead:
-            steps.append(next_of(FORWARD, forward_stage(step)))
-            if step == ahead - 1:
-                idle = ranks - rank - 1 if split else chunks * ranks + 2 * (ranks - 1 - rank) - (ahead + rank)
-                steps += [None] * idle
-            continue
-        if step < total:
-            steps.append(next_of(FORWARD, forward_stage(step)))
-        elif not split:
-            steps.append(None)
-        stage = backward_stage(step)
-        steps.append(next_of(INPUT if split else BACKWARD, stage))
-        if split:
-            late.append(stage)
-            if step - ahead >= delay:
-                steps.append(next_of(WEIGHT, late.pop(0)))
-    steps += [next_of(WEIGHT, stage) for stage in late]
-    return steps
-
-
 def _with_messages(
-    passes: list[list[Step | None]], ranks: int, stages: int, place: Callable[[int], int] | None = None
+    passes: Sequence[Sequence[Step | None]], stages: int, where: Callable[[int], int]
 ) -> tuple[tuple[Step, ...], ...]:
-    """Messages are begun where they are made, on both sides; a pass waits for those that it needs."""
-    where = place or (lambda stage: stage % ranks)
+    """Insert messages: both sides start them when the sender has the tensor; a pass waits for its inputs."""
     found: list[list[Step]] = [[] for _ in passes]
     sent: list[list[Message]] = [[] for _ in passes]
     came: set[tuple[int, int, bool]] = set()  # (stage, micro, is a gradient)
     at = [0] * len(passes)
-    while any(place < len(own) for place, own in zip(at, passes)):
+    while any(reached < len(own) for reached, own in zip(at, passes)):
         progress = False
         for rank, own in enumerate(passes):
             if at[rank] >= len(own):
@@ -207,7 +150,7 @@ def _with_messages(
                     sent[rank].append(message)
                     found[other] += _begin((Message(message.neighbour, step.micro, backward, False),), wait=False)
         if not progress:
-            raise ValueError("a schedule in which every rank waits for another")
+            raise ValueError("deadlock in the schedule: every rank waits for another")
     for rank, messages in enumerate(sent):
         found[rank] += [Step(WAIT, one.stage, one.micro, (one,)) for one in messages]
     return tuple(map(tuple, found))
@@ -216,7 +159,7 @@ def _with_messages(
 def _with_all_waits(
     found: tuple[tuple[Step, ...], ...], whole: list[list[Step | None]], ranks: int, stages: int, left_out: int
 ) -> tuple[tuple[Step, ...], ...]:
-    """Steps end with a wait for each message of ``whole``; where that was left out, for the first of its stage."""
+    """End steps with a wait for each message of ``whole``; an omitted message maps to the first of its stage."""
     longer = []
     for rank, (steps, passes) in enumerate(zip(found, whole)):
         sent = [

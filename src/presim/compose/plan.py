@@ -1,4 +1,4 @@
-"""How a model is trained on a cluster: one typed value, checked before anything is composed."""
+"""The training plan of a model on a cluster: one typed value, validated before composing."""
 
 from __future__ import annotations
 
@@ -14,68 +14,72 @@ from presim.errors import InputError
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Degrees of parallelism and what else decides what a rank does; sizes are of one rank where not said otherwise."""
+    """Degrees of parallelism and other choices that determine a rank's work; sizes are per rank unless noted."""
 
-    sequence: int  # tokens of a sample
-    micro_batch: int = 1  # samples of one forward pass
-    global_batch: int = 0  # samples of a step of all ranks; 0: one micro-batch for each data-parallel rank
-    tensor: int = 1  # tensor-parallel ranks; the others shard parameters and data between them by FSDP2
-    sequence_parallel: bool = False  # tensor-parallel ranks split what lies between their layers along the sequence
-    vocabulary_parallel: bool = False  # they split embedding, output layer and loss by words; so does sequence_parallel
-    context: int = 1  # ranks that have a part of each sequence
-    context_style: Literal["all-gather", "ulysses", "ring"] = "all-gather"  # how their attention sees the other parts
-    expert: int = 1  # neighbours that share out the experts of a layer; each keeps its own tokens' share of the rest
-    pipeline: int = 1  # stages' ranks
-    virtual: int = 1  # stages of each rank
-    schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble"] = ""  # empty: 1f1b, interleaved if virtual
-    data_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"  # what data-parallel ranks share
-    shard: int = 0  # of hsdp: neighbouring data-parallel ranks that shard parameters; others have copies
-    overlap: bool = True  # of ddp and zero1: gradients and parameters travel while the model computes
-    stages: tuple[int, ...] = ()  # repeated blocks of each stage; empty: as equal as can be
-    reshard: bool = True  # FSDP2: parameters of a block are freed after its forward pass
-    keep_last: bool = False  # FSDP2: except of the last block, as torchtitan does
-    recompute: Literal["none", "full"] = "none"  # of each repeated block
-    activation_budget: float = 1.0  # blocks keep this part of their activations; the cheapest others run again
+    sequence: int  # tokens per sample
+    micro_batch: int = 1  # samples per forward pass
+    global_batch: int = 0  # samples per step over all ranks; 0: one micro-batch per data-parallel rank
+    tensor: int = 1  # tensor-parallel degree; the remaining ranks are data-parallel
+    sequence_parallel: bool = False  # split activations between tensor-parallel layers along the sequence
+    # split embedding, output layer and loss by vocabulary; implied by sequence_parallel
+    vocabulary_parallel: bool = False
+    context: int = 1  # context-parallel degree: each rank has a part of every sequence
+    # how attention gets keys and values of the other ranks
+    context_style: Literal["all-gather", "ulysses", "ring"] = "all-gather"
+    expert: int = 1  # expert-parallel degree: consecutive ranks share the experts of each layer
+    pipeline: int = 1  # pipeline-parallel degree
+    virtual: int = 1  # virtual stages per rank
+    # empty: 1f1b, or interleaved if virtual > 1
+    schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipev"] = ""
+    data_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"  # data-parallel style
+    shard: int = 0  # hsdp: number of consecutive data-parallel ranks that shard parameters; 0: not set
+    overlap: bool = True  # ddp and zero1: overlap communication of gradients and parameters with compute
+    stages: tuple[int, ...] = ()  # repeated blocks per stage; empty: as equal as possible
+    reshard: bool = True  # FSDP2: free a block's gathered parameters after its forward pass
+    keep_last: bool = False  # FSDP2: do not free the last block's parameters, as torchtitan does
+    recompute: Literal["none", "full"] = "none"  # activation recomputation of repeated blocks
+    activation_budget: float = 1.0  # share of a block's activations to keep; the rest is recomputed at the least cost
     optimizer: Choice = "adamw"
-    clip: bool = True  # gradients are clipped to a norm
-    attention: Literal["auto", "cudnn", "flash"] = "auto"  # fused attention; auto: cuDNN from Hopper on, else flash
-    passes: tuple[str, ...] = ()  # further changes of the graph, in order: fusion, quantisation, the user's own
+    clip: bool = True  # clip gradients by norm
+    # attention backend; auto: cuDNN on Hopper and newer, else flash
+    attention: Literal["auto", "cudnn", "flash"] = "auto"
+    passes: tuple[str, ...] = ()  # additional graph passes, in order: fusion, quantisation, user-defined
     offload_activations: int = 0  # so many blocks of each rank, from the first on, keep activations in host memory
     offload_optimizer: Literal["none", "cpu", "states"] = "none"  # in host memory: updated by the CPU, or streamed
-    recompute_blocks: int = 0  # so many blocks are recomputed, from the first on; 0: all
-    cuda_graphs: bool = False  # kernels are launched by CUDA graphs: no host time between them
-    style: str = ""  # framework style, for launch times; empty: eager, or dtensor with tensor parallelism
+    recompute_blocks: int = 0  # number of blocks to recompute, from the first; 0: all
+    cuda_graphs: bool = False  # launch kernels with CUDA graphs: no host time between them
+    style: str = ""  # framework style of the launch times; empty: eager, or dtensor with tensor parallelism
 
     def data(self, world_size: int) -> int:
-        """Data-parallel ranks."""
+        """Data-parallel degree."""
         return world_size // (self.tensor * self.context * self.pipeline)
 
     def sharing(self, world_size: int) -> int:
-        """Ranks that shard parameters or sum gradients: of other data, and of other parts of the same sequences."""
+        """Number of ranks that shard parameters or reduce gradients: data-parallel times context-parallel degree."""
         return world_size // (self.tensor * self.pipeline)
 
     def micro_batches(self, world_size: int) -> int:
-        """Micro-batches of a step of one rank."""
+        """Micro-batches per step on one rank."""
         return max(1, self.global_batch // (self.micro_batch * self.data(world_size)))
 
     @property
     def local_sequence(self) -> int:
-        """Tokens of a sample that a rank has between its split layers."""
+        """Tokens of a sample on one rank between tensor-parallel layers."""
         return self.sequence // self.parts
 
     @property
     def parts(self) -> int:
-        """Into how many parts a sequence is split."""
+        """Number of parts of a sequence."""
         return self.context * (self.tensor if self.sequence_parallel else 1)
 
     @property
     def splits_words(self) -> bool:
-        """Whether embedding, output layer and loss are split by words."""
+        """Whether embedding, output layer and loss are split by vocabulary."""
         return self.vocabulary_parallel or self.sequence_parallel
 
     @property
     def order(self) -> str:
-        """The schedule that is meant."""
+        """The schedule, with the default filled in."""
         return self.schedule or ("interleaved" if self.virtual > 1 else "1f1b")
 
     @property
@@ -86,11 +90,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.style or own.get(self.data_style, split if self.tensor > 1 else "eager")
 
 
-def read_plan(path: str | None, said: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> Plan:
-    """The plan of a TOML file, completed and overridden by what is said beside it; ``usual``: what neither says.
+def read_plan(path: str | None, options: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Plan:
+    """Build a plan from a TOML file, options that override it, and defaults for fields that neither sets.
 
     Raises:
-        InputError: the file cannot be read, a field is unknown or of the wrong type, or none says the sequence.
+        InputError: the file cannot be read, a field is unknown or has the wrong type, or the sequence is missing.
     """
     fields: dict[str, Any] = {}
     if path is not None:
@@ -99,10 +103,10 @@ def read_plan(path: str | None, said: Mapping[str, Any], usual: Mapping[str, Any
         except OSError as error:
             raise InputError(f"cannot read the plan {path}: {error.strerror}; name another file") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is no TOML: {error}; correct it") from error
-    fields = {**(usual or {}), **fields, **said}
+            raise InputError(f"{path} is not valid TOML: {error}; correct it") from error
+    fields = {**(defaults or {}), **fields, **options}
     if "sequence" not in fields:
-        raise InputError("a plan needs the tokens of a sample: use --seq, e.g. --seq 4096, or `sequence` in the plan")
+        raise InputError("a plan needs the sequence length: use --seq, e.g. --seq 4096, or `sequence` in the plan")
     try:
         return msgspec.convert(fields, Plan)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""What a plan must fulfil before anything is composed; refusals show the equation and the nearest plans that fit."""
+"""The training plan of a model on a cluster: one typed value, validated before composing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from presim.errors import InputError
 
 
 def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
-    """Raise where the plan cannot be; ``blocks``: repeated blocks of the model, where known.
+    """Raise if the plan is invalid; ``blocks``: repeated blocks of the model, 0 if unknown.
 
     Raises:
-        InputError: what does not divide, with the equation and the nearest plans that do.
+        InputError: shows the equation that fails and the nearest values that work.
     """
     for name in ("sequence", "micro_batch", "tensor", "context", "expert", "pipeline", "virtual"):
         if getattr(plan, name) < 1:
@@ -41,34 +41,35 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
 def _check_sequence(plan: Plan) -> None:
     if plan.context > 1 and plan.context % 2 and plan.context_style == "all-gather":
         raise InputError(
-            f"context = {plan.context} is odd: parts from the beginning and the end of a sequence are shared out in "
-            f"pairs; use {plan.context - 1}, {plan.context + 1}, or context_style ulysses or ring"
+            f"context = {plan.context} is odd: each rank gets a pair of parts, from the start and the end of a "
+            f"sequence; use {plan.context - 1}, {plan.context + 1}, or context_style ulysses or ring"
         )
     pieces = 2 * plan.context
     if plan.context > 1 and plan.context_style == "ring" and plan.sequence % pieces:
         near = _near(max(1, plan.sequence // pieces), lambda count: count > 0)
         lengths = ", ".join(str(int(count) * pieces) for count in near.split(", "))
         raise InputError(
-            f"the sequence of {plan.sequence} tokens has no {pieces} equal pieces, two for each rank of a ring "
-            f"({plan.sequence} % {pieces} = {plan.sequence % pieces}); lengths that have: {lengths}"
+            f"the sequence of {plan.sequence} tokens does not split into {pieces} equal pieces, two per rank of a ring "
+            f"({plan.sequence} % {pieces} = {plan.sequence % pieces}); lengths that do: {lengths}"
         )
     if plan.sequence % plan.parts:
         near = _near(plan.sequence // plan.parts, lambda count: count > 0)
         lengths = ", ".join(str(int(count) * plan.parts) for count in near.split(", "))
         raise InputError(
-            f"the sequence of {plan.sequence} tokens has no {plan.parts} equal parts, as context and sequence_parallel "
-            f"ask for ({plan.sequence} % {plan.parts} = {plan.sequence % plan.parts}); lengths that have: {lengths}"
+            f"the sequence of {plan.sequence} tokens does not split into {plan.parts} equal parts, as context and "
+            f"sequence_parallel require ({plan.sequence} % {plan.parts} = {plan.sequence % plan.parts}); lengths that "
+            f"do: {lengths}"
         )
 
 
 def _check_budget(plan: Plan) -> None:
     if not 0 <= plan.activation_budget <= 1:
         raise InputError(
-            f"activation_budget = {plan.activation_budget:g} is a part of the activations of a block; use 0 to 1"
+            f"activation_budget = {plan.activation_budget:g} must be a share of a block's activations; use 0 to 1"
         )
     if plan.activation_budget < 1 and plan.recompute != "none":
         raise InputError(
-            f"activation_budget = {plan.activation_budget:g} chooses what is recomputed, and recompute = "
+            f"activation_budget = {plan.activation_budget:g} recomputes some activations, but recompute = "
             f"{plan.recompute} recomputes all; leave out one of them"
         )
 
@@ -94,7 +95,7 @@ def _check_shard(plan: Plan, world_size: int) -> None:
     if plan.data_style != "hsdp":
         if plan.shard:
             raise InputError(
-                f"shard = {plan.shard} is of data_style hsdp, not {plan.data_style}; leave one of them out"
+                f"shard = {plan.shard} applies to data_style hsdp only, not to {plan.data_style}; leave out one of them"
             )
         return
     if plan.shard < 1 or data % plan.shard:
@@ -109,13 +110,13 @@ def _check_experts(plan: Plan, world_size: int) -> None:
         return
     if plan.data_style not in ("fsdp2", "hsdp"):
         raise InputError(
-            f"expert = {plan.expert} is composed with data_style fsdp2 and hsdp only, not {plan.data_style}; use one "
+            f"expert = {plan.expert} works with data_style fsdp2 and hsdp only, not {plan.data_style}; use one "
             "of them (--dp-style)"
         )
     if plan.tensor > 1 and not plan.sequence_parallel:
         raise InputError(
-            f"expert = {plan.expert} with tensor = {plan.tensor}: ranks that split layers would send the same tokens; "
-            "use sequence_parallel (--sp), or a tensor degree of 1"
+            f"expert = {plan.expert} with tensor = {plan.tensor}: tensor-parallel ranks would all send the same "
+            "tokens; use sequence_parallel (--sp), or a tensor degree of 1"
         )
     ranks = plan.shard * plan.tensor or world_size // plan.pipeline
     if ranks % plan.expert:
@@ -133,8 +134,8 @@ def _check_batch(plan: Plan, world_size: int) -> None:
         near = _near(max(1, plan.global_batch // each), lambda count: count > 0)
         multiples = ", ".join(str(int(count) * each) for count in near.split(", "))
         raise InputError(
-            f"global_batch = {plan.global_batch} is no multiple of micro_batch x data = {plan.micro_batch} x {data} = "
-            f"{each}; those that are: {multiples}"
+            f"global_batch = {plan.global_batch} is not a multiple of micro_batch x data = {plan.micro_batch} x {data} "
+            f"= {each}; use one of {multiples}"
         )
     if plan.pipeline > 1 and not plan.global_batch:
         raise InputError(
@@ -148,14 +149,19 @@ def _check_stages(plan: Plan, blocks: int) -> None:
     if plan.virtual > 1 and plan.pipeline == 1:
         raise InputError(f"virtual = {plan.virtual} needs a pipeline of at least 2; correct the plan")
     if plan.order in ("gpipe", "1f1b") and plan.virtual > 1:
-        raise InputError(f"schedule {plan.order} has one stage a rank, not {plan.virtual}; use interleaved")
+        raise InputError(f"schedule {plan.order} has one stage per rank, not {plan.virtual}; use interleaved")
+    if plan.order == "dualpipev" and plan.pipeline > 1 and plan.virtual != 2:
+        raise InputError(
+            f"schedule dualpipev has two stages a rank, on the two sides of a V, not {plan.virtual}; use virtual = 2 "
+            "(--vpp 2)"
+        )
     if plan.stages and len(plan.stages) != count:
         raise InputError(
             f"stages lists {len(plan.stages)} stages, but pipeline x virtual = {plan.pipeline} x {plan.virtual} = "
             f"{count}; correct the plan"
         )
     if blocks and plan.stages and sum(plan.stages) != blocks:
-        raise InputError(f"stages sum up to {sum(plan.stages)} blocks, the model has {blocks}; correct the plan")
+        raise InputError(f"stages sum to {sum(plan.stages)} blocks, but the model has {blocks}; correct the plan")
     if blocks and count > blocks:
         raise InputError(
             f"pipeline x virtual = {plan.pipeline} x {plan.virtual} = {count} stages, but the model has {blocks} "
@@ -164,18 +170,23 @@ def _check_stages(plan: Plan, blocks: int) -> None:
 
 
 def _check_rounds(plan: Plan, world_size: int) -> None:
-    """Raise where a schedule cannot run so many micro-batches.
+    """Raise if a schedule cannot run this number of micro-batches.
 
     Raises:
         InputError: interleaved stages need rounds of equal length.
     """
     micros, ranks = plan.micro_batches(world_size), plan.pipeline
+    each = plan.micro_batch * plan.data(world_size)
+    if ranks > 1 and plan.order == "dualpipev" and micros < 2 * ranks:
+        raise InputError(
+            f"schedule dualpipev needs a micro-batch for each of 2 x {ranks} = {2 * ranks} stages, not {micros}; use "
+            f"--global-batch {2 * ranks * each} or more"
+        )
     if ranks > 1 and plan.order in ("interleaved", "zero-bubble") and micros % max(1, micros // ranks):
-        each = plan.micro_batch * plan.data(world_size)
         near = _near(micros, lambda count: count % max(1, count // ranks) == 0)
         batches = ", ".join(str(int(count) * each) for count in near.split(", "))
         raise InputError(
-            f"{micros} micro-batches make no equal rounds on {ranks} ranks ({micros} % {micros // ranks} = "
+            f"{micros} micro-batches do not split into equal rounds on {ranks} ranks ({micros} % {micros // ranks} = "
             f"{micros % (micros // ranks)}) as schedule {plan.order} needs; global batches that do: {batches}"
         )
 

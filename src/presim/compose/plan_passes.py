@@ -1,4 +1,4 @@
-"""The passes that a plan stands for, over the graph of a whole model, in their order."""
+"""Compose the trace of a training job from a graph and a plan, without running it (`presim compose`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from presim.passes.chain import Chain
 
 
 def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[OperatorGraph, list[str]]:
-    """The graph of one rank, and a sentence for each pass that the plan names. Each pass is checked."""
+    """The graph of one rank after all passes, and a note for each pass named by the plan. Each pass is checked."""
     megatron = plan.data_style == "zero1"
     chain = Chain(graph, plan.micro_batch, plan.sequence)
     tensor = functools.partial(
@@ -38,25 +38,26 @@ def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[Op
     parts = plan.tensor if plan.sequence_parallel else 1
     chain.step("tensor parallelism", tensor, ranks=plan.tensor, parts=parts)
     if not megatron:
-        chain.step("of a loss over split words", split_loss.apply)
+        chain.step("split loss", split_loss.apply)
     context = functools.partial(context_parallel.apply, degree=plan.context, style=plan.context_style)
     chain.step("context parallelism", context, ranks=plan.context, parts=plan.context)
     chain.step("expert parallelism", functools.partial(expert_parallel.apply, degree=plan.expert), ranks=plan.expert)
     chain.step("attention", functools.partial(attention.apply, backend=_backend(plan, cluster)))
     chain.step("compiled functions", compiled.apply)
-    chain.graph, notes = registry.apply(chain.graph, plan.passes, plan.micro_batch, plan.local_sequence)
+    changed, notes = registry.apply(chain.graph, plan.passes, plan.micro_batch, plan.local_sequence)
+    chain = Chain(changed, plan.micro_batch, plan.local_sequence)  # 2:4 products have fewer FLOPs
     if plan.activation_budget < 1:
         notes += _within_budget(chain, plan, cluster.gpu)
     if plan.pipeline > 1:
         chain = Chain(chain.graph, plan.micro_batch, plan.local_sequence)
         chain.step("pipeline", shared_root.apply)
-        if plan.order == "zero-bubble":
+        if plan.order in ("zero-bubble", "dualpipev"):
             chain.step("zero-bubble", zero_bubble.apply)
     return chain.graph, notes
 
 
 def _within_budget(chain: Chain, plan: Plan, gpu: Gpu) -> list[str]:
-    """Choose what blocks keep, and say it."""
+    """Choose which activations blocks keep within the budget; returns notes."""
     kept: list[budget.Kept] = []
     cost = roofline(chain.graph, gpu, plan.micro_batch, plan.local_sequence)
 
@@ -67,15 +68,15 @@ def _within_budget(chain: Chain, plan: Plan, gpu: Gpu) -> list[str]:
 
     chain.step("activation budget", function, adds=True)
     return [
-        f"Activation budget {plan.activation_budget:g}: a block of {one.name} keeps {one.bytes / 2**20:,.0f} of "
-        f"{one.most / 2**20:,.0f} MiB for each micro-batch and runs {one.operators} operators again, for "
-        f"{one.cost * 1e3:.2f} ms by the roofline of {gpu.name}; no choice within the budget takes less."
+        f"Activation budget {plan.activation_budget:g}: each block of {one.name} keeps {one.bytes / 2**20:,.0f} of "
+        f"{one.most / 2**20:,.0f} MiB per micro-batch and recomputes {one.operators} operators in "
+        f"{one.cost * 1e3:.2f} ms (roofline of {gpu.name}), the least time within the budget."
         for one in kept
     ]
 
 
 def _backend(plan: Plan, cluster: Cluster) -> str:
-    """PyTorch's first choice for causal attention in 16 bits."""
+    """PyTorch's preferred backend for causal attention in 16 bits."""
     if plan.attention != "auto":
         return plan.attention
     return "cudnn" if cluster.gpu.vendor == "nvidia" and cluster.gpu.compute_major >= 9 else "flash"

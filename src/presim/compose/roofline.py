@@ -1,4 +1,4 @@
-"""What operators take at least on a GPU: how choices between them are weighed before they are priced."""
+"""Roofline lower bound of an operator's time, used to weigh choices before pricing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from presim.graph.schema import Node, OperatorGraph
 from presim.graph.works import Sizes, works
 from presim.hardware.schema import Gpu
 
-_LAUNCH_S = 1e-6  # so that of two choices as cheap the one with fewer kernels is taken
+_LAUNCH_S = 1e-6  # tie-breaker: prefers fewer kernels
 
 
 def roofline(graph: OperatorGraph, gpu: Gpu, batch: int, sequence: int) -> Callable[[Node], float]:

@@ -1,4 +1,4 @@
-"""Templates: the entries of a trace that a block or a step of a framework makes, once, for all that are like it."""
+"""Templates: trace entries of a block or framework step, created once and reused for all equal ones."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ STREAMS = (
     "all_gather_copy_in",
     "all_gather",
     "reduce_scatter",
-    "before",  # messages with the pipeline's rank before
+    "before",  # messages with the previous pipeline rank
     "after",
-    "pipeline",  # exchanges
-    "data",  # of DDP and ZeRO-1
-    "all_reduce",  # between the replicas of FSDP2
+    "pipeline",  # exchanges in the pipeline group
+    "data",  # DDP and ZeRO-1
+    "all_reduce",  # between replicas of FSDP2 (HSDP)
     "to_host",  # what is offloaded
     "from_host",
 )
 TO_HOST, FROM_HOST = STREAMS.index("to_host"), STREAMS.index("from_host")
-PRIORITIES = {2: -1, 3: -1, 4: -1}  # of FSDP2's streams (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py)
+PRIORITIES = {2: -1, 3: -1, 4: -1}  # FSDP2's streams (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py)
 COLUMNS = {
     "kind": np.uint8,
     "phase": np.uint8,
@@ -45,7 +45,7 @@ Ints: TypeAlias = NDArray[np.int64]
 
 
 class Tables:
-    """What the entries of all templates point to."""
+    """Tables of signatures and operators that template entries refer to."""
 
     def __init__(self) -> None:
         self.signatures: dict[Signature, int] = {}
@@ -56,29 +56,29 @@ class Tables:
         return self.signatures.setdefault(signature, len(self.signatures))
 
     def operator(self, name: str) -> int:
-        """Its index; -1 for no name."""
+        """Index of an operator name; -1 for an empty name."""
         return self.operators.setdefault(name, len(self.operators)) if name else -1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Template:
-    """Entries in columns; blocks of memory and events are numbered slots, which each use names anew."""
+    """Entries in columns. Memory blocks and events are numbered slots; each use of the template names its slots."""
 
     columns: dict[str, NDArray[Any]]
     slots: tuple[str, ...]
-    scopes: tuple[str, ...]  # led by "." where relative to a block
+    scopes: tuple[str, ...]  # starts with "." if relative to a block
 
     def __len__(self) -> int:
         return len(self.columns["kind"])
 
     @functools.cached_property
     def values(self) -> Ints:
-        """For each slot the value of the block that it is named after; -1 for what is no value."""
+        """For each slot, the index of the block's value; -1 if the slot is not a value."""
         return np.array([int(slot) if slot.isdigit() else -1 for slot in self.slots], np.int64)
 
 
 class Rows:
-    """Appends entries; names stand for blocks of memory and events."""
+    """Builds a template entry by entry; memory blocks and events are referred to by name."""
 
     def __init__(self, tables: Tables, hosts: HostTimes, phase: Phase) -> None:
         self._tables, self._hosts, self.phase = tables, hosts, phase
@@ -96,14 +96,14 @@ class Rows:
     def alloc(
         self, name: str, size: int, category: Category, *, operator: str = "", scope: str = "", stream: int = 0
     ) -> None:
-        """A block is taken from the allocator's pool of a stream; its category is told right after, as captures do."""
+        """Allocate a block from a stream's pool, followed by an entry with its category, as in captures."""
         slot = self._slot(name)
         self._add(Kind.ALLOC, stream, 0, slot=slot, value=size, operator=operator, scope=scope)
         if category is not Category.OTHER:
             self._add(Kind.RETAG, 0, 0, slot=slot, value=int(category), operator=operator, scope=scope)
 
     def free(self, name: str, size: int, *, scope: str = "") -> None:
-        """A block of memory comes back."""
+        """Free a memory block."""
         self._add(Kind.FREE, 0, 0, slot=self._slot(name), value=size, scope=scope)
 
     def record(self, name: str, stream: int) -> None:
@@ -111,7 +111,7 @@ class Rows:
         self._add(Kind.EVENT_RECORD, stream, self._hosts.of(self.phase, Kind.EVENT_RECORD, ""), slot=self._slot(name))
 
     def wait(self, name: str, stream: int) -> None:
-        """A stream waits for an event."""
+        """Make a stream wait for an event."""
         self._add(Kind.STREAM_WAIT, stream, self._hosts.of(self.phase, Kind.STREAM_WAIT, ""), slot=self._slot(name))
 
     def event_sync(self, name: str) -> None:
@@ -119,18 +119,18 @@ class Rows:
         self._add(Kind.EVENT_SYNC, 0, 0, slot=self._slot(name))
 
     def stream_sync(self, stream: int = 0) -> None:
-        """The host waits for a stream."""
+        """Make the host wait for a stream."""
         self._add(Kind.STREAM_SYNC, stream, 0)
 
     def step(self) -> None:
-        """The optimizer's step ends."""
+        """Mark the end of the optimizer's step."""
         self._add(Kind.STEP, 0, self._hosts.of(self.phase, Kind.STEP, ""))
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def template(self) -> Template:
-        """All of it."""
+        """The finished template."""
         rows = np.array(self._rows, np.int64).reshape(-1, len(COLUMNS))
         columns = {name: rows[:, index].astype(dtype) for index, (name, dtype) in enumerate(COLUMNS.items())}
         return Template(columns, tuple(self._slots), tuple(self._scopes))

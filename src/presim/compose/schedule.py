@@ -1,7 +1,7 @@
-"""What one rank does in a step, in order: blocks of the graph that run, and what a framework does between them.
+"""One rank's step as an ordered list of actions: blocks of the graph, and framework actions between them.
 
-Passes turn one schedule into another. `keys` says which storage of which block a slot means, so that memory has
-lifetimes across blocks, micro-batches and recomputation.
+Passes turn one schedule into another. `keys` gives the storage that each slot refers to, so that memory lifetimes span
+blocks, micro-batches and recomputation.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from typing import TypeAlias
 from presim.compose.rows import Template
 from presim.graph.schema import OperatorGraph, Origin
 
-Key: TypeAlias = tuple[object, ...]  # names a block of memory or an event within a step
+Key: TypeAlias = tuple[object, ...]  # identifies a memory block or an event within a step
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One block of a segment runs, for one micro-batch."""
+    """Run one block of a segment for one micro-batch."""
 
     segment: int
-    block: int = 0  # from 0, in the order of the forward pass
+    block: int = 0  # from 0, in forward order
     micro: int = 0
-    again: bool = False  # forward: it is recomputed; backward: it uses what was recomputed
-    chunk: int = 0  # stage of a pipeline that it runs for, where several run a segment
+    again: bool = False  # forward: this is a recomputation; backward: it uses recomputed values
+    chunk: int = 0  # virtual pipeline stage, if several run the same segment
 
 
 @dataclasses.dataclass(frozen=True)
 class Do:
-    """A framework does something: entries of a template, and what its slots mean here."""
+    """A framework action: a template's entries with names for its slots."""
 
     template: Template
-    keys: tuple[Key, ...]  # one for each slot
+    keys: tuple[Key, ...]  # one per slot
     scope: str = ""  # module path
-    of_all: bool = False  # its micro-batches are counted among all, where a step lacks some
+    of_all: bool = False  # its micro-batch numbers count over all micro-batches, including omitted ones
 
 
 Action: TypeAlias = Run | Do
@@ -41,7 +41,7 @@ Schedule: TypeAlias = tuple[Action, ...]
 
 
 def training_step(graph: OperatorGraph, micro: int = 0) -> Schedule:
-    """One micro-batch, forward and backward, as eager PyTorch runs it."""
+    """Forward and backward pass of one micro-batch, as eager PyTorch runs them."""
     actions: list[Action] = []
     for index, segment in enumerate(graph.segments):
         blocks = range(segment.count)
@@ -50,7 +50,7 @@ def training_step(graph: OperatorGraph, micro: int = 0) -> Schedule:
 
 
 def value_key(graph: OperatorGraph, run: Run, index: int) -> Key | None:
-    """The storage that a value of a block means in the step; None for what is there before it (parameters, inputs)."""
+    """The storage of a block's value within the step; None if it exists before the step (parameters, inputs)."""
     segment = graph.segments[run.segment]
     value = segment.values[index]
     if value.origin is Origin.OWN:

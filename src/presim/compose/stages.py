@@ -1,4 +1,4 @@
-"""A graph in pipeline stages: which blocks each has, and what passes between neighbours."""
+"""Split a graph into pipeline stages: the blocks of each stage, and the tensors that cross stage borders."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from presim.errors import InputError
 from presim.graph.schema import OperatorGraph, Origin
 from presim.graph.sizes import read
 
-_CONSTANT_BYTES = 1 << 20  # a message that does not grow with the batch and is larger: the gradient of a parameter
+_CONSTANT_BYTES = 1 << 20  # a larger message with a constant size must be a parameter's gradient
 
 
 @dataclasses.dataclass(frozen=True)
 class Crossing:
-    """A storage that one stage makes and a later one uses."""
+    """A storage that one stage creates and another uses."""
 
     segment: int
     block: int
     index: int
 
     def key(self, micro: int) -> Key:
-        """What it is called within a step."""
+        """Its key within a step."""
         return (micro, self.segment, self.block, False, self.index)
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What one stage runs for a micro-batch."""
+    """The segments and messages of one stage for a micro-batch."""
 
     forward: tuple[tuple[int, int], ...]  # (segment, block), in order
     backward: tuple[tuple[int, int], ...]
-    weights: tuple[tuple[int, int], ...] = ()  # gradients of weights, where they are apart
-    came: tuple[Crossing, ...] = ()  # activations from the stage before
-    gradients: tuple[Crossing, ...] = ()  # from the stage after
+    weights: tuple[tuple[int, int], ...] = ()  # weight-gradient segments, if backward is split
+    came: tuple[Crossing, ...] = ()  # activations from the previous stage
+    gradients: tuple[Crossing, ...] = ()  # gradients from the next stage
 
 
 def blocks(graph: OperatorGraph) -> int:
-    """How many repeated blocks the forward pass has."""
+    """Number of repeated blocks in the forward pass."""
     return sum(segment.count for segment in graph.segments if segment.name and not segment.backward)
 
 
 def even(count: int, stages: int) -> tuple[int, ...]:
-    """Blocks of each stage: as equal as can be; the first and the last, with embedding and head, have fewer."""
+    """Blocks per stage, as equal as possible; the first and last stage, with embedding and head, get fewer."""
     each, more = divmod(count, stages)
     order = sorted(range(stages), key=lambda stage: (stage in (0, stages - 1), stage == 0, stage))
     larger = set(order[:more])
@@ -51,7 +51,7 @@ def even(count: int, stages: int) -> tuple[int, ...]:
 
 
 def split(graph: OperatorGraph, sizes: Sequence[int]) -> list[Stage]:
-    """The stages that have so many blocks each.
+    """Split the graph into stages with the given numbers of blocks.
 
     Raises:
         InputError: the first and the last stage share a parameter.
@@ -79,7 +79,7 @@ def split(graph: OperatorGraph, sizes: Sequence[int]) -> list[Stage]:
 
 
 def _homes(graph: OperatorGraph, sizes: Sequence[int]) -> dict[tuple[int, int], int]:
-    """(segment, block) -> its stage; what lies between blocks goes with the one before it in the forward pass."""
+    """(segment, block) -> stage; code between blocks belongs to the preceding block of the forward pass."""
     stage_of = [stage for stage, size in enumerate(sizes) for _ in range(size)]
     home: dict[tuple[int, int], int] = {}
     passed, last = 0, len(sizes) - 1
@@ -112,7 +112,7 @@ def _before(graph: OperatorGraph, twin: int) -> list[int]:
 def _crossing(
     graph: OperatorGraph, stages: list[Stage], home: dict[tuple[int, int], int]
 ) -> dict[Crossing, tuple[int, int]]:
-    """What crosses -> the stage that makes it, and the last that uses it."""
+    """Crossing storage -> (stage that creates it, last stage that uses it)."""
     found: dict[Crossing, tuple[int, int]] = {}
     for place, stage in enumerate(stages):
         for segment, block in (*stage.forward, *stage.backward, *stage.weights):
@@ -137,6 +137,7 @@ def _check(graph: OperatorGraph, crossing: Crossing) -> None:
     size = graph.segments[crossing.segment].values[crossing.index].bytes
     if crossing and len(read(size).terms) == 1 and read(size).terms[0][1:] == (0, 0) and int(size) > _CONSTANT_BYTES:
         raise InputError(
-            f"{graph.model} ties parameters of its first and its last stage (a gradient of {int(size):,} bytes would "
-            "pass between them), which is not composed; use a pipeline of 1, or untie them in the model's config"
+            f"{graph.model} ties parameters of its first and last stage (a gradient of {int(size):,} bytes would "
+            "pass between them), which composing does not support; use a pipeline of 1, or untie them in the model's "
+            "config"
         )

@@ -1,4 +1,4 @@
-"""Parameters as frameworks group them: each repeated block is a unit, and what lies outside of blocks is the root."""
+"""Parameter units, as frameworks group them: one unit per repeated block, and a root unit for the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from presim.compose.schedule import Key, Run, value_key
 from presim.graph.parameters import elements
 from presim.graph.schema import OperatorGraph, Origin, Parameter
 
-# Repeated forward segment and block; (-1, chunk): what lies outside of blocks. A third number: experts of that block.
+# (repeated forward segment, block); (-1, chunk) for parameters outside blocks. A third number marks the block's
+# experts.
 Name: TypeAlias = tuple[int, ...]
 ROOT: Name = (-1, 0)
 
@@ -19,11 +20,11 @@ ROOT: Name = (-1, 0)
 class Unit:
     """Parameters that are gathered, reduced or updated together."""
 
-    segment: int  # the repeated forward segment; -1: the root
+    segment: int  # repeated forward segment; -1: root
     block: int
     scope: str
     parameters: tuple[Parameter, ...]
-    experts: bool = False  # those of the block that expert-parallel ranks share out
+    experts: bool = False  # the block's experts under expert parallelism
 
     @property
     def home(self) -> Name:
@@ -32,22 +33,22 @@ class Unit:
 
     @property
     def name(self) -> Name:
-        """What tells it from others."""
+        """Unique name."""
         return (*self.home, 1) if self.experts else self.home
 
     @property
     def kind(self) -> Name:
-        """Equal for units with equal parameters."""
+        """Key that is equal for units with equal parameters."""
         return (self.segment, self.block if self.segment < 0 else 0, int(self.experts))
 
     @property
     def elements(self) -> int:
-        """Numbers in all parameters."""
+        """Elements in all parameters."""
         return sum(elements(parameter) for parameter in self.parameters)
 
 
 def units(graph: OperatorGraph, runs: Sequence[Run] | None = None) -> list[Unit]:
-    """Units in the order of the forward pass, each chunk's root first: all, or those that some runs use."""
+    """Units in forward order, each chunk's root first; ``runs``: only units that these use."""
     by_segment: dict[int, list[Parameter]] = {}
     for parameter in graph.parameters:
         by_segment.setdefault(parameter.segment, []).append(parameter)
@@ -71,8 +72,8 @@ def units(graph: OperatorGraph, runs: Sequence[Run] | None = None) -> list[Unit]
     return found
 
 
-def apart(units: Sequence[Unit], experts: frozenset[tuple[int, str]]) -> list[Unit]:
-    """The same with the experts' parameters, given by segment and name, in units of their own, after their blocks'."""
+def separate_experts(units: Sequence[Unit], experts: frozenset[tuple[int, str]]) -> list[Unit]:
+    """Move experts' parameters (segment, name) into separate units, placed after their blocks' units."""
     found = []
     for unit in units:
         own = tuple(one for one in unit.parameters if (unit.segment, one.name) in experts)
@@ -88,13 +89,13 @@ def _count(graph: OperatorGraph, segment: int) -> int:
 
 
 def _root_parameters(graph: OperatorGraph, runs: Sequence[Run]) -> dict[Name, set[str]]:
-    """Names of the parameters outside of blocks that each chunk uses."""
+    """Names of the parameters outside blocks that each chunk uses."""
     found: dict[Name, set[str]] = {}
-    seen: set[tuple[int, int]] = set()
+    visited: set[tuple[int, int]] = set()
     for run in runs:
-        if (run.segment, run.chunk) in seen:
+        if (run.segment, run.chunk) in visited:
             continue
-        seen.add((run.segment, run.chunk))
+        visited.add((run.segment, run.chunk))
         names = {
             value.name
             for value in graph.segments[run.segment].values
@@ -105,7 +106,7 @@ def _root_parameters(graph: OperatorGraph, runs: Sequence[Run]) -> dict[Name, se
 
 
 def unit_of(graph: OperatorGraph, run: Run) -> Name:
-    """The name of the unit whose parameters a block uses."""
+    """Name of the unit with a block's parameters."""
     segment = graph.segments[run.segment]
     if not segment.name:
         return -1, run.chunk
@@ -113,7 +114,7 @@ def unit_of(graph: OperatorGraph, run: Run) -> Name:
 
 
 def gradient_keys(graph: OperatorGraph, runs: Sequence[Run]) -> dict[tuple[Name, str], Key]:
-    """(unit, parameter) -> the storage of its gradient, for all that the runs of one micro-batch complete."""
+    """(unit, parameter) -> storage of its gradient, for all gradients that the runs of one micro-batch complete."""
     found: dict[tuple[Name, str], Key] = {}
     for run in runs:
         for name, index in graph.segments[run.segment].gradients.items():

@@ -19,7 +19,7 @@ from presim.search.request import Request
 from presim.search.space import Space, parse_knobs
 from presim.search.trials.evaluator import placeholders
 from presim.search.trials.job import Reply
-from presim.search.trials.trial import Figures, Point, Trial, Value, said
+from presim.search.trials.trial import Figures, Point, Trial, Value, format_value
 
 Progress = Callable[[str], None]
 Take = Callable[[Point], tuple[str, Reply]]  # returns the name of the program that was captured, and the reply
@@ -90,9 +90,9 @@ def varied_candidates(captures: CaptureOptions, point: Point) -> list[Candidate]
     for name, values in parse_knobs(captures.vary, own=True).items():
         key = name if name in point else field_of(name)
         found += [
-            Candidate(f"{short(key)} {said(value)}", f"{key} = {said(value)}", {key: value})
+            Candidate(f"{short(key)} {format_value(value)}", f"{key} = {format_value(value)}", {key: value})
             for value in values
-            if said(value) != said(point[key])
+            if format_value(value) != format_value(point[key])
         ]
     return found
 

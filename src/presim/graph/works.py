@@ -58,7 +58,7 @@ def works(node: Node, sizes: Sizes) -> list[Work]:
     make = _MADE.get(node.operator)
     if node.operator.startswith("triton::"):
         return [_launched(node, inputs)]
-    if node.operator.startswith(("fused::", "quantise::", "ring::")):
+    if node.operator.startswith(("fused::", "quantise::", "ring::", "sparse::")):
         return [moving(node.operator, inputs, outputs)]
     if make is not None:
         return make(node, inputs, outputs)
@@ -129,11 +129,14 @@ def _product(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
         k=a.shape[-1],
         batch=batch,
         dtype=a.dtype,
+        compute="int32" if a.dtype == "int8" else "float32",
+        b_dtype=b.dtype if b.dtype == "uint4" else "",
         out_dtype="" if out.dtype == a.dtype else out.dtype,
         layout=layout,
         epilogue="bias" if bias and len(inputs[0].shape) == 1 else "",
         accumulate=bias and len(inputs[0].shape) > 1,
         scaling=str(node.attributes.get("scaling", "")),
+        sparsity=str(node.attributes.get("sparsity", "")),
     )
     return [(node.operator, gemm)]
 
@@ -148,7 +151,7 @@ def _attention(direction: str, usual: str = "cudnn") -> Callable[[Node, list[See
             heads=query.shape[1],
             kv_heads=key.shape[1],
             q_len=query.shape[2],
-            kv_len=key.shape[2] // int(str(node.attributes.get("seen", 1))),
+            kv_len=key.shape[2] // int(str(node.attributes.get("keys_per_attended", 1))),
             head_dim=query.shape[3],
             v_head_dim=value.shape[3],
             causal=bool(node.attributes.get("is_causal", 0)),

@@ -14,6 +14,7 @@ _SCHEDULES = {
     "1f1b": "1F1B",
     "interleaved": "Interleaved1F1B",
     "zero-bubble": "InterleavedZeroBubble",
+    "dualpipev": "DualPipeV",
 }
 
 

@@ -1,4 +1,4 @@
-"""Collectives as flows: what NCCL's rings and direct exchanges put on the links."""
+"""Collectives as flows: the traffic of NCCL's rings and direct exchanges on the links."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Exchange:
     """One collective of one group."""
 
     kind: str  # one of KINDS
-    bytes: int  # as nccl-tests counts them
+    bytes: int  # as counted by nccl-tests
     ranks: tuple[int, ...]
     start_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Exchanges at the same time."""
+    """Result of concurrent exchanges."""
 
-    seconds: tuple[float, ...]  # by exchange, from its start, latency included
+    seconds: tuple[float, ...]  # by exchange, from its start, including latency
     flows: Flows
     shared: Shared | None  # None at link level
 
@@ -76,7 +76,7 @@ def flows_of(kind: str, ranks: int) -> int:
 
 
 def _latency_s(topology: Topology, paths: Ints) -> Floats:
-    """Of each flow's path, once: the steps of a ring are pipelined."""
+    """Latency of each flow's path, counted once, because the steps of a ring are pipelined."""
     result: Floats = np.where(paths >= 0, topology.latency_ns[np.maximum(paths, 0)], 0.0).sum(axis=1) * 1e-9
     return result
 
@@ -86,7 +86,7 @@ def _pairs(exchange: Exchange, topology: Topology) -> tuple[Ints, Ints, Ints]:
     ranks = np.array(exchange.ranks, np.int64)
     count = len(ranks)
     if exchange.kind not in KINDS:
-        raise InputError(f"{exchange.kind!r} has no flows: there are {', '.join(KINDS)}; choose one of them")
+        raise InputError(f"{exchange.kind!r} is not a known collective; use one of {', '.join(KINDS)}")
     if count < 2:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
     if exchange.kind == "all_to_all":
@@ -102,16 +102,18 @@ def _pairs(exchange: Exchange, topology: Topology) -> tuple[Ints, Ints, Ints]:
     rings = _rings(ranks, topology.gpus_per_node)
     begins = rings.reshape(-1)
     ends = np.roll(rings, -1, axis=1).reshape(-1)
-    if exchange.kind in ("broadcast", "reduce"):  # a chain: nothing goes back to its head
+    if exchange.kind in ("broadcast", "reduce"):  # a chain: no flow back to its head
         keep = np.tile(np.arange(count) < count - 1, len(rings))
         begins, ends = begins[keep], ends[keep]
     return begins, ends, np.full(len(begins), share * exchange.bytes / len(rings))
 
 
 def _rings(ranks: Ints, per_node: int) -> Ints:
-    """Rings [ring, place] through all ranks, node after node; each enters and leaves nodes by another GPU.
+    """Rings [ring, position] through all ranks, node by node.
 
-    So every GPU's port carries a part: with as many rings as a node has members, as NCCL builds them.
+    Each ring enters and leaves nodes through a different GPU.
+
+    There are as many rings as ranks per node, as in NCCL, so that every GPU's port carries a part.
     """
     ordered = np.sort(ranks)
     if per_node <= 1:

@@ -1,8 +1,8 @@
 """Fabrics between nodes: their switches and links.
 
 Adaptive routing spreads every flow evenly over all shortest paths. Parallel switches of one level are then one vertex
-with the sum of their links, because each of those carries the same. With ECMP every switch is a vertex, and a hash puts
-each flow on one path.
+with the sum of their links, because they carry equal loads. With ECMP every switch is a vertex, and a hash selects one
+path per flow.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ if TYPE_CHECKING:
 
 
 def fat_tree(builder: Builder, plan: Plan) -> None:
-    """All NICs of a node at one leaf switch; leaves below spines, pods of leaves below cores."""
+    """Connect all NICs of a node to one leaf switch; spines above leaves, cores above pods of leaves."""
     leaves = _leaves(
         builder, plan, [(node, nic) for node in range(plan.nodes) for nic in range(plan.nics)], "", plan.nics
     )
-    _above(builder, plan, leaves, plan.said.leaf_nodes * plan.nics)
+    _above(builder, plan, leaves, plan.description.leaf_nodes * plan.nics)
 
 
 def rail(builder: Builder, plan: Plan) -> None:
-    """NIC 0 of every node at the leaves of rail 0, and so on: a leaf for each rail of every group of nodes."""
+    """Connect NIC i of every node to the leaves of rail i: one leaf per rail and group of nodes."""
     leaves = [
         leaf
         for nic in range(plan.nics)
         for leaf in _leaves(builder, plan, [(node, nic) for node in range(plan.nodes)], f"rail{nic}.", 1)
     ]
-    _above(builder, plan, leaves, plan.said.leaf_nodes)
+    _above(builder, plan, leaves, plan.description.leaf_nodes)
 
 
 def dragonfly(builder: Builder, plan: Plan) -> None:
-    """Groups of routers that all know each other; every group has links to every other."""
+    """Fully connected groups of routers; every group has links to every other group."""
     routers = _leaves(
         builder, plan, [(node, nic) for node in range(plan.nodes) for nic in range(plan.nics)], "", plan.nics
     )
-    down_Bps = plan.said.leaf_nodes * plan.nics * plan.nic_Bps
-    size = plan.said.pod_leaves
+    down_Bps = plan.description.leaf_nodes * plan.nics * plan.nic_Bps
+    size = plan.description.pod_leaves
     groups = [routers[at : at + size] for at in range(0, len(routers), size)]
     for group in groups:
         for one, other in itertools.combinations(group, 2):
             builder.both_ways(one, other, down_Bps / len(group), plan.hop_ns)
     for at, place in itertools.combinations(range(len(groups)), 2):
         near, far = groups[at], groups[place]
-        share = down_Bps * min(len(near), len(far)) / (len(groups) - 1) / plan.said.oversubscription
+        share = down_Bps * min(len(near), len(far)) / (len(groups) - 1) / plan.description.oversubscription
         builder.both_ways(near[place % len(near)], far[at % len(far)], share, plan.hop_ns)
 
 
 def torus(builder: Builder, plan: Plan) -> None:
-    """Nodes in a grid whose ends meet; a node's ports are dealt out to its neighbours."""
-    dims = plan.said.dims or (plan.nodes,)
+    """Nodes in a grid with wrap-around; a node's ports are divided among its neighbours."""
+    dims = plan.description.dims or (plan.nodes,)
     if math.prod(dims) != plan.nodes:
         raise InputError(
-            f"[network] dims = {list(dims)} are {math.prod(dims)} nodes, and the cluster has {plan.nodes}; "
+            f"[network] dims = {list(dims)} give {math.prod(dims)} nodes, but the cluster has {plan.nodes}; "
             "make them equal"
         )
     routers = [_router(builder, plan, node) for node in range(plan.nodes)]
@@ -85,7 +85,7 @@ def ring(builder: Builder, plan: Plan) -> None:
 
 
 def mesh(builder: Builder, plan: Plan) -> None:
-    """Every node with a link to every other, without switches."""
+    """A direct link between every two nodes, without switches."""
     routers = [_router(builder, plan, node) for node in range(plan.nodes)]
     each = plan.nics * plan.nic_Bps / (plan.nodes - 1)
     for one, other in itertools.combinations(routers, 2):
@@ -111,8 +111,8 @@ def _router(builder: Builder, plan: Plan, node: int) -> int:
 
 def _leaves(builder: Builder, plan: Plan, ports: list[tuple[int, int]], name: str, per_node: int) -> list[int]:
     """Leaf switches, each with the ports of ``leaf_nodes`` nodes."""
-    size = plan.said.leaf_nodes * per_node
-    if plan.said.levels == 1 and plan.said.fabric != "dragonfly":
+    size = plan.description.leaf_nodes * per_node
+    if plan.description.levels == 1 and plan.description.fabric != "dragonfly":
         size = len(ports)
     leaves = []
     for at in range(0, len(ports), size):
@@ -120,20 +120,24 @@ def _leaves(builder: Builder, plan: Plan, ports: list[tuple[int, int]], name: st
         leaves.append(leaf)
         for node, nic in ports[at : at + size]:
             builder.both_ways(
-                builder.vertex(f"node{node}.nic{nic}"), leaf, plan.nic_Bps, plan.said.link_latency_us * 1e3
+                builder.vertex(f"node{node}.nic{nic}"), leaf, plan.nic_Bps, plan.description.link_latency_us * 1e3
             )
     return leaves
 
 
 def _above(builder: Builder, plan: Plan, leaves: list[int], ports: int) -> None:
-    """Spines above the leaves, and with three levels cores above pods."""
-    said = plan.said
+    """Add spines above leaves and, with three levels, cores above pods."""
+    description = plan.description
     if len(leaves) == 1:
         return
-    up_Bps = ports * plan.nic_Bps / said.oversubscription
-    size = said.pod_leaves if said.levels == 3 else len(leaves)
+    up_Bps = ports * plan.nic_Bps / description.oversubscription
+    size = description.pod_leaves if description.levels == 3 else len(leaves)
     pods = [leaves[at : at + size] for at in range(0, len(leaves), size)]
-    fan = 1 if said.routing == "adaptive" else (said.spines or max(round(ports / said.oversubscription), 1))
+    fan = (
+        1
+        if description.routing == "adaptive"
+        else (description.spines or max(round(ports / description.oversubscription), 1))
+    )
     tops: list[list[int]] = []
     for number, pod in enumerate(pods):
         prefix = f"pod{number}." if len(pods) > 1 else ""
@@ -147,5 +151,5 @@ def _above(builder: Builder, plan: Plan, leaves: list[int], ports: int) -> None:
             core = builder.vertex(f"core{place}")
             for pod, spines in zip(pods, tops, strict=True):
                 builder.both_ways(
-                    spines[place], core, up_Bps * len(pod) / fan / said.core_oversubscription, plan.hop_ns
+                    spines[place], core, up_Bps * len(pod) / fan / description.core_oversubscription, plan.hop_ns
                 )

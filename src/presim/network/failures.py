@@ -1,4 +1,4 @@
-"""Links, NICs and switches that fail, wholly or in part: what is left of a network."""
+"""Failures of links, NICs and switches, full or partial, and the remaining network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Failure:
 
 
 def failure_of(text: str) -> Failure:
-    """From ``NAME``, ``NAME-NAME`` and, where a part fails, ``=SHARE``.
+    """Parse ``NAME`` or ``NAME-NAME``, with ``=SHARE`` if only a part of the bandwidth is lost.
 
     >>> failure_of("leaf0-spine0=0.125").words
     'the link leaf0 - spine0 loses 0.125 of its bandwidth'
@@ -49,15 +49,15 @@ def failure_of(text: str) -> Failure:
 
 
 def fail(builder: Builder, failure: Failure) -> None:
-    """Take a failure's part of the bandwidth out of the links; GPUs whose NIC is gone use the next one of their node.
+    """Remove a failure's share of bandwidth from its links; GPUs without their NIC use the next one of their node.
 
     Raises:
-        InputError: there is no such vertex or link.
+        InputError: the network has no such vertex or link.
     """
     vertices = [builder.known(name) for name in failure.ends]
     hit = [link for link in builder.links if _is_hit(link, vertices)]
     if not hit:
-        raise InputError(f"{' - '.join(failure.ends)} cannot fail: the network has no such link; name one that it has")
+        raise InputError(f"{' - '.join(failure.ends)} cannot fail: the network has no such link; give one that exists")
     kept = [link for link in builder.links if not _is_hit(link, vertices)]
     if failure.share < 1:
         kept += [(source, target, Bps * (1 - failure.share), ns) for source, target, Bps, ns in hit]
@@ -73,7 +73,7 @@ def _is_hit(link: tuple[int, int, float, float], vertices: list[int]) -> bool:
 
 
 def _rehome(builder: Builder, gone: int, node: str, number: int, hit: list[tuple[int, int, float, float]]) -> None:
-    """The GPUs of a NIC that is gone reach the next one over PCIe, as NCCL chooses the nearest that it finds."""
+    """Connect the GPUs of a failed NIC to the next NIC over PCIe; NCCL, too, selects the nearest one."""
     numbers = sorted(
         int(match[2])
         for name in builder.names

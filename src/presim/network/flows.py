@@ -1,8 +1,8 @@
 """Max-min fair sharing of links by flows over time.
 
-Flows that cannot be told apart (the same bytes, over links that cannot be told apart either) are one class with one
-rate. Classes are found by refining colours of flows and links until nothing changes, so the answer is that of every
-flow by itself. When classes start or end, only those that share links with them are solved again.
+Flows with equal bytes over equivalent links form one class with one rate. Classes are found by refining colours of
+flows and links until they are stable, so the result equals that of every single flow. When classes start or end, only
+classes that share links with them are solved again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from presim.network.kernels import Words, fast, fill, refine
 from presim.network.topology import Floats, Ints, Topology
 
-_ROUNDS = 64  # of refinement, at most; beyond, what is not told apart counts as different
-_SAME_MOMENT = 1e-12  # relative: ends this near to each other are one event
+_ROUNDS = 64  # most refinement rounds; flows that are not separated by then count as different
+_SAME_MOMENT = 1e-12  # relative: ends this close to each other are one event
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ def busiest_seconds(topology: Topology, flows: Flows) -> float:
 
 
 def _run(q: _Quotient) -> tuple[Floats, int]:
-    """When each class has ended, and how many times something started or ended."""
+    """(end of each class in seconds, number of events)."""
     classes = len(q.bytes)
     steps = len(q.link_class)
     solve = fast(fill, steps)
@@ -127,7 +127,7 @@ def _run(q: _Quotient) -> tuple[Floats, int]:
 
 
 def _classes(topology: Topology, flows: Flows) -> _Quotient:
-    """Refine colours until they are stable: then flows of one colour have one rate, whenever that is asked."""
+    """Refine colours until they are stable: then all flows of one colour have the same rate at all times."""
     paths, links = flows.paths, topology.links
     step = fast(refine, paths.size)
     flow_colour = _coloured(flows.bytes, flows.start_s, flows.owner.astype(np.float64))
@@ -147,7 +147,7 @@ def _classes(topology: Topology, flows: Flows) -> _Quotient:
 
 
 def _coloured(*columns: Floats) -> Words:
-    """One word for each element, equal where all columns are."""
+    """One word per element; words are equal if all columns are equal."""
     colour = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         colour = _mixed(colour, np.ascontiguousarray(column, np.float64).view(np.uint64))
@@ -155,7 +155,7 @@ def _coloured(*columns: Floats) -> Words:
 
 
 def _mixed(colour: Words, more: Words) -> Words:
-    """Words spread over 64 bits (splitmix64), so that sums of them tell sets apart."""
+    """Hash words to 64 bits (splitmix64), so that sums of them identify sets."""
     with np.errstate(over="ignore"):
         mixed = colour * np.uint64(0x9E3779B97F4A7C15) + more + np.uint64(0x632BE59BD9B4E019)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -165,13 +165,13 @@ def _mixed(colour: Words, more: Words) -> Words:
 
 
 def _quotient(topology: Topology, flows: Flows, of_flow: Ints, of_link: Ints) -> _Quotient:
-    """``of_flow``, ``of_link``: the class of each."""
+    """Build classes; ``of_flow``, ``of_link``: class of each flow and link."""
     some_flow = np.unique(of_flow, return_index=True)[1]
     some_link = np.unique(of_link, return_index=True)[1]
     classes, kinds = len(some_flow), len(some_link)
     flow, hop = np.nonzero(flows.paths >= 0)
     link = flows.paths[flow, hop]
-    is_some = some_link[of_link[link]] == link  # one link stands for all of its class
+    is_some = some_link[of_link[link]] == link  # one representative link per class
     keys = of_link[link[is_some]] * classes + of_flow[flow[is_some]]
     pairs, count = np.unique(keys, return_counts=True)
     kind, one = pairs // classes, pairs % classes

@@ -12,8 +12,8 @@ from presim.errors import InputError
 from presim.network.topology import Builder, Topology
 
 Reader = Callable[[str], Topology]
-_NVLINK_BPS = {"V": 25e9}  # one link of NVLink 2 to 4, one way; NVLink 5 has 50
-# What nvidia-smi calls a path, in GB/s: PCIe 4 x16 through one switch, several, the host's bridge, its sockets.
+_NVLINK_BPS = {"V": 25e9}  # one direction of one link of NVLink 2 to 4; NVLink 5 has 50 GB/s
+# GB/s of paths by nvidia-smi's names: PCIe 4 x16 through one switch, several, the host's bridge, its sockets.
 _PCIE_PATHS = {"PIX": 25e9, "PXB": 25e9, "PHB": 22e9, "NODE": 20e9, "SYS": 15e9}
 
 
@@ -29,7 +29,7 @@ def astra_sim(text: str) -> Topology:
     if len({len(kinds), len(sizes), len(bandwidths), len(latencies)}) > 1:
         raise InputError(
             f"{len(kinds)} dimensions have {len(sizes)} counts, {len(bandwidths)} bandwidths and {len(latencies)} "
-            "latencies; give each dimension one of each"
+            "latencies; give one value per dimension"
         )
     builder = Builder(math.prod(sizes))
     stride = 1
@@ -43,7 +43,7 @@ def astra_sim(text: str) -> Topology:
 
 
 def _dimension(builder: Builder, kind: str, members: list[int], bandwidth: float, latency: float, name: str) -> None:
-    """A ring's bandwidth is of each way, a switch's of each port, a fully connected NPU's of all its links together."""
+    """Bandwidth is per direction for a ring, per port for a switch, and per NPU over all links if fully connected."""
     if len(members) < 2:
         return
     if kind == "Ring":
@@ -58,7 +58,7 @@ def _dimension(builder: Builder, kind: str, members: list[int], bandwidth: float
         for member in members:
             builder.both_ways(member, switch, bandwidth, latency / 2)
     else:
-        raise InputError(f"ASTRA-sim's topology {kind!r} is none of Ring, FullyConnected and Switch; use one of them")
+        raise InputError(f"ASTRA-sim's topology {kind!r} is not supported; use Ring, FullyConnected or Switch")
 
 
 def simai(text: str) -> Topology:
@@ -71,17 +71,19 @@ def simai(text: str) -> Topology:
         builder.vertex(f"{'nvswitch' if number < gpus + nvswitches else 'switch'}{number}")
     found = lines[2 : 2 + links]
     if len(found) < links:
-        raise InputError(f"{links} links are announced and {len(found)} are there; the file is cut short")
+        raise InputError(
+            f"the header announces {links} links, but the file has {len(found)}: it is truncated; export it again"
+        )
     for source, target, bandwidth, latency, *_ in found:
         ends = (int(source), int(target))
         if max(ends) >= vertices:
-            raise InputError(f"a link leads from {source} to {target}, and there are {vertices} vertices; correct it")
+            raise InputError(f"a link connects {source} and {target}, but there are {vertices} vertices; correct it")
         builder.both_ways(*ends, _bits(bandwidth), _nanoseconds(latency))
     return builder.build(gpus_per_node=per_server)
 
 
 def htsim(text: str) -> Topology:
-    """``Nodes``, ``Tiers``, ``Podsize`` and of each ``Tier N`` its speed, radix and latency: a fat tree."""
+    """``Nodes``, ``Tiers``, ``Podsize`` and per ``Tier N`` its speed, radix and latency: a fat tree."""
     head: dict[str, float] = {}
     tiers: list[dict[str, float]] = []
     for line in text.splitlines():
@@ -110,7 +112,7 @@ def _tier(
     builder: Builder, number: int, below: list[int], down: int, reach: int, nodes: int, speed: float, latency: float,
     tiers: list[dict[str, float]],
 ) -> list[int]:  # fmt: skip
-    """Switches of one tier: of the first one for each ``down`` hosts; above, each reaches all of its pod."""
+    """Switches of one tier: in the first tier one per ``down`` hosts; above, each reaches all of its pod."""
     if number == 0:
         switches = []
         for at in range(0, len(below), down):
@@ -120,7 +122,7 @@ def _tier(
                 builder.both_ways(host, switch, speed, latency)
         return switches
     if min(nodes, down) < 1:
-        raise ValueError(f"tier {number} has {down} links down to {nodes} nodes; both are at least 1")
+        raise ValueError(f"tier {number} has {down} links down to {nodes} nodes; both must be at least 1")
     per_group = max(len(below) * reach // nodes, 1)
     up = int(tiers[number - 1].get("radix_up", down))
     switches = []
@@ -151,14 +153,14 @@ def nvidia_smi(text: str) -> Topology:
                 builder.both_ways(one, other, _PCIE_PATHS[path], 2000.0)
             else:
                 raise InputError(
-                    f"GPU{one} reaches GPU{other} by {path!r}, which is none of NV#, {', '.join(_PCIE_PATHS)}; "
+                    f"GPU{one} reaches GPU{other} by {path!r}, but expected is one of NV#, {', '.join(_PCIE_PATHS)}; "
                     "give the whole output of nvidia-smi topo -m"
                 )
     return builder.build(gpus_per_node=count)
 
 
 def _sharing(row: list[str], count: int) -> int:
-    """Behind a switch all pairs show all links of a GPU: they are shared by all of them."""
+    """Number of pairs that share a GPU's links: with a switch, every pair lists all links."""
     paths = row[1 : 1 + count]
     return count - 1 if len({path for path in paths if path != "X"}) == 1 and count > 2 else 1
 
@@ -168,7 +170,7 @@ def nccl(text: str) -> Topology:
     try:
         system = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        raise InputError(f"this is no XML ({error}); dump it again with NCCL_TOPO_DUMP_FILE") from error
+        raise InputError(f"the file is not valid XML ({error}); dump it again with NCCL_TOPO_DUMP_FILE") from error
     devices = sorted(system.iter("gpu"), key=lambda gpu: int(gpu.get("rank", gpu.get("dev", "0"))))
     place = {id(gpu): number for number, gpu in enumerate(devices)}
     builder = Builder(len(devices))
@@ -197,7 +199,7 @@ def _pci(builder: Builder, element: ElementTree.Element, above: int, place: dict
     bandwidth = max(lanes * speed / 8 * 1e9 * 0.9, 1e9)
     gpu = element.find("gpu")
     if gpu is not None:
-        own = builder.vertex(f"pci.gpu{place[id(gpu)]}")  # so that NVLink's switch is nearer
+        own = builder.vertex(f"pci.gpu{place[id(gpu)]}")  # so that the NVLink switch is closer
         builder.both_ways(place[id(gpu)], own, bandwidth, 0.0)
         builder.both_ways(own, above, bandwidth, 500.0)
         return
@@ -212,12 +214,12 @@ def _bits(text: str) -> float:
     """Bytes/s of ``400Gbps``."""
     match = re.fullmatch(r"([\d.]+)([KMGT]?)bps", text)
     if match is None:
-        raise InputError(f"{text!r} is no bandwidth; write it like 400Gbps")
+        raise InputError(f"{text!r} is not a bandwidth; write it like 400Gbps")
     return float(match[1]) * {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}[match[2]] / 8
 
 
 def _nanoseconds(text: str) -> float:
     match = re.fullmatch(r"([\d.]+)(ns|us|ms|s)", text)
     if match is None:
-        raise InputError(f"{text!r} is no latency; write it like 0.0005ms")
+        raise InputError(f"{text!r} is not a latency; write it like 0.0005ms")
     return float(match[1]) * {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}[match[2]]

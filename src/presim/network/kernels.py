@@ -15,11 +15,11 @@ Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-COMPILED_FROM = 20_000  # steps of an inner loop: compiling takes some seconds, once for a machine
+COMPILED_FROM = 20_000  # steps of an inner loop; compiling takes some seconds, once per machine
 
 
 def fast(function: _Function, steps: int) -> _Function:
-    """The function itself, or its compiled twin where it takes many steps; both answer alike."""
+    """The function, or its compiled version for many steps; both give the same result."""
     compiled: _Function = _compiled(function) if steps >= COMPILED_FROM else function
     return compiled
 
@@ -31,7 +31,7 @@ def _compiled(function: Any) -> Any:
     njit: Any = numba.njit
     try:
         twin = njit(cache=True)(function)
-    except (RuntimeError, OSError):  # no folder that numba may write to
+    except (RuntimeError, OSError):  # numba has no writable cache folder
         twin = njit(function)
     return twin
 
@@ -42,11 +42,11 @@ def walk(
 ) -> int:  # fmt: skip
     """Fill ``paths`` [flow, hop] with links of a shortest path for each flow; flows are ordered by their ends.
 
-    Of several next hops one is drawn by a hash of both ends, as switches do (ECMP). Returns the first flow without a
+    Among several next hops, a hash of both ends selects one, as in switches (ECMP). Returns the first flow without a
     path or with one of more hops than there is room for, or -1.
 
     ``first`` [vertex] is where its outgoing links begin in ``links``; ``in_first`` and ``in_links`` likewise incoming.
-    ``passes`` [vertex] is 1 where it passes on what is for others.
+    ``passes`` [vertex] is 1 if it forwards traffic of others.
     """
     vertices = len(first) - 1
     distance = np.full(vertices, -1, np.int64)
@@ -62,7 +62,7 @@ def walk(
             head, tail, level = 0, 1, 0
             while head < tail:
                 vertex = queue[head]
-                if distance[vertex] > level:  # all that is nearer is known: enough, where all who send here are
+                if distance[vertex] > level:  # all nearer vertices are known; stop if these include all senders
                     level = distance[vertex]
                     other = flow
                     while other < len(begins) and ends[other] == end and distance[begins[other]] >= 0:
@@ -104,7 +104,7 @@ def walk(
 
 
 def refine(paths: Ints, flow_colour: Words, link_colour: Words, flow_sum: Words, link_sum: Words) -> None:
-    """Add up the colours of each flow's links in ``flow_sum``, and of each link's flows in ``link_sum``."""
+    """Sum the colours of each flow's links in ``flow_sum``, and of each link's flows in ``link_sum``."""
     for flow in range(paths.shape[0]):
         for hop in range(paths.shape[1]):
             link = paths[flow, hop]
@@ -117,14 +117,13 @@ def fill(
     capacity: Floats, link_first: Ints, link_class: Ints, link_count: Floats, class_first: Ints, class_link: Ints,
     class_count: Floats, active: Ints, changed: Ints, rate: Floats,
 ) -> int:  # fmt: skip
-    """Max-min fair rates of all active classes that a change can touch; returns how many those are.
+    """Max-min fair rates of all active classes that a change can affect; returns their number.
 
-    Water-filling: the link with the least left for each of its flows fixes their rates, and so on.
+    Progressive filling: the link with the least capacity per flow fixes the rates of its flows, and so on.
 
     ``capacity`` [link] is in bytes/s. ``link_first``, ``link_class`` and ``link_count`` are CSR by link: classes on it,
-    and how many flows of each; ``class_first`` and so on are the same by class. ``active`` [class] is 1 where it has
-    flows now.
-    ``changed`` are classes that began or ended: what shares links with them, through any number of others, is solved.
+    and the number of flows of each; ``class_first`` and so on are the same by class. ``active`` [class] is 1 if it has
+    flows now. ``changed``: classes that started or ended; every class connected to them through shared links is solved.
     ``rate`` [class] is written: bytes/s of each flow.
     """
     links, classes = len(capacity), len(active)

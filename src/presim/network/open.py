@@ -1,4 +1,4 @@
-"""Opens a network: a cluster's file with a ``[network]`` table, or a topology that another tool has."""
+"""Open a network: a cluster file with a ``[network]`` table, or a topology file of another tool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "m
 
 
 def open_network(path: str | Path) -> Topology:
-    """The topology in a file, by its name and content.
+    """Read a topology; the format is detected from name and content.
 
     Raises:
         InputError: the file cannot be read, or its format is unknown.
@@ -27,13 +27,13 @@ def open_network(path: str | Path) -> Topology:
     try:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {file}: {error}; name a text file") from error
+        raise InputError(f"cannot read {file}: {error}; give a text file") from error
     reader = _reader(file, text)
     try:
         return reader(text)
     except (ValueError, KeyError, IndexError) as error:
         raise InputError(
-            f"{file}: {error}; it looks like a topology of {reader.__name__} and cannot be read as one, so compare it "
+            f"{file}: {error}; it looks like a topology of {reader.__name__}, but is invalid: compare it "
             "with that tool's examples"
         ) from error
 
@@ -50,25 +50,25 @@ def _reader(file: Path, text: str) -> foreign.Reader:
     if re.match(r"\s*\d+ \d+ \d+ \d+ \d+ \S+", text):
         return foreign.simai
     raise InputError(
-        f"{file} is no topology that presim knows: there are cluster files (.toml), ASTRA-sim (.yml), htsim (.topo), "
+        f"{file} has no known topology format: presim reads cluster files (.toml), ASTRA-sim (.yml), htsim (.topo), "
         "SimAI, NCCL (.xml) and `nvidia-smi topo -m`"
     )
 
 
 def bytes_of(text: str) -> int:
-    """A size with its unit.
+    """Parse a size with its unit.
 
     >>> bytes_of("64MiB"), bytes_of("1GB")
     (67108864, 1000000000)
     """
     match = re.fullmatch(r"([\d.]+) ?([a-z]*)", text.lower())
     if match is None or match[2] not in _UNITS:
-        raise InputError(f"{text!r} is no size; write it like 64MiB or 1GB")
+        raise InputError(f"{text!r} is not a size; write it like 64MiB or 1GB")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
 def ranks_of(text: str) -> tuple[int, ...]:
-    """Ranks and ranges.
+    """Parse ranks and ranges.
 
     >>> ranks_of("0-3,8"), ranks_of("0-24:8")
     ((0, 1, 2, 3, 8), (0, 8, 16, 24))
@@ -77,6 +77,6 @@ def ranks_of(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?", part.strip())
         if match is None:
-            raise InputError(f"{part!r} names no ranks; write them like 0-63, 0-56:8 or 0,8,16")
+            raise InputError(f"{part!r} is not a list of ranks; write them like 0-63, 0-56:8 or 0,8,16")
         found += range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
     return tuple(dict.fromkeys(found))

@@ -1,4 +1,4 @@
-"""A network drawn as SVG: GPUs below, switches above, links as wide as their bandwidth."""
+"""Draw a network as SVG: GPUs at the bottom, switches above, line width by bandwidth."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import math
 from presim.network.topology import Topology
 
 _WIDTH, _ROW = 1200, 110
-_MOST = 4_000  # vertices; more would be a grey block
+_MOST = 4_000  # most vertices; more would be unreadable
 _LEVELS = (("core", 5), ("spine", 4), ("leaf", 3), ("router", 3), ("switch", 3), ("nvswitch", 1), ("nic", 2))
 
 
 def svg(topology: Topology) -> str:
-    """The drawing; of a very large network its first vertices."""
+    """The SVG; a very large network is cut to its first vertices."""
     shown = min(len(topology.names), _MOST)
     rows: dict[int, list[int]] = {}
     for vertex in range(shown):

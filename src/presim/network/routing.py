@@ -26,7 +26,7 @@ def routes(topology: Topology, begins: Ints, ends: Ints) -> Ints:
     highest = int(max(begins.max(initial=-1), ends.max(initial=-1)))
     if highest >= topology.gpus:
         raise InputError(
-            f"rank {highest} communicates, and the network has {topology.gpus} GPUs; give it at least {highest + 1}"
+            f"rank {highest} communicates, but the network has {topology.gpus} GPUs; give it at least {highest + 1}"
         )
     if topology.relay and topology.gpus_per_node:
         return _relayed(topology, begins, ends)
@@ -34,7 +34,7 @@ def routes(topology: Topology, begins: Ints, ends: Ints) -> Ints:
 
 
 def _relayed(topology: Topology, begins: Ints, ends: Ints) -> Ints:
-    """First to the GPU of the own node that has the receiver's place, then to the receiver."""
+    """Paths through the GPU of the sender's node on the receiver's rail."""
     per_node = topology.gpus_per_node
     middle = begins // per_node * per_node + ends % per_node
     near = begins // per_node == ends // per_node
@@ -72,7 +72,7 @@ def _adjacency(topology: Topology) -> tuple[Ints, ...]:
 
 
 class _Same:
-    """A topology by identity: arrays have no hash."""
+    """Cache key: a topology by identity, because arrays have no hash."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology

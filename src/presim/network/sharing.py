@@ -1,8 +1,8 @@
 """Max-min fair rates of whole transfers that run at the same time.
 
-The flows of a transfer go on in step, as the steps of a collective do, and each of them carries as many bytes. So a
-transfer has one rate, and it is that of the flows on its scarcest link. Rates are raised together until a link is full,
-which fixes all transfers on it, or until a transfer is as fast as alone, and so on.
+All flows of a transfer progress in lockstep, like the steps of a collective, and carry equal bytes. A transfer
+therefore has one rate, limited by its most contended link. Rates rise together until a link is full, which fixes all
+transfers on it, or until a transfer is as fast as alone, and so on.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 
 from presim.network.topology import Floats, Ints, Topology
 
-_SAME = 1 + 1e-9  # levels nearer than this are one
+_SAME = 1 + 1e-9  # relative tolerance of equal levels
 _NARROWER = 0.999  # of what can come to a link: above this it never limits
 
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What a transfer puts on the links."""
+    """Traffic of a transfer on the links."""
 
     link_bytes: Floats  # by link
-    flow_bytes: float  # of each of its flows
-    alone_s: float  # what it takes alone, whatever limits it; no less than its bytes need on each link
+    flow_bytes: float  # bytes of each of its flows
+    alone_s: float  # duration alone, whatever limits it; at least what its bytes need on each link
 
 
 def shared_seconds(bandwidth_Bps: Floats, loads: Sequence[Load]) -> list[float]:
-    """What each transfer would take if all others went on for so long."""
+    """Duration of each transfer if all others lasted at least as long."""
     if len(loads) < 2:
         return [one.alone_s for one in loads]
     flows = np.array([one.link_bytes / one.flow_bytes for one in loads])  # [transfer, link]

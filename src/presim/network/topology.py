@@ -1,4 +1,4 @@
-"""A network as vertices and directed links: what routes and flows are computed on."""
+"""A network as vertices and directed links; routes and flows are computed on it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Topology:
     target: Ints
     bandwidth_Bps: Floats
     latency_ns: Floats
-    transit: bool = False  # GPUs pass on what is for others (rings and meshes without switches)
-    gpus_per_node: int = 0  # 0: not known
+    transit: bool = False  # GPUs forward traffic of others (rings and meshes without switches)
+    gpus_per_node: int = 0  # 0: unknown
     relay: bool = False  # a GPU sends through the GPU of its node that is on the receiver's rail (NCCL's PXN)
-    seed: int = 0  # of the choice among paths of equal length
+    seed: int = 0  # seed of the choice among shortest paths
 
     @property
     def links(self) -> int:
@@ -41,7 +41,7 @@ class Topology:
         return f"{self.names[int(self.source[link])]} -> {self.names[int(self.target[link])]}"
 
     def within_nodes(self) -> NDArray[np.bool_]:
-        """Which links end at a GPU or a NIC, or lie within a node; the others are the fabric's."""
+        """Mask of links at a GPU or NIC, or within a node; all others belong to the fabric."""
         node = np.array([name.split(".")[0] if name.startswith("node") else name for name in self.names])
         is_edge = np.array([name.startswith("gpu") or ".nic" in name for name in self.names])
         result: NDArray[np.bool_] = (
@@ -50,12 +50,12 @@ class Topology:
         return result
 
     def without_fabric(self) -> Topology:
-        """The same with links of the fabric that never limit anything."""
+        """The topology with unlimited fabric bandwidth."""
         free = np.where(self.within_nodes(), self.bandwidth_Bps, _FREE_BPS)
         return dataclasses.replace(self, bandwidth_Bps=free)
 
     def scaled(self, factor: float) -> Topology:
-        """With the bandwidth of every link times a factor."""
+        """The topology with every link's bandwidth multiplied by a factor."""
         return dataclasses.replace(self, bandwidth_Bps=self.bandwidth_Bps * factor)
 
 
@@ -63,10 +63,10 @@ class Builder:
     """Collects vertices and links; GPUs come first."""
 
     def __init__(self, gpus: int) -> None:
-        """A network of so many GPUs.
+        """Start a network of ``gpus`` GPUs.
 
         Raises:
-            InputError: there are none, or more than a network is built for.
+            InputError: the number is below 1 or above the limit.
         """
         if not 0 < gpus <= _MOST_GPUS:
             raise InputError(f"a network has 1 to {_MOST_GPUS:,} GPUs, not {gpus:,}; correct the counts")
@@ -76,21 +76,21 @@ class Builder:
         self.links: list[tuple[int, int, float, float]] = []
 
     def vertex(self, name: str) -> int:
-        """The vertex of that name, new where there is none."""
+        """The vertex with this name; created if missing."""
         if name not in self._by_name:
             self._by_name[name] = len(self.names)
             self.names.append(name)
         return self._by_name[name]
 
     def known(self, name: str) -> int:
-        """The vertex of that name.
+        """The vertex with this name.
 
         Raises:
-            InputError: there is none.
+            InputError: it does not exist.
         """
         if name not in self._by_name:
             raise InputError(
-                f"a link leads to {name!r}, and the network has no such vertex; it has {self.names[0]}, "
+                f"a link leads to {name!r}, but the network has no such vertex; it has {self.names[0]}, "
                 f"{self.names[-1]} and {max(len(self.names) - 2, 0)} more"
             )
         return self._by_name[name]
@@ -100,7 +100,7 @@ class Builder:
         if not bandwidth_Bps > 0:
             raise InputError(
                 f"the link from {self.names[source]} to {self.names[target]} has a bandwidth of "
-                f"{bandwidth_Bps / 1e9:g} GB/s; give it more than 0, or leave it out"
+                f"{bandwidth_Bps / 1e9:g} GB/s; set more than 0, or leave it out"
             )
         if len(self.links) >= _MOST_LINKS:
             raise InputError(f"the network has more than {_MOST_LINKS:,} links; describe a smaller part of it")
@@ -112,7 +112,7 @@ class Builder:
         self.one_way(other, one, bandwidth_Bps, latency_ns)
 
     def replace(self, one: int, other: int, bandwidth_Bps: float, latency_ns: float) -> None:
-        """Give the links between two vertices this bandwidth in each direction; new ones where there are none."""
+        """Set the bandwidth of the links between two vertices in each direction; adds missing links."""
         ends = {(one, other), (other, one)}
         self.links = [link for link in self.links if link[:2] not in ends]
         self.both_ways(one, other, bandwidth_Bps, latency_ns)
@@ -121,7 +121,7 @@ class Builder:
         """Multiply the bandwidth of all links of a vertex."""
         if not factor > 0:
             raise InputError(
-                f"the links of {self.names[vertex]} have a factor of {factor:g}; give it more than 0, or leave it out"
+                f"the links of {self.names[vertex]} have a factor of {factor:g}; set more than 0, or leave it out"
             )
         self.links = [
             (source, target, Bps * (factor if vertex in (source, target) else 1.0), ns)

@@ -1,1 +1,1 @@
-"""Passes: pure functions from a graph to a graph, one concept a file."""
+"""Graph passes: pure functions from an operator graph to an operator graph, one concept per file."""

@@ -1,4 +1,4 @@
-"""Which library does fused attention: its kernels have other prices."""
+"""Select the attention backend: each library's kernels have their own prices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OPERATORS = ("aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_pro
 
 
 def apply(graph: OperatorGraph, backend: str) -> OperatorGraph:
-    """The graph with this backend (cudnn, flash) for all of its attention."""
+    """The graph with one backend (cudnn or flash) for all attention operators."""
     return msgspec.structs.replace(graph, segments=tuple(_segment(segment, backend) for segment in graph.segments))
 
 

@@ -1,8 +1,8 @@
-"""Recomputation within a budget of activation memory: what is kept of a block, and what is made again, solved exactly.
+"""Recomputation within an activation memory budget, solved exactly.
 
-As ``torch._functorch.config.activation_memory_budget``: 1 keeps all that the backward pass needs, 0 as little as can
-be. In between the time of what runs again is the least that the budget allows, found as an integer program (HiGHS).
-Communication, random numbers, and what the host reads are never repeated.
+As with ``torch._functorch.config.activation_memory_budget``, 1 keeps everything that the backward pass needs, and 0 as
+little as possible. In between, an integer program (HiGHS) minimizes the time of recomputed operators within the budget.
+Communication, random numbers, and values that the host reads are never recomputed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ _TOLERANCE = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Values that operators make, and what each costs."""
+    """Values that operators produce, and the costs of keeping or recomputing them."""
 
-    costs: tuple[float, ...]  # of running each operator again; infinite: never
-    sizes: tuple[int, ...]  # bytes of keeping each value
-    makers: tuple[tuple[int, ...], ...]  # of each value: the operators that write it, all of which it takes
-    reads: tuple[tuple[int, ...], ...]  # of each operator: the values it needs
-    wanted: frozenset[int]  # values that must be there at the end
-    apart: frozenset[tuple[int, int]] = frozenset()  # (value, operator): a value that is kept is not as it reads it
+    costs: tuple[float, ...]  # seconds to run each operator again; infinite: never recomputed
+    sizes: tuple[int, ...]  # bytes to keep each value
+    makers: tuple[tuple[int, ...], ...]  # per value: all operators that write it
+    reads: tuple[tuple[int, ...], ...]  # per operator: the values it reads
+    wanted: frozenset[int]  # values that the backward pass needs
+    # (value, operator): the operator cannot read the kept value, because it was overwritten
+    apart: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What is kept, and what that costs."""
+    """Kept values and recomputed operators."""
 
     kept: frozenset[int]  # values
     again: frozenset[int]  # operators
@@ -49,7 +50,7 @@ class Choice:
 
 
 def solve(problem: Problem, limit: float | None) -> Choice:
-    """The cheapest choice that keeps at most ``limit`` bytes; with None the one that keeps fewest bytes.
+    """The choice with the least recomputation that keeps at most ``limit`` bytes; None: the choice with fewest bytes.
 
     Raises:
         InputError: the solver is not installed.
@@ -57,7 +58,7 @@ def solve(problem: Problem, limit: float | None) -> Choice:
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp  # 0.3 s, paid by plans with a budget only
     except ImportError:
-        raise InputError("a budget of activations is solved with scipy: `pip install 'presim[search]'`") from None
+        raise InputError("an activation budget needs scipy: `pip install 'presim[search]'`") from None
 
     operators, values = len(problem.costs), len(problem.sizes)
     never = np.array([not np.isfinite(cost) for cost in problem.costs] + [False] * values)
@@ -84,7 +85,7 @@ def solve(problem: Problem, limit: float | None) -> Choice:
 
 
 def _rules(problem: Problem) -> tuple[list[NDArray[np.float64]], list[float]]:
-    """Rows over operators and values, and the least that each may be."""
+    """Constraint rows over operators and values, and the lower bound of each."""
     operators, values = len(problem.costs), len(problem.sizes)
     rows: list[NDArray[np.float64]] = []
     least: list[float] = []
@@ -111,19 +112,19 @@ def _rules(problem: Problem) -> tuple[list[NDArray[np.float64]], list[float]]:
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """What was chosen for the blocks of a segment, for one micro-batch."""
+    """The choice for the blocks of a segment, per micro-batch."""
 
     name: str
     bytes: int
-    most: int  # with all kept
-    operators: int  # that run again
+    most: int  # bytes if everything is kept
+    operators: int  # number of recomputed operators
     cost: float
 
 
 def apply(
     graph: OperatorGraph, budget: float, cost: Callable[[Node], float], batch: int, sequence: int
 ) -> tuple[OperatorGraph, list[Kept]]:
-    """The graph whose repeated blocks keep this part of what they could keep; ``cost``: of running an operator."""
+    """Apply a budget to repeated blocks: keep at most this share of activations; ``cost``: seconds of an operator."""
     chosen: list[Kept] = []
     segments = list(graph.segments)
     for index, backward in enumerate(graph.segments):
@@ -147,7 +148,7 @@ def apply(
 def _problem(
     forward: Segment, backward: Segment, cost: Callable[[Node], float], batch: int, sequence: int
 ) -> tuple[list[int], Problem]:
-    """Values of a forward segment by their numbers in the problem, and the problem."""
+    """The problem of a forward segment, and the value that each of its numbers stands for."""
     makers = selective.makers(forward)
     values = [index for index in sorted(makers) if forward.values[index].origin is Origin.OWN]
     number = {index: place for place, index in enumerate(values)}

@@ -1,4 +1,4 @@
-"""Passes one after the other, each checked as soon as it has run."""
+"""Run passes one after the other, and check each as soon as it has run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from presim.graph.schema import OperatorGraph
 from presim.graph.works import COUNTED, Sizes, works
 from presim.passes.check import check
 
-_ROUNDING = 0.05  # a causal mask counts the diagonal half; a part of the sequence has another share of it
+_ROUNDING = 0.05  # tolerance: a causal mask counts half of the diagonal, whose share differs in a part of the sequence
 
 
 class Chain:
-    """A graph on its way through passes."""
+    """A graph with the passes applied so far."""
 
     def __init__(self, graph: OperatorGraph, batch: int, sequence: int) -> None:
         self.graph = graph
         self._size = (batch, sequence)
-        self._flops: int | None = None  # of products and attention, for one micro-batch; None: not counted yet
+        self._flops: int | None = None  # FLOPs of matrix products and attention per micro-batch; None: not counted yet
 
     def step(
         self,
@@ -29,12 +29,13 @@ class Chain:
         parts: int = 1,
         adds: bool = False,
     ) -> None:
-        """Run a pass. ``ranks``: those that share its work; ``parts``: into which it splits the sequence.
+        """Run a pass and check its result.
 
-        ``adds``: it may repeat work.
+        ``ranks``: number of ranks that share the work; ``parts``: number of parts of the sequence; ``adds``: whether
+        the pass may repeat work.
 
         Raises:
-            InputError: the pass refuses the graph, or breaks it.
+            InputError: the pass rejects the graph or returns an invalid one.
         """
         before = self.graph
         changed = function(before)
@@ -49,7 +50,7 @@ class Chain:
 
 
 def matrix_flops(graph: OperatorGraph, batch: int, sequence: int) -> int:
-    """FLOPs of products and attention in one micro-batch, forward and backward."""
+    """FLOPs of matrix products and attention in one micro-batch, forward and backward."""
     sizes = Sizes(graph, batch, sequence)
     return sum(
         signature.flops * segment.count
@@ -61,7 +62,7 @@ def matrix_flops(graph: OperatorGraph, batch: int, sequence: int) -> int:
 
 
 def _check_flops(name: str, before: int, after: int, ranks: int, adds: bool) -> None:
-    """Each of some ranks does its part of the work or more, up to all; up to twice where work is repeated."""
+    """Check that each rank does between its share and all of the work; up to twice that if work may be repeated."""
     least, most = before / ranks * (1 - _ROUNDING), before * (1 + _ROUNDING)
     if ranks == 1:
         least, most = before, before * (2 if adds else 1)
@@ -69,5 +70,5 @@ def _check_flops(name: str, before: int, after: int, ranks: int, adds: bool) -> 
         part = f" on each of {ranks} ranks" if ranks > 1 else ""
         raise InputError(
             f"the pass {name} changed the FLOPs of products and attention from {before:,} to {after:,}{part}; correct "
-            "it, a pass must keep them"
+            "the pass, FLOPs must stay the same"
         )

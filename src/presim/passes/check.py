@@ -1,4 +1,4 @@
-"""What must hold after a pass: parameters are conserved, and every tensor is made before it is used."""
+"""Invariants after a pass: parameters are conserved, and every tensor is created before it is used."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from presim.graph.schema import OperatorGraph, Origin, Segment
 from presim.passes.collectives import PREFIX
 
 
-def check(graph: OperatorGraph, before: OperatorGraph, name: str, *, shares: int = 1) -> None:
-    """Raise where a pass broke a graph; what was so before is not its doing.
+def check(graph: OperatorGraph, before: OperatorGraph, name: str, *, shares: int = 1, packs: bool = False) -> None:
+    """Raise if a pass broke a graph; problems that existed before are ignored.
 
-    ``shares``: ranks that may each have this part of a parameter.
+    ``shares``: number of ranks that may each hold one part of a parameter. ``packs``: the pass stores
+    parameters in fewer bytes.
 
     Raises:
-        InputError: with the pass, the operator and what is wrong.
+        InputError: names the pass, the operator and the problem.
     """
-    _check_parameters(graph, before, name, shares)
+    if not packs:
+        _check_parameters(graph, before, name, shares)
     known = None
     for problem in problems(graph):
         known = set(problems(before)) if known is None else known
@@ -27,7 +29,7 @@ def check(graph: OperatorGraph, before: OperatorGraph, name: str, *, shares: int
 
 
 def problems(graph: OperatorGraph) -> Iterator[str]:
-    """Operators that could not run, in words."""
+    """Descriptions of operators that could not run."""
     made = [_made(segment) for segment in graph.segments]
     for index, segment in enumerate(graph.segments):
         whole = True
@@ -36,22 +38,22 @@ def problems(graph: OperatorGraph) -> Iterator[str]:
             for operand in (*node.inputs, *node.outputs):
                 if not 0 <= operand.value < values:
                     whole = False
-                    yield _said(segment, node.operator, f"names value {operand.value}, which is not there")
+                    yield _problem(segment, node.operator, f"refers to value {operand.value}, which does not exist")
                 if not (0 <= operand.shape < shapes and 0 <= operand.stride < shapes):
-                    yield _said(segment, node.operator, f"names shape {operand.shape}, which is not there")
+                    yield _problem(segment, node.operator, f"refers to shape {operand.shape}, which does not exist")
         if whole:
             yield from _in_order(segment)
             yield from _from_elsewhere(graph, index, made)
 
 
 def _check_parameters(graph: OperatorGraph, before: OperatorGraph, name: str, shares: int) -> None:
-    """Bytes of all parameters stay; where ranks share them, each parameter is whole or one rank's part."""
+    """Check that parameter bytes stay the same; if ranks share parameters, each is whole or one rank's part."""
     if shares > 1:
         for old, new in zip(before.parameters, graph.parameters, strict=True):
             if size(old) not in (size(new), size(new) * shares):
                 raise InputError(
                     f"the pass {name} changed the parameter {old.name} from {size(old):,} to {size(new):,} bytes, "
-                    f"which is neither all of it nor the part of one of {shares} ranks; correct the pass"
+                    f"which is neither the whole nor one of {shares} equal parts; correct the pass"
                 )
         return
 
@@ -62,8 +64,8 @@ def _check_parameters(graph: OperatorGraph, before: OperatorGraph, name: str, sh
 
     if total(graph) != total(before):
         raise InputError(
-            f"the pass {name} changed the parameters from {total(before):,} to {total(graph):,} bytes; correct it, a "
-            "pass must keep them"
+            f"the pass {name} changed the parameters from {total(before):,} to {total(graph):,} bytes; correct the "
+            "pass, parameters must stay the same"
         )
 
 
@@ -73,13 +75,13 @@ def _in_order(segment: Segment) -> Iterator[str]:
         written = {node.inputs[place].value for place in node.written}
         for operand in node.inputs:
             if operand.value not in made and operand.value not in written:
-                yield _said(segment, node.operator, f"uses value {operand.value} before any operator made it")
+                yield _problem(segment, node.operator, f"uses value {operand.value} before any operator writes it")
         made.update(operand.value for operand in node.outputs)
         made |= written
 
 
 def _made(segment: Segment) -> set[int]:
-    """Values that a segment's operators make or change."""
+    """Values that a segment's operators write."""
     found = {operand.value for node in segment.nodes for operand in node.outputs}
     for node in segment.nodes:
         found.update(node.inputs[position].value for position in node.written)
@@ -89,7 +91,7 @@ def _made(segment: Segment) -> set[int]:
 
 
 def _from_elsewhere(graph: OperatorGraph, index: int, made: list[set[int]]) -> Iterator[str]:
-    """Values from other segments are made there, or were there before."""
+    """Check that values from other segments are written there or exist before the step."""
     segment = graph.segments[index]
     used = {operand.value for node in segment.nodes for operand in (*node.inputs, *node.outputs)}
     for place, value in enumerate(segment.values):
@@ -100,8 +102,10 @@ def _from_elsewhere(graph: OperatorGraph, index: int, made: list[set[int]]) -> I
             other[value.index].origin is not Origin.OWN or value.index in made[value.segment]
         )
         if not is_there:
-            yield _said(segment, f"value {place}", f"comes from segment {value.segment}, where no operator makes it")
+            yield _problem(
+                segment, f"value {place}", f"comes from segment {value.segment}, where no operator writes it"
+            )
 
 
-def _said(segment: Segment, what: str, why: str) -> str:
+def _problem(segment: Segment, what: str, why: str) -> str:
     return f"{what} in the {'backward' if segment.backward else 'forward'} of {segment.name or 'the model'} {why}"

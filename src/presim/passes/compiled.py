@@ -1,7 +1,8 @@
-"""Functions under ``torch.compile`` become kernels as the compiler makes them; the exporter has marked their operators.
+"""Turn functions under ``torch.compile`` into fused kernels; the exporter marks their operators.
 
-Each run of a function's operators is one kernel. An assignment by index is a kernel of its own, to a copy of the
-tensor, because the compiler writes nothing in place before the end; later operators read the copy.
+Each consecutive run of a function's operators becomes one kernel. An indexed assignment is a separate kernel that
+writes to a copy of the tensor, because the compiler writes nothing in place before the end. Later operators read the
+copy.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _ASSIGNMENTS = ("aten::index_put_", "aten::_index_put_impl_")
 
 
 def apply(graph: OperatorGraph) -> OperatorGraph:
-    """The graph with kernels in the place of compiled functions; itself where there is none."""
+    """The graph with compiled functions replaced by kernels; unchanged if there are none."""
     names = {str(node.attributes[ATTRIBUTE]) for one in graph.segments for node in one.nodes if _is_marked(node)}
     if not names:
         return graph
@@ -36,18 +37,18 @@ def _function(node: Node) -> str:
 
 
 def _reading(node: Node, copies: dict[int, int]) -> Node:
-    """The node with copies as inputs; it writes to what they are copies of."""
+    """The node reading copies; it still writes to the original tensors."""
     inputs = tuple(msgspec.structs.replace(one, value=copies.get(one.value, one.value)) for one in node.inputs)
     is_copied = any(node.inputs[place].value in copies for place in node.written)
     return msgspec.structs.replace(node, inputs=inputs, written=() if is_copied else node.written)
 
 
 def _with_copies(segment: Segment) -> Segment:
-    """Assignments by index go to a copy."""
+    """Redirect indexed assignments to copies."""
     if not any(_is_marked(node) and node.operator in _ASSIGNMENTS for node in segment.nodes):
         return segment
     values, nodes = list(segment.values), list[Node]()
-    copies: dict[int, tuple[int, str]] = {}  # value -> its copy, and the function that made it
+    copies: dict[int, tuple[int, str]] = {}  # value -> (its copy, compiled function that wrote it)
     for node in segment.nodes:
         if not node.view:
             there = {old: new for old, (new, name) in copies.items() if node.attributes.get(ATTRIBUTE) == name}

@@ -1,10 +1,11 @@
-"""Context parallelism: every rank has a part of each sequence, and only attention looks beyond it.
+"""Context parallelism: every rank holds a part of each sequence, and only attention needs the other parts.
 
 **all-gather** (torchtitan, Llama 3): keys and values of all ranks are gathered before attention, and their gradients
 reduce-scattered. Parts come from the beginning and the end of the sequence, so that under a causal mask every rank sees
-half of the keys on average. **ulysses**: heads are exchanged for tokens before attention, and back after it.
+half of the keys on average. **ulysses**: an all-to-all before attention trades tokens for heads, another one after it
+trades back.
 **ring**: see `presim.passes.ring`.
-S in sizes is a rank's part of the sequence.
+The symbol S in sizes is the length of one rank's part.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _HEADS = 1  # dimension of attention's operands
 
 
 def apply(graph: OperatorGraph, degree: int, style: str) -> OperatorGraph:
-    """The graph of one of ``degree`` ranks; itself for one.
+    """The graph of one of ``degree`` ranks; unchanged if ``degree`` is 1.
 
     Raises:
-        InputError: the model has no attention that is known, or its heads cannot be shared out.
+        InputError: the model has no fused attention, or its heads do not divide among the ranks.
     """
     if degree == 1:
         return graph
@@ -56,7 +57,7 @@ class _Part:
     segment: Segment
     values: list[Value]
     nodes: list[Node]
-    whole: dict[int, int] = dataclasses.field(default_factory=dict)  # value -> what attention has in its place
+    whole: dict[int, int] = dataclasses.field(default_factory=dict)  # value -> tensor that attention uses instead
 
 
 class _Split:
@@ -85,8 +86,8 @@ class _Split:
     def _forward(self, part: _Part, node: Node) -> None:
         query, key, value = node.inputs[:3]
         others = (key, value) if not self._by_heads else (query, key, value)
-        seen = {one.value: self._before(part, node, one) for one in others}
-        inputs = tuple(seen.get(one.value, one) for one in node.inputs)
+        replaced = {one.value: self._before(part, node, one) for one in others}
+        inputs = tuple(replaced.get(one.value, one) for one in node.inputs)
         if not self._by_heads:
             part.nodes.append(self._half(node, inputs, node.outputs))
             return
@@ -96,13 +97,13 @@ class _Split:
 
     def _backward(self, part: _Part, node: Node) -> None:
         gradient, query, key, value, out = node.inputs[:5]
-        seen: dict[int, Operand] = {}
+        replaced: dict[int, Operand] = {}
         if self._by_heads:
-            seen[gradient.value] = self._before(part, node, gradient)
+            replaced[gradient.value] = self._before(part, node, gradient)
         for one in (query, key, value, out, *node.inputs[5:]):
             if (other := self._saved(part, one)) is not None:
-                seen[one.value] = other
-        inputs = tuple(seen.get(one.value, one) for one in node.inputs)
+                replaced[one.value] = other
+        inputs = tuple(replaced.get(one.value, one) for one in node.inputs)
         made = node.outputs if self._by_heads else node.outputs[1:3]
         whole = {one.value: self._twin(part, one) for one in made if one.shape in self._four()}
         outputs = tuple(whole.get(one.value, one) for one in node.outputs)
@@ -116,7 +117,7 @@ class _Split:
                 self._communicate(part, kind, whole[one.value], one, node.scope)
 
     def _half(self, node: Node, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...]) -> Node:
-        """Under a causal mask half of all keys are seen; without one, all."""
+        """Attention with its share of keys: half of all keys under a causal mask, else all."""
         if not node.attributes.get("is_causal"):
             return msgspec.structs.replace(node, inputs=inputs, outputs=outputs)
         place = 1 if node.operator == _FORWARD else 2
@@ -132,14 +133,14 @@ class _Split:
         return {index for shape, index in self._shapes.items() if len(shape) == 4}
 
     def _before(self, part: _Part, node: Node, operand: Operand) -> Operand:
-        """What attention has in place of a tensor, after communication."""
+        """The tensor that attention uses instead, after communication."""
         whole = self._twin(part, operand)
         part.whole[operand.value] = whole.value
         self._communicate(part, ALL_TO_ALL if self._by_heads else ALL_GATHER, operand, whole, node.scope)
         return whole
 
     def _saved(self, part: _Part, operand: Operand) -> Operand | None:
-        """What the forward pass's attention had in place of a tensor."""
+        """The tensor that attention used instead in the forward pass."""
         value = part.values[operand.value]
         if value.origin is not Origin.SEGMENT:
             return None
@@ -151,7 +152,7 @@ class _Split:
         return msgspec.structs.replace(self._whole(operand), value=len(part.values) - 1)
 
     def _twin(self, part: _Part, operand: Operand) -> Operand:
-        """A tensor of its own: of all tokens, and of fewer heads where these are exchanged."""
+        """A new tensor with all tokens, and with fewer heads if heads are exchanged."""
         size = part.values[operand.value].bytes
         part.values.append(Value(Origin.OWN, size if self._by_heads else lengthen(size, self._degree)))
         part.whole[operand.value] = len(part.values) - 1
@@ -161,7 +162,7 @@ class _Split:
         return self._shaped(operand, self._degree, 1)
 
     def _shaped(self, operand: Operand, times: int, done: int) -> Operand:
-        """A tensor with so many times as many tokens; ``done``: how many times it has them already."""
+        """The tensor with ``times`` as many tokens; ``done``: factor already applied."""
         shape = list(self._graph_shape(operand.shape))
         shape = [self._scaled(size, times, done) for size in shape]
         if self._by_heads and len(shape) == 4:
@@ -179,7 +180,7 @@ class _Split:
         return msgspec.structs.replace(operand, shape=self._index(shape), stride=self._index(stride))
 
     def _closed(self, shape: tuple[Size, ...], steps: tuple[Size, ...], stride: list[Size]) -> list[Size]:
-        """Strides of what lies around the heads, of which there are fewer."""
+        """Strides of the dimensions around the heads, after the number of heads shrinks."""
         traced = self._graph.traced["batch"], self._graph.traced["sequence"]
         numbers = [read(size)(*traced) for size in steps]
         end = numbers[_HEADS] * read(shape[_HEADS])(*traced)
@@ -201,7 +202,7 @@ class _Split:
     def _index(self, shape: list[Size]) -> int:
         return self._shapes.setdefault(tuple(shape), len(self._shapes))
 
-    def _communicate(self, part: _Part, kind: str, given: Operand, made: Operand, scope: str) -> None:
+    def _communicate(self, part: _Part, kind: str, source: Operand, target: Operand, scope: str) -> None:
         attributes: dict[str, int | str | list[int]] = {"group": "context"}
-        part.nodes.append(Node(kind, scope, (given,), (made,), attributes=attributes))
-        part.nodes.append(Node(WAIT, scope, (made,), (), view=True))
+        part.nodes.append(Node(kind, scope, (source,), (target,), attributes=attributes))
+        part.nodes.append(Node(WAIT, scope, (target,), (), view=True))

@@ -1,8 +1,8 @@
-"""Expert parallelism: every rank has some of the experts, and tokens travel to those that they chose and back.
+"""Expert parallelism: every rank holds some of the experts; tokens travel to their experts and back.
 
-As torchtitan's all-to-all dispatcher does it: ranks tell each other how many tokens come, the host waits for these
-numbers, tokens are exchanged, ordered by expert, and multiplied in groups of the rank's own experts; results take the
-same way back. Tokens are spread evenly, so a rank has as many of them as it would have alone.
+Follows torchtitan's all-to-all dispatcher. Ranks exchange token counts, the host waits for these counts, tokens are
+exchanged, sorted by expert, and multiplied in groups by the rank's own experts. Results travel back the same way.
+Tokens are assumed to be spread evenly, so a rank has as many tokens as without expert parallelism.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from presim.passes.collectives import ALL_TO_ALL, WAIT
 
 GROUPED = "aten::_grouped_mm"
 GROUP = "experts"
-_NUMBER = 8  # bytes of an index
-Experts = frozenset[tuple[int, str]]  # repeated forward segment, and parameter in it
+_NUMBER = 8  # bytes of an int64 index
+Experts = frozenset[tuple[int, str]]  # (repeated forward segment, parameter name)
 
 
 def experts(graph: OperatorGraph) -> Experts:
-    """The parameters that grouped products multiply with; their first dimension counts experts."""
+    """Parameters of grouped matrix products; their first dimension is the number of experts."""
     return frozenset(
         (index, segment.values[operand.value].name)
         for index, segment in enumerate(graph.segments)
@@ -35,16 +35,16 @@ def experts(graph: OperatorGraph) -> Experts:
 
 
 def expert_count(graph: OperatorGraph) -> int:
-    """Experts of a layer; 1 where the model has none, the fewest where layers differ."""
+    """Experts per layer: 1 if the model has none, the fewest if layers differ."""
     known = experts(graph)
     return min((one.shape[0] for one in graph.parameters if (one.segment, one.name) in known), default=1)
 
 
 def apply(graph: OperatorGraph, degree: int) -> OperatorGraph:
-    """The graph of one of ``degree`` ranks; itself for one.
+    """The graph of one of ``degree`` ranks; unchanged if ``degree`` is 1.
 
     Raises:
-        InputError: the model has no experts in grouped products, or they cannot be shared out.
+        InputError: the model has no experts in grouped products, or they do not divide among the ranks.
     """
     if degree == 1:
         return graph
@@ -81,24 +81,24 @@ def _check_others(graph: OperatorGraph, known: Experts) -> None:
     for one in graph.parameters:
         if (one.segment, one.name.rpartition(".")[0]) in homes and (one.segment, one.name) not in known:
             raise InputError(
-                f"{graph.model} adds {one.name.lstrip('.')} to its experts' products, which expert parallelism does "
-                "not split yet; use an expert degree of 1"
+                f"{graph.model} adds {one.name.lstrip('.')} to its experts' products; expert parallelism cannot "
+                "split this parameter yet; use an expert degree of 1"
             )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """Where tokens enter and leave the products of one layer's experts."""
+    """The nodes where tokens enter and leave one layer's experts."""
 
-    first: int  # the node before which they are dispatched
-    last: int  # the node after which they are combined
-    given: Operand
+    first: int  # dispatch tokens before this node
+    last: int  # combine tokens after this node
+    tokens_in: Operand
     made: Operand
-    offsets: Operand  # where each expert's tokens end
+    offsets: Operand  # end index of each expert's tokens
 
 
 class _Shapes:
-    """The graph's shapes, and those that are added."""
+    """The graph's shapes, plus new ones."""
 
     def __init__(self, shapes: tuple[tuple[Size, ...], ...]) -> None:
         self.known = list(shapes)
@@ -126,8 +126,8 @@ class _Exchange:
     ) -> None:
         self._graph, self._segment, self._degree, self._shapes = graph, segment, degree, shapes
         self._values, self._nodes = list(segment.values), list[Node]()
-        self.renamed: dict[int, int] = {}  # value -> what stands in its place after an exchange
-        self.order: dict[str, int] = {}  # scope -> value that orders tokens by expert
+        self.renamed: dict[int, int] = {}  # value -> tensor that replaces it after an exchange
+        self.order: dict[str, int] = {}  # scope -> index that sorts tokens by expert
         self._experts = {
             index for index, value in enumerate(segment.values)
             if value.origin is Origin.PARAMETER and value.name in names
@@ -158,7 +158,7 @@ class _Exchange:
             if number in starts:
                 self._dispatch(starts[number], self._segment.nodes[number].scope)
             if not self._segment.backward and any(one.value in offsets for one in node.outputs):
-                continue  # counted anew for the rank's own experts
+                continue  # recomputed for the rank's own experts
             self._nodes.append(self._own(node, offsets))
             if number in ends:
                 self._combine(ends[number], node.scope)
@@ -167,17 +167,17 @@ class _Exchange:
         nodes = self._segment.nodes
         own = [number for number, node in enumerate(nodes) if node.operator == GROUPED and node.scope == scope]
         tokens = [number for number in own if len(self._graph.shapes[nodes[number].outputs[0].shape]) == 2]
-        given = nodes[tokens[0]].inputs[0]
-        maker = max(number for number in range(own[0]) if self._makes(nodes[number], given.value))
+        tokens_in = nodes[tokens[0]].inputs[0]
+        maker = max(number for number in range(own[0]) if self._makes(nodes[number], tokens_in.value))
         first = next(number for number in range(maker + 1, len(nodes))
-                     if any(one.value == given.value for one in nodes[number].inputs))  # fmt: skip
-        return _Place(first, tokens[-1], given, nodes[tokens[-1]].outputs[0], nodes[own[0]].inputs[2])
+                     if any(one.value == tokens_in.value for one in nodes[number].inputs))  # fmt: skip
+        return _Place(first, tokens[-1], tokens_in, nodes[tokens[-1]].outputs[0], nodes[own[0]].inputs[2])
 
     def _makes(self, node: Node, value: int) -> bool:
         return not node.view and any(one.value == value for one in node.outputs)
 
     def _own(self, node: Node, offsets: set[int]) -> Node:
-        """The node over the rank's own experts and the tokens that it was sent."""
+        """The node applied to the rank's own experts and the tokens it received."""
 
         def new(operand: Operand) -> Operand:
             if operand.value in self._experts or operand.value in offsets:
@@ -188,21 +188,21 @@ class _Exchange:
         return msgspec.structs.replace(node, inputs=tuple(map(new, node.inputs)), outputs=tuple(map(new, node.outputs)))
 
     def _dispatch(self, place: _Place, scope: str) -> None:
-        given = place.given
+        tokens_in = place.tokens_in
         if self._segment.backward:
             self.order[scope] = self._saved_order(place, scope)
-            arrived = self._exchanged(given, scope)
+            arrived = self._exchanged(tokens_in, scope)
         else:
             counts = self._counted(place, scope)
-            arrived = self._exchanged(given, scope)
+            arrived = self._exchanged(tokens_in, scope)
             self.order[scope] = self._ordered(counts, place, scope)
-        rows = self._like(given)
+        rows = self._like(tokens_in)
         self._add("aten::index", scope, (arrived, self._indices(place, scope)), rows)
-        self.renamed[given.value] = rows.value
+        self.renamed[tokens_in.value] = rows.value
 
     def _combine(self, place: _Place, scope: str) -> None:
         made, rows, indices = place.made, self._like(place.made), self._indices(place, scope)
-        if self._segment.backward:  # of what orders tokens by expert
+        if self._segment.backward:  # gradient of sorting tokens by expert
             zeros = self._like(made)
             self._add("aten::new_zeros", scope, (made,), zeros)
             self._add("aten::index_put", scope, (zeros, indices, made), rows, accumulate=1)
@@ -213,20 +213,20 @@ class _Exchange:
         self.renamed[made.value] = self._exchanged(rows, scope).value
 
     def _counted(self, place: _Place, scope: str) -> Operand:
-        """Ranks tell each other how many tokens come for each expert; the host waits for the sums."""
+        """Exchange token counts per expert; the host waits for the sums."""
         nodes = self._segment.nodes
         summed = next(node for node in nodes if any(one.value == place.offsets.value for one in node.outputs))
-        mine = summed.inputs[0]
-        theirs = self._exchanged(mine, scope)
-        for one, operator in ((mine, "experts::splits"), (theirs, "aten::_local_scalar_dense")):
+        sent = summed.inputs[0]
+        received = self._exchanged(sent, scope)
+        for one, operator in ((sent, "experts::splits"), (received, "aten::_local_scalar_dense")):
             sums = self._new(one.dtype, self._degree)
             self._add("aten::sum", scope, (self._matrix(one),), sums, dim=[1], keepdim=0)
             self._nodes.append(Node(operator, scope, (sums,), ()))
-        return theirs
+        return received
 
     def _ordered(self, counts: Operand, place: _Place, scope: str) -> int:
-        """The index that orders tokens by expert, from the numbers that came: operators as torchtitan calls them."""
-        total = self._shape(place.given)[0]
+        """Build the index that sorts tokens by expert from the received counts, with torchtitan's operators."""
+        total = self._shape(place.tokens_in)[0]
         experts_ = self._shape(counts)[0]
 
         def few(operator: str, *inputs: Operand) -> Operand:
@@ -251,20 +251,20 @@ class _Exchange:
         return order.value
 
     def _saved_order(self, place: _Place, scope: str) -> int:
-        """What ordered tokens in the forward pass."""
+        """The index that sorted tokens in the forward pass."""
         twin = self._segment.twin
         index = self._before[twin].order[scope]
-        rows = self._shape(place.given)[0]
+        rows = self._shape(place.tokens_in)[0]
         self._values.append(Value(Origin.SEGMENT, product([_NUMBER, rows]), segment=twin, index=index))
         return len(self._values) - 1
 
     def _indices(self, place: _Place, scope: str) -> Operand:
-        rows = self._shape(place.given)[0]
+        rows = self._shape(place.tokens_in)[0]
         return Operand(self.order[scope], self._index(rows), "int64", self._index(1))
 
-    def _exchanged(self, given: Operand, scope: str) -> Operand:
-        arrived = self._like(given)
-        self._nodes.append(Node(ALL_TO_ALL, scope, (given,), (arrived,), attributes={"group": GROUP}))
+    def _exchanged(self, operand: Operand, scope: str) -> Operand:
+        arrived = self._like(operand)
+        self._nodes.append(Node(ALL_TO_ALL, scope, (operand,), (arrived,), attributes={"group": GROUP}))
         self._nodes.append(Node(WAIT, scope, (arrived,), (), view=True))
         return arrived
 
@@ -288,7 +288,7 @@ class _Exchange:
         return msgspec.structs.replace(operand, value=len(self._values) - 1)
 
     def _matrix(self, counts: Operand) -> Operand:
-        """Numbers by rank and expert."""
+        """The counts as a matrix of rank by expert."""
         own = divide(self._shape(counts)[0], self._degree) or 0
         return msgspec.structs.replace(counts, shape=self._index(self._degree, own), stride=self._index(own, 1))
 

@@ -1,8 +1,8 @@
-"""Fused kernels: neighbouring memory-bound operators become one, which moves each tensor once.
+"""Kernel fusion: neighbouring memory-bound operators become one kernel that moves each tensor once.
 
-A fused operator reads what lies outside of it and writes what is used outside of it. Products, attention, copies,
-communication and indexing stay as they are, so FLOPs are conserved and bytes do not grow. What the backward pass needs
-of a forward kernel's inner values stays written, as the fused kernels of eager frameworks write it.
+A fused operator reads the tensors produced outside of it and writes the tensors used outside of it. Matrix products,
+attention, copies, communication and indexing are not fused, so FLOPs are conserved and bytes do not grow. Inner values
+that the backward pass needs are still written, as in the fused kernels of eager frameworks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PREFIX = "fused::"
 _ROTARY = ("aten::mul", "aten::neg", "aten::cat", "aten::add", "aten::add_", "aten::clone", "aten::slice_backward")
 _ACTIVATION = ("silu", "gelu", "relu", "sigmoid", "tanh", "mul")
 _LOSS = ("log_softmax", "nll_loss", "_to_copy")
-_APART = (  # never fused: indexing, scans, joins, what the host reads, what only gives memory
+_APART = (  # never fused: indexing, scans, joins, values read by the host, pure allocations
     "aten::embedding", "aten::gather", "aten::scatter", "aten::index", "aten::sort", "aten::topk", "aten::cumsum",
     "aten::cat", "aten::stack", "aten::histc", "aten::_local_scalar_dense", "aten::empty", "aten::new_empty",
     "aten::copy_", "aten::native_dropout", "aten::arange", "aten::convolution", "aten::slice_backward",
@@ -29,34 +29,34 @@ _WITH_FLOPS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::_
 
 
 def norm(graph: OperatorGraph) -> OperatorGraph:
-    """One kernel for each direction of a normalization module (RMSNorm, LayerNorm)."""
+    """Fuse each normalization module (RMSNorm, LayerNorm) into one kernel per direction."""
     return fuse(graph, "norm", lambda node: _bounded(node) and "norm" in _module(node))
 
 
 def rotary(graph: OperatorGraph) -> OperatorGraph:
-    """One kernel for each run of rotary embedding's operators in attention modules."""
+    """Fuse each run of rotary-embedding operators in attention modules."""
     return fuse(graph, "rotary", lambda node: node.operator in _ROTARY and "attn" in _module(node))
 
 
 def activation(graph: OperatorGraph) -> OperatorGraph:
-    """One kernel for an activation and its gate (SwiGLU, GeGLU), and for its gradient."""
+    """Fuse an activation and its gate (SwiGLU, GeGLU) into one kernel per direction."""
     return fuse(graph, "activation", lambda node: _bounded(node) and _any(_ACTIVATION, node) and "mlp" in node.scope)
 
 
 def cross_entropy(graph: OperatorGraph) -> OperatorGraph:
-    """One kernel for the cast of logits, their softmax and the loss; one for the gradient."""
+    """Fuse the cast of logits, softmax and loss into one kernel, and the gradient into another."""
     return fuse(graph, "cross_entropy", lambda node: _any(_LOSS, node) and not node.scope)
 
 
 def pointwise(graph: OperatorGraph) -> OperatorGraph:
-    """As a compiler of pointwise kernels would: neighbours over the same number of elements, reductions among them."""
+    """Fuse like a pointwise compiler: neighbours over the same number of elements, including reductions."""
     return fuse(graph, "pointwise", _bounded, same_size=True)
 
 
 def fuse(graph: OperatorGraph, name: str, belongs: Callable[[Node], bool], *, same_size: bool = False) -> OperatorGraph:
-    """The graph with each run of neighbours that belong fused into ``fused::name``.
+    """Fuse each run of neighbouring nodes that satisfy ``belongs`` into ``fused::name``.
 
-    ``same_size``: only neighbours with the same largest tensor. Views lie in between without parting a run.
+    ``same_size``: fuse only nodes with equally large tensors. Views do not interrupt a run.
     """
     used = _used_elsewhere(graph)
     batch, sequence = graph.traced["batch"], graph.traced["sequence"]
@@ -95,7 +95,7 @@ def _closed(
     used: set[int],
     elements: list[int],
 ) -> list[Node]:
-    """A run as one node and the views behind it; as it is, where there is nothing to fuse."""
+    """A run as one node followed by its views; unchanged if there is nothing to fuse."""
     work = [node for node in run if not node.view]
     if len(work) < 2:
         return run
@@ -120,13 +120,13 @@ def _closed(
 
 
 def _later(segment: Segment, last: Node) -> set[int]:
-    """Values that the nodes behind one use."""
+    """Values used by the nodes after ``last``."""
     place = max(index for index, node in enumerate(segment.nodes) if node is last)
     return {one.value for node in segment.nodes[place + 1 :] if not node.view for one in node.inputs}
 
 
 def _alive(nodes: Iterable[Node], segment: Segment, used: set[int]) -> list[Node]:
-    """Without views of values that nobody makes any more."""
+    """Nodes without views of values that no node writes any more."""
     made = {one.value for node in nodes if not node.view for one in (*node.inputs, *node.outputs)} | used
     own = {index for index, value in enumerate(segment.values) if value.origin is Origin.OWN}
     return [
@@ -137,7 +137,10 @@ def _alive(nodes: Iterable[Node], segment: Segment, used: set[int]) -> list[Node
 
 
 def _used_elsewhere(graph: OperatorGraph) -> list[set[int]]:
-    """For each segment, values that others use, that blocks hand on, that are gradients, or that were there before."""
+    """Per segment.
+
+    Values used by other segments, passed to the next block, returned as gradients, or given from before.
+    """
     used = [set(segment.gradients.values()) for segment in graph.segments]
     for index, segment in enumerate(graph.segments):
         for place, value in enumerate(segment.values):
@@ -151,7 +154,7 @@ def _used_elsewhere(graph: OperatorGraph) -> list[set[int]]:
 
 
 def _read(taken: dict[int, list[Operand]], operand: Operand, elements: list[int], whole: int) -> None:
-    """Parts of a tensor are read each, unless together they are more than all of it: then the largest is."""
+    """Count reads of tensor parts; if the parts together exceed the whole tensor, count the largest instead."""
     parts = taken.setdefault(operand.value, [])
     sizes = [elements[one.shape] * dtype_bytes(one.dtype) for one in (*parts, operand)]
     if sum(sizes) <= whole:

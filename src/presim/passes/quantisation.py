@@ -1,7 +1,7 @@
-"""Products in FP8 or FP4: both operands are cast, the product multiplies narrow numbers and gives the model's type.
+"""Matrix products in FP8, FP4 or INT8: operands are cast to a narrow type, and the result has the model's type.
 
-Parameters stay as they are: they are cast anew for each product, as torchao's float8 training does. A scale of the
-whole tensor takes one more kernel, which finds the largest value; finer scales are found while casting.
+Parameters are stored unchanged and cast for each product, as in torchao's float8 training. A per-tensor scale needs one
+more kernel to find the largest value; finer scales are computed during the cast.
 """
 
 from __future__ import annotations
@@ -23,41 +23,44 @@ _PRODUCTS = ("aten::mm", "aten::addmm")
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """How operands are narrowed."""
+    """A narrow operand format and its scaling."""
 
     dtype: str
-    scaling: str  # as `Gemm.scaling`
-    halves: bool = False  # two numbers lie in a byte
-    largest: bool = False  # the scale needs a pass of its own
-    needs: str = "float8_e4m3fn"  # a type whose products the GPU must know
+    scaling: str  # see `Gemm.scaling`
+    halves: bool = False  # two elements per byte
+    largest: bool = False  # the scale needs a separate kernel that finds the largest value
+    needs: str = "float8_e4m3fn"  # type that the GPU's matrix units must support
 
 
 FORMATS = {
     "fp8-tensor": Format("float8_e4m3fn", "", largest=True),
     "fp8-row": Format("float8_e4m3fn", "outer"),
     "fp8-block": Format("float8_e4m3fn", "block"),
-    "mxfp8": Format("float8_e4m3fn", "block", needs="float4_e2m1fn_x2"),  # GPUs got both together
+    "mxfp8": Format("float8_e4m3fn", "block", needs="float4_e2m1fn_x2"),  # GPUs with FP4 units are those with MXFP8
+    "int8": Format("int8", "outer", needs="int8"),  # W8A8, as torchao's int8 mixed-precision training
     "nvfp4": Format("float4_e2m1fn_x2", "block", halves=True, largest=True, needs="float4_e2m1fn_x2"),
 }
 
 
 def quantise(graph: OperatorGraph, format: Format) -> OperatorGraph:
-    """The graph with the products of linear layers in repeated blocks in a narrow type."""
+    """The graph with linear layers of repeated blocks computed in a narrow format."""
     shapes = {shape: index for index, shape in enumerate(graph.shapes)}
     segments = tuple(_segment(segment, graph, format, shapes) for segment in graph.segments)
     return msgspec.structs.replace(graph, segments=segments, shapes=tuple(shapes))
 
 
 def passes() -> dict[str, Callable[[OperatorGraph], OperatorGraph]]:
-    """Every format as a pass."""
+    """One pass per format."""
     return {name: functools.partial(quantise, format=format) for name, format in FORMATS.items()}
 
 
 def check(names: Sequence[str], gpu: str, peak: Callable[[str], float | None]) -> None:
-    """Raise where a GPU cannot multiply in a pass' type; ``peak``: its rate for a type.
+    """Raise if a GPU has no matrix units for a pass's type.
+
+    ``peak``: FLOP/s of the GPU for a type, None if unsupported.
 
     Raises:
-        InputError: with the passes that it can run.
+        InputError: lists the passes that the GPU supports.
     """
     for name in names:
         if name in FORMATS and not peak(FORMATS[name].needs):

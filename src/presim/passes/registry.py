@@ -1,6 +1,6 @@
-"""Passes by name: presim's own, those of installed packages (entry points ``presim.passes``), the user's functions.
+"""Look up passes by name: presim's own, those of installed packages (entry points ``presim.passes``), user functions.
 
-A pass takes an `OperatorGraph` and returns another. After each one the graph is checked, and what changed is said.
+A pass takes an `OperatorGraph` and returns another. After each pass, the graph is checked and the change is reported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeAlias
 from presim.errors import InputError
 from presim.graph.schema import OperatorGraph
 from presim.graph.works import Sizes, works
-from presim.passes import fusion, quantisation, selective
+from presim.passes import fusion, quantisation, selective, sparse, weight_only
 from presim.passes.check import check
 
 Pass: TypeAlias = Callable[[OperatorGraph], OperatorGraph]
@@ -29,34 +29,37 @@ _OWN: dict[str, Pass] = {
     "fuse-pointwise": fusion.pointwise,
     "recompute-selective": selective.recompute,
     **quantisation.passes(),
+    sparse.NAME: sparse.apply,
+    weight_only.NAME: weight_only.apply,
 }
+_PACKS = (weight_only.NAME,)  # passes that store parameters in fewer bytes
 
 
 def apply(graph: OperatorGraph, names: Sequence[str], batch: int, sequence: int) -> tuple[OperatorGraph, list[str]]:
-    """The graph after all passes, in order, and a sentence for each.
+    """Apply passes in order; returns the graph and one sentence per pass.
 
     Raises:
-        InputError: there is no such pass, it fails, or what it returns is no graph that could run.
+        InputError: a pass does not exist, fails, or returns an invalid graph.
     """
-    said = []
+    sentences = []
     for name in names:
         changed = _run(name, find(name), graph)
-        check(changed, graph, name)
-        said.append(_sentence(name, _totals(graph, batch, sequence), _totals(changed, batch, sequence)))
+        check(changed, graph, name, packs=name in _PACKS)
+        sentences.append(_sentence(name, _totals(graph, batch, sequence), _totals(changed, batch, sequence)))
         graph = changed
-    return graph, said
+    return graph, sentences
 
 
 def names() -> tuple[str, ...]:
-    """Passes that are known by name."""
+    """Names of all known passes."""
     return (*_OWN, *sorted(one.name for one in _installed() if one.name not in _OWN))
 
 
 def find(name: str) -> Pass:
-    """A pass by its name, or by the place of its function.
+    """Look up a pass by name or by ``package.module:function``.
 
     Raises:
-        InputError: there is none.
+        InputError: the pass does not exist.
     """
     if name in _OWN:
         return _OWN[name]
@@ -65,7 +68,7 @@ def find(name: str) -> Pass:
             return _loaded(name, one.load)
     module, colon, function = name.partition(":")
     if not colon:
-        raise InputError(f"{name} is no pass: use one of {', '.join(names())}, or package.module:function")
+        raise InputError(f"{name} is not a pass: use one of {', '.join(names())}, or package.module:function")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     return _loaded(name, lambda: getattr(importlib.import_module(module), function))
@@ -96,7 +99,7 @@ def _run(name: str, function: Pass, graph: OperatorGraph) -> OperatorGraph:
 
 
 def _totals(graph: OperatorGraph, batch: int, sequence: int) -> tuple[int, int, int]:
-    """FLOPs, bytes that memory-bound work moves, and kernels of one micro-batch."""
+    """(FLOPs, bytes moved by memory-bound kernels, number of kernels) of one micro-batch."""
     sizes = Sizes(graph, batch, sequence)
     flops = moved = kernels = 0
     for segment in graph.segments:

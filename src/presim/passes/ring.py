@@ -1,9 +1,9 @@
-"""Context parallelism in a ring: keys and values travel from rank to rank while attention works on those before.
+"""Ring context parallelism: keys and values travel from rank to rank while attention works on the previous ones.
 
-As Transformer Engine does it (``cp_comm_type="p2p"``): at each of ``degree`` steps a rank sends keys and values on, and
-attends to what it has; partial results are joined by the logarithms of their sums. In the backward pass gradients of
-keys and values follow them around the ring and are summed up on the way. Ranks have a part from the beginning and one
-from the end of the sequence, so that under a causal mask each step but the first sees half of the pairs.
+Follows Transformer Engine (``cp_comm_type="p2p"``). In each of ``degree`` steps a rank sends its keys and values on and
+attends to those it has; partial results are merged by their log-sum-exp. In the backward pass, gradients of keys and
+values travel around the ring and are summed on the way. Each rank has a part from the start and one from the end of the
+sequence, so that under a causal mask every step but the first covers half of the query-key pairs.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from presim.graph.sizes import Size, product
 from presim.passes.collectives import SEND_RECV, WAIT
 from presim.trace.dtypes import dtype_bytes
 
-STEP = "ring"  # attribute of attention: how many ranks back its keys and values come from
-SEEN = "seen"  # likewise: of so many keys one is seen on average
+STEP = "ring"  # attribute of attention: number of ranks that its keys and values have travelled
+KEYS_PER_ATTENDED = "keys_per_attended"  # attribute of attention: keys per attended key, on average
 MERGE, ADD = "ring::merge", "ring::add"  # one kernel each
 FORWARD = "aten::_scaled_dot_product_cudnn_attention"
 BACKWARD = "aten::_scaled_dot_product_cudnn_attention_backward"
 
 
 def apply(graph: OperatorGraph, degree: int) -> OperatorGraph:
-    """The graph of one of ``degree`` ranks; S in sizes is a rank's part of the sequence."""
+    """The graph of one of ``degree`` ranks; the symbol S in sizes becomes the length of one rank's part."""
     shapes = {shape: index for index, shape in enumerate(graph.shapes)}
     segments = tuple(_Ring(segment, degree, shapes).segment() for segment in graph.segments)
     return msgspec.structs.replace(graph, segments=segments, shapes=tuple(shapes))
@@ -38,7 +38,7 @@ class _Ring:
         self._scope = ""
 
     def segment(self) -> Segment:
-        """With steps in the place of each attention."""
+        """The segment with each attention replaced by ring steps."""
         kinds = {FORWARD: self._forward, BACKWARD: self._backward}
         if not any(node.operator in kinds for node in self._segment.nodes):
             return self._segment
@@ -85,17 +85,17 @@ class _Ring:
         self._wait(travelling)
 
     def _attend(self, node: Node, step: int, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...]) -> None:
-        """Attention to what comes from ``step`` ranks before: all of it without a mask, half of it with one."""
+        """Attention to keys from ``step`` ranks before: all of them without a mask, half with a causal mask."""
         attributes: dict[str, int | str | list[int]] = {**node.attributes, STEP: step}
         if step and node.attributes.get("is_causal"):
-            attributes |= {"is_causal": 0, SEEN: 2}
+            attributes |= {"is_causal": 0, KEYS_PER_ATTENDED: 2}
         self._nodes.append(msgspec.structs.replace(node, inputs=inputs, outputs=outputs, attributes=attributes))
 
-    def _pass_on(self, given: list[Operand], made: list[Operand] | None = None) -> list[Operand]:
-        """Send to the next rank and receive from the one before; returns what comes."""
-        made = [self._like(one) for one in given] if made is None else made
+    def _pass_on(self, sent: list[Operand], made: list[Operand] | None = None) -> list[Operand]:
+        """Send to the next rank and receive from the previous one; returns the received tensors."""
+        made = [self._like(one) for one in sent] if made is None else made
         attributes: dict[str, int | str | list[int]] = {"group": "context", "peer": self._degree - 1}
-        self._nodes.append(Node(SEND_RECV, self._scope, tuple(given), tuple(made), attributes=attributes))
+        self._nodes.append(Node(SEND_RECV, self._scope, tuple(sent), tuple(made), attributes=attributes))
         return made
 
     def _wait(self, came: list[Operand]) -> None:
@@ -107,7 +107,7 @@ class _Ring:
         return out
 
     def _like(self, operand: Operand) -> Operand:
-        """A tensor of the same shape in a storage of its own."""
+        """A new tensor of the same shape."""
         shapes = list(self._shapes)
         shape = shapes[operand.shape]
         dense: list[Size] = [1]

@@ -1,7 +1,7 @@
-"""Selective recomputation: of what backward needs, only the outputs of some operators are kept; the rest is made again.
+"""Selective recomputation: keep the outputs of some operators, and recompute everything else that backward needs.
 
-As ``torch.utils.checkpoint`` with a selective policy: by default outputs of products, attention, communication and
-random numbers stay in memory, and memory-bound operators of a block run once more when its backward pass begins.
+Follows ``torch.utils.checkpoint`` with a selective policy. By default, outputs of matrix products, attention,
+communication and random numbers are kept; memory-bound operators of a block run again when its backward pass begins.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _KEPT = (
 
 
 def keeps(node: Node) -> bool:
-    """Whether an operator is too dear to run again."""
+    """Whether an operator is too expensive to run again."""
     return node.operator.startswith(_KEPT)
 
 
 def recompute(graph: OperatorGraph, kept: Callable[[Node], bool] = keeps) -> OperatorGraph:
-    """The graph in which backward passes of blocks begin with what is made again; ``kept`` operators run once."""
+    """Start each block's backward pass with its recomputation; operators for which ``kept`` is true run once."""
     segments = tuple(
         with_again(graph.segments[segment.twin], segment, _stays(graph.segments[segment.twin], kept))
         if segment.backward and segment.twin >= 0 and segment.name
@@ -35,12 +35,12 @@ def recompute(graph: OperatorGraph, kept: Callable[[Node], bool] = keeps) -> Ope
 
 
 def _stays(forward: Segment, kept: Callable[[Node], bool]) -> set[int]:
-    """Values that an operator writes which runs once."""
+    """Values written by operators that run once."""
     return {index for index, places in makers(forward).items() if any(kept(forward.nodes[place]) for place in places)}
 
 
 def makers(forward: Segment) -> dict[int, list[int]]:
-    """Value of a segment -> places of the nodes that write it."""
+    """Value -> indices of the nodes that write it."""
     found: dict[int, list[int]] = {}
     for place, node in enumerate(forward.nodes):
         if node.view and not node.operator.startswith("comm::"):
@@ -55,7 +55,7 @@ def makers(forward: Segment) -> dict[int, list[int]]:
 
 
 def with_again(forward: Segment, backward: Segment, stays: set[int]) -> Segment:
-    """The backward segment that begins with what is made again: all it needs but what ``stays``."""
+    """The backward segment preceded by recomputation of everything it needs, except the values in ``stays``."""
     return _Again(forward, backward, stays).segment()
 
 
@@ -78,7 +78,7 @@ class _Again:
         }
 
     def segment(self) -> Segment:
-        """The backward segment, with what it makes again at its beginning."""
+        """The backward segment with its recomputation at the beginning."""
         needed = self._needed()
         places = sorted({place for index in needed for place in self._makers[index]})
         for index in needed:
@@ -89,7 +89,7 @@ class _Again:
         )
 
     def _needed(self) -> set[int]:
-        """Values of the forward segment that are made again: what backward uses, and what these are made from."""
+        """Forward values to recompute: those that backward uses, and their inputs."""
         needed: set[int] = set()
         waiting = [index for index in self._place if index in self._cheap]
         while waiting:
@@ -121,7 +121,7 @@ class _Again:
         return msgspec.structs.replace(operand, value=self._place[operand.value])
 
     def _set(self, index: int, value: Value) -> None:
-        """What a value of the forward segment is in the backward segment."""
+        """Define a forward value inside the backward segment."""
         if index in self._place:
             self._values[self._place[index]] = value
         else:

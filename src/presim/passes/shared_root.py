@@ -1,4 +1,4 @@
-"""What lies before the blocks, in two: positions and masks, which every stage makes for itself, and the rest."""
+"""Split the code before the blocks in two: positions and masks, which every stage computes itself, and the rest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, V
 
 
 def apply(graph: OperatorGraph) -> OperatorGraph:
-    """The graph with such a segment first; itself where blocks take nothing of that kind."""
+    """The graph with the shared segment first; unchanged if blocks use no such values."""
     if not graph.segments or graph.segments[0].name or graph.segments[0].backward or graph.segments[0].shared:
         return graph
     root = graph.segments[0]
@@ -51,7 +51,7 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
 
 
 def _made_of_inputs(root: Segment) -> set[int]:
-    """Values in which no parameter has a part."""
+    """Values that do not depend on parameters."""
     tainted = {index for index, value in enumerate(root.values) if value.origin is Origin.PARAMETER}
     for node in root.nodes:
         if any(operand.value in tainted for operand in node.inputs):
@@ -71,7 +71,7 @@ def _used_by_blocks(graph: OperatorGraph) -> set[int]:
 
 
 def _makers(root: Segment, wanted: set[int]) -> set[int]:
-    """Places of the nodes that make values, and all that these are made of."""
+    """Indices of the nodes that compute values, including their inputs."""
     needed, places = set(wanted), set[int]()
     for place in range(len(root.nodes) - 1, -1, -1):
         node = root.nodes[place]
@@ -83,7 +83,7 @@ def _makers(root: Segment, wanted: set[int]) -> set[int]:
 
 
 def _part(root: Segment, nodes: list[Node], beside: dict[int, Value]) -> tuple[Segment, dict[int, int]]:
-    """A segment of some nodes, and old -> new number of each value in it; those beside are made elsewhere."""
+    """A segment of some nodes, and a map old -> new value number; values in ``beside`` come from elsewhere."""
     used = sorted({operand.value for node in nodes for operand in (*node.inputs, *node.outputs)})
     numbers = {old: new for new, old in enumerate(used)}
 

@@ -1,6 +1,6 @@
-"""A loss over words that are split between ranks, as PyTorch's ``loss_parallel`` runs it: kernel by kernel.
+"""The loss over a vocabulary split between ranks, kernel by kernel, as PyTorch's ``loss_parallel`` runs it.
 
-Softmax is not one kernel there, because ranks reduce the largest logit and the sum of exponentials in between
+Softmax is several kernels there, because ranks reduce the largest logit and the sum of exponentials in between
 (torch/distributed/tensor/parallel/loss.py).
 """
 
@@ -15,7 +15,7 @@ _FORWARD, _BACKWARD = "aten::_log_softmax", "aten::_log_softmax_backward_data"
 
 
 def apply(graph: OperatorGraph) -> OperatorGraph:
-    """The graph with the kernels of such a loss; itself where no softmax is followed by a reduction."""
+    """The graph with the loss expanded into kernels; unchanged if no softmax is followed by a reduction."""
     is_split = any(
         node.operator == _FORWARD and after.operator == ALL_REDUCE
         for segment in graph.segments
@@ -32,7 +32,7 @@ def _taken_apart(segment: Segment) -> Segment:
     while rest:
         node = rest.pop(0)
         if node.operator == _FORWARD:
-            largest, total = rest[:2], rest[2:4]  # each a reduction and the wait for it
+            largest, total = rest[:2], rest[2:4]  # each is a reduction and its wait
             del rest[:4]
             nodes += _forward(node, largest, total, values)
         elif node.operator == _BACKWARD:
@@ -64,7 +64,7 @@ def _backward(node: Node, values: list[Value]) -> list[Node]:
         Node("aten::exp", node.scope, (logs,), (powers,)),
         Node("aten::mul", node.scope, (powers,), (scaled,)),
         Node("aten::add", node.scope, (gradient, scaled), (out,)),
-        Node("aten::alias", node.scope, (logs,), (), view=True),  # autograd holds it until here
+        Node("aten::alias", node.scope, (logs,), (), view=True),  # autograd keeps the tensor alive until here
     ]
 
 

@@ -1,4 +1,4 @@
-"""Communication that tensor parallelism needs: partial sums, parts of the sequence, a loss over split words."""
+"""Communication of tensor parallelism: partial sums, sequence parts, and the loss over a split vocabulary."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from presim.passes.collectives import ALL_GATHER, REDUCE_SCATTER
 from presim.passes.tensor_parts import PRODUCTS, Part, Tensors
 
 _ADDITIONS = ("aten::add", "aten::add_")
-_ROWS = {"aten::_log_softmax": 2, "aten::nll_loss_forward": 1}  # numbers for each row that ranks reduce
+_ROWS = {"aten::_log_softmax": 2, "aten::nll_loss_forward": 1}  # elements per row that ranks reduce
 
 
 class Exchanges:
-    """Puts communication into segments, one after the other."""
+    """Inserts communication into segments."""
 
     def __init__(self, tensors: Tensors, parts: list[Part], vocabulary: bool, gathers_again: bool) -> None:
         self._tensors, self._parts = tensors, parts
         self._vocabulary, self._gathers_again = vocabulary, gathers_again
 
     def with_sums(self, part: Part, node: Node) -> Node:
-        """The node after sums that it uses are reduced: not those that it adds to others."""
+        """The node, preceded by reductions of the partial sums it uses, except sums that it only adds to others."""
         touched = [one.value for one in node.inputs if one.value in part.partial]
         if node.view:
             return _renamed(node, part.reduced)
@@ -31,12 +31,12 @@ class Exchanges:
         return _renamed(node, part.reduced)
 
     def adds_sums(self, part: Part, node: Node) -> bool:
-        """Whether a node adds sums that are reduced afterwards, together."""
+        """Whether a node adds partial sums that are reduced together afterwards."""
         values = {one.value for one in node.inputs}
         return node.operator in _ADDITIONS and len(values) == 2 and all(value in part.partial for value in values)
 
     def with_all(self, part: Part, node: Node) -> Node:
-        """The node with parts of the sequence gathered, where it multiplies them with something that is split."""
+        """The node with sequence parts gathered if it multiplies them with a split tensor."""
         gathers = node.operator in PRODUCTS and any(one.value in part.ends for one in node.inputs)
         gathers |= self._vocabulary and node.operator == "aten::embedding_dense_backward"
         if not gathers or not any(one.value in part.local for one in node.inputs):
@@ -50,10 +50,10 @@ class Exchanges:
                 part.wait((operand,), node.scope)
                 whole = lengthen(part.segment_bytes(operand.value), self._tensors.times)
                 new = part.new(whole)
-                given = self._tensors.local(part, operand, node, True)
+                local_part = self._tensors.local(part, operand, node, True)
                 made = self._tensors.local(part, msgspec.structs.replace(operand, value=new), node, False)
                 attributes: dict[str, int | str | list[int]] = {"group": "tensor"}
-                part.nodes.append(Node(ALL_GATHER, node.scope, (given,), (made,), attributes=attributes))
+                part.nodes.append(Node(ALL_GATHER, node.scope, (local_part,), (made,), attributes=attributes))
                 part.waiting.add(new)
                 if not self._gathers_again:
                     part.wait((made,), node.scope)
@@ -62,7 +62,7 @@ class Exchanges:
         return _renamed(node, part.gathered)
 
     def _kept(self, part: Part, index: int) -> Value | None:
-        """What the forward pass has gathered in the place of a value of its own, where it is kept."""
+        """The gathered tensor that the forward pass kept for a value, if any."""
         value = part.values[index]
         if self._gathers_again or not part.segment.backward or value.origin is not Origin.SEGMENT:
             return None
@@ -72,15 +72,15 @@ class Exchanges:
         return msgspec.structs.replace(value, index=there, bytes=self._parts[value.segment].values[there].bytes)
 
     def is_late(self, node: Node) -> bool:
-        """Whether a sum is reduced later, when others have been added: of activations, along the sequence."""
+        """Whether a sum is reduced later, after others were added: sums of activations along the sequence."""
         return self._tensors.times > 1 and self._tensors.has_sequence(node.outputs[0])
 
     def is_sum_of_parts(self, node: Node, local: bool) -> bool:
-        """Whether a result sums over the sequence, of which each rank has a part."""
+        """Whether a result is a partial sum because it sums over a split sequence."""
         return bool(local and node.outputs and not node.written and not self._tensors.has_sequence(node.outputs[0]))
 
     def scatter(self, part: Part, operand: Operand, node: Node) -> None:
-        """Sums are reduced, and each rank keeps its part of the sequence."""
+        """Reduce-scatter sums: each rank keeps its part of the sequence."""
         new = part.new(part.segment_bytes(operand.value))
         part.local.add(new)
         part.reduced[operand.value] = new
@@ -93,16 +93,17 @@ class Exchanges:
         part.waiting.add(new)
 
     def _rejoined(self, part: Part, operand: Operand, scope: str) -> Operand:
-        """Functional collectives communicate along the first dimension; a copy joins parts along the sequence."""
+        """Copy gathered parts to the sequence dimension, because functional collectives use the first dimension."""
         size = part.values[operand.value].bytes
-        is_whole = operand.value >= len(part.segment.values)  # others grow when the segment is done
+        # values of the segment itself are resized when it is finished
+        is_whole = operand.value >= len(part.segment.values)
         new = part.new(size if is_whole else lengthen(size, self._tensors.times))
         joined = msgspec.structs.replace(operand, value=new)
         part.nodes.append(Node("aten::cat", scope, (operand,), (joined,)))
         return joined
 
     def reduce(self, part: Part, node: Node) -> None:
-        """Partial sums go to a storage of their own, are copied, and the copy is reduced (functional collectives)."""
+        """All-reduce partial sums: copy them to a new storage and reduce the copy, as functional collectives do."""
         out = node.outputs[0]
         new = part.new(lengthen(part.values[out.value].bytes, self._tensors.times))
         partial = msgspec.structs.replace(out, value=new)
@@ -111,9 +112,9 @@ class Exchanges:
         part.all_reduce(out, node.scope)
 
     def loss(self, part: Part, node: Node, rewritten: Node) -> Node:
-        """The rewritten node, which also makes a number for each row where it is of a loss over split words.
+        """The rewritten node; in a loss over a split vocabulary it also produces one element per row.
 
-        The largest logit and the sum of exponentials are of softmax; the label's logit of the loss itself.
+        Softmax produces the largest logit and the sum of exponentials; the loss itself produces the label's logit.
         """
         times = _ROWS.get(node.operator, 0)
         if not (times and self._vocabulary and node.inputs[0].value in part.ends):
@@ -125,7 +126,7 @@ class Exchanges:
         return msgspec.structs.replace(rewritten, outputs=(*rewritten.outputs, *made))
 
     def reduce_rows(self, part: Part, node: Node, before: Node) -> None:
-        """All-reduce what `loss` has added to a node's outputs."""
+        """All-reduce the outputs that `loss` added to a node."""
         for operand in node.outputs[len(before.outputs) :] if node.operator in _ROWS else ():
             part.all_reduce(operand, node.scope)
             part.wait((operand,), node.scope)

@@ -1,8 +1,8 @@
-"""Tensor parallelism: matrices are split by columns or rows between ranks, and what follows from it.
+"""Tensor parallelism: split matrices by columns or rows between ranks, and propagate the split.
 
-Which matrices, the model says itself (Hugging Face's ``tp_plan``); the rest is propagated through the operators
-(`tensor_rules`). A product over a split dimension gives partial sums. They are all-reduced there and then, as DTensor's
-``ColwiseParallel`` and ``RowwiseParallel`` do for each linear layer (`tensor_exchanges`).
+The model itself lists the matrices to split (Hugging Face's ``tp_plan``); `tensor_rules` propagates the split through
+the operators. A matrix product over a split dimension gives partial sums. These are all-reduced immediately, as
+DTensor's ``ColwiseParallel`` and ``RowwiseParallel`` do for each linear layer (`tensor_exchanges`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from presim.trace.dtypes import dtype_bytes
 
 _COLUMNS, _ROWS = "colwise", "rowwise"
 _WORDS = ("embedding_rowwise", "colwise_gather_output", "colwise_rep")  # styles of embedding and output layer
-_REDUCED = "c10d::allreduce_"  # of the model's own
+_REDUCED = "c10d::allreduce_"  # all-reduce in the model's own code
 _NORM_BACKWARD = "aten::_fused_rms_norm_backward"
 
 
@@ -35,24 +35,24 @@ def apply(
     vocabulary: bool = False,
     gathers_again: bool = False,
 ) -> OperatorGraph:
-    """The graph of one of ``degree`` ranks; itself for one.
+    """The graph of one of ``degree`` ranks; unchanged if ``degree`` is 1.
 
-    ``sequence``: what lies between split layers is split along the sequence, and S in sizes is a rank's part of it
-    from then on. ``vocabulary``: embedding, output layer and loss are split by words. ``gathers_again``: inputs of
-    split layers are gathered again for the gradients of weights, and norms' gradients are summed later, as Megatron
-    does; DTensor keeps what was gathered.
+    ``sequence``: split activations between tensor-parallel layers along the sequence; the symbol S in sizes then is the
+    length of one rank's part. ``vocabulary``: split embedding, output layer and loss by vocabulary. ``gathers_again``:
+    gather inputs of split layers again for weight gradients and sum gradients of norms later, as Megatron does; DTensor
+    keeps the gathered inputs.
 
     Raises:
-        InputError: the model plans nothing to be split, a size does not divide, or an operator cannot be split.
+        InputError: the model has no ``tp_plan``, a size does not divide, or an operator cannot be split.
     """
     if degree == 1:
         return graph
     if not any(style in (_COLUMNS, _ROWS) for style in graph.tensor_parallel.values()):
-        raise InputError(f"{graph.model} says of no module how to split it (tp_plan); use a tensor degree of 1")
+        raise InputError(f"{graph.model} has no plan of how to split its modules (tp_plan); use a tensor degree of 1")
     if vocabulary and not any(style in _WORDS for style in graph.tensor_parallel.values()):
         raise InputError(
-            f"{graph.model} does not say how to split its embedding and output layer (tp_plan); leave out sequence and "
-            "vocabulary parallelism"
+            f"{graph.model} has no plan of how to split its embedding and output layer (tp_plan); leave out sequence "
+            "and vocabulary parallelism"
         )
     return _Split(graph, degree, sequence, vocabulary, gathers_again).graph()
 
@@ -62,8 +62,8 @@ class _Split:
         self, graph: OperatorGraph, degree: int, sequence: bool, vocabulary: bool, gathers_again: bool
     ) -> None:
         self._graph, self._vocabulary, self._gathers_again = graph, vocabulary, gathers_again
-        self._times = degree if sequence else 1  # how many parts a sequence has
-        # a model that was written for split words reduces its loss itself (Megatron)
+        self._times = degree if sequence else 1  # number of parts of a sequence
+        # a model written for a split vocabulary reduces its loss itself (Megatron)
         sums_itself = any(node.operator == _REDUCED for segment in graph.segments for node in segment.nodes)
         self._parts: list[Part] = []
         self._tensors = Tensors(graph, degree, self._times)
@@ -99,7 +99,7 @@ class _Split:
         self._resize(part)
 
     def _from_outside(self, part: Part, index: int, value: Value) -> None:
-        """What is known of a value that the segment does not make."""
+        """Record how a value from outside the segment is split."""
         end = self._end_from_outside(part.segment, value)
         if end:
             part.ends[index] = end
@@ -111,7 +111,7 @@ class _Split:
                 part.local.add(index)
 
     def _node(self, part: Part, node: Node) -> None:
-        """One operator, with the communication before and after it."""
+        """Rewrite one operator, with the communication before and after it."""
         exchanges = self._exchanges
         node = exchanges.with_all(part, exchanges.with_sums(part, node))
         partial = not node.view and self._rules.split(part, node)
@@ -134,12 +134,12 @@ class _Split:
         else:
             part.nodes.append(rewritten)
             if local and node.operator == _NORM_BACKWARD and not self._gathers_again:
-                for out in rewritten.outputs[1:]:  # the weight's gradient sums over the sequence
+                for out in rewritten.outputs[1:]:  # weight gradients sum over the sequence
                     part.all_reduce(out, node.scope)
         exchanges.reduce_rows(part, rewritten, node)
 
     def _resize(self, part: Part) -> None:
-        """Bytes of values as one rank has them."""
+        """Set the sizes of values to one rank's part."""
         for index, value in enumerate(part.values):
             if value.again in part.reduced:
                 part.values[index] = msgspec.structs.replace(value, again=part.reduced[value.again])
@@ -171,7 +171,10 @@ class _Split:
         return home is segment or (segment.twin >= 0 and self._graph.segments[segment.twin] is home)
 
     def _end_of(self, parameter: Parameter) -> int:
-        """Columns are the first dimension of a weight as torch stores it, rows the second; biases go with columns."""
+        """End of a parameter's split dimension.
+
+        Columns are the first dimension of a weight in torch, rows the second.
+        """
         whole = self._graph.segments[parameter.segment].name if parameter.segment >= 0 else ""
         module, _, kind = f"{whole}{parameter.name}".rpartition(".")
         for pattern, style in self._graph.tensor_parallel.items():
@@ -187,7 +190,7 @@ class _Split:
         return 0
 
     def _localise(self, part: Part, node: Node, partial: bool) -> bool:
-        """Whether a node works on a part of the sequence; its outputs are parts as well, where they have one."""
+        """Whether a node works on a part of the sequence; marks its outputs with a sequence dimension as parts."""
         touches = any(one.value in part.local for one in node.inputs)
         starts = node.operator == "aten::embedding" and not partial
         if not (touches or starts):

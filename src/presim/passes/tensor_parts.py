@@ -1,7 +1,7 @@
-"""Segments while tensor parallelism rewrites them, and tensors as one rank has them.
+"""Segments during the tensor-parallel rewrite, and tensors as one rank has them.
 
-A storage that is split is known by the **end** of the split dimension in memory, stride x size in bytes: every view of
-it, whatever its shape, is split along the dimension that ends there.
+A split storage is identified by the **end** of the split dimension in memory: stride times size, in bytes. Every view
+of the storage, whatever its shape, is split along the dimension that ends there.
 """
 
 from __future__ import annotations
@@ -27,32 +27,33 @@ class Part:
     segment: Segment
     nodes: list[Node]
     values: list[Value]
-    ends: dict[int, int]  # value -> end of its split dimension in bytes, in sizes of the trace
+    ends: dict[int, int]  # value -> end of its split dimension, in bytes at traced sizes
     local: set[int] = dataclasses.field(default_factory=set)  # values split along the sequence
-    gathered: dict[int, int] = dataclasses.field(default_factory=dict)  # such a value -> all of it
-    first_gathered: dict[int, int] = dataclasses.field(default_factory=dict)  # the same, when it was gathered first
-    partial: dict[int, Operand] = dataclasses.field(default_factory=dict)  # sums that are still to be reduced
-    reduced: dict[int, int] = dataclasses.field(default_factory=dict)  # such a sum -> its part of the sequence
-    waiting: set[int] = dataclasses.field(default_factory=set)  # values whose communication has begun
+    gathered: dict[int, int] = dataclasses.field(default_factory=dict)  # local value -> gathered value
+    # local value -> gathered value, at its first gather
+    first_gathered: dict[int, int] = dataclasses.field(default_factory=dict)
+    partial: dict[int, Operand] = dataclasses.field(default_factory=dict)  # partial sums that are not yet reduced
+    reduced: dict[int, int] = dataclasses.field(default_factory=dict)  # partial sum -> its reduced part of the sequence
+    waiting: set[int] = dataclasses.field(default_factory=set)  # values with communication in progress
 
     def segment_bytes(self, value: int) -> Size:
-        """Bytes of a value as the graph has it, before it is split."""
+        """Bytes of a value before the split."""
         return self.values[value].bytes
 
     def all_reduce(self, operand: Operand, scope: str) -> None:
-        """In place; what uses it first waits for it."""
+        """All-reduce in place; the first user waits for it."""
         self.nodes.append(Node(ALL_REDUCE, scope, (operand,), (), attributes={"group": "tensor"}))
         self.waiting.add(operand.value)
 
     def wait(self, operands: Sequence[Operand], scope: str) -> None:
-        """Wait for what was begun on tensors that are used now."""
+        """Wait for communication in progress on tensors that are used now."""
         for operand in operands:
             if operand.value in self.waiting:
                 self.waiting.discard(operand.value)
                 self.nodes.append(Node(WAIT, scope, (operand,), (), view=True))
 
     def new(self, size: Size) -> int:
-        """A storage of its own; returns its number."""
+        """Add a storage; returns its number."""
         self.values.append(Value(Origin.OWN, size))
         return len(self.values) - 1
 
@@ -61,34 +62,34 @@ class Tensors:
     """Shapes and strides as one of ``degree`` ranks has them."""
 
     def __init__(self, graph: OperatorGraph, degree: int, times: int) -> None:
-        """``times``: how many parts a sequence has."""
+        """``times``: number of parts of a sequence."""
         self.graph, self.degree, self.times = graph, degree, times
         traced = graph.traced["batch"], graph.traced["sequence"]
         self.numbers = [tuple(read(size)(*traced) for size in shape) for shape in graph.shapes]
         self.shapes: dict[tuple[Size, ...], int] = {shape: index for index, shape in enumerate(graph.shapes)}
 
     def dim(self, part: Part, operand: Operand, is_part: bool = False) -> int | None:
-        """The split dimension of a tensor; ``is_part``: it may be a part of each row of what is split."""
+        """The split dimension of a tensor; ``is_part``: the tensor may be a part of each row of a split tensor."""
         end = self.end(part, operand)
         if not end:
             return None
         shape, stride = self.numbers[operand.shape], self.numbers[operand.stride]
         found = [dim for dim, (size, step) in enumerate(zip(shape, stride)) if size > 1 and size * step == end]
         if not found and is_part and stride[-1:] == (1,) and end in stride and end % shape[-1] == 0:
-            return len(shape) - 1  # a part of each row, as of gate and input that lie side by side
+            return len(shape) - 1  # a part of each row, e.g. gate and input stored side by side
         return found[0] if found else None
 
     def end(self, part: Part, operand: Operand) -> int:
-        """In numbers of the tensor's type: a view may have another than its storage, as complex numbers have."""
+        """The end in elements of the tensor's type, which may differ from its storage's type (complex views)."""
         return part.ends.get(operand.value, 0) // dtype_bytes(operand.dtype) if operand.dtype else 0
 
     def mark(self, part: Part, operand: Operand, dim: int) -> None:
-        """The storage of a tensor is split along this dimension."""
+        """Mark a tensor's storage as split along a dimension."""
         end = self.numbers[operand.shape][dim] * self.numbers[operand.stride][dim]
         part.ends[operand.value] = end * dtype_bytes(operand.dtype)
 
     def local(self, part: Part, operand: Operand, node: Node, is_part: bool) -> Operand:
-        """A tensor as one rank has it; ``is_part``: of the sequence."""
+        """A tensor as one rank has it; ``is_part``: as a part of the sequence."""
         dim, end = self.dim(part, operand, node.operator not in PRODUCTS), self.end(part, operand)
         if dim is None and (is_part or self.times == 1):
             return operand
@@ -106,14 +107,14 @@ class Tensors:
         return msgspec.structs.replace(operand, shape=self.index(shape), stride=self.index(stride))
 
     def index(self, shape: Sequence[Size]) -> int:
-        """The number of a shape; new ones are added."""
+        """The number of a shape; adds new shapes."""
         return self.shapes.setdefault(tuple(shape), len(self.shapes))
 
     def divide(self, size: Size, where: str) -> Size:
         """One rank's part of a size.
 
         Raises:
-            InputError: it does not divide, with degrees that do.
+            InputError: the size does not divide; lists degrees that do.
         """
         quotient = divide(size, self.degree)
         if quotient is None:

@@ -1,4 +1,4 @@
-"""Which tensors tensor parallelism splits: propagated from the model's split matrices through its operators."""
+"""Propagation rules of tensor parallelism: from the model's split matrices to all tensors."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from presim.passes.tensor_parts import PRODUCTS, Part, Tensors
 
 _ATTENTION = ("aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_cudnn_attention_backward")
 _REDUCTIONS = ("aten::sum", "aten::mean", "aten::amax", "aten::linalg_vector_norm")
-_LOOKED_UP = ("aten::max", "aten::sum", "aten::index", "aten::index_put_")  # of a loss over split words
+_LOOKED_UP = ("aten::max", "aten::sum", "aten::index", "aten::index_put_")  # lookups in a loss over a split vocabulary
 _HEADS = 1  # dimension of attention's operands
 
 
 class Rules:
-    """Decides for one operator after the other."""
+    """Applies the rules to one operator at a time."""
 
     def __init__(self, tensors: Tensors, vocabulary: bool, sums_itself: bool) -> None:
         self._tensors, self._vocabulary, self._sums_itself = tensors, vocabulary, sums_itself
 
     def split(self, part: Part, node: Node) -> bool:
-        """Decide what of a node's outputs is split; whether they are partial sums."""
+        """Mark the split outputs of a node; returns whether they are partial sums."""
         dims = [self._tensors.dim(part, operand, node.operator not in PRODUCTS) for operand in node.inputs]
         if self._vocabulary and node.operator == "aten::embedding_dense_backward":
             self._tensors.mark(part, node.outputs[0], 0)
@@ -50,9 +50,11 @@ class Rules:
         return False
 
     def _joined(self, part: Part, node: Node, dims: Sequence[int | None]) -> None:
-        """Tensors joined along the split dimension are split along it."""
+        """Rule for concatenation: tensors joined along the split dimension stay split along it."""
         if any(dim is None for dim in dims) or len(set(dims)) > 1:
-            raise self._impossible(part, node, "it joins tensors that are split with others, or along other dimensions")
+            raise self._impossible(
+                part, node, "it joins split tensors with unsplit ones, or tensors split along different dimensions"
+            )
         self._tensors.mark(part, node.outputs[0], dims[0] or 0)
 
     def _product(self, part: Part, node: Node, dims: Sequence[int | None]) -> bool:
@@ -60,7 +62,7 @@ class Rules:
         rank = len(self._tensors.numbers[out.shape])
         inner_a, inner_b = a == rank - 1, b == rank - 2
         if inner_a != inner_b:
-            raise self._impossible(part, node, "one factor is split along the sum and the other is not")
+            raise self._impossible(part, node, "one factor is split along the summed dimension and the other is not")
         if inner_a:
             return True
         kept = [dim for dim in (a, b) if dim is not None]
@@ -72,8 +74,12 @@ class Rules:
     def _reduction(self, part: Part, node: Node, dim: int | None) -> bool:
         source, out = node.inputs[0], node.outputs[0]
         rank = len(self._tensors.numbers[source.shape])
-        given = node.attributes.get("dim", list(range(rank)))
-        summed = {one % rank for one in (given if isinstance(given, list) else [int(given)])} if rank else set()
+        dims_given = node.attributes.get("dim", list(range(rank)))
+        summed = (
+            {one % rank for one in (dims_given if isinstance(dims_given, list) else [int(dims_given)])}
+            if rank
+            else set()
+        )
         if dim is None:
             return False
         if dim in summed or not summed:
@@ -89,12 +95,12 @@ class Rules:
         for out in node.outputs:
             shape = self._tensors.numbers[out.shape]
             if len(shape) < from_right or shape[-from_right] != size:
-                raise self._impossible(part, node, "its result has another size than what is split")
+                raise self._impossible(part, node, "its result has a different size than the split tensor")
             self._tensors.mark(part, out, len(shape) - from_right)
         for other, other_dim in zip(node.inputs, dims):
             shape = self._tensors.numbers[other.shape]
             if other_dim is None and len(shape) >= from_right and shape[-from_right] == size:
-                raise self._impossible(part, node, "it joins a tensor that is split with one that is not")
+                raise self._impossible(part, node, "it combines a split tensor with an unsplit one")
 
     def _impossible(self, part: Part, node: Node, why: str) -> InputError:
         where = f"{part.segment.name}{node.scope}" if node.scope.startswith(".") else node.scope

@@ -1,7 +1,9 @@
-"""Backward passes in two: gradients of inputs, which the stage before waits for, and those of weights, which can wait.
+"""Split backward passes for zero-bubble schedules.
 
-Each backward segment becomes two that run block by block: the first has what other segments need, the second the rest.
-As in PyTorch, what forward saved stays until the second has run.
+Input gradients, which the previous stage needs, and weight gradients.
+
+Each backward segment becomes two segments that run block by block: the first computes what other segments need, the
+second the rest. As in PyTorch, saved activations are kept until the second has run.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, V
 
 
 def apply(graph: OperatorGraph) -> OperatorGraph:
-    """The graph with two segments for each backward segment that makes gradients of parameters."""
-    places: list[tuple[int, int]] = []  # of each segment: where its input part and its weight part go
+    """The graph with each backward segment that computes parameter gradients split in two."""
+    places: list[tuple[int, int]] = []  # per segment: indices of its input part and its weight part
     for segment in graph.segments:
         place = places[-1][1] + 1 if places else 0
         is_split = segment.backward and bool(segment.gradients) and not segment.weights
         places.append((place, place + 1 if is_split else place))
     found: list[Segment] = []
-    numbers: list[dict[int, int]] = []  # of each segment: old -> new number of its values, in the input part
-    summed: dict[tuple[int, int], tuple[int, int]] = {}  # sums that were in place -> where they are now
+    numbers: list[dict[int, int]] = []  # per segment: old -> new value number in the input part
+    summed: dict[tuple[int, int], tuple[int, int]] = {}  # in-place sum -> its new location
     for index, segment in enumerate(graph.segments):
         first, second = places[index]
         if first == second:
@@ -67,7 +69,7 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
 
 
 def _following(segment: Segment, summed: dict[tuple[int, int], tuple[int, int]]) -> Segment:
-    """The segment with sums where they are now."""
+    """The segment with references to moved sums updated."""
     values = []
     for value in segment.values:
         there, index = summed.get((value.segment, value.index), (value.segment, value.index))
@@ -78,7 +80,7 @@ def _following(segment: Segment, summed: dict[tuple[int, int], tuple[int, int]])
 def _without_overwriting(
     segment: Segment, wanted: set[int], index: int, summed: dict[tuple[int, int], tuple[int, int]]
 ) -> Segment:
-    """Sums that would overwrite what gradients of weights need later go to a storage of their own."""
+    """Move sums to new storages where they would overwrite inputs of later weight gradients."""
     chosen = _needed(segment, wanted)
     nodes, values = list(segment.nodes), list(segment.values)
     for place in range(len(nodes) - 1, -1, -1):
@@ -90,7 +92,7 @@ def _without_overwriting(
         if not any(one.value == target for other in late for one in other.inputs):
             continue
         if values[target].segment >= 0:
-            summed.setdefault((values[target].segment, values[target].index), (index, target))  # the last sum
+            summed.setdefault((values[target].segment, values[target].index), (index, target))  # the last sum counts
         values.append(values[target])
         values[target] = Value(Origin.OWN, values[target].bytes)
         for at in range(place):
@@ -109,7 +111,7 @@ def _renamed(node: Node, old: int, new: int) -> Node:
 
 
 def _retained(graph: OperatorGraph, segment: Segment, inputs: list[Node], weights: list[Node]) -> Node:
-    """No work, but the last use of what the forward pass saved before the last weight: the loss is given back."""
+    """A node without work that marks the last use of saved activations, so that they are freed with the loss."""
     wanted = {operand.value for node in weights for operand in node.inputs}
     before = next((place for place, node in enumerate(inputs) if _touched(node) & wanted), -1)
     later = wanted | {operand.value for node in inputs[before + 1 :] for operand in node.inputs}
@@ -122,7 +124,7 @@ def _retained(graph: OperatorGraph, segment: Segment, inputs: list[Node], weight
 
 
 def _used_elsewhere(graph: OperatorGraph, index: int) -> set[int]:
-    """Values of a segment that others use, or its next block."""
+    """Values of a segment used by other segments or by its next block."""
     used = {
         value.index
         for place, segment in enumerate(graph.segments)
@@ -134,7 +136,7 @@ def _used_elsewhere(graph: OperatorGraph, index: int) -> set[int]:
 
 
 def _touched(node: Node) -> set[int]:
-    """Values that a node makes or changes."""
+    """Values that a node writes."""
     changed = {node.inputs[place].value for place in node.written}
     if node.operator.startswith("comm::") and not node.outputs:
         changed.add(node.inputs[0].value)
@@ -142,7 +144,7 @@ def _touched(node: Node) -> set[int]:
 
 
 def _needed(segment: Segment, wanted: set[int]) -> set[int]:
-    """Places of the nodes that make some values, and all that these are made of."""
+    """Indices of the nodes that compute some values, including their inputs."""
     needed, places = set(wanted), set[int]()
     for place in range(len(segment.nodes) - 1, -1, -1):
         node = segment.nodes[place]
@@ -155,7 +157,7 @@ def _needed(segment: Segment, wanted: set[int]) -> set[int]:
 def _part(
     segment: Segment, nodes: list[Node], beside: dict[int, Value], gradients: dict[str, int]
 ) -> tuple[Segment, dict[int, int]]:
-    """A segment of some nodes, and old -> new number of each value in it; those beside are made elsewhere."""
+    """A segment of some nodes, and a map old -> new value number; values in ``beside`` come from elsewhere."""
     touched = {operand.value for node in nodes for operand in (*node.inputs, *node.outputs)}
     again = {value.again for old, value in enumerate(segment.values) if old in touched and value.again >= 0}
     used = sorted(touched | set(gradients.values()) | again)

@@ -17,7 +17,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,47 +25,19 @@ from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
 from presim.files import make_folder, write_file
 from presim.hardware import Cluster
+from presim.report import kineto_fields as fields
+from presim.report.kineto_fields import Json
 from presim.trace.collective import Collective
-from presim.trace.dtypes import dtype_bytes
 from presim.trace.representatives import Representatives
-from presim.trace.schema import WAITS, Kind, Manifest
-from presim.trace.signatures import Copy, Gemm, Signature, family
+from presim.trace.schema import WAITS, Kind
+from presim.trace.signatures import Copy, Signature, family
 
 _CALL_NS = 2_000  # drawn length of a launch call, unless the next call starts earlier
-_FIRST_STREAM = 7  # CUPTI's number of the default stream
 _SYNCS = {
     Kind.EVENT_SYNC: "cudaEventSynchronize",
     Kind.STREAM_SYNC: "cudaStreamSynchronize",
     Kind.DEVICE_SYNC: "cudaDeviceSynchronize",
 }
-_COPIES = {
-    "h2d": "Memcpy HtoD (Pageable -> Device)",
-    "d2h": "Memcpy DtoH (Device -> Pageable)",
-    "d2d": "Memcpy DtoD (Device -> Device)",
-    "peer": "Memcpy PtoP (Device -> Device)",
-}
-_NCCL = {
-    "all_reduce": "AllReduce_Sum",
-    "all_gather": "AllGather",
-    "reduce_scatter": "ReduceScatter_Sum",
-    "broadcast": "Broadcast",
-    "reduce": "Reduce_Sum",
-}
-_CALLED = {"all_reduce": "allreduce", "all_gather": "_allgather_base", "reduce_scatter": "_reduce_scatter_base"}
-_TYPES = {
-    "float32": ("Float", "float"),
-    "float64": ("Double", "double"),
-    "bfloat16": ("BFloat16", "c10::BFloat16"),
-    "float16": ("Half", "c10::Half"),
-    "int64": ("Long", "long int"),
-    "int32": ("Int", "int"),
-    "uint8": ("Byte", "unsigned char"),
-    "int8": ("Char", "signed char"),
-    "float8_e4m3fn": ("Float8_e4m3fn", "c10::Float8_e4m3fn"),
-    "float8_e5m2": ("Float8_e5m2", "c10::Float8_e5m2"),
-}
-
-Json = dict[str, Any]
 
 
 def write(
@@ -111,7 +82,7 @@ def encode(
         "cuda_runtime_version": 12080,
         "cuda_driver_version": 12080,
         # With spaces, as PyTorch prints it: Holistic Trace Analysis finds the rank by a pattern.
-        "distributedInfo": msgspec.Raw(json.dumps(_distributed(manifest)).encode()),
+        "distributedInfo": msgspec.Raw(json.dumps(fields.distributed(manifest)).encode()),
         "record_shapes": 1,
         "with_stack": 0,
         "traceName": f"presim rank {manifest.rank}",
@@ -132,26 +103,6 @@ def encode(
 def _device(cluster: Cluster) -> Json:
     gpu = cluster.gpu
     return {"id": 0, "name": gpu.name, "totalGlobalMem": gpu.memory_bytes}
-
-
-def _distributed(manifest: Manifest) -> Json:
-    config = [
-        {
-            "pg_name": str(index),
-            "pg_desc": group.name,
-            "backend_config": "cuda:nccl",
-            "pg_size": group.size,
-            "ranks": list(group.ranks),
-        }
-        for index, group in enumerate(manifest.groups)
-    ]
-    return {
-        "backend": "nccl",
-        "rank": manifest.rank,
-        "world_size": manifest.world_size,
-        "pg_count": len(config),
-        "pg_config": config,
-    }
 
 
 @dataclasses.dataclass
@@ -183,7 +134,7 @@ class _Writer:
 
     def events(self) -> Iterator[Json]:
         """All events: host events in order, each followed by the work that it launched."""
-        yield from self._names()
+        yield from fields.names(self._host, self._device, sorted(set(self._columns["stream"])))
         step, number = 0, 0
         for call in self._calls():
             kind = self._columns["kind"][call.entry]
@@ -234,10 +185,12 @@ class _Writer:
         signature = self._trace.signatures[self._columns["signature"][entry]]
         operator = self._columns["operator"][entry]
         name = self._trace.operators[operator] if operator >= 0 else f"presim::{family(signature)}"
-        shapes = _shapes(signature)
-        communication = self._communication(signature) if isinstance(signature, Collective) else {}
-        arguments = {"External id": entry + 1, "Ev Idx": entry, **shapes, **communication}
-        called = "record_param_comms" if communication else name
+        shapes = fields.shapes(signature)
+        shared = (
+            fields.communication(signature, self._trace.manifest.groups) if isinstance(signature, Collective) else {}
+        )
+        arguments = {"External id": entry + 1, "Ev Idx": entry, **shapes, **shared}
+        called = "record_param_comms" if shared else name
         yield self._complete("cpu_op", called, call.start_ns, call.end_ns, arguments)
         copy = isinstance(signature, Copy)
         runtime = ("cudaMemsetAsync" if signature.direction == "memset" else "cudaMemcpyAsync") if copy else ""
@@ -245,23 +198,23 @@ class _Writer:
             runtime = "cudaGraphLaunch"
         yield self._runtime(runtime or "cudaLaunchKernel", call)
         yield self._flow("s", self._host, self._host, call.start_ns, entry)
-        yield self._on_device(entry, signature, name, communication)
+        yield self._on_device(entry, signature, name, shared)
         yield self._flow("f", self._device, self._tid(entry), self._start[entry], entry)
 
-    def _on_device(self, entry: int, signature: Signature, operator: str, communication: Json) -> Json:
+    def _on_device(self, entry: int, signature: Signature, operator: str, shared: Json) -> Json:
         arguments = {
             "External id": entry + 1,
             "device": self._device,
             "context": 1,
             "stream": self._tid(entry),
             "correlation": entry + 1,
-            **communication,
+            **shared,
             "presim signature": self._texts[self._columns["signature"][entry]],
             "presim phase": self._columns["phase"][entry],
             "presim launch": self._columns["object"][entry],
             "presim operator": operator if self._columns["operator"][entry] >= 0 else "",
         }
-        category, name = "kernel", _kernel(signature, operator)
+        category, name = "kernel", fields.kernel(signature, operator)
         if isinstance(signature, Copy):
             category = "gpu_memset" if signature.direction == "memset" else "gpu_memcpy"
             arguments["bytes"] = signature.bytes
@@ -274,30 +227,6 @@ class _Writer:
             start = min(start, ready)
         self._hold(entry)
         return self._event(category, name, self._device, self._tid(entry), start, end, arguments)
-
-    def _communication(self, signature: Collective) -> Json:
-        groups = self._trace.manifest.groups
-        known = 0 <= signature.group < len(groups)
-        group = groups[signature.group] if known else None
-        size = group.size if group else 1
-        elements = signature.bytes // dtype_bytes(signature.dtype)
-        given = elements // size if signature.kind == "all_gather" else elements
-        got = elements // size if signature.kind == "reduce_scatter" else elements
-        found: Json = {
-            "Collective name": _CALLED.get(signature.kind, signature.kind),
-            "dtype": _TYPES.get(signature.dtype, (signature.dtype, ""))[0],
-            "In msg nelems": given,
-            "Out msg nelems": got,
-            "In split size": "[]",
-            "Out split size": "[]",
-            "Group size": size,
-            "Process Group Name": str(signature.group),
-            "Process Group Description": group.name if group else "",
-            "Process Group Ranks": str(list(group.ranks)) if group else "[]",
-        }
-        if group is not None and signature.kind in ("send", "recv") and 0 <= signature.peer < len(group.ranks):
-            found["Dst Rank" if signature.kind == "send" else "Src Rank"] = group.ranks[signature.peer]
-        return found
 
     def _sync(self, name: str, call: _Call) -> Iterator[Json]:
         """A wait with its recording, as CUPTI records it."""
@@ -314,7 +243,7 @@ class _Writer:
             if serial not in self._recorded:
                 return
             recorded, stream = self._recorded[serial]
-            arguments["wait_on_stream"] = _FIRST_STREAM + stream
+            arguments["wait_on_stream"] = fields.FIRST_STREAM + stream
             arguments["wait_on_cuda_event_record_corr_id"] = recorded + 1
             arguments["wait_on_cuda_event_id"] = serial
         start, end = self._start[entry], self._end[entry]
@@ -343,44 +272,4 @@ class _Writer:
         self._ends[stream] = max(self._ends.get(stream, 0), self._end[entry])
 
     def _tid(self, entry: int) -> int:
-        return _FIRST_STREAM + int(self._columns["stream"][entry])
-
-    def _names(self) -> Iterator[Json]:
-        """Names and order of processes and threads for viewers."""
-        streams = sorted(set(self._columns["stream"]))
-        rows: list[tuple[str, int, int, Json]] = [
-            ("process_name", self._host, 0, {"name": "python"}),
-            ("process_labels", self._host, 0, {"labels": "CPU"}),
-            ("process_sort_index", self._host, 0, {"sort_index": self._host}),
-            ("thread_name", self._host, self._host, {"name": f"thread {self._host} (python)"}),
-            ("process_name", self._device, 0, {"name": "python"}),
-            ("process_labels", self._device, 0, {"labels": f"GPU {self._device}"}),
-            ("process_sort_index", self._device, 0, {"sort_index": 5_000_000 + self._device}),
-        ]
-        for stream in streams:
-            tid = _FIRST_STREAM + stream
-            rows.append(("thread_name", self._device, tid, {"name": f"stream {tid}"}))
-            rows.append(("thread_sort_index", self._device, tid, {"sort_index": tid}))
-        for name, pid, tid, arguments in rows:
-            yield {"ph": "M", "name": name, "ts": 0, "pid": pid, "tid": tid, "args": arguments}
-
-
-def _kernel(signature: Signature, operator: str) -> str:
-    """A kernel's name: NCCL's own name for collectives, else the name in the trace or the signature family."""
-    if isinstance(signature, Collective):
-        word = _NCCL.get(signature.kind, "SendRecv")
-        return f"ncclDevKernel_{word}(ncclDevKernelArgsStorage<4096ul>)"
-    if isinstance(signature, Copy):
-        return _COPIES.get(signature.direction, "Memset (Device)")
-    return str(getattr(signature, "name", "")) or f"{family(signature)}_kernel<{operator}>"
-
-
-def _shapes(signature: Signature) -> Json:
-    """Input shapes of a matrix product, as the profiler records them. Traces lack those of other work."""
-    if not isinstance(signature, Gemm):
-        return {}
-    name = _TYPES.get(signature.dtype, ("", signature.dtype))[1]
-    left, right = [signature.m, signature.k], [signature.k, signature.n]
-    if signature.batch > 1:
-        left, right = [signature.batch, *left], [signature.batch, *right]
-    return {"Input Dims": [left, right], "Input type": [name, name]}
+        return fields.FIRST_STREAM + int(self._columns["stream"][entry])

@@ -1,4 +1,4 @@
-"""Search: spaces of plans or of a command's arguments, what each point comes to, and which is best.
+"""Search over training plans or over the arguments of a command.
 
 `presim.search(…)` is a function as well: the module is callable, because a package and a verb share the name.
 """

@@ -1,4 +1,4 @@
-"""Knobs: names, short names, and which values of a plan's fields are tried where the user says none."""
+"""Knobs of a search: names, short names, and the default values to try for plan fields."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 
 from presim.compose.plan import Plan
 from presim.errors import InputError
-from presim.search.trials.trial import Value, said
+from presim.search.trials.trial import Value, format_value
 
-# Short names as launch commands have them -> fields of a plan.
+# Short names, as used by launch commands -> fields of a plan.
 SHORT = {
     "tp": "tensor",
     "mbs": "micro_batch",
@@ -29,15 +29,15 @@ SHORT = {
 }
 CLUSTER = ("gpu", "node", "fabric", "nodes", "gpus_per_node", "world_size")
 _COUNTS = ("nodes", "gpus_per_node", "world_size")
-_MOST_TRIED = 64  # of a degree
+_MOST_TRIED = 64  # largest degree tried
 
 
 @dataclasses.dataclass(frozen=True)
 class Extent:
-    """What bounds the degrees that are tried."""
+    """Upper bounds for the degrees to try."""
 
     world: int  # GPUs of the largest cluster
-    domain: int  # GPUs of a node, or of a rack that is one domain
+    domain: int  # GPUs of one NVLink domain: a node or a rack
     layers: int
     experts: int
     global_batch: int | None
@@ -52,8 +52,8 @@ def _degrees(most: int) -> list[Value]:
     return [1 << power for power in range(max(most, 1).bit_length()) if 1 << power <= min(most, _MOST_TRIED)]
 
 
-# Fields that are free unless the user says a value; what is not here keeps the plan's default. What changes the
-# training itself (optimizer, clipping, sequence) is not the search's to choose.
+# Fields that vary unless the user fixes them; other fields keep the plan's default. The search never varies fields #
+# that change the training itself (optimizer, clipping, sequence).
 FREE: Mapping[str, Callable[[Extent], list[Value]]] = {
     "tensor": lambda extent: _degrees(extent.domain),
     "pipeline": lambda extent: _degrees(min(extent.layers, extent.world, 16) if extent.global_batch else 1),
@@ -64,25 +64,26 @@ FREE: Mapping[str, Callable[[Extent], list[Value]]] = {
     "micro_batch": lambda extent: _degrees(min(extent.global_batch or 8, 8)),
     "recompute": lambda extent: _choices("recompute"),
     "reshard": lambda extent: [True, False],
-    "data_style": lambda extent: ["fsdp2", "hsdp", "zero1"],  # DDP has no fp32 master weights: another training
+    # no DDP: it has no fp32 master weights, so training differs
+    "data_style": lambda extent: ["fsdp2", "hsdp", "zero1"],
     "shard": lambda extent: [0, extent.domain],
 }
 
 
 def fields() -> dict[str, Any]:
-    """Fields of a plan with their types."""
+    """Plan fields and their types."""
     return typing.get_type_hints(Plan)
 
 
 def field_of(name: str) -> str:
-    """The knob that a name means: a plan's field, a part of the cluster, or a name of the user's own."""
+    """The knob for a name: a plan field, a cluster option, or the user's own placeholder."""
     name = name.strip().removeprefix("--")
     full = SHORT.get(name, name.replace("-", "_"))
     return SHORT.get(full, full)
 
 
 def short(name: str) -> str:
-    """The name that a knob is shown with.
+    """The display name of a knob.
 
     >>> short("tensor"), short("reshard")
     ('tp', 'reshard')
@@ -91,16 +92,16 @@ def short(name: str) -> str:
 
 
 def free(fixed: Mapping[str, object], extent: Extent) -> dict[str, list[Value]]:
-    """The knobs that are searched because nothing is said of them."""
+    """Knobs that the user left open, with the values to try."""
     known = fields()
     return {name: values(extent) for name, values in FREE.items() if name in known and name not in fixed}
 
 
 def read_value(name: str, text: str) -> Value:
-    """A value of a plan's field or of a cluster's part, from a command line.
+    """Parse a value of a plan field or cluster option.
 
     Raises:
-        InputError: it is none of the field's.
+        InputError: the field does not allow this value.
     """
     if name in _COUNTS:
         return _whole(name, text)
@@ -113,14 +114,14 @@ def read_value(name: str, text: str) -> Value:
     if choices:
         if text.lower() not in map(_word, choices):
             listed = ", ".join(map(_word, choices))
-            raise InputError(f"{short(name)} = {text!r} is none of {listed}; correct --vary")
+            raise InputError(f"{short(name)} = {text!r} is not one of {listed}; correct --vary")
         return next(choice for choice in choices if _word(choice) == text.lower())
     least = 0 if getattr(Plan(sequence=1), name) == 0 else 1
     return _whole(name, text, least) if _is_int(hint) else guess(text) if not _is_text(hint) else text
 
 
 def guess(text: str) -> Value:
-    """A value of the user's own knob: a number where it looks like one.
+    """Parse a value of a user-defined knob: a number if it looks like one, else text.
 
     >>> guess("4"), guess("0.5"), guess("full")
     (4, 0.5, 'full')
@@ -144,7 +145,7 @@ def _whole(name: str, text: str, least: int = 1) -> int:
 
 
 def _choices(name: str) -> list[Value]:
-    """The values of a field that has a few."""
+    """All values of a field with a small set of choices."""
     hint = fields().get(name)
     if hint is bool:
         return [True, False]
@@ -153,9 +154,9 @@ def _choices(name: str) -> list[Value]:
 
 
 def allowed(name: str, value: Value) -> bool:
-    """Whether a field of plans can have a value."""
+    """Whether a plan field accepts a value."""
     try:
-        return read_value(name, said(value)) == value
+        return read_value(name, format_value(value)) == value
     except InputError:
         return False
 
@@ -173,28 +174,32 @@ def _is_text(hint: Any) -> bool:
 
 
 class Field(msgspec.Struct, frozen=True):
-    """What a knob of a framework's command means in a plan."""
+    """The plan field that a knob of a framework's command corresponds to."""
 
     name: str
-    values: dict[str, Value] = {}  # by value of the knob, where it is another
+    values: dict[str, Value] = {}  # knob value -> plan value, where they differ
 
 
-def translated(point: Mapping[str, Value], meant: Mapping[str, Field]) -> dict[str, Value]:
-    """A point of a framework's knobs as one of plans; what a plan does not have is left out.
+def translated(point: Mapping[str, Value], fields_by_knob: Mapping[str, Field]) -> dict[str, Value]:
+    """Translate a point from framework knobs to plan fields; knobs without a plan field are dropped.
 
     >>> translated({"local_batch": 2, "seed": 1}, {"local_batch": Field("micro_batch")})
     {'micro_batch': 2}
     """
-    if not meant:
+    if not fields_by_knob:
         return dict(point)
-    found = {name: value for name, value in point.items() if name not in meant and (name in _FIELDS or name in CLUSTER)}
-    for knob, field in meant.items():
-        found[field.name] = field.values.get(said(point[knob]), point[knob])
+    found = {
+        name: value
+        for name, value in point.items()
+        if name not in fields_by_knob and (name in _FIELDS or name in CLUSTER)
+    }
+    for knob, field in fields_by_knob.items():
+        found[field.name] = field.values.get(format_value(point[knob]), point[knob])
     return found
 
 
 def plan_of(point: Mapping[str, Value]) -> dict[str, Value]:
-    """The part of a point that is a plan."""
+    """The plan fields of a point."""
     return {name: value for name, value in point.items() if name in _FIELDS}
 
 

@@ -1,4 +1,4 @@
-"""Objectives: what a search makes small or large, and what a plan must keep."""
+"""Objectives and constraints of a search."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ _HOUR_S, _DAY_S = 3600.0, 86400.0
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What is to be trained, and what it costs."""
+    """Total training tokens and GPU prices."""
 
     tokens: float | None = None
-    price_per_gpu_hour: float | Mapping[str, float] | None = None  # of every GPU, or by its id
+    price_per_gpu_hour: float | Mapping[str, float] | None = None  # one price, or prices by GPU id
 
     def days(self, figures: Figures) -> float | None:
-        """Days for the tokens."""
+        """Days to train on all tokens; None if unknown."""
         rate = tokens_per_s(figures)
         return self.tokens / rate / _DAY_S if self.tokens and rate else None
 
     def gpu_hours(self, figures: Figures) -> float | None:
-        """GPU-hours for the tokens."""
+        """GPU-hours to train on all tokens; None if unknown."""
         days = self.days(figures)
         return None if days is None else days * 24 * figures.gpus
 
     def money(self, figures: Figures) -> float | None:
-        """What those cost."""
+        """Cost of these GPU-hours; None if unknown."""
         hours, price = self.gpu_hours(figures), self.price(figures.gpu)
         return None if hours is None or price is None else hours * price
 
     def price(self, gpu: str) -> float | None:
-        """What an hour of a GPU costs; None where nobody said."""
+        """Price of one GPU-hour; None if not given."""
         prices = self.price_per_gpu_hour
         return prices.get(gpu) if isinstance(prices, Mapping) else prices
 
 
 def read_prices(text: str) -> float | dict[str, float]:
-    """One price, or prices by GPU, as `--price-per-gpu-hour` takes them.
+    """Parse `--price-per-gpu-hour`: one price, or prices by GPU.
 
     >>> read_prices("2.5"), read_prices("h100-sxm=2.5,b200=5")
     (2.5, {'h100-sxm': 2.5, 'b200': 5.0})
 
     Raises:
-        InputError: it is neither, or no such GPU is known.
+        InputError: the text is neither, or a GPU is unknown.
     """
     if "=" not in text:
         return _amount(text, text)
@@ -58,18 +58,20 @@ def read_prices(text: str) -> float | dict[str, float]:
     for part in text.split(","):
         name, equals, amount = part.partition("=")
         if not equals or not name.strip():
-            raise InputError(f"{part.strip()!r} is no price of a GPU; write e.g. h100-sxm=2.5,b200=5")
+            raise InputError(f"{part.strip()!r} is not a GPU with its price; write e.g. h100-sxm=2.5,b200=5")
         prices[catalogue.gpu(name.strip()).id] = _amount(amount, part)
     return prices
 
 
-def _amount(text: str, said: str) -> float:
+def _amount(text: str, option: str) -> float:
     try:
         amount = float(text)
     except ValueError:
         amount = 0.0
     if not 0 < amount < float("inf"):
-        raise InputError(f"{said.strip()!r} is no price of a GPU hour: say a number above 0, e.g. 2.5 or h100-sxm=2.5")
+        raise InputError(
+            f"{option.strip()!r} is not a price per GPU hour: give a number above 0, e.g. 2.5 or h100-sxm=2.5"
+        )
     return amount
 
 
@@ -79,35 +81,35 @@ def tokens_per_s(figures: Figures) -> float | None:
 
 
 def joules_per_token(figures: Figures) -> float | None:
-    """Energy of all GPUs, as if each drew what the reported one does."""
+    """Energy per token of the whole job, assuming every GPU draws the reported GPU's power."""
     if figures.joules is None or not figures.tokens_per_step:
         return None
     return figures.joules * figures.gpus / figures.tokens_per_step
 
 
 def tokens_per_s_per_gpu(figures: Figures) -> float | None:
-    """The same for each GPU."""
+    """Tokens per second per GPU."""
     rate = tokens_per_s(figures)
     return None if rate is None else rate / figures.gpus
 
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """A figure that is to be small, or large."""
+    """A figure to minimize or maximize."""
 
     name: str
     larger: bool
     of: Callable[[Figures, Work], float | None]
-    said: Callable[[float], str]
-    needs: tuple[str, ...] = ()  # fields of `Work`
+    format: Callable[[float], str]
+    needs: tuple[str, ...] = ()  # fields of `Work` that must be set
 
     @property
     def direction(self) -> Literal["minimize", "maximize"]:
-        """As Optuna says it."""
+        """Direction in Optuna's terms."""
         return "maximize" if self.larger else "minimize"
 
     def loss(self, figures: Figures, work: Work) -> float:
-        """Smaller is better; infinite where it is not known."""
+        """The value as a loss (smaller is better); infinite if unknown."""
         value = self.of(figures, work)
         return float("inf") if value is None else -value if self.larger else value
 
@@ -157,38 +159,40 @@ OBJECTIVES: Mapping[str, Objective] = {
 
 
 def objectives_of(names: Sequence[str], work: Work) -> tuple[Objective, ...]:
-    """Objectives by name.
+    """Look up objectives by name.
 
     Raises:
-        InputError: one is not known, or lacks what it is counted from.
+        InputError: a name is unknown, or a field of `Work` that it needs is not set.
     """
     chosen = []
     for name in dict.fromkeys(name.strip().replace("-", "_") for name in names):
         if name not in OBJECTIVES:
-            raise InputError(f"no objective {name!r}; there are {', '.join(OBJECTIVES)}")
+            raise InputError(f"no objective {name!r}; use one of {', '.join(OBJECTIVES)}")
         objective = OBJECTIVES[name]
         for need in objective.needs:
             if not getattr(work, need):
-                raise InputError(f"the objective {name} needs --{need.replace('_', '-')}; say it, or use another")
+                raise InputError(
+                    f"the objective {name} needs --{need.replace('_', '-')}; add it, or use another objective"
+                )
         chosen.append(objective)
     return tuple(chosen)
 
 
 @dataclasses.dataclass(frozen=True)
 class Constraints:
-    """What a plan must keep, besides fitting its GPU."""
+    """Limits that a plan must meet, besides fitting its GPU."""
 
     spare_bytes: int = 0
     most_gpus: int | None = None
     most_days: float | None = None
 
     def broken(self, trial: Trial, work: Work) -> str:
-        """Which one a priced trial breaks, with its numbers; empty: none."""
+        """The constraint that a priced trial breaks, with numbers; empty if none."""
         figures = trial.figures
         if figures is None:
             return ""
         if figures.fits is False or figures.headroom_bytes < self.spare_bytes:
-            more = f", {three_digits(self.spare_bytes / GIB)} GiB to spare are asked for" if self.spare_bytes else ""
+            more = f", {three_digits(self.spare_bytes / GIB)} GiB to spare are required" if self.spare_bytes else ""
             spare = figures.headroom_bytes / GIB
             return f"memory: {three_digits(abs(spare))} GiB {'too much' if spare < 0 else 'spare'}{more}"
         if self.most_gpus is not None and figures.gpus > self.most_gpus:

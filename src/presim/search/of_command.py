@@ -1,4 +1,4 @@
-"""The search over the arguments of a command, each captured."""
+"""Build the request of a search over a command's placeholders."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Mapping, Sequence
 
 from presim.errors import InputError
 from presim.options import RunOptions
-from presim.search.ask import Asked, request_of
 from presim.search.knobs import CLUSTER
 from presim.search.request import Request
+from presim.search.search_options import SearchOptions, request_of
 from presim.search.space import Space, parse_knobs
-from presim.search.spaces.ask import request_with_space
+from presim.search.spaces.space_request import request_with_space
 from presim.search.trials.evaluator import placeholders
 from presim.search.trials.trial import Value
 
 
 def request_for_command(
-    command: Sequence[str], asked: Asked, options: RunOptions, facts: Mapping[str, Value] | None = None
+    command: Sequence[str], settings: SearchOptions, options: RunOptions, facts: Mapping[str, Value] | None = None
 ) -> Request:
-    """The search over a command's placeholders; ``facts``: what the constraints of a space know of the model.
+    """Request for a search over a command's placeholders; ``facts``: model sizes for the constraints of a space.
 
     Raises:
-        InputError: a placeholder has no values, or a varied knob no placeholder.
+        InputError: a placeholder has no values, or a varied knob has no placeholder.
     """
-    if asked.confirm:
+    if settings.confirm:
         raise InputError(
-            "--confirm captures the best composed plans, and no plan can be composed without a model: name it, e.g. "
+            "--confirm captures the best composed plans, and composing needs a model: name it, e.g. "
             "`presim search llama-8b/ --space megatron --confirm 5 -- COMMAND`, or leave out --confirm"
         )
-    varied = parse_knobs(asked.vary, own=True)
-    if asked.space:
-        return request_with_space(command, asked, options, varied, facts or {})
+    varied = parse_knobs(settings.vary, own=True)
+    if settings.space:
+        return request_with_space(command, settings, options, varied, facts or {})
     holders = placeholders(command)
     if missing := [name for name in holders if name not in varied]:
         raise InputError(
@@ -39,7 +39,7 @@ def request_for_command(
     cluster = [name for name in CLUSTER if name in varied]
     if unused := [name for name in varied if name not in holders and name not in cluster]:
         raise InputError(
-            f"{unused[0]} is varied, but the command has no {{{unused[0]}}}: put it where its value goes, e.g. "
-            f"--{unused[0]} {{{unused[0]}}}"
+            f"{unused[0]} is varied, but the command has no {{{unused[0]}}}: put the placeholder where the value goes, "
+            f"e.g. --{unused[0]} {{{unused[0]}}}"
         )
-    return request_of(" ".join(command), asked, options, Space(varied, {}), command=list(command))
+    return request_of(" ".join(command), settings, options, Space(varied, {}), command=list(command))

@@ -1,4 +1,4 @@
-"""The search over the plans of a model: knobs are told apart, free ones completed, and everything checked at once."""
+"""Build the request of a search over a model's plans."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 from presim.errors import InputError
 from presim.options import ClusterOptions, RunOptions
 from presim.passes.expert_parallel import expert_count
-from presim.search.ask import Asked, request_of
 from presim.search.knobs import CLUSTER, Extent, fields, free, short
 from presim.search.request import Request
+from presim.search.search_options import SearchOptions, request_of
 from presim.search.space import Space, parse_knobs
 from presim.search.trials.evaluator import Evaluator
 from presim.search.trials.job import Job
@@ -21,47 +21,52 @@ from presim.search.trials.trial import Value
 
 
 def request_for_model(
-    model: str, asked: Asked, options: RunOptions, said: Mapping[str, Value], command: Sequence[str] = ()
+    model: str, settings: SearchOptions, options: RunOptions, fixed: Mapping[str, Value], command: Sequence[str] = ()
 ) -> Request:
-    """The search over a model's plans; ``said``: fields of the plan with one value; ``command`` confirms the best.
+    """Request for a search over a model's plans; ``fixed``: plan fields with one value; ``command`` captures the best.
 
     Raises:
-        InputError: a knob is not known, a value cannot be, or the model cannot be traced.
+        InputError: a knob is unknown, a value is invalid, or the model cannot be traced.
     """
     from presim.graph.take import open_graph
 
-    varied = parse_knobs(asked.vary)
+    varied = parse_knobs(settings.vary)
     known = {*fields(), *CLUSTER, "global_batch"}
     if unknown := [name for name in varied if name not in known]:
         raise InputError(
             f"no knob {unknown[0]!r}: plans have {', '.join(sorted(map(short, fields())))}, "
             f"clusters {', '.join(CLUSTER)}"
         )
-    if twice := [name for name in varied if name in said]:
-        raise InputError(f"{short(twice[0])} is fixed and varied at once: leave out one of the two")
-    check_sequence(said, varied)
-    graph = open_graph(model, asked.dtype)
-    space = Space({**varied, **_free(graph, {**said, **varied}, varied, options)}, dict(said))
-    if command and not asked.confirm:
-        raise InputError(f"{model} and a command are two searches: leave out one of them, or add --confirm 5")
-    request = request_of(model, asked, options, space, graph=msgspec.msgpack.encode(graph))
-    return dataclasses.replace(request, confirm=asked.confirm, framework=asked.framework, confirm_command=list(command))
+    if twice := [name for name in varied if name in fixed]:
+        raise InputError(f"{short(twice[0])} is both fixed and varied: leave out one of the two")
+    check_sequence(fixed, varied)
+    graph = open_graph(model, settings.dtype)
+    space = Space({**varied, **_free(graph, {**fixed, **varied}, varied, options)}, dict(fixed))
+    if command and not settings.confirm:
+        raise InputError(
+            f"{model} and a command are two different searches: leave out one, or add --confirm 5 to capture the best "
+            "plans"
+        )
+    request = request_of(model, settings, options, space, graph=msgspec.msgpack.encode(graph))
+    return dataclasses.replace(
+        request, confirm=settings.confirm, framework=settings.framework, confirm_command=list(command)
+    )
 
 
-def check_sequence(said: Mapping[str, Value], varied: Mapping[str, object]) -> None:
+def check_sequence(fixed: Mapping[str, Value], varied: Mapping[str, object]) -> None:
     """Raise where nothing says how many tokens a sample has.
 
     Raises:
         InputError: what to add.
     """
-    if "sequence" not in said and "sequence" not in varied:
-        raise InputError("a plan needs the tokens of a sample: use --seq, e.g. --seq 4096")
+    if "sequence" not in fixed and "sequence" not in varied:
+        raise InputError("a plan needs the sequence length: use --seq, e.g. --seq 4096")
 
 
 def _free(
     graph: Any, fixed: Mapping[str, object], varied: Mapping[str, Sequence[Value]], options: ClusterOptions
 ) -> dict[str, tuple[Value, ...]]:
-    """Values for the knobs of which nothing is said."""
+    """Values for the knobs that the user neither fixed nor varied."""
     base = {name: getattr(options, name) for name in (*CLUSTER, "cluster")}
     parts = {name: list(varied[name]) for name in CLUSTER if name in varied}
     clusters = [

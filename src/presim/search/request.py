@@ -1,4 +1,4 @@
-"""What is asked of a search: one value, as `presim.search` and the command line take it."""
+"""The request of a search, as the command line and `presim.search` build it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from presim.search.spaces.rules import Rule
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """A space, what is to be best in it, and how it is searched."""
+    """A space, its objectives and constraints, and how to search it."""
 
     subject: str  # the model, or the command
     space: Space
@@ -22,20 +22,21 @@ class Request:
     work: Work = dataclasses.field(default_factory=Work)
     constraints: Constraints = dataclasses.field(default_factory=Constraints)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `RunOptions`
-    graph: bytes = b""  # of the model; empty: a command is captured
+    graph: bytes = b""  # MessagePack of the model's `OperatorGraph`; empty: points are captured with the command
     command: Sequence[str] = ()
-    words: Mapping[str, Mapping[str, Sequence[str]]] = dataclasses.field(default_factory=dict)  # of its placeholders
-    meant: Mapping[str, Field] = dataclasses.field(default_factory=dict)  # of a framework's knobs: what plans call them
-    rules: Sequence[Rule] = ()  # of a space: points that break one are illegal
-    notes: Sequence[str] = ()  # for the answer
+    # placeholder -> value -> command words
+    words: Mapping[str, Mapping[str, Sequence[str]]] = dataclasses.field(default_factory=dict)
+    plan_fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)  # framework knob -> plan field
+    rules: Sequence[Rule] = ()  # constraints of a space: a point that breaks one is illegal
+    notes: Sequence[str] = ()  # notes to add to the answer
     strategy: str = "exhaustive"
-    trials: int | None = None  # a sampler's; None: as many as the space has points, at most 200
+    trials: int | None = None  # number of sampled trials; None: the size of the space, at most 200
     seed: int = 0
     jobs: int = 1
-    ray: str | None = None  # address of a Ray cluster that evaluates points; jobs: its processes, 0: all of its CPUs
-    budget_s: float | None = None  # None: until every point has a fate
+    ray: str | None = None  # address of a Ray cluster; `jobs` then counts its processes, 0: one per CPU
+    budget_s: float | None = None  # None: no limit
     prune: Sequence[str] = ()
-    study: str | None = None  # file or URL that finished trials are kept in
-    confirm: int = 0  # so many of the best plans are captured on a real framework
-    framework: str = "auto"  # which; auto: the first that can express a plan
-    confirm_command: Sequence[str] = ()  # captured in its place, with knobs as placeholders
+    study: str | None = None  # file or URL of the study that stores finished trials
+    confirm: int = 0  # number of best plans to capture on a real framework
+    framework: str = "auto"  # framework for these captures; auto: the first that can express a plan
+    confirm_command: Sequence[str] = ()  # command to capture instead, with knobs as placeholders

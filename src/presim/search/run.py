@@ -1,4 +1,4 @@
-"""Runs a request: strategy, workers and storage put together, and the answer made of the trials."""
+"""Run a search request: connect strategy, workers and storage, and build the answer from the trials."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from presim.search.answer.why import importance, infeasible, loses_on
 from presim.search.objectives import OBJECTIVES
 from presim.search.request import Request
 from presim.search.strategy.bounds import Bounds
-from presim.search.strategy.loop import Evaluation, Nothing, Progress, Pruner, exhaustive
-from presim.search.strategy.prune import LOSSY, Keeps, Prunes, rules_of
+from presim.search.strategy.loop import Evaluation, NoStore, Progress, Pruner, exhaustive
+from presim.search.strategy.prune import LOSSY, NoPruning, RulePruner, rules_of
 from presim.search.strategy.sampler import sampled
 from presim.search.study import Answer, front_of, overlapping, ranked
 from presim.search.trials.evaluator import Evaluator
 from presim.search.trials.job import Job
-from presim.search.trials.storage import opened
+from presim.search.trials.storage import open_study
 from presim.search.trials.trial import Trial
 from presim.search.trials.workers import Workers
 
@@ -29,18 +29,18 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
     """Search the space.
 
     Raises:
-        InputError: the request cannot be met.
+        InputError: the request cannot be carried out.
     """
     job = Job(
         graph=request.graph,
-        meant=dict(request.meant),
+        plan_fields=dict(request.plan_fields),
         command=list(request.command),
         words={name: {value: list(words) for value, words in of.items()} for name, of in request.words.items()},
         options=dict(request.options),
         prune=list(rules_of(request.prune)),
     )
     with contextlib.ExitStack() as stack:
-        kept = stack.enter_context(opened(request)) if request.study else Nothing()
+        kept = stack.enter_context(open_study(request)) if request.study else NoStore()
         with _workers(request, job) as workers:
             evaluation = Evaluation(request, workers, kept, progress)
             search = exhaustive if request.strategy == "exhaustive" else sampled
@@ -62,11 +62,11 @@ def _workers(request: Request, job: Job) -> Workers | RayWorkers:
 
 
 def pruner(request: Request, job: Job) -> Pruner:
-    """The rules of a request, which hold for knobs of plans; a command's are its own."""
+    """The pruner of a request; rules apply to plan knobs only, so searches over a command prune nothing."""
     rules = rules_of(request.prune)
-    if request.command or request.meant or not rules:
-        return Keeps()
-    return Prunes(
+    if request.command or request.plan_fields or not rules:
+        return NoPruning()
+    return RulePruner(
         rules,
         Bounds(Evaluator(job)),
         request.objectives,
@@ -77,14 +77,14 @@ def pruner(request: Request, job: Job) -> Pruner:
 
 
 def answer(request: Request, trials: Sequence[Trial]) -> Answer:
-    """What the trials come to."""
-    request, said = _measurable(request, trials)
+    """The answer: trials ranked, with importance, front and notes."""
+    request, notes_on_objective = _measurable(request, trials)
     objective, work = request.objectives[0], request.work
     best = ranked(trials, objective, work, request.constraints)
     front = front_of(best, request.objectives, work) if len(request.objectives) > 1 else best[:1]
     loses: dict[str, float] = {}
     if len(best) > 1 and best[0].figures and best[1].figures:
-        loses = loses_on(best[0].figures, best[1].figures)
+        loses = loses_on(best[0].figures, best[1].figures, objective.name)
     notes = _notes(request, trials, bool(best))
     return Answer(
         subject=request.subject,
@@ -99,18 +99,18 @@ def answer(request: Request, trials: Sequence[Trial]) -> Answer:
         undecided=[trial.number for trial in overlapping(best, objective, work)],
         importance=importance(trials, request.space.varied, objective, work),
         loses=loses,
-        notes=[*said, *notes],
+        notes=[*notes_on_objective, *notes],
     )
 
 
 def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list[str]:
-    """What a reader should know."""
+    """Notes on limits of the search, as sentences."""
     notes = list(request.notes)
     notes += [] if is_feasible else [infeasible(trials, request.constraints, request.work)]
     if request.strategy != "exhaustive" and len(trials) < len(request.space):
         notes.append(
-            f"{request.strategy} proposed {len(trials):,} of {len(request.space):,} points: a better one may be among "
-            "the others."
+            f"{request.strategy} proposed {len(trials):,} of {len(request.space):,} points: a better point may be "
+            "among the others."
         )
     lossy = [rule for rule in rules_of(request.prune) if rule in LOSSY]
     if lossy and any(trial.rule in lossy for trial in trials):
@@ -119,7 +119,7 @@ def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list
 
 
 def _measurable(request: Request, trials: Sequence[Trial]) -> tuple[Request, list[str]]:
-    """With the step time as objective where nobody knows the tokens of a step."""
+    """Fall back to step time as objective if no trial knows its tokens per step; return the request and a note."""
     priced = [trial.figures for trial in trials if trial.figures is not None]
     objective = request.objectives[0]
     if (
@@ -128,5 +128,5 @@ def _measurable(request: Request, trials: Sequence[Trial]) -> tuple[Request, lis
         or any(objective.of(one, request.work) is not None for one in priced)
     ):
         return request, []
-    said = f"No trial has {objective.name}, as no tokens were seen: ranked by step time."
-    return dataclasses.replace(request, objectives=[OBJECTIVES["step_time"]]), [said]
+    notes_on_objective = f"No trial has {objective.name}, because the captures counted no tokens: ranked by step time."
+    return dataclasses.replace(request, objectives=[OBJECTIVES["step_time"]]), [notes_on_objective]

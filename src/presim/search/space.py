@@ -1,4 +1,4 @@
-"""Spaces: knobs with the values that are tried, and every point of their product."""
+"""Search spaces: knobs with values to try; the points are their product."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import msgspec
 
 from presim.errors import InputError
 from presim.search.knobs import field_of, guess, read_value, short
-from presim.search.trials.trial import Point, Value, said
+from presim.search.trials.trial import Point, Value, format_value
 
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """Knobs that vary and knobs that are fixed; the points are the product of the former."""
+    """Varied and fixed knobs. The points are the product of the varied knobs' values."""
 
     varied: Mapping[str, tuple[Value, ...]]
     fixed: Mapping[str, Value]
@@ -26,34 +26,37 @@ class Space:
         return math.prod(len(values) for values in self.varied.values())
 
     def __iter__(self) -> Iterator[Point]:
-        """All points, the last knob fastest."""
+        """Iterate over all points; the last knob varies fastest."""
         for values in itertools.product(*self.varied.values()):
             yield {**self.fixed, **dict(zip(self.varied, values))}
 
     def number(self, point: Mapping[str, Value]) -> int:
-        """The place of a point among all."""
+        """Index of a point in iteration order."""
         place = 0
         for name, values in self.varied.items():
-            place = place * len(values) + [*map(said, values)].index(said(point[name]))  # 1 is no True here
+            # compare text, because 1 == True
+            place = place * len(values) + [*map(format_value, values)].index(format_value(point[name]))
         return place
 
     def digest(self) -> str:
-        """Tells this space from others."""
+        """Hash that identifies this space."""
         text = msgspec.json.encode([list(self.varied.items()), sorted(self.fixed.items())])
         return hashlib.sha256(text).hexdigest()[:16]
 
     def describe(self) -> str:
-        """One line: knobs, and how many points.
+        """One line with the knobs and the number of points.
 
         >>> Space({"tensor": (1, 2)}, {"sequence": 4096}).describe()
         'tp 1, 2: 2 points'
         """
-        knobs = "; ".join(f"{short(name)} {', '.join(map(said, values))}" for name, values in self.varied.items())
+        knobs = "; ".join(
+            f"{short(name)} {', '.join(map(format_value, values))}" for name, values in self.varied.items()
+        )
         return f"{knobs or 'nothing varies'}: {len(self):,} point{'s' if len(self) != 1 else ''}"
 
 
 def parse_knobs(words: Sequence[str], *, own: bool = False) -> dict[str, tuple[Value, ...]]:
-    """Knobs as `--vary` takes them: ``tp=2,4,8``, ``nodes=16:128`` (doubling), ``mbs=1:8:1`` (in steps).
+    """Parse knobs as `--vary` accepts them: ``tp=2,4,8``, ``nodes=16:128`` (doubling), ``mbs=1:8:1`` (in steps).
 
     ``own``: names are the user's own placeholders, not fields of a plan.
 
@@ -61,16 +64,16 @@ def parse_knobs(words: Sequence[str], *, own: bool = False) -> dict[str, tuple[V
     {'tensor': (2, 4), 'nodes': (16, 32, 64, 128)}
 
     Raises:
-        InputError: a word is no knob with values.
+        InputError: a word is not a knob with values.
     """
     knobs: dict[str, tuple[Value, ...]] = {}
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not name.strip() or not text.strip():
-            raise InputError(f"{word!r} is no knob with values: write e.g. tp=2,4,8 or nodes=16:128")
+            raise InputError(f"{word!r} is not a knob with values: write e.g. tp=2,4,8 or nodes=16:128")
         field = name.strip() if own else field_of(name)
         if field in knobs:
-            raise InputError(f"{name} is varied twice; name all of its values in one --vary")
+            raise InputError(f"{name} is varied twice; give all its values in one --vary")
         values = [value for part in text.split(",") for value in _values(field, part.strip(), own)]
         knobs[field] = tuple(dict.fromkeys(values))
     return knobs
@@ -89,7 +92,8 @@ def _range(name: str, bounds: Sequence[int], text: str) -> list[Value]:
     first, last, *step = bounds
     if len(bounds) > 3 or first < 1 or last < first or step == [0]:
         raise InputError(
-            f"{name}={text} is no range: write first:last for doubling, e.g. 16:128, or first:last:step, from 1 on"
+            f"{name}={text} is not a range: write first:last for doubling, e.g. 16:128, or first:last:step, with first "
+            "at least 1"
         )
     if step:
         return list(range(first, last + 1, step[0]))

@@ -1,4 +1,4 @@
-"""The answer of a search: all trials, the best of them, and what the reader should know."""
+"""The answer of a search: all trials, the best ones, and notes."""
 
 from __future__ import annotations
 
@@ -16,44 +16,50 @@ SCHEMA_VERSION = 1
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the best composed plans, captured."""
+    """The capture of one of the best composed plans."""
 
     number: Annotated[int, doc("The trial's.")]
-    framework: Annotated[str, doc("Which ran it; command: the user's own; empty: none can express it.")]
-    figures: Annotated[Figures | None, doc("What the capture came to; null where there is none.")] = None
-    words: Annotated[str, doc("Why there is none.")] = ""
+    framework: Annotated[
+        str, doc("Framework that ran it; command: the user's command; empty: no framework can express it.")
+    ]
+    figures: Annotated[Figures | None, doc("Figures of the capture; null if there is none.")] = None
+    words: Annotated[str, doc("Why there are no figures.")] = ""
 
 
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
-    """How captures of the best composed plans rank them."""
+    """Ranking of the best composed plans by their captures."""
 
-    trials: Annotated[list[Confirmed], doc("In the order of composed plans.")]
-    order: Annotated[list[int], doc("Numbers of those that were captured and are feasible, best first.")]
+    trials: Annotated[list[Confirmed], doc("Captures, in the order of composed plans.")]
+    order: Annotated[list[int], doc("Numbers of the captured, feasible trials, best first.")]
     regret: Annotated[
-        float | None, doc("What the first composed plan loses to the best captured one, as a share of the objective.")
+        float | None, doc("Loss of the best composed plan against the best captured plan, as a share of the objective.")
     ] = None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `presim search` found."""
+    """The result of `presim search`."""
 
     schema_version: Annotated[int, doc("Version of this schema.")] = SCHEMA_VERSION
     subject: Annotated[str, doc("The model, or the command with its placeholders.")]
-    objectives: Annotated[list[str], doc("What was to be best; several give a Pareto front.")]
+    objectives: Annotated[list[str], doc("Objectives; several give a Pareto front.")]
     strategy: Annotated[str, doc("exhaustive, or the sampler's name.")]
     varied: Annotated[dict[str, list[Value]], doc("Knobs that vary, with their values.")]
     fixed: Annotated[dict[str, Value], doc("Knobs with one value.")]
-    complete: Annotated[bool, doc("Whether every point of the space has a fate; false: a budget ended before.")]
+    complete: Annotated[bool, doc("Whether every point of the space has a fate; false if the budget ended first.")]
     trials: Annotated[list[Trial], doc("The ledger: every point and its fate.")]
     best: Annotated[list[int], doc("Numbers of the feasible trials, best first by the first objective.")]
-    front: Annotated[list[int], doc("Numbers of the trials that no other is better than in all objectives.")]
-    undecided: Annotated[list[int], doc("Those whose intervals overlap with the best one's, itself included.")]
-    importance: Annotated[dict[str, float], doc("Share of the spread of the first objective that each knob explains.")]
+    front: Annotated[list[int], doc("Numbers of the trials on the Pareto front.")]
+    undecided: Annotated[
+        list[int], doc("Numbers of the trials whose interval overlaps with the best trial's, including the best.")
+    ]
+    importance: Annotated[
+        dict[str, float], doc("Share of the variance of the first objective that each knob explains.")
+    ]
     loses: Annotated[
-        dict[str, float], doc("What the second loses on: parts of its step beside the best one's, s.")
+        dict[str, float], doc("Difference between the second-best and the best trial for each part of the step, s.")
     ] = {}
     confirmation: Annotated[Confirmation | None, doc("Captures of the best plans; null without --confirm.")] = None
-    notes: Annotated[list[str], doc("What a reader should know, as sentences.")] = []
+    notes: Annotated[list[str], doc("Notes on the search, as sentences.")] = []
 
     def trial(self, number: int) -> Trial:
         """A trial by its number."""
@@ -61,12 +67,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def best_point(self) -> Point | None:
-        """The knobs of the best plan; None where none is feasible."""
+        """The knobs of the best plan; None if no plan is feasible."""
         return self.trial(self.best[0]).point if self.best else None
 
 
 def ranked(trials: Sequence[Trial], objective: Objective, work: Work, constraints: Constraints) -> list[Trial]:
-    """The feasible trials, best first; of equals the one with more memory to spare, then the lower number."""
+    """Feasible trials, best first; ties go to more spare memory, then to the lower number."""
     feasible = [trial for trial in trials if trial.figures is not None and not constraints.broken(trial, work)]
 
     def order(trial: Trial) -> tuple[float, int, int]:
@@ -77,17 +83,19 @@ def ranked(trials: Sequence[Trial], objective: Objective, work: Work, constraint
 
 
 def front_of(trials: Sequence[Trial], objectives: Sequence[Objective], work: Work) -> list[Trial]:
-    """Those that no other is at least as good as in all objectives and better in one."""
+    """The Pareto front: trials that no other trial dominates."""
     losses = [[objective.loss(figures, work) for objective in objectives] for figures in map(_figures, trials)]
 
-    def dominated(mine: list[float]) -> bool:
-        return any(other != mine and all(theirs <= own for theirs, own in zip(other, mine)) for other in losses)
+    def dominated(loss: list[float]) -> bool:
+        return any(
+            other != loss and all(other_value <= own for other_value, own in zip(other, loss)) for other in losses
+        )
 
-    return [trial for trial, mine in zip(trials, losses) if not dominated(mine)]
+    return [trial for trial, loss in zip(trials, losses) if not dominated(loss)]
 
 
 def overlapping(best_first: Sequence[Trial], objective: Objective, work: Work) -> list[Trial]:
-    """Those whose 80 % interval reaches into the best one's."""
+    """Trials whose 80 % interval overlaps with the best trial's."""
     if not best_first:
         return []
     limit = max(_ends(_figures(best_first[0]), objective, work))
@@ -116,9 +124,9 @@ def decode(data: bytes, name: str) -> Answer:
     """Read an answer back.
 
     Raises:
-        InputError: it is none.
+        InputError: the data is not an answer of a search.
     """
     try:
         return msgspec.json.decode(data, type=Answer)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{name} is no answer of `presim search` ({error}); make one with --json") from error
+        raise InputError(f"{name} is not an answer of `presim search` ({error}); write one with --json") from error

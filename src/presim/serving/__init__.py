@@ -1,1 +1,1 @@
-"""What a deployment of a language model delivers: requests, one engine's steps and scheduler, fleets, and SLOs."""
+"""Performance of language-model deployments: workloads, engine steps, the scheduler, fleets, and SLOs."""

@@ -1,7 +1,7 @@
-"""Fits what a deployment's own benchmark says: the scale of its steps, and the time before its first token.
+"""Fit a deployment's own benchmark: the scale of its step times, and the time before the first token.
 
-The load of the benchmark is simulated again. The step scale is changed until mean TPOT is what was measured; then the
-time before the queue until median TTFT is.
+The benchmark's load is simulated again. First the step scale is fitted to the measured mean TPOT, then the time before
+the queue to the median TTFT.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from presim.serving.workloads.generate import Lengths, Recipe, generate
 from presim.serving.workloads.workload import Workload, make
 
 _ROUNDS = 12
-_WIDEST = 8.0  # times as slow or as fast as predicted; more is another machine
+_WIDEST = 8.0  # largest accepted factor between measured and predicted TPOT; beyond it, the setups differ
 
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What was found, and how the benchmark is met before and after."""
+    """The fitted overheads, and the metrics before and after the fit."""
 
     overheads: Overheads
     before: dict[str, float]
@@ -43,49 +43,55 @@ _MOST = 1e10  # tokens, requests, seconds or milliseconds
 def read_result(path: Path) -> dict[str, Any]:
     """A JSON result of ``vllm bench serve --save-result``."""
     try:
-        said = json.loads(path.read_text())
+        result = json.loads(path.read_text())
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); name a result of vllm bench serve") from error
+        raise InputError(f"{path} cannot be read ({error.strerror}); give a result of vllm bench serve") from error
     except ValueError as error:
-        raise InputError(f"{path} is no JSON ({error}); name a result of vllm bench serve") from error
-    if not isinstance(said, dict):
-        raise InputError(f"{path} is no JSON object; name what `vllm bench serve --save-result` wrote")
+        raise InputError(f"{path} is not valid JSON ({error}); give a result of vllm bench serve") from error
+    if not isinstance(result, dict):
+        raise InputError(f"{path} is not a JSON object; give a file that `vllm bench serve --save-result` wrote")
     missing = [
-        key for key in ("completed", "mean_tpot_ms", "total_input_tokens", "total_output_tokens") if not said.get(key)
+        key for key in ("completed", "mean_tpot_ms", "total_input_tokens", "total_output_tokens") if not result.get(key)
     ]
     if missing:
-        raise InputError(f"{path} has no {missing[0]}; name what `vllm bench serve --save-result` wrote")
-    for key, value in said.items():
+        raise InputError(f"{path} has no {missing[0]}; give a file that `vllm bench serve --save-result` wrote")
+    for key, value in result.items():
         if isinstance(value, int | float) and not abs(value) < _MOST and key != "request_rate":
-            raise InputError(f"{path}: {key} is {value}, which no benchmark measures; name what vllm bench serve wrote")
-    return said
+            raise InputError(
+                f"{path}: {key} is {value}, which no benchmark can measure; give a file that vllm bench serve wrote"
+            )
+    return result
 
 
-def load_of(said: dict[str, Any]) -> Workload:
-    """The load of a benchmark: its own lengths and times where they were saved, else their means."""
-    count = int(said["completed"])
-    concurrency = int(said.get("max_concurrency") or 0)
-    rate = said.get("request_rate")
-    if said.get("input_lens") and said.get("output_lens") and len(said["input_lens"]) == len(said["output_lens"]):
-        starts = np.array(said.get("start_times") or np.zeros(len(said["input_lens"])))
+def load_of(result: dict[str, Any]) -> Workload:
+    """The load of a benchmark, from saved lengths and times if present, else from their means."""
+    count = int(result["completed"])
+    concurrency = int(result.get("max_concurrency") or 0)
+    rate = result.get("request_rate")
+    if (
+        result.get("input_lens")
+        and result.get("output_lens")
+        and len(result["input_lens"]) == len(result["output_lens"])
+    ):
+        starts = np.array(result.get("start_times") or np.zeros(len(result["input_lens"])))
         arrival = (
             ((starts - starts.min()) * 1e9).astype(np.int64) if not concurrency else np.zeros(len(starts), np.int64)
         )
         order = np.argsort(arrival, kind="stable")
-        lengths = (np.maximum(np.array(said[key])[order], 1) for key in ("input_lens", "output_lens"))
+        lengths = (np.maximum(np.array(result[key])[order], 1) for key in ("input_lens", "output_lens"))
         return dataclasses.replace(make("benchmark", arrival[order], *lengths), concurrency=concurrency)
     known = isinstance(rate, int | float) and np.isfinite(rate)
-    prompt, output = (max(said[key] / count, 1.0) for key in ("total_input_tokens", "total_output_tokens"))
+    prompt, output = (max(result[key] / count, 1.0) for key in ("total_input_tokens", "total_output_tokens"))
     recipe = Recipe(
         count, Lengths(prompt), Lengths(output), rate=float(rate) if known and rate else None,
-        arrivals="gamma", burstiness=float(said.get("burstiness") or 1), concurrency=concurrency,
+        arrivals="gamma", burstiness=float(result.get("burstiness") or 1), concurrency=concurrency,
     )  # fmt: skip
     return generate(recipe)
 
 
-def calibrate(engine: Engine, said: dict[str, Any]) -> Calibration:
-    """The overheads with which the engine does as the benchmark says."""
-    load = load_of(said)
+def calibrate(engine: Engine, result: dict[str, Any]) -> Calibration:
+    """Fit overheads so that the simulated engine matches the benchmark."""
+    load = load_of(result)
 
     def run(overheads: Overheads) -> dict[str, float]:
         return metrics.bench(simulate(load, Deployment(_corrected(engine, overheads)).fleet()))
@@ -95,22 +101,23 @@ def calibrate(engine: Engine, said: dict[str, Any]) -> Calibration:
     for _ in range(_ROUNDS):
         middle = float(np.sqrt(low * high))
         slow = run(dataclasses.replace(engine.overheads, step_scale=engine.overheads.step_scale * middle))
-        low, high = (low, middle) if slow["mean_tpot_ms"] > said["mean_tpot_ms"] else (middle, high)
+        low, high = (low, middle) if slow["mean_tpot_ms"] > result["mean_tpot_ms"] else (middle, high)
     scale = float(np.sqrt(low * high))
     if not 1.1 / _WIDEST < scale < _WIDEST / 1.1:
         raise InputError(
-            f"the benchmark's TPOT of {said['mean_tpot_ms']:.3g} ms is not within {_WIDEST:g} times of the predicted "
-            f"{before['mean_tpot_ms']:.3g} ms: check that model, plan, GPU and load are those of the benchmark"
+            f"the benchmark's TPOT of {result['mean_tpot_ms']:.3g} ms differs by more than a factor of {_WIDEST:g} "
+            f"from the predicted {before['mean_tpot_ms']:.3g} ms: check that model, plan, GPU and load match the "
+            "benchmark"
         )
     found = dataclasses.replace(
         engine.overheads, step_scale=engine.overheads.step_scale * scale, origin="a calibration by vllm bench serve"
     )
-    if said.get("median_ttft_ms"):
-        late = said["median_ttft_ms"] - run(found)["median_ttft_ms"]
+    if result.get("median_ttft_ms"):
+        late = result["median_ttft_ms"] - run(found)["median_ttft_ms"]
         found = dataclasses.replace(found, input_us=max(found.input_us + 1e3 * late, 0.0))
     keys = ("mean_tpot_ms", "median_ttft_ms", "mean_ttft_ms", "output_throughput")
     after = run(found)
-    measured = {key: float(said[key]) for key in keys if said.get(key)}
+    measured = {key: float(result[key]) for key in keys if result.get(key)}
     begin, end = ({key: float(figures[key]) for key in keys} for figures in (before, after))
     return Calibration(found, begin, end, measured)
 
@@ -123,6 +130,6 @@ def _corrected(engine: Engine, overheads: Overheads) -> Engine:
 
 
 def write(found: Calibration, path: Path) -> None:
-    """As JSON, for ``presim serve --overheads``."""
+    """Write as JSON, for ``presim serve --overheads``."""
     document = {"schema": "presim-serving-calibration/1", **dataclasses.asdict(found)}
     write_file(path, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())

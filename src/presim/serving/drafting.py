@@ -1,8 +1,8 @@
-"""Speculative decoding: what proposes tokens, what that costs a step, how many of them the model accepts.
+"""Speculative decoding: the drafter, its cost per step, and the number of accepted tokens.
 
-A decode then processes its last token and `tokens` proposed ones in one step, and gives out one more token than it
-accepts. Each proposed token is accepted with the same probability while all before it were, as Leviathan et al. (2023)
-have it; the probability depends on model, drafter and text, and is an input.
+A decode then processes its last token and `tokens` drafted ones in one step, and outputs one token more than it
+accepts. Each drafted token is accepted with the same probability if all tokens before it were, as in Leviathan et al.
+(2023). The probability depends on model, drafter and text, and is an input.
 """
 
 from __future__ import annotations
@@ -19,33 +19,37 @@ from presim.serving.model import Model
 Method = Literal["mtp", "eagle", "draft", "ngram"]
 Floats = NDArray[np.float64]
 
-# Where the user says none. MTP: DeepSeek-V3's report (arXiv 2412.19437, 5.4.3) has 85 to 90 % for the second token.
-# The others are round estimates: what is published spreads from 30 to 90 % by text.
+# Default acceptance. MTP: DeepSeek-V3's report (arXiv 2412.19437, 5.4.3) gives 85 to 90 % for the second token. The
+# others are round estimates: published values range from 30 to 90 %, depending on the text.
 ACCEPTANCE: dict[Method, float] = {"mtp": 0.85, "eagle": 0.7, "draft": 0.7, "ngram": 0.3}
 _MOST = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Drafting:
-    """Who proposes how many tokens, and how likely one is accepted."""
+    """Drafting method, number of drafted tokens, and acceptance probability."""
 
     method: Method
     tokens: int = 1
     acceptance: float = 0.7
-    model: Model | None = None  # of the method "draft"
+    model: Model | None = None  # draft model, for method "draft"
 
     def __post_init__(self) -> None:
-        """Refuse what no engine would do."""
+        """Raise InputError on values that no engine accepts."""
         if not 1 <= self.tokens <= _MOST:
-            raise InputError(f"{self.tokens} draft tokens are not between 1 and {_MOST}; correct --draft-tokens")
+            raise InputError(
+                f"{self.tokens} draft tokens: the number must be from 1 to {_MOST}; correct --draft-tokens"
+            )
         if not 0 <= self.acceptance <= 1:
-            raise InputError(f"an acceptance of {self.acceptance} is no probability; correct --acceptance")
+            raise InputError(f"an acceptance of {self.acceptance} is not a probability (0 to 1); correct --acceptance")
         if (self.method == "draft") != (self.model is not None):
-            raise InputError("a draft model goes with --speculative draft, and only with it; correct --draft-model")
+            raise InputError(
+                "--speculative draft needs --draft-model, and other methods do not accept it; correct --draft-model"
+            )
 
     @property
     def given_out(self) -> float:
-        """Tokens that a decode gives out in a step, on average."""
+        """Mean output tokens of one decode per step."""
         return sum(self.acceptance**place for place in range(self.tokens + 1))
 
     @property
@@ -53,22 +57,22 @@ class Drafting:
         """In a sentence."""
         return (
             f"Speculative decoding by {self.method}: {self.tokens} draft tokens, each accepted with probability "
-            f"{self.acceptance:g} (an assumption: give --acceptance), {self.given_out:.2f} tokens a step."
+            f"{self.acceptance:g} (set with --acceptance), {self.given_out:.2f} tokens a step."
         )
 
 
 def drafting_of(method: str | None, tokens: int, acceptance: float | None, model: Model | None) -> Drafting | None:
-    """From what a user says; None where nothing is drafted."""
+    """Build from user options; None without drafting."""
     if method is None:
         return None
     if method not in get_args(Method):
-        raise InputError(f"no drafting is called {method!r}; there are {', '.join(get_args(Method))}")
+        raise InputError(f"no drafting method {method!r}; use one of {', '.join(get_args(Method))}")
     likely = ACCEPTANCE[method] if acceptance is None else acceptance  # type: ignore[index]
     return Drafting(method, tokens, likely, model)  # type: ignore[arg-type]
 
 
 def drafter(model: Model, drafting: Drafting) -> Model | None:
-    """What proposes, as a model: MTP's module is a layer like the model's last, EAGLE's head a dense one."""
+    """The drafter as a model: MTP's module is a layer like the model's last one, EAGLE's head a dense layer."""
     if drafting.method == "ngram":
         return None
     if drafting.model is not None:
@@ -82,10 +86,10 @@ def drafter(model: Model, drafting: Drafting) -> Model | None:
 def with_passes(
     token_ns: Floats, head_ns: Floats, draft_ns: Floats, draft_head_ns: Floats, tokens: int
 ) -> list[Floats]:
-    """Tables of linear layers by tokens and of logits by rows, the drafter's passes within.
+    """Add the drafter's passes to the tables of linear layers by tokens and of logits by rows.
 
-    Its first pass takes all tokens of the step, the others one of each sequence. Sequences are the rows by what each
-    has: a step of prompts alone counts fewer than it has.
+    Its first pass takes all tokens of the step, later passes one token per sequence. The number of sequences is
+    estimated from the rows, which undercounts steps with only prompts.
     """
     sequences = -(-np.arange(len(head_ns)) // (1 + tokens))
     each = np.minimum(sequences, len(draft_head_ns) - 1)

@@ -1,4 +1,4 @@
-"""A model's shape, from the ``config.json`` that is published with its weights."""
+"""A model's shape, read from the ``config.json`` published with its weights."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any, Literal
 from presim.errors import InputError
 
 _TABLE = Path(__file__).parent / "data" / "models.toml"
-_MOST = 1 << 31  # of any number in a config
-_NOT_READ = {  # parts of models of which no step is composed
+_MOST = 1 << 31  # largest number accepted in a config
+_NOT_READ = {  # parts of models that serving does not model
     "linear_num_value_heads": "linear attention (Gated DeltaNet)",
     "mamba_d_state": "Mamba layers",
     "index_topk": "sparse attention by an indexer",
@@ -45,7 +45,7 @@ class Experts:
     chosen: int
     width: int
     shared_width: int = 0
-    dense_layers: int = 0  # first layers that have a plain feed-forward
+    dense_layers: int = 0  # leading layers with a dense feed-forward
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,20 +58,21 @@ class Model:
     heads: int
     kv_heads: int
     head_dim: int
-    width: int  # of a dense layer's feed-forward
+    width: int  # width of a dense layer's feed-forward
     vocabulary: int
     longest: int
     tied: bool = False
-    window: int = 0  # tokens that every second layer sees; 0: all see all
+    window: int = 0  # sliding window of every second layer, in tokens; 0: full attention everywhere
     experts: Experts | None = None
     latent: Latent | None = None
-    whole_norms: bool = False  # queries and keys are normalised over all heads, for which ranks add their sums up
-    checkpoint: Checkpoint = "bf16"  # types that its own checkpoint holds
+    # queries and keys are normalised over all heads, so ranks all-reduce their sums of squares
+    whole_norms: bool = False
+    checkpoint: Checkpoint = "bf16"  # weight type of its published checkpoint
     not_modelled: tuple[str, ...] = ()
 
     @property
     def attention_parameters(self) -> int:
-        """Of one layer."""
+        """Attention parameters of one layer."""
         if self.latent is None:
             return self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
         latent = self.latent
@@ -84,14 +85,14 @@ class Model:
 
     @property
     def expert_parameters(self) -> int:
-        """Of the routed experts of all layers."""
+        """Parameters of the routed experts of all layers."""
         if self.experts is None:
             return 0
         return (self.layers - self.experts.dense_layers) * self.experts.count * 3 * self.hidden * self.experts.width
 
     @property
     def dense_parameters(self) -> int:
-        """Of everything that is no routed expert and no embedding."""
+        """Parameters outside routed experts and embeddings."""
         experts = self.experts
         plain = self.layers if experts is None else experts.dense_layers
         total = self.layers * (self.attention_parameters + 2 * self.hidden) + plain * 3 * self.hidden * self.width
@@ -102,12 +103,12 @@ class Model:
 
     @property
     def embedding_parameters(self) -> int:
-        """Of the embedding and of the output layer."""
+        """Parameters of the embedding and the output layer."""
         return self.vocabulary * self.hidden * (1 if self.tied else 2)
 
     @property
     def kv_elements(self) -> int:
-        """Elements of keys and values that one layer keeps of one token."""
+        """KV-cache elements per token and layer."""
         if self.latent is not None:
             return self.latent.rank + self.latent.rope
         return 2 * self.kv_heads * self.head_dim
@@ -120,17 +121,17 @@ def _table() -> dict[str, dict[str, Any]]:
 
 
 def _plain(name: str) -> str:
-    """A name without what people write in several ways: llama-3-8b is llama3-8b."""
+    """A normalised name: llama-3-8b becomes llama3-8b."""
     return name.lower().replace("llama-", "llama")
 
 
 def names() -> list[str]:
-    """Models whose shape is known without a file."""
+    """Models with a built-in shape."""
     return sorted({str(table["id"]) for table in _table().values()})
 
 
 def find(word: str) -> Model:
-    """The model that a word means: a known name, a ``config.json``, or a folder that has one."""
+    """Find a model by name, by ``config.json``, or by a folder that contains one."""
     return from_config(*config_of(word))
 
 
@@ -144,21 +145,21 @@ def config_of(word: str) -> tuple[dict[str, Any], str]:
         try:
             config = json.loads(path.read_text())
         except ValueError as error:
-            raise InputError(f"{path} is no JSON ({error}); name a model's config.json") from error
+            raise InputError(f"{path} is not valid JSON ({error}); give a model's config.json") from error
         return config, path.parent.name or str(path)
     near = difflib.get_close_matches(_plain(word), names(), 3)
     raise InputError(
-        f"no model {word!r} is known"
+        f"unknown model {word!r}"
         + (f"; did you mean {' or '.join(near)}?" if near else ".")
-        + f" There are {', '.join(names())}; for another one name its config.json"
+        + f" Known models: {', '.join(names())}; for another model, give its config.json"
     )
 
 
 def from_config(config: Mapping[str, Any], name: str) -> Model:
-    """A model from the keys of Hugging Face's config."""
+    """Build a model from a Hugging Face config."""
     text = config.get("text_config", config) if isinstance(config, Mapping) else None
     if not isinstance(text, Mapping):
-        raise InputError(f"the config of {name} is no object with keys; name a decoder's config.json")
+        raise InputError(f"the config of {name} is not a JSON object; give a decoder's config.json")
 
     def number(*keys: str, default: int | None = None) -> int:
         key = next((key for key in keys if text.get(key) is not None), keys[0])
@@ -166,9 +167,9 @@ def from_config(config: Mapping[str, Any], name: str) -> Model:
         if found is None and default is not None:
             return default
         if not isinstance(found, int) or isinstance(found, bool):
-            raise InputError(f"the config of {name} has no {key}; name a decoder's config.json")
+            raise InputError(f"the config of {name} has no {key}; give a decoder's config.json")
         if not (0 if default == 0 else 1) <= found <= _MOST:
-            raise InputError(f"the config of {name} has {key} = {found}; it is from 1 to {_MOST:,}")
+            raise InputError(f"the config of {name} has {key} = {found}; it must be from 1 to {_MOST:,}")
         return found
 
     hidden, heads = number("hidden_size"), number("num_attention_heads")
@@ -181,7 +182,7 @@ def from_config(config: Mapping[str, Any], name: str) -> Model:
     alternates = text.get("model_type") == "gpt_oss" or "layer_types" in text
     if hidden < heads and text.get("head_dim") is None:
         raise InputError(
-            f"the config of {name} has {heads} heads in a hidden size of {hidden}; name a decoder's config.json"
+            f"the config of {name} has {heads} heads for a hidden size of {hidden}; give a decoder's config.json"
         )
     return Model(
         name=name,
@@ -199,7 +200,7 @@ def from_config(config: Mapping[str, Any], name: str) -> Model:
         latent=latent,
         whole_norms=text.get("qk_norm_type") == "per_layer",
         checkpoint=_checkpoint(_object(text, "quantization_config") or _object(config, "quantization_config")),
-        not_modelled=tuple(f"{said} of {name}" for key, said in _NOT_READ.items() if text.get(key) or config.get(key)),
+        not_modelled=tuple(f"{part} of {name}" for key, part in _NOT_READ.items() if text.get(key) or config.get(key)),
     )
 
 
@@ -209,7 +210,7 @@ def _object(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _checkpoint(quantization: Mapping[str, Any]) -> Checkpoint:
-    """Types of the weights; mxfp4 is of experts alone. What is quantised otherwise counts as 16 bits."""
+    """Weight type of the checkpoint; mxfp4 applies to experts only. Other quantisation methods count as 16 bits."""
     method = quantization.get("quant_method")
     if method == "fp8":
         return "fp8-block" if quantization.get("weight_block_size") else "fp8"

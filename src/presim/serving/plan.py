@@ -1,4 +1,4 @@
-"""How a model is served: parallelism, data types, memory, and the engine's batch limits."""
+"""A serving plan: parallelism, data types, memory, and batch limits of one engine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ DTYPES: dict[str, str] = {
     "fp8": "float8_e4m3fn",
     "fp8-block": "float8_e4m3fn",
     "fp4": "float4_e2m1fn_x2",
-    "mxfp4": "bfloat16",  # of experts alone (gpt-oss); their price is not by this type
-    "int4": "bfloat16",  # products in 16 bits of weights that are unpacked on the way
+    "mxfp4": "bfloat16",  # experts only (gpt-oss); their price does not use this type
+    "int4": "bfloat16",  # matrix products run in 16 bits on weights unpacked on the fly
 }
 WEIGHT_BYTES: dict[str, float] = {
     "bf16": 2.0,
@@ -32,29 +32,29 @@ WEIGHT_BYTES: dict[str, float] = {
 
 @dataclasses.dataclass(frozen=True)
 class Offload:
-    """Room for cached blocks beside the GPUs, of one engine."""
+    """Capacity for cached blocks outside the GPUs, per engine."""
 
     host_gib: float = 0.0
     disk_gib: float = 0.0
-    host_gbps: float | None = None  # GB/s of one GPU's way from host memory; None: the node's
-    disk_gbps: float = 6.0  # GB/s of all disks of a node, in sequence: a round value for one NVMe drive
+    host_gbps: float | None = None  # GB/s from host memory to one GPU; None: from the node type
+    disk_gbps: float = 6.0  # sequential GB/s of all disks of a node: a round value for one NVMe drive
 
     def __post_init__(self) -> None:
-        """Refuse what is no room."""
+        """Raise InputError on negative capacities or bandwidths."""
         if min(self.host_gib, self.disk_gib) < 0 or min(self.host_gbps or 1.0, self.disk_gbps) <= 0:
-            raise InputError("room for KV blocks is not negative, and bandwidths are above 0; correct them")
+            raise InputError("capacities for KV blocks must be at least 0, and bandwidths above 0; correct them")
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """One engine."""
 
-    tp: int = 1  # tensor-parallel ranks of attention
+    tp: int = 1  # tensor-parallel degree of attention
     pp: int = 1  # pipeline stages
-    dp: int = 1  # data-parallel ranks of attention that share the experts
-    ep: bool = False  # experts are whole on their ranks (tp x dp of them), else cut
+    dp: int = 1  # data-parallel degree of attention; these ranks share the experts
+    ep: bool = False  # expert parallelism: whole experts on tp x dp ranks; else experts are split by tensor parallelism
     weights: Weights = "bf16"
-    expert_weights: Weights | None = None  # None: as the others
+    expert_weights: Weights | None = None  # None: same as the other weights
     cache: Cache = "bf16"
     gpu_memory_utilization: float = 0.92  # vLLM 0.33's default
     max_num_seqs: int = 256
@@ -65,42 +65,52 @@ class Plan:
     prefix_caching: bool = True
     policy: Literal["fcfs", "priority"] = "fcfs"
     cuda_graphs: bool = True
-    num_gpu_blocks: int | None = None  # instead of what the memory allows
-    scheduler_recv_interval: int = 1  # SGLang's; vLLM looks at what arrived before each step
+    num_gpu_blocks: int | None = None  # overrides the number from the memory plan
+    scheduler_recv_interval: int = 1  # SGLang; vLLM polls for new requests before each step
     drafting: Drafting | None = None  # speculative decoding
+    max_loras: int = 0  # LoRA adapters in a batch together; 0: none are served
+    lora_rank: int = 16  # vLLM's default of max_lora_rank
     kernels: Kernels = "vllm"  # whose kernels compute the experts
     offload: Offload | None = None  # cached blocks that the GPU gives up go to host memory and disk
 
     @property
     def gpus(self) -> int:
-        """GPUs of the engine, all of its data-parallel ranks together."""
+        """GPUs of the engine, including all data-parallel ranks."""
         return self.tp * self.pp * self.dp
 
     @property
     def of_experts(self) -> Weights:
-        """Type of the routed experts' weights."""
+        """Weight type of the routed experts."""
         return self.expert_weights or self.weights
 
     def check(self, model: Model) -> None:
-        """Refuse what cannot be cut so."""
+        """Raise InputError if the model cannot be split this way."""
         if min(self.tp, self.pp, self.dp) < 1:
-            raise InputError(f"tp {self.tp}, pp {self.pp} and dp {self.dp} are at least 1; correct them")
+            raise InputError(f"tp {self.tp}, pp {self.pp} and dp {self.dp} must be at least 1; correct them")
         if model.heads % self.tp:
-            raise InputError(f"{model.heads} heads are not divided by tp {self.tp}; choose a divisor of {model.heads}")
+            raise InputError(f"tp {self.tp} does not divide {model.heads} heads; choose a divisor of {model.heads}")
         if self.pp > model.layers:
             raise InputError(f"{model.name} has {model.layers} layers, fewer than pp {self.pp}; choose fewer stages")
         if self.dp > 1 and model.experts is None:
             raise InputError(
-                f"{model.name} has no experts that {self.dp} ranks could share: use --replicas instead of --dp"
+                f"{model.name} has no experts for {self.dp} data-parallel ranks to share: use --replicas instead of "
+                "--dp"
             )
         if self.weights == "mxfp4":
             raise InputError("MXFP4 is a type of experts' weights alone: use --expert-weights mxfp4")
+        if self.max_loras and model.latent is not None:
+            raise InputError(
+                f"LoRA over the latent attention of {model.name} is not modelled; leave out --max-loras, or choose a "
+                "model with plain attention"
+            )
         if not 0 < self.gpu_memory_utilization <= 1:
-            raise InputError(f"--gpu-memory-utilization {self.gpu_memory_utilization} is no part of 1; correct it")
+            raise InputError(
+                f"--gpu-memory-utilization {self.gpu_memory_utilization} must be above 0 and at most 1; correct it"
+            )
 
     @property
     def text(self) -> str:
-        """In a few words."""
+        """Short description."""
         parts = [f"TP{self.tp}"]
         parts += [f"PP{self.pp}"] if self.pp > 1 else []
         parts += [f"DP{self.dp}"] if self.dp > 1 else []
@@ -110,11 +120,15 @@ class Plan:
         offload = [] if self.offload is None else [f"KV host {self.offload.host_gib:g} GiB"]
         offload += [f"disk {self.offload.disk_gib:g} GiB"] if self.offload and self.offload.disk_gib else []
         drafted = [f"{self.drafting.method} {self.drafting.tokens}"] if self.drafting else []
-        return " ".join([*parts, types, *cache, *offload, *drafted])
+        loras = [f"LoRA {self.max_loras} x rank {self.lora_rank}"] if self.max_loras else []
+        return " ".join([*parts, types, *cache, *offload, *drafted, *loras])
 
 
 def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:
-    """Token counts that vLLM captures CUDA graphs of (vLLM 0.33, config/vllm.py); a step is padded to the next."""
+    """Token counts for which vLLM captures CUDA graphs (vLLM 0.33, config/vllm.py).
+
+    A step is padded to the next one.
+    """
     if not plan.cuda_graphs:
         return ()
     each = 1 + (plan.drafting.tokens if plan.drafting else 0)

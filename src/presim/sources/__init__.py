@@ -1,1 +1,1 @@
-"""Trace sources: whatever delivers a job, each behind one interface (`presim.sources.source`)."""
+"""Trace sources: every way to obtain a job, behind one interface (`presim.sources.source`)."""

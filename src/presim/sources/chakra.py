@@ -1,8 +1,8 @@
-"""Chakra execution traces as a source: one file a rank, as presim and other tools write them.
+"""Chakra execution traces as a source: one file per rank, written by presim or other tools.
 
-A node of the host is host time; one of the device is work on its stream, of the duration that stands there. What a node
-depends on is what it waits for: of another stream by an event, of the host by its order. Nodes come in any order; they
-are taken by their dependencies, the lowest number first.
+A host node is host time; a device node is work on its stream with the recorded duration. Dependencies between streams
+become events; dependencies on the host follow its order. Nodes may be listed in any order: they are processed by their
+dependencies, lowest number first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from presim.trace.signatures import Kernel, Signature
 
 _ONCE = (1, 1, 1)
 _DEVICE_TYPES = (4, 5, 6, 7)  # compute, send, receive, collective
-_COMMUNICATION = 1  # stream of collectives, where a file names none
+_COMMUNICATION = 1  # stream of collectives, if the file has none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,31 +51,33 @@ class Chakra:
         for path in self.paths:
             found = _read(path)
             if found.rank in ranks:
-                raise InputError(f"{ranks[found.rank].path} and {path} are both of rank {found.rank}; name one of them")
+                raise InputError(
+                    f"{ranks[found.rank].path} and {path} are both of rank {found.rank}; give only one of them"
+                )
             ranks[found.rank] = found
         first = ranks[min(ranks)]
-        world_size = int(first.said.get("world_size", max(ranks) + 1))
+        world_size = int(first.attributes.get("world_size", max(ranks) + 1))
         beside = _beside(first.path)
         speak = {int(rank): spans.from_text(text) for rank, text in beside.get("stands_for", {}).items() if text}
         speak = {rank: others for rank, others in speak.items() if rank in ranks}
         absent = sorted(set(range(world_size)) - set(ranks) - {rank for others in speak.values() for rank in others})
         if absent and self.request.missing == "refuse":
             raise InputError(
-                f"{len(absent)} of {world_size} ranks have no trace (rank {absent[0]} is the first): name their files "
-                "too, or say --missing same if they do the same as those given"
+                f"{len(absent)} of {world_size} ranks have no trace (first: rank {absent[0]}): give their files "
+                "too, or use --missing same if they behave like the given ones"
             )
         cluster = _recorded_on(first, world_size, self.request)
         groups = _groups(beside, world_size)
         traces = tuple(_Builder(one, cluster, groups).trace() for _, one in sorted(ranks.items()))
         notes = (
             f"Imported from {len(traces)} Chakra execution traces: durations are those in the files.",
-            "An execution trace holds no allocations: memory is not predicted.",
+            "Execution traces contain no allocations: memory is not predicted.",
         )
         return Job(traces, speak, notes=notes)
 
 
 def open_chakra(paths: Sequence[Path], request: Request) -> Chakra | None:
-    """Files that end in ``.et``, or folders of them."""
+    """Open files that end in ``.et``, or folders of them."""
     files: list[Path] = []
     for path in paths:
         files += sorted(path.glob("*.et")) if path.is_dir() else [path]
@@ -86,9 +88,9 @@ def open_chakra(paths: Sequence[Path], request: Request) -> Chakra | None:
 class _Rank:
     path: Path
     rank: int
-    said: dict[str, Any]  # of the file's metadata
+    attributes: dict[str, Any]  # attributes of the file's metadata
     nodes: dict[int, Any]
-    order: list[int]  # of the nodes, each behind what it depends on
+    order: list[int]  # node numbers, each after its dependencies
 
 
 def _read(path: Path) -> _Rank:
@@ -101,23 +103,23 @@ def _read(path: Path) -> _Rank:
         raise InputError(f"cannot read {path}: {error.strerror}; check its name and permissions") from error
     except (DecodeError, ValueError, IndexError) as error:
         raise InputError(
-            f"{path} is cut short, damaged or no Chakra execution trace ({len(data):,} bytes); write it again"
+            f"{path} is truncated, damaged or not a Chakra execution trace ({len(data):,} bytes); write it again"
         ) from error
     if not nodes:
         raise InputError(f"{path} has no nodes; write the execution trace again")
-    said = _attributes(metadata)
+    attributes = _attributes(metadata)
     named = re.search(r"(\d+)\.et$", path.name)
-    rank = said.get("rank", int(named[1]) if named else 0)
+    rank = attributes.get("rank", int(named[1]) if named else 0)
     by_number: dict[int, Any] = {}
     for node in nodes:
         if node.id in by_number:
             raise InputError(f"{path} has two nodes of number {node.id}; write the execution trace again")
         by_number[node.id] = node
-    return _Rank(path, int(rank), said, by_number, _ordered(by_number, path))
+    return _Rank(path, int(rank), attributes, by_number, _ordered(by_number, path))
 
 
 def _ordered(nodes: dict[int, Any], path: Path) -> list[int]:
-    """Each node behind those that it depends on, otherwise by number."""
+    """Topological order of nodes; ties go to the lower number."""
     open_: dict[int, int] = {}
     follow: dict[int, list[int]] = {}
     for number, node in nodes.items():
@@ -125,7 +127,7 @@ def _ordered(nodes: dict[int, Any], path: Path) -> list[int]:
         if undeclared := before - nodes.keys():
             raise InputError(
                 f"{path}: node {number} ({node.name!r}) depends on node {min(undeclared)}, which the file does not "
-                "have; write the execution trace again"
+                "contain; write the execution trace again"
             )
         open_[number] = len(before)
         for other in before:
@@ -154,7 +156,7 @@ def _attributes(message: Any) -> dict[str, Any]:
 
 
 def _beside(path: Path) -> dict[str, Any]:
-    """What lies in ``NAME.groups.json`` beside ``NAME.R.et``; nothing where there is none."""
+    """Content of ``NAME.groups.json`` next to ``NAME.R.et``; empty if missing."""
     file = path.with_name(re.sub(r"\.?\d+\.et$", "", path.name) + ".groups.json")
     if not file.is_file():
         return {}
@@ -166,10 +168,12 @@ def _beside(path: Path) -> dict[str, Any]:
 
 
 def _groups(beside: dict[str, Any], world_size: int) -> tuple[Group, ...]:
-    """The process groups in the order in which they lie there; all ranks where a file names none."""
+    """Process groups in file order; one group of all ranks if the file has none."""
     listed = beside.get("groups", {})
     if not isinstance(listed, dict):
-        raise InputError(f"the groups beside the execution traces are no table but {json.dumps(listed)[:40]}; see docs")
+        raise InputError(
+            f"the groups beside the execution traces are not a table but {json.dumps(listed)[:40]}; see docs"
+        )
     found = [Group(str(name), tuple(ranks), len(ranks)) for name, ranks in sorted(listed.items())]
     for group in found:
         if group.ranks and max(group.ranks) >= world_size:
@@ -181,20 +185,21 @@ def _groups(beside: dict[str, Any], world_size: int) -> tuple[Group, ...]:
 
 
 def _recorded_on(first: _Rank, world_size: int, request: Request) -> Cluster:
-    said = first.said
-    gpu = request.gpu or said.get("gpu")
+    attributes = first.attributes
+    gpu = request.gpu or attributes.get("gpu")
     if gpu is None and request.cluster is None:
-        raise InputError(f"{first.path} does not say what it was recorded on; name the GPU with --gpu")
+        raise InputError(f"{first.path} does not name the GPU it was recorded on; give it with --gpu")
     sized = request.nodes or request.gpus_per_node
     return choose_cluster(
-        gpu=gpu, node=request.node or said.get("node"), fabric=request.fabric or said.get("fabric"),
-        nodes=request.nodes, gpus_per_node=request.gpus_per_node or (None if sized else said.get("gpus_per_node")),
+        gpu=gpu, node=request.node or attributes.get("node"), fabric=request.fabric or attributes.get("fabric"),
+        nodes=request.nodes,
+        gpus_per_node=request.gpus_per_node or (None if sized else attributes.get("gpus_per_node")),
         world_size=world_size, cluster=request.cluster,
     )  # fmt: skip
 
 
 class _Builder:
-    """Goes through the nodes of one rank in order."""
+    """Builds the trace of one rank from its nodes in order."""
 
     def __init__(self, rank: _Rank, cluster: Cluster, groups: tuple[Group, ...]) -> None:
         self._rank, self._groups = rank, groups
@@ -207,7 +212,7 @@ class _Builder:
             )
         )  # fmt: skip
         self._said = {number: _attributes(node) for number, node in rank.nodes.items()}
-        self._recorded: dict[int, int] = {}  # node -> the event behind it
+        self._recorded: dict[int, int] = {}  # node -> event recorded after it
         self._awaited = self._awaited_nodes()
         self._host_ns = 0
         self._works: list[int] = []  # durations of device work, in order
@@ -215,29 +220,29 @@ class _Builder:
     def trace(self) -> Trace:
         """The rank's trace, with the durations of its nodes as measured times."""
         for number in self._rank.order:
-            node, said = self._rank.nodes[number], self._said[number]
+            node, attributes = self._rank.nodes[number], self._said[number]
             if node.type not in _DEVICE_TYPES:
                 continue
-            if said.get("is_cpu_op", False):
+            if attributes.get("is_cpu_op", False):
                 self._host(node)
             else:
-                self._device(node, said)
+                self._device(node, attributes)
         made = self._build.trace()
         return _with_durations(made, self._works, self._cluster, self._rank.path.name)
 
     def _awaited_nodes(self) -> set[int]:
-        """Nodes that a node of another stream, or of the host, depends on."""
+        """Nodes that other streams or the host wait for."""
         found: set[int] = set()
         for number, node in self._rank.nodes.items():
-            mine = self._stream_of(number)
-            found |= {other for other in node.data_deps if self._stream_of(other) != mine}
+            own = self._stream_of(number)
+            found |= {other for other in node.data_deps if self._stream_of(other) != own}
         return found
 
     def _stream_of(self, number: int) -> int:
-        said, node = self._said[number], self._rank.nodes[number]
-        if said.get("is_cpu_op", False):
+        attributes, node = self._said[number], self._rank.nodes[number]
+        if attributes.get("is_cpu_op", False):
             return -1
-        return int(said.get("stream", 0 if node.type == 4 else _COMMUNICATION))
+        return int(attributes.get("stream", 0 if node.type == 4 else _COMMUNICATION))
 
     def _host(self, node: Any) -> None:
         for other in sorted(node.data_deps):
@@ -247,12 +252,12 @@ class _Builder:
         if node.name == chakra.STEP:
             self._build.step(host_ns=self._take())
 
-    def _device(self, node: Any, said: dict[str, Any]) -> None:
+    def _device(self, node: Any, attributes: dict[str, Any]) -> None:
         stream = self._stream_of(node.id)
         for other in sorted(node.data_deps):
             if other in self._recorded and self._stream_of(other) != stream:
                 self._build.wait(self._recorded[other], stream=stream, host_ns=self._take())
-        signature = self._signature(node, said)
+        signature = self._signature(node, attributes)
         self._build.work(signature, stream=stream, host_ns=self._take(), operator=node.name)
         self._works.append(max(node.duration_micros * 1000, 0))
         if node.id in self._awaited:
@@ -262,26 +267,28 @@ class _Builder:
         spent, self._host_ns = self._host_ns, 0
         return spent
 
-    def _signature(self, node: Any, said: dict[str, Any]) -> Signature:
+    def _signature(self, node: Any, attributes: dict[str, Any]) -> Signature:
         if node.type == 4:
-            return Kernel(node.name, _ONCE, _ONCE, int(said.get("tensor_size", 0)), flops=int(said.get("num_ops", 0)))
-        size, name = int(said.get("comm_size", 0)), str(said.get("pg_name", ""))
+            return Kernel(
+                node.name, _ONCE, _ONCE, int(attributes.get("tensor_size", 0)), flops=int(attributes.get("num_ops", 0))
+            )
+        size, name = int(attributes.get("comm_size", 0)), str(attributes.get("pg_name", ""))
         group = next((index for index, one in enumerate(self._groups) if one.name == name), len(self._groups) - 1)
         if node.type == 7:
-            kind = chakra.KINDS.get(int(said.get("comm_type", -1)))
+            kind = chakra.KINDS.get(int(attributes.get("comm_type", -1)))
             if kind is None:
                 raise InputError(
                     f"{self._rank.path}: node {node.id} ({node.name!r}) is a collective of unknown type "
-                    f"{said.get('comm_type')}; presim knows {', '.join(sorted(chakra.KINDS.values()))}"
+                    f"{attributes.get('comm_type')}; presim knows {', '.join(sorted(chakra.KINDS.values()))}"
                 )
             return Collective(kind, size, "uint8", group)
         kind, end = ("send", "comm_dst") if node.type == 5 else ("recv", "comm_src")
-        ranks, other = self._groups[group].ranks, int(said.get(end, -1))
+        ranks, other = self._groups[group].ranks, int(attributes.get(end, -1))
         return Collective(kind, size, "uint8", group, ranks.index(other) if other in ranks else -1)
 
 
 def _with_durations(trace: Trace, works: Sequence[int], cluster: Cluster, source: str) -> Trace:
-    """The same work with another duration is another signature of the table."""
+    """Attach durations; equal work with different durations becomes separate signatures."""
     table: dict[tuple[int, int], int] = {}
     column = trace.columns["signature"].copy()
     at = 0

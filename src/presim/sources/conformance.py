@@ -1,4 +1,4 @@
-"""What every trace source must keep; plug-in authors run it over their own.
+"""Conformance checks for trace sources; plug-in authors run them over their own.
 
 >>> from presim.job import Job
 >>> from presim.trace.builder import TraceBuilder
@@ -18,10 +18,10 @@ from presim.trace.schema import Trace
 
 
 def check_source(source: Source) -> Job:
-    """A source delivers the same sound job each time; returns it.
+    """Check that a source delivers the same valid job each time; returns the job.
 
     Raises:
-        AssertionError: it does not.
+        AssertionError: a check fails.
     """
     first, second = source.job(), source.job()
     check_job(first)
@@ -31,10 +31,10 @@ def check_source(source: Source) -> Job:
 
 
 def check_job(job: Job) -> None:
-    """A job's traces are sound, of one world, its ranks stand for others once, and it is saved and read unchanged.
+    """Check a job: valid traces of one world, every rank represented at most once, unchanged by saving and reading.
 
     Raises:
-        AssertionError: one of this does not hold.
+        AssertionError: a check fails.
     """
     ranks = [trace.manifest.rank for trace in job.traces]
     assert ranks, "a job has at least one trace"

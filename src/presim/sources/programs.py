@@ -1,4 +1,4 @@
-"""Programs and plans as sources: what `presim run` captures and `presim compose` composes, as jobs."""
+"""Programs and plans as sources: jobs from `presim run` and `presim compose`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Captured:
     name: str = "capture"
 
     def job(self) -> Job:
-        """The job as it was captured.
+        """Capture the job.
 
         Raises:
-            InputError: an option or the script cannot be used.
-            CaptureError: the script cannot be run here, or left nothing to price.
+            InputError: an option or the script is invalid.
+            CaptureError: the script cannot run here, or did no GPU work.
         """
         from presim.verbs.run import capture_command, cluster_of_command
 
@@ -46,10 +46,10 @@ class Composed:
     name: str = "composition"
 
     def job(self) -> Job:
-        """The composed job.
+        """Compose the job.
 
         Raises:
-            InputError: the model cannot be traced, or the plan cannot be.
+            InputError: the model cannot be traced, or the plan is invalid.
         """
         from presim.compose.compose import compose
         from presim.graph.take import open_graph

@@ -1,4 +1,4 @@
-"""A job that was saved before, as a source."""
+"""A saved job as a source."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ class Saved:
 
 
 def open_saved(paths: Sequence[Path], request: Request) -> Saved | None:
-    """One folder with a saved job."""
+    """Open one folder with a saved job."""
     return Saved(paths[0]) if len(paths) == 1 and (paths[0] / JOB_FILE).is_file() else None

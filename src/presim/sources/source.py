@@ -1,7 +1,7 @@
-"""The interface of trace sources: what is asked of one, and what it delivers.
+"""Interface of trace sources.
 
-A source delivers a `presim.job.Job`: traces, who stands for whom, and where both come from. Files are opened by
-functions of the entry-point group ``presim.sources``; programs and plans are sources too (`presim.sources.programs`).
+A source delivers a `presim.job.Job`: traces, the ranks that each represents, and provenance. Functions of the
+entry-point group ``presim.sources`` open files; programs and plans are sources, too (`presim.sources.programs`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Source(Protocol):
         ...
 
     def job(self) -> Job:
-        """The job. Same input, same job.
+        """Deliver the job; the same input gives the same job.
 
         Raises:
             InputError: the input cannot be used.
@@ -37,19 +37,20 @@ class Source(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request(ClusterOptions):
-    """What the user says about files beside naming them; the cluster is the one that they were recorded on."""
+    """The user's options for files; cluster options describe the hardware that the files were recorded on."""
 
-    step: int | None = None  # of a profile: the number of the step; None: all that follow each other
-    missing: Literal["refuse", "same"] = "refuse"  # ranks without a file: refuse, or take them to do as the others
+    step: int | None = None  # step number of a profile; None: all consecutive steps
+    # ranks without a file: refuse, or assume that they behave like the others
+    missing: Literal["refuse", "same"] = "refuse"
 
 
-Opener: TypeAlias = Callable[[Sequence[Path], Request], Source | None]  # None: the files are not of its kind
+Opener: TypeAlias = Callable[[Sequence[Path], Request], Source | None]  # None: the files have another format
 
 
 def open_files(paths: Sequence[Path], request: Request, kind: str | None = None) -> Source:
-    """The source that reads these files: plug-ins are asked first, by name, then presim's own.
+    """Find the source that reads these files: plug-ins first, by name, then presim's own.
 
-    ``kind``: the name of an entry point or of presim's own; only that one is asked.
+    ``kind``: restrict to one entry point or built-in source.
 
     Raises:
         InputError: a file is missing, or no source reads files like these.
@@ -59,9 +60,9 @@ def open_files(paths: Sequence[Path], request: Request, kind: str | None = None)
     known: dict[str, Opener] = {**plugins.factories(GROUP), **_built_in()}
     for path in paths:
         if not path.exists():
-            raise InputError(f"there is no {path}; name the files of a recorded run, one for each rank")
+            raise InputError(f"{path} does not exist; give the files of a recorded run, one per rank")
     if kind is not None and kind not in known:
-        raise InputError(f"no source is called {kind!r}; there are {', '.join(known)}")
+        raise InputError(f"no source is called {kind!r}; use one of {', '.join(known)}")
     for name, opener in known.items():
         if kind in (None, name) and (found := opener(paths, request)) is not None:
             return found

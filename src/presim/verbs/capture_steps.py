@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _FORMAT = 2
 _MODULE = "presim.serving.engines.vllm_steps"
 _LIMIT_S = 3600.0  # for torch.compile of a large model on a small machine
-_SHARED = ("VLLM_LOGGING_LEVEL", "ERROR")
+_LOG_LEVEL = "VLLM_LOGGING_LEVEL"
 
 Progress = Callable[[str], None]
 
@@ -153,12 +153,11 @@ def capture_steps(folder: Path, cluster: Cluster, progress: Progress) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Environment for a vLLM that logs errors alone."""
-    name, value = _SHARED
-    before = os.environ.get(name)
-    os.environ.setdefault(name, value)
+    """An environment in which vLLM logs errors alone, unless the user chose."""
+    chosen = _LOG_LEVEL in os.environ
+    os.environ.setdefault(_LOG_LEVEL, "ERROR")
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(name, None)
+        if not chosen:
+            del os.environ[_LOG_LEVEL]

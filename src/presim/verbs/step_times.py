@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +20,7 @@ from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.host import host_factor
 from presim.pipeline import prepare
+from presim.serving.model import from_config
 from presim.serving.steps.captured import Captured, Sample
 from presim.trace import store
 from presim.trace.capture_speed import on_idle_machine
@@ -40,7 +41,7 @@ def read_captured(folder: Path, cluster: Cluster) -> Captured:
     no time. What the host does before and after the kernels differs from batch to batch, where noise is not told from
     work: it comes from host times as captured, in the median of a batch's repeats.
     """
-    asked, said = (_json(folder / name) for name in ("asked.json", "steps.json"))
+    asked, said = _read(folder / "asked.json", _Asked), _read(folder / "steps.json", _Said)
     job = store.load(folder / "job")
     traces = [job.traces[rank] for rank in sorted(job.traces)]
     priced = [price_trace(trace, cluster) for trace in traces]
@@ -51,25 +52,57 @@ def read_captured(folder: Path, cluster: Cluster) -> Captured:
         timelines = simulate_job(ranks, options=options, representatives=alike)
         return _Steps(hosts[0], timelines[hosts[0].manifest.rank], wide)
 
-    vocabulary = asked["config"].get("text_config", asked["config"])["vocab_size"]
-    wide = vocabulary // asked["arguments"]["tensor_parallel_size"]
+    vocabulary = from_config(asked.config, str(folder)).vocabulary
+    wide = vocabulary // asked.arguments.get("tensor_parallel_size", 1)
     manifest = traces[0].manifest
     factor = host_factor(manifest.reference_host, manifest.host_probe_ns, cluster.node.host_factor)
     real = Options(host_factor=factor)
     smooth, rough = steps(prepare(traces).traces, real), steps([on_idle_machine(trace) for trace in traces], real)
-    samples = _samples(asked, said["steps"], smooth, rough, steps(traces, Options.of(host_time=False)))
-    origins, uncertainty = _rests_on(priced[0], _typical(traces[0], said["steps"], asked["batches"]))
-    version = manifest.versions.get("vllm") or asked.get("vllm", "")
+    samples = _samples(asked, said.steps, smooth, rough, steps(traces, Options.of(host_time=False)))
+    origins, uncertainty = _rests_on(priced[0], _typical(traces[0], said.steps, asked.batches))
+    version = manifest.versions.get("vllm") or asked.vllm
     source = f"captured from vLLM {version}'s model runner on the emulated {manifest.gpu}"
-    blocks = said["blocks"] if cluster.gpu.id == manifest.gpu else None
+    blocks = said.blocks if cluster.gpu.id == manifest.gpu else None
     return Captured(samples, origins, uncertainty, source, blocks)
 
 
-def _json(path: Path) -> dict[str, Any]:
+class _Batch(msgspec.Struct, frozen=True):
+    decodes: list[int]
+    prefills: list[int]
+    held_out: bool
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """``asked.json``."""
+
+    config: dict[str, Any]
+    arguments: dict[str, Any]
+    batches: list[_Batch]
+    vllm: str = ""
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """A step of the trace."""
+
+    part: str
+    chunks: list[tuple[int, int, int]]  # tokens, tokens before them, whether a token is sampled
+    batch: int
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """``steps.json``."""
+
+    blocks: int
+    steps: list[_Row]
+
+
+_File = TypeVar("_File", _Asked, _Said)
+
+
+def _read(path: Path, kind: type[_File]) -> _File:
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
-    except (OSError, ValueError) as error:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError) as error:
         raise InputError(
             f"{path.parent} holds no captured steps ({error}); name a folder of --steps captured"
         ) from error
@@ -127,26 +160,24 @@ def _scoped(trace: Trace) -> NDArray[np.bool_]:
 _OF_HOST = ("prepare_ns", "finish_ns")
 
 
-def _samples(
-    asked: dict[str, Any], rows: Sequence[dict[str, Any]], smooth: _Steps, rough: _Steps, alone: _Steps
-) -> tuple[Sample, ...]:
+def _samples(asked: _Asked, rows: Sequence[_Row], smooth: _Steps, rough: _Steps, alone: _Steps) -> tuple[Sample, ...]:
     """One of each batch: medians over its repeats."""
     if len(rows) > len(smooth.steps):
         raise InputError(
             f"the captured job has {len(smooth.steps)} steps, but steps.json has {len(rows)}; capture them again"
         )
-    marks = [rough.span_ns(place) for place, row in enumerate(rows) if row["part"] == "nothing" and place]
+    marks = [rough.span_ns(place) for place, row in enumerate(rows) if row.part == "nothing" and place]
     mark = float(np.median(marks)) if marks else 0.0
     found = []
-    for number, batch in enumerate(asked["batches"]):
-        places = [place for place, row in enumerate(rows) if row["batch"] == number]
+    for number, batch in enumerate(asked.batches):
+        places = [place for place, row in enumerate(rows) if row.batch == number]
         of_host, of_launches, of_device = (
             _medians([steps.times(place, mark) for place in places]) for steps in (rough, smooth, alone)
         )
         if of_device:
             times = {**of_device, **{name: of_host[name] for name in _OF_HOST}}
             times |= {"launch_ns": of_launches["launch_ns"], "waits_ns": of_launches["device_ns"]}
-            found.append(_sample(rows[places[len(places) // 2]]["chunks"], batch["held_out"], times))
+            found.append(_sample(rows[places[len(places) // 2]].chunks, batch.held_out, times))
     return tuple(found)
 
 
@@ -164,15 +195,15 @@ def _sample(chunks: Sequence[Sequence[int]], held_out: bool, times: dict[str, fl
     return Sample(decodes, prefills, held_out, attention_exact=exact, **times)
 
 
-def _typical(trace: Trace, rows: Sequence[dict[str, Any]], batches: Sequence[dict[str, Any]]) -> slice:
+def _typical(trace: Trace, rows: Sequence[_Row], batches: Sequence[_Batch]) -> slice:
     """The step of which the result says what it rests on: 32 decodes, or the nearest."""
     sizes = {
-        number: len(batch["decodes"])
-        for number, batch in enumerate(batches)
-        if not batch["prefills"] and not batch["held_out"]
+        number: len(batch.decodes) for number, batch in enumerate(batches) if not batch.prefills and not batch.held_out
     }
+    if not sizes:
+        raise InputError("captured steps have decodes and prompts; capture them with --steps captured")
     nearest = min(sizes, key=lambda number: abs(sizes[number] - 32))
-    return trace.steps()[next(place for place, row in enumerate(rows) if row["batch"] == nearest) - 1]
+    return trace.steps()[next(place for place, row in enumerate(rows) if row.batch == nearest) - 1]
 
 
 def _rests_on(priced: PricedTrace, window: slice) -> tuple[dict[str, float], float]:

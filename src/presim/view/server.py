@@ -51,6 +51,53 @@ class _SameOrigin(BaseHTTPMiddleware):
         return response
 
 
+class _Answers:
+    """What each address answers."""
+
+    def __init__(self, jobs: Sequence[Shown], compare: Callable[[], bytes] | None, results: Sequence[Opened]) -> None:
+        self._jobs, self._compare, self._results = jobs, compare, results
+
+    def index(self, request: Request) -> Response:
+        return FileResponse(_STATIC / "index.html")
+
+    def listing(self, request: Request) -> Response:
+        results = [{"label": result.label, "kind": result.kind} for result in self._results]
+        jobs = [job.label for job in self._jobs]
+        return _json({"jobs": jobs, "compared": self._compare is not None, "results": results})
+
+    def result(self, request: Request) -> Response:
+        number = int(request.path_params["result"])
+        if number >= len(self._results):
+            raise InputError(f"there are {len(self._results)} results, numbered from 0, and no result {number}")
+        return _json(self._results[number].content)
+
+    def overview(self, request: Request) -> Response:
+        return _json(overview(self._job(request), _pixels(request)))
+
+    def pane(self, request: Request) -> Response:
+        made = _PANES.get(request.path_params["pane"])
+        if made is None:
+            raise InputError(f"there is no pane {request.path_params['pane']!r}; use one of {', '.join(_PANES)}")
+        return _json(made(self._job(request)))
+
+    def timeline(self, request: Request) -> Response:
+        job, asked = self._job(request), request.query_params
+        ranks = [_whole(word, "ranks") for word in asked.get("ranks", "").split(",") if word]
+        first, last = (_whole(asked[name], name) if name in asked else None for name in ("from", "to"))
+        return _json(panes.timeline(job, ranks or sorted(job.tracks)[:1], first, last, _pixels(request)))
+
+    def comparison(self, request: Request) -> Response:
+        if self._compare is None:
+            raise InputError("only one job is shown; name two to compare them")
+        return Response(self._compare(), media_type="application/json")
+
+    def _job(self, request: Request) -> Shown:
+        number = int(request.path_params["job"])
+        if number >= len(self._jobs):
+            raise InputError(f"there are {len(self._jobs)} jobs, numbered from 0, and no job {number}")
+        return self._jobs[number]
+
+
 def application(
     jobs: Sequence[Shown], compare: Callable[[], bytes] | None = None, results: Sequence[Opened] = ()
 ) -> Starlette:
@@ -58,62 +105,25 @@ def application(
 
     ``compare``: a function that compares two jobs and returns JSON.
     """
-
-    def chosen(request: Request) -> Shown:
-        number = int(request.path_params["job"])
-        if number >= len(jobs):
-            raise InputError(f"there are {len(jobs)} jobs, numbered from 0, and no job {number}")
-        return jobs[number]
-
-    def index(request: Request) -> Response:
-        return FileResponse(_STATIC / "index.html")
-
-    def listing(request: Request) -> Response:
-        shown = [{"label": result.label, "kind": result.kind} for result in results]
-        return _json({"jobs": [job.label for job in jobs], "compared": compare is not None, "results": shown})
-
-    def result(request: Request) -> Response:
-        number = int(request.path_params["result"])
-        if number >= len(results):
-            raise InputError(f"there are {len(results)} results, numbered from 0, and no result {number}")
-        return _json(results[number].content)
-
-    def at_a_glance(request: Request) -> Response:
-        pixels = min(_whole(request.query_params.get("pixels", "1200"), "pixels"), _MOST_PIXELS)
-        return _json(overview(chosen(request), max(pixels, 1)))
-
-    def pane(request: Request) -> Response:
-        made = _PANES.get(request.path_params["pane"])
-        if made is None:
-            raise InputError(f"there is no pane {request.path_params['pane']!r}; use one of {', '.join(_PANES)}")
-        return _json(made(chosen(request)))
-
-    def timeline(request: Request) -> Response:
-        job, asked = chosen(request), request.query_params
-        ranks = [_whole(word, "ranks") for word in asked.get("ranks", "").split(",") if word]
-        pixels = min(_whole(asked.get("pixels", "1200"), "pixels"), _MOST_PIXELS)
-        first, last = (_whole(asked[name], name) if name in asked else None for name in ("from", "to"))
-        return _json(panes.timeline(job, ranks or sorted(job.tracks)[:1], first, last, max(pixels, 1)))
-
-    def comparison(request: Request) -> Response:
-        if compare is None:
-            raise InputError("only one job is shown; name two to compare them")
-        return Response(compare(), media_type="application/json")
-
+    answers = _Answers(jobs, compare, results)
     return Starlette(
         routes=[
-            Route("/", index),
-            Route("/api/jobs", listing),
-            Route("/api/comparison", comparison),
-            Route("/api/results/{result:int}", result),
-            Route("/api/jobs/{job:int}/timeline", timeline),
-            Route("/api/jobs/{job:int}/overview", at_a_glance),
-            Route("/api/jobs/{job:int}/{pane}", pane),
+            Route("/", answers.index),
+            Route("/api/jobs", answers.listing),
+            Route("/api/comparison", answers.comparison),
+            Route("/api/results/{result:int}", answers.result),
+            Route("/api/jobs/{job:int}/timeline", answers.timeline),
+            Route("/api/jobs/{job:int}/overview", answers.overview),
+            Route("/api/jobs/{job:int}/{pane}", answers.pane),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS)), Middleware(_SameOrigin)],
         exception_handlers={InputError: _input_error},
     )
+
+
+def _pixels(request: Request) -> int:
+    return min(max(_whole(request.query_params.get("pixels", "1200"), "pixels"), 1), _MOST_PIXELS)
 
 
 def _whole(text: str, name: str) -> int:

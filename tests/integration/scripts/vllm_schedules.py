@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import tempfile
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
+from presim.serving.engines.engine import Fleet, Limits, Replica, StepTimes, constant_times
 from presim.serving.engines.simulate import simulate
 from presim.serving.engines.vllm_engine import Engine
 from presim.serving.fast import state
@@ -24,7 +25,7 @@ def cases(draw: st.DrawFn) -> tuple[Limits, Workload]:
     """Engines that are short of blocks, and requests that share prefixes and conversations."""
     size = draw(st.sampled_from([2, 4]))
     longest = draw(st.integers(8, 40))
-    blocks = -(-2 * longest // size) + 1 + draw(st.integers(0, 40))
+    blocks = -(-(2 * longest + 2) // size) + 1 + draw(st.integers(0, 40))
     limits = Limits(
         num_gpu_blocks=blocks,
         block_size=size,
@@ -37,6 +38,10 @@ def cases(draw: st.DrawFn) -> tuple[Limits, Workload]:
         scheduler_reserve_full_isl=draw(st.booleans()),
         watermark=draw(st.sampled_from([0.0, 0.0, 0.1])),
         long_prefill_token_threshold=draw(st.sampled_from([0, 0, 5])),
+        draft_tokens=draw(st.sampled_from([0, 0, 1, 3])),
+        draft_method=draw(st.sampled_from(["eagle", "mtp", "draft", "ngram"])),
+        acceptance=draw(st.sampled_from([0.0, 0.6, 1.0])),
+        max_loras=draw(st.sampled_from([0, 1, 2])),
     )
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     count = draw(st.integers(1, 25))
@@ -48,6 +53,8 @@ def cases(draw: st.DrawFn) -> tuple[Limits, Workload]:
         for _ in range(count)
     ]
     segments = [ids[: int(length) // (2 * size)] for ids, length in zip(segments, prompt)]
+    adapters = rng.integers(0, 4, count) if limits.max_loras else np.zeros(count, np.int64)
+    structured = rng.random(count) < draw(st.sampled_from([0.0, 0.5]))
     # A segment stands for all before it, too: its id says which those were.
     chained = [[hash(tuple(ids[: at + 1])) % 10_000 for at in range(len(ids))] for ids in segments]
     workload = make(
@@ -57,6 +64,8 @@ def cases(draw: st.DrawFn) -> tuple[Limits, Workload]:
         rng.integers(1, longest + 1, count),
         priority=rng.integers(0, 3, count),
         stream=np.arange(count),
+        adapter=adapters,
+        grammar_ns=np.where(structured, rng.integers(0, 3 * STEP, count), -1),
         segment_first=np.concatenate([[0], np.cumsum([len(ids) for ids in chained])]).astype(np.int64),
         segments=np.array([one for ids in chained for one in ids], np.int64),
         segment_tokens=2 * size,
@@ -64,11 +73,24 @@ def cases(draw: st.DrawFn) -> tuple[Limits, Workload]:
     return limits, workload
 
 
+def step_times(limits: Limits) -> StepTimes:
+    """Steps that all take the same, with sampling, adapters and the host in it."""
+    times = constant_times(STEP, limits)
+    return dataclasses.replace(
+        times,
+        head_ns=times.head_ns + STEP // 4,
+        lora_ns=np.arange(len(times.token_ns)) * 10.0,
+        mask_ns=100.0,
+        host_ns=150.0,
+        back_ns=50.0,
+    )
+
+
 def scheduled(
     limits: Limits, workload: Workload
 ) -> tuple[list[dict[int, int]], list[int], tuple[list[int], list[int]]]:
     """What the fast simulator does: requests and tokens of each step, and free blocks behind it."""
-    fleet = Fleet((Replica(limits, constant_times(STEP, limits)),))
+    fleet = Fleet((Replica(limits, step_times(limits)),))
     served = simulate(workload, fleet, record=True, compiled=False)
     steps: list[dict[int, int]] = [{} for _ in served.steps]
     for step, item, tokens in served.schedule.tolist():
@@ -82,7 +104,7 @@ def scheduled(
 def every_step_is_the_same(case: tuple[Limits, Workload]) -> None:
     limits, workload = case
     with tempfile.TemporaryDirectory() as folder:
-        engine = Engine(limits, constant_times(STEP, limits), Path(folder))
+        engine = Engine(limits, step_times(limits), Path(folder))
         first, last = engine.serve(workload)
     steps, free, (begun, ended) = scheduled(limits, workload)
     assert first.tolist() == begun

@@ -84,11 +84,11 @@ def _served(folder: Path) -> Path:
 def _open_space(path: Path) -> None:
     """As a search does it, up to the first capture."""
     from presim.options import RunOptions
-    from presim.search.ask import Asked
     from presim.search.of_command import request_for_command
+    from presim.search.search_options import SearchOptions
 
-    asked = Asked(space=str(path), trials=10, sampler="random")
-    request = request_for_command(["train.py"], asked, RunOptions(gpu="h100-sxm", world_size=8), {"layers": 32})
+    settings = SearchOptions(space=str(path), trials=10, sampler="random")
+    request = request_for_command(["train.py"], settings, RunOptions(gpu="h100-sxm", world_size=8), {"layers": 32})
     for point in list(request.space)[:200]:
         for rule in request.rules:
             rule.broken(point)

@@ -61,7 +61,7 @@ def test_a_result_is_compared_as_its_job_is(
         (("--with", "--gpux b200"), "presim: --with '--gpux b200' cannot be used: No such option '--gpux'."),
         (
             ("--with", "--json a.json"),
-            "presim: --with '--json a.json' has options that a comparison does not take (json_file); use",
+            "presim: --with '--json a.json' has options that a comparison does not support (json_file); use",
         ),
         (("--with", "--gpu 'b200"), 'presim: --with "--gpu \'b200" cannot be used: No closing quotation; see'),
         (

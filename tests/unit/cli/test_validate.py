@@ -57,8 +57,11 @@ def test_again_predicts_what_is_there_already(asked: list[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--out", "./cases.csv"), "CASES.csv, --out and --report are different files: name one for each"),
-        (("--report", "cases.predicted.csv"), "CASES.csv, --out and --report are different files: name one for each"),
+        (("--out", "./cases.csv"), "CASES.csv, --out and --report must be different files: give each its own"),
+        (
+            ("--report", "cases.predicted.csv"),
+            "CASES.csv, --out and --report must be different files: give each its own",
+        ),
         (("--out", "no/out.csv"), "cannot write no/out.csv: there is no such directory; choose another path"),
         (("--report", "no/page.md"), "cannot write no/page.md: there is no such directory; choose another path"),
         (("--captures", "cases.csv/x"), "cannot save the trace to cases.csv/x: "),

@@ -55,7 +55,7 @@ def test_two_outputs_in_one_file_are_refused(
     """However the path is written; the later one would have taken the place of the other."""
     code, out, err = called(capsysbinary, "simulate", saved, "--html", tmp_path / "a", "--json", f"{tmp_path}/./a")
     assert (code, out) == (2, "")
-    assert err == f"presim: two outputs are to go to {tmp_path / 'a'}: name a file for each\n"
+    assert err == f"presim: two outputs have the same path {tmp_path / 'a'}: give each its own file\n"
     assert not (tmp_path / "a").exists()
 
 
@@ -67,7 +67,7 @@ def test_an_output_takes_no_part_of_the_trace(
     link = tmp_path / "link.json"
     link.symlink_to(saved / "job.json")
     path = place.format(saved=saved, link=link)
-    said = f"presim: {path} is part of the saved trace; name another file\n"
+    said = f"presim: {path} is part of the saved trace; give another file\n"
     assert called(capsysbinary, "simulate", saved, "--quiet", "--json", path) == (2, "", said)
     assert called(capsysbinary, "run", "--save", saved, "--json", path, "train.py") == (2, "", said)
     assert called(capsysbinary, "simulate", saved, "--quiet", "--json", saved / "result.json") == (0, "", "")
@@ -178,16 +178,14 @@ def test_a_file_to_write_does_not_swallow_what_comes_next(
     verb: str, word: str, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """`--json` stands alone in other verbs; a script behind it would have been written over."""
-    said = f"presim: --json needs the name of a file to write, before {word}: "
-    ways = f"`--json - {word} …` prints it, `--json result.json {word} …` keeps it\n"
+    said = f"presim: --json needs the name of an output file before {word}: "
+    ways = f"`--json - {word} …` prints it, `--json result.json {word} …` saves it\n"
     assert called(capsysbinary, verb, "--json", word) == (2, "", said + ways)
     assert called(capsysbinary, verb, "--json", word, "h100-sxm", "other.py") == (2, "", said + ways)
 
 
 def test_a_file_to_write_is_no_saved_trace(saved: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    said = (
-        f"presim: --html needs the name of a file to write, before {saved}: `--html report.html {saved} …` keeps it\n"
-    )
+    said = f"presim: --html needs the name of an output file before {saved}: `--html report.html {saved} …` saves it\n"
     assert called(capsysbinary, "simulate", "--html", saved) == (2, "", said)
 
 

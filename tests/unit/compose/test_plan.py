@@ -22,13 +22,13 @@ def test_a_file_s_fields_give_way_to_what_is_said_beside_it(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "a plan needs the tokens of a sample: use --seq, e.g. --seq 4096, or `sequence` in the plan"),
+        ("", "a plan needs the sequence length: use --seq, e.g. --seq 4096, or `sequence` in the plan"),
         (
             "sequence = 4096\npipelines = 2",
             "Object contains unknown field `pipelines`; a plan has sequence, micro_batch",
         ),
         ("sequence = 'long'", "Expected `int`, got `str` - at `$.sequence`"),
-        ("sequence =", "is no TOML"),
+        ("sequence =", "is not valid TOML"),
     ],
 )
 def test_a_plan_that_makes_no_sense_is_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:

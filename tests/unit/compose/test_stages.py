@@ -13,6 +13,7 @@ from presim import hardware
 from presim.compose import stages
 from presim.compose.compose import Composed, compose
 from presim.compose.plan import Plan
+from presim.compose.plan_check import check as check_plan
 from presim.engine.options import Options
 from presim.errors import InputError
 from presim.job import Job
@@ -46,10 +47,13 @@ def made(**plan: object) -> Composed:
 
 
 @pytest.mark.torch_cuda
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=9, deadline=None)
 @given(
     st.sampled_from(
-        ((2, 1, "gpipe"), (4, 1, "1f1b"), (2, 2, "interleaved"), (2, 1, "zero-bubble"), (2, 2, "zero-bubble"))
+        (
+            *((2, 1, "gpipe"), (4, 1, "1f1b"), (2, 2, "interleaved"), (2, 1, "zero-bubble"), (2, 2, "zero-bubble")),
+            (2, 2, "dualpipev"),
+        )
     ),
     st.sampled_from(("none", "full")),
 )
@@ -131,7 +135,7 @@ def test_stages_of_a_user_s_choice() -> None:
     job = made(pipeline=2, stages=(3, 1))
     first, second = (flops(trace) for trace in job.traces)
     assert first > second - 3 * 2 * 256 * 256 * 1024 * 4
-    with pytest.raises(InputError, match=r"^stages sum up to 5 blocks, the model has 4; correct the plan$"):
+    with pytest.raises(InputError, match=r"^stages sum to 5 blocks, but the model has 4; correct the plan$"):
         made(pipeline=2, stages=(3, 2))
 
 
@@ -145,3 +149,30 @@ def test_a_composed_job_is_the_same_when_it_was_saved(tmp_path: Path) -> None:
     )
     assert first == second
     assert first.notes[0].startswith("8 ranks: 2 composed; by the plan the others do the same")
+
+
+@pytest.mark.torch_cuda
+@pytest.mark.parametrize("style", ["fsdp2", "ddp", "zero1"])
+def test_a_v_starts_and_ends_on_the_first_rank(style: str) -> None:
+    """Messages pass between neighbours alone; at the turn nothing is sent."""
+    job = made(pipeline=2, virtual=2, schedule="dualpipev", data_style=style)
+    (whole,) = made(data_style=style).traces
+    assert sum(map(flops, job.traces)) == flops(whole) * 2
+    for trace in job.traces:
+        check(trace)
+        rows = trace.columns["signature"][trace.steps()[-1]]
+        sent = [trace.signatures[one] for one in rows[rows >= 0].tolist()]
+        assert sum(getattr(one, "kind", "") == "send" for one in sent) == 2 * 4  # of each micro-batch
+    assert evaluate(job.traces, CLUSTER, stands_for=job.stands_for).result.step_time_s
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"virtual": 1, "global_batch": 16}, "schedule dualpipev has two stages a rank, on the two sides of a V, not"),
+        ({"virtual": 2, "global_batch": 8}, "schedule dualpipev needs a micro-batch for each of 2 x 2 = 4 stages, not"),
+    ],
+)
+def test_a_v_needs_two_stages_a_rank_and_enough_micro_batches(fields: dict[str, int], sentence: str) -> None:
+    with pytest.raises(InputError, match=f"^{sentence}"):
+        check_plan(Plan(sequence=256, pipeline=2, schedule="dualpipev", **fields), 8, 4)  # type: ignore[arg-type]

@@ -105,16 +105,16 @@ def test_the_link_level_answer_is_a_bound_of_the_flow_level_one() -> None:
     [
         (
             {"links": [{"from": "gpu0", "to": "gpu99", "GBps": 1.0}]},
-            "a link leads to 'gpu99', and the network has no such",
+            "a link leads to 'gpu99', but the network has no such",
         ),
         (
             {"links": [{"from": "gpu0", "to": "gpu1", "GBps": 0.0}]},
             "the link from gpu0 to gpu1 has a bandwidth of 0 GB/s",
         ),
-        ({"fabric": "torus", "dims": [3, 3]}, r"dims = \[3, 3\] are 9 nodes, and the cluster has 2; make them equal"),
+        ({"fabric": "torus", "dims": [3, 3]}, r"dims = \[3, 3\] give 9 nodes, but the cluster has 2; make them equal"),
         ({"fabric": "hypercube"}, r"the cluster's \[network\] cannot be used: Invalid enum value 'hypercube'"),
-        ({"oversubscription": 0.5}, r"\[network\] oversubscription = 0.5: 1 is none"),
-        ({"factors": {"leaf0": 0.0}}, "the links of leaf0 have a factor of 0; give it more than 0"),
+        ({"oversubscription": 0.5}, r"\[network\] oversubscription = 0.5: it must be at least 1"),
+        ({"factors": {"leaf0": 0.0}}, "the links of leaf0 have a factor of 0; set more than 0"),
     ],
 )
 def test_a_description_that_cannot_be_is_one_sentence(table: dict[str, Any], message: str) -> None:
@@ -123,5 +123,5 @@ def test_a_description_that_cannot_be_is_one_sentence(table: dict[str, Any], mes
 
 
 def test_ranks_without_a_gpu_are_named() -> None:
-    with pytest.raises(InputError, match="rank 31 communicates, and the network has 16 GPUs; give it at least 32"):
+    with pytest.raises(InputError, match="rank 31 communicates, but the network has 16 GPUs; give it at least 32"):
         seconds(fabric(2), "all_reduce", range(32))

@@ -58,7 +58,7 @@ def test_what_is_no_failure_is_refused(text: str) -> None:
 
 
 def test_what_is_not_there_cannot_fail() -> None:
-    with pytest.raises(InputError, match="'leaf9', and the network has no such vertex"):
+    with pytest.raises(InputError, match="'leaf9', but the network has no such vertex"):
         seconds("leaf9")
     with pytest.raises(InputError, match=r"leaf0 - node3\.nic0 cannot fail: the network has no such link"):
         seconds("leaf0-node3.nic0")

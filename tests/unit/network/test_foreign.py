@@ -64,14 +64,14 @@ def test_a_fat_tree_of_htsim_has_full_bisection(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.txt", "hello", "is no topology that presim knows: there are cluster files"),
-        ("a.yml", "topology: [Ring]", "'npus_count'; it looks like a topology of astra_sim and cannot be read as one"),
+        ("a.txt", "hello", "has no known topology format: presim reads cluster files"),
+        ("a.yml", "topology: [Ring]", "'npus_count'; it looks like a topology of astra_sim, but is invalid"),
         ("a.yml", ASTRA.replace("[ 4, 2 ]", "[ 4 ]"), "2 dimensions have 1 counts, 2 bandwidths and 2 latencies"),
-        ("a.yml", ASTRA.replace("Switch", "Star"), "ASTRA-sim's topology 'Star' is none of Ring"),
-        ("a", SIMAI.replace("4 5 100Gbps", "4 9 100Gbps"), "a link leads from 4 to 9, and there are 6 vertices"),
-        ("a", SIMAI.replace("2 5 A100", "2 7 A100"), "7 links are announced and 5 are there"),
-        ("a.xml", "<system", "this is no XML"),
-        ("a.txt", SMI.replace("SYS", "XYZ"), "GPU0 reaches GPU2 by 'XYZ', which is none of NV#"),
+        ("a.yml", ASTRA.replace("Switch", "Star"), "ASTRA-sim's topology 'Star' is not supported; use Ring"),
+        ("a", SIMAI.replace("4 5 100Gbps", "4 9 100Gbps"), "a link connects 4 and 9, but there are 6 vertices"),
+        ("a", SIMAI.replace("2 5 A100", "2 7 A100"), "the header announces 7 links, but the file has 5"),
+        ("a.xml", "<system", "the file is not valid XML"),
+        ("a.txt", SMI.replace("SYS", "XYZ"), "GPU0 reaches GPU2 by 'XYZ', but expected is one of NV#"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -90,7 +90,7 @@ def test_a_pair_that_cannot_reach_each_other_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("call", "text"), [(bytes_of, "1 parsec"), (ranks_of, "0..3")])
 def test_a_size_or_ranks_that_are_none_are_refused(call: Callable[[str], object], text: str) -> None:
-    with pytest.raises(InputError, match=r"is no size|names no ranks"):
+    with pytest.raises(InputError, match=r"is not a size|is not a list of ranks"):
         call(text)
 
 

@@ -89,13 +89,16 @@ def test_a_plan_with_a_budget_lies_between_all_and_nothing_recomputed() -> None:
     assert full[0] < half[0] < plain[0]
     assert plain[1] <= half[1] <= full[1]
     (note,) = compose(llama(), Plan(sequence=512, activation_budget=0.5), CLUSTER).notes
-    assert "no choice within the budget takes less" in note
+    assert "the least time within the budget" in note
 
 
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"activation_budget": 1.5}, r"^activation_budget = 1\.5 is a part of the activations of a block; use 0 to 1$"),
+        (
+            {"activation_budget": 1.5},
+            r"^activation_budget = 1\.5 must be a share of a block's activations; use 0 to 1$",
+        ),
         ({"activation_budget": 0.5, "recompute": "full"}, r"recompute = full recomputes all; leave out one of them$"),
     ],
 )

@@ -116,7 +116,7 @@ def test_few_experts_on_many_ranks_are_named_as_padded() -> None:
             r"expert = 3 does not divide the 16 ranks that share parameters \(16 % 3 = 1\); degrees that do: 1, 2, 4",
         ),
         ({"expert": 16}, r"expert = 16 does not divide 8 experts of .* \(8 % 16 = 8\)"),
-        ({"expert": 2, "data_style": "ddp"}, "is composed with data_style fsdp2 and hsdp only, not ddp"),
+        ({"expert": 2, "data_style": "ddp"}, "works with data_style fsdp2 and hsdp only, not ddp"),
         ({"expert": 2, "tensor": 2}, "use sequence_parallel"),
     ],
 )

@@ -146,8 +146,9 @@ def test_all_of_it_together_is_a_job() -> None:
         ({"context": 8, "context_style": "ulysses"}, r"context = 8 does not divide 4 heads of attention"),
         (
             {"context": 8, "context_style": "ring", "sequence": 264},
-            r"^the sequence of 264 tokens has no 16 equal pieces, two for each rank of a ring \(264 % 16 = 8\); "
-            r"lengths that have: 224, 240, 256, 272$",
+            r"^the sequence of 264 tokens does not split into 16 equal pieces, two per rank of a ring "
+            r"\(264 % 16 = 8\); "
+            r"lengths that do: 224, 240, 256, 272$",
         ),
         ({"context": 3}, r"context = 3 does not divide 8 GPUs \(8 % 3 = 2\)|context = 3 is odd"),
     ],
@@ -158,5 +159,5 @@ def test_what_does_not_divide_is_refused(plan: dict[str, object], sentence: str)
 
 
 def test_a_sequence_that_has_no_equal_parts_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^the sequence of 257 tokens has no 2 equal parts"):
+    with pytest.raises(InputError, match=r"^the sequence of 257 tokens does not split into 2 equal parts"):
         compose(llama(), Plan(sequence=257, context=2), CLUSTER)

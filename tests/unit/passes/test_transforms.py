@@ -32,6 +32,7 @@ pytestmark = pytest.mark.torch_cuda
 CLUSTER = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
 FUSIONS = [name for name in registry.names() if name.startswith("fuse-")]
 FP8 = ("fp8-tensor", "fp8-row", "fp8-block")
+NARROW = (*FP8, "int8")
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "compose.md"
 
 
@@ -62,7 +63,7 @@ def test_fusions_of_different_modules_commute() -> None:
     assert totals("fuse-norm", "fuse-activation") == totals("fuse-activation", "fuse-norm")
 
 
-@pytest.mark.parametrize("name", [*FUSIONS, *FP8])
+@pytest.mark.parametrize("name", [*FUSIONS, *NARROW])
 def test_a_pass_gives_a_valid_trace_with_the_same_communication(name: str) -> None:
     plain, changed = work(trace()), work(trace(name))
 
@@ -73,20 +74,22 @@ def test_a_pass_gives_a_valid_trace_with_the_same_communication(name: str) -> No
     assert of(plain, *same) == of(changed, *same)
 
 
-@pytest.mark.parametrize("name", FP8)
+@pytest.mark.parametrize("name", NARROW)
 def test_quantised_products_are_as_many_and_as_large(name: str) -> None:
     plain, changed = (
         Counter((one.m, one.n, one.k) for kind, one in work(trace(*passes)).elements() if isinstance(one, Gemm))
         for passes in ((), (name,))
     )
     assert plain == changed
-    narrow = [one for kind, one in work(trace(name)) if isinstance(one, Gemm) and one.dtype == "float8_e4m3fn"]
+    narrow = [
+        one for kind, one in work(trace(name)) if isinstance(one, Gemm) and one.dtype in ("float8_e4m3fn", "int8")
+    ]
     assert all(one.out_dtype == "bfloat16" for one in narrow)
     assert narrow
 
 
 def test_a_gpu_without_the_type_is_refused() -> None:
-    with pytest.raises(InputError, match=r"has no matrix units for nvfp4; use fp8-tensor, fp8-row, fp8-block, or"):
+    with pytest.raises(InputError, match=r"no matrix units for nvfp4; use fp8-tensor, fp8-row, fp8-block, int8, or"):
         compose(llama(), Plan(sequence=512, passes=("nvfp4",)), CLUSTER)
     assert compose(llama(), Plan(sequence=512, passes=("nvfp4",)), hardware.choose_cluster(gpu="b200", world_size=8))
 
@@ -163,7 +166,7 @@ def test_a_pass_that_breaks_the_graph_is_named(name: str, sentence: str) -> None
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("no-pass", "no-pass is no pass: use one of fuse-norm,"),
+        ("no-pass", "no-pass is not a pass: use one of fuse-norm,"),
         ("no.module:f", "cannot be loaded: No module named 'no'"),
     ],
 )

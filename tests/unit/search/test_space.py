@@ -49,14 +49,15 @@ def test_a_knob_of_the_user_s_own_takes_any_value() -> None:
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("tp", "'tp' is no knob with values: write e.g. tp=2,4,8 or nodes=16:128"),
-        ("tp=", "'tp=' is no knob with values: write e.g. tp=2,4,8 or nodes=16:128"),
+        ("tp", "'tp' is not a knob with values: write e.g. tp=2,4,8 or nodes=16:128"),
+        ("tp=", "'tp=' is not a knob with values: write e.g. tp=2,4,8 or nodes=16:128"),
         ("tp=1,,2", "tensor has an empty value: remove the comma, or write e.g. tensor=1,2"),
         ("tp=two", "tp = 'two' must be a whole number; correct it"),
         ("tp=0", "tp = 0 must be at least 1; correct it"),
         (
             "nodes=8:2",
-            "nodes=8:2 is no range: write first:last for doubling, e.g. 16:128, or first:last:step, from 1 on",
+            "nodes=8:2 is not a range: write first:last for doubling, e.g. 16:128, or first:last:step, "
+            "with first at least 1",
         ),
     ],
 )
@@ -66,10 +67,10 @@ def test_what_is_no_knob_is_one_sentence(word: str, sentence: str) -> None:
 
 
 def test_a_value_that_a_plan_s_field_does_not_have_is_named_with_those_it_has() -> None:
-    with pytest.raises(InputError, match="recompute = 'half' is none of none,"):
+    with pytest.raises(InputError, match="recompute = 'half' is not one of none,"):
         parse_knobs(["recompute=half"])
 
 
 def test_a_knob_is_varied_once() -> None:
-    with pytest.raises(InputError, match="tp is varied twice; name all of its values in one --vary"):
+    with pytest.raises(InputError, match="tp is varied twice; give all its values in one --vary"):
         parse_knobs(["tensor=1,2", "tp=4"])

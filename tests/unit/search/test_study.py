@@ -9,11 +9,11 @@ from hypothesis import strategies as some
 from presim.errors import InputError
 from presim.options import RunOptions
 from presim.search.answer.table import csv_text
-from presim.search.ask import Asked
 from presim.search.objectives import OBJECTIVES, Constraints, Work, objectives_of, read_prices
 from presim.search.of_command import request_for_command
 from presim.search.request import Request
 from presim.search.run import answer
+from presim.search.search_options import SearchOptions
 from presim.search.space import Space
 from presim.search.study import decode, encode, front_of, overlapping, ranked
 from presim.search.trials.trial import Trial
@@ -41,7 +41,7 @@ def test_constraints_are_said_with_their_numbers() -> None:
     work = Work(tokens=1e12)
     assert Constraints().broken(trial(0, headroom_gib=-3), work) == "memory: 3.00 GiB too much"
     kept = Constraints(spare_bytes=12 * GIB).broken(trial(0), work)
-    assert kept == "memory: 10.0 GiB spare, 12.0 GiB to spare are asked for"
+    assert kept == "memory: 10.0 GiB spare, 12.0 GiB to spare are required"
     assert Constraints(most_gpus=4).broken(trial(0), work) == "GPUs: 8 of at most 4"
     assert Constraints(most_days=1).broken(trial(0), work) == "days: 11.6 of at most 1"
     assert Constraints(spare_bytes=GIB, most_gpus=8, most_days=12).broken(trial(0), work) == ""
@@ -63,9 +63,9 @@ def test_money_is_counted_with_the_price_of_each_gpu() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("cheap", "'cheap' is no price of a GPU hour: say a number above 0, e.g. 2.5 or h100-sxm=2.5"),
-        ("b200=-1", "'b200=-1' is no price of a GPU hour: say a number above 0, e.g. 2.5 or h100-sxm=2.5"),
-        ("b200=5,6", "'6' is no price of a GPU; write e.g. h100-sxm=2.5,b200=5"),
+        ("cheap", "'cheap' is not a price per GPU hour: give a number above 0, e.g. 2.5 or h100-sxm=2.5"),
+        ("b200=-1", "'b200=-1' is not a price per GPU hour: give a number above 0, e.g. 2.5 or h100-sxm=2.5"),
+        ("b200=5,6", "'6' is not a GPU with its price; write e.g. h100-sxm=2.5,b200=5"),
     ],
 )
 def test_what_is_no_price_is_refused(text: str, words: str) -> None:
@@ -75,10 +75,10 @@ def test_what_is_no_price_is_refused(text: str, words: str) -> None:
 
 
 def test_a_gpu_that_is_searched_needs_a_price() -> None:
-    asked = Asked(vary=["gpu=h100-sxm,b200", "x=1,2"], price_per_gpu_hour={"h100-sxm": 2.5})
+    settings = SearchOptions(vary=["gpu=h100-sxm,b200", "x=1,2"], price_per_gpu_hour={"h100-sxm": 2.5})
     with pytest.raises(InputError) as error:
-        request_for_command(["train.py", "{x}"], asked, RunOptions())
-    assert str(error.value) == "--price-per-gpu-hour has no price of b200, which is searched: add b200=…"
+        request_for_command(["train.py", "{x}"], settings, RunOptions())
+    assert str(error.value) == "--price-per-gpu-hour has no price for b200, which is part of the search: add b200=…"
 
 
 @given(some.lists(some.tuples(some.sampled_from([1.0, 2.0, 3.0]), some.sampled_from([1.0, 2.0, 3.0])), max_size=8))
@@ -129,7 +129,7 @@ def test_the_knob_that_explains_the_spread_is_named() -> None:
 
 
 def test_objectives_say_what_they_need() -> None:
-    with pytest.raises(InputError, match="the objective money needs --tokens; say it, or use another"):
+    with pytest.raises(InputError, match="the objective money needs --tokens; add it, or use another objective"):
         objectives_of(["money"], Work())
-    with pytest.raises(InputError, match="no objective 'speed'; there are step_time,"):
+    with pytest.raises(InputError, match="no objective 'speed'; use one of step_time,"):
         objectives_of(["speed"], Work())

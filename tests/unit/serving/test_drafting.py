@@ -125,9 +125,9 @@ def test_drafting_makes_a_lone_decode_faster_and_takes_memory() -> None:
 
 
 def test_what_no_engine_would_do_is_refused() -> None:
-    with pytest.raises(InputError, match="a draft model goes with --speculative draft"):
+    with pytest.raises(InputError, match="--speculative draft needs --draft-model"):
         drafting_of("draft", 1, None, None)
-    with pytest.raises(InputError, match="17 draft tokens are not between 1 and 16"):
+    with pytest.raises(InputError, match="17 draft tokens: the number must be from 1 to 16"):
         drafting_of("mtp", 17, None, None)
     assert drafting_of(None, 1, None, None) is None
     found = drafting_of("mtp", 1, None, None)

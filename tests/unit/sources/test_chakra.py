@@ -88,7 +88,7 @@ def unknown(nodes: list[Any]) -> None:
     ("change", "message"),
     [
         (loop, r"nodes depend on each other in a loop, node \d+ \('\S+.*'\) among them"),
-        (undeclared, r"depends on node 1000000, which the file does not have"),
+        (undeclared, r"depends on node 1000000, which the file does not contain"),
         (twice, "has two nodes of number"),
         (unknown, "is a collective of unknown type 77; presim knows"),
     ],
@@ -106,12 +106,12 @@ def test_a_trace_that_cannot_be_replayed_ends_in_a_sentence(
 
 def test_files_that_are_cut_short_or_missing_are_named(tmp_path: Path) -> None:
     path, other, *_ = written(tmp_path, simulated(Job((program(0), program(1)))))
-    with pytest.raises(InputError, match=r"1 of 2 ranks have no trace \(rank 0 is the first\)"):
+    with pytest.raises(InputError, match=r"1 of 2 ranks have no trace \(first: rank 0\)"):
         open_files([other], Request()).job()
     whole = path.read_bytes()
     for part in (whole[:-3], whole[:1], whole[1:]):
         path.write_bytes(part)
-        with pytest.raises(InputError, match="is cut short, damaged or no Chakra execution trace"):
+        with pytest.raises(InputError, match="is truncated, damaged or not a Chakra execution trace"):
             open_files([path, other], Request()).job()
     path.write_bytes(b"")
     with pytest.raises(InputError, match="has no nodes"):
@@ -122,6 +122,6 @@ def test_a_file_that_does_not_name_its_hardware_needs_a_gpu(tmp_path: Path) -> N
     found = simulated(Job((program(0), program(1))))
     host = {rank: host_ns(priced.trace, found.options) for rank, priced in found.ranks.items()}
     chakra.write(found.ranks, host, found.representatives, tmp_path)
-    with pytest.raises(InputError, match="does not say what it was recorded on; name the GPU with --gpu"):
+    with pytest.raises(InputError, match="does not name the GPU it was recorded on; give it with --gpu"):
         open_files([tmp_path], Request()).job()
     assert len(open_files([tmp_path], Request(gpu="h100-sxm")).job().traces) == 2

@@ -56,7 +56,7 @@ def test_what_pytorch_itself_records_suffices_to_replay_the_step_within_two_perc
     assert Gemm(2048, 4096, 4096, 1, "bfloat16") in works
     assert Collective("all_reduce", 8 << 20, "bfloat16", 0) in works
     assert Copy("h2d", 1 << 20) in works
-    assert any("found by the times" in note for note in job.notes) is not waits
+    assert any("inferred from kernel times" in note for note in job.notes) is not waits
 
 
 def test_the_replay_of_a_profile_has_no_doubt_about_other_hosts(tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ def other_world(body: Any) -> None:
         (no_kernels, "has no GPU work in steps 0, 1, 2; record it with ProfilerActivity.CUDA"),
         (no_day, "no profile spans more than a day; record it again"),
         (damaged, r"the presim signature of .* is damaged \(.*\); export the profile again"),
-        (no_gpu, "names a GPU that the catalogue does not have, 'Imaginary 9000'; say which one"),
-        (other_world, "is of a job of 4 ranks, .* of one of 2; name files of one job"),
+        (no_gpu, "names a GPU that the catalogue does not have, 'Imaginary 9000'; give it with --gpu"),
+        (other_world, "belongs to a job of 4 ranks, .* to one of 2; give files of one job"),
     ],
 )
 def test_a_profile_that_cannot_be_used_ends_in_a_sentence(tmp_path: Path, change: Any, message: str) -> None:
@@ -181,7 +181,7 @@ def test_a_profile_that_cannot_be_used_ends_in_a_sentence(tmp_path: Path, change
 
 def test_files_that_are_damaged_missing_or_twice_are_named(tmp_path: Path) -> None:
     paths = exported(tmp_path, simulated())
-    with pytest.raises(InputError, match=r"1 of 2 ranks have no profile \(1\): name their files too"):
+    with pytest.raises(InputError, match=r"1 of 2 ranks have no profile \(1\): give their files too"):
         imported(paths[:1])
     with pytest.raises(InputError, match="are both of rank 0"):
         imported([paths[0], paths[0]])
@@ -202,7 +202,7 @@ def test_files_that_are_damaged_missing_or_twice_are_named(tmp_path: Path) -> No
     paths[0].write_bytes(b'{"a": 1}')
     with pytest.raises(InputError, match="is not a Chrome trace"):
         imported(paths)
-    with pytest.raises(InputError, match="there is no"):
+    with pytest.raises(InputError, match="does not exist"):
         imported([tmp_path / "none.json"])
 
 

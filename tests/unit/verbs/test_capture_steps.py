@@ -134,6 +134,22 @@ def test_a_kept_set_is_used_by_its_folder_and_refused_for_another_engine(kept: l
         capture_steps.engine_with_steps(engine(), config, str(tmp_path / "nothing"))
 
 
+def test_a_damaged_set_is_refused(kept: list[Path], tmp_path: Path) -> None:
+    config, _ = config_of("llama3-8b")
+    capture_steps.engine_with_steps(engine(), config, "captured")
+    (folder,) = (tmp_path / "presim" / "steps").iterdir()
+    whole = json.loads((folder / "steps.json").read_text())
+    more = {**whole, "steps": [*whole["steps"], whole["steps"][0]]}
+    for content, why in (
+        ("{", r"holds no captured steps \(Input data was truncated\); name a folder of --steps captured"),
+        ('{"blocks": 1, "steps": [{"part": 3}]}', r"holds no captured steps \(Expected `str`, got `int` - at"),
+        (json.dumps(more), r"^the captured job has \d+ steps, but steps.json has \d+; capture them again$"),
+    ):
+        (folder / "steps.json").write_text(content)
+        with pytest.raises(InputError, match=why):
+            capture_steps.engine_with_steps(engine(), config, str(folder))
+
+
 def test_without_vllm_the_sentence_says_what_installs_it() -> None:
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from presim.capture.adapters import flex_attention
 from presim.capture.adapters.triton_arithmetic import arithmetic, is_tiled
 from presim.capture.adapters.triton_launch import LaunchWork
-from presim.capture.adapters.triton_parameters import GENERATED, read_and_written, without_duplicates
+from presim.capture.adapters.triton_parameters import GENERATED, most_loaded, read_and_written, without_duplicates
 from presim.capture.adapters.triton_templates import compiled_template, template_grid
 from presim.capture.device_values import triton as triton_values
 from presim.capture.script.after_import import when_imported
@@ -94,17 +94,30 @@ def _describe(kernel: Any, tensors: list[tuple[str, Any]], sizes: dict[str, int]
     read, written = read_and_written(tensors)
     if known:
         return f"op name=triton::{name} in={_list(read)} out={_list(written)} args= {known}"
-    done = arithmetic(getattr(kernel.fn, "src", ""), sizes)
+    source = getattr(kernel.fn, "src", "")
+    loaded = most_loaded(source, sizes)
+    most = {id(tensor): loaded[parameter] for parameter, tensor in tensors if parameter in loaded}
+    done = arithmetic(source, sizes)
     counts = f" instructions={','.join(map(str, done))} tiled={int(is_tiled(sizes))}" if any(done) else ""
-    return f"op name=triton::{name} in={_list(read)} out={_list(written)} args={counts}"
+    return f"op name=triton::{name} in={_list(read, most)} out={_list(written)} args={counts}"
 
 
-def _list(tensors: list[Any]) -> str:
-    return ",".join(describe_tensor(tensor) for tensor in tensors)
+def _list(tensors: list[Any], most: Mapping[int, int] | None = None) -> str:
+    """``most``: id of a tensor -> elements that are used of it at most."""
+    return ",".join(
+        f"{_dtype(tensor)}[{most[id(tensor)]}]"
+        if most and tensor.numel() > most.get(id(tensor), tensor.numel())
+        else describe_tensor(tensor)
+        for tensor in tensors
+    )
 
 
 def describe_tensor(tensor: Any) -> str:
     """A tensor in the hook's notation: expanded dimensions have negative sizes."""
     sizes = (-size if stride == 0 and size > 1 else size for size, stride in zip(tensor.shape, tensor.stride()))
     place = "" if tensor.is_cuda else "cpu:"
-    return f"{place}{str(tensor.dtype).removeprefix('torch.')}[{';'.join(map(str, sizes))}]"
+    return f"{place}{_dtype(tensor)}[{';'.join(map(str, sizes))}]"
+
+
+def _dtype(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,1 +1,1 @@
-"""What a training framework does around the model's blocks: gathers, reductions, messages, updates."""
+"""Runtime of training frameworks around the model's blocks: gathers, reductions, messages, updates."""

@@ -1,6 +1,6 @@
-"""Gradient buckets, which DDP and Megatron's distributed optimizer share: what is reduced together, and when.
+"""Gradient buckets, shared by DDP and Megatron's distributed optimizer.
 
-Buckets are reduced on a stream of their own, in the backward pass of the last micro-batch.
+Buckets are reduced on a separate stream, in the backward pass of the last micro-batch.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from presim.graph.schema import OperatorGraph, Parameter
 from presim.trace.schema import Phase
 from presim.trace.signatures import Collective
 
-STREAM = 8  # of data parallelism, see rows.STREAMS
+STREAM = 8  # data-parallel stream, see rows.STREAMS
 _FP32 = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Gradients that are reduced together."""
+    """Gradients that are reduced together in one collective."""
 
     number: int
     members: tuple[tuple[Name, Parameter], ...]
 
     @property
     def elements(self) -> int:
-        """Numbers in all of them."""
+        """Number of elements in all gradients."""
         return sum(elements(parameter) for _, parameter in self.members)
 
     @property
     def dtype(self) -> str:
-        """Of its parameters."""
+        """Data type of its parameters."""
         return self.members[0][1].dtype
 
 
 class Buckets:
-    """What both flavours share: which gradients are reduced together, and when they are complete."""
+    """Base of DDP and ZeRO-1: forms buckets and tracks when each is complete."""
 
     def __init__(
         self,
@@ -74,21 +74,21 @@ class Buckets:
         complete = {place: known[place] for place in gradient_keys(graph, runs) if place in known}
         self.buckets = self._made([(place[0], complete[place]) for place in self._ordered(complete)])
         self._of = {(name, one.name): bucket for bucket in self.buckets for name, one in bucket.members}
-        self._left: dict[int, int] = {}  # bucket -> gradients that are still to come
-        self._kept: dict[tuple[Name, str], Key] = {}  # the first micro-batch's gradients
-        self._gradients: dict[Run, dict[tuple[Name, str], Key]] = {}  # by run of the first micro-batch
+        self._left: dict[int, int] = {}  # bucket -> number of gradients not yet complete
+        self._kept: dict[tuple[Name, str], Key] = {}  # gradients of the first micro-batch
+        self._gradients: dict[Run, dict[tuple[Name, str], Key]] = {}  # by run, in the first micro-batch
         self._adds: dict[object, Template] = {}
 
     def _ordered(self, complete: Collection[tuple[Name, str]]) -> Iterable[tuple[Name, str]]:
-        """Gradients in the order of their buckets; given in that in which backward completes them."""
+        """Gradients in bucket order; ``complete`` lists them in the order that backward completes them."""
         return complete
 
     def _capacity(self, name: Name, number: int, dtype: str) -> int:
-        """Numbers after which a bucket is full."""
+        """Elements after which a bucket is full."""
         raise NotImplementedError
 
     def _parts(self, before: Name, name: Name) -> bool:
-        """Whether a bucket ends between two units."""
+        """Whether a bucket must end between two units."""
         return False
 
     def _made(self, order: Sequence[tuple[Name, Parameter]]) -> list[Bucket]:
@@ -107,11 +107,11 @@ class Buckets:
         return [*found, Bucket(len(found), tuple(members))] if members else found
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """Nothing is added."""
+        """The forward pass, unchanged."""
         return list(runs)
 
     def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """Gradients are added up, and reduced where they are the last."""
+        """The backward pass: accumulate gradients, and reduce a bucket when its last gradient is complete."""
         actions: list[Action] = []
         for run in runs:
             actions.append(run)
@@ -124,14 +124,14 @@ class Buckets:
         return actions
 
     def _made_by(self, run: Run) -> dict[tuple[Name, str], Key]:
-        """The gradients that a run makes, which are looked up in the first micro-batch only."""
+        """Gradients that a run computes, looked up once in the first micro-batch."""
         first = dataclasses.replace(run, micro=0)
         if first not in self._gradients:
             self._gradients[first] = gradient_keys(self._graph, [first])
         return {name: (run.micro, *key[1:]) for name, key in self._gradients[first].items()}
 
     def _added(self, name: Name, made: dict[tuple[Name, str], Key], micro: int) -> Do:
-        """Gradients of one unit are added up; equal units share a template."""
+        """Accumulate the gradients of one unit; equal units share a template."""
         unit = self._units[name]
         known = {one.name: one for one in unit.parameters}
         own = {parameter: key for (_, parameter), key in made.items() if parameter in known}
@@ -159,25 +159,28 @@ class Buckets:
         return actions
 
     def end(self) -> list[Action]:
-        """The compute stream waits for what is being reduced."""
+        """Make the compute stream wait for running reductions."""
         self._left.clear()
         actions: list[Action] = [] if self._overlap else [self._reduce(bucket) for bucket in self.buckets]
         return [*actions, *(self._finish(bucket) for bucket in self.buckets)]
 
     def before_second(self) -> list[Do]:
-        """Nothing is done."""
+        """No actions."""
         return []
 
     def update(self) -> list[Do]:
-        """Nothing is added to the optimizer's step."""
+        """No actions."""
         return []
 
     def after_update(self) -> list[Action]:
-        """Nothing is left to do."""
+        """No actions."""
         return []
 
     def _add(self, rows: Rows, one: Parameter, again: bool, last: bool) -> None:
-        """One gradient; its slot has the parameter's name. ``again``, ``last``: not the first, the last micro-batch."""
+        """Accumulate one gradient; its slot has the parameter's name. ``again``: not the first micro-batch.
+
+        ``last``: the last one.
+        """
         raise NotImplementedError
 
     def _reduce(self, bucket: Bucket) -> Do:
@@ -189,7 +192,7 @@ class Buckets:
         return self._do(rows, {"reduced": ("bucket", "reduced", bucket.number)})
 
     def _collective(self, rows: Rows, kind: str, size: int, dtype: str) -> None:
-        """On the stream of data parallelism, once what was computed is there."""
+        """Issue a collective on the data-parallel stream, after the compute stream's work so far."""
         rows.record("ready", 0)
         rows.wait("ready", STREAM)
         rows.work(f"nccl::{kind}", Collective(kind, size, dtype, self._group), stream=STREAM)

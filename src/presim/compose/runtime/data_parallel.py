@@ -1,4 +1,4 @@
-"""What ranks with other data do together: the interface of its flavours."""
+"""Interface of data-parallel styles."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from presim.compose.schedule import Action, Do, Run
 
 
 class DataParallel(Protocol):
-    """Adds to the passes of one rank what its flavour does before, within and after them."""
+    """Adds the work of a data-parallel style to one rank's passes."""
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """The forward pass of a stage."""
+        """The forward pass of a stage with the style's actions."""
 
     def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """The backward pass of a stage."""
+        """The backward pass of a stage with the style's actions."""
 
     def end(self) -> list[Action]:
-        """After the last pass of a step and its messages."""
+        """Actions after the last pass of a step and its messages."""
 
     def held(self) -> list[Held]:
-        """The gradients that this rank holds at the end, for the optimizer."""
+        """Gradients that this rank holds for the optimizer."""
 
     def setup(self) -> list[Do]:
-        """What is there before the first step: parameters, and buffers of gradients."""
+        """Actions before the first step: allocate parameters and gradient buffers."""
 
     def before_second(self) -> list[Do]:
-        """What is done once, before the second step."""
+        """Actions done once before the second step."""
 
     def update(self) -> Sequence[Do]:
-        """At the end of the optimizer's step."""
+        """Actions at the end of the optimizer's step."""
 
     def after_update(self) -> list[Action]:
-        """After the optimizer."""
+        """Actions after the optimizer's step."""

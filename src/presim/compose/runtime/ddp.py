@@ -1,4 +1,4 @@
-"""PyTorch's DistributedDataParallel: whole parameters on every rank, gradients all-reduced in buckets.
+"""PyTorch's DistributedDataParallel: full parameters on every rank, gradients all-reduced in buckets.
 
 Each gradient is scaled into its bucket (25 MiB, the first 1 MiB), which is all-reduced and copied back; parameters,
 gradients and optimizer states are of the model's type. Before the first step rank 0's parameters are broadcast, and
@@ -25,7 +25,7 @@ from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective, Copy, Elementwise
 
 _FIRST, _BUCKET = 1 << 20, 25 << 20  # bytes
-_BROADCAST = 250 << 20  # bytes after which parameters are broadcast, two such parts at a time
+_BROADCAST = 250 << 20  # bytes of one broadcast part; two parts at a time
 _COLLECTIVE = 1  # stream, see rows.STREAMS
 
 
@@ -36,7 +36,7 @@ class Ddp(Buckets):
         return (_BUCKET if number else _FIRST) // dtype_bytes(dtype)
 
     def held(self) -> list[Held]:
-        """Whole gradients of the model's type."""
+        """Full gradients in the model's type."""
         return [
             Held((name, one.name), self._kept[name, one.name], rounded(size(one)), True, (elements(one),), one.dtype)
             for bucket in self.buckets
@@ -44,7 +44,7 @@ class Ddp(Buckets):
         ]
 
     def setup(self) -> list[Do]:
-        """Parameters of the model's type, their broadcast, and the first step's bucket."""
+        """Allocate parameters in the model's type, broadcast them, and allocate the first step's bucket."""
         sizes = [size(one) for unit in self._units.values() for one in unit.parameters]
         rows = Rows(self._tables, self._hosts, Phase.OTHER)
         self._broadcast_parameters(rows)
@@ -54,7 +54,10 @@ class Ddp(Buckets):
         return [parameters(sizes, self._tables, self._hosts), begun]
 
     def before_second(self) -> list[Do]:
-        """Buckets in the order of the first backward pass; with several micro-batches the first stays beside them."""
+        """Rebuild buckets in the order of the first backward pass.
+
+        With several micro-batches the first bucket is kept too.
+        """
         rows = Rows(self._tables, self._hosts, Phase.FORWARD)
         if not self._last:
             rows.free("first", rounded(self._whole))
@@ -65,7 +68,7 @@ class Ddp(Buckets):
         return [Do(template, tuple(("bucket", slot) for slot in template.slots))]
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """Buffers are broadcast first, once a step."""
+        """The forward pass, preceded once per step by a broadcast of buffers."""
         held = self._graph.buffer_bytes
         if micro or not held or chunk != min(self._chunks):
             return list(runs)
@@ -82,13 +85,13 @@ class Ddp(Buckets):
         return sum(bucket.elements * dtype_bytes(bucket.dtype) for bucket in self.buckets)
 
     def _sizes(self) -> Iterator[int]:
-        """Bytes of parameters as the model lists them, blocks of a list one after the other."""
+        """Bytes of each parameter, in the model's order."""
         for segment, group in itertools.groupby(self._graph.parameters, lambda one: one.segment):
             count = self._graph.segments[segment].count if segment >= 0 else 1
             yield from [size(one) for one in group] * count
 
     def _broadcast_parameters(self, rows: Rows) -> None:
-        """Parts of at least 250 MiB, two at a time; a part of several parameters is copied together and back."""
+        """Broadcast parts of at least 250 MiB, two at a time; a part with several parameters is packed and unpacked."""
         parts: list[list[int]] = [[]]
         for one in self._sizes():
             if sum(parts[-1]) >= _BROADCAST:
@@ -118,7 +121,7 @@ class Ddp(Buckets):
         rows.record(name, _COLLECTIVE)
 
     def _add(self, rows: Rows, one: Parameter, again: bool, last: bool) -> None:
-        """The first micro-batch's gradients stay, others are added to them; the last are scaled into buckets."""
+        """Keep the first micro-batch's gradient and add later ones to it; scale the sum into the bucket in the last."""
         count, held = elements(one), size(one)
         if again:
             rows.work("aten::add_", Elementwise(2 * held, held, count, one.dtype, 2, "aten::add_"))
@@ -132,7 +135,7 @@ class Ddp(Buckets):
         return self._do(rows, {slot: ("bucket", slot, bucket.number) for slot in ("ready", "reduced", "recorded")})
 
     def _finish(self, bucket: Bucket) -> Do:
-        """What was reduced is copied back to the gradients."""
+        """Copy reduced gradients back from the bucket."""
         rows = Rows(self._tables, self._hosts, Phase.BACKWARD)
         rows.wait("reduced", 0)
         for _, one in bucket.members:

@@ -1,8 +1,8 @@
-"""Fully sharded data parallelism as `torch.distributed.fsdp.fully_shard` does it (FSDP2), each repeated block a unit.
+"""Fully sharded data parallelism as in `torch.distributed.fsdp.fully_shard` (FSDP2); each repeated block is a unit.
 
-Parameters lie sharded in fp32; they are cast, gathered in the model's type and copied out before a block runs, forward
-and backward; gradients are reduce-scattered in fp32. Backward gathers the next block ahead. That is done for every
-micro-batch.
+Parameters are stored as fp32 shards. Before a block runs, forward and backward, they are cast to the model's type,
+gathered and copied out. Gradients are reduce-scattered in fp32. Backward prefetches the next block. All of this happens
+in every micro-batch.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from presim.graph.parameters import size
 from presim.graph.schema import OperatorGraph
 from presim.trace.schema import Phase
 
-_MASTER = 4  # bytes of fp32
+_MASTER = 4  # bytes of an fp32 element
 
 
 class Fsdp2:
-    """The pass, for one group of ranks."""
+    """FSDP2 for one group of ranks."""
 
     def __init__(
         self,
@@ -39,20 +39,22 @@ class Fsdp2:
         keep_last: bool = False,
         experts: tuple[int, int] = (1, -1),
     ) -> None:
-        """``replicas``: groups of ranks that shard the parameters each, and the group they reduce gradients in.
+        """``replicas``.
 
-        ``keep_last``: parameters of the last block stay between its passes. ``experts``: ranks that shard units of
-        experts, and their group.
+        Number of groups that each shard the parameters, and the group that reduces gradients between them.
+
+        ``keep_last``: keep the last block's parameters between its passes. ``experts``: number of ranks that shard
+        expert units, and their group.
         """
         self._keep_last = keep_last
         self._graph, self._reshard = graph, reshard
         self._tables, self._hosts = tables, hosts
         self._units = {unit.name: unit for unit in units}
         self._entries = Entries(self._units, ranks, group, tables, hosts, replicas, experts)
-        self._gathered: Name | None = None  # whose gathered buffer is still held
+        self._gathered: Name | None = None  # unit with a gathered buffer that is not yet freed
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """Parameters are gathered before the blocks that need them."""
+        """Forward pass: gather parameters before the blocks that need them."""
         entries, root = self._entries, (-1, chunk)
         actions = entries.begin()
         self._gathered = None
@@ -72,15 +74,15 @@ class Fsdp2:
         return actions
 
     def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """Parameters that were freed are gathered again, and gradients reduced after the blocks that make them."""
+        """Backward pass: gather freed parameters again, and reduce gradients after the blocks that compute them."""
         entries, root = self._entries, (-1, chunk)
         order = [name for name in dict.fromkeys(unit_of(self._graph, run) for run in runs) if name in self._units]
         order = [name for name in order if name != root] if self._reshard else []
         actions = entries.turn(self._gathered)
-        again = order[int(self._keep_last) :] if self._reshard else []  # what forward has freed
+        again = order[int(self._keep_last) :] if self._reshard else []  # units freed in the forward pass
         actions += entries.gather(again[0], Phase.BACKWARD) if again else []
         made = gradient_keys(self._graph, runs)
-        open_unit: Name | None = None  # whose gradients are being made
+        open_unit: Name | None = None  # unit with gradients being computed
         for run in runs:
             name = unit_of(self._graph, run)
             if open_unit is not None and open_unit != name:
@@ -100,11 +102,11 @@ class Fsdp2:
         return [*actions, entries.end()]
 
     def end(self) -> list[Action]:
-        """Nothing is left to do."""
+        """No actions."""
         return []
 
     def held(self) -> list[Held]:
-        """The shards of gradients, in fp32."""
+        """Gradient shards in fp32."""
         found = []
         for unit in self._units.values():
             shards = tuple(self._entries.shards(unit))
@@ -113,24 +115,24 @@ class Fsdp2:
         return found
 
     def setup(self) -> list[Do]:
-        """Shards of parameters in fp32."""
+        """Allocate parameter shards in fp32."""
         shards = [shard for one in self.held() for shard in one.shards]
         return [parameters([shard * _MASTER for shard in shards], self._tables, self._hosts)]
 
     def before_second(self) -> list[Do]:
-        """Nothing is done."""
+        """No actions."""
         return []
 
     def update(self) -> list[Do]:
-        """Nothing is added to the optimizer's step."""
+        """No actions."""
         return []
 
     def after_update(self) -> list[Action]:
-        """Nothing is left to do."""
+        """No actions."""
         return []
 
     def _of(self, name: Name) -> list[Name]:
-        """A block's units, its experts' last."""
+        """Units of a block; the experts' unit comes last."""
         return [one for one in (name, (*name, 1)) if one in self._units]
 
     def _reduce(self, name: Name, made: dict[tuple[Name, str], Key], micro: int) -> list[Action]:

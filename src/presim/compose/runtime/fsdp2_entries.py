@@ -1,6 +1,6 @@
-"""Entries of FSDP2: how a unit's parameters are gathered and given back, and its gradients reduced.
+"""Trace entries of FSDP2: gathering and freeing a unit's parameters, and reducing its gradients.
 
-Each makes one template a shape of unit and names its slots. Entries and their order are those of captured runs.
+Each method creates one template per unit shape and names its slots. Entries and their order follow captured runs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective, Copy, Elementwise, Optimizer
 
 _COMPUTE, _COPY_IN, _GATHER, _SCATTER, _ALL_REDUCE = 0, 2, 3, 4, 9  # streams, see rows.STREAMS
-_MASTER = 4  # bytes of fp32
+_MASTER = 4  # bytes of an fp32 element
 
 
 def shard_elements(parameter: Parameter, ranks: int, experts: bool = False) -> int:
-    """Numbers of a parameter's shard: split along its first dimension, padded to equal parts.
+    """Elements of a parameter's shard: split along the first dimension, padded to equal parts.
 
-    Experts that are fewer than the ranks are split along their second dimension, as torchtitan does.
+    If there are fewer experts than ranks, experts are split along their second dimension, as in torchtitan.
     """
     dim = 1 if experts and parameter.shape[0] < ranks else 0
     rows = parameter.shape[dim] if parameter.shape else 1
@@ -33,7 +33,7 @@ def shard_elements(parameter: Parameter, ranks: int, experts: bool = False) -> i
 
 
 class Entries:
-    """Makes them for one group of ranks; equal ones share a template."""
+    """Creates the entries for one group of ranks; equal units share a template."""
 
     def __init__(
         self,
@@ -45,24 +45,24 @@ class Entries:
         replicas: tuple[int, int] = (1, -1),
         experts: tuple[int, int] = (1, -1),
     ) -> None:
-        """``experts``: how many ranks have the same experts and shard them, and their group."""
+        """``experts``: number of ranks that shard the same experts, and their group."""
         self._replicas, self._replica_group = replicas
         self._units = units
         self._sharing = {False: (ranks, group), True: experts}
         self._tables, self._hosts = tables, hosts
         self._templates: dict[object, Template] = {}
-        self._reducing: list[Name] = []  # whose packed gradients are still held
+        self._reducing: list[Name] = []  # units with packed gradients that are not yet freed
 
     def ranks(self, unit: Unit) -> int:
-        """How many shard a unit."""
+        """Number of ranks that shard a unit."""
         return self._sharing[unit.experts][0]
 
     def shards(self, unit: Unit) -> list[int]:
-        """Numbers of each parameter's shard."""
+        """Elements of each parameter's shard."""
         return [shard_elements(parameter, self.ranks(unit), unit.experts) for parameter in unit.parameters]
 
     def begin(self) -> list[Action]:
-        """The streams of gathering wait for what was computed before."""
+        """Make the gather streams wait for the compute stream."""
 
         def rows(rows: Rows) -> None:
             rows.record("begin", _COMPUTE)
@@ -100,7 +100,10 @@ class Entries:
         return [self._do(("gather", unit.kind), phase, rows, named, unit.scope if phase is Phase.FORWARD else "")]
 
     def finish(self, name: Name, phase: Phase, released: Name | None) -> Action:
-        """Copy out what was gathered; the buffer of `released` is given back: its own, or that of the one before."""
+        """Copy out gathered parameters, and free the gather buffer of `released`.
+
+        This unit's or the previous unit's.
+        """
         unit = self._units[name]
         shard = sum(self.shards(unit))
         dtype = unit.parameters[0].dtype
@@ -145,7 +148,7 @@ class Entries:
         return sum(self.shards(unit)) * _MASTER * self.ranks(unit)
 
     def turn(self, gathered: Name | None) -> list[Action]:
-        """Forward is over: the last gathered buffer comes back."""
+        """Free the last gather buffer at the end of the forward pass."""
         if gathered is None:
             return []
 
@@ -179,10 +182,10 @@ class Entries:
     def reduce(
         self, name: Name, gradients: list[tuple[Key, int]], dtype: str, micro: int = 0, *, waits: bool = True
     ) -> list[Action]:
-        """Free the unit's parameters and reduce its gradients (block of memory and bytes of each) to a shard.
+        """Free the unit's parameters and reduce its gradients (memory block and bytes of each) to a shard.
 
-        From the second micro-batch on, the shard is added to the first's. ``waits``: for the units before; of a block
-        with several units only the first that is reduced does (``_fsdp_param_group.post_backward``).
+        From the second micro-batch on, the shard is added to the first one. ``waits``: wait for the reductions of
+        earlier units; in a block with several units, only the first one waits (``_fsdp_param_group.post_backward``).
         """
         unit = self._units[name]
         shard = sum(self.shards(unit))
@@ -228,7 +231,7 @@ class Entries:
                     add = Elementwise(2 * part * _MASTER, part * _MASTER, part, "float32", 2, "aten::add_")
                     rows.work("aten::add_", add, stream=last)
                 rows.free("shard", held)
-            if gradients:  # foreach_reduce's loop keeps the last one until it returns
+            if gradients:  # foreach_reduce's loop holds the last gradient until it returns
                 rows.free(f"g{len(gradients) - 1}", rounded(gradients[-1][1]))
             if last == _SCATTER:
                 rows.record("scattered", _SCATTER)
@@ -247,7 +250,7 @@ class Entries:
         return [self._do(kind, Phase.BACKWARD, rows, named, unit.scope)]
 
     def end(self) -> Action:
-        """The compute stream waits for the last reduction."""
+        """Make the compute stream wait for the last reduction."""
         left = tuple(self._reducing)
 
         def rows(rows: Rows) -> None:

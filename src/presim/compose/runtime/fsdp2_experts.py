@@ -1,7 +1,7 @@
-"""FSDP2 where expert-parallel ranks share out experts: a block has two units, each of a group of ranks of its own.
+"""FSDP2 with expert parallelism: each block has two units, sharded by different groups of ranks.
 
-As torchtitan's ``apply_fsdp``: experts are sharded by the ranks that have the same ones. The host waits for numbers of
-tokens within each block, so the next block's units are gathered ahead, explicitly, in both directions.
+As in torchtitan's ``apply_fsdp``, experts are sharded by the ranks that hold the same experts. The host waits for token
+counts within each block, so the next block's units are prefetched explicitly in both directions.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from presim.trace.schema import Phase
 
 
 class ExpertFsdp2(Fsdp2):
-    """The pass, for a group of ranks and one of those with the same experts."""
+    """FSDP2 for a group of ranks and a group of ranks with the same experts."""
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """While a block runs, the next one's parameters are gathered."""
+        """Forward pass: gather the next block's parameters while a block runs."""
         entries, root = self._entries, (-1, chunk)
         actions = entries.begin()
         self._gathered = None
@@ -34,18 +34,18 @@ class ExpertFsdp2(Fsdp2):
                 for one in self._of(name):
                     actions.append(entries.finish(one, Phase.FORWARD, self._gathered))
                     self._gathered = one
-                actions += self._ahead(order, name, Phase.FORWARD)
+                actions += self._prefetch(order, name, Phase.FORWARD)
             actions.append(run)
             if name in order and self._reshard:
                 actions += [entries.release(one, Phase.FORWARD) for one in self._of(name)]
         return actions
 
     def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """Likewise; experts' gradients are reduced before those of the rest of their block."""
+        """Backward pass, with the same prefetch; a block's expert gradients are reduced before its other gradients."""
         entries, root = self._entries, (-1, chunk)
         order = self._blocks(runs, root)
         actions = entries.turn(self._gathered)
-        again = self._reshard  # what forward has freed
+        again = self._reshard  # units freed in the forward pass
         for one in reversed(self._of(order[0])) if order and again else ():
             actions += entries.gather(one, Phase.BACKWARD)
         made = gradient_keys(self._graph, runs)
@@ -58,7 +58,7 @@ class ExpertFsdp2(Fsdp2):
             if name in order and open_block is None:
                 if again:
                     actions += [entries.finish(one, Phase.BACKWARD, one) for one in self._of(name)]
-                    actions += self._ahead(order, name, Phase.BACKWARD)
+                    actions += self._prefetch(order, name, Phase.BACKWARD)
                 open_block = name
             actions.append(run)
         actions += self._reduced(open_block, made, micro)
@@ -70,8 +70,8 @@ class ExpertFsdp2(Fsdp2):
         names = dict.fromkeys(unit_of(self._graph, run) for run in runs)
         return [name for name in names if name != root and name in self._units]
 
-    def _ahead(self, order: list[Name], name: Name, phase: Phase) -> list[Action]:
-        """Gather the block after one; in backward its experts first."""
+    def _prefetch(self, order: list[Name], name: Name, phase: Phase) -> list[Action]:
+        """Gather the next block; in the backward pass its experts first."""
         following = order[order.index(name) + 1 :][:1]
         units = [one for block in following for one in self._of(block)]
         return [action for one in (reversed(units) if phase is Phase.BACKWARD else units)

@@ -1,6 +1,6 @@
-"""FSDP2 whose parameters stay gathered for all micro-batches of a step, as under PyTorch's pipeline schedules.
+"""FSDP2 with parameters that stay gathered for all micro-batches of a step, as under PyTorch's pipeline schedules.
 
-Gradients of micro-batches are summed in fp32, whole, and reduce-scattered once, after the last message of the step.
+Full gradients are accumulated in fp32 over micro-batches and reduce-scattered once, after the step's last message.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from presim.graph.schema import OperatorGraph
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Elementwise
 
-_MASTER = 4  # bytes of fp32
+_MASTER = 4  # bytes of an fp32 element
 
 
 class GatheredFsdp2(Fsdp2):
-    """The pass, for one group of ranks."""
+    """FSDP2 with gathered parameters, for one group of ranks."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class GatheredFsdp2(Fsdp2):
         replicas: tuple[int, int] = (1, -1),
         experts: tuple[int, int] = (1, -1),
     ) -> None:
-        """As of `Fsdp2`."""
+        """Arguments as in `Fsdp2`."""
         super().__init__(graph, units, ranks, group, False, tables, hosts, replicas, experts=experts)
-        self._open: set[int] = set()  # chunks that are gathered
-        self._summed: set[Name] = set()  # units that have gradients
+        self._open: set[int] = set()  # chunks with gathered parameters
+        self._summed: set[Name] = set()  # units with accumulated gradients
         self._sums: dict[object, Template] = {}
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """Parameters are gathered before the first micro-batch."""
+        """Forward pass: gather parameters before the first micro-batch."""
         entries, root = self._entries, (-1, chunk)
         actions = entries.begin()
         if chunk in self._open:
@@ -61,7 +61,7 @@ class GatheredFsdp2(Fsdp2):
         return [*actions, *entries.turn(gathered)]
 
     def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """Gradients are added up after the blocks that make them."""
+        """Backward pass: accumulate gradients after the blocks that compute them."""
         root = (-1, chunk)
         made = gradient_keys(self._graph, runs)
         complete = [name for name, _ in made]
@@ -77,7 +77,7 @@ class GatheredFsdp2(Fsdp2):
         return actions
 
     def end(self) -> list[Action]:
-        """Sums are reduced, the root's first, and parameters given back."""
+        """Reduce accumulated gradients, the root's first, and free parameters."""
         actions: list[Action] = []
         for name in sorted(self._units, key=lambda name: (name[0] >= 0, name)):
             unit = self._units[name]
@@ -88,7 +88,7 @@ class GatheredFsdp2(Fsdp2):
         return [*actions, self._entries.end()]
 
     def _add(self, name: Name, made: dict[tuple[Name, str], Key]) -> Do:
-        """The first gradients are cast, later ones are added."""
+        """Cast the first gradients; add later ones."""
         home = self._units[name].home
         known = [one for one in self._units[name].parameters if (home, one.name) in made]
         is_first = name not in self._summed

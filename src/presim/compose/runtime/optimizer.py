@@ -1,6 +1,7 @@
-"""The end of a step: gradients are clipped to a norm, AdamW updates what this rank holds, gradients are given back.
+"""The end of a step: clip gradients by norm, update the elements that this rank holds, free gradients.
 
-As ``torch.nn.utils.get_total_norm``, a multiplication by the clipped scale and ``torch.optim.AdamW(fused=True)`` do.
+It follows ``torch.nn.utils.get_total_norm``, a multiplication by the clip factor, and
+``torch.optim.AdamW(fused=True)``.
 """
 
 from __future__ import annotations
@@ -18,35 +19,35 @@ from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective, Copy, Elementwise, Optimizer, Reduction
 
 _FP32 = 4
-_PER_LAUNCH = 145_548_485  # numbers that one multi-tensor launch takes, in captures of PyTorch 2.14
-_COLLECTIVE = 1  # stream of collectives that no framework puts elsewhere
+_PER_LAUNCH = 145_548_485  # most elements of one multi-tensor launch, in captures of PyTorch 2.14
+_COLLECTIVE = 1  # default stream of collectives
 
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """A gradient that this rank holds when backward is over, with the parameter and states it belongs to."""
+    """A gradient that this rank holds after the backward pass, with its parameter and optimizer states."""
 
     name: object
     gradient: Key
-    gradient_bytes: int  # of the block of memory
-    frees: bool  # whether its block of memory is its own
-    shards: tuple[int, ...]  # numbers of each tensor
-    dtype: str = "float32"  # of gradient, parameter and states
-    experts: bool = False  # of those that expert-parallel ranks share out
+    gradient_bytes: int  # bytes of its memory block
+    frees: bool  # whether the optimizer frees its memory block
+    shards: tuple[int, ...]  # elements of each tensor
+    dtype: str = "float32"  # type of gradient, parameter and states
+    experts: bool = False  # belongs to experts under expert parallelism
 
     @property
     def elements(self) -> int:
-        """Numbers in all of them."""
+        """Elements in all tensors."""
         return sum(self.shards)
 
     @property
     def tensors(self) -> int:
-        """How many they are."""
+        """Number of tensors."""
         return len(self.shards)
 
 
 def parameters(sizes: Iterable[int], tables: Tables, hosts: HostTimes, what: str = "held") -> Do:
-    """Blocks of memory of parameters, which stay."""
+    """Allocate parameters, which are never freed."""
     rows = Rows(tables, hosts, Phase.OTHER)
     for size in sizes:
         rows.alloc(str(len(rows)), rounded(size), Category.PARAMETER)
@@ -113,7 +114,7 @@ def states(held: list[Held], optimizer: str, tables: Tables, hosts: HostTimes, o
 
 
 def _launches(held: list[Held]) -> list[tuple[int, int]]:
-    """(numbers, tensors) of each launch over all of them."""
+    """(elements, tensors) of each multi-tensor launch."""
     numbers, tensors = sum(one.elements for one in held), sum(one.tensors for one in held)
     parts = []
     while numbers > 0:
@@ -156,7 +157,7 @@ def _clip(
 
 
 def _clip_by_total(held: list[Held], group: int, tables: Tables, hosts: HostTimes) -> Do:
-    """As `megatron.core.optimizer.clip_grads`: the host reads the sum of squares of all ranks."""
+    """Clip as `megatron.core.optimizer.clip_grads` does: the host reads the sum of squares over all ranks."""
     rows = Rows(tables, hosts, Phase.OTHER)
     for numbers, share in _launches(held):
         norm = "te::multi_tensor_l2norm"
@@ -172,7 +173,7 @@ def _clip_by_total(held: list[Held], group: int, tables: Tables, hosts: HostTime
 
 
 def _summed(rows: Rows, name: str, numbers: int, group: int) -> None:
-    """Squares are summed over a group."""
+    """All-reduce the squared norms over a group."""
     size = numbers * _FP32
     rows.work("aten::pow", Elementwise(size, size, numbers, "float32", 1, "aten::pow"))
     rows.work("aten::copy_", Copy("d2d", size))
@@ -191,6 +192,6 @@ def update(held: list[Held], kind: Update, tables: Tables, hosts: HostTimes) -> 
     if kind.counts:
         rows.work("aten::_foreach_add_", Optimizer(steps, steps, tensors, "float32", tensors, "aten::_foreach_add_"))
     for numbers, share in _launches(held):
-        taken, given = kind.traffic(numbers, dtype_bytes(dtype))
-        rows.work(kind.operator, Optimizer(taken, given, numbers, dtype, share, kind.operator))
+        bytes_read, bytes_written = kind.traffic(numbers, dtype_bytes(dtype))
+        rows.work(kind.operator, Optimizer(bytes_read, bytes_written, numbers, dtype, share, kind.operator))
     return Do(rows.template(), ())

@@ -1,27 +1,29 @@
-"""Pipeline parallelism: one rank's passes in the order of a schedule, and the messages between stages.
+"""Pipeline parallelism: one rank's passes in schedule order, and the messages between stages.
 
-Messages are those of `torch.distributed.pipelining`: one send or receive on the stream of the two ranks' communicator,
-a send and a receive together as one exchange on the stream of the whole group's. What a stage sent forward stays until
-its backward pass. PyTorch receives into buffers that it has from the start, one for each micro-batch; Megatron takes
-memory as messages come.
+Messages follow `torch.distributed.pipelining`: a single send or receive runs on the stream of the two ranks'
+communicator, a send and a receive together are one exchange on the stream of the whole group. A sent activation is kept
+until its backward pass. PyTorch receives into buffers allocated at the start, one per micro-batch. Megatron allocates
+memory when a message arrives.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 
 from presim.compose.blocks import rounded
 from presim.compose.hosts import HostTimes
-from presim.compose.orders import BACKWARD, EXCHANGE, FORWARD, INPUT, WAIT, WEIGHT, Message, Step
 from presim.compose.rows import Rows, Tables, Template
 from presim.compose.runtime.data_parallel import DataParallel
 from presim.compose.schedule import Action, Do, Key, Run
 from presim.compose.stages import Crossing, Stage
+from presim.compose.steps import BACKWARD, EXCHANGE, FORWARD, INPUT, WAIT, WEIGHT, Message, Step
+from presim.compose.steps import place as rank_of
 from presim.graph.schema import OperatorGraph
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective
 
-_BEFORE, _AFTER, _ALL = 5, 6, 7  # streams: with the rank before, the rank after, and the group's, see rows.STREAMS
+_BEFORE, _AFTER, _ALL = 5, 6, 7  # streams: previous rank, next rank, whole group; see rows.STREAMS
 _PRODUCTS = ("aten::mm", "aten::addmm")
 Again = Callable[[tuple[Run, ...]], Sequence[Action]]
 
@@ -42,15 +44,18 @@ class Pipeline:
         group: int = -1,
         pairs: tuple[int, int] = (-1, -1),
         has_buffers: bool = True,
+        schedule: str = "",
     ) -> None:
+        self._rank_of = functools.partial(rank_of, schedule, ranks)
+        self._own = [stage for stage in range(len(stages)) if self._rank_of(stage) == place]
         self._graph, self._stages, self._place, self._ranks = graph, stages, place, ranks
         self._bytes, self._tables, self._hosts = sizes, tables, hosts
         self._group, self._pairs, self._has_buffers = group, pairs, has_buffers
         self._shared = [index for index, segment in enumerate(graph.segments) if segment.shared]
         self._templates: dict[object, Template] = {}
-        own = [(stage, backward) for stage in range(place, len(stages), ranks) for backward in (False, True)]
+        own = [(stage, backward) for stage in self._own for backward in (False, True)]
         came = {one for stage, backward in own if self._crosses(stage, backward) for one in self._came(stage, backward)}
-        self._buffers = came if has_buffers else set[Crossing]()  # there from the start, for every micro-batch
+        self._buffers = came if has_buffers else set[Crossing]()  # allocated at the start, one per micro-batch
 
     def apply(self, steps: Sequence[Step], data: DataParallel, recomputed: Again) -> list[Action]:
         """The passes and messages of one training step."""
@@ -62,17 +67,25 @@ class Pipeline:
             elif step.kind in (BACKWARD, INPUT):
                 runs = recomputed(self.backward_runs(step.stage, step.micro))
                 actions += data.backward([run for run in runs if isinstance(run, Run)], chunk, step.micro)
+                actions += self._weights(step, data, recomputed) if step.kind == BACKWARD else []
                 actions += self._used(step) if step.kind == BACKWARD else []
                 actions += self._freed(self._outputs(step.stage), step.micro)
             elif step.kind == WEIGHT:
-                again = self._again(recomputed(self.backward_runs(step.stage)))
-                actions += data.backward(self.weight_runs(step.stage, step.micro, again), chunk, step.micro)
+                actions += self._weights(step, data, recomputed)
                 actions += self._used(step)
             elif step.kind == WAIT:
                 actions.append(self._wait(step.messages, step.freed))
             else:
                 actions += self._begin(step)
         return [*actions, *data.end()]
+
+    def _weights(self, step: Step, data: DataParallel, recomputed: Again) -> list[Action]:
+        """Gradients of weights, where the graph makes them apart."""
+        if not self._stages[step.stage].weights:
+            return []
+        again = self._again(recomputed(self.backward_runs(step.stage)))
+        runs = self.weight_runs(step.stage, step.micro, again)
+        return data.backward(runs, step.stage // self._ranks, step.micro)
 
     def forward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
         """A stage's forward pass."""
@@ -85,9 +98,9 @@ class Pipeline:
         return tuple(Run(*one, micro, chunk=stage // self._ranks) for one in self._stages[stage].backward)
 
     def weight_runs(self, stage: int, micro: int = 0, again: Collection[tuple[int, int]] = ()) -> tuple[Run, ...]:
-        """The part of a stage's backward pass that makes gradients of weights, where it is apart.
+        """The part of a stage's backward pass that computes weight gradients, if split.
 
-        ``again``: forward segments and blocks that were recomputed.
+        ``again``: (forward segment, block) pairs that were recomputed.
         """
         chunk, segments = stage // self._ranks, self._graph.segments
         return tuple(
@@ -100,17 +113,17 @@ class Pipeline:
         return {(self._graph.segments[run.segment].twin, run.block) for run in runs}
 
     def held(self, micros: int) -> frozenset[Key]:
-        """Storages that no block frees: what comes and what is sent."""
+        """Storages that no block frees: received and sent tensors."""
         found: set[Key] = set()
-        for stage in range(self._place, len(self._stages), self._ranks):
+        for stage in self._own:
             for one in (*self._came(stage, False), *self._came(stage, True), *self._sent(stage)):
                 found |= {one.key(micro) for micro in range(micros)}
-        for stage in range(self._place, len(self._stages), self._ranks):
+        for stage in self._own:
             found |= {one.key(micro) for one in self._outputs(stage) for micro in range(micros)}
         return frozenset(found)
 
     def _outputs(self, stage: int) -> tuple[Crossing, ...]:
-        """Logits: PyTorch keeps what the last stage's module returns until the micro-batch's backward pass."""
+        """The last stage's outputs (logits), which PyTorch keeps until the micro-batch's backward pass."""
         if self._ranks == 1 or not self._has_buffers or stage < len(self._stages) - 1:
             return ()
         segment, block = self._stages[stage].forward[-1]
@@ -119,7 +132,7 @@ class Pipeline:
         return (Crossing(segment, block, products[-1]),) if products else ()
 
     def setup(self, micros: int) -> list[Do]:
-        """The buffers that messages are received into."""
+        """Allocate receive buffers."""
         if not self._has_buffers:
             return []
         rows, keys = Rows(self._tables, self._hosts, Phase.OTHER), dict[str, Key]()
@@ -142,15 +155,15 @@ class Pipeline:
         return self._came(other, backward) if 0 <= other < len(self._stages) else ()
 
     def _crosses(self, stage: int, backward: bool) -> bool:
-        """Whether what reaches a stage comes from another rank."""
+        """Whether a stage's input comes from another rank."""
         other = stage + (1 if backward else -1)
-        return 0 <= other < len(self._stages) and other % self._ranks != self._place
+        return 0 <= other < len(self._stages) and self._rank_of(other) != self._place
 
     def _size(self, one: Crossing) -> int:
         return self._bytes(one.segment, one.index)
 
     def _used(self, step: Step) -> list[Action]:
-        """After a backward pass: what was sent forward, and what was received, is given back."""
+        """After a backward pass: free the sent activations and the received tensors."""
         own = {(segment, block) for segment, block in self._stages[step.stage].forward}
         freed = [one for one in self._leaving(step.stage, False) if (one.segment, one.block) in own]
         for backward in (False, True):
@@ -171,9 +184,9 @@ class Pipeline:
         return [Do(self._templates[kind], tuple(one.key(micro) for one in freed))]
 
     def _begin(self, step: Step) -> list[Action]:
-        """Send, receive, or both at once."""
+        """Start a send, a receive, or both as one exchange."""
         parts = [(message, one) for message in step.messages for one in self._values(message)]
-        peer = step.messages[0].neighbour % self._ranks
+        peer = self._rank_of(step.messages[0].neighbour)
         phase = Phase.BACKWARD if step.messages[0].backward else Phase.FORWARD
         allocated = [] if self._has_buffers else [(m, one) for m, one in parts if not m.outgoing]
         made = tuple((message.outgoing, self._size(one), self._dtype(one)) for message, one in parts)
@@ -197,9 +210,9 @@ class Pipeline:
         return [Do(template, tuple(named[slot] for slot in template.slots))]
 
     def _wait(self, messages: Sequence[Message], of_all: Message | None = None) -> Do:
-        """The compute stream waits for messages; gradients that were sent are given back.
+        """Make the compute stream wait for messages, and free sent gradients.
 
-        ``of_all``: the message whose gradients they are, where some micro-batches are left out.
+        ``of_all``: the message with these gradients, numbered over all micro-batches, if some are omitted.
         """
         gradients = [message for message in messages if message.outgoing and message.backward]
         if of_all is not None:

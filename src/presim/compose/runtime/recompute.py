@@ -1,6 +1,6 @@
-"""Full activation recomputation: each repeated block runs forward again right before its backward pass.
+"""Full activation recomputation: each repeated block runs its forward pass again right before its backward pass.
 
-As ``torch.utils.checkpoint`` without reentry does it: up to the last value that the backward pass needs.
+As in non-reentrant ``torch.utils.checkpoint``, recomputation stops at the last value that the backward pass needs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from presim.graph.schema import OperatorGraph
 
 
 def apply(schedule: Schedule, graph: OperatorGraph, blocks: int = 0) -> Schedule:
-    """The schedule with repeated blocks recomputed: all, or only the first ``blocks`` of the forward pass."""
+    """Add recomputation of repeated blocks to a schedule; ``blocks``: only the first so many, 0 for all."""
     before = _blocks_before(graph)
     actions: list[Action] = []
     for action in schedule:
@@ -32,7 +32,7 @@ def apply(schedule: Schedule, graph: OperatorGraph, blocks: int = 0) -> Schedule
 
 
 def _blocks_before(graph: OperatorGraph) -> dict[int, int]:
-    """Forward segment -> repeated blocks that run before it."""
+    """Forward segment -> number of repeated blocks that run before it."""
     found, blocks = {}, 0
     for index, segment in enumerate(graph.segments):
         if segment.name and not segment.backward:

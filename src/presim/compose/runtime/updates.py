@@ -1,4 +1,4 @@
-"""Optimizers by name: the states each keeps for a number, and the kernel that updates parameters."""
+"""Optimizers by name: state sizes and the kernel that updates parameters."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ Choice: TypeAlias = Literal["none", "adamw", "adamw-bf16", "adamw-8bit", "sgd", 
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """One launch reads parameters, gradients and states, and writes parameters and states."""
+    """An optimizer kernel: it reads parameters, gradients and states, and writes parameters and states."""
 
     operator: str
-    states: tuple[float, ...]  # bytes of each state for a number; 0: as many as the number itself has
-    counts: bool = True  # each tensor has a counter of steps
+    states: tuple[float, ...]  # bytes per element of each state; 0: the parameter's own size
+    counts: bool = True  # whether each tensor has a step counter
 
     def state_bytes(self, elements: int, number_bytes: int) -> tuple[int, ...]:
-        """The states of so many numbers."""
+        """Bytes of each state for ``elements`` elements."""
         return tuple(int(elements * (size or number_bytes)) for size in self.states)
 
     def traffic(self, elements: int, number_bytes: int) -> tuple[int, int]:
-        """(bytes read, bytes written) of an update of so many numbers."""
+        """(bytes read, bytes written) of an update of ``elements`` elements."""
         states, numbers = sum(self.state_bytes(elements, number_bytes)), elements * number_bytes
         return 2 * numbers + states, numbers + states
 
 
-_BLOCK = 256  # numbers that share a scale in 8-bit states (torchao.optim)
+_BLOCK = 256  # elements that share a scale in 8-bit states (torchao.optim)
 UPDATES: dict[str, Update] = {
     "adamw": Update("aten::_fused_adamw_", (0, 0)),
     "adamw-bf16": Update("optimizer::adamw_bf16", (2, 2)),

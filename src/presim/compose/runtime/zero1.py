@@ -1,7 +1,7 @@
 """Megatron's DistributedDataParallel with its distributed optimizer (ZeRO-1).
 
-Gradients are added up in fp32 in one buffer, by products themselves where the model fuses that. Buckets (40 million
-numbers, or a million for each rank where that is more) are reduce-scattered; each rank updates a shard in fp32, and
+Gradients are accumulated in one fp32 buffer, by the matrix products themselves if the model fuses this. Buckets (40
+million elements, or one million per rank if that is more) are reduce-scattered. Each rank updates a shard in fp32, and
 parameters are gathered for the next forward pass.
 """
 
@@ -25,14 +25,14 @@ from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective, Elementwise, Optimizer
 
 _FP32 = 4
-_LEAST, _FOR_EACH_RANK = 40_000_000, 1_000_000  # numbers (megatron/core/distributed)
+_LEAST, _FOR_EACH_RANK = 40_000_000, 1_000_000  # elements (megatron/core/distributed)
 
 
 class Zero1(Buckets):
     """Megatron's DistributedDataParallel with its distributed optimizer."""
 
     def _ordered(self, complete: Collection[tuple[Name, str]]) -> list[tuple[Name, str]]:
-        """As the model lists its parameters, from the last."""
+        """Parameters in reverse of the model's order."""
         listed: list[tuple[Name, str]] = []
         for segment, group in itertools.groupby(self._graph.parameters, lambda one: one.segment):
             names = [one.name for one in group]
@@ -42,12 +42,15 @@ class Zero1(Buckets):
         return sorted(known, key=lambda place: -self._chunk_of[place[0]])
 
     def _capacity(self, name: Name, number: int, dtype: str) -> int:
-        """Only the first chunk of a pipeline's first stage has buckets (megatron/core/distributed)."""
+        """Bucket size.
+
+        Only the first chunk of a pipeline's first stage splits into buckets (megatron/core/distributed).
+        """
         has_buckets = self._overlap and not self._stage and not self._chunk_of[name]
         return max(_LEAST, _FOR_EACH_RANK * self._ranks) if has_buckets else 1 << 62
 
     def _parts(self, before: Name, name: Name) -> bool:
-        """Each chunk has its own."""
+        """Whether two units belong to different chunks, which have separate buffers."""
         return self._chunk_of[before] != self._chunk_of[name]
 
     @property
@@ -55,7 +58,7 @@ class Zero1(Buckets):
         return sum(bucket.elements for bucket in self.buckets)
 
     def held(self) -> list[Held]:
-        """A shard of the buffer of gradients, in fp32."""
+        """This rank's shard of the gradient buffer, in fp32."""
         tensors = sum(len(bucket.members) for bucket in self.buckets)
         share = -(-self._numbers // self._ranks)
         count = max(1, -(-tensors // self._ranks))
@@ -63,7 +66,7 @@ class Zero1(Buckets):
         return [Held("shard", ("buffer", "gradients"), 0, False, parts)]
 
     def end(self) -> list[Action]:
-        """With sequence parallelism, gradients of norms are summed over its ranks, too."""
+        """Wait for reductions; with sequence parallelism, all-reduce gradients of norms over its ranks."""
         actions = super().end()
         norms = [one for bucket in self.buckets for _, one in bucket.members if len(one.shape) == 1]
         if self._sequence_group < 0 or not norms:
@@ -82,7 +85,7 @@ class Zero1(Buckets):
         return [*actions, self._do(rows, {"norms": ("norms", "gradients")})]
 
     def setup(self) -> list[Do]:
-        """Parameters in one buffer, gradients in fp32 in another, and this rank's shard of parameters in fp32."""
+        """Allocate the parameter buffer, the fp32 gradient buffer, and this rank's fp32 parameter shard."""
         rows = Rows(self._tables, self._hosts, Phase.OTHER)
         whole = sum(size(one) for bucket in self.buckets for _, one in bucket.members)
         rows.alloc("parameters", rounded(whole), Category.PARAMETER)
@@ -95,7 +98,7 @@ class Zero1(Buckets):
         return [buffers, parameters(shards, self._tables, self._hosts, "main")]
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
-        """The buffer of gradients is set to zero; before the first use of parameters, their gathering is waited for."""
+        """Forward pass: zero the gradient buffer first, and wait for gathered parameters before their first use."""
         actions: list[Action] = []
         if micro == 0 and chunk == min(self._chunks):
             rows = Rows(self._tables, self._hosts, Phase.OTHER)
@@ -132,7 +135,7 @@ class Zero1(Buckets):
         return [self._do(rows, {})]
 
     def after_update(self) -> list[Action]:
-        """Parameters are gathered, those that forward needs first before the others."""
+        """Gather parameters, in the order that the forward pass needs them."""
         actions: list[Action] = []
         for bucket in reversed(self.buckets):
             rows = Rows(self._tables, self._hosts, Phase.FORWARD if self._overlap else Phase.OTHER)
@@ -150,7 +153,7 @@ class Zero1(Buckets):
         return -(-bucket.elements // self._ranks) * self._ranks
 
     def _add(self, rows: Rows, one: Parameter, again: bool, last: bool) -> None:
-        """Each is added to the buffer in fp32, unless its product has done so."""
+        """Add a gradient to the fp32 buffer, unless its matrix product already did."""
         count, held = elements(one), size(one)
         whole = count * _FP32
         if (one.segment, one.name) not in self._placed:
@@ -159,7 +162,7 @@ class Zero1(Buckets):
 
     @functools.cached_property
     def _placed(self) -> set[tuple[int, str]]:
-        """Segment and parameter of gradients that products add to the buffer themselves: what is left is empty."""
+        """(segment, parameter) of gradients that matrix products accumulate in the buffer directly."""
         found = set()
         for segment in self._graph.segments:
             empty = {node.outputs[0].value for node in segment.nodes if node.operator in ("aten::empty", "aten::zeros")}

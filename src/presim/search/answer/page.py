@@ -1,4 +1,4 @@
-"""The answer as one page of HTML that needs nothing else: charts are SVG, and nothing comes from elsewhere."""
+"""Render a search's answer as one self-contained HTML page with SVG charts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from presim.search.answer.why import show
 from presim.search.knobs import short
 from presim.search.objectives import OBJECTIVES, Work
 from presim.search.study import Answer
-from presim.search.trials.trial import Trial, Value, said
+from presim.search.trials.trial import Trial, Value, format_value
 from presim.units import GIB, percent, seconds, seconds_range, three_digits
 
 _PLANE = (720, 320)  # of a chart
 _ROWS = 30
-_LINES = 400  # of parallel coordinates; more cannot be told apart
+_LINES = 400  # of parallel coordinates; more would be unreadable
 _GOOD, _BAD = (48, 164, 108), (229, 72, 77)  # colours of the best and the worst
 
 
@@ -32,7 +32,7 @@ def _shown(answer: Answer, work: Work) -> dict[str, Any]:
     counts = collections.Counter(trial.fate for trial in answer.trials)
     return {
         "subject": answer.subject,
-        "fixed": ", ".join(f"{short(name)} {said(value)}" for name, value in answer.fixed.items()),
+        "fixed": ", ".join(f"{short(name)} {format_value(value)}" for name, value in answer.fixed.items()),
         "points": f"{len(answer.trials):,} points, {answer.strategy}",
         "fates": [(fate, counts[fate]) for fate in ("priced", "pruned", "illegal", "failed", "open") if counts[fate]],
         "knobs": [short(knob) for knob in knobs],
@@ -61,19 +61,19 @@ def _row(place: int, trial: Trial, knobs: Sequence[str], answer: Answer, work: W
     return {
         "place": place,
         "front": len(answer.objectives) > 1 and trial.number in answer.front,
-        "knobs": [said(trial.point[knob]) for knob in knobs],
+        "knobs": [format_value(trial.point[knob]) for knob in knobs],
         "step": seconds(figures.step_time_s),
         "interval": seconds_range(figures.low_s, figures.high_s),
         "mfu": "-" if figures.mfu is None else percent(figures.mfu),
         "memory": three_digits(figures.memory_bytes / GIB),
         "spare": three_digits(figures.headroom_bytes / GIB),
         "exposed": percent(figures.exposed_communication_s / figures.step_time_s),
-        "objectives": ["-" if value is None else objective.said(value) for objective, value in values],
+        "objectives": ["-" if value is None else objective.format(value) for objective, value in values],
     }
 
 
 def _captured(answer: Answer, knobs: Sequence[str]) -> list[dict[str, str]]:
-    """Composed beside captured plans, in the order of the captures; then what could not be captured."""
+    """Rows that compare composed and captured plans, in captured order; plans without a capture come last."""
     if answer.confirmation is None:
         return []
     found = {one.number: one for one in answer.confirmation.trials}
@@ -101,12 +101,12 @@ def _captured(answer: Answer, knobs: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _measure(trial: Trial, answer: Answer, work: Work) -> float | None:
-    """The first objective's value."""
+    """The value of the first objective."""
     return None if trial.figures is None else OBJECTIVES[answer.objectives[0]].of(trial.figures, work)
 
 
 def _scatter(answer: Answer, work: Work) -> dict[str, Any] | None:
-    """Memory against the first objective, a dot for each priced plan."""
+    """Scatter plot of memory against the first objective, one dot per priced plan."""
     objective = OBJECTIVES[answer.objectives[0]]
     found = [(trial, value) for trial in answer.trials if (value := _measure(trial, answer, work)) is not None]
     if len(found) < 2:
@@ -114,7 +114,7 @@ def _scatter(answer: Answer, work: Work) -> dict[str, Any] | None:
     used = [trial.figures.memory_bytes for trial, _ in found if trial.figures is not None]
     capacity = max((t.figures.memory_bytes + t.figures.headroom_bytes for t, _ in found if t.figures), default=0)
     low, high = min(value for _, value in found), max(value for _, value in found)
-    top = min(max(*used, capacity), 2 * capacity)  # plans that need more lie on the edge
+    top = min(max(*used, capacity), 2 * capacity)  # plans that need more are drawn at the edge
     best, front = set(answer.best[:1]), set(answer.front)
     width, height = _PLANE
     knobs = list(answer.varied)
@@ -123,7 +123,7 @@ def _scatter(answer: Answer, work: Work) -> dict[str, Any] | None:
             "x": f"{(value - low) / ((high - low) or 1) * width:.1f}",
             "y": f"{height - min(size / top, 1) * height:.1f}",
             "kind": _kind(trial, best, front),
-            "title": f"{show(trial.point, knobs)}: {objective.said(value)}, {three_digits(size / GIB)} GiB",
+            "title": f"{show(trial.point, knobs)}: {objective.format(value)}, {three_digits(size / GIB)} GiB",
         }
         for (trial, value), size in zip(found, used)
     ]
@@ -131,8 +131,8 @@ def _scatter(answer: Answer, work: Work) -> dict[str, Any] | None:
         "dots": sorted(dots, key=lambda dot: ("bad", "fits", "front", "best").index(dot["kind"])),
         "capacity_y": f"{height - capacity / top * height:.1f}",
         "capacity": f"{three_digits(capacity / GIB)} GiB",
-        "low": objective.said(low),
-        "high": objective.said(high),
+        "low": objective.format(low),
+        "high": objective.format(high),
         "name": objective.name.replace("_", " "),
     }
 
@@ -144,7 +144,7 @@ def _kind(trial: Trial, best: set[int], front: set[int]) -> str:
 
 
 def _coordinates(answer: Answer, knobs: Sequence[str], work: Work) -> dict[str, Any] | None:
-    """Parallel coordinates: an axis for each knob and the objective, a line for each plan that fits."""
+    """Parallel coordinates: one axis per knob and one for the objective, one line per plan that fits."""
     objective = OBJECTIVES[answer.objectives[0]]
     lines = [answer.trial(number) for number in answer.best[:_LINES]]
     values = [value for trial in lines if (value := _measure(trial, answer, work)) is not None]
@@ -155,8 +155,8 @@ def _coordinates(answer: Answer, knobs: Sequence[str], work: Work) -> dict[str, 
     low, high = min(values), max(values)
 
     def place(knob: str, value: Value) -> float:
-        choices = [said(choice) for choice in answer.varied[knob]]
-        return height - (choices.index(said(value)) + 0.5) / len(choices) * height
+        choices = [format_value(choice) for choice in answer.varied[knob]]
+        return height - (choices.index(format_value(value)) + 0.5) / len(choices) * height
 
     def share(value: float) -> float:
         return (value - low) / ((high - low) or 1)
@@ -170,18 +170,18 @@ def _coordinates(answer: Answer, knobs: Sequence[str], work: Work) -> dict[str, 
                 "points": " ".join(f"{x:.1f},{y:.1f}" for x, y in points),
                 "colour": _colour(rank / max(len(lines) - 1, 1)),
                 "wide": rank == 0,
-                "title": f"{show(trial.point, knobs)}: {objective.said(value)}",
+                "title": f"{show(trial.point, knobs)}: {objective.format(value)}",
             }
         )
     axes = [
         {
             "x": f"{index * step:.1f}",
             "name": short(knob),
-            "ticks": [(f"{place(knob, value):.1f}", said(value)) for value in answer.varied[knob]],
+            "ticks": [(f"{place(knob, value):.1f}", format_value(value)) for value in answer.varied[knob]],
         }
         for index, knob in enumerate(knobs)
     ]
-    ends = [(f"{height:.1f}", objective.said(low)), ("0", objective.said(high))]
+    ends = [(f"{height:.1f}", objective.format(low)), ("0", objective.format(high))]
     axes.append({"x": f"{width}", "name": objective.name.replace("_", " "), "ticks": ends})
     return {"lines": drawn[::-1], "axes": axes}
 

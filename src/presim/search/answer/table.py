@@ -1,4 +1,4 @@
-"""The answer as a table of a terminal, and as CSV."""
+"""Render a search's answer as a terminal table and as CSV."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from presim.search.answer.why import show
 from presim.search.knobs import short
 from presim.search.objectives import OBJECTIVES, Work, tokens_per_s_per_gpu
 from presim.search.study import Answer
-from presim.search.trials.trial import Figures, Trial, said
+from presim.search.trials.trial import Figures, Trial, format_value
 from presim.units import GIB, percent, seconds, seconds_range, three_digits
 
 _SHOWN = 10
 _WIDTH = 130
-_UNBOUND = 10_000  # columns: what a table would like
-_SEEN = 0.005  # of all differences
+_UNBOUND = 10_000  # columns: wide enough to measure a table's natural width
+_SHOWN_DIFFERENCE = 0.005  # smallest share of the summed differences that is printed
 _EXTRA = ("gpu_hours", "money", "days", "gpus", "tokens_per_s", "energy")
-_LEFT_OUT = ("spare", "limit", "MFU", "exposed", "80 % interval", "GiB used", "tokens/s/GPU")  # where narrow, in order
+# columns dropped on narrow consoles, in this order
+_LEFT_OUT = ("spare", "limit", "MFU", "exposed", "80 % interval", "GiB used", "tokens/s/GPU")
 _COLUMNS = ("step time", "80 % interval", "tokens/s/GPU", "MFU", "GiB used", "spare", "exposed", "limit")
 
 
@@ -37,7 +38,7 @@ def write(answer: Answer, work: Work, file: IO[str] | None = None, *, console: C
 
 
 def render(answer: Answer, work: Work, console: Console) -> RenderableType:
-    """The answer as something rich can print on a console of a width."""
+    """The answer as a rich renderable that fits the console's width."""
     parts: list[RenderableType] = [Text.assemble(("presim search ", "bold"), answer.subject), _fates(answer)]
     if answer.best:
         parts += [_fitting(answer, work, console), _decision(answer)]
@@ -46,6 +47,8 @@ def render(answer: Answer, work: Work, console: Console) -> RenderableType:
         parts.append(_confirmed(answer))
     if misfits := _misfits(answer):
         parts.append(Text(misfits))
+    if answer.best and (failures := _failures(answer)):  # without a best plan, a note says it
+        parts.append(Text(failures))
     parts += [Text(note, "bold red" if not answer.best else "") for note in answer.notes]
     return Group(*(Padding(part, (0, 0, 0, 0)) for part in parts))
 
@@ -60,7 +63,7 @@ def _fates(answer: Answer) -> Text:
 
 
 def _fitting(answer: Answer, work: Work, console: Console) -> Table:
-    """The plans, with whole names: on a narrow console figures are left out, and at last knobs share a column."""
+    """Table of the plans. A narrow console drops figures first; if that is not enough, all knobs share one column."""
     columns = list(_COLUMNS)
     for left_out in ("", *_LEFT_OUT):
         if left_out:
@@ -72,7 +75,7 @@ def _fitting(answer: Answer, work: Work, console: Console) -> Table:
 
 
 def _plans(answer: Answer, work: Work, columns: Sequence[str], knobs: Sequence[str] | None) -> Table:
-    """``knobs`` with a column each; None: all in one."""
+    """One column per name in ``knobs``; None puts all knobs into one column."""
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("", justify="right")
     for knob in knobs or ():
@@ -90,12 +93,16 @@ def _plans(answer: Answer, work: Work, columns: Sequence[str], knobs: Sequence[s
         trial = answer.trial(number)
         assert trial.figures is not None
         cells = [f"{place}{'*' if len(answer.objectives) > 1 and number in answer.front else ''}"]
-        cells += [show(trial.point, _varying(answer))] if knobs is None else [said(trial.point[knob]) for knob in knobs]
+        cells += (
+            [show(trial.point, _varying(answer))]
+            if knobs is None
+            else [format_value(trial.point[knob]) for knob in knobs]
+        )
         shown_cells = dict(zip(_COLUMNS, _cells(trial.figures)))
         cells += [shown_cells[column] for column in columns]
         for name in extra:
             value = OBJECTIVES[name].of(trial.figures, work)
-            cells.append("-" if value is None else OBJECTIVES[name].said(value))
+            cells.append("-" if value is None else OBJECTIVES[name].format(value))
         table.add_row(*cells, style="bold" if place == 1 else "")
     return table
 
@@ -130,14 +137,14 @@ def _decision(answer: Answer) -> Text:
         return Text(f"* {len(answer.front)} on the Pareto front of {' and '.join(answer.objectives)}")
     close = len(answer.undecided)
     if len(answer.best) == 1:
-        return Text(f"The only plan of {len(answer.trials):,} that meets every constraint{_unseen(answer)}.")
+        return Text(f"The only plan of {len(answer.trials):,} that meets every constraint{_not_evaluated(answer)}.")
     if close < 2:
-        return Text("The first is better than all others beyond their 80 % intervals.")
+        return Text("The first is better than all others: no 80 % interval overlaps with its own.")
     return Text(f"Undecided between the first {close}: their 80 % intervals overlap. Measure them.")
 
 
-def _unseen(answer: Answer) -> str:
-    """A pruned plan may meet every constraint too; a rule proves that it is no better."""
+def _not_evaluated(answer: Answer) -> str:
+    """Mention plans without figures: a pruned plan may meet every constraint, but is proven no better."""
     pruned = sum(trial.fate == "pruned" for trial in answer.trials)
     unreached = sum(trial.fate == "open" for trial in answer.trials)
     parts = [f"{pruned:,} pruned"] * bool(pruned) + [f"{unreached:,} not reached"] * bool(unreached)
@@ -148,20 +155,20 @@ def _why(answer: Answer) -> list[str]:
     lines = []
     mattering = [f"{short(name)} {percent(share)}" for name, share in answer.importance.items() if share >= 0.005]
     if mattering:
-        lines.append(f"What matters (share of the variance that a knob explains by itself): {', '.join(mattering)}")
+        lines.append(f"Importance (share of the variance that each knob explains by itself): {', '.join(mattering)}")
     if answer.loses and len(answer.best) > 1:
         second = answer.trial(answer.best[1])
         parts = [
             f"{name} {'+' if value > 0 else '-'}{seconds(abs(value))}"
             for name, value in answer.loses.items()
-            if abs(value) > _SEEN * sum(map(abs, answer.loses.values()))
+            if abs(value) > _SHOWN_DIFFERENCE * sum(map(abs, answer.loses.values()))
         ]
-        lines.append(f"The second, {show(second.point, _varying(answer))}, beside the first: {', '.join(parts)}")
+        lines.append(f"The second, {show(second.point, _varying(answer))}, compared with the first: {', '.join(parts)}")
     return lines
 
 
 def _confirmed(answer: Answer) -> Table:
-    """Composed beside captured step times, in the order of the captures."""
+    """Table of composed and captured step times, in captured order."""
     assert answer.confirmation is not None
     table = Table(box=None, padding=(0, 1), header_style="dim", title="Captured", title_justify="left")
     for name in ("", "was", "plan", "on", "composed", "captured", "difference"):
@@ -197,13 +204,20 @@ def _misfits(answer: Answer) -> str:
     return f"{len(lacking):,} do not fit; the nearest: {'; '.join(shown)}"
 
 
+def _failures(answer: Answer) -> str:
+    failed = [trial for trial in answer.trials if trial.fate == "failed"]
+    if not failed:
+        return ""
+    return f"{len(failed):,} failed; the first, {show(failed[0].point, _varying(answer))}: {failed[0].words}"
+
+
 def _lack(trial: Trial) -> int:
     assert trial.figures is not None
     return -trial.figures.headroom_bytes
 
 
 def csv_text(answer: Answer, work: Work) -> str:
-    """The ledger as CSV: one line for each trial, the best first, then the others in their order."""
+    """The ledger as CSV: one line per trial, feasible trials first from best to worst, then the others by number."""
     knobs = [*answer.varied, *answer.fixed]
     measures = [name for name in Figures.__struct_fields__ if name not in ("limits", "by_category")]
     derived = [name for name in OBJECTIVES if name not in ("step_time", "gpus", "memory_headroom")]
@@ -230,5 +244,5 @@ def _row(
         numbers = [getattr(figures, name) for name in measures]
         numbers += [OBJECTIVES[name].of(figures, work) for name in derived]
         numbers = ["" if value is None else value for value in numbers] + [" ".join(figures.limits)]
-    point = [said(trial.point[knob]) if knob in trial.point else "" for knob in knobs]
+    point = [format_value(trial.point[knob]) if knob in trial.point else "" for knob in knobs]
     return [rank.get(trial.number, ""), trial.number, trial.fate, *point, *numbers, trial.rule, trial.words]

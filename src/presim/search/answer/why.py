@@ -1,4 +1,4 @@
-"""Why: which knob matters, what the second loses on, which plans did not fit and by how much."""
+"""Explain a result: knob importance, where the second-best plan loses time, and why plans do not fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from presim.search.knobs import short
 from presim.search.objectives import Constraints, Objective, Work
-from presim.search.trials.trial import Figures, Point, Trial, said
+from presim.search.trials.trial import Figures, Point, Trial, format_value
 from presim.units import GIB, three_digits
 
 _PARTS = {
@@ -22,9 +22,9 @@ _PARTS = {
 def importance(
     trials: Sequence[Trial], varied: Mapping[str, Sequence[object]], objective: Objective, work: Work
 ) -> dict[str, float]:
-    """Share of the variance of the objective's logarithm between the values of each knob, most first.
+    """Share of the variance of the objective's logarithm that each knob explains, largest first.
 
-    The shares are of each knob by itself: where knobs interact they do not add up to 1.
+    Each share considers one knob by itself, so shares do not add up to 1 where knobs interact.
     """
     found = [
         (trial.point, math.log(abs(loss)))
@@ -39,21 +39,29 @@ def importance(
     for knob in varied:
         groups: dict[str, list[float]] = collections.defaultdict(list)
         for point, value in found:
-            groups[said(point[knob])].append(value)
+            groups[format_value(point[knob])].append(value)
         between = sum(len(group) * (sum(group) / len(group) - mean) ** 2 for group in groups.values())
         shares[knob] = between / total if total else 0.0
     return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
-def loses_on(best: Figures, other: Figures) -> dict[str, float]:
-    """Seconds by which parts of the other's step are longer, for the tokens of the best one's step, most first."""
+_OF_THE_JOB = ("step_time", "tokens_per_s", "days")  # objectives that more GPUs improve
+
+
+def loses_on(best: Figures, other: Figures, objective: str) -> dict[str, float]:
+    """Seconds that each part of ``other``'s step takes longer than the best plan's, largest first.
+
+    The other step is scaled to the tokens of the best plan's step; for an objective per GPU, to its tokens per GPU.
+    """
     same = best.tokens_per_step / other.tokens_per_step if best.tokens_per_step and other.tokens_per_step else 1.0
+    if objective not in _OF_THE_JOB:
+        same *= other.gpus / best.gpus
     parts = {name: getattr(other, field) * same - getattr(best, field) for name, field in _PARTS.items()}
     return dict(sorted(parts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def infeasible(trials: Sequence[Trial], constraints: Constraints, work: Work) -> str:
-    """Why no plan is feasible: what excludes most, and the nearest one."""
+    """Why no plan is feasible: reasons by frequency, and the plan that comes nearest to fitting."""
     reasons: collections.Counter[str] = collections.Counter()
     nearest: tuple[int, Point] | None = None
     for trial in trials:
@@ -78,7 +86,7 @@ def infeasible(trials: Sequence[Trial], constraints: Constraints, work: Work) ->
 def _varying(trials: Sequence[Trial]) -> list[str]:
     """Knobs that have several values."""
     names = trials[0].point if trials else ()
-    return [name for name in names if len({said(trial.point[name]) for trial in trials}) > 1]
+    return [name for name in names if len({format_value(trial.point[name]) for trial in trials}) > 1]
 
 
 def _reason(trial: Trial, broken: str) -> str:
@@ -96,4 +104,4 @@ def show(point: Point, knobs: Sequence[str] | None = None) -> str:
     >>> show({"tensor": 2, "reshard": True})
     'tp=2 reshard=true'
     """
-    return " ".join(f"{short(name)}={said(point[name])}" for name in (knobs or list(point)) if name in point)
+    return " ".join(f"{short(name)}={format_value(point[name])}" for name in (knobs or list(point)) if name in point)

@@ -1,4 +1,4 @@
-"""Files for the chosen point: its plan with the command that composes it, or the launch command with its values."""
+"""Write the files of the best point: a plan and its compose command, or the launch command with its values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from presim.search.knobs import CLUSTER, plan_of
 from presim.search.request import Request
 from presim.search.study import Answer
 from presim.search.trials.evaluator import filled, plan
-from presim.search.trials.trial import Point, Value, said
+from presim.search.trials.trial import Point, Value, format_value
 
 if TYPE_CHECKING:
     from presim.launch.write_files import LaunchFiles
@@ -22,7 +22,7 @@ PLAN, LAUNCH, COMPOSE = "plan.toml", "launch.sh", "compose.sh"
 
 
 def check(folder: str) -> None:
-    """Raise before the search what writing would raise after it."""
+    """Raise before the search if ``folder`` cannot be written after it."""
     check_folder(Path(folder))
 
 
@@ -34,15 +34,17 @@ def write(request: Request, answer: Answer, folder: str) -> list[Path]:
     """
     point = answer.best_point
     if point is None:
-        raise InputError("no point is feasible, so that there is nothing to --write; see why above")
+        raise InputError("no point is feasible, so there is nothing to --write; the reasons are printed above")
     place = Path(folder)
     make_folder(place)
     cluster = {name: point.get(name, request.options.get(name)) for name in CLUSTER}
-    options = [f"--{name.replace('_', '-')} {said(value)}" for name, value in cluster.items() if value is not None]
-    if command := _own(request):
+    options = [
+        f"--{name.replace('_', '-')} {format_value(value)}" for name, value in cluster.items() if value is not None
+    ]
+    if command := _user_command(request):
         files = {LAUNCH: f"#!/bin/sh\n{shlex.join(filled(command, point, request.words))}\n"}
     else:
-        plan(point)  # it reads back
+        plan(point)  # check that the plan reads back
         files = {
             PLAN: "".join(f"{name} = {_toml(value)}\n" for name, value in sorted(plan_of(point).items())),
             COMPOSE: f"#!/bin/sh\npresim compose {shlex.quote(request.subject)} {' '.join(options)} "
@@ -53,24 +55,28 @@ def write(request: Request, answer: Answer, folder: str) -> list[Path]:
     return [place / name for name in files]
 
 
-def _own(request: Request) -> Sequence[str]:
-    """The command whose knobs are searched, whether each point is captured or the best only; none: knobs are plans'."""
-    return request.command or (request.confirm_command if request.meant else ())
+def _user_command(request: Request) -> Sequence[str]:
+    """The user's command whose knobs are searched; empty if the knobs are fields of plans."""
+    return request.command or (request.confirm_command if request.plan_fields else ())
 
 
 def launch(request: Request, point: Point, folder: str) -> LaunchFiles | None:
-    """Write the files that start a plan on real frameworks; None for a command, which is its own launch command.
+    """Write launch files for real frameworks; None for a user's command, which needs none.
 
     Raises:
-        InputError: the cluster cannot be, or the folder not be written.
+        InputError: the cluster is invalid, or the folder cannot be written.
     """
     from presim.launch.write_files import write_for_model
 
-    if _own(request):
+    if _user_command(request):
         return None
     options = {name: point.get(name, request.options.get(name)) for name in (*CLUSTER, "cluster")}
     return write_for_model(request.subject, plan(point), options, Path(folder))
 
 
 def _toml(value: Value) -> str:
-    return said(value) if not isinstance(value, str) else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return (
+        format_value(value)
+        if not isinstance(value, str)
+        else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    )

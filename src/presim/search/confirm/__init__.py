@@ -1,1 +1,1 @@
-"""The second fidelity: the best composed plans, captured on the real framework."""
+"""Confirm a search: capture the best composed plans on a real framework."""

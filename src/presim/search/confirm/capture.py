@@ -1,4 +1,4 @@
-"""Captures one plan: through the files that are written for a framework, or through the user's own command."""
+"""Capture one plan, with files generated for a framework or with the user's own command."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from presim.search.trials.trial import Point, Trial, Value
 
 
 def check_command(command: Sequence[str], point: Point) -> None:
-    """Raise where the command has a placeholder that is no knob of the plans.
+    """Raise if the command has a placeholder that is not a knob of the plans.
 
     Raises:
-        InputError: which one, and what there is.
+        InputError: names the placeholder and the knobs that exist.
     """
     known = _names(point)
     if missing := [name for name in placeholders(command) if name not in known]:
         raise InputError(
-            f"the command has {{{missing[0]}}}, which is no knob of the plans; they have {', '.join(sorted(known))}"
+            f"the command has {{{missing[0]}}}, which is not a knob of the plans; use one of {', '.join(sorted(known))}"
         )
 
 
 def capture(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
-    """What the plan is captured with, and its reply."""
+    """The framework that captured the plan, and the reply."""
     if request.confirm_command:
         words = filled(request.confirm_command, _names(trial.point), request.words)
         return "command", _evaluated(request, trial.point, words, Path.cwd())
@@ -46,7 +46,7 @@ def capture(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
 
 
 def _names(point: Point) -> dict[str, Value]:
-    """Knobs by their full and their short names."""
+    """Knob values under both full and short names."""
     return {**point, **{short(name): value for name, value in point.items()}}
 
 
@@ -56,7 +56,7 @@ def _why_not(notes: Sequence[str], framework: str) -> str:
 
 
 def _evaluated(request: Request, point: Point, words: Sequence[str], folder: Path) -> Reply:
-    """The reply of a process that captures the command from within a folder."""
+    """The reply of a worker process that captures the command with ``folder`` as working directory."""
     options = {name: value for name, value in request.options.items() if name != "save"}
     job = Job(command=list(words), options=options)
     make_folder(folder)
@@ -66,4 +66,4 @@ def _evaluated(request: Request, point: Point, words: Sequence[str], folder: Pat
         reply = process.ask(worker, point)
     finally:
         process.end([worker])
-    return reply or Reply(fate="failed", words="the process that captured it ended")
+    return reply or Reply(fate="failed", words="the process that captured it exited")

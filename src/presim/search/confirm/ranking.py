@@ -1,4 +1,4 @@
-"""Ranks plans anew by what was captured, and tells what composing alone would have cost."""
+"""Rank plans by captured results, and report what choosing by composed results would have cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from presim.search.answer.why import loses_on
 from presim.search.confirm.capture import capture, check_command
 from presim.search.objectives import OBJECTIVES, Objective
 from presim.search.request import Request
-from presim.search.strategy.loop import Kept, Nothing
+from presim.search.strategy.loop import NoStore, TrialStore
 from presim.search.study import Answer, Confirmation, Confirmed, overlapping, ranked
 from presim.search.trials.job import Reply
 from presim.search.trials.trial import Figures, Trial, key
@@ -27,9 +27,9 @@ def confirm(
     answer: Answer,
     progress: Callable[[str], None] = lambda text: None,
     take: Capture = capture,
-    kept: Kept | None = None,
+    kept: TrialStore | None = None,
 ) -> Answer:
-    """The answer with its best plans captured, one after the other, and ranked by that; captures are ``kept``.
+    """The answer with its best plans captured one after the other and re-ranked; captures are stored in ``kept``.
 
     Raises:
         InputError: the command names a knob that the plans do not have, or files cannot be written.
@@ -37,7 +37,7 @@ def confirm(
     chosen = [answer.trial(number) for number in answer.best[: request.confirm]]
     if request.confirm_command and chosen:
         check_command(request.confirm_command, chosen[0].point)
-    found, kept = [], Nothing() if kept is None else kept
+    found, kept = [], NoStore() if kept is None else kept
     with tempfile.TemporaryDirectory(prefix="presim-confirm-") as folder:
         for place, trial in enumerate(chosen, 1):
             progress(f"capturing {place} of {len(chosen)}")
@@ -47,20 +47,20 @@ def confirm(
                 framework, reply = take(request, trial, Path(folder, str(trial.number)))
                 tokens = _with_tokens(reply.figures, trial)
                 one = Confirmed(number=trial.number, framework=framework, figures=tokens, words=reply.words)
-                if one.figures is not None:  # what failed is tried again
+                if one.figures is not None:  # failed captures are not stored, so the next run tries again
                     kept.add_captured(name, one)
             found.append(msgspec.structs.replace(one, number=trial.number))
     return _ranked(request, answer, found)
 
 
 def _name(request: Request, trial: Trial) -> str:
-    """What a plan's capture rests on, besides the study that it is kept in."""
+    """Storage key of a plan's capture: everything it depends on besides the study."""
     parts = [key(trial.point), request.framework, *request.confirm_command]
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
 
 def _with_tokens(figures: Figures | None, trial: Trial) -> Figures | None:
-    """With the tokens of the plan's step where the capture saw none: it is the same plan."""
+    """Figures with the composed plan's tokens per step if the capture did not count tokens."""
     if figures is None or figures.tokens_per_step is not None or trial.figures is None:
         return figures
     return msgspec.structs.replace(figures, tokens_per_step=trial.figures.tokens_per_step)
@@ -84,7 +84,7 @@ def _ranked(request: Request, answer: Answer, found: Sequence[Confirmed]) -> Ans
         changed["best"] = [*order, *rest, *left]
         changed["undecided"] = [trial.number for trial in overlapping(best, objective, request.work)]
         figures = [trial.figures for trial in best[:2] if trial.figures is not None]
-        changed["loses"] = loses_on(*figures) if len(figures) == 2 else {}
+        changed["loses"] = loses_on(*figures, objective.name) if len(figures) == 2 else {}
     return msgspec.structs.replace(
         answer,
         **changed,
@@ -103,22 +103,26 @@ def _notes(answer: Answer, confirmation: Confirmation) -> list[str]:
     after = confirmation.order
     notes = []
     if not after:
-        return ["No plan could be captured: the ranking is that of composed plans."]
+        return ["No plan could be captured: the ranking is by composed plans."]
     if before == after:
-        notes.append(f"Captured, the {len(after)} best keep their order.")
+        notes.append(f"The {len(after)} best plans keep their order when captured.")
     else:
         moves = ", ".join(
             f"{before.index(number) + 1} to {after.index(number) + 1}"
             for number in before
             if _moved(number, before, after)
         )
-        notes.append(f"Captured, plans change places: {moves}.")
+        notes.append(f"Captures change the order: {moves}.")
     if confirmation.regret is None:
-        notes.append("Composing alone would have chosen a plan that could not be captured or does not fit.")
+        notes.append(
+            "Composing alone would have chosen a plan that could not be captured or does not fit when captured."
+        )
     else:
-        notes.append(f"Composing alone would have lost {confirmation.regret:.1%} of {_said(answer.objectives[0])}.")
+        notes.append(f"Composing alone would have lost {confirmation.regret:.1%} of {_label(answer.objectives[0])}.")
     if failed := [one for one in confirmation.trials if one.number not in after]:
-        notes.append(f"{len(failed)} not captured, and last therefore; the first: {failed[0].words or 'does not fit'}")
+        notes.append(
+            f"{len(failed)} could not be captured and are ranked last; the first: {failed[0].words or 'does not fit'}"
+        )
     return notes
 
 
@@ -126,5 +130,5 @@ def _moved(number: int, before: Sequence[int], after: Sequence[int]) -> bool:
     return before.index(number) != after.index(number)
 
 
-def _said(objective: str) -> str:
+def _label(objective: str) -> str:
     return objective.replace("_", " ")

@@ -1,1 +1,1 @@
-"""Space files: knobs of a framework's command with their values and constraints, as data."""
+"""Space files: knobs of a framework's command with values and constraints, as data."""

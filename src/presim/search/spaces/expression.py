@@ -1,4 +1,4 @@
-"""Constraints of space files: arithmetic over names, read by Python's parser and computed here; nothing is executed."""
+"""Constraints of space files: arithmetic parsed by Python's parser and evaluated here; no code is executed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from presim.errors import InputError
-from presim.search.trials.trial import Value, said
+from presim.search.trials.trial import Value, format_value
 
 _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -37,22 +37,22 @@ class Expression:
     """
 
     def __init__(self, text: str) -> None:
-        """Raises InputError where it is more than arithmetic and comparisons."""
+        """Raises InputError if the text has more than arithmetic and comparisons."""
         self.text = text
         if len(text) > _LONGEST:
             raise InputError(f"the constraint {text[:40]!r}… has more than {_LONGEST} characters; shorten it")
         try:
             self._tree = ast.parse(text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError) as error:
-            raise InputError(f"the constraint {text!r} is no expression: {error}; correct it") from error
+            raise InputError(f"the constraint {text!r} is not a valid expression: {error}; correct it") from error
         self._check(self._tree)
         self.names = sorted({node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)})
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """Whether it is true; it is not where a divisor is 0.
+        """Whether the condition is true; false if a divisor is 0.
 
         Raises:
-            InputError: it cannot be computed, e.g. of a word and a number.
+            InputError: the types do not match, e.g. a word and a number.
         """
         try:
             return bool(_value(self._tree, values))
@@ -62,12 +62,12 @@ class Expression:
             raise InputError(f"the constraint {self.text!r} cannot be computed: {error}; correct it") from error
 
     def with_numbers(self, values: Mapping[str, Value]) -> str:
-        """The equation with the numbers in it."""
-        known = ", ".join(f"{name} = {said(values[name])}" for name in self.names if name in values)
+        """The condition with the values of its names."""
+        known = ", ".join(f"{name} = {format_value(values[name])}" for name in self.names if name in values)
         return f"{self.text}, with {known}" if known else self.text
 
     def _check(self, node: ast.AST) -> None:
-        """Only what `_value` knows."""
+        """Raise for any node that `_value` does not evaluate."""
         match node:
             case ast.BinOp(op=op) if type(op) in _BINARY:
                 parts: list[ast.expr] = [node.left, node.right]
@@ -80,9 +80,9 @@ class Expression:
             case ast.Name() | ast.Constant(value=bool() | int() | float() | str()):
                 parts = []
             case _:
-                said_of = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+                source = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
                 raise InputError(
-                    f"the constraint {self.text!r} has {said_of!r}: only names, numbers, words, + - * // %, "
+                    f"the constraint {self.text!r} contains {source!r}: only names, numbers, words, + - * // %, "
                     "comparisons, and, or, not are allowed; correct it"
                 )
         for part in parts:
@@ -93,8 +93,8 @@ def _value(node: ast.AST, values: Mapping[str, Value]) -> Any:
     match node:
         case ast.BinOp(op=op):
             left, right = _value(node.left, values), _value(node.right, values)
-            if isinstance(left, str) or isinstance(right, str):  # a word times a number, or a format, could fill memory
-                raise TypeError("words cannot be computed with")
+            if isinstance(left, str) or isinstance(right, str):  # word * number or a format string could exhaust memory
+                raise TypeError("arithmetic needs numbers, not words")
             return _BINARY[type(op)](left, right)
         case ast.Compare():
             sides = [_value(side, values) for side in (node.left, *node.comparators)]

@@ -1,4 +1,4 @@
-"""What the constraints of a space know: of the launch, and of the model."""
+"""Facts for the constraints of space files: sizes of the cluster and of the model."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from presim.search.trials.trial import Value
 
 
 def launched(command: Sequence[str], options: ClusterOptions) -> dict[str, Value]:
-    """GPUs, nodes and GPUs of each, as far as a launch command and the options say them."""
+    """World size, nodes and GPUs per node, where the launch command or the options give them."""
     from presim.capture.launchers.read import read_command
 
     try:
-        said = read_command(command).shape
-        nodes, per_node, world = said.nodes, said.per_node, said.world
+        fixed = read_command(command).shape
+        nodes, per_node, world = fixed.nodes, fixed.per_node, fixed.world
     except InputError:
         nodes = per_node = world = None
     nodes, per_node = options.nodes or nodes, options.gpus_per_node or per_node
@@ -26,17 +26,17 @@ def launched(command: Sequence[str], options: ClusterOptions) -> dict[str, Value
 
 
 def facts_of(model: str) -> dict[str, Value]:
-    """What constraints of spaces know of a model, from its config.
+    """Model sizes for the constraints of spaces, read from the model's config.json.
 
     Raises:
-        InputError: the model is of a family whose sizes are not read.
+        InputError: there is no config.json, or presim cannot read the sizes of this model family.
     """
     from presim.graph.take import config_file
     from presim.launch.shapes import read_config, shapes
 
     config = config_file(model)
     if config is None:
-        raise InputError(f"{model} has no config.json; say its sizes instead, e.g. layers=32 heads=32 kv_heads=8")
+        raise InputError(f"{model} has no config.json; give its sizes instead, e.g. layers=32 heads=32 kv_heads=8")
     found = shapes(read_config(config))
     return {
         "layers": found.layers,

@@ -1,20 +1,20 @@
-"""A space's knobs as fields of plans, so that its points can be composed."""
+"""Map a space's knobs to plan fields, so that its points can be composed."""
 
 from __future__ import annotations
 
 from presim.search.knobs import CLUSTER, Field, allowed, field_of, fields, short
 from presim.search.space import Space
 from presim.search.spaces.file import SpaceFile
-from presim.search.trials.trial import Value, said
+from presim.search.trials.trial import Value, format_value
 
 
 def as_plans(space: SpaceFile, chosen: Space) -> tuple[Space, dict[str, Field], list[str]]:
-    """The points that plans can express, what each knob means there, and sentences on what was left out.
+    """The points that plans can express, the plan field of each knob, and notes on what was left out.
 
-    A knob that plans do not have keeps its first value, and so does not vary.
+    A knob without a plan field keeps its first value and does not vary.
     """
     varied: dict[str, tuple[Value, ...]] = {}
-    fixed, meant, notes = dict(chosen.fixed), dict[str, Field](), list[str]()
+    fixed, plan_fields, notes = dict(chosen.fixed), dict[str, Field](), list[str]()
     for name, values in chosen.varied.items():
         known = space.knobs.get(name)
         field = Field(field_of(known.field if known and known.field else name), known.as_field if known else {})
@@ -23,10 +23,10 @@ def as_plans(space: SpaceFile, chosen: Space) -> tuple[Space, dict[str, Field], 
             continue
         if field.name not in fields():
             fixed[name] = values[0]
-            notes += [f"Plans have no {name}: it stays {said(values[0])}."] if len(values) > 1 else []
+            notes += [f"Composed plans have no {name}: it stays {format_value(values[0])}."] if len(values) > 1 else []
             continue
-        can = tuple(value for value in values if allowed(field.name, field.values.get(said(value), value)))
-        lost = [said(value) for value in values if value not in can]
-        notes += [f"Plans have no {short(field.name)} {' or '.join(lost)}: left out."] if lost else []
-        varied[name], meant[name] = can, field
-    return Space(varied, fixed), meant, notes
+        can = tuple(value for value in values if allowed(field.name, field.values.get(format_value(value), value)))
+        lost = [format_value(value) for value in values if value not in can]
+        notes += [f"Composed plans do not support {short(field.name)} {' or '.join(lost)}: left out."] if lost else []
+        varied[name], plan_fields[name] = can, field
+    return Space(varied, fixed), plan_fields, notes

@@ -1,4 +1,4 @@
-"""A space file put to use: the request's space, the words of each value, and which points are illegal."""
+"""Apply a space file: build the request's space, the command words of each value, and legality rules."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from presim.search.space import Space
 from presim.search.spaces.expression import Expression
 from presim.search.spaces.file import Knob, SpaceFile
 from presim.search.trials.evaluator import placeholders
-from presim.search.trials.trial import Value, said
+from presim.search.trials.trial import Value, format_value
 
-WHOLE = "{space}"  # stands for the words of all knobs
+WHOLE = "{space}"  # placeholder for the words of all knobs
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A constraint with what is known besides the knobs."""
+    """A constraint with the known facts."""
 
     that: str
     why: str
     facts: dict[str, Value]
 
     def broken(self, point: Mapping[str, Value]) -> str:
-        """Why a point is illegal, with the equation and its numbers; empty where it is not."""
+        """Why a point is illegal, with the condition and its numbers; empty if it is legal."""
         expression = _parsed(self.that)
         known = {**self.facts, **point}
         if expression.holds(known):
@@ -35,19 +35,19 @@ class Rule(msgspec.Struct, frozen=True):
 
 @functools.lru_cache(maxsize=1024)
 def _parsed(text: str) -> Expression:
-    """Once for all points."""
+    """Parse a constraint once for all points."""
     return Expression(text)
 
 
 def rules(space: SpaceFile, knobs: Sequence[str], facts: Mapping[str, Value]) -> tuple[tuple[Rule, ...], list[str]]:
-    """The constraints, and a sentence for each that cannot be checked because a fact is not known."""
+    """The checkable constraints, and a note for each that lacks a fact."""
     known = {**space.facts, **facts}
     checked, notes = [], []
     for constraint in space.constraints:
         names = Expression(constraint.that).names
         missing = [name for name in names if name not in known and name not in knobs]
         if missing:
-            notes.append(f"Not checked, as {missing[0]} is not said: {constraint.why} ({constraint.that}).")
+            notes.append(f"Not checked, because {missing[0]} is not given: {constraint.why} ({constraint.that}).")
         else:
             used = {name: known[name] for name in names if name in known and name not in knobs}
             checked.append(Rule(constraint.that, constraint.why, used))
@@ -55,10 +55,10 @@ def rules(space: SpaceFile, knobs: Sequence[str], facts: Mapping[str, Value]) ->
 
 
 def placed(space: SpaceFile, command: Sequence[str]) -> list[str]:
-    """The command with placeholders for the knobs: its own, or those of the space at `{space}` or at its end.
+    """The command with placeholders for all knobs; missing ones go to `{space}`, or to the end of the command.
 
     Raises:
-        InputError: the space has no words for a knob that nothing in the command places.
+        InputError: a knob has neither a placeholder in the command nor words in the space.
     """
     own = [name for name in placeholders(command) if name != "space"]
     if own and WHOLE not in command:
@@ -66,7 +66,8 @@ def placed(space: SpaceFile, command: Sequence[str]) -> list[str]:
     wordless = [name for name, knob in space.knobs.items() if not knob.words and not knob.by_value and name not in own]
     if wordless:
         raise InputError(
-            f"the space has no words for {wordless[0]}: put {{{wordless[0]}}} into the command where its value goes"
+            f"the space does not say how to set {wordless[0]}: put {{{wordless[0]}}} into the command where its value "
+            "goes"
         )
     words = [f"{{{name}}}" for name in space.knobs if name not in own]
     if WHOLE not in command:
@@ -78,10 +79,10 @@ def placed(space: SpaceFile, command: Sequence[str]) -> list[str]:
 def words_of(
     space: SpaceFile, command: Sequence[str], varied: Mapping[str, Sequence[Value]]
 ) -> dict[str, dict[str, list[str]]]:
-    """Of each knob that has a word of the command to itself: what its values are there."""
+    """For each knob whose placeholder is a whole word: the command words of each value."""
     alone = [name for name in space.knobs if f"{{{name}}}" in command]
     return {
-        name: {said(value): _words(space.knobs[name], value) for value in varied[name]}
+        name: {format_value(value): _words(space.knobs[name], value) for value in varied[name]}
         for name in alone
         if space.knobs[name].words or space.knobs[name].by_value
     }
@@ -89,12 +90,12 @@ def words_of(
 
 def _words(knob: Knob, value: Value) -> list[str]:
     if knob.by_value:
-        return knob.by_value.get(said(value), [])
-    return [word.replace("{}", said(value)) for word in knob.words]
+        return knob.by_value.get(format_value(value), [])
+    return [word.replace("{}", format_value(value)) for word in knob.words]
 
 
 def space_of(space: SpaceFile, command: Sequence[str], varied: Mapping[str, tuple[Value, ...]]) -> Space:
-    """The knobs that the command places, with the user's values where said; the others keep their first value."""
+    """Knobs that the command sets, with the user's values if given; other knobs keep their first value."""
     holders = placeholders(command)
     chosen: dict[str, tuple[Value, ...]] = {}
     fixed: dict[str, Value] = {}
@@ -109,12 +110,14 @@ def space_of(space: SpaceFile, command: Sequence[str], varied: Mapping[str, tupl
 
 
 def _typed(name: str, knob: Knob, values: Sequence[Value]) -> tuple[Value, ...]:
-    """The user's values, as the space has them where it does.
+    """The user's values, converted to the types of the space's values.
 
     Raises:
-        InputError: the space has words for its own values only.
+        InputError: the space has no words for a value.
     """
-    known = {said(value): value for value in knob.values}
-    if knob.by_value and (unknown := [value for value in values if said(value) not in known]):
-        raise InputError(f"{name} = {said(unknown[0])} is none of {', '.join(known)}, which the space has words for")
-    return tuple(known.get(said(value), value) for value in values)
+    known = {format_value(value): value for value in knob.values}
+    if knob.by_value and (unknown := [value for value in values if format_value(value) not in known]):
+        raise InputError(
+            f"{name} = {format_value(unknown[0])} is not a value that the space has words for: use {', '.join(known)}"
+        )
+    return tuple(known.get(format_value(value), value) for value in values)

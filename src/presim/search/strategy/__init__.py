@@ -1,1 +1,1 @@
-"""Which points are tried, and which are proven not to be the best."""
+"""Strategies: which points are tried, and which are ruled out without an evaluation."""

@@ -1,9 +1,11 @@
-"""Bounds from the plan alone: the least time and memory that a plan can take, without composing it.
+"""Lower bounds on a plan's step time and memory, computed without composing the plan.
 
-Time: kernels of one stream run one after the other. A step takes at least what its forward and backward kernels take
-together, each at the price that the simulation would use, with the all-reduces of tensor parallelism that the next
-kernel waits for. The last rank of a pipeline begins when a micro-batch has passed the others. Memory: every parameter's
-states lie somewhere in the world, and what the backward pass reads is alive when the forward pass ends.
+Time: kernels of one stream run one after the other. A step takes at least the sum of its forward and backward kernels,
+at the prices that the simulation would use, plus the all-reduces of tensor parallelism that the next kernel waits for.
+The last rank of a pipeline starts after one micro-batch has passed all other ranks.
+
+Memory: every parameter and its optimizer states are stored somewhere in the job. Tensors that the backward pass reads
+are alive when the forward pass ends.
 """
 
 from __future__ import annotations
@@ -22,27 +24,27 @@ if TYPE_CHECKING:
     from presim.hardware.cluster import Cluster
     from presim.trace.signatures import Signature
 
-# Bytes of a parameter with its states, by what data-parallel ranks share: in each of them, and spread over all of them.
-# Gradients are counted as none, and what tensor parallelism copies as split.
+# Bytes of a parameter with its states, by data-parallel style: (on every rank, sharded over all ranks). As a lower
+# bound, gradients count as zero and parameters that tensor parallelism replicates count as split.
 _STATES = {"fsdp2": (0, 12), "hsdp": (0, 12), "ddp": (6, 0), "zero1": (2, 12)}
-_ADAM = 3  # of an fp32 parameter with its two moments, what is left without an optimizer
-# Degrees that spread the work of a micro-batch over ranks, where the floor below does not split the graph itself.
+_ADAM = 3  # an fp32 parameter with Adam's two moments is 3 times the parameter alone
+# Degrees that split a micro-batch's work over ranks and that `_Floor` does not already account for.
 _SPREAD = ("context", "expert", "expert_tensor")
 
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """What a plan takes at least."""
+    """Lower bounds of one plan."""
 
     step_s: float
-    memory_bytes: int  # what the allocator and the driver's context hold
+    memory_bytes: int  # allocator and driver context together
     capacity_bytes: int
     tokens_per_step: float
     gpus: int
     gpu: str
 
     def figures(self) -> Figures:
-        """As if it took no more than that."""
+        """Figures of a plan that takes exactly this bound."""
         return Figures(
             gpu=self.gpu,
             gpus=self.gpus,
@@ -64,20 +66,20 @@ class Bound:
 
 @dataclasses.dataclass(frozen=True)
 class _Floor:
-    """Of one micro-batch on one of the tensor-parallel ranks."""
+    """Lower bounds of one micro-batch on one tensor-parallel rank."""
 
     blocks_ns: float  # kernels of the repeated blocks, forward and backward
-    again_ns: float  # of their recomputation
+    again_ns: float  # recomputation of the blocks
     rest_ns: float
-    blocks_bytes: int  # what backward reads of all repeated blocks
-    block_bytes: int  # of the largest of them
-    inputs_bytes: int  # what enters repeated blocks, all of them
+    blocks_bytes: int  # activations that backward reads, over all repeated blocks
+    block_bytes: int  # activations of the largest block
+    inputs_bytes: int  # inputs of all repeated blocks
     rest_bytes: int
     count: int  # repeated blocks
 
 
 class Bounds:
-    """Bounds of one job's points; what depends on fewer knobs is kept."""
+    """Computes bounds for one job's points; caches parts that depend on fewer knobs."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
@@ -85,54 +87,54 @@ class Bounds:
         self._floors: dict[tuple[Any, ...], _Floor] = {}
 
     def of(self, point: Point) -> Bound:
-        """What a legal point takes at least.
+        """The bound of a legal point.
 
         Raises:
-            InputError: the graph cannot be split so.
+            InputError: the graph cannot be split this way.
         """
-        mine, cluster = plan(point), self._evaluator.cluster(point)
-        floor = self._floor(mine, cluster)
-        data = mine.data(cluster.world_size)
-        micro = mine.micro_batches(cluster.world_size)
-        spread = _product(point, _SPREAD) * (mine.tensor if mine.sequence_parallel else 1)
+        candidate, cluster = plan(point), self._evaluator.cluster(point)
+        floor = self._floor(candidate, cluster)
+        data = candidate.data(cluster.world_size)
+        micro = candidate.micro_batches(cluster.world_size)
+        spread = _product(point, _SPREAD) * (candidate.tensor if candidate.sequence_parallel else 1)
         stages = _at_least_one(point, "pipeline")
-        least = mine.virtual * (floor.count // (stages * mine.virtual))  # blocks of the smallest rank
-        if mine.stages:
-            least = min(sum(mine.stages[place::stages]) for place in range(stages))
+        least = candidate.virtual * (floor.count // (stages * candidate.virtual))  # blocks of the smallest rank
+        if candidate.stages:
+            least = min(sum(candidate.stages[place::stages]) for place in range(stages))
         share = least / floor.count if floor.count and stages > 1 else 1.0 / stages
-        blocks_ns = floor.blocks_ns + (floor.again_ns if mine.recompute == "full" else 0.0)
+        blocks_ns = floor.blocks_ns + (floor.again_ns if candidate.recompute == "full" else 0.0)
         own_ns = blocks_ns * share + (floor.rest_ns if stages == 1 else 0.0)
-        chunks = stages * mine.virtual
+        chunks = stages * candidate.virtual
         bubble_ns = (stages - 1) * blocks_ns * (floor.count // chunks / floor.count if floor.count else 0.0)
-        step_ns = (micro * own_ns + (0.0 if mine.stages else bubble_ns)) / spread
-        held = self._states(mine, cluster.world_size) + self._activations(mine, floor, share, micro) // spread
+        step_ns = (micro * own_ns + (0.0 if candidate.stages else bubble_ns)) / spread
+        held = self._states(candidate, cluster.world_size) + self._activations(candidate, floor, share, micro) // spread
         return Bound(
             step_s=step_ns / 1e9,
             memory_bytes=held + cluster.gpu.context_bytes,
             capacity_bytes=cluster.gpu.memory_bytes,
-            tokens_per_step=float(micro * mine.micro_batch * mine.sequence * data),
+            tokens_per_step=float(micro * candidate.micro_batch * candidate.sequence * data),
             gpus=cluster.world_size,
             gpu=cluster.gpu.id,
         )
 
-    def _states(self, mine: Plan, world_size: int) -> int:
+    def _states(self, candidate: Plan, world_size: int) -> int:
         count = self._evaluator.graph().parameter_count()
-        copied, spread = _STATES.get(mine.data_style, (0, 0))
-        least = count * copied // (mine.tensor * mine.pipeline) + count * spread // world_size
-        if mine.data_style == "hsdp":
-            least = count * spread // (mine.tensor * mine.pipeline * max(mine.shard, 1))
-        return least if mine.optimizer == "adamw" else least // _ADAM
+        copied, spread = _STATES.get(candidate.data_style, (0, 0))
+        least = count * copied // (candidate.tensor * candidate.pipeline) + count * spread // world_size
+        if candidate.data_style == "hsdp":
+            least = count * spread // (candidate.tensor * candidate.pipeline * max(candidate.shard, 1))
+        return least if candidate.optimizer == "adamw" else least // _ADAM
 
-    def _activations(self, mine: Plan, floor: _Floor, share: float, micro: int) -> int:
-        """Of the first stage, which has as many micro-batches in flight as there are stages."""
-        rest = floor.rest_bytes if mine.pipeline == 1 else 0
-        flying = share * min(mine.pipeline, micro)
-        if mine.recompute == "none":
+    def _activations(self, candidate: Plan, floor: _Floor, share: float, micro: int) -> int:
+        """Activation bytes on the first stage, which holds one micro-batch in flight per stage."""
+        rest = floor.rest_bytes if candidate.pipeline == 1 else 0
+        flying = share * min(candidate.pipeline, micro)
+        if candidate.recompute == "none":
             return int(floor.blocks_bytes * flying) + rest
-        return int(floor.inputs_bytes * flying) + max(floor.block_bytes, rest) if mine.recompute == "full" else 0
+        return int(floor.inputs_bytes * flying) + max(floor.block_bytes, rest) if candidate.recompute == "full" else 0
 
-    def _floor(self, mine: Plan, cluster: Cluster) -> _Floor:
-        backend = mine.attention
+    def _floor(self, candidate: Plan, cluster: Cluster) -> _Floor:
+        backend = candidate.attention
         if backend == "auto":
             backend = "cudnn" if cluster.gpu.compute_major >= 9 else "flash"
         name = (
@@ -140,14 +142,14 @@ class Bounds:
             cluster.node.id,
             cluster.fabric.id,
             cluster.world_size,
-            mine.tensor,
-            mine.micro_batch,
-            mine.sequence,
+            candidate.tensor,
+            candidate.micro_batch,
+            candidate.sequence,
             backend,
         )
         if name not in self._floors:
-            graph = self._graph(mine.tensor, backend)
-            self._floors[name] = self._priced(graph, mine, cluster)
+            graph = self._graph(candidate.tensor, backend)
+            self._floors[name] = self._priced(graph, candidate, cluster)
         return self._floors[name]
 
     def _graph(self, tensor: int, backend: str) -> OperatorGraph:
@@ -158,15 +160,15 @@ class Bounds:
             self._graphs[name] = attention.apply(tensor_parallel.apply(self._evaluator.graph(), tensor), backend)
         return self._graphs[name]
 
-    def _priced(self, graph: OperatorGraph, mine: Plan, cluster: Cluster) -> _Floor:
+    def _priced(self, graph: OperatorGraph, candidate: Plan, cluster: Cluster) -> _Floor:
         from presim.graph.works import Sizes
         from presim.trace.schema import Group
 
-        batch, sequence = mine.micro_batch, mine.sequence
+        batch, sequence = candidate.micro_batch, candidate.sequence
         sizes = Sizes(graph, batch, sequence)
         per_segment = [_serial(segment, sizes) for segment in graph.segments]
         signatures = list(dict.fromkeys(work for segment in per_segment for works in segment for work in works))
-        tensor = Group("tensor", tuple(range(mine.tensor)), mine.tensor)
+        tensor = Group("tensor", tuple(range(candidate.tensor)), candidate.tensor)
         prices, _ = self._evaluator.chain(cluster).price_all(signatures, (tensor,), cluster)
         ns = {signature: price.duration_ns for signature, price in zip(signatures, prices)}
         held = [_read_backwards(graph, index, batch, sequence) for index in range(len(graph.segments))]
@@ -188,7 +190,7 @@ class Bounds:
 
 
 def _serial(segment: Segment, sizes: Sizes) -> list[list[Signature]]:
-    """Of each node the work that no other of the segment runs beside."""
+    """For each node, the signatures that cannot overlap with other work of the segment."""
     from presim.graph.works import works
     from presim.passes.collectives import WAIT
     from presim.trace.dtypes import dtype_bytes
@@ -211,32 +213,32 @@ def _serial(segment: Segment, sizes: Sizes) -> list[list[Signature]]:
 
 
 def _last_product(segment: Segment) -> int:
-    """The last product of a block: recomputation runs at least what comes before it."""
+    """Index of a block's last matrix product: recomputation runs at least everything before it."""
     products = [place for place, node in enumerate(segment.nodes) if node.operator in ("aten::mm", "aten::addmm")]
     return max(products, default=0)
 
 
 def _read_backwards(graph: OperatorGraph, index: int, batch: int, sequence: int) -> int:
-    """Bytes that a forward segment makes and the backward pass of the same block reads."""
+    """Bytes that a forward segment produces and the backward pass of the same block reads."""
     from presim.graph.schema import Origin
     from presim.graph.sizes import read
 
-    mine: Segment = graph.segments[index]
-    if mine.backward:
+    candidate: Segment = graph.segments[index]
+    if candidate.backward:
         return 0
     used = {
         value.index
         for segment in graph.segments
-        if segment.backward and (segment.twin == index or not mine.name)
+        if segment.backward and (segment.twin == index or not candidate.name)
         for value in segment.values
         if value.origin is Origin.SEGMENT and value.segment == index
     }
-    own = [mine.values[place] for place in used if mine.values[place].origin is Origin.OWN]
+    own = [candidate.values[place] for place in used if candidate.values[place].origin is Origin.OWN]
     return sum(read(value.bytes)(batch, sequence) for value in own)
 
 
 def _entering(segment: Segment, batch: int, sequence: int) -> int:
-    """Bytes that a block takes over from the one before."""
+    """Bytes that a block receives from the block before it."""
     from presim.graph.schema import Origin
     from presim.graph.sizes import read
 

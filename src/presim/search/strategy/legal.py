@@ -1,4 +1,4 @@
-"""Which points are plans at all: what can be said before anything is composed."""
+"""Check which points are legal plans, before anything is composed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from presim.search.trials.trial import Value
 
 
 def illegal(point: Mapping[str, Value], cluster: Cluster, blocks: int = 0) -> str:
-    """Why the plan cannot be, with its equation; empty where it can. ``blocks``: repeated blocks of the model."""
+    """Why a plan is illegal, with the failing equation; empty if legal. ``blocks``: repeated blocks of the model."""
     try:
         check(plan(point), cluster.world_size, blocks)
     except InputError as error:

@@ -1,7 +1,7 @@
-"""The search itself: points in rounds, evaluated by worker processes, until each has a fate or the budget ends.
+"""The exhaustive search loop: worker processes evaluate points in rounds until all have a fate or the budget ends.
 
-Rounds have a fixed size whatever the number of workers, and what is pruned is decided between rounds only: the ledger
-does not depend on which process was faster.
+The size of a round does not depend on the number of workers, and pruning is decided only between rounds. The ledger
+therefore does not depend on which process was faster.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ ROUND = 16
 Progress = Callable[[str], None]
 
 
-class Evaluates(Protocol):
-    """Processes that evaluate points, here or elsewhere."""
+class PointEvaluator(Protocol):
+    """Worker processes that evaluate points, local or remote."""
 
     def evaluate(self, points: Sequence[Point], ends: float | None = None) -> Iterator[tuple[int, Reply]]:
-        """Replies as they come, each with the place of its point, until the monotonic clock reads ``ends``."""
+        """Yield (index of the point, reply) as replies arrive, until the monotonic clock reads ``ends``."""
         ...
 
 
-class Kept(Protocol):
-    """Where finished trials are kept between runs."""
+class TrialStore(Protocol):
+    """Stores finished trials between runs."""
 
     def find(self, point: Point) -> Trial | None:
-        """What is known of a point."""
+        """The stored trial of a point; None if there is none."""
         ...
 
     def add(self, trial: Trial) -> None:
-        """Keep a trial that is finished."""
+        """Store a finished trial."""
         ...
 
     def captured(self, name: str) -> Confirmed | None:
-        """An earlier capture of a plan."""
+        """A stored capture of a plan; None if there is none."""
         ...
 
     def add_captured(self, name: str, one: Confirmed) -> None:
@@ -51,8 +51,8 @@ class Kept(Protocol):
         ...
 
 
-class Nothing:
-    """Keeps nothing."""
+class NoStore:
+    """Stores nothing."""
 
     def find(self, point: Point) -> Trial | None:
         """None."""
@@ -73,26 +73,26 @@ class Pruner(Protocol):
     """Decides which points need not be evaluated."""
 
     def order(self, points: Sequence[tuple[int, Point]]) -> list[tuple[int, Point]]:
-        """The order in which most can be pruned."""
+        """The points in the order that lets most be pruned."""
         ...
 
-    def told(self, trial: Trial) -> None:
+    def record(self, trial: Trial) -> None:
         """Learn a trial."""
         ...
 
     def waits_for(self, point: Point) -> list[Point]:
-        """Points whose outcome may spare this one."""
+        """Points that should be evaluated first, because their results may prune this one."""
         ...
 
     def pruned(self, number: int, point: Point) -> Trial | None:
-        """The trial of a point that cannot be best, with rule and witness; None: evaluate it."""
+        """The trial of a point that cannot be the best, with rule and witness; None if it must be evaluated."""
         ...
 
 
 class Evaluation:
-    """Evaluates rounds of points within a budget, and keeps what is finished."""
+    """Evaluates rounds of points within a time budget and stores finished trials."""
 
-    def __init__(self, request: Request, workers: Evaluates, kept: Kept, progress: Progress) -> None:
+    def __init__(self, request: Request, workers: PointEvaluator, kept: TrialStore, progress: Progress) -> None:
         self._request, self._workers, self._kept, self._progress = request, workers, kept, progress
         self._evaluator = Evaluator(Job(graph=request.graph, options=dict(request.options)))
         self._blocks = blocks(self._evaluator.graph()) if request.graph else 0
@@ -101,21 +101,21 @@ class Evaluation:
 
     @property
     def over(self) -> bool:
-        """Whether the budget is spent."""
+        """Whether the time budget is spent."""
         return self._ends is not None and time.monotonic() >= self._ends
 
     def screened(self, number: int, point: Point) -> Trial | None:
-        """A point that needs no evaluation: it is illegal, or known from before."""
+        """The trial of a point that needs no evaluation: it is illegal or already stored."""
         words = next(filter(None, (rule.broken(point) for rule in self._request.rules)), "")
         if not words and not self._request.command:
-            words = illegal(translated(point, self._request.meant), self._evaluator.cluster(point), self._blocks)
+            words = illegal(translated(point, self._request.plan_fields), self._evaluator.cluster(point), self._blocks)
         if words:
             return Trial(number=number, point=point, fate="illegal", words=words)
         known = self._kept.find(point)
         return None if known is None else _numbered(known, number)
 
     def run(self, round_: Sequence[tuple[int, Point]]) -> list[Trial]:
-        """The trials of a round; those that the budget does not allow stay open."""
+        """Evaluate a round; points that the budget does not reach stay open."""
         found: dict[int, Trial] = {}
         for place, reply in self._workers.evaluate([point for _, point in round_], self._ends):
             number, point = round_[place]
@@ -141,7 +141,7 @@ class Evaluation:
         if best and best[0].figures is not None:
             objective = request.objectives[0]
             value = objective.of(best[0].figures, request.work)
-            shown = "" if value is None else f", best {objective.said(value)}"
+            shown = "" if value is None else f", best {objective.format(value)}"
         return f"{len(trials)} of {len(request.space)} evaluated{shown}"
 
 
@@ -152,7 +152,7 @@ def _numbered(trial: Trial, number: int) -> Trial:
 
 
 def exhaustive(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
-    """Every point of the space with its fate, in the order of the space."""
+    """Trials of all points of the space, in the order of the space."""
     trials: dict[int, Trial] = {}
     waiting: list[tuple[int, Point]] = []
     for number, point in enumerate(request.space):
@@ -161,7 +161,7 @@ def exhaustive(request: Request, evaluation: Evaluation, pruner: Pruner) -> list
             waiting.append((number, point))
         else:
             trials[number] = screened
-            pruner.told(screened)
+            pruner.record(screened)
     waiting = pruner.order(waiting)
     while waiting:
         round_, decided, waiting = _next_round(waiting, pruner)
@@ -172,18 +172,18 @@ def exhaustive(request: Request, evaluation: Evaluation, pruner: Pruner) -> list
             found = evaluation.run(round_)
         for trial in found:
             trials[trial.number] = trial
-            pruner.told(trial)
+            pruner.record(trial)
     return [trials[number] for number in sorted(trials)]
 
 
 def _next_round(
     waiting: Sequence[tuple[int, Point]], pruner: Pruner
 ) -> tuple[list[tuple[int, Point]], list[Trial], list[tuple[int, Point]]]:
-    """The points to evaluate next, those that rules decided, and the others."""
+    """The points to evaluate next, the trials decided by rules, and the remaining points."""
     round_: list[tuple[int, Point]] = []
     decided: list[Trial] = []
     later: list[tuple[int, Point]] = []
-    asked: set[str] = set()
+    chosen: set[str] = set()
     for place, (number, point) in enumerate(waiting):
         if len(round_) == ROUND:
             later += waiting[place:]
@@ -191,9 +191,9 @@ def _next_round(
         pruned = pruner.pruned(number, point)
         if pruned is not None:
             decided.append(pruned)
-        elif any(key(other) in asked for other in pruner.waits_for(point)):
+        elif any(key(other) in chosen for other in pruner.waits_for(point)):
             later.append((number, point))
         else:
             round_.append((number, point))
-            asked.add(key(point))
+            chosen.add(key(point))
     return round_, decided, later

@@ -1,7 +1,7 @@
-"""Pruning: rules that prove of a point, without evaluating it, that it is not the best.
+"""Pruning rules: each proves, without evaluating a point, that it is not the best.
 
-A rule compares with a witness: a trial that was priced. Rules in `LOSSLESS` never lose the best plan and are on by
-default; the others are named where they are used.
+A rule compares a point with a witness, a trial that was priced. Rules in `LOSSLESS` never lose the best plan and are on
+by default. Rules in `LOSSY` may lose it and run only if named.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from presim.search.trials.trial import Figures, Point, Trial, Value, key
 from presim.units import gib, seconds
 
 LOSSLESS = {
-    "same_plan": "It differs only in a knob that does nothing there.",
-    "memory_bound": "Its states and activations alone do not fit.",
-    "time_bound": "Its kernels alone take longer than the best plan so far at the upper end of its interval.",
-    "recompute_memory": "With recomputation it does not fit: without it neither (Maya's first rule).",
-    "sequence_memory": "With sequence parallelism it does not fit: without it neither (Maya's second rule).",
-    "larger_micro_batch": "With a smaller micro-batch it does not fit: with a larger one neither.",
-    "needless_recompute": "It fits without recomputation, which only takes time.",
-    "few_micro_batches": "Composed with a few of its micro-batches it does not fit.",
+    "same_plan": "It differs from another plan only in a knob without effect.",
+    "memory_bound": "Parameters, optimizer states and activations alone do not fit.",
+    "time_bound": "Its kernels alone take longer than the upper end of the best plan's interval.",
+    "recompute_memory": "It does not fit with recomputation, so it does not fit without (Maya's first rule).",
+    "sequence_memory": "It does not fit with sequence parallelism, so it does not fit without (Maya's second rule).",
+    "larger_micro_batch": "It does not fit with a smaller micro-batch, so it does not fit with a larger one.",
+    "needless_recompute": "It fits without recomputation, which only adds time.",
+    "first_stage": "The first stage of its pipeline, composed by itself, does not fit.",
     "more_micro_batches": "It fits with fewer, larger micro-batches and no pipeline, and its kernels are no faster "
     "(Maya's fourth rule).",
 }
@@ -35,15 +35,15 @@ LOSSY = {
     "needless_sharding": "It fits without sharded optimizer states (Maya's third rule; loses plans whose shorter "
     "optimizer step outweighs its communication).",
 }
-_SCOUTED = (0.15, 0.3, 0.5, 0.7)  # of a GPU's memory
+_SCOUTED = (0.15, 0.3, 0.5, 0.7)  # shares of a GPU's memory
 _TIMES = ("step_time", "tokens_per_s", "tokens_per_s_per_gpu", "gpu_hours", "money", "days")
 
 
 def rules_of(names: Sequence[str]) -> tuple[str, ...]:
-    """Rules by name; ``none`` is none, ``lossless`` the default.
+    """Look up rules by name; ``none`` disables all, ``lossless`` selects the default rules.
 
     Raises:
-        InputError: a rule is not known.
+        InputError: a rule is unknown.
     """
     chosen: list[str] = []
     for name in names or ("lossless",):
@@ -52,19 +52,19 @@ def rules_of(names: Sequence[str]) -> tuple[str, ...]:
         elif name in LOSSLESS or name in LOSSY:
             chosen.append(name)
         elif name != "none":
-            raise InputError(f"no rule {name!r}; there are lossless, none, {', '.join([*LOSSLESS, *LOSSY])}")
+            raise InputError(f"no rule {name!r}; use lossless, none, {', '.join([*LOSSLESS, *LOSSY])}")
     return tuple(dict.fromkeys(chosen))
 
 
-class Keeps:
-    """Prunes nothing."""
+class NoPruning:
+    """RulePruner nothing."""
 
     def order(self, points: Sequence[tuple[int, Point]]) -> list[tuple[int, Point]]:
-        """As they come."""
+        """The given order."""
         return list(points)
 
-    def told(self, trial: Trial) -> None:
-        """Nothing is learnt."""
+    def record(self, trial: Trial) -> None:
+        """Does nothing."""
 
     def waits_for(self, point: Point) -> list[Point]:
         """For none."""
@@ -76,15 +76,15 @@ class Keeps:
 
 
 @dataclasses.dataclass
-class Prunes:
-    """Applies rules to points, given what was priced before."""
+class RulePruner:
+    """Applies rules to points, based on trials priced before."""
 
     rules: Sequence[str]
     bounds: Bounds
     objectives: Sequence[Objective]
     work: Work
     constraints: Constraints
-    values: Mapping[str, Sequence[Value]]  # of the knobs that vary
+    values: Mapping[str, Sequence[Value]]  # values of the varied knobs
 
     def __post_init__(self) -> None:
         self._known: dict[str, Trial] = {}
@@ -93,7 +93,7 @@ class Prunes:
         self._timed = len(self.objectives) == 1 and self.objectives[0].name in _TIMES
 
     def order(self, points: Sequence[tuple[int, Point]]) -> list[tuple[int, Point]]:
-        """By what they can reach at best; of equals first no recomputation and few micro-batches."""
+        """Most promising bound first; among equals, no recomputation and few micro-batches first."""
 
         def promise(numbered: tuple[int, Point]) -> tuple[float, bool, int, int]:
             number, point = numbered
@@ -107,7 +107,7 @@ class Prunes:
         return [*scouts, *(one for one in ordered if one not in scouts)]
 
     def _scouts(self, ordered: Sequence[tuple[int, Point]]) -> list[int]:
-        """The most promising points that need little memory: one is soon found that others can be compared with."""
+        """Promising points that need little memory, so that a feasible witness is found early."""
         found: list[int] = []
         for share in _SCOUTED:
             for place, (_, point) in enumerate(ordered):
@@ -117,8 +117,8 @@ class Prunes:
                     break
         return found
 
-    def told(self, trial: Trial) -> None:
-        """Learn a trial; the best one that keeps all constraints is what bounds are compared with."""
+    def record(self, trial: Trial) -> None:
+        """Remember a trial; bounds are compared with the best trial that meets all constraints."""
         if trial.figures is None:
             return
         self._known[key(trial.point)] = trial
@@ -128,13 +128,13 @@ class Prunes:
             self._best = trial
 
     def waits_for(self, point: Point) -> list[Point]:
-        """Plans that differ in one knob and are compared with."""
+        """Plans that differ in one knob and can serve as witness."""
         others: list[Point] = []
         if "needless_recompute" in self.rules and point.get("recompute", "none") != "none":
             others.append({**point, "recompute": "none"})
         if "more_micro_batches" in self.rules and point.get("global_batch"):
-            mine = int(point.get("micro_batch", 1))
-            others += [{**point, "micro_batch": size} for size in self._sizes() if size > mine]
+            size_here = int(point.get("micro_batch", 1))
+            others += [{**point, "micro_batch": size} for size in self._sizes() if size > size_here]
         return others
 
     def _sizes(self) -> list[int]:
@@ -143,7 +143,7 @@ class Prunes:
     def pruned(self, number: int, point: Point) -> Trial | None:
         """The trial of a point that cannot be best, with its rule and witness."""
         for rule in self.rules:
-            if rule == "few_micro_batches":  # `Evaluator` applies it
+            if rule == "first_stage":  # `Evaluator` applies this rule
                 continue
             found = getattr(self, f"_{rule}")(point)
             if found is not None:
@@ -159,21 +159,21 @@ class Prunes:
         if name not in self._bound:
             try:
                 self._bound[name] = self.bounds.of(point)
-            except InputError:  # it says so itself when it is composed
+            except InputError:  # composing the plan reports the error
                 self._bound[name] = None
         return self._bound[name]
 
     def _same_plan(self, point: Point) -> tuple[Point, str] | None:
-        """A plan with another value of a knob that has no say.
+        """An equivalent plan: another value of a knob that has no effect in this plan.
 
-        FSDP2 frees parameters after a forward pass or not, but not in a pipeline; sequence parallelism needs several
+        In a pipeline, FSDP2 never frees parameters after a forward pass. Sequence parallelism needs several
         tensor-parallel ranks.
         """
         reshards = point.get("data_style", "fsdp2") in ("fsdp2", "hsdp") and point.get("pipeline", 1) == 1
         splits = point.get("tensor", 1) != 1
         for knob, usual, matters in (("reshard", True, reshards), ("sequence_parallel", False, splits)):
             if not matters and point.get(knob, usual) is not usual and usual in self.values.get(knob, ()):
-                return {**point, knob: usual}, f"{short(knob)} does nothing here"
+                return {**point, knob: usual}, f"{short(knob)} has no effect here"
         return None
 
     def _memory_bound(self, point: Point) -> tuple[None, str] | None:
@@ -207,8 +207,8 @@ class Prunes:
         return None if point.get("sequence_parallel") is not False else self._misfit(point, "sequence_parallel", [True])
 
     def _larger_micro_batch(self, point: Point) -> tuple[Point, str] | None:
-        mine = int(point.get("micro_batch", 1))
-        return self._misfit(point, "micro_batch", [size for size in self._sizes() if size < mine])
+        size_here = int(point.get("micro_batch", 1))
+        return self._misfit(point, "micro_batch", [size for size in self._sizes() if size < size_here])
 
     def _needless_recompute(self, point: Point) -> tuple[Point, str] | None:
         return None if point.get("recompute", "none") == "none" else self._suffices(point, "recompute", ["none"])
@@ -216,10 +216,10 @@ class Prunes:
     def _more_micro_batches(self, point: Point) -> tuple[Point, str] | None:
         if point.get("pipeline", 1) != 1 or not point.get("global_batch"):
             return None
-        mine, bound = int(point.get("micro_batch", 1)), self._bound_of(point)
+        size_here, bound = int(point.get("micro_batch", 1)), self._bound_of(point)
         for size in self._sizes():
             larger: Point = {**point, "micro_batch": size}
-            if size <= mine or bound is None:
+            if size <= size_here or bound is None:
                 continue
             other = self._bound_of(larger)
             if other is not None and other.step_s <= bound.step_s:
@@ -235,7 +235,7 @@ class Prunes:
         return None
 
     def _misfit(self, point: Point, knob: str, values: Sequence[Value]) -> tuple[Point, str] | None:
-        """A plan that needs less memory and does not fit."""
+        """A witness that needs less memory than this point and does not fit."""
         for value in values:
             other = self._known.get(key({**point, knob: value}))
             if other is not None and not other.fits and other.figures is not None:
@@ -244,7 +244,7 @@ class Prunes:
         return None
 
     def _suffices(self, point: Point, knob: str, values: Sequence[Value]) -> tuple[Point, str] | None:
-        """A plan that takes less time and keeps all constraints."""
+        """A witness that takes less time than this point and meets all constraints."""
         if not self._timed:
             return None
         for value in values:

@@ -1,8 +1,8 @@
-"""Samplers of Optuna's, for spaces too large to try every point: it proposes, presim evaluates.
+"""Sampling strategies for spaces too large to enumerate: Optuna proposes points, presim evaluates them.
 
-Proposals come in batches of a fixed size, and are answered in their order: the same seed gives the same trials whatever
-the number of processes. The sampler's study is in memory; a search that goes on proposes the same points again, which
-the kept trials answer.
+Proposals come in batches of a fixed size and are answered in order: the same seed gives the same trials for any number
+of processes. The sampler's study is in memory. A resumed search proposes the same points again, and stored trials
+answer them.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 BATCH = 8
 DEFAULT_TRIALS = 200
-_PATIENCE = 20  # proposals of known points for each trial that is asked for
-_OVER = "over"  # name of the constraint: how far a plan breaks what it must keep
+_PATIENCE = 20  # proposals of known points per requested trial, before the sampler gives up
+_OVER = "over"  # name of the Optuna constraint: by how much a plan breaks its limits
 SAMPLERS = ("tpe", "nsga2", "cmaes", "gp", "random", "grid")
 
 
 def sampled(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
-    """The trials that a sampler proposes, numbered in their order; each point once."""
+    """Trials proposed by a sampler, numbered in order; each point occurs once."""
     study = _study(request)
     wanted = min(request.trials or DEFAULT_TRIALS, len(request.space))
     known: dict[str, Trial] = {}
-    asked = 0
-    while len(known) < wanted and asked < _PATIENCE * wanted and not evaluation.over:
+    proposed = 0
+    while len(known) < wanted and proposed < _PATIENCE * wanted and not evaluation.over:
         proposals = [study.ask() for _ in range(BATCH)]
         points = [_point(proposal, request.space, request.strategy) for proposal in proposals]
-        asked += len(points)
+        proposed += len(points)
         _evaluate(points, known, evaluation, pruner, wanted)
         for proposal, point in zip(proposals, points):
             _tell(study, proposal, known.get(key(point)), request)
@@ -46,7 +46,7 @@ def sampled(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Tr
 def _evaluate(
     points: Sequence[Point], known: dict[str, Trial], evaluation: Evaluation, pruner: Pruner, wanted: int
 ) -> None:
-    """Give those that are new a fate."""
+    """Evaluate the points that are new."""
     round_: list[tuple[int, Point]] = []
     fresh: dict[str, Trial | None] = {}
     for point in points:
@@ -60,7 +60,7 @@ def _evaluate(
     found = {key(trial.point): trial for trial in evaluation.run(round_)} if round_ else {}
     for name, trial in fresh.items():
         known[name] = trial or found[name]
-        pruner.told(known[name])
+        pruner.record(known[name])
 
 
 def _tell(study: optuna.Study, proposal: optuna.Trial, trial: Trial | None, request: Request) -> None:
@@ -75,7 +75,7 @@ def _tell(study: optuna.Study, proposal: optuna.Trial, trial: Trial | None, requ
         return
     lacks = request.constraints.spare_bytes - trial.figures.headroom_bytes
     broken = bool(request.constraints.broken(trial, request.work))
-    if request.strategy == "cmaes" and broken:  # it knows no constraints
+    if request.strategy == "cmaes" and broken:  # CMA-ES does not support constraints
         study.tell(proposal, state=optuna.trial.TrialState.FAIL)
         return
     if request.strategy != "cmaes":
@@ -92,7 +92,7 @@ def _study(request: Request) -> optuna.Study:
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     directions = [objective.direction for objective in request.objectives]
     if len(directions) > 1 and request.strategy == "cmaes":
-        raise InputError("the sampler cmaes has one objective: leave out the others, or use --sampler nsga2")
+        raise InputError("the sampler cmaes supports one objective: leave out the others, or use --sampler nsga2")
     return optuna.create_study(directions=directions, sampler=_sampler(request))
 
 
@@ -124,7 +124,7 @@ def _grid(space: Space) -> Mapping[str, list[int]]:
 
 
 def _point(proposal: optuna.Trial, space: Space, strategy: str) -> Point:
-    """The proposal's point: numbers by their order, other values as categories, where the sampler knows them."""
+    """The proposed point. Numeric knobs are suggested as ordered, others as categories if the sampler supports them."""
     point: Point = dict(space.fixed)
     for name, values in space.varied.items():
         places = range(len(values))

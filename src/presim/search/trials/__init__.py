@@ -1,1 +1,1 @@
-"""Trials: evaluated in worker processes, and stored."""
+"""Trials: evaluated by worker processes and stored in studies."""

@@ -1,8 +1,8 @@
-"""What a capture of a command rests on, so that an equal one need not be captured again.
+"""Cache keys for captured commands, so that an identical capture need not run again.
 
-Taken into account: the words of the command, options, presim itself, this machine, the environment, the installed
-packages by name and version, the content of every file that a word names, and the sources beside a script, of a module
-started with ``-m``, and below each folder of PYTHONPATH. Files that a script opens by itself are not known.
+The key covers the command's words, the options, presim itself, this machine, the environment, the installed packages by
+name and version, the content of every file that a word names, and the sources next to a script, of a module started
+with ``-m``, and below each folder of PYTHONPATH. Files that a script opens by itself are not covered.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 from presim.search.trials.reply_cache import name_of
 
 _SOURCES = (".py", ".toml", ".yaml", ".yml", ".json", ".cfg", ".ini")
-_MOST_FILES = 5000  # beside a script; with more it may rest on anything
+_MOST_FILES = 5000  # next to a script; with more, the dependencies are considered unknown
 _SKIPPED = ("__pycache__", "node_modules", "site-packages")
-_LARGEST = 64 << 20  # bytes of a file whose content is read; of larger ones size and time count
-_OF_THE_SHELL = frozenset(  # variables that say nothing to a program that trains
+_LARGEST = 64 << 20  # bytes; larger files count by size and modification time instead of content
+_OF_THE_SHELL = frozenset(  # variables that do not affect a training program
     ("_", "COLUMNS", "DISPLAY", "HISTFILE", "LINES", "LS_COLORS", "OLDPWD", "PS1", "PWD", "SHLVL", "TERM", "TMPDIR")
 )
 _OF_SESSIONS = ("DBUS_", "GPG_", "PYTEST_", "SSH_", "TMUX", "VSCODE_", "XDG_SESSION")
 
 
 def name_of_capture(words: Sequence[str], options: Mapping[str, object], folder: Path | None = None) -> str | None:
-    """The hash of what capturing a command from within a folder rests on; None where too much lies beside it."""
+    """Hash of everything that capturing a command in a folder depends on; None if too many files are next to it."""
     folder = folder or Path.cwd()
     files = _files(words, folder)
     if files is None:
@@ -39,11 +39,11 @@ def name_of_capture(words: Sequence[str], options: Mapping[str, object], folder:
 
 
 def _own(folder: Path) -> str:
-    """A folder that was made for one plan is the same wherever it lies."""
+    """Path with a generated plan folder replaced by a constant, because its location does not matter."""
     return "" if (folder / MADE).exists() else str(folder)
 
 
-MADE = ".presim-plan"  # marks such a folder
+MADE = ".presim-plan"  # marker file of a generated plan folder
 
 
 def _files(words: Sequence[str], folder: Path) -> set[Path] | None:
@@ -63,7 +63,7 @@ def _files(words: Sequence[str], folder: Path) -> set[Path] | None:
 
 
 def _package(module: str) -> Path | None:
-    """The folder of a module that `python -m` starts; None where it is not found, or among the installed packages."""
+    """Folder of a module started with `python -m`; None if not found or if it is an installed package."""
     try:
         found = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
@@ -73,7 +73,7 @@ def _package(module: str) -> Path | None:
 
 
 def _below(folder: Path | None, found: set[Path]) -> bool:
-    """Add the sources below a folder; False where there are too many."""
+    """Add the sources below a folder; False if there are too many."""
     for path in _walk(folder) if folder is not None else ():
         found.add(path)
         if len(found) > _MOST_FILES:
@@ -98,7 +98,7 @@ def _content(path: Path) -> str:
 
 
 def _variables(folder: Path) -> list[tuple[str, str]]:
-    """The environment, without what is of the terminal; a made folder's path does not count."""
+    """The environment without terminal variables; paths of generated plan folders are replaced."""
     inside = str(folder) if not _own(folder) else ""
     return sorted(
         (name, value.replace(inside, ".") if inside else value)
@@ -108,7 +108,7 @@ def _variables(folder: Path) -> list[tuple[str, str]]:
 
 
 def _packages() -> list[str]:
-    """What is installed: folders of metadata have the version in their name."""
+    """Installed packages: names of metadata folders, which contain the version."""
     found: set[str] = set()
     for place in sys.path:
         if os.path.isdir(place):

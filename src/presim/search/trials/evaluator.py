@@ -1,4 +1,4 @@
-"""Evaluates points: composes a plan, or captures the user's command with the values put in."""
+"""Evaluate points: compose a plan, or capture the user's command with the values filled in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from presim.errors import CaptureError, InputError, PresimError
 from presim.search.knobs import CLUSTER, plan_of, translated
 from presim.search.trials.job import Job, Reply
-from presim.search.trials.trial import Figures, Point, Value, said
+from presim.search.trials.trial import Figures, Point, Value, format_value
 from presim.units import gib
 
 if TYPE_CHECKING:
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from presim.trace.schema import Trace
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}")
-_SIMULATED = ("host_factor", "host_time", "contention")  # options that a simulation depends on
+_SIMULATED = ("host_factor", "host_time", "contention")  # options that affect the simulation
 _PLUGINS = ("presim.estimators", "presim.collectives", "presim.passes")
-_WORDS = 400  # characters kept of a failure
+_MANY_STAGES = 4  # with fewer stages, the first one is too large a share of all of them to compose it twice
+_WORDS = 400  # longest failure text, in characters
 
 
 class Evaluator:
-    """Answers for the points of one job; keeps graphs, clusters and prices between them."""
+    """Evaluates the points of one job; caches graphs, clusters and prices between points."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -43,9 +44,11 @@ class Evaluator:
         self._chains: dict[str, Chain] = {}
 
     def evaluate(self, point: Point) -> Reply:
-        """What becomes of a point."""
+        """The reply for a point."""
         try:
-            return self._captured(point) if self._job.command else self._composed(translated(point, self._job.meant))
+            return (
+                self._captured(point) if self._job.command else self._composed(translated(point, self._job.plan_fields))
+            )
         except InputError as error:
             return Reply(fate="failed" if self._job.command else "illegal", words=_short(error))
         except PresimError as error:
@@ -55,14 +58,16 @@ class Evaluator:
         """The cluster of a point."""
         from presim.hardware.choose import choose_cluster
 
-        said_of: dict[str, Any] = {name: point.get(name, self._job.options.get(name)) for name in (*CLUSTER, "cluster")}
-        name = tuple(said_of.values())
+        cluster_options: dict[str, Any] = {
+            name: point.get(name, self._job.options.get(name)) for name in (*CLUSTER, "cluster")
+        }
+        name = tuple(cluster_options.values())
         if name not in self._clusters:
-            chosen = choose_cluster(**said_of)
+            chosen = choose_cluster(**cluster_options)
             if chosen.groups:
                 raise InputError(
-                    f"the cluster has {len(chosen.groups)} groups of nodes, and plans are searched for nodes that are "
-                    "alike; search for one group, then simulate the best plan on all of them"
+                    f"the cluster has {len(chosen.groups)} groups of nodes, but a search supports identical nodes "
+                    "only; search for one group, then simulate the best plan on all of them"
                 )
             self._clusters[name] = chosen
         return self._clusters[name]
@@ -76,7 +81,7 @@ class Evaluator:
         return self._graph
 
     def chain(self, cluster: Cluster) -> Chain:
-        """Prices for a cluster's GPU, remembered between points."""
+        """Prices for a cluster's GPU, cached between points."""
         from presim.cost.chain import Chain
         from presim.cost.price_cache import with_caches
 
@@ -94,7 +99,8 @@ class Evaluator:
 
     def _composed(self, point: Point) -> Reply:
         chosen, cluster = plan(point), self.cluster(point)
-        if self._replies is None or any(":" in one for one in chosen.passes):  # a user's own code may change
+        # a user's pass may change between runs, so its replies are not cached
+        if self._replies is None or any(":" in one for one in chosen.passes):
             return self._evaluated(chosen, cluster)
         name = self._name(chosen, cluster)
         reply = self._replies.find(name)
@@ -104,7 +110,7 @@ class Evaluator:
         return reply
 
     def _name(self, chosen: Plan, cluster: Cluster) -> str:
-        """What the reply to a plan rests on."""
+        """Cache key of the reply to a plan."""
         from presim.search.trials.reply_cache import name_of, state_of
 
         options = {key: self._job.options.get(key) for key in _SIMULATED}
@@ -113,26 +119,21 @@ class Evaluator:
 
     @functools.cached_property
     def _replies(self) -> ReplyCache | None:
-        """Replies of earlier searches; none where plug-ins have a say in prices or plans."""
+        """Cached replies of earlier searches; None if plug-ins may change prices or plans."""
         from presim import plugins
         from presim.search.trials.reply_cache import ReplyCache
 
-        return None if any(plugins.factories(group) for group in _PLUGINS) else ReplyCache.usual()
+        return None if any(plugins.factories(group) for group in _PLUGINS) else ReplyCache.default()
 
     def _evaluated(self, chosen: Plan, cluster: Cluster) -> Reply:
-        from presim.plans import shorter
-
-        micros, few = chosen.micro_batches(cluster.world_size), max(2, chosen.pipeline)
-        is_long = chosen.virtual > 1 or not shorter(chosen, cluster)  # rounds of interleaved stages are, repeated too
-        if "few_micro_batches" in self._job.prune and micros > 2 * few and is_long:
-            batch = few * chosen.micro_batch * chosen.data(cluster.world_size)
-            found = self._simulated(msgspec.structs.replace(chosen, global_batch=batch), cluster)
+        if "first_stage" in self._job.prune and chosen.pipeline >= _MANY_STAGES:
+            found = self._simulated(chosen, cluster, first_only=True)
             if found.fits is False:
-                words = f"with {few} of its {micros} micro-batches it already lacks {gib(-found.headroom_bytes)}"
-                return Reply(fate="pruned", figures=found, rule="few_micro_batches", words=words)
+                words = f"its first stage lacks {gib(-found.headroom_bytes)}"
+                return Reply(fate="pruned", figures=found, rule="first_stage", words=words)
         return Reply(fate="priced", figures=self._simulated(chosen, cluster))
 
-    def _simulated(self, chosen: Plan, cluster: Cluster) -> Figures:
+    def _simulated(self, chosen: Plan, cluster: Cluster, *, first_only: bool = False) -> Figures:
         from presim.engine.options import Options
         from presim.plans import evaluate_plan
 
@@ -146,33 +147,36 @@ class Evaluator:
         def chain(trace: Trace) -> Chain:
             return self.chain(cluster)
 
-        found = evaluate_plan(self.graph(), chosen, cluster, engine, prices=self._folders(), chain=chain, brief=True)
+        prices = self._folders()
+        found = evaluate_plan(
+            self.graph(), chosen, cluster, engine, first_only=first_only, prices=prices, chain=chain, brief=True
+        )
         return figures(found.result, "composed")
 
     def _captured(self, point: Point) -> Reply:
-        """The command's reply, or that of an equal capture before."""
+        """The reply of the command, or the cached reply of an identical capture."""
         from presim.search.trials.captured import name_of_capture
         from presim.search.trials.reply_cache import ReplyCache, state_of
 
         own = {name: value for name, value in point.items() if name in CLUSTER}
-        given, words = {**self._job.options, **own}, filled(self._job.command, point, self._job.words)
-        cache = None if given.get("save") or given.get("profile_missing") else ReplyCache.usual("captures")
+        options, words = {**self._job.options, **own}, filled(self._job.command, point, self._job.words)
+        cache = None if options.get("save") or options.get("profile_missing") else ReplyCache.default("captures")
         prices = state_of([path for folder in self._folders() for path in sorted(folder.rglob("*")) if path.is_file()])
-        name = name_of_capture(words, {**given, "prices": prices}) if cache is not None else None
+        name = name_of_capture(words, {**options, "prices": prices}) if cache is not None else None
         if cache is not None and name is not None and (known := cache.find(name)) is not None:
             return known
-        reply = self._run(words, given)
-        if cache is not None and name is not None and reply.fate == "priced":  # what failed is tried again
+        reply = self._run(words, options)
+        if cache is not None and name is not None and reply.fate == "priced":  # failed captures are tried again
             cache.add(name, reply)
         return reply
 
-    def _run(self, words: Sequence[str], given: Mapping[str, Any]) -> Reply:
+    def _run(self, words: Sequence[str], options: Mapping[str, Any]) -> Reply:
         from subprocess import DEVNULL
 
         from presim.options import RunOptions
         from presim.verbs.run import run_and_evaluate
 
-        result = run_and_evaluate(words, RunOptions(**given), stdout=DEVNULL).result
+        result = run_and_evaluate(words, RunOptions(**options), stdout=DEVNULL).result
         if result.exit == "out_of_memory" and result.step_time_s is None:
             return Reply(fate="failed", figures=None, words=_short(f"does not fit: {result.error}"))
         if result.exit in ("raised", "exited", "killed") or result.step_time_s is None:
@@ -184,7 +188,7 @@ def plan(point: Mapping[str, Value]) -> Plan:
     """The plan of a point.
 
     Raises:
-        InputError: a field has a value that it cannot have.
+        InputError: a field has an invalid value.
     """
     from presim.compose.plan import read_plan
 
@@ -192,7 +196,7 @@ def plan(point: Mapping[str, Value]) -> Plan:
 
 
 def placeholders(command: Sequence[str]) -> list[str]:
-    """The names in braces, in their order.
+    """Placeholder names in braces, in order, without duplicates.
 
     >>> placeholders(["train.py", "--tp", "{tp}", "--batch={mbs}", "{tp}"])
     ['tp', 'mbs']
@@ -203,33 +207,33 @@ def placeholders(command: Sequence[str]) -> list[str]:
 def filled(
     command: Sequence[str], point: Mapping[str, Value], words: Mapping[str, Mapping[str, Sequence[str]]] | None = None
 ) -> list[str]:
-    """The command with values for its placeholders; braces around anything else stay.
+    """The command with values for its placeholders; other braces stay as they are.
 
     >>> filled(["--tp={tp}", '{"a": 1}'], {"tp": 4})
     ['--tp=4', '{"a": 1}']
 
-    ``words`` has several words, or none, for a placeholder that is a word by itself.
+    ``words`` maps a placeholder that is a whole word to several words, or none.
 
     >>> filled(["a.py", "{sp}"], {"sp": True}, {"sp": {"true": ["--sequence-parallel"], "false": []}})
     ['a.py', '--sequence-parallel']
     """
 
     def value(match: re.Match[str]) -> str:
-        return said(point[match[1]]) if match[1] in point else match[0]
+        return format_value(point[match[1]]) if match[1] in point else match[0]
 
     found: list[str] = []
     for word in command:
         name = word[1:-1] if word.startswith("{") and word.endswith("}") else ""
-        several = (words or {}).get(name, {}).get(said(point[name])) if name in point else None
+        several = (words or {}).get(name, {}).get(format_value(point[name])) if name in point else None
         found += [_PLACEHOLDER.sub(value, word)] if several is None else several
     return found
 
 
 def figures(result: Result, source: Any) -> Figures:
-    """The figures that a search compares.
+    """Extract the figures that a search compares.
 
     Raises:
-        CaptureError: there is no step to time.
+        CaptureError: no step was timed.
     """
     time, memory, job = result.time, result.memory, result.job
     if result.step_time_s is None:
@@ -263,7 +267,7 @@ def _short(error: object) -> str:
     return text if len(text) <= _WORDS else f"{text[: _WORDS - 2]} …"
 
 
-def quiet_environment() -> None:
-    """One thread for numerical libraries: the search's processes are the parallelism."""
+def single_threaded_environment() -> None:
+    """Limit numerical libraries to one thread; the search already runs one process per CPU."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(name, "1")

@@ -1,4 +1,4 @@
-"""What a search evaluates, as the processes that do it are told, and what they answer."""
+"""Messages between a search and its worker processes: the job and the replies."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from presim.search.trials.trial import Fate, Figures
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that plans are composed for, or a command with placeholders."""
+    """A model to compose plans for, or a command with placeholders."""
 
-    graph: bytes = b""  # MessagePack of an `OperatorGraph`; empty: the command is captured
-    meant: dict[str, Field] = {}  # of points with a framework's knobs: what those are in a plan
-    command: list[str] = []  # with {knob} where a knob's value goes
-    words: dict[str, dict[str, list[str]]] = {}  # knob -> value -> words, for a {knob} that is a word by itself
+    graph: bytes = b""  # MessagePack of an `OperatorGraph`; empty: capture the command
+    plan_fields: dict[str, Field] = {}  # framework knob -> plan field
+    command: list[str] = []  # with placeholders {knob}
+    words: dict[str, dict[str, list[str]]] = {}  # knob -> value -> words, for a {knob} that is a whole word
     options: dict[str, Any] = {}  # fields of `RunOptions`; a point's own values win
-    prune: list[str] = []  # rules that need a bound of each point
+    prune: list[str] = []  # rules that the evaluator applies
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a point."""
+    """The outcome of a point."""
 
     fate: Fate
     figures: Figures | None = None
-    rule: str = ""  # that pruned it while it was evaluated
+    rule: str = ""  # rule that pruned it during evaluation
     words: str = ""

@@ -1,7 +1,8 @@
-"""The workers of a search on a Ray cluster: each is an actor that runs a local search's worker process on its node.
+"""Workers of a search on a Ray cluster: each actor runs one local worker process on its node.
 
-A node needs Ray and the same presim, and for a command the script under the same path. An actor whose node or process
-died is replaced, and its point is evaluated once more; what was finished is with the search, not with the cluster.
+A node needs Ray and the same version of presim; for a command also the script under the same path. If an actor's node
+or process dies, the actor is replaced and its point is evaluated once more. Finished trials are stored by the search,
+not on the cluster.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from presim.search.trials.trial import Point
 from presim.search.trials.workers import Workers
 
 _ATTEMPTS = 2  # evaluations of a point whose actor dies
-_PATIENCE_S = 10.0  # until somebody answers at the cluster's address
+_PATIENCE_S = 10.0  # seconds to wait for an answer at the cluster's address
 
 
-class Far:
-    """An actor: answers for points as one worker process does."""
+class RemoteWorker:
+    """Ray actor that evaluates points in one worker process."""
 
     def __init__(self, job: bytes, folder: str) -> None:
         read = msgspec.msgpack.decode(job, type=Job)
@@ -37,20 +38,20 @@ class Far:
         self._workers = Workers(read, 1)
 
     def about(self) -> tuple[str, int, str]:
-        """Version of presim, process, and node, as Ray names it."""
+        """(presim version, process id, Ray node id)."""
         import ray
 
         return presim.__version__, os.getpid(), ray.get_runtime_context().get_node_id()
 
     def evaluate(self, point: bytes) -> bytes:
-        """The reply to a point."""
+        """The encoded reply to an encoded point."""
         ((_, reply),) = self._workers.evaluate([msgspec.msgpack.decode(point)])
         return msgspec.msgpack.encode(reply)
 
 
 @dataclasses.dataclass
-class _Asked:
-    """A point that an actor evaluates."""
+class _Pending:
+    """A point that an actor is evaluating."""
 
     actor: Any
     place: int
@@ -58,7 +59,7 @@ class _Asked:
 
 
 class RayWorkers:
-    """Evaluates points on a cluster, in ``jobs`` processes; 0: one for each of its CPUs."""
+    """Evaluates points on a cluster in ``jobs`` processes; 0: one per CPU of the cluster."""
 
     def __init__(self, job: Job, address: str, jobs: int = 0) -> None:
         self._job, self._address, self._jobs = msgspec.msgpack.encode(job), address, jobs
@@ -80,42 +81,44 @@ class RayWorkers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for actor in self._all:
-            with contextlib.suppress(Exception):  # it died before
+            with contextlib.suppress(Exception):  # the actor is already dead
                 _ray().kill(actor)
         if self._own:
             _ray().shutdown()
 
     def evaluate(self, points: Sequence[Point], ends: float | None = None) -> Iterator[tuple[int, Reply]]:
-        """Replies as they come, each with the place of its point, until the monotonic clock reads ``ends``."""
+        """Yield (index of the point, reply) as replies arrive, until the monotonic clock reads ``ends``."""
         pending = [(place, 1) for place in reversed(range(len(points)))]
-        asked: dict[Any, _Asked] = {}
+        running: dict[Any, _Pending] = {}
         try:
-            while pending or asked:
-                while pending and len(asked) < self._jobs:
+            while pending or running:
+                while pending and len(running) < self._jobs:
                     place, attempt = pending.pop()
                     actor = self._idle.pop() if self._idle else self._start()
-                    asked[actor.evaluate.remote(msgspec.msgpack.encode(points[place]))] = _Asked(actor, place, attempt)
+                    running[actor.evaluate.remote(msgspec.msgpack.encode(points[place]))] = _Pending(
+                        actor, place, attempt
+                    )
                 left = None if ends is None else max(0.0, ends - time.monotonic())
-                done, _ = _ray().wait(list(asked), num_returns=1, timeout=left)
+                done, _ = _ray().wait(list(running), num_returns=1, timeout=left)
                 if not done:
                     return
-                one = asked.pop(done[0])
+                one = running.pop(done[0])
                 reply = self._reply(done[0], one)
                 if reply is None:
                     pending.append((one.place, one.attempt + 1))
                 else:
                     yield one.place, reply
         finally:
-            for one in asked.values():  # the budget ended: what they are at is of no use
+            for one in running.values():  # the budget ended: stop unfinished evaluations
                 _ray().kill(one.actor)
 
     def about(self) -> list[tuple[str, int, str]]:
-        """Of each actor: version of presim, process, node."""
+        """(presim version, process id, Ray node id) of each actor."""
         found: list[tuple[str, int, str]] = _ray().get([actor.about.remote() for actor in self._all])
         return found
 
-    def _reply(self, reference: Any, one: _Asked) -> Reply | None:
-        """What an actor answered; None: it died, and the point is to be evaluated again."""
+    def _reply(self, reference: Any, one: _Pending) -> Reply | None:
+        """An actor's reply; None if it died and the point must be evaluated again."""
         errors = _ray().exceptions
         try:
             reply = msgspec.msgpack.decode(_ray().get(reference), type=Reply)
@@ -128,8 +131,8 @@ class RayWorkers:
                 ) from error
             if one.attempt < _ATTEMPTS:
                 return None
-            return Reply(fate="failed", words=f"the process that evaluated it ended {one.attempt} times")
-        except errors.RayError as error:  # the class or the point cannot be read there: other versions
+            return Reply(fate="failed", words=f"the process that evaluated it died {one.attempt} times")
+        except errors.RayError as error:  # the node cannot decode the class or the point: versions differ
             raise InputError(
                 f"a worker on the Ray cluster failed: {_last(error)}; install presim {presim.__version__} and the same "
                 "Python on all nodes"
@@ -138,8 +141,8 @@ class RayWorkers:
         return reply
 
     def _start(self) -> Any:
-        far = _ray().remote(Far).options(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")
-        actor = far.remote(self._job, os.getcwd())
+        remote_class = _ray().remote(RemoteWorker).options(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")
+        actor = remote_class.remote(self._job, os.getcwd())
         self._all.append(actor)
         return actor
 
@@ -155,14 +158,14 @@ def _last(error: Exception) -> str:
 
 
 def _reach(address: str) -> None:
-    """Raise at once where nobody listens; Ray itself tries for minutes."""
+    """Raise at once if nobody listens at the address; Ray itself retries for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host, int(port)), _PATIENCE_S).close()
 
 
 def _connect(address: str) -> bool:
-    """Join the cluster; False where this process has joined one before.
+    """Connect to the cluster; False if this process is already connected.
 
     Raises:
         InputError: Ray is not installed, or no cluster answers.
@@ -176,9 +179,9 @@ def _connect(address: str) -> bool:
     try:
         _reach(address)
         ray.init(address=address, namespace="presim", log_to_driver=False, configure_logging=False)
-    except Exception as error:  # of many kinds: connection, address, version of Ray
+    except Exception as error:  # Ray raises many types: connection, address, version
         raise InputError(
-            f"no Ray cluster at {address} takes this search ({_last(error)}); start one with `ray start --head`, or "
+            f"no Ray cluster at {address} accepts this search ({_last(error)}); start one with `ray start --head`, or "
             "leave out --ray"
         ) from error
     return True

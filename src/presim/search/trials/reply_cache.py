@@ -1,8 +1,8 @@
-"""What composed plans came to, kept between searches: one small file for each, under the hash of all it rests on.
+"""Disk cache of replies for composed plans: one small file per reply, named by the hash of everything it depends on.
 
-Files appear whole (written beside and renamed), hold MessagePack that is checked against its schema, and a file that
-cannot be read counts as missing: any number of searches may read and write at once. The oldest go when the folder is
-larger than its limit. ``PRESIM_CACHE_MB`` sets that limit; 0 keeps nothing.
+Files are written under a temporary name and renamed, contain MessagePack that is checked against its schema, and count
+as missing if unreadable: any number of searches may read and write at once. If the folder exceeds its limit, the oldest
+files are deleted. ``PRESIM_CACHE_MB`` sets the limit; 0 disables the cache.
 """
 
 from __future__ import annotations
@@ -22,53 +22,53 @@ from presim.errors import InputError
 from presim.files import make_folder, write_file
 from presim.search.trials.job import Reply
 
-_SWITCH = "PRESIM_CACHE_MB"
-_USUAL_MB = 64  # some 60,000 replies
-_LOOKED_AT = 256  # writes between two looks at the folder's size
-_KEPT = 0.8  # of the limit, after the oldest went
+_VARIABLE = "PRESIM_CACHE_MB"
+_DEFAULT_MB = 64  # about 60,000 replies
+_WRITES_PER_CHECK = 256  # writes between two checks of the folder's size
+_SHRINK_TO = 0.8  # share of the limit that remains after deleting old files
 _SOURCES = (".py", ".toml", ".json", ".parquet", ".txt")
 
 
 class ReplyCache:
-    """Replies by what they rest on."""
+    """Replies stored by the hash of their inputs."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder, self._limit = folder, limit_bytes
         self._writes = 0
 
     @classmethod
-    def usual(cls, kind: str = "plans") -> ReplyCache | None:
-        """The user's of a kind, plans or captures, if they want one and it can be written."""
-        said = os.environ.get(_SWITCH, str(_USUAL_MB))
-        if not said.isdecimal():
-            raise InputError(f"{_SWITCH}={said}: the size of the cache is a number of megabytes; 0 for none")
-        if not int(said):
+    def default(cls, kind: str = "plans") -> ReplyCache | None:
+        """The user's cache of a kind (plans or captures); None if disabled or not writable."""
+        limit = os.environ.get(_VARIABLE, str(_DEFAULT_MB))
+        if not limit.isdecimal():
+            raise InputError(f"{_VARIABLE}={limit}: set a whole number of megabytes, or 0 for no cache")
+        if not int(limit):
             return None
         folder = Path(platformdirs.user_cache_dir("presim")) / kind
         try:
             make_folder(folder)
         except InputError:
             return None
-        return cls(folder, int(said) * 1_000_000)
+        return cls(folder, int(limit) * 1_000_000)
 
     def find(self, name: str) -> Reply | None:
-        """The reply of that name."""
+        """The reply stored under a name; None if missing."""
         path = self._path(name)
         try:
             reply = msgspec.msgpack.decode(path.read_bytes(), type=Reply)
-            os.utime(path)  # it is of use: others go first
+            os.utime(path)  # recently used files are deleted last
         except (OSError, msgspec.MsgspecError):
             return None
         return reply
 
     def add(self, name: str, reply: Reply) -> None:
-        """Keep a reply; a full disk keeps none."""
+        """Store a reply; does nothing if the disk is full."""
         path = self._path(name)
         with contextlib.suppress(InputError):
             make_folder(path.parent)
             write_file(path, msgspec.msgpack.encode(reply))
         self._writes += 1
-        if self._writes % _LOOKED_AT == 1:
+        if self._writes % _WRITES_PER_CHECK == 1:
             self._shrink()
 
     def _path(self, name: str) -> Path:
@@ -77,14 +77,14 @@ class ReplyCache:
     def _shrink(self) -> None:
         files = []
         for path in self._folder.glob("*/*"):
-            with contextlib.suppress(OSError):  # another search took it away
+            with contextlib.suppress(OSError):  # another search deleted it
                 found = path.stat()
                 files.append((found.st_mtime_ns, found.st_size, path))
         held = sum(size for _, size, _ in files)
         if held <= self._limit:
             return
         for _, size, path in sorted(files):
-            if held <= _KEPT * self._limit:
+            if held <= _SHRINK_TO * self._limit:
                 break
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -92,7 +92,7 @@ class ReplyCache:
 
 
 def name_of(*parts: object) -> str:
-    """The hash of what a reply rests on, presim's own sources among it."""
+    """Hash of a reply's inputs and of presim's own sources."""
     digest = hashlib.sha256(sources().encode())
     for part in parts:
         data = part if isinstance(part, bytes) else repr(part).encode()
@@ -102,13 +102,13 @@ def name_of(*parts: object) -> str:
 
 @functools.cache
 def sources() -> str:
-    """Tells this presim from others: version, and size and time of each of its files."""
+    """Identify this presim installation: version, and size and modification time of each file."""
     package = Path(presim.__file__).parent
     return f"{presim.__version__} {state_of(sorted(path for path in package.rglob('*') if path.suffix in _SOURCES))}"
 
 
 def state_of(paths: Sequence[Path]) -> str:
-    """Tells one state of files from another."""
+    """Identify the state of files: size and modification time of each."""
     digest = hashlib.sha256()
     for path in paths:
         found = path.stat()

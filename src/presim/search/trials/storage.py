@@ -1,7 +1,7 @@
-"""Storage: finished trials in a study of Optuna's, so that a search that was killed goes on where it was.
+"""Store finished trials in an Optuna study, so that an interrupted search can be resumed.
 
-A study is a journal file (any name), ``sqlite:///FILE``, or another URL that SQLAlchemy knows. Each finished trial is
-one append or transaction. What needs no evaluation (illegal and pruned points) is found again rather than kept.
+A study is a journal file (any name), ``sqlite:///FILE``, or another URL that SQLAlchemy supports. Each finished trial
+is one append or transaction. Illegal and pruned points are not stored; a resumed search derives them again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     import optuna
 
 NAME = "presim search"
-_MARK = "presim"  # attribute of the study: what it was made for; and of each trial: the trial
+_MARK = "presim"  # attribute of the study: fingerprint of its request; attribute of each trial: the trial
 _CLAIM = "searched by"
-_CAPTURED = "captured"  # attributes of the study: captures of its best plans, by what they rest on
-_CLAIM_S = 120.0  # after so long without a word, a search on another machine is taken to be dead
+_CAPTURED = "captured"  # prefix of the study's attributes that store captures of its best plans
+_CLAIM_S = 120.0  # seconds without a heartbeat after which a search on another machine counts as dead
 
 
-class Kept:
-    """The finished trials of a request."""
+class StudyStore:
+    """The stored trials of a request."""
 
     def __init__(self, study: optuna.Study, request: Request, is_shared: bool) -> None:
         self._study, self._request, self._is_shared = study, request, is_shared
@@ -46,17 +47,17 @@ class Kept:
         return len(self._known)
 
     def find(self, point: Point) -> Trial | None:
-        """What is known of a point."""
+        """The stored trial of a point; None if there is none."""
         return self._known.get(key(point))
 
     def add(self, trial: Trial) -> None:
-        """Keep a trial; it is there when this returns."""
+        """Store a trial durably."""
         self._known[key(trial.point)] = trial
         self._study.add_trial(_frozen(trial, self._request))
         self.claim()
 
     def captured(self, name: str) -> Confirmed | None:
-        """An earlier capture of a plan."""
+        """A stored capture of a plan; None if there is none."""
         text = self._study.user_attrs.get(f"{_CAPTURED} {name}")
         try:
             return msgspec.json.decode(text, type=Confirmed) if isinstance(text, str) else None
@@ -64,28 +65,28 @@ class Kept:
             raise InputError(f"a capture in the study is damaged ({error}): name another study with --study") from error
 
     def add_captured(self, name: str, one: Confirmed) -> None:
-        """Keep a capture; it is there when this returns."""
+        """Store a capture durably."""
         self._study.set_user_attr(f"{_CAPTURED} {name}", msgspec.json.encode(one).decode())
         self.claim()
 
     def claim(self) -> None:
-        """Tell others that this search is alive, where they cannot see its lock."""
+        """Write a heartbeat for searches on other machines, which cannot see the file lock."""
         if self._is_shared and time.time() - self._claimed > _CLAIM_S / 4:
             self._claimed = time.time()
             self._study.set_user_attr(_CLAIM, {"host": os.uname().nodename, "pid": os.getpid(), "at": self._claimed})
 
     def release(self) -> None:
-        """Let others go on."""
+        """Remove the heartbeat, so that other searches may use the study."""
         if self._is_shared:
             self._study.set_user_attr(_CLAIM, None)
 
 
 @contextlib.contextmanager
-def opened(request: Request) -> Iterator[Kept]:
-    """The study of a request, for as long as it is searched.
+def open_study(request: Request) -> Iterator[StudyStore]:
+    """Open and lock the study of a request while it is searched.
 
     Raises:
-        InputError: Optuna is missing, the study is broken, another search's, or being searched.
+        InputError: Optuna is missing, or the study is damaged, of another search, or in use.
     """
     assert request.study is not None
     _check_optuna()
@@ -94,7 +95,7 @@ def opened(request: Request) -> Iterator[Kept]:
         if path is not None:
             stack.enter_context(_locked(path))
         study = _study(request, path)
-        kept = Kept(study, request, is_shared=path is None)
+        kept = StudyStore(study, request, is_shared=path is None)
         if path is None:
             _check_claim(request.study, study.user_attrs.get(_CLAIM))
             kept.claim()
@@ -103,23 +104,23 @@ def opened(request: Request) -> Iterator[Kept]:
 
 
 def fingerprint(request: Request) -> dict[str, Any]:
-    """Tells a request from others whose trials would be other ones."""
+    """Identify a request by everything that its trials depend on."""
     options = {name: value for name, value in request.options.items() if name not in ("save",)}
-    said = msgspec.json.encode(
+    settings = msgspec.json.encode(
         [request.command, *_spelled(request), sorted((name, str(value)) for name, value in options.items())]
     )
     return {
         "format": 1,
         "presim": presim.__version__,
         "subject": request.subject,
-        "job": hashlib.sha256(request.graph + said).hexdigest()[:16],
+        "job": hashlib.sha256(request.graph + settings).hexdigest()[:16],
         "space": request.space.digest(),
         "objectives": [objective.name for objective in request.objectives],
     }
 
 
 def _spelled(request: Request) -> list[Any]:
-    """What a space adds to a command."""
+    """Parts of a request that come from a space file."""
     return [request.words] if request.words else []
 
 
@@ -132,7 +133,7 @@ def _check_optuna() -> None:
 
 
 def _file_of(study: str) -> Path | None:
-    """The file that a study lies in; None on a server."""
+    """The file of a study; None for a database server."""
     if study.startswith("sqlite:///"):
         return Path(study.removeprefix("sqlite:///"))
     return None if "://" in study else Path(study)
@@ -140,10 +141,10 @@ def _file_of(study: str) -> Path | None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[IO[bytes]]:
-    """The file, locked; what a killed search left half done is put right, as nobody else is at it."""
+    """Open and lock the file, and repair what a killed search left incomplete."""
     check_folder(path.absolute().parent)
     if path.is_dir():
-        raise InputError(f"cannot keep a study in {path}: it is a folder; name a file")
+        raise InputError(f"cannot store a study in {path}: it is a folder; name a file")
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
     try:
         file = path.open("ab+")
@@ -156,20 +157,20 @@ def _locked(path: Path) -> Iterator[IO[bytes]]:
             raise InputError(
                 f"another search is using the study {path}: wait for it, or name another file with --study"
             ) from error
-        for left in (path.with_name(path.name + ".lock"),):  # Optuna's own, of a process that was killed
+        for left in (path.with_name(path.name + ".lock"),):  # Optuna's own lock, left by a killed process
             left.unlink(missing_ok=True)
         yield file
 
 
 def _repair(path: Path) -> None:
-    """Cut a last line that was not written whole."""
+    """Cut off an incomplete last line."""
     data = path.read_bytes()
     if data and not data.endswith(b"\n") and data.startswith(b"{"):
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
 def _study(request: Request, path: Path | None) -> optuna.Study:
-    """Load or create it."""
+    """Load or create the study."""
     import optuna
 
     try:
@@ -183,13 +184,16 @@ def _study(request: Request, path: Path | None) -> optuna.Study:
         is_new = _MARK not in attributes and not study.get_trials(deepcopy=False)
     except InputError:
         raise
-    except Exception as error:  # whatever a damaged file makes of Optuna, JSON or SQLAlchemy
+    except Exception as error:  # a damaged file raises errors of Optuna, JSON or SQLAlchemy
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"{request.study} is no study that can be read ({type(error).__name__}: {first[:160]}); name another one"
+            f"{request.study} cannot be read as a study ({type(error).__name__}: {first[:160]}); name another one"
         ) from error
     if is_new:
         study.set_user_attr(_MARK, fingerprint(request))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names([objective.name for objective in request.objectives])  # for Optuna's dashboard
     else:
         _check_same(request, attributes.get(_MARK))
     return study
@@ -210,16 +214,16 @@ def _storage(name: str, path: Path | None) -> Any:
 
 def _check_same(request: Request, mark: Any) -> None:
     if not isinstance(mark, dict):
-        raise InputError(f"{request.study} is a study of another program's; name another one with --study")
+        raise InputError(f"{request.study} is a study of another program; name another one with --study")
     wanted = fingerprint(request)
-    said = {
+    differences = {
         "presim": "by presim {}, this is {}",
         "subject": "for {}, not {}",
         "job": "for another model, command or cluster ({}, not {})",
         "space": "for another space ({}, not {})",
         "objectives": "for {}, not {}",
     }
-    for name, words in said.items():
+    for name, words in differences.items():
         if mark.get(name) != wanted[name]:
             was = words.format(_listed(mark.get(name)), _listed(wanted[name]))
             raise InputError(f"the study {request.study} was made {was}: name another one with --study")
@@ -243,7 +247,7 @@ def _check_claim(study: str, claim: Any) -> None:
 
 
 def _trials(study: optuna.Study) -> list[Trial]:
-    """The trials that presim kept.
+    """The trials that presim stored.
 
     Raises:
         InputError: one of them cannot be read.
@@ -256,7 +260,7 @@ def _trials(study: optuna.Study) -> list[Trial]:
 
 
 def _frozen(trial: Trial, request: Request) -> optuna.trial.FrozenTrial:
-    """As Optuna and its dashboard know trials."""
+    """Convert a trial to Optuna's type, for Optuna's dashboard."""
     import optuna
 
     state = optuna.trial.TrialState.COMPLETE if trial.figures is not None else optuna.trial.TrialState.FAIL

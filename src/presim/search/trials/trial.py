@@ -1,4 +1,4 @@
-"""A trial: a point of the space, its fate, and its figures or the reason why it has none."""
+"""A trial: one point of the space, its fate, and its figures or the reason why it has none."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import msgspec
 Value: TypeAlias = bool | int | float | str
 Point: TypeAlias = dict[str, Value]  # knob -> value
 Fate: TypeAlias = Literal["priced", "pruned", "illegal", "failed", "open"]
-# priced: simulated, whether it fits or not. pruned: a rule proves that it is not the best. illegal: the plan cannot be.
-# failed: it could not be captured or composed. open: the budget ended before.
+# priced: simulated, whether it fits or not. pruned: a rule proves that it is not the best. illegal: not a valid
+# plan. failed: it could not be captured or composed. open: the budget ended first.
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one plan comes to; times are of a steady step, memory of the fullest rank."""
+    """Figures of one plan: times of a steady step, memory of the rank that uses most."""
 
     gpu: str = ""  # its id in the catalogue
     gpus: int
     step_time_s: float
     low_s: float  # 80 % interval
     high_s: float
-    tokens_per_step: float | None  # of the whole job
+    tokens_per_step: float | None  # whole job
     mfu: float | None
     fits: bool | None
-    memory_bytes: int  # what the device holds at the peak
-    headroom_bytes: int  # negative where it does not fit
+    memory_bytes: int  # peak memory in use on the device
+    headroom_bytes: int  # negative if it does not fit
     compute_s: float
     communication_s: float
     exposed_communication_s: float
     host_bound_s: float
     idle_s: float
-    joules: float | None = None  # of one GPU in a step, an estimate
-    limits: list[str] = []  # what limits the step, largest first
+    joules: float | None = None  # estimated energy of one GPU per step
+    limits: list[str] = []  # limiting factors, largest first
     by_category: dict[str, int] = {}  # bytes at the peak
     source: Literal["composed", "captured"] = "composed"
 
@@ -45,29 +45,29 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     point: Point
     fate: Fate
     figures: Figures | None = None
-    rule: str = ""  # which pruned it
+    rule: str = ""  # rule that pruned it
     witness: Point | None = None  # the point that the rule compares with
-    words: str = ""  # the equation, the rule's numbers, or the failure
+    words: str = ""  # failing equation, numbers of the rule, or error text
 
     @property
     def fits(self) -> bool:
-        """Whether it was priced and fits its GPU."""
+        """Whether the trial was priced and fits its GPU."""
         return self.figures is not None and self.figures.fits is not False
 
 
 def key(point: Mapping[str, Value]) -> str:
-    """A point as text, the same for equal points.
+    """Canonical text of a point; equal points have equal text.
 
     >>> key({"tensor": 2, "reshard": True, "gpu": "h100-sxm"})
     'gpu=h100-sxm reshard=true tensor=2'
     """
-    return " ".join(f"{name}={said(point[name])}" for name in sorted(point))
+    return " ".join(f"{name}={format_value(point[name])}" for name in sorted(point))
 
 
-def said(value: Value) -> str:
-    """A value as it is typed.
+def format_value(value: Value) -> str:
+    """A value as users type it.
 
-    >>> said(True), said(8), said(0.5)
+    >>> format_value(True), format_value(8), format_value(0.5)
     ('true', '8', '0.5')
     """
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,8 +1,8 @@
-"""A process that evaluates points: ``python -m presim.search.trials.worker``, requests in, answers out.
+"""Worker process that evaluates points: ``python -m presim.search.trials.worker``.
 
-The first message is the job, each further one a point. Messages are MessagePack behind their length (four bytes). When
-its input ends, it stops what it evaluates as Ctrl-C would: a capture ends its ranks and removes its files. So a search
-that is interrupted or killed leaves nothing behind.
+It reads requests from stdin and writes replies to stdout. The first message is the job, each further message a point.
+Messages are MessagePack with a four-byte length prefix. The process exits when its input ends, so a killed search
+leaves no processes behind.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def receive(file: IO[bytes]) -> bytes | None:
     return data if len(data) == size else None
 
 
-_MMAP_THRESHOLD, _LARGE = -3, 1 << 20  # glibc's number of that parameter, and bytes
+_MMAP_THRESHOLD, _LARGE = -3, 1 << 20  # glibc's M_MMAP_THRESHOLD, and its value in bytes
 
 
-def _keep_little() -> None:
-    """Memory of large arrays goes back to the system when they are freed; glibc would keep up to 32 MiB of each."""
-    with contextlib.suppress(AttributeError, OSError):  # another C library
+def _release_large_arrays() -> None:
+    """Make glibc return freed large arrays to the system; by default it keeps up to 32 MiB of each."""
+    with contextlib.suppress(AttributeError, OSError):  # not glibc
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
 
 
-def _give_back() -> None:
-    """What is left of the last plan goes back: one with 512 micro-batches left 2 GB behind."""
+def _trim_heap() -> None:
+    """Return free heap memory to the system: a plan with 512 micro-batches left 2 GB."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -77,7 +77,7 @@ class _Points:
 
 
 def main() -> None:
-    """Answer until the input ends."""
+    """Answer requests until the input ends."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts behind it
     try:
         _answer()
@@ -86,11 +86,11 @@ def main() -> None:
 
 
 def _answer() -> None:
-    from presim.search.trials.evaluator import quiet_environment
+    from presim.search.trials.evaluator import single_threaded_environment
 
-    quiet_environment()
-    _keep_little()
-    # Whatever a library prints must not get between the answers.
+    single_threaded_environment()
+    _release_large_arrays()
+    # Output of libraries must not mix with the replies.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     import msgspec
@@ -107,9 +107,9 @@ def _answer() -> None:
         point = msgspec.msgpack.decode(data, type=Point)
         try:
             reply = evaluator.evaluate(point)
-        except Exception as error:  # noqa: BLE001  a bug in one plan must not end a search of thousands; it is shown
-            reply = Reply(fate="failed", words=f"presim's own error: {type(error).__name__}: {error}"[:400])
-        _give_back()
+        except Exception as error:  # noqa: BLE001  a bug in one plan must not end the search
+            reply = Reply(fate="failed", words=f"internal error of presim: {type(error).__name__}: {error}"[:400])
+        _trim_heap()
         try:
             send(out, msgspec.msgpack.encode(reply))
         except BrokenPipeError:  # the search was killed

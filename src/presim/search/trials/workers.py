@@ -1,4 +1,4 @@
-"""The processes of a search: started when the first point comes, replaced when they die, ended with the search."""
+"""Local worker processes of a search: started with the first point, replaced when they die, ended with the search."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cores() -> int:
 
 
 class Workers:
-    """Evaluates points in ``jobs`` processes."""
+    """Evaluates points in ``jobs`` local processes."""
 
     def __init__(self, job: Job, jobs: int) -> None:
         self._job, self._jobs = job, jobs
@@ -38,7 +38,7 @@ class Workers:
         process.end(self._all, process.GRACE_S if self._job.command else 0.0)
 
     def evaluate(self, points: Sequence[Point], ends: float | None = None) -> Iterator[tuple[int, Reply]]:
-        """Replies as they come, each with the place of its point, until the monotonic clock reads ``ends``."""
+        """Yield (index of the point, reply) as replies arrive, until the monotonic clock reads ``ends``."""
         pending: queue.SimpleQueue[tuple[int, Point]] = queue.SimpleQueue()
         done: queue.SimpleQueue[tuple[int, Reply]] = queue.SimpleQueue()
         for place, point in enumerate(points):
@@ -77,7 +77,7 @@ class Workers:
             if reply is None:
                 code = worker.wait()
                 ended = f"signal {-code}" if code < 0 else f"exit code {code}"
-                reply = Reply(fate="failed", words=f"the process that evaluated it ended ({ended})")
+                reply = Reply(fate="failed", words=f"the process that evaluated it died ({ended})")
                 worker = self._start()
             done.put((place, reply))
         with self._lock:

@@ -1,1 +1,1 @@
-"""Figures of a run, and their forms: record, page, timeline."""
+"""Results of a serving simulation: metrics, terminal report, page, timeline."""

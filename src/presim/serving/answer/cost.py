@@ -1,8 +1,8 @@
-"""Energy and money of a served load, for each million tokens.
+"""Energy and cost of a served load, per million tokens.
 
-A GPU draws a share of its power limit by what it does (`presim.hardware.power`): steps with prefill count as bound by
-arithmetic, steps that only decode as bound by memory, the rest as idle; the rest of the node is added. A deployment is
-paid for by the hour, busy or not.
+A GPU's power is a share of its power limit that depends on its activity (`presim.hardware.power`): steps with prefill
+count as compute-bound, decode-only steps as memory-bound, the rest of the time as idle. The power of the rest of the
+node is added. A deployment is paid by the hour, busy or not.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _J_PER_KWH = 3.6e6
 
 @dataclasses.dataclass(frozen=True)
 class Prices:
-    """What is paid, in any currency; None: not asked."""
+    """Prices in any currency; None: not given."""
 
     gpu_hour: float | None = None
     kwh: float | None = None
 
 
 def cost(prediction: Prediction, prices: Prices) -> dict[str, Any]:
-    """Energy with its range, and money where there are prices; all figures are None where nothing was served."""
+    """Energy with its range, and money if prices are given; all figures are None if no request was served."""
     figures, gpus = prediction.figures, prediction.gpus
     limit = prediction.deployment.engine.cluster.gpu.power_w
     output, every = float(figures["output_throughput"]), float(figures["total_token_throughput"])
@@ -55,7 +55,7 @@ def _product(amount: float | None, price: float | None) -> float | None:
 
 
 def _watts(inside: dict[str, Any], limit: float, end: str) -> float:
-    """Mean power of a GPU with its part of the node, with one end of the shares."""
+    """Mean power of a GPU and its part of the node, W, at one end of the range of shares."""
     busy = min(float(inside["device_busy"]), 1.0)
     prefill = busy * float(inside["time_in_steps_with_prefill"])
     spent = {"compute": prefill, "memory": busy - prefill, "idle": 1 - busy, "node": 1.0}
@@ -63,13 +63,13 @@ def _watts(inside: dict[str, Any], limit: float, end: str) -> float:
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """The cost in a line; empty where it is not known."""
+    """The cost as one line; empty if unknown."""
     if found["kWh_per_million_output_tokens"] is None:
         return ""
     low, high = found["kWh_per_million_output_tokens_range"]
-    said = [f"{found['gpu_hours_per_million_output_tokens']:.3g} GPU hours"]
-    said.append(f"about {found['kWh_per_million_output_tokens']:.3g} kWh ({low:.3g} to {high:.3g})")
+    parts = [f"{found['gpu_hours_per_million_output_tokens']:.3g} GPU hours"]
+    parts.append(f"about {found['kWh_per_million_output_tokens']:.3g} kWh ({low:.3g} to {high:.3g})")
     money, energy = found["money_per_million_output_tokens"], found["energy_money_per_million_output_tokens"]
-    said += [f"{money:.3g} for the GPUs"] if money is not None else []
-    said += [f"{energy:.3g} for the energy"] if energy is not None else []
-    return f"A million output tokens: {', '.join(said)}."
+    parts += [f"{money:.3g} for the GPUs"] if money is not None else []
+    parts += [f"{energy:.3g} for the energy"] if energy is not None else []
+    return f"A million output tokens: {', '.join(parts)}."

@@ -1,4 +1,4 @@
-"""What a fleet that changes did: engines over time, GPU hours, failures, requests that lost their engine."""
+"""Summary of a fleet that changes: engines over time, GPU hours, failures, requests that lost their engine."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _POINTS = 2000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Engines:
-    """How many engines were what, from each time on until the next; times in ns, the last one is the end."""
+    """Number of engines in each state between consecutive times, in ns; the last time is the end."""
 
     time: Ints
-    counts: dict[str, Ints]  # by what they are; one entry fewer than times
+    counts: dict[str, Ints]  # by state; one entry fewer than times
 
     def mean(self, *names: str) -> float:
-        """Engines that were so, on average over time."""
+        """Time-weighted mean number of engines in the given states."""
         span = float(self.time[-1] - self.time[0])
         total = sum(float((self.counts[name] * np.diff(self.time)).sum()) for name in names)
         return total / span if span > 0 else float(sum(self.counts[name][-1] for name in names))
 
 
 def engines(served: Served) -> Engines:
-    """From the first request sent to the last token."""
+    """Engine counts from the first sent request to the last token."""
     begin = int(served.sent[served.sent >= 0].min(initial=1 << 62))
     end = max(int(served.last.max(initial=0)), begin)
     events = served.events
@@ -58,7 +58,7 @@ def engines(served: Served) -> Engines:
 
 
 def summary(served: Served, gpus: int) -> dict[str, Any]:
-    """Plain figures. ``gpus``: of one engine. GPUs are held from the start of an engine until it is gone."""
+    """Plain figures. ``gpus``: GPUs per engine, which are occupied from an engine's start until it is gone."""
     found = engines(served)
     hours = float(found.time[-1] - found.time[0]) / 3.6e12
     mean = found.mean(*_NAMES)
@@ -85,10 +85,10 @@ def summary(served: Served, gpus: int) -> dict[str, Any]:
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """In a line for the terminal."""
+    """The summary as one line."""
     return (
         f"Fleet: {found['mean_engines']:.3g} engines on average, at most {found['most_engines']}, "
         f"{found['gpu_hours']:.3g} GPU hours; {found['engine_starts']} started, {found['engine_drains']} drained, "
         f"{found['failures']} failures; {found['requests_requeued']:,} requests sent to another engine, "
-        f"{found['requests_lost']:,} lost, {found['tokens_computed_again']:,} tokens computed again"
+        f"{found['requests_lost']:,} lost, {found['tokens_computed_again']:,} tokens recomputed"
     )

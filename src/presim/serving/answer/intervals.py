@@ -1,7 +1,7 @@
-"""80 % intervals of a run's figures: simulated at both ends of prices and host overhead, wider for the first token.
+"""80 % intervals of metrics: simulated at both ends of prices and host overhead, wider for the first token.
 
-What a server does before a prompt's first token differs most between engines and versions: eager host code of prefill
-steps, tokenization, queues in front of the scheduler. Published runs say how much longer it takes than simulated.
+The time before a prompt's first token differs most between engines and versions: eager host code of prefill steps,
+tokenization, queues before the scheduler. The extra width comes from published runs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from presim import calibration
 def intervals(
     middle: Mapping[str, Any], low: Mapping[str, Any], high: Mapping[str, Any], *, calibrated: bool
 ) -> dict[str, tuple[float, float]]:
-    """Of each figure. ``calibrated``: a benchmark of the deployment itself set the time to the first token."""
+    """The interval of each metric. ``calibrated``: TTFT was calibrated with a benchmark of this deployment."""
     ends = {key: (low[key], middle[key], high[key]) for key in middle if _is_figure(middle[key])}
     found = {key: (min(values), max(values)) for key, values in ends.items()}
     if calibrated:
         return found
-    beyond = calibration.value("serving.ttft_beyond")
+    ttft_factor = calibration.value("serving.ttft_beyond")
     return {
-        key: (begin, max(end, middle[key] * beyond)) if "_ttft_" in key else (begin, end)
+        key: (begin, max(end, middle[key] * ttft_factor)) if "_ttft_" in key else (begin, end)
         for key, (begin, end) in found.items()
     }
 

@@ -1,8 +1,8 @@
-"""Figures of a run, by the names and definitions of ``vllm bench serve`` (vLLM 0.33, benchmarks/serve.py).
+"""Metrics of a run, with the names and definitions of ``vllm bench serve`` (vLLM 0.33, benchmarks/serve.py).
 
-TTFT: from sending a request to its first token. TPOT: (latency - TTFT) / (output tokens - 1), of requests with two or
-more. ITL: all gaps between two tokens of a request, pooled. E2EL: from sending to the last token. AIPerf's
-`inter_token_latency` is this TPOT, not this ITL.
+TTFT: from sending a request to its first token. TPOT: (latency - TTFT) / (output tokens - 1), for requests with at
+least two. ITL: all gaps between consecutive tokens of all requests, pooled. E2EL: from sending to the last token.
+AIPerf's `inter_token_latency` is this TPOT, not this ITL.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KINDS = ("ttft", "tpot", "e2el")
 
 @dataclasses.dataclass(frozen=True)
 class Slo:
-    """Bounds in ms; a request that keeps all of them is good. ``at``: which percentile has to keep them."""
+    """Latency limits in ms; a request within all limits is good. ``at``: the percentile that must meet them."""
 
     ttft_ms: float | None = None
     tpot_ms: float | None = None
@@ -34,7 +34,7 @@ class Slo:
 
     @property
     def bounds(self) -> dict[str, float]:
-        """By metric, those that are given."""
+        """Limits that are set, by metric."""
         named = {"ttft": self.ttft_ms, "tpot": self.tpot_ms, "e2el": self.e2el_ms}
         return {name: bound for name, bound in named.items() if bound is not None}
 
@@ -45,7 +45,7 @@ class Slo:
 
 
 def slo_of(words: Sequence[str], at: float = 99.0) -> Slo:
-    """An SLO from words such as ``ttft:500``, as ``vllm bench serve --goodput`` takes them; bounds in ms."""
+    """Parse an SLO from words such as ``ttft:500`` (ms), the format of ``vllm bench serve --goodput``."""
     bounds: dict[str, float] = {}
     for word in words:
         name, _, value = word.partition(":")
@@ -59,7 +59,7 @@ def slo_of(words: Sequence[str], at: float = 99.0) -> Slo:
 
 
 def latencies_ms(served: Served) -> dict[str, Floats]:
-    """TTFT, TPOT and E2EL of each finished request; TPOT is 0 where there is one token."""
+    """TTFT, TPOT and E2EL of each finished request; TPOT is 0 for a single output token."""
     done = served.finished
     sent, first, last = (column[done] / 1e6 for column in (served.sent, served.first, served.last))
     later = np.maximum(served.workload.output[done] - 1, 0)
@@ -68,7 +68,7 @@ def latencies_ms(served: Served) -> dict[str, Floats]:
 
 
 def itl_quantile_ms(served: Served, percent: float) -> float:
-    """A percentile of the pooled gaps, from how often each was."""
+    """A percentile of the pooled ITL, from the histogram of gaps."""
     if not len(served.gaps):
         return 0.0
     order = np.argsort(served.gaps[:, 0], kind="stable")
@@ -81,7 +81,7 @@ def itl_quantile_ms(served: Served, percent: float) -> float:
 
 
 def good(served: Served, slo: Slo) -> NDArray[np.bool_]:
-    """Which finished requests keep the SLO."""
+    """Mask of finished requests that meet the SLO."""
     values = latencies_ms(served)
     kept: NDArray[np.bool_] = np.ones(int(served.finished.sum()), bool)
     for name, bound in slo.bounds.items():
@@ -90,7 +90,7 @@ def good(served: Served, slo: Slo) -> NDArray[np.bool_]:
 
 
 def meets(served: Served, slo: Slo) -> bool:
-    """Whether the SLO's percentile of all requests keeps its bounds; those that were refused do not."""
+    """Whether the SLO's percentile of all requests meets the limits; refused requests count as misses."""
     if not slo.bounds or not served.finished.all():
         return not slo.bounds
     values = latencies_ms(served)
@@ -157,7 +157,7 @@ def _most_at_once(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
 
 
 def inside(served: Served, blocks: int) -> dict[str, Any]:
-    """What happened inside the engines: batches, KV use, queue, preemptions, cache hits, and time by kind of step."""
+    """Metrics inside the engines: batches, KV use, queue, preemptions, cache hits, and time by kind of step."""
     steps = served.steps
     if not len(steps):
         return {"steps": 0}

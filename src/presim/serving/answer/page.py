@@ -1,4 +1,4 @@
-"""The prediction as a page of HTML that needs nothing else: its figures, and pictures drawn as SVG."""
+"""Render the prediction as one self-contained HTML page with SVG charts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def render(prediction: Prediction, prices: Prices) -> str:
     title = f"{where.engine.model.name} on {where.gpus} x {where.engine.cluster.gpu.id}"
     console = Console(file=io.StringIO(), width=110, highlight=False)
     console.print(record.screen(prediction, prices))
-    text = console.file.getvalue()  # type: ignore[attr-defined]  # the StringIO of above
+    text = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
     pictures = "".join(
         f"<figure><figcaption>{html.escape(name)}</figcaption>{svg}</figure>" for name, svg in _all(prediction)
     )
@@ -80,7 +80,7 @@ def _all(prediction: Prediction) -> list[tuple[str, str]]:
 
 
 def _engines(prediction: Prediction) -> list[Line]:
-    """How many engines are what, as steps."""
+    """Number of engines in each state over time, as step lines."""
     over = fleets.engines(prediction.served)
     time = np.repeat(over.time / 1e9, 2)[1:-1]
     names = [name for name, counts in over.counts.items() if counts.any()]
@@ -97,7 +97,7 @@ def _number(value: float) -> str:
 
 
 def draw(lines: Sequence[Line], across: str, up: str) -> str:
-    """Lines over each other as an SVG, both axes from their least to their most."""
+    """Draw lines as an SVG; both axes span the range of the data."""
     xs, ys = np.concatenate([line[1] for line in lines]), np.concatenate([line[2] for line in lines])
     if not len(xs):
         return "<svg></svg>"

@@ -1,4 +1,4 @@
-"""A prediction as one JSON document, and as a screen of a terminal."""
+"""A prediction as one JSON document and as a terminal report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from presim.serving.answer import fleet as fleets
 from presim.serving.answer.cost import Prices, cost, sentence
-from presim.serving.deployments.deployment import NOT_MODELLED, SHOWN, Prediction
+from presim.serving.deployments.deployment import SHOWN, Prediction
 from presim.serving.workloads.workload import summary
 from presim.units import GIB
 
@@ -35,7 +35,7 @@ _NAMES = {
 
 
 def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES) -> dict[str, Any]:
-    """All figures; those of `figures` have the keys of ``vllm bench serve``."""
+    """All results; `figures` uses the keys of ``vllm bench serve``."""
     from presim.serving.answer import metrics
 
     deployment, engine = prediction.deployment, prediction.deployment.engine
@@ -78,12 +78,12 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
         "steps": engine.steps,
         "overheads": {**{name: getattr(engine.overheads, name) for name in engine.overheads.__dataclass_fields__}},
         "notes": prediction.notes,
-        "not_modelled": [*NOT_MODELLED, *(f"{part} is not modelled." for part in engine.model.not_modelled)],
+        "not_modelled": prediction.not_modelled,
     }
 
 
 def encode(prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES) -> bytes:
-    """As JSON with sorted keys."""
+    """Encode as JSON with sorted keys."""
     return (json.dumps(document(prediction, each=each, prices=prices), indent=1, sort_keys=True) + "\n").encode()
 
 
@@ -108,17 +108,17 @@ def _steps(found: dict[str, Any]) -> str:
 
 
 def screen(prediction: Prediction, prices: Prices = _NO_PRICES) -> RenderableType:
-    """The report for a terminal."""
-    said = document(prediction, prices=prices)
-    where, memory = said["deployment"], said["memory"]
-    inside = said["engine"]
+    """The terminal report."""
+    report = document(prediction, prices=prices)
+    where, memory = report["deployment"], report["memory"]
+    inside = report["engine"]
     title = Text(f"{where['model']} on {where['gpus']} x {where['gpu']}, {where['plan']}", style="bold")
     copies = f"{where['replicas']} replica{'s' if where['replicas'] > 1 else ''}"
     if where["prefill_replicas"]:
         copies = f"{where['prefill_replicas']} prefill and {where['replicas']} decode replicas"
     lines = [
         title,
-        Text(f"{copies}, {where['router']}; {said['workload']['name']}"),
+        Text(f"{copies}, {where['router']}; {report['workload']['name']}"),
         Text(
             f"Memory of the fullest GPU: weights {memory['weights_GiB']:.1f} GiB, activations "
             f"{memory['activations_GiB']:.1f}, others {memory['others_GiB']:.1f}, KV cache "
@@ -130,12 +130,12 @@ def screen(prediction: Prediction, prices: Prices = _NO_PRICES) -> RenderableTyp
     table.add_column("predicted", justify="right")
     table.add_column("80 % interval", justify="right", style="dim")
     for key, name in _NAMES.items():
-        value = said["figures"][key]
+        value = report["figures"][key]
         if value is not None:
-            low, high = said["intervals_80"][key]
+            low, high = report["intervals_80"][key]
             unit = " ms" if key.endswith("_ms") else ""
             table.add_row(name, f"{_number(value)}{unit}", f"{_number(low)} to {_number(high)}")
-    table.add_row("Output tokens/s/GPU", _number(said["per_gpu_output_throughput"]), "")
+    table.add_row("Output tokens/s/GPU", _number(report["per_gpu_output_throughput"]), "")
     after = [
         f"Engine: {inside['steps']:,} steps, device busy {inside['device_busy']:.0%}, batch "
         f"{inside['mean_batch']:.1f} on average, KV use {inside['mean_kv_use']:.0%} (at most "
@@ -144,23 +144,29 @@ def screen(prediction: Prediction, prices: Prices = _NO_PRICES) -> RenderableTyp
     ]
     if inside.get("tiers"):
         after.append(_tiers(inside["tiers"]))
-    if said["fleet"]:
-        after.append(fleets.sentence(said["fleet"]))
-    if said["sustainable_request_rate"]:
-        after.append(f"Sustainable: {said['sustainable_request_rate']:.3g} requests/s")
-    if said["largest_request_rate_within_slo"]:
+    if report["fleet"]:
+        after.append(fleets.sentence(report["fleet"]))
+    if report["sustainable_request_rate"]:
+        after.append(f"Sustainable: {report['sustainable_request_rate']:.3g} requests/s")
+    if report["largest_request_rate_within_slo"]:
         after.append(
-            f"Largest rate with {prediction.slo.text}: {said['largest_request_rate_within_slo']:.3g} requests/s"
+            f"Largest rate with {prediction.slo.text}: {report['largest_request_rate_within_slo']:.3g} requests/s"
         )
-    after += [line for line in [sentence(said["cost"])] if line]
-    rests = ", ".join(f"{name} {share:.0%}" for name, share in said["prices"].items())
-    host = said["overheads"]["host_origin"] or said["overheads"]["origin"]
+    after += [line for line in [sentence(report["cost"])] if line]
+    rests = ", ".join(f"{name} {share:.0%}" for name, share in report["prices"].items())
+    host = report["overheads"]["host_origin"] or report["overheads"]["origin"]
     after.append(f"A decoding step's prices: {rests}. Host overhead: {host}.")
-    if said["steps"]:
-        after.append(_steps(said["steps"]))
-    notes = [Text(note, style="yellow") for note in said["notes"]]
+    if report["steps"]:
+        after.append(_steps(report["steps"]))
+    notes = [Text(note, style="yellow") for note in report["notes"]]
     return Group(
-        *lines, Text(), table, Text(), *map(Text, after), *notes, *(Text(s, style="dim") for s in said["not_modelled"])
+        *lines,
+        Text(),
+        table,
+        Text(),
+        *map(Text, after),
+        *notes,
+        *(Text(s, style="dim") for s in report["not_modelled"]),
     )
 
 

@@ -1,7 +1,7 @@
 """Requests and steps as a Perfetto trace, for ui.perfetto.dev.
 
-One process a replica, with a track of steps and counters of running and waiting requests and of blocks in use; and one
-process of requests, each on a track that is free: waiting, prefill, decode.
+Each replica is a process with a track of steps and counters of running requests, waiting requests and used blocks.
+Requests are one more process: each takes a free track with its waiting, prefill and decode phases.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from presim.files import write_file
 from presim.serving.engines.simulate import Served
 from presim.serving.fast import state
 
-_MOST_REQUESTS = 20_000  # in the file; more would not open in a browser
+_MOST_REQUESTS = 20_000  # limit of the file; browsers cannot open more
 _COUNTERS = {"running": state.LOG_RUNNING, "waiting": state.LOG_WAITING, "blocks in use": state.LOG_USED}
 
 
 class _Tracks:
-    """Writes slices and counters; uuids count up."""
+    """Writes tracks, slices and counters; uuids are consecutive."""
 
     def __init__(self) -> None:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
@@ -49,10 +49,10 @@ class _Tracks:
         packet.track_event.track_uuid = track
         return packet.track_event
 
-    def slice(self, track: int, name: str, begin: int, end: int, **said: int) -> None:
+    def slice(self, track: int, name: str, begin: int, end: int, **arguments: int) -> None:
         event = self._event(track, "TYPE_SLICE_BEGIN", begin)
         event.name = name
-        for key, value in said.items():
+        for key, value in arguments.items():
             note = event.debug_annotations.add()
             note.name, note.int_value = key, value
         self._event(track, "TYPE_SLICE_END", max(end, begin))
@@ -100,7 +100,7 @@ def _requests(served: Served, tracks: _Tracks) -> None:
             heapq.heappush(free, heapq.heappop(busy)[1])
         track = heapq.heappop(free) if free else tracks.track("request", process)
         heapq.heappush(busy, (last, track))
-        said = {"prompt": int(served.workload.prompt[item]), "output": int(served.workload.output[item])}
+        arguments = {"prompt": int(served.workload.prompt[item]), "output": int(served.workload.output[item])}
         tracks.slice(track, f"request {item}: waiting", sent, scheduled)
-        tracks.slice(track, f"request {item}: prefill", scheduled, first, **said)
+        tracks.slice(track, f"request {item}: prefill", scheduled, first, **arguments)
         tracks.slice(track, f"request {item}: decode", first, last, preemptions=int(served.preemptions[item]))

@@ -1,1 +1,1 @@
-"""Deployments: simulated, searched, and started."""
+"""Deployments: simulation, search, and launch files."""

@@ -1,4 +1,4 @@
-"""A deployment and a workload, simulated: figures with their intervals, the largest rate an SLO allows, overload."""
+"""Simulate a deployment under a workload: metrics with intervals, the largest rate within an SLO, overload."""
 
 from __future__ import annotations
 
@@ -21,14 +21,21 @@ from presim.serving.workloads.workload import Workload, summary
 _Z80 = 1.2816  # standard deviations of a normal distribution's 80 % interval
 _HOST_DOUBT = 0.5  # of host overhead, where nobody calibrated it
 _STEADY = 0.98  # of the sustainable load, from which on a queue has no bound
-_DEVICE = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")  # of `StepTimes`; the others are of the host
+_DEVICE = (
+    "token_ns",
+    "shared_ns",
+    "head_ns",
+    "prefill_ns",
+    "decode_ns",
+    "lora_ns",
+)  # of `StepTimes`; the others are of the host
 _WAVES = 6  # times that all seats are taken while the largest throughput is measured
 _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
 NOT_MODELLED = (
-    "LoRA, structured output and encoders are not modelled.",
+    "Encoders are not modelled.",
     "The KV cache is sized as if all layers kept all tokens, also those with a sliding window.",
-    "Experts are taken to be as evenly loaded on average as a power law of exponent 1.01 makes them.",
+    "The load of experts is assumed to follow a power law with exponent 1.01.",
 )
 
 
@@ -39,9 +46,9 @@ class Deployment:
     engine: Engine
     replicas: int = 1
     router: Router = "round-robin"
-    prefill: Engine | None = None  # engines that only prefill; then `engine` decodes
+    prefill: Engine | None = None  # prefill engines of a disaggregated deployment; `engine` then only decodes
     prefill_replicas: int = 0
-    life: Life | None = None  # engines that come, go or fail; `replicas` is then their most
+    life: Life | None = None  # engines start, stop or fail; `replicas` is then the maximum
 
     @property
     def gpus(self) -> int:
@@ -50,7 +57,7 @@ class Deployment:
         return self.engine.plan.gpus * self.replicas + beside
 
     def fleet(self, scale: float = 1.0, host: float = 1.0, seed: int = 0) -> Fleet:
-        """Its replicas, with device times and host overhead scaled. A data-parallel rank is a replica."""
+        """The replicas, with scaled device times and host overhead. Each data-parallel rank is a replica."""
         engine, over = self.engine, self.engine.overheads
         times = scaled(engine.times, scale, host)
         replicas = ranks_of(engine, self.replicas, times, "decode" if self.prefill else "any", 0)
@@ -66,7 +73,7 @@ class Deployment:
 
 
 def ranks_of(engine: Engine, count: int, times: StepTimes, role: Role, group: int) -> list[Replica]:
-    """Replicas of some engines: one for each data-parallel rank; those of one engine step together."""
+    """Replicas of ``count`` engines: one per data-parallel rank; ranks of one engine step together."""
     ranks, alone = engine.plan.dp, engine.plan.dp == 1 or engine.plan.pp > 1
     return [
         Replica(engine.limits, times, role, -1 if alone else group + number)
@@ -77,84 +84,102 @@ def ranks_of(engine: Engine, count: int, times: StepTimes, role: Role, group: in
 
 def scaled(times: StepTimes, device: float, host: float) -> StepTimes:
     """The same steps, so many times as slow."""
-    fields = {field.name: getattr(times, field.name) for field in dataclasses.fields(times)}
-    return StepTimes(**{name: value * (device if name in _DEVICE else host) for name, value in fields.items()})
+    fields: dict[str, Any] = {field.name: getattr(times, field.name) for field in dataclasses.fields(times)}
+    factors = {name: device if name in _DEVICE else host for name in fields}
+    found: dict[str, Any] = {name: value if value is None else value * factors[name] for name, value in fields.items()}
+    return StepTimes(**found)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prediction:
-    """What a deployment delivers."""
+    """Simulated performance of a deployment."""
 
     deployment: Deployment
     workload: Workload
     served: Served
     slo: Slo
-    figures: dict[str, Any]  # by vllm bench serve's keys
+    figures: dict[str, Any]  # keys as in vllm bench serve
     intervals: dict[str, tuple[float, float]]  # 80 %
     inside: dict[str, Any]
-    sustainable: float | None  # requests/s; None where arrivals follow no clock
+    sustainable: float | None  # requests/s; None if arrivals are not timed
     knee: float | None  # largest rate that meets the SLO
-    fleet: dict[str, Any] | None = None  # of engines that come, go or fail
+    fleet: dict[str, Any] | None = None  # if engines start, stop or fail
 
     @property
     def gpus(self) -> float:
-        """GPUs on average over the run."""
+        """Mean number of GPUs over the run."""
         return float(self.fleet["mean_gpus"]) if self.fleet else self.deployment.gpus
 
     @property
     def overloaded(self) -> bool:
-        """Whether requests come faster than they can be served."""
+        """Whether requests arrive faster than they can be served."""
         rate = summary(self.workload)["request_rate"]
         return bool(rate and self.sustainable and rate > self.sustainable * _STEADY and not self.workload.concurrency)
 
     @property
+    def not_modelled(self) -> list[str]:
+        """Parts of this deployment and workload that the simulation leaves out, in sentences."""
+        said = list(NOT_MODELLED)
+        if self.deployment.engine.plan.max_loras:
+            said.append(
+                "Copies of LoRA adapters from host memory to the GPU are not modelled, nor adapters of experts, "
+                "embeddings and logits."
+            )
+        if (self.workload.grammar_ns >= 0).any():
+            said.append(
+                "Grammars are compiled as if a host thread were free for each. Drafted tokens that a grammar forbids "
+                "are not told from others."
+            )
+        return said + [f"{part} is not modelled." for part in self.deployment.engine.model.not_modelled]
+
+    @property
     def notes(self) -> list[str]:
-        """What a reader has to know."""
-        said = []
+        """Notes for the reader."""
+        notes = []
         refused = int((self.served.status == state.REFUSED).sum())
         if refused:
             longest = self.deployment.engine.limits.max_model_len
-            said.append(f"{refused} requests are longer than the engine takes ({longest} tokens) and were refused.")
+            notes.append(f"{refused} requests exceed the engine's limit of {longest} tokens and were refused.")
         if self.deployment.life is not None:
-            said.append(self._about_life(self.deployment.life))
+            notes.append(self._about_life(self.deployment.life))
         if self.deployment.engine.plan.drafting is not None:
-            said.append(self.deployment.engine.plan.drafting.text)
+            notes.append(self.deployment.engine.plan.drafting.text)
         if self.overloaded:
             rate = summary(self.workload)["request_rate"]
-            said.append(
-                f"Overloaded: {rate:.3g} requests/s come, {self.sustainable:.3g} are sustainable; the queue grows as "
-                "long as they come, and so do the times to the first token: they are of this workload's length only."
+            notes.append(
+                f"Overloaded: {rate:.3g} requests/s arrive, {self.sustainable:.3g} are sustainable. Queue and TTFT "
+                "grow for as long as the load lasts, so TTFT depends on the length of this workload."
             )
         if self.workload.skipped:
-            said.append(
-                f"{len(self.workload.skipped)} rows of the trace were left out, e.g. {self.workload.skipped[0]}."
+            notes.append(
+                f"{len(self.workload.skipped)} rows of the trace were skipped, e.g. {self.workload.skipped[0]}."
             )
         if self.slo.bounds and self.knee is None and self.sustainable is not None and self.fleet is None:
             values = metrics.latencies_ms(self.served)
             near = ", ".join(
                 f"{name.upper()} {np.percentile(values[name], self.slo.at):.4g} ms" for name in self.slo.bounds
             )
-            said.append(f"No rate meets {self.slo.text}; the nearest is {near} as simulated.")
-        return said
+            notes.append(f"No rate meets {self.slo.text}; the simulated run has {near}.")
+        return notes
 
     def _about_life(self, life: Life) -> str:
-        said = f"Engines need {life.start_s:g} s to start (give --start-up)"
+        notes = f"Engines need {life.start_s:g} s to start (set with --start-up)"
         if life.mtbf_h is not None:
-            said += (
-                f" and fail every {life.mtbf_h:g} h on average; requests then {life.after_failure} after "
+            notes += (
+                f" and fail every {life.mtbf_h:g} h on average; their requests {life.after_failure} after "
                 f"{life.detect_s:g} s"
             )
         if self.slo.bounds:
-            said += ". No largest rate is looked for: it depends on how long a load lasts"
-        return said + "."
+            notes += ". The largest rate is not searched, because it would depend on the duration of the load"
+        return notes + "."
 
 
 def predict(
     deployment: Deployment, workload: Workload, slo: Slo | None = None, *, seed: int = 0, find_knee: bool = True
 ) -> Prediction:
-    """Simulate a workload, three times for the intervals, and look for the largest rate where there is an SLO."""
+    """Simulate a workload, three times for the intervals; with an SLO, also search for the largest rate."""
     if not len(workload):
-        raise InputError("the workload has no requests; name at least one")
+        raise InputError("the workload has no requests; give at least one")
     slo = slo or Slo()
     served = simulate(workload, deployment.fleet(seed=seed))
     figures = metrics.bench(served, slo)
@@ -177,8 +202,8 @@ def predict(
 
 
 def sustainable_rate(deployment: Deployment, workload: Workload, seed: int = 0) -> float | None:
-    """Requests a second of engines that never wait: all come at once, counted while the middle half ends."""
-    fleet = dataclasses.replace(deployment, life=None).fleet(seed=seed)  # all engines, none failing
+    """Largest throughput in requests/s: all requests arrive at once; counted over the middle half of completions."""
+    fleet = dataclasses.replace(deployment, life=None).fleet(seed=seed)  # all engines, no failures
     seats = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
     served = simulate(workload.first(_MOST_PROBED).at_once(min(_WAVES * seats, 8 * _MOST_PROBED)), fleet)
     ends = np.sort(served.last[served.finished])
@@ -192,11 +217,11 @@ def sustainable_rate(deployment: Deployment, workload: Workload, seed: int = 0) 
 def largest_rate(
     deployment: Deployment, workload: Workload, slo: Slo, sustainable: float, rate: float, seed: int = 0
 ) -> float | None:
-    """The largest rate at which the same requests, coming faster or slower, keep the SLO; None where none does."""
+    """The largest rate at which the requests, sped up or slowed down, meet the SLO; None if no rate does."""
     some = workload.first(_MOST_PROBED)
 
-    def keeps(asked: float) -> bool:
-        return metrics.meets(simulate(some.scaled(asked / rate), deployment.fleet(seed=seed)), slo)
+    def keeps(wanted: float) -> bool:
+        return metrics.meets(simulate(some.scaled(wanted / rate), deployment.fleet(seed=seed)), slo)
 
     low, high = 0.0, 1.25 * sustainable
     if keeps(high):

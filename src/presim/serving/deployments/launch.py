@@ -1,4 +1,4 @@
-"""What starts a deployment: a ``vllm serve`` command, a Compose file, and Kubernetes manifests."""
+"""Launch files of a deployment: a ``vllm serve`` command, a Compose file, Kubernetes manifests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PORT = 8000
 
 
 def arguments(model: str, plan: Plan, role: str = "any") -> list[str]:
-    """Arguments of ``vllm serve``; those that are vLLM's defaults are left out where presim's are the same."""
+    """Arguments of ``vllm serve``; omitted where presim and vLLM share the default."""
     words = [model, "--tensor-parallel-size", str(plan.tp)]
     words += ["--pipeline-parallel-size", str(plan.pp)] if plan.pp > 1 else []
     words += ["--data-parallel-size", str(plan.dp)] if plan.dp > 1 else []
@@ -35,7 +35,7 @@ def arguments(model: str, plan: Plan, role: str = "any") -> list[str]:
 
 
 def command(model: str, plan: Plan, role: str = "any") -> str:
-    """One engine's command."""
+    """The ``vllm serve`` command of one engine."""
     return shlex.join(["vllm", "serve", *arguments(model, plan, role)])
 
 
@@ -46,7 +46,7 @@ def _roles(replicas: int, prefill: int) -> list[tuple[str, str, int]]:
 
 
 def compose(model: str, plan: Plan, replicas: int, prefill: int = 0) -> str:
-    """A Compose file (JSON is YAML): each engine with its GPUs; a router before them is the user's to choose."""
+    """A Compose file (JSON is YAML) with each engine and its GPUs; the user adds a router."""
     services: dict[str, Any] = {}
     for name, role, count in _roles(replicas, prefill):
         for number in range(count):
@@ -67,7 +67,7 @@ def compose(model: str, plan: Plan, replicas: int, prefill: int = 0) -> str:
 
 
 def kubernetes(model: str, plan: Plan, replicas: int, prefill: int = 0) -> str:
-    """A List of a Deployment and a Service for each kind of engine (JSON is YAML)."""
+    """A Kubernetes List with a Deployment and a Service per kind of engine (JSON is YAML)."""
     items: list[dict[str, Any]] = []
     for name, role, count in _roles(replicas, prefill):
         labels = {"app": f"vllm-{name}"}

@@ -1,8 +1,8 @@
-"""Searches deployments of a model: which plan, batch limits and split of prefill and decode give what, under an SLO.
+"""Search deployments of a model: plans, batch limits, and the split of prefill and decode, under an SLO.
 
-Each engine is priced once; a deployment's steady state follows from its steps in closed form (`steady`), which takes
-microseconds. The best ones are then simulated request by request, with the scheduler's real decisions. What was not
-simulated says so.
+Each engine is priced once. A deployment's steady state follows from its step times in closed form (`steady`), which
+takes microseconds. The best deployments are then simulated request by request with the scheduler's real decisions.
+Results that were not simulated are marked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """What is tried."""
+    """Values to try."""
 
     gpus: tuple[str, ...]
     tps: tuple[int, ...] = (1, 2, 4, 8)
@@ -46,27 +46,27 @@ class Point:
     """One deployment and its steady state at one load."""
 
     engine: Engine = dataclasses.field(repr=False, compare=False)
-    batch: int  # requests in flight of each engine
+    batch: int  # requests in flight per engine
     replicas: int
-    prefill_replicas: int  # 0: each engine does both
+    prefill_replicas: int  # 0: engines do both prefill and decode
     ttft_ms: float
     tpot_ms: float
-    tokens_per_s: float  # of all replicas
+    tokens_per_s: float  # all replicas together
     gpus: int
 
     @property
     def per_gpu(self) -> float:
-        """Output tokens a second and GPU."""
+        """Output tokens/s per GPU."""
         return self.tokens_per_s / self.gpus
 
     @property
     def per_user(self) -> float:
-        """Output tokens a second that one request sees."""
+        """Output tokens/s of one request."""
         return 1e3 / self.tpot_ms
 
     @property
     def text(self) -> str:
-        """The deployment in a few words."""
+        """Short description of the deployment."""
         plan, cluster = self.engine.plan, self.engine.cluster
         count = f"{self.replicas} x " if not self.prefill_replicas else f"{self.prefill_replicas}P{self.replicas}D x "
         return (
@@ -76,28 +76,28 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What a search found."""
+    """Result of a search."""
 
     points: tuple[Point, ...]
-    refused: dict[str, int]  # plans that cannot be, by reason
-    pareto: tuple[Point, ...]  # of those within the SLO: none has more of both
-    nearest: Point | None  # where none is within it
+    refused: dict[str, int]  # number of invalid plans by reason
+    pareto: tuple[Point, ...]  # Pareto front of the points within the SLO
+    nearest: Point | None  # set if no point meets the SLO
 
     @property
     def best(self) -> Point | None:
-        """Most tokens a second and GPU within the SLO."""
+        """The point with most tokens/s per GPU within the SLO."""
         return max(self.pareto, key=lambda point: point.per_gpu, default=None)
 
 
 def engines(model: Model, space: Space, longest: int) -> Iterator[Engine | str]:
-    """Each plan of the space as an engine, or why it cannot be."""
+    """Each plan of the space as an engine, or the reason why it is invalid."""
     for gpu, tp, pp, weights, budget in itertools.product(
         space.gpus, space.tps, space.pps, space.weights, space.budgets
     ):
         if tp * pp > space.most_gpus:
             continue
         if weights == "fp8" and catalogue.gpu(gpu).peak("fp8") is None:
-            yield f"{gpu} has no FP8"
+            yield f"{gpu} does not support FP8"
             continue
         plan = Plan(
             tp=tp, pp=pp, weights=weights, max_num_batched_tokens=budget, max_num_seqs=1024, max_model_len=longest
@@ -109,27 +109,28 @@ def engines(model: Model, space: Space, longest: int) -> Iterator[Engine | str]:
 
 
 def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float] | None:
-    """TTFT and TPOT in ms, and tokens a second, of an engine with so many requests always in flight; None: no room.
+    """(TTFT ms, TPOT ms, tokens/s) of an engine that always has ``batch`` requests in flight; None if they do not fit.
 
-    While a request decodes, others of the batch prefill: of ``output`` steps, so many carry the tokens of
-    ``batch`` prompts. A step costs the longer of host and device, as with asynchronous scheduling.
+    While a request decodes for ``output`` steps, the other requests of the batch prefill: these steps also carry the
+    tokens of ``batch`` prompts. A step takes the longer of host and device time, as with asynchronous scheduling.
     """
     times, limits = engine.times, engine.limits
     if batch * (prompt + output) > limits.kv_tokens or batch > limits.max_num_seqs:
         return None
     stages = limits.pipeline_parallel_size
-    share = -(-batch // stages)  # of each batch in flight: a pipeline has one for each stage
+    share = -(-batch // stages)  # requests per batch in flight: a pipeline has one batch per stage
     host = times.host_ns + times.back_ns + (times.host_seq_ns + times.back_seq_ns) * share
     context = prompt + output // 2
     decode = max(times.step_ns([], [context] * share), host)
     chunk = min(prompt, max(limits.max_num_batched_tokens - share, 1))
     pieces = -(-prompt // chunk)
     keys = [min((place + 1) * chunk, prompt) for place in range(pieces)]
-    # One prompt's prefill, in steps that decode the others.
+    # Prefill of one prompt, in steps that also decode the other requests.
     mixed = [max(times.step_ns([(chunk, key)], [context] * (share - 1)), host) for key in keys]
     prefill = sum(mixed)
     extra = max(prefill - pieces * decode, 0.0)
-    whole = output * decode * stages + batch * extra  # of one request's life: its decoding, and the others' prefills
+    # duration of one request: its decoding plus the prefills of others
+    whole = output * decode * stages + batch * extra
     over = engine.overheads
     ttft = (prefill * stages + 0.5 * decode) / 1e6 + (over.input_us + over.output_us) / 1e3
     tpot = whole / output / 1e6
@@ -137,7 +138,7 @@ def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float,
 
 
 def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float, float] | None:
-    """TTFT, TPOT, tokens a second of a decoding engine, and requests a second of a prefilling one."""
+    """(TTFT ms, TPOT ms, tokens/s of a decode engine, requests/s of a prefill engine)."""
     times, limits = engine.times, engine.limits
     if batch * (prompt + output) > limits.kv_tokens or batch > limits.max_num_seqs:
         return None
@@ -157,7 +158,7 @@ def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple
 
 
 def search(model: Model, space: Space, prompt: int, output: int, slo: Slo) -> Found:
-    """All deployments of the space, and the best of them."""
+    """Evaluate all deployments of the space and select the best."""
     points: list[Point] = []
     refused: dict[str, int] = {}
     for engine in engines(model, space, prompt + output + 16):
@@ -168,7 +169,7 @@ def search(model: Model, space: Space, prompt: int, output: int, slo: Slo) -> Fo
             points += _of(engine, batch, prompt, output, space)
     if not points:
         why = "; ".join(f"{count} x {reason}" for reason, count in sorted(refused.items(), key=lambda it: -it[1])[:3])
-        raise InputError(f"no plan serves {prompt} + {output} tokens ({why}); allow more GPUs or smaller weights")
+        raise InputError(f"no plan can serve {prompt} + {output} tokens ({why}); allow more GPUs or smaller weights")
     within = [point for point in points if _keeps(point, slo)]
     nearest = None if within else min(points, key=lambda point: (_excess(point, slo), -point.per_gpu))
     return Found(tuple(points), refused, pareto(within), nearest)
@@ -203,7 +204,7 @@ def _excess(point: Point, slo: Slo) -> float:
 
 
 def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Those of which none else has more tokens a second both per GPU and per user."""
+    """Points on the Pareto front of tokens/s per GPU and tokens/s per user."""
     best = -1.0
     kept = []
     for point in sorted(points, key=lambda one: (-one.per_user, -one.per_gpu)):
@@ -214,7 +215,7 @@ def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 def confirm(point: Point, recipe: Recipe, slo: Slo) -> dict[str, Any]:
-    """The same deployment, simulated request by request with as many in flight."""
+    """Simulate the same deployment request by request, with equally many requests in flight."""
     engine = point.engine
     deployment = Deployment(engine, point.replicas, "least-loaded")
     if point.prefill_replicas:
@@ -234,7 +235,7 @@ def confirm(point: Point, recipe: Recipe, slo: Slo) -> dict[str, Any]:
 
 
 def spread(found: Found, count: int = 5) -> list[Point]:
-    """A few points along the Pareto front, the ends among them."""
+    """A few points spread along the Pareto front, including both ends."""
     if not found.pareto:
         return []
     places = np.unique(np.linspace(0, len(found.pareto) - 1, count).round().astype(int))

@@ -1,4 +1,4 @@
-"""What one engine may do (`Limits`), what its steps take (`StepTimes`), which engines serve (`Replica`, `Fleet`)."""
+"""Types that describe engines: limits (`Limits`), step times (`StepTimes`), and fleets (`Replica`, `Fleet`)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ GRID = state.GRID
 
 @dataclasses.dataclass(frozen=True)
 class Tiers:
-    """Where cached blocks go that the GPU needs for others."""
+    """Host memory and disk as tiers for cached blocks evicted from the GPU."""
 
     host_blocks: int = 0
     disk_blocks: int = 0
-    host_block_ns: int = 0  # to bring a block back to the GPU
-    disk_block_ns: int = 0  # from disk to host memory
-    latency_ns: int = 0  # of bringing blocks back
+    host_block_ns: int = 0  # time to load a block from host memory to the GPU
+    disk_block_ns: int = 0  # time to load a block from disk to host memory
+    latency_ns: int = 0  # latency of loading blocks
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -46,9 +46,9 @@ class Tiers:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What vLLM's scheduler holds an engine to, by vLLM's names; defaults are those of vLLM 0.33."""
+    """Limits of vLLM's scheduler, with vLLM's names; defaults as in vLLM 0.33."""
 
-    num_gpu_blocks: int  # the null block counted
+    num_gpu_blocks: int  # including the null block
     block_size: int = 16
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
@@ -61,25 +61,42 @@ class Limits:
     long_prefill_token_threshold: int = 0
     pipeline_parallel_size: int = 1
     draft_tokens: int = 0  # speculative tokens of each decode in a step
+    draft_method: Literal["mtp", "eagle", "draft", "ngram"] = "eagle"  # where tokens are drafted
     acceptance: float = 0.0  # probability that one is accepted while all before it were
     scheduler_recv_interval: int = 1  # SGLang's: steps between looks at what arrived, while there are decodes
+    max_loras: int = 0  # adapters of the running requests together; 0: no request has one
     tiers: Tiers = Tiers()
 
     def __post_init__(self) -> None:
-        """Refuse what no engine would start with."""
+        """Raise InputError on values with which no engine starts."""
         if self.num_gpu_blocks < 2:
             raise InputError(
-                f"the KV cache has {self.num_gpu_blocks} blocks of {self.block_size} tokens, of which vLLM keeps one "
-                "empty: give the engine more memory"
+                f"the KV cache has {self.num_gpu_blocks} blocks of {self.block_size} tokens, and vLLM reserves one "
+                "of them: give the engine more memory"
             )
         least = min(self.max_num_seqs, self.max_num_batched_tokens, self.max_model_len, self.pipeline_parallel_size)
         if least < 1 or self.pipeline_parallel_size > 64:
-            raise InputError("batch limits are at least 1, and at most 64 pipeline stages; correct them")
+            raise InputError("batch limits must be at least 1, and pipeline stages at most 64; correct them")
 
     @property
     def depth(self) -> int:
         """Batches in flight: vLLM's max_concurrent_batches with its second model runner."""
         return self.pipeline_parallel_size + (1 if self.async_scheduling else 0)
+
+    @property
+    def lookahead(self) -> int:
+        """Tokens beyond a step's for which blocks are kept: those whose keys and values the drafter writes."""
+        return 0 if self.draft_method == "ngram" else self.draft_tokens
+
+    @property
+    def sees_next_token(self) -> bool:
+        """Whether the drafter's keys and values depend on the token behind, so that cached blocks do, too."""
+        return self.draft_tokens > 0 and self.draft_method in ("mtp", "eagle")
+
+    @property
+    def draft_slots(self) -> int:
+        """Tokens of the budget that the drafter takes for each request (`max_num_new_slots_for_drafting`)."""
+        return 1 if self.draft_tokens > 0 and self.draft_method == "draft" else 0
 
     @property
     def kv_tokens(self) -> int:
@@ -91,19 +108,21 @@ class Limits:
 class StepTimes:
     """Times of one pipeline stage for a step, in ns, as `presim.serving.fast.cost` reads them."""
 
-    token_ns: Floats  # [tokens of the step] linear layers and communication
-    head_ns: Floats  # [rows that are sampled: sequences, and drafted tokens] logits and sampling
+    token_ns: Floats  # [tokens in the step] linear layers and communication
+    head_ns: Floats  # [sampled rows: sequences and drafted tokens] logits and sampling
     prefill_ns: Floats  # [log2 queries, log2 keys] attention of one prompt's chunk
     decode_ns: Floats  # [log2 sequences, log2 keys] attention of all decodes
-    host_ns: float = 0.0  # before a step
+    host_ns: float = 0.0  # host time before a step
     host_seq_ns: float = 0.0
-    back_ns: float = 0.0  # after it
+    back_ns: float = 0.0  # host time after a step
     back_seq_ns: float = 0.0
-    # [tokens of a rank] experts and their exchange, where data-parallel ranks share them; else in `token_ns`
+    # [tokens of a rank] experts and their exchange if data-parallel ranks share experts; else included in `token_ns`
     shared_ns: Floats = dataclasses.field(default_factory=lambda: np.zeros(1))
+    lora_ns: Floats | None = None  # [tokens of the step that have an adapter]; None: adapters take no time
+    mask_ns: float = 0.0  # of the host, for a row of the mask by which a grammar allows tokens
 
     def step_ns(self, prefills: list[tuple[int, int]], decodes: list[int]) -> float:
-        """Device time of a stage for chunks (queries, keys) and decodes (keys), as the loop has it."""
+        """Device time of a stage in ns for chunks (queries, keys) and decodes (keys), computed as in the loop."""
         tokens = sum(queries for queries, _ in prefills) + len(decodes)
         total = float(self.token_ns[tokens] + self.head_ns[len(prefills) + len(decodes)])
         total += float(self.shared_ns[min(tokens, len(self.shared_ns) - 1)])
@@ -112,14 +131,14 @@ class StepTimes:
 
 
 def between(table: Floats, one: float, two: float) -> float:
-    """A value between a table's powers of two."""
+    """Interpolate between a table's powers of two."""
     from presim.serving.fast import cost
 
     return cost.between(np.log2(table).ravel().tolist(), 0, float(one), float(two))
 
 
 def constant_times(ns: float, limits: Limits) -> StepTimes:
-    """Steps that all take the same, for tests of what is scheduled."""
+    """Step times that are all equal, for tests of scheduling."""
     return StepTimes(
         np.full(limits.max_num_batched_tokens + 1, ns),
         np.zeros(limits.max_num_seqs * (1 + limits.draft_tokens) + 1),
@@ -135,24 +154,24 @@ class Replica:
     limits: Limits
     times: StepTimes
     role: Role = "any"
-    group: int = -1  # replicas of one number, side by side, share experts and step together; -1: alone
-    born_ns: int = 0  # when it serves its first request
-    gone_ns: int = state.FOREVER  # when it takes no more; what it has, it finishes
+    group: int = -1  # adjacent replicas with the same number share experts and step together; -1: none
+    born_ns: int = 0  # earliest time it serves requests
+    gone_ns: int = state.FOREVER  # time after which it accepts no requests; running ones finish
 
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """Kubernetes' horizontal autoscaler over engines, with a target of averages."""
+    """Kubernetes' horizontal autoscaler over engines, with an average-value target."""
 
     least: int
     most: int
     on: Literal["queue", "utilization"] = "utilization"
-    target: float = 0.7  # of an engine: waiting requests, or requests over max_num_seqs
+    target: float = 0.7  # per engine: waiting requests, or requests / max_num_seqs
     interval_s: float = 15.0  # Kubernetes' default
-    cooldown_s: float = 300.0  # Kubernetes' default, before engines go
+    cooldown_s: float = 300.0  # Kubernetes' default, before engines are removed
 
     def __post_init__(self) -> None:
-        """Refuse what no autoscaler would do."""
+        """Raise InputError on values that no autoscaler accepts."""
         if not 1 <= self.least <= self.most:
             raise InputError(f"an autoscaler goes from {self.least} to {self.most} engines; write 1 <= MIN <= MAX")
         if min(self.target, self.interval_s) < 1e-3 or self.cooldown_s < 0:
@@ -164,20 +183,20 @@ class Scaling:
 
 @dataclasses.dataclass(frozen=True)
 class Life:
-    """How engines start, fail and go."""
+    """How engines start, fail and are removed."""
 
     scaling: Scaling | None = None
-    start_s: float = 120.0  # a round estimate: from asking for an engine, or its failure, to its first request
-    mtbf_h: float | None = None  # mean time between failures of an engine, exponentially distributed; None: none fails
+    start_s: float = 120.0  # a round estimate: from requesting an engine, or its failure, to its first request
+    mtbf_h: float | None = None  # mean time between failures of an engine, exponentially distributed; None: no failures
     after_failure: Literal["resume", "restart", "lose"] = "resume"
-    detect_s: float = 5.0  # a round estimate: from a failure to sending its requests elsewhere
-    drain_s: float | None = None  # an engine that is to go keeps its requests at most so long; None: to their end
+    detect_s: float = 5.0  # a round estimate: from a failure to rerouting its requests
+    drain_s: float | None = None  # longest time that a removed engine keeps its requests; None: until they finish
 
     def __post_init__(self) -> None:
-        """Refuse negative times."""
+        """Raise InputError on negative times."""
         times = (self.start_s, self.detect_s, self.drain_s or 0.0)
         if min(times) < 0 or (self.mtbf_h is not None and self.mtbf_h <= 0):
-            raise InputError("times to start, detect and drain are not negative, and an MTBF is above 0; correct them")
+            raise InputError("times to start, detect and drain must be at least 0, and the MTBF above 0; correct them")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,18 +208,18 @@ class Fleet:
     seed: int = 0
     input_ns: int = 0  # from a client to the engine's queue: HTTP, tokenization
     output_ns: int = 0  # from the engine to the client: detokenization, HTTP
-    kv_token_bytes: int = 0  # of all layers, moved from prefill to decode
+    kv_token_bytes: int = 0  # KV bytes per token over all layers, moved from prefill to decode
     port_bytes_per_s: float = math.inf
     port_ns: int = 0
-    life: Life | None = None  # replicas that come, go or fail; None: all are there all the time
+    life: Life | None = None  # replicas start, stop or fail; None: all serve all the time
 
     def __post_init__(self) -> None:
-        """Refuse a fleet in which nobody prefills or nobody decodes."""
+        """Raise InputError on a fleet without prefill or without decode replicas."""
         roles = {replica.role for replica in self.replicas}
         if not self.replicas:
-            raise InputError("a fleet has at least one replica; name how many")
+            raise InputError("a fleet needs at least one replica; set --replicas")
         if ("prefill" in roles) != ("decode" in roles):
-            raise InputError("disaggregated serving has replicas for prefill and for decode; name how many of each")
+            raise InputError("disaggregated serving needs prefill and decode replicas; set both numbers")
 
 
 Scaled = Callable[[StepTimes], StepTimes]

@@ -1,7 +1,7 @@
-"""An OpenAI-compatible endpoint before simulated engines, so that benchmark clients can be pointed at a deployment.
+"""OpenAI-compatible endpoint in front of simulated engines, for benchmark clients.
 
-Completions and chat completions, streamed or whole, of tokens that stand for nothing, at the times at which simulated
-engines give them. Simulated time passes ``speed`` times as fast as the clock on the wall.
+It serves completions and chat completions, streamed or not. Tokens are placeholders, sent at the times that the
+simulated engines produce them. Simulated time runs ``speed`` times as fast as wall-clock time.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from presim.errors import InputError
 from presim.serving.engines.engine import Fleet
 from presim.serving.engines.live import Emitted, LiveEngine
 
-_CHARACTERS = 4  # of a token, where the prompt is text: a rule of thumb
+_CHARACTERS = 4  # characters per token of a text prompt: a rule of thumb
 _MOST_BODY = 64 << 20
 _DEFAULT_OUTPUT = 16  # OpenAI's default of max_tokens
 
 
 class Server:
-    """Engines, and those who wait for their tokens."""
+    """Simulated engines and the clients that wait for tokens."""
 
-    def __init__(self, fleet: Fleet, model: str, speed: float = 1.0) -> None:
-        self.engine, self.model, self.speed = LiveEngine(fleet), model, speed
+    def __init__(self, fleet: Fleet, model: str, speed: float = 1.0, grammar_ns: int = 0) -> None:
+        self.engine, self.model, self.speed, self.grammar_ns = LiveEngine(fleet), model, speed, grammar_ns
+        self.adapters: dict[str, int] = {}  # numbers of LoRA adapters by the names that clients ask for
+        self.takes_adapters = fleet.replicas[0].limits.max_loras > 0
         self.waiting: dict[int, asyncio.Queue[Emitted]] = {}
         self.begin = time.monotonic()
         self.changed = asyncio.Event()
@@ -38,7 +40,7 @@ class Server:
         return int((time.monotonic() - self.begin) * self.speed * 1e9)
 
     async def serve(self, host: str, port: int) -> asyncio.Server:
-        """Start listening; port 0 takes any that is free."""
+        """Start listening; port 0 selects a free port."""
         task = asyncio.create_task(self._clock())
         self.tasks.add(task)
         return await asyncio.start_server(self._client, host, port)
@@ -50,7 +52,7 @@ class Server:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def _clock(self) -> None:
-        """Let simulated time follow the wall's, and hand out tokens when they are due."""
+        """Advance simulated time with wall-clock time, and deliver tokens when they are due."""
         while True:
             self.changed.clear()
             for token in self.engine.advance(self.now_ns):
@@ -66,9 +68,11 @@ class Server:
         wait = max(token.when_ns - self.now_ns, 0) / 1e9 / self.speed
         asyncio.get_running_loop().call_later(wait, queue.put_nowait, token)
 
-    async def tokens(self, prompt: list[int], output: int) -> AsyncIterator[Emitted]:
+    async def tokens(
+        self, prompt: list[int], output: int, adapter: int = 0, grammar_ns: int = -1
+    ) -> AsyncIterator[Emitted]:
         """The tokens of a request, as they come; one that is left in the middle is aborted."""
-        item = self.engine.submit(prompt, output, self.now_ns)
+        item = self.engine.submit(prompt, output, self.now_ns, adapter=adapter, grammar_ns=grammar_ns)
         queue = self.waiting[item] = asyncio.Queue()
         self.changed.set()
         try:
@@ -82,7 +86,7 @@ class Server:
             self.engine.abort(item)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, which may carry several requests one after the other."""
+        """Serve one connection, which may carry several requests in sequence."""
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             while await self._request(reader, writer):
                 pass
@@ -113,18 +117,25 @@ class Server:
         elif method == "POST" and path in ("/v1/completions", "/v1/chat/completions"):
             await self._complete(json.loads(body), "chat" in path, writer)
         else:
-            _answer(writer, 404, {"error": {"message": f"there is no {method} {path} here"}})
+            _answer(writer, 404, {"error": {"message": f"{method} {path} is not supported"}})
 
-    async def _complete(self, asked: dict[str, Any], is_chat: bool, writer: asyncio.StreamWriter) -> None:
-        prompt = _tokens(asked, is_chat)
-        output = int(asked.get("max_completion_tokens") or asked.get("max_tokens") or _DEFAULT_OUTPUT)
-        if not asked.get("stream"):
+    def _adapter(self, asked: dict[str, Any]) -> int:
+        """The adapter that a request's model names: any name but the model's own, where the engine takes adapters."""
+        name = asked.get("model")
+        if not self.takes_adapters or not isinstance(name, str) or name == self.model:
+            return 0
+        return self.adapters.setdefault(name, len(self.adapters) + 1)
+
+    async def _complete(self, body: dict[str, Any], is_chat: bool, writer: asyncio.StreamWriter) -> None:
+        prompt = _tokens(body, is_chat)
+        output = int(body.get("max_completion_tokens") or body.get("max_tokens") or _DEFAULT_OUTPUT)
+        stream = self.tokens(prompt, output, self._adapter(body), self.grammar_ns if _has_grammar(body) else -1)
+        if not body.get("stream"):
             count = 0
-            async for _ in self.tokens(prompt, output):
+            async for _ in stream:
                 count += 1
             _answer(writer, 200, _body(self.model, is_chat, " token" * count, "length", _usage(prompt, count)))
             return
-        stream = self.tokens(prompt, output)
         count = 0
         async for token in stream:
             if not count:
@@ -139,11 +150,17 @@ class Server:
             except ConnectionError:
                 await stream.aclose()  # type: ignore[attr-defined]  # a generator
                 raise
-        if (asked.get("stream_options") or {}).get("include_usage"):
+        if (body.get("stream_options") or {}).get("include_usage"):
             last = _body(self.model, is_chat, "", None, _usage(prompt, count), streams=True)
             _event(writer, json.dumps({**last, "choices": []}))
         _event(writer, "[DONE]")
         writer.write(b"0\r\n\r\n")
+
+
+def _has_grammar(asked: dict[str, Any]) -> bool:
+    """Whether the output has to follow a grammar, as OpenAI's and vLLM's requests say it."""
+    kind = (asked.get("response_format") or {}).get("type", "text")
+    return kind != "text" or bool(asked.get("structured_outputs"))
 
 
 def _tokens(asked: dict[str, Any], is_chat: bool) -> list[int]:

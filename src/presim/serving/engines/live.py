@@ -1,4 +1,4 @@
-"""An engine that takes requests as they come: the loop of `presim.serving.fast`, uncompiled, one event at a time."""
+"""An engine that accepts requests at run time: the uncompiled loop of `presim.serving.fast`, one event at a time."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 
 from presim.errors import InputError
+from presim.serving.engines.changing import request_columns
+from presim.serving.engines.columns import start
 from presim.serving.engines.engine import Fleet
-from presim.serving.engines.simulate import request_columns, start
 from presim.serving.fast import heap, loop, routing, state
 from presim.serving.workloads.workload import make
 
-_IDS = (1 << 40) - 1  # of contents of blocks
+_IDS = (1 << 40) - 1  # mask for ids of block contents
 
 
 @dataclasses.dataclass(frozen=True)
 class Emitted:
-    """A token that reaches its client."""
+    """A token delivered to its client."""
 
     request: int
     when_ns: int
@@ -27,11 +28,11 @@ class Emitted:
 
 
 class LiveEngine:
-    """Engines behind a router, in simulated time. `submit` adds a request; `advance` lets time pass."""
+    """Engines behind a router in simulated time. `submit` adds a request; `advance` moves time forward."""
 
     def __init__(self, fleet: Fleet) -> None:
         if fleet.life is not None:
-            raise InputError("an endpoint's engines neither scale nor fail; leave out --autoscale and --mtbf")
+            raise InputError("an endpoint does not support autoscaling or failures; leave out --autoscale and --mtbf")
         block = fleet.replicas[0].limits.block_size
         empty = dataclasses.replace(make("live", *(np.zeros(0, np.int64),) * 3), segment_tokens=block)
         longest = max(replica.limits.max_model_len for replica in fleet.replicas)
@@ -41,21 +42,24 @@ class LiveEngine:
         self.program = state.Program(**{name: column.tolist() for name, column in program.items()})
         self.state = state.State(**{name: column.tolist() for name, column in columns.items()})
 
-    def submit(self, tokens: Sequence[int], output: int, now_ns: int) -> int:
-        """Add a request that is sent now; returns its number."""
+    def submit(self, tokens: Sequence[int], output: int, now_ns: int, *, adapter: int = 0, grammar_ns: int = -1) -> int:
+        """Add a request that is sent now, with a LoRA adapter or a grammar that takes so long; returns its number."""
         if not tokens or output < 1:
-            raise InputError("a request has a prompt and an output of at least one token; send both")
+            raise InputError("a request needs a prompt and an output of at least one token each; send both")
         if len(tokens) + output > self.longest:
             raise InputError(
-                f"{len(tokens)} prompt tokens and {output} more are beyond max_model_len {self.longest}; send fewer"
+                f"{len(tokens)} prompt tokens and {output} output tokens exceed max_model_len {self.longest}; send "
+                "fewer"
             )
         item = len(self.program.prompt)
         values = {"arrival": now_ns, "prompt": len(tokens), "output": output, "rank": item, "stream": item}
-        for name in ("arrival", "prompt", "output", "rank", "stream", "child_first", "child_next", "delay", "is_child"):
-            getattr(self.program, name).append(values.get(name, -1 if name.startswith("child") else 0))
+        values |= {"child_first": -1, "child_next": -1, "delay": 0, "is_child": 0, "adapter": adapter}
+        values["grammar_ns"] = grammar_ns
+        for name, value in values.items():
+            getattr(self.program, name).append(value)
         for name, missing in request_columns():
             getattr(self.state, name).append(missing)
-        self.program.segments.extend(contents(tokens, self.block))
+        self.program.segments.extend(contents(tokens, self.block, adapter))
         self.program.segment_first.append(len(self.program.segments))
         for column in (self.state.heap_time, self.state.heap_item):
             column.append(0)
@@ -64,21 +68,21 @@ class LiveEngine:
         return item
 
     def abort(self, item: int) -> None:
-        """A client has gone: its request ends with its next token."""
+        """Abort a request whose client disconnected: it ends with its next token."""
         if self.state.status[item] != state.FINISHED:
             have = max(self.state.tokens[item] - self.program.prompt[item], 0)
             self.program.output[item] = min(self.program.output[item], have + 1)
 
     @property
     def next_event_ns(self) -> int | None:
-        """When something happens next; None: nothing will."""
+        """Time of the next event; None if there is none."""
         times = [when for when in self.state.wake if when < state.FOREVER]
         if self.state.counters[state.PENDING] > 0:
             times.append(self.state.heap_time[0])
         return min(times, default=None)
 
     def advance(self, until_ns: int) -> list[Emitted]:
-        """Let time pass; returns the tokens that come out of it, in their order."""
+        """Advance time; returns the tokens produced, in order."""
         found: list[Emitted] = []
         p, s = self.program, self.state
         while (when := self.next_event_ns) is not None and when <= until_ns:
@@ -101,12 +105,12 @@ class LiveEngine:
         return [Emitted(item, s.last[item], s.status[item] == state.FINISHED) for item in items if s.last[item] >= 0]
 
 
-def contents(tokens: Sequence[int], block: int) -> list[int]:
+def contents(tokens: Sequence[int], block: int, adapter: int = 0) -> list[int]:
     """Ids of a prompt's full blocks; each stands for all tokens up to its end. The same in every process."""
     import hashlib
 
     found: list[int] = []
-    digest = hashlib.blake2b(digest_size=8)
+    digest = hashlib.blake2b(str(adapter).encode() if adapter else b"", digest_size=8)
     for first in range(0, len(tokens) - block + 1, block):
         digest.update(np.array(tokens[first : first + block], np.int64).tobytes())
         found.append(int.from_bytes(digest.copy().digest(), "little") & _IDS)
@@ -114,5 +118,5 @@ def contents(tokens: Sequence[int], block: int) -> list[int]:
 
 
 def fields(emitted: Emitted) -> dict[str, Any]:
-    """As plain values."""
+    """The token as plain values."""
     return dataclasses.asdict(emitted)

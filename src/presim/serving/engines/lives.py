@@ -1,4 +1,4 @@
-"""What the loop is told of engines that start, fail and go (`presim.serving.fast.lifecycle`)."""
+"""Input of the loop about engines that start, fail and stop (`presim.serving.fast.lifecycle`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from presim.errors import InputError
 from presim.serving.engines.engine import Fleet
 from presim.serving.fast import state
 
-_LIFETIMES = 512  # of an engine; then they are used again
+_LIFETIMES = 512  # lifetimes drawn per engine; reused after that
 _AFTER = {"resume": state.RESUME, "restart": state.RESTART, "lose": state.LOSE}
 _ON = {"queue": state.SCALE_QUEUE, "utilization": state.SCALE_USE}
 
@@ -21,7 +21,7 @@ def _ns(seconds: float) -> int:
 
 
 def engines(fleet: Fleet) -> list[int]:
-    """The first replica of each engine: of those that step together, one."""
+    """The first replica of each engine; replicas that step together are one engine."""
     firsts: dict[int, int] = {}
     for place, replica in enumerate(fleet.replicas):
         firsts.setdefault(-1 - place if replica.group < 0 else replica.group, place)
@@ -29,15 +29,15 @@ def engines(fleet: Fleet) -> list[int]:
 
 
 def program(fleet: Fleet) -> tuple[dict[int, int], NDArray[np.int64]]:
-    """Values of `Program.whole`, and lifetimes."""
+    """Values for `Program.whole`, and the drawn lifetimes."""
     life = fleet.life
     if life is None:
         return {}, np.zeros(1, np.int64)
     if life.scaling is not None and {replica.role for replica in fleet.replicas} != {"any"}:
         raise InputError(
-            "autoscaling of prefill and decode apart is not modelled; leave out --autoscale or --prefill-replicas"
+            "separate autoscaling of prefill and decode is not modelled; leave out --autoscale or --prefill-replicas"
         )
-    said = {
+    values = {
         state.DYNAMIC: 1,
         state.START_NS: _ns(life.start_s),
         state.DETECT_NS: _ns(life.detect_s),
@@ -46,19 +46,19 @@ def program(fleet: Fleet) -> tuple[dict[int, int], NDArray[np.int64]]:
     }
     lifetimes = np.zeros(1, np.int64)
     if life.mtbf_h is not None:
-        said[state.LIFETIMES] = _LIFETIMES
+        values[state.LIFETIMES] = _LIFETIMES
         rng = np.random.default_rng([fleet.seed, len(fleet.replicas)])
         drawn = rng.exponential(life.mtbf_h * 3600e9, len(fleet.replicas) * _LIFETIMES)
         lifetimes = np.clip(drawn, 1.0, float(state.FOREVER // 4)).astype(np.int64)
     if (scaling := life.scaling) is not None:
-        said |= {state.SCALE_ON: _ON[scaling.on], state.TARGET: round(scaling.target * 1e6)}
-        said |= {state.LEAST: scaling.least, state.MOST: scaling.most}
-        said |= {state.INTERVAL_NS: _ns(scaling.interval_s), state.COOLDOWN_NS: _ns(scaling.cooldown_s)}
-    return said, lifetimes
+        values |= {state.SCALE_ON: _ON[scaling.on], state.TARGET: round(scaling.target * 1e6)}
+        values |= {state.LEAST: scaling.least, state.MOST: scaling.most}
+        values |= {state.INTERVAL_NS: _ns(scaling.interval_s), state.COOLDOWN_NS: _ns(scaling.cooldown_s)}
+    return values, lifetimes
 
 
 def fill(fleet: Fleet, columns: dict[str, Any]) -> None:
-    """Who serves at the beginning, and when something changes first."""
+    """Fill in the initial state of engines and the time of the first change."""
     counters, life = columns["counters"], fleet.life
     for name in ("change", "fails"):
         columns[name][:] = state.FOREVER

@@ -1,8 +1,8 @@
-"""A workload through vLLM's own scheduler, in simulated time: what `--engine vllm` runs.
+"""Run a workload through vLLM's own scheduler in simulated time, for `--engine vllm`.
 
-vLLM's `Scheduler` (queues, KV-cache manager, prefix cache, preemption, asynchronous scheduling) runs unmodified, in a
-process of its own with the emulated libraries where PyTorch misses its own. Only the executor is presim's: a step
-returns after the time that `StepTimes` gives it. The engine core's loop is that of vLLM's `step_with_batch_queue`.
+vLLM's `Scheduler` (queues, KV-cache manager, prefix cache, preemption, asynchronous scheduling) runs unmodified in a
+separate process, with the emulated libraries if PyTorch's CUDA libraries are missing. Only the executor is presim's: a
+step returns after the time given by `StepTimes`. The engine core loop follows vLLM's `step_with_batch_queue`.
 """
 
 from __future__ import annotations
@@ -29,84 +29,86 @@ _TABLES = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Real:
-    """What vLLM's scheduler did; -1 where nothing happened."""
+class SchedulerRun:
+    """Times from vLLM's scheduler; -1 if nothing happened."""
 
     first: Ints  # ns
     last: Ints
     steps: int
 
 
-def serve(workload: Workload, fleet: Fleet, libraries: Path) -> Real:
-    """Serve a workload on one engine with vLLM's scheduler. ``libraries``: the emulated ones of CUDA."""
+def serve(workload: Workload, fleet: Fleet, libraries: Path) -> SchedulerRun:
+    """Serve a workload on one engine with vLLM's scheduler. ``libraries``: folder of the emulated CUDA libraries."""
     if len(fleet.replicas) != 1 or fleet.replicas[0].limits.pipeline_parallel_size > 1:
-        raise InputError("--engine vllm serves one engine of one pipeline stage; leave out --replicas, --dp and --pp")
+        raise InputError(
+            "--engine vllm supports one engine with one pipeline stage; leave out --replicas, --dp and --pp"
+        )
     if any(fleet.replicas[0].limits.tiers.sizes):
-        raise InputError("--engine vllm keeps blocks on the GPU alone; leave out --kv-host and --kv-disk")
+        raise InputError("--engine vllm keeps blocks on the GPU only; leave out --kv-host and --kv-disk")
     if fleet.life is not None:
         raise InputError("--engine vllm serves one engine that is always there; leave out --autoscale and --mtbf")
-    if fleet.replicas[0].limits.draft_tokens or fleet.replicas[0].limits.scheduler_recv_interval > 1:
-        raise InputError(
-            "--engine vllm drafts no tokens and looks at each step; leave out --speculative and the interval"
-        )
+    if fleet.replicas[0].limits.scheduler_recv_interval > 1:
+        raise InputError("--engine vllm looks at arrivals before each step; leave out --scheduler-recv-interval")
     if workload.concurrency or (workload.parent >= 0).any():
-        raise InputError("--engine vllm takes requests that arrive by the clock; leave out --concurrency and --turns")
+        raise InputError("--engine vllm supports timed arrivals only; leave out --concurrency and --turns")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _hand_over(workload, fleet, folder)
+        _write_input(workload, fleet, folder)
         paths = f"{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}"
-        said = {"LD_LIBRARY_PATH": paths, "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+        variables = {"LD_LIBRARY_PATH": paths, "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
         source = str(Path(__file__).parents[3])
-        said["PYTHONPATH"] = f"{source}:{os.environ.get('PYTHONPATH', '')}"
+        variables["PYTHONPATH"] = f"{source}:{os.environ.get('PYTHONPATH', '')}"
         words = [sys.executable, "-m", "presim.serving.engines.vllm_engine", name]
         try:
             ended = subprocess.run(
-                words, env={**os.environ, **said}, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+                words, env={**os.environ, **variables}, capture_output=True, text=True, timeout=_LIMIT_S, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise InputError(f"vLLM's scheduler was not done within {_LIMIT_S} s; serve fewer requests") from error
+            raise InputError(f"vLLM's scheduler did not finish within {_LIMIT_S} s; serve fewer requests") from error
         if ended.returncode:
-            last = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            last = (ended.stderr.strip().splitlines() or ["it printed nothing"])[-1]
             raise InputError(f"vLLM's scheduler cannot be run here: {last}; `make vllm` installs it")
-        return Real(**read(folder))
+        return SchedulerRun(**read(folder))
 
 
-def _hand_over(workload: Workload, fleet: Fleet, folder: Path) -> None:
+def _write_input(workload: Workload, fleet: Fleet, folder: Path) -> None:
     replica = fleet.replicas[0]
     workloads.write(workload, folder / "workload.jsonl")
-    np.savez(folder / "times.npz", **{name: getattr(replica.times, name) for name in _TABLES})
+    times = replica.times
+    loras = np.zeros(len(times.token_ns)) if times.lora_ns is None else times.lora_ns
+    np.savez(folder / "times.npz", lora_ns=loras, **{name: getattr(times, name) for name in _TABLES})
     costs = {
         field.name: getattr(replica.times, field.name)
         for field in dataclasses.fields(replica.times)
-        if field.name not in _TABLES
+        if field.name not in (*_TABLES, "lora_ns")
     }
-    said = {
+    content = {
         "limits": dataclasses.asdict(replica.limits),
         "costs": costs,
         "input_ns": fleet.input_ns,
         "output_ns": fleet.output_ns,
     }
-    write_file(folder / "engine.json", json.dumps(said).encode())
+    write_file(folder / "engine.json", json.dumps(content).encode())
 
 
-def take_over(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int]:
-    """What the parent wrote, in the process that runs vLLM."""
-    said = json.loads((folder / "engine.json").read_text())
+def read_input(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int]:
+    """Read the parent's input, in the process that runs vLLM."""
+    content = json.loads((folder / "engine.json").read_text())
     with np.load(folder / "times.npz") as tables:
-        times = StepTimes(**{name: tables[name] for name in _TABLES}, **said["costs"])
+        times = StepTimes(**{name: tables[name] for name in (*_TABLES, "lora_ns")}, **content["costs"])
     workload = workloads.read(folder / "workload.jsonl")
-    limits = Limits(**{**said["limits"], "tiers": Tiers(**said["limits"]["tiers"])})
-    return workload, limits, times, said["input_ns"], said["output_ns"]
+    limits = Limits(**{**content["limits"], "tiers": Tiers(**content["limits"]["tiers"])})
+    return workload, limits, times, content["input_ns"], content["output_ns"]
 
 
-def give_back(folder: Path, first: Ints, last: Ints, steps: int) -> None:
-    """Write what happened, for `read`."""
-    said = {"first": first.tolist(), "last": last.tolist(), "steps": steps}
-    write_file(folder / "served.json", json.dumps(said).encode())
+def write_result(folder: Path, first: Ints, last: Ints, steps: int) -> None:
+    """Write the result for `read`."""
+    content = {"first": first.tolist(), "last": last.tolist(), "steps": steps}
+    write_file(folder / "served.json", json.dumps(content).encode())
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What `give_back` wrote."""
-    said = json.loads((folder / "served.json").read_text())
-    columns = {name: np.array(said[name], np.int64) for name in ("first", "last")}
-    return {**columns, "steps": said["steps"]}
+    """Read the result of `write_result`."""
+    content = json.loads((folder / "served.json").read_text())
+    columns = {name: np.array(content[name], np.int64) for name in ("first", "last")}
+    return {**columns, "steps": content["steps"]}

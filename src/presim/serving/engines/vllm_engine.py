@@ -1,11 +1,12 @@
-"""vLLM's own scheduler, stepped as its engine core steps it, with an executor that returns after simulated time.
+"""vLLM's own scheduler, stepped as in its engine core, with an executor that returns after simulated time.
 
-Runs in a process of its own, which `presim.serving.engines.real` starts.
+Runs in a separate process, started by `presim.serving.engines.real`.
 """
 
 from __future__ import annotations
 
-import json
+import bisect
+import dataclasses
 import sys
 from collections import deque
 from pathlib import Path
@@ -14,115 +15,32 @@ from typing import Any
 import numpy as np
 
 from presim.serving.engines.engine import Limits, StepTimes
-from presim.serving.engines.real import give_back, take_over
+from presim.serving.engines.real import read_input, write_result
+from presim.serving.engines.vllm_scheduler import compiled, request, scheduler, token_of
 from presim.serving.fast import cost
+from presim.serving.fast.output import accepted_of
 from presim.serving.workloads.workload import Ints, Workload
 
-_MODEL = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "num_hidden_layers": 2,
-    "vocab_size": 1 << 30,
-    "max_position_embeddings": 1 << 20,
-    "torch_dtype": "float16",
-}
 
+@dataclasses.dataclass
+class _Batch:
+    """A step in flight."""
 
-def scheduler(limits: Limits, folder: Path) -> Any:
-    """vLLM's scheduler with these limits, for a small Llama that is never run."""
-    import torch
-    from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
-    from vllm.utils.hashing import sha256
-    from vllm.v1.core.kv_cache_utils import init_none_hash
-    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-    from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-    from vllm.v1.structured_output import StructuredOutputManager
-
-    init_none_hash(sha256)
-    (folder / "config.json").write_text(json.dumps(_MODEL))
-    model = ModelConfig(
-        model=str(folder), skip_tokenizer_init=True, max_model_len=limits.max_model_len, dtype="float16", seed=0
-    )
-    cache = CacheConfig(
-        block_size=limits.block_size,
-        gpu_memory_utilization=0.9,
-        enable_prefix_caching=limits.enable_prefix_caching,
-    )
-    cache.num_gpu_blocks = limits.num_gpu_blocks
-    scheduling = SchedulerConfig(
-        max_num_seqs=limits.max_num_seqs,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_model_len=limits.max_model_len,
-        is_encoder_decoder=False,
-        policy=limits.policy,
-        async_scheduling=limits.async_scheduling,
-        watermark=limits.watermark,
-        scheduler_reserve_full_isl=limits.scheduler_reserve_full_isl,
-        long_prefill_token_threshold=limits.long_prefill_token_threshold,
-    )
-    config = VllmConfig(
-        model_config=model,
-        cache_config=cache,
-        scheduler_config=scheduling,
-        parallel_config=ParallelConfig(),
-        device_config=DeviceConfig("cpu"),
-    )
-    config.scheduler_config.async_scheduling = limits.async_scheduling
-    config.scheduler_config.max_num_seqs = limits.max_num_seqs
-    spec = FullAttentionSpec(block_size=limits.block_size, num_kv_heads=1, head_size=1, dtype=torch.float16)
-    groups = KVCacheConfig(limits.num_gpu_blocks, [], [KVCacheGroupSpec(["layer"], spec)])
-    kind = AsyncScheduler if limits.async_scheduling else Scheduler
-    return kind(
-        vllm_config=config,
-        kv_cache_config=groups,
-        structured_output_manager=StructuredOutputManager(config),
-        block_size=limits.block_size,
-        log_stats=False,
-    )
-
-
-def token_of(workload: Workload, item: int, place: int) -> int:
-    """A token of a request's stream: another one in each place, and the same in the same place of one stream."""
-    return (int(workload.stream[item]) * 1_000_003 + place * 7919) % (1 << 28)
-
-
-def request(workload: Workload, item: int, limits: Limits) -> Any:
-    """A request of a workload, with tokens that are alike where the workload says so."""
-    from vllm import SamplingParams
-    from vllm.utils.hashing import sha256
-    from vllm.v1.core.kv_cache_utils import get_request_block_hasher
-    from vllm.v1.request import Request
-
-    first, end = workload.segment_first[item : item + 2]
-    tokens = [
-        (1 << 28) + (int(segment) * workload.segment_tokens + place) % (1 << 29)
-        for segment in workload.segments[first:end]
-        for place in range(workload.segment_tokens)
-    ][: int(workload.prompt[item])]
-    tokens += [token_of(workload, item, place) for place in range(len(tokens), int(workload.prompt[item]))]
-    return Request(
-        request_id=f"{item:08d}",
-        prompt_token_ids=tokens,
-        sampling_params=SamplingParams(max_tokens=int(workload.output[item]), ignore_eos=True),
-        pooling_params=None,
-        arrival_time=float(workload.arrival_ns[item]),
-        priority=int(workload.priority[item]),
-        block_hasher=get_request_block_hasher(limits.block_size, sha256),
-    )
+    output: Any
+    end: int  # ns
+    samples: dict[str, int]
+    rows: int  # of the mask of its grammars
+    padded: set[str]
 
 
 class Engine:
-    """vLLM's `EngineCore.step_with_batch_queue` in simulated time."""
+    """vLLM's `EngineCore.step` and `step_with_batch_queue` in simulated time."""
 
     def __init__(self, limits: Limits, times: StepTimes, folder: Path, input_ns: int = 0, output_ns: int = 0) -> None:
         self.limits, self.times, self.scheduler = limits, times, scheduler(limits, folder)
         self.input_ns, self.output_ns = input_ns, output_ns
-        self.queue: deque[tuple[Any, int, set[str]]] = deque()
+        self.queue: deque[_Batch] = deque()
+        self.grammars: list[tuple[int, Any]] = []  # when they are compiled, and whose they are
         self.device_free = 0
         self.steps: list[dict[int, int]] = []
         self.free_blocks: list[int] = []
@@ -132,72 +50,144 @@ class Engine:
 
     def serve(self, workload: Workload) -> tuple[Ints, Ints]:
         """Serve a workload to its end; returns when each request's first and last token reached its client."""
+        self.workload = workload
         self.first, self.last = (np.full(len(workload), -1, np.int64) for _ in range(2))
         now, next_item = 0, 0
         arrival = workload.arrival_ns + self.input_ns
         while next_item < len(workload) or self.scheduler.has_requests() or self.queue:
-            if not self.scheduler.has_requests() and not self.queue:
-                now = max(now, int(arrival[next_item]))
+            soonest = [int(arrival[next_item])] if next_item < len(workload) else []
+            soonest += [self.grammars[0][0]] if self.grammars else []
+            if not self.queue and soonest and (self.idle or not self.scheduler.has_requests()):
+                now = max(now, min(soonest))
             while next_item < len(workload) and arrival[next_item] <= now:
-                self.scheduler.add_request(request(workload, next_item, self.limits))
+                self._add(next_item, int(arrival[next_item]))
                 next_item += 1
-            now = self._step(workload, now)
+            while self.grammars and self.grammars[0][0] <= now:
+                compiled(self.grammars.pop(0)[1])
+            now = self._step(now)
         return self.first, self.last
 
-    def _step(self, workload: Workload, now: int) -> int:
-        times = self.times
+    idle = False  # nothing could be scheduled
+
+    def _add(self, item: int, when: int) -> None:
+        made = request(self.workload, item, self.limits)
+        self.scheduler.add_request(made)
+        if self.workload.grammar_ns[item] > 0:
+            bisect.insort(self.grammars, (when + int(self.workload.grammar_ns[item]), made), key=lambda each: each[0])
+
+    def _step(self, now: int) -> int:
+        waits = None
+        self.idle = False
         if self.scheduler.has_requests():
             output = self.scheduler.schedule()
-            executed = output.total_num_scheduled_tokens > 0
-            end = now
-            if executed:
-                now += int(times.host_ns + times.host_seq_ns * len(output.num_scheduled_tokens))
-                end = self.device_free = max(now, self.device_free) + self._device_ns(output)
-                self.steps.append({int(key): count for key, count in output.num_scheduled_tokens.items()})
-                self.free_blocks.append(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
-            self.queue.append((output, end, self._samples(output)))
-            if len(self.queue) < self.limits.depth and (executed or self.scheduler.has_requests()):
+            if output.total_num_scheduled_tokens > 0:
+                now, batch = self._launch(output, now)
+                if output.pending_structured_output_tokens:
+                    waits = batch
+                else:
+                    now = self._mask(batch, now)
+                    self.queue.append(batch)
+                    if len(self.queue) < self.limits.depth:
+                        return now
+            elif self.queue and len(self.queue) < self.limits.depth - 1:
                 return now
-        output, end, samples = self.queue.popleft()
-        now = max(now, end)
-        self.scheduler.update_from_output(output, self._result(workload, output, samples))
-        if output.num_scheduled_tokens:
-            now += int(times.back_ns + times.back_seq_ns * len(output.num_scheduled_tokens))
-        for name in samples:
+            else:
+                self.idle = not self.queue
+        if self.queue:
+            now = self._take(self.queue.popleft(), now, waits)
+        return now
+
+    def _launch(self, output: Any, now: int) -> tuple[int, _Batch]:
+        times = self.times
+        now += int(times.host_ns + times.host_seq_ns * len(output.num_scheduled_tokens))
+        samples = self._samples(output)
+        end = self.device_free = max(now, self.device_free) + self._device_ns(output, samples)
+        self.steps.append({int(key): count for key, count in output.num_scheduled_tokens.items()})
+        self.free_blocks.append(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
+        rows = sum(count for name, count in samples.items() if self.workload.grammar_ns[int(name)] >= 0)
+        return now, _Batch(output, end, samples, rows, self._padded(output))
+
+    def _mask(self, batch: _Batch, now: int) -> int:
+        """The mask of a batch's grammars is made; sampling waits for it."""
+        if batch.rows:
+            now += int(self.times.mask_ns * batch.rows)
+            sampling = int(float(self.times.head_ns[self._rows(batch.output, batch.samples)]))
+            batch.end = self.device_free = max(batch.end, now + sampling)
+        return now
+
+    def _take(self, batch: _Batch, now: int, waits: _Batch | None) -> int:
+        """A batch is back. The one that waits for its tokens is sampled then."""
+        now = max(now, batch.end)
+        self.scheduler.update_from_output(batch.output, self._result(batch))
+        now += int(self.times.back_ns + self.times.back_seq_ns * len(batch.output.num_scheduled_tokens))
+        if self.limits.draft_tokens and not self.limits.async_scheduling:
+            self._draft(batch)
+        if waits is not None:
+            now = self._mask(waits, now)
+            self.queue.append(waits)
+        for name in batch.samples:
             item = int(name)
             self.first[item] = now + self.output_ns if self.first[item] < 0 else self.first[item]
             if self.last[item] < 0 and name not in self.scheduler.requests:
                 self.last[item] = now + self.output_ns
         return now
 
-    def _device_ns(self, output: Any) -> int:
+    def _draft(self, batch: _Batch) -> None:
+        from vllm.v1.outputs import DraftTokenIds
+
+        names = list(batch.output.num_scheduled_tokens)
+        self.scheduler.update_draft_token_ids(DraftTokenIds(names, [[0] * self.limits.draft_tokens for _ in names]))
+
+    def _rows(self, output: Any, samples: dict[str, int]) -> int:
+        return sum(max(samples.get(name, 0), 1) for name in output.num_scheduled_tokens)
+
+    def _device_ns(self, output: Any, samples: dict[str, int]) -> int:
         """As `presim.serving.fast.cost.device_ns`."""
-        decodes = context = 0
+        decodes = context = adapted = 0
         attention = 0.0
         for name, new in output.num_scheduled_tokens.items():
             computed = self.scheduler.requests[name].num_computed_tokens
-            if new == 1:
+            adapted += new if self.workload.adapter[int(name)] else 0
+            if new <= 1 + self.limits.draft_tokens:
                 decodes += 1
                 context += computed
             else:
                 attention += cost.between(self.prefill_log, 0, float(new), float(computed))
         if decodes:
             attention += cost.between(self.decode_log, 0, float(decodes), context / decodes)
-        tokens, count = output.total_num_scheduled_tokens, len(output.num_scheduled_tokens)
-        return int(float(self.times.token_ns[tokens]) + float(self.times.head_ns[count]) + attention)
+        times, rows = self.times, self._rows(output, samples)
+        linear = float(times.token_ns[output.total_num_scheduled_tokens]) + float(times.head_ns[rows])
+        return int(linear + attention + (0.0 if times.lora_ns is None else float(times.lora_ns[adapted])))
 
-    def _samples(self, output: Any) -> set[str]:
-        return {name for name in output.num_scheduled_tokens if not self.scheduler.requests[name].is_prefill_chunk}
+    def _samples(self, output: Any) -> dict[str, int]:
+        """Tokens that a step samples of each request: one, and those that verify drafts."""
+        drafted = output.scheduled_spec_decode_tokens
+        return {
+            name: 1 + len(drafted.get(name, ()))
+            for name in output.num_scheduled_tokens
+            if not self.scheduler.requests[name].is_prefill_chunk
+        }
 
-    def _result(self, workload: Workload, output: Any, samples: set[str]) -> Any:
+    def _padded(self, output: Any) -> set[str]:
+        """Requests that were admitted with padding in the place of drafts."""
+        return {
+            each.req_id for each in output.scheduled_new_reqs if each.req_id in output.scheduled_spec_decode_tokens
+        } | {
+            name for name in output.scheduled_cached_reqs.resumed_req_ids if name in output.scheduled_spec_decode_tokens
+        }
+
+    def _result(self, batch: _Batch) -> Any:
         from vllm.v1.outputs import ModelRunnerOutput
 
-        names = list(output.num_scheduled_tokens)
-        tokens = []
+        names = list(batch.output.num_scheduled_tokens)
+        tokens: list[list[int]] = []
         for name in names:
             known = self.scheduler.requests.get(name)
             place = known.num_tokens if known is not None else 0
-            tokens.append([token_of(workload, int(name), place)] if name in samples else [])
+            drafted = 0 if name in batch.padded else batch.samples.get(name, 1) - 1
+            kept = accepted_of(int(name), place, drafted, round(self.limits.acceptance * 1e6))
+            sampled = 1 + kept if name in batch.samples else 0
+            tokens.append([token_of(self.workload, int(name), place + more) for more in range(sampled)])
         return ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: place for place, name in enumerate(names)},
@@ -209,11 +199,11 @@ class Engine:
 
 
 def main(folder: Path) -> None:
-    """Serve what `presim.serving.engines.real` handed over."""
-    workload, limits, times, input_ns, output_ns = take_over(folder)
+    """Serve the input written by `presim.serving.engines.real`."""
+    workload, limits, times, input_ns, output_ns = read_input(folder)
     engine = Engine(limits, times, folder, input_ns, output_ns)
     first, last = engine.serve(workload)
-    give_back(folder, first, last, len(engine.steps))
+    write_result(folder, first, last, len(engine.steps))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""A compiled simulator of vLLM's scheduler: it decides as vLLM's own does, step by step, for one engine or a fleet."""
+"""A compiled simulator of vLLM's scheduler: it makes the same decisions step by step, for one engine or a fleet."""

@@ -1,4 +1,4 @@
-"""The scheduler's loop in machine code, from the same source that runs uncompiled: see `presim.compiled_loops`."""
+"""The compiled scheduler loop, from the same source that also runs uncompiled: see `presim.compiled_loops`."""
 
 from __future__ import annotations
 
@@ -8,32 +8,39 @@ from typing import Any
 
 import numpy as np
 
-from presim.compiled_loops import compile_loop
+from presim.compiled_loops import compile_for_pointers
 from presim.serving.fast import (
+    admission,
+    batch,
     cost,
     heap,
     lifecycle,
     lockstep,
     loop,
+    loras,
     output,
     policy,
     pool,
+    queues,
     routing,
     state,
     table,
     tiers,
 )
 
-_MODULES = (state, table, heap, tiers, pool, policy, output, cost, routing, lifecycle, lockstep, loop)
+_MODULES = (
+    *(state, table, heap, tiers, pool, queues, batch, loras, admission, policy),
+    *(output, cost, routing, lifecycle, lockstep, loop),
+)
 FLOATS = frozenset(
-    ("token_ns", "shared_ns", "head_ns", "prefill_log", "decode_log", "costs")
+    ("token_ns", "shared_ns", "head_ns", "lora_ns", "prefill_log", "decode_log", "costs")
 )  # columns that are not int64
 
 
 @functools.cache
 def compiled_run() -> Callable[[state.Program, state.State], int]:
     """`loop.run` for contiguous, writable arrays."""
-    return compile_loop(_MODULES, loop.run, [_empty(type_) for type_ in (state.Program, state.State)])
+    return compile_for_pointers(_MODULES, loop.run, _empty(state.Program), _empty(state.State))
 
 
 def _empty(record: Any) -> Any:

@@ -1,8 +1,8 @@
-"""What a step takes on the device, from tables of times.
+"""Device time of a step, from tables of times.
 
-Linear layers by the step's tokens; logits by its sequences; attention of each prompt's chunk by its queries and keys;
-attention of all decodes by how many they are and by their mean context; where tokens are drafted, logits by the rows
-that are sampled. Attention is interpolated between powers of two, in logarithms, in which it is nearly straight.
+Linear layers depend on the step's tokens, logits on its sequences (on sampled rows if tokens are drafted), attention of
+a prompt's chunk on its queries and keys, and attention of all decodes on their number and mean context. Attention is
+interpolated between powers of two on logarithmic axes, where it is nearly linear.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from presim.serving.fast.state import (
     LOG,
     LOG_CONTEXT,
     LOG_PREFILL,
+    MASK_NS,
     MAX_SEQS,
     Program,
     State,
@@ -26,7 +27,7 @@ from presim.serving.fast.state import (
 
 
 def between(table: Table, first: int, one: float, two: float) -> float:
-    """A value of a table of logarithms over a grid of powers of two."""
+    """Interpolate a table of logarithms over a grid of powers of two."""
     x = math.log2(max(one, 1.0))
     y = math.log2(max(two, 1.0))
     i = min(int(x), GRID - 2)
@@ -40,7 +41,7 @@ def between(table: Table, first: int, one: float, two: float) -> float:
 
 
 def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
-    """Time of one pipeline stage for a batch; notes its tokens of prompts and its context in the log."""
+    """Time of one pipeline stage for a batch; also logs its prompt tokens and its context."""
     knob = replica * KNOBS
     cost = p.knobs[knob + COST]
     count = s.slot_count[p.slot_base[replica] + slot]
@@ -50,6 +51,7 @@ def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
     context = 0
     prompt_tokens = 0
     attention = 0.0
+    adapted = 0
     rows = 0
     longest = 1 + p.knobs[knob + DRAFT]
     for place in range(first, first + count):
@@ -57,6 +59,7 @@ def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
         new = s.batch_tokens[place]
         tokens += new
         rows += max(s.batch_samples[place], 1)
+        adapted += new if p.adapter[item] > 0 else 0
         if new <= longest:
             decodes += 1
             context += s.computed[item]
@@ -68,10 +71,25 @@ def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
     s.log[entry * LOG + LOG_PREFILL] = prompt_tokens
     s.log[entry * LOG + LOG_CONTEXT] = context
     linear = p.token_ns[p.token_first[cost] + tokens] + p.head_ns[p.head_first[cost] + rows]
-    return int(linear + attention)
+    return int(linear + attention + p.lora_ns[p.lora_first[cost] + adapted])
+
+
+def sampling_ns(p: Program, s: State, replica: int, slot: int) -> int:
+    """Time of a batch's logits and sampling, the last of its device time."""
+    knob = replica * KNOBS
+    first = p.batch_base[replica] + slot * p.knobs[knob + MAX_SEQS]
+    rows = 0
+    for place in range(first, first + s.slot_count[p.slot_base[replica] + slot]):
+        rows += max(s.batch_samples[place], 1)
+    return int(p.head_ns[p.head_first[p.knobs[knob + COST]] + rows])
 
 
 def host_ns(p: Program, replica: int, kind: int, sequences: int) -> int:
-    """Time of the host before a step (kind HOST_NS) or after it (BACK_NS)."""
+    """Host time before a step (kind HOST_NS) or after it (BACK_NS)."""
     at = p.knobs[replica * KNOBS + COST] * COSTS + kind
     return int(p.costs[at] + p.costs[at + 1] * sequences)
+
+
+def mask_ns(p: Program, replica: int, rows: int) -> int:
+    """Time of the host for rows of a mask by which grammars allow tokens."""
+    return int(p.costs[p.knobs[replica * KNOBS + COST] * COSTS + MASK_NS] * rows)

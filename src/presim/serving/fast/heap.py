@@ -1,4 +1,4 @@
-"""The heap of arrivals to come, by time and number."""
+"""Heap of future arrivals, ordered by time, then number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from presim.serving.fast.state import PENDING, State
 
 
 def send(s: State, item: int, when: int) -> None:
-    """Add an arrival to the heap; at the same time the lower number comes first."""
+    """Add an arrival to the heap; at equal times the lower number comes first."""
     at = s.counters[PENDING]
     s.counters[PENDING] += 1
     while at > 0:
@@ -22,7 +22,7 @@ def send(s: State, item: int, when: int) -> None:
 
 
 def next_arrival(s: State) -> int:
-    """Take the first arrival out of the heap."""
+    """Remove and return the first arrival."""
     item = s.heap_item[0]
     s.counters[PENDING] -= 1
     size = s.counters[PENDING]

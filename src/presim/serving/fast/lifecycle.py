@@ -1,9 +1,10 @@
-"""Replicas that come, go and fail while requests are served: start-up, failures, draining, autoscaling.
+"""Engines that start, stop and fail while requests are served: start-up, failures, draining, autoscaling.
 
-What changes is an engine: a replica, or the data-parallel ranks that step together, by the number of their first.
-An engine is SERVING, ABSENT (no GPUs), STARTING, DRAINING (takes no more requests) or FAILED (its GPUs start it again).
-The autoscaler asks for as many engines as Kubernetes' does with a target of averages: the sum over all engines by the
-target of one, nothing within a tenth of what there is, and fewer only after a cooldown, by the most needed meanwhile.
+The unit of change is an engine: a replica, or the data-parallel ranks that step together, identified by their first
+rank. An engine is SERVING, ABSENT (no GPUs), STARTING, DRAINING (accepts no requests) or FAILED (restarts on its GPUs).
+
+The autoscaler follows Kubernetes with an average-value target: it wants the sum over all engines divided by the target
+of one, ignores changes within a tenth, and scales down only after a cooldown, to the largest number wanted meanwhile.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from presim.serving.fast.state import (
     OPEN,
     PARKED_HEAD,
     REDONE,
+    REPLICAS,
     REROUTED,
     RESTART,
     SCALE_ON,
@@ -56,15 +58,15 @@ from presim.serving.fast.state import (
     State,
 )
 
-_MOVES_AT_MOST = 100  # of a request, before it is given up: replicas that fail sooner than it takes never finish it
+_MOVES_AT_MOST = 100  # moves of a request before it counts as lost, e.g. if replicas always fail before it finishes
 
 
 def turn(p: Program, s: State) -> None:
-    """What is due of engines' changes, then the autoscaler where it is due."""
+    """Apply due changes of engines, then run the autoscaler if due."""
     now = s.counters[CHANGE]
     s.counters[NOW] = now
     engine = 0
-    while engine < len(s.wake):
+    while engine < p.whole[REPLICAS]:
         what = due(s, engine, now)
         if what >= 0:
             when = now + p.whole[DETECT_NS] if s.fails[engine] <= now else now
@@ -82,7 +84,7 @@ def turn(p: Program, s: State) -> None:
 
 
 def due(s: State, engine: int, now: int) -> int:
-    """What an engine becomes now; -1: it stays. Where one fails that was to go it stays away, else it starts again."""
+    """The next state of an engine; -1 if unchanged. A failed engine restarts, unless it was draining."""
     if s.fails[engine] <= now:
         return ABSENT if s.up[engine] == DRAINING else FAILED
     if s.change[engine] <= now:
@@ -91,17 +93,17 @@ def due(s: State, engine: int, now: int) -> int:
 
 
 def next_change(p: Program, s: State) -> None:
-    """Note when something changes next."""
+    """Set the time of the next change."""
     soonest = s.counters[TICK]
     engine = 0
-    while engine < len(s.wake):
+    while engine < p.whole[REPLICAS]:
         soonest = min(soonest, s.change[engine], s.fails[engine])
         engine += p.knobs[engine * KNOBS + MEMBERS]
     s.counters[CHANGE] = soonest
 
 
 def set_up(p: Program, s: State, engine: int, what: int, now: int) -> None:
-    """Note what an engine is from now on; its next change follows from it."""
+    """Set an engine's state and the time of its next change."""
     for rank in range(engine, engine + p.knobs[engine * KNOBS + MEMBERS]):
         s.up[rank] = what
     s.change[engine] = FOREVER
@@ -119,7 +121,7 @@ def set_up(p: Program, s: State, engine: int, what: int, now: int) -> None:
 
 
 def live(p: Program, s: State, engine: int, now: int) -> None:
-    """Take an engine's next lifetime."""
+    """Start an engine's next lifetime."""
     count = p.whole[LIFETIMES]
     if count > 0:
         s.fails[engine] = now + p.lifetimes[engine * count + s.lives[engine] % count]
@@ -127,7 +129,7 @@ def live(p: Program, s: State, engine: int, now: int) -> None:
 
 
 def evacuate(p: Program, s: State, engine: int, now: int, when: int) -> None:
-    """Send an engine's requests back to the router, and leave it empty."""
+    """Send all requests of an engine back to the router."""
     for rank in range(engine, engine + p.knobs[engine * KNOBS + MEMBERS]):
         first = p.row_base[rank]
         while s.n_running[rank] > 0 or s.head[rank] >= 0:
@@ -148,7 +150,7 @@ def evacuate(p: Program, s: State, engine: int, now: int, when: int) -> None:
 
 
 def move(p: Program, s: State, item: int, now: int, when: int) -> None:
-    """Take a request from an engine: it goes back to the router, or is lost."""
+    """Remove a request from an engine: it returns to the router or is lost."""
     s.load[s.replica[item]] -= 1
     s.counters[REDONE] += min(s.computed[item], s.tokens[item])
     s.moves[item] += 1
@@ -179,7 +181,7 @@ def move(p: Program, s: State, item: int, now: int, when: int) -> None:
 
 
 def closed(p: Program, s: State, item: int, now: int) -> None:
-    """A client is done with a request: it sends what followed, or what it had held back."""
+    """A client finished a request: it sends follow-ups and requests it held back."""
     s.counters[OPEN] -= 1
     s.counters[IN_FLIGHT] -= 1
     child = p.child_first[item]
@@ -195,7 +197,7 @@ def closed(p: Program, s: State, item: int, now: int) -> None:
 
 
 def left(p: Program, s: State, replica: int, now: int) -> None:
-    """A replica has a request less; an engine that drains and has none is gone."""
+    """A replica finished a request; a draining engine without requests becomes absent."""
     s.load[replica] -= 1
     if s.up[replica] != DRAINING:
         return
@@ -206,7 +208,7 @@ def left(p: Program, s: State, replica: int, now: int) -> None:
 
 
 def has(p: Program, s: State, engine: int) -> int:
-    """Requests of an engine."""
+    """Number of requests of an engine."""
     count = 0
     for rank in range(engine, engine + p.knobs[engine * KNOBS + MEMBERS]):
         count += s.load[rank]
@@ -214,13 +216,13 @@ def has(p: Program, s: State, engine: int) -> int:
 
 
 def wanted(p: Program, s: State, present: int) -> int:
-    """Engines that the autoscaler asks for."""
+    """Number of engines that the autoscaler wants."""
     amount = 0
     item = s.counters[PARKED_HEAD]
     while item >= 0:
         amount += 1
         item = s.next[item]
-    for rank in range(len(s.wake)):
+    for rank in range(p.whole[REPLICAS]):
         if s.up[rank] != DRAINING:
             amount += s.waiting[rank] if p.whole[SCALE_ON] == SCALE_QUEUE else s.load[rank]
     each = p.whole[TARGET]
@@ -233,17 +235,17 @@ def wanted(p: Program, s: State, present: int) -> int:
 
 
 def scale(p: Program, s: State, now: int) -> None:
-    """Ask for engines, or let some go."""
+    """Start or remove engines."""
     present = 0
     engine = 0
-    while engine < len(s.wake):
+    while engine < p.whole[REPLICAS]:
         present += 1 if s.up[engine] != ABSENT and s.up[engine] != DRAINING else 0
         engine += p.knobs[engine * KNOBS + MEMBERS]
     ask = wanted(p, s, present)
     if ask >= present:
         s.counters[LOW_SINCE] = -1
         engine = 0
-        while engine < len(s.wake) and present < ask:
+        while engine < p.whole[REPLICAS] and present < ask:
             if s.up[engine] == ABSENT:
                 set_up(p, s, engine, STARTING, now)
                 present += 1
@@ -261,10 +263,10 @@ def scale(p: Program, s: State, now: int) -> None:
 
 
 def remove(p: Program, s: State, now: int) -> None:
-    """Let an engine go: one that does not serve yet, else the one with the fewest requests, the last among equals."""
+    """Remove an engine: one that does not serve yet, else the one with fewest requests, the last among equals."""
     best = -1
     engine = 0
-    while engine < len(s.wake):
+    while engine < p.whole[REPLICAS]:
         up = s.up[engine]
         if up != ABSENT and up != DRAINING and (best < 0 or rank_of(p, s, engine) <= rank_of(p, s, best)):
             best = engine
@@ -274,5 +276,5 @@ def remove(p: Program, s: State, now: int) -> None:
 
 
 def rank_of(p: Program, s: State, engine: int) -> int:
-    """What makes an engine the one to go: the least."""
+    """Sort key for removal: the lowest goes first."""
     return has(p, s, engine) if s.up[engine] == SERVING else -1

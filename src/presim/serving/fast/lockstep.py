@@ -1,8 +1,8 @@
-"""Data-parallel ranks that share experts step together: none leaves a layer's exchange before all are in it.
+"""Data-parallel ranks that share experts step together, because a layer's exchange needs all of them.
 
-A round is one step of every rank that has work; a rank without takes part by a dummy batch, as vLLM's does
-(`execute_dummy_batch`), and so a request that reaches it waits for the round's end. A round begins when all ranks are
-ready that were in the round before it, and lasts as long as the slowest rank's own work and the experts' of all tokens.
+A round is one step of every rank that has work. A rank without work runs a dummy batch, as in vLLM
+(`execute_dummy_batch`), so a request that reaches it waits for the end of the round. A round starts when all ranks of
+the previous round are ready. It lasts as long as the slowest rank's own work plus the experts of all tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from presim.serving.fast.state import (
 
 
 def take_part(p: Program, s: State, replica: int, now: int, ready: int, own: int, tokens: int) -> tuple[int, int]:
-    """Put a rank's step into a round; returns when it begins and ends, as far as is known."""
+    """Add a rank's step to a round; returns its start and end as known so far."""
     group = p.knobs[replica * KNOBS + GROUP]
     begun = s.round[group]
     was_in = s.round_of[replica] == begun - 1
@@ -55,7 +55,7 @@ def shared_ns(p: Program, s: State, group: int) -> int:
 
 
 def put_off(p: Program, s: State, joined: int, group: int) -> None:
-    """Tell the ranks that are in the round already when it begins and ends now."""
+    """Update start and end of the round for the ranks that joined earlier."""
     for replica in range(group, group + p.knobs[group * KNOBS + MEMBERS]):
         if replica == joined or s.round_of[replica] != s.round[group]:
             continue

@@ -1,12 +1,12 @@
-"""The loop over arrivals and engines, in the order of time.
+"""The loop over arrivals and engines, in order of time.
 
-An engine's core does as vLLM's does: it schedules while fewer than DEPTH batches are in flight, else it waits for the
-oldest batch and takes its output in. A request that arrives at the moment of a decision is part of it.
+An engine core behaves as vLLM's: it schedules while fewer than DEPTH batches are in flight; otherwise it waits for the
+oldest batch and processes its output. A request that arrives at the time of a decision takes part in it.
 """
 
 from __future__ import annotations
 
-from presim.serving.fast.cost import device_ns, host_ns
+from presim.serving.fast.cost import device_ns, host_ns, mask_ns, sampling_ns
 from presim.serving.fast.lifecycle import closed, left, turn
 from presim.serving.fast.lockstep import take_part
 from presim.serving.fast.output import update
@@ -18,9 +18,11 @@ from presim.serving.fast.state import (
     CHANGE,
     DEPTH,
     ENTRIES,
+    EVENT_ROWS,
     EVENTS,
     FINISHED,
     FOREVER,
+    GAP_ROWS,
     HOST_NS,
     IDLE,
     KNOBS,
@@ -29,6 +31,7 @@ from presim.serving.fast.state import (
     LOG_END,
     LOG_PREEMPTED,
     LOG_REPLICA,
+    LOG_ROWS,
     LOG_RUNNING,
     LOG_SEQS,
     LOG_START,
@@ -44,8 +47,10 @@ from presim.serving.fast.state import (
     PENDING,
     PREFILL,
     RECORD,
+    REPLICAS,
     ROLE,
     SCHEDULE,
+    SCHEDULE_ROWS,
     STAGES,
     STEPS,
     UPDATE,
@@ -58,18 +63,18 @@ _STAGES_AT_MOST = 64
 
 def run(p: Program, s: State) -> int:
     """Go on until all requests are finished (returns 0) or a log has no more room (returns 1)."""
-    replicas = len(s.wake)
-    room = len(s.log) // LOG - 2
-    pair_room = len(s.gaps) // 2
+    replicas = p.whole[REPLICAS]
+    room = p.whole[LOG_ROWS] - 2
+    pair_room = p.whole[GAP_ROWS]
     widest = 0
     for replica in range(replicas):
         widest = max(widest, p.knobs[replica * KNOBS + MAX_SEQS])
     while s.counters[OPEN] > 0:
         if s.counters[STEPS] >= room or s.counters[PAIRS] + widest + 2 >= pair_room:
             return 1
-        if p.whole[RECORD] and s.counters[ENTRIES] + widest + 2 >= len(s.schedule) // 3:
+        if p.whole[RECORD] and s.counters[ENTRIES] + widest + 2 >= p.whole[SCHEDULE_ROWS]:
             return 1
-        if s.counters[EVENTS] + 2 * replicas >= len(s.events) // 3:
+        if s.counters[EVENTS] + 2 * replicas >= p.whole[EVENT_ROWS]:
             return 1
         first = 0
         for replica in range(1, replicas):
@@ -81,7 +86,7 @@ def run(p: Program, s: State) -> int:
         elif s.counters[PENDING] > 0 and s.heap_time[0] <= s.wake[first]:
             arrive(p, s)
         elif s.wake[first] == FOREVER:
-            return 2  # nobody can go on: a request that never fits
+            return 2  # no progress is possible: a request never fits
         else:
             act(p, s, first)
     return 0
@@ -139,14 +144,30 @@ def start_step(p: Program, s: State, replica: int) -> None:
             end = max(end, s.stage_free[replica * _STAGES_AT_MOST + stage]) + ns
             s.stage_free[replica * _STAGES_AT_MOST + stage] = end
     s.slot_end[at] = end
+    s.unsampled[replica] = s.slot_waits[at]
+    if s.slot_masked[at] > 0 and s.slot_waits[at] == 0:
+        end = mask(p, s, replica, slot)
     s.n_slots[replica] += 1
     s.log[entry * LOG + LOG_CHOSEN] = chosen
     s.log[entry * LOG + LOG_START] = start
     s.log[entry * LOG + LOG_END] = end
 
 
+def mask(p: Program, s: State, replica: int, slot: int) -> int:
+    """Make the mask of a batch's grammars on the host, of which sampling waits; returns when the batch ends."""
+    at = p.slot_base[replica] + slot
+    sampling = sampling_ns(p, s, replica, slot)
+    s.clock[replica] += mask_ns(p, replica, s.slot_masked[at])
+    end = max(s.slot_end[at], s.clock[replica] + sampling)
+    s.slot_end[at] = end
+    s.stage_free[replica * _STAGES_AT_MOST] = end
+    s.log[s.entry_of[replica] * LOG + LOG_END] = end
+    s.unsampled[replica] = 0
+    return end
+
+
 def note(p: Program, s: State, replica: int, slot: int, entry: int, preempted: int) -> None:
-    """Write a step into the log, and its schedule where that is kept."""
+    """Log a step, and its schedule if recorded."""
     at = entry * LOG
     count = s.slot_count[p.slot_base[replica] + slot]
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
@@ -169,7 +190,7 @@ def note(p: Program, s: State, replica: int, slot: int, entry: int, preempted: i
 
 
 def finish_oldest(p: Program, s: State, replica: int) -> None:
-    """Wait for the oldest batch, take its output in, and give its tokens to the clients."""
+    """Wait for the oldest batch, process its output, and deliver its tokens."""
     slot = s.oldest[replica]
     at = p.slot_base[replica] + slot
     count = s.slot_count[at]
@@ -177,13 +198,16 @@ def finish_oldest(p: Program, s: State, replica: int) -> None:
     s.clock[replica] = max(s.clock[replica], end)
     update(p, s, replica, slot)
     s.clock[replica] += host_ns(p, replica, BACK_NS, count)
+    if s.unsampled[replica]:  # the newest batch needed these tokens
+        newest = (slot + s.n_slots[replica] - 1) % p.knobs[replica * KNOBS + DEPTH]
+        mask(p, s, replica, newest)
     emit(p, s, replica, slot, s.clock[replica] + p.whole[OUTPUT_NS])
     s.oldest[replica] = (slot + 1) % p.knobs[replica * KNOBS + DEPTH]
     s.n_slots[replica] -= 1
 
 
 def emit(p: Program, s: State, replica: int, slot: int, now: int) -> None:
-    """Tokens reach their clients at `now`; who has all sends its next request."""
+    """Deliver tokens to clients at `now`; finished clients send their next request."""
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
     usual = now - s.emitted[replica]
     alike = 0
@@ -209,7 +233,7 @@ def emit(p: Program, s: State, replica: int, slot: int, now: int) -> None:
 
 
 def gap(s: State, ns: int, times: int) -> None:
-    """Note the time between two tokens."""
+    """Log the time between two tokens."""
     at = s.counters[PAIRS] * 2
     s.gaps[at] = ns
     s.gaps[at + 1] = times
@@ -217,13 +241,13 @@ def gap(s: State, ns: int, times: int) -> None:
 
 
 def hand_over(p: Program, s: State, item: int, now: int) -> None:
-    """A prefill is done: its keys and values go to a replica that decodes."""
+    """A prefill is done: send its keys and values to a decode replica."""
     source = s.replica[item]
     transfer(p, s, item, now)
     left(p, s, source, now)
 
 
 def done(p: Program, s: State, item: int, now: int) -> None:
-    """A client has all of a request."""
+    """A client received the last token of a request."""
     closed(p, s, item, now)
     left(p, s, s.replica[item], now)

@@ -1,11 +1,13 @@
-"""vLLM's `Scheduler.update_from_output`: tokens come back, requests end, their blocks are free again."""
+"""vLLM's `Scheduler.update_from_output`: append tokens, end requests, free their blocks."""
 
 from __future__ import annotations
 
-from presim.serving.fast.policy import dequeue, tokens_of
+from presim.serving.fast.batch import tokens_of
 from presim.serving.fast.pool import cache, release
+from presim.serving.fast.queues import dequeue
 from presim.serving.fast.state import (
     ACCEPT,
+    DRAFT,
     FINISHED,
     KNOBS,
     MAX_LEN,
@@ -18,7 +20,7 @@ from presim.serving.fast.state import (
 
 
 def update(p: Program, s: State, replica: int, slot: int) -> int:
-    """Take a batch's output in; returns how many requests ended. Those stand at the front of its places then."""
+    """Process a batch's output; returns the number of ended requests, which are moved to the front of the batch."""
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
     ended = 0
     for place in range(first, first + s.slot_count[p.slot_base[replica] + slot]):
@@ -32,38 +34,44 @@ def update(p: Program, s: State, replica: int, slot: int) -> int:
         if s.status[item] == FINISHED or s.batch_samples[place] == 0:
             s.batch_samples[place] = 0
             continue
-        if take_tokens(p, s, replica, item, s.batch_samples[place], is_stale):
+        if take_tokens(p, s, replica, item, place, is_stale):
             ended += 1
     if ended:
         compact(p, s, replica)
     return ended
 
 
-def accepted(p: Program, s: State, replica: int, item: int, drafted: int) -> int:
-    """How many drafted tokens the model accepts: up to the first that a coin of its place in the request rejects."""
+def accepted_of(item: int, have: int, drafted: int, likely: int) -> int:
+    """How many drafted tokens the model accepts, by a coin of each one's place; ``likely``: of a million, each."""
     count = 0
     while count < drafted:
-        mixed = ((item + 1) * 2654435761 + (s.tokens[item] + count) * 40503) & 0xFFFFFFFF
+        mixed = ((item + 1) * 2654435761 + (have + count) * 40503) & 0xFFFFFFFF
         mixed = ((mixed ^ (mixed >> 15)) * 73244475) & 0xFFFFFFFF
         mixed = (mixed ^ (mixed >> 13)) & 0xFFFFFFFF
-        if mixed % 1_000_000 >= p.knobs[replica * KNOBS + ACCEPT]:
+        if mixed % 1_000_000 >= likely:
             break
         count += 1
     return count
 
 
-def take_tokens(p: Program, s: State, replica: int, item: int, sampled: int, is_stale: int) -> int:
+def take_tokens(p: Program, s: State, replica: int, item: int, place: int, is_stale: int) -> int:
     """Append a step's token and those drafted that are accepted; returns 1 where its last one was among them."""
     limit = min(tokens_of(p, s, replica, item), p.knobs[replica * KNOBS + MAX_LEN])
-    kept = accepted(p, s, replica, item, sampled - 1)
-    s.tokens[item] = min(s.tokens[item] + 1 + kept, limit)
+    sampled = s.batch_samples[place]
+    kept = (
+        0
+        if s.batch_padded[place]
+        else accepted_of(item, s.tokens[item], sampled - 1, p.knobs[replica * KNOBS + ACCEPT])
+    )
+    beyond = max(s.tokens[item] + 1 + kept - limit, 0)
+    s.tokens[item] += 1 + kept - beyond
     before = s.status[item]
     had_placeholders = s.placeholders[item]
     if is_stale == 0 and before == RUNNING:
-        s.computed[item] -= sampled - 1 - kept
+        s.computed[item] -= sampled - 1 - kept + beyond
     if is_stale == 0 and had_placeholders > 0:
         s.placeholders[item] -= sampled
-    if is_stale == 0 and before == RUNNING and had_placeholders > 0:
+    if is_stale == 0 and before == RUNNING and (had_placeholders > 0 or p.knobs[replica * KNOBS + DRAFT] > 0):
         cache(p, s, item, s.computed[item] - s.in_flight[item])
     if s.tokens[item] < limit:
         return 0
@@ -75,7 +83,7 @@ def take_tokens(p: Program, s: State, replica: int, item: int, sampled: int, is_
 
 
 def compact(p: Program, s: State, replica: int) -> None:
-    """Take those that ended out of the running requests."""
+    """Remove ended requests from the running ones."""
     first = p.row_base[replica]
     kept = 0
     for place in range(s.n_running[replica]):

@@ -1,44 +1,54 @@
-"""The pool of blocks and its prefix cache, in the order in which vLLM's takes, frees and evicts.
+"""The block pool and its prefix cache; allocation, freeing and eviction follow vLLM's order.
 
-Free blocks are a list from sentinel to sentinel. Blocks that hold nothing cached go back to its front, cached ones to
-its end; the front is taken first. What is cached is found by a key of the content (`key_of`) in an open hash table;
-several blocks that hold the same are a chain in the order in which they came.
+Free blocks form a list between two sentinels. Blocks without cached content are freed to the front, cached ones to the
+end; allocation takes the front. Cached content is found by a key (`key_of`) in an open-addressing hash table; blocks
+with equal content form a chain in order of arrival.
 """
 
 from __future__ import annotations
 
-from presim.serving.fast.state import BLOCK, CACHING, DISK_BLOCKS, HOST_BLOCKS, KNOBS, SEGMENT, Program, State
+from presim.serving.fast.state import (
+    BLOCK,
+    CACHING,
+    DISK_BLOCKS,
+    HASH_AHEAD,
+    HOST_BLOCKS,
+    KNOBS,
+    SEGMENT,
+    Program,
+    State,
+)
 from presim.serving.fast.table import drop_place, find_place
 from presim.serving.fast.tiers import demote, empty_tiers
 
-_STREAM = 1 << 20  # blocks that a stream or a segment may have
+_STREAM = 1 << 20  # most blocks of a stream or segment
 
 
 def key_of(p: Program, s: State, item: int, block: int) -> int:
-    """What identifies a request's block of tokens and all before it; never 0."""
+    """What identifies a request's block of tokens and all before it (HASH_AHEAD: and the token behind it); never 0."""
     size = p.knobs[s.replica[item] * KNOBS + BLOCK]
     per_segment = p.whole[SEGMENT] // size
     first = p.segment_first[item]
-    place = block // per_segment if per_segment > 0 else 0
+    place = (block + p.knobs[s.replica[item] * KNOBS + HASH_AHEAD]) // per_segment if per_segment > 0 else 0
     if per_segment > 0 and place < p.segment_first[item + 1] - first:
         return (p.segments[first + place] * _STREAM + block % per_segment + 1) * 2
     return (p.stream[item] * _STREAM + block + 1) * 2 + 1
 
 
 def place_of(p: Program, s: State, replica: int, key: int) -> int:
-    """Where a key is in the table of hashes, or the empty place where it would be."""
+    """Position of a key in the hash table, or the empty position where it belongs."""
     first = p.hash_base[replica]
     return find_place(s.hash_key, first, p.hash_base[replica + 1] - first - 1, key)
 
 
 def found(p: Program, s: State, replica: int, key: int) -> int:
-    """A cached block that holds a content, or -1."""
+    """A cached block with this content, or -1."""
     at = place_of(p, s, replica, key)
     return s.hash_block[at] if s.hash_key[at] == key else -1
 
 
 def remember(p: Program, s: State, replica: int, key: int, block: int) -> None:
-    """Put a block into the cache."""
+    """Add a block to the cache."""
     s.hash[block] = key
     s.twin[block] = -1
     at = place_of(p, s, replica, key)
@@ -52,8 +62,8 @@ def remember(p: Program, s: State, replica: int, key: int, block: int) -> None:
     s.twin[other] = block
 
 
-def forget(p: Program, s: State, replica: int, block: int) -> None:
-    """Take a block out of the cache."""
+def uncache(p: Program, s: State, replica: int, block: int) -> None:
+    """Remove a block from the cache."""
     at = place_of(p, s, replica, s.hash[block])
     s.hash[block] = 0
     other = s.hash_block[at]
@@ -69,14 +79,14 @@ def forget(p: Program, s: State, replica: int, block: int) -> None:
 
 
 def take(p: Program, s: State, replica: int) -> int:
-    """The free block that is to be used first; it leaves the cache."""
+    """Take the first free block and remove it from the cache."""
     sentinel = p.base[replica]
     block = s.free_next[sentinel]
     _unlink(s, block)
     s.n_free[replica] -= 1
     key = s.hash[block]
     if key != 0:
-        forget(p, s, replica, block)
+        uncache(p, s, replica, block)
         if p.knobs[replica * KNOBS + HOST_BLOCKS] + p.knobs[replica * KNOBS + DISK_BLOCKS] > 0:
             demote(p, s, replica, key)
     s.refs[block] = 1
@@ -84,7 +94,7 @@ def take(p: Program, s: State, replica: int) -> int:
 
 
 def touch(s: State, replica: int, block: int) -> None:
-    """One more request uses a cached block."""
+    """Count one more user of a cached block."""
     if s.refs[block] == 0:
         _unlink(s, block)
         s.n_free[replica] -= 1
@@ -97,14 +107,14 @@ def _unlink(s: State, block: int) -> None:
 
 
 def release(p: Program, s: State, item: int) -> None:
-    """Give all blocks of a request back, its last one first."""
+    """Free all blocks of a request, the last one first."""
     replica = s.replica[item]
     row = s.row[item]
     if row < 0:
         return
     front = p.base[replica]
     back = p.base[replica + 1] - 1
-    after = front  # blocks without content keep their order behind the front
+    after = front  # blocks without content keep their order at the front
     for place in range(s.blocks[item] - 1, -1, -1):
         block = s.table[row * p.row_blocks[0] + place]
         s.refs[block] -= 1
@@ -128,7 +138,7 @@ def release(p: Program, s: State, item: int) -> None:
 
 
 def extend(p: Program, s: State, item: int, blocks: int) -> None:
-    """Give a request new blocks until it has as many."""
+    """Allocate blocks for a request until it has ``blocks``."""
     row = s.row[item] * p.row_blocks[0]
     while s.blocks[item] < blocks:
         s.table[row + s.blocks[item]] = take(p, s, s.replica[item])
@@ -136,11 +146,11 @@ def extend(p: Program, s: State, item: int, blocks: int) -> None:
 
 
 def cache(p: Program, s: State, item: int, tokens: int) -> None:
-    """Put a request's full blocks up to so many tokens into the cache."""
+    """Cache a request's full blocks up to ``tokens`` tokens."""
     knob = s.replica[item] * KNOBS
     if p.knobs[knob + CACHING] == 0:
         return
-    full = min(tokens, s.tokens[item]) // p.knobs[knob + BLOCK]
+    full = min(tokens, s.tokens[item] - p.knobs[knob + HASH_AHEAD]) // p.knobs[knob + BLOCK]
     row = s.row[item] * p.row_blocks[0]
     while s.cached[item] < full:
         block = s.cached[item]
@@ -149,7 +159,7 @@ def cache(p: Program, s: State, item: int, tokens: int) -> None:
 
 
 def hit_blocks(p: Program, s: State, item: int, replica: int, most: int) -> int:
-    """Blocks of a request that a replica's cache holds, from its first on."""
+    """Number of leading blocks of a request in a replica's cache."""
     count = 0
     while count < most and found(p, s, replica, key_of(p, s, item, count)) >= 0:
         count += 1
@@ -157,7 +167,7 @@ def hit_blocks(p: Program, s: State, item: int, replica: int, most: int) -> int:
 
 
 def clear(p: Program, s: State, replica: int) -> None:
-    """Have all blocks and rows free and nothing cached, as in an engine that has just started."""
+    """Reset the pool: all blocks and rows free, nothing cached."""
     front = p.base[replica]
     back = p.base[replica + 1] - 1
     for block in range(front, back):

@@ -1,16 +1,18 @@
-"""Arrivals, and the router that chooses a replica."""
+"""Arrivals of requests, and the router that selects a replica."""
 
 from __future__ import annotations
 
 from presim.serving.fast.heap import next_arrival, send
-from presim.serving.fast.policy import enqueue
 from presim.serving.fast.pool import hit_blocks
+from presim.serving.fast.queues import enqueue
 from presim.serving.fast.state import (
     BLOCK,
     BLOCKS,
     BORN,
+    COMPILING,
     CONCURRENCY,
     DECODE,
+    DRAFT,
     DRAINING,
     DRAWN,
     DYNAMIC,
@@ -24,6 +26,7 @@ from presim.serving.fast.state import (
     KNOBS,
     KV_BYTES,
     LEAST_LOADED,
+    LOOKAHEAD,
     MAX_LEN,
     MOVING,
     NOW,
@@ -36,6 +39,7 @@ from presim.serving.fast.state import (
     POWER_OF_TWO,
     PREFIX,
     REFUSED,
+    REPLICAS,
     REROUTED,
     ROLE,
     ROUTER,
@@ -50,12 +54,15 @@ from presim.serving.fast.state import (
 
 
 def arrive(p: Program, s: State) -> None:
-    """The next arrival: from a client, at an engine, or at a replica that decodes."""
+    """Process the next arrival: from a client, at an engine, or at a decode replica."""
     now = s.heap_time[0]
     item = next_arrival(s)
     s.counters[NOW] = now
     if s.status[item] == PARKED:
         transfer(p, s, item, now)
+    elif s.status[item] == COMPILING:
+        s.status[item] = WAITING
+        wake(s, s.replica[item], now)
     elif s.status[item] == WAITING or s.status[item] == MOVING:
         join(p, s, item, now)
     elif s.status[item] == REROUTED or first_sent(p, s, item, now):
@@ -63,7 +70,7 @@ def arrive(p: Program, s: State) -> None:
 
 
 def first_sent(p: Program, s: State, item: int, now: int) -> bool:
-    """Whether a client sends a request now; else it holds it back."""
+    """Whether a client may send a request now; otherwise it is held back."""
     if 0 < p.whole[CONCURRENCY] <= s.counters[IN_FLIGHT]:
         append(s, HELD_HEAD, HELD_TAIL, item)
         return False
@@ -73,7 +80,7 @@ def first_sent(p: Program, s: State, item: int, now: int) -> bool:
 
 
 def dispatch(p: Program, s: State, item: int, now: int) -> None:
-    """Send a request to the replica that the router chooses."""
+    """Route a request to a replica."""
     replica = route(p, s, item, now)
     if replica < 0 and p.whole[DYNAMIC]:
         park(s, item)
@@ -91,12 +98,12 @@ def dispatch(p: Program, s: State, item: int, now: int) -> None:
 
 
 def park(s: State, item: int) -> None:
-    """Have a request wait at the router until any replica serves."""
+    """Hold a request at the router until a replica serves."""
     append(s, PARKED_HEAD, PARKED_TAIL, item)
 
 
 def append(s: State, head: int, tail: int, item: int) -> None:
-    """Put a request at the end of the list whose ends these two counters are."""
+    """Append a request to the linked list with these head and tail counters."""
     s.next[item] = -1
     if s.counters[head] < 0:
         s.counters[head] = item
@@ -106,7 +113,7 @@ def append(s: State, head: int, tail: int, item: int) -> None:
 
 
 def unpark(s: State, now: int) -> None:
-    """Send those that wait at the router on; who finds no replica waits again."""
+    """Dispatch requests held at the router; those without a replica wait again."""
     item = s.counters[PARKED_HEAD]
     last = s.counters[PARKED_TAIL]
     s.counters[PARKED_HEAD] = -1
@@ -119,16 +126,17 @@ def unpark(s: State, now: int) -> None:
 
 
 def holds(p: Program, item: int, replica: int) -> bool:
-    """Whether a replica can ever serve a request."""
+    """Whether a replica can ever serve a request of this length."""
     knob = replica * KNOBS
-    longest = min(p.prompt[item] + p.output[item], p.knobs[knob + MAX_LEN])
+    drafted = p.knobs[knob + DRAFT] + p.knobs[knob + LOOKAHEAD]
+    longest = min(p.prompt[item] + p.output[item] + drafted, p.knobs[knob + MAX_LEN])
     size = p.knobs[knob + BLOCK]
     fits = (longest + size - 1) // size <= p.knobs[knob + BLOCKS] - 1
     return fits and p.prompt[item] < p.knobs[knob + MAX_LEN]
 
 
 def refuse(p: Program, s: State, item: int, now: int) -> None:
-    """No replica can serve it; those that would have followed are refused, too."""
+    """Refuse a request that no replica can serve, and all its follow-ups."""
     s.status[item] = REFUSED
     s.counters[OPEN] -= 1
     s.counters[IN_FLIGHT] -= 1
@@ -139,33 +147,41 @@ def refuse(p: Program, s: State, item: int, now: int) -> None:
 
 
 def join(p: Program, s: State, item: int, now: int) -> None:
-    """A request is in its engine's queue; an idle engine wakes."""
+    """Add a request to its engine's queue and wake an idle engine."""
     replica = s.replica[item]
-    if s.up[replica] != SERVING and s.up[replica] != DRAINING:  # gone while the request was on its way
+    if s.up[replica] != SERVING and s.up[replica] != DRAINING:  # stopped while the request was on its way
         s.load[replica] -= 1
         s.loaded[item] = 0
         s.status[item] = REROUTED
         send(s, item, now)
         return
+    compiles = p.grammar_ns[item] > 0 and p.knobs[replica * KNOBS + ROLE] != DECODE and s.queued[item] < 0
     if s.status[item] == WAITING and s.queued[item] < 0:
         s.queued[item] = now
-    s.status[item] = WAITING
+    s.status[item] = COMPILING if compiles else WAITING
+    if compiles:
+        send(s, item, now + p.grammar_ns[item])
     if s.tokens[item] == 0:
         s.tokens[item] = p.prompt[item] + s.kept[item]
     enqueue(p, s, item)
+    wake(s, replica, now)
+
+
+def wake(s: State, replica: int, now: int) -> None:
+    """Have an engine that is idle schedule."""
     if s.action[replica] == IDLE and s.wake[replica] == FOREVER:
         s.action[replica] = SCHEDULE
         s.wake[replica] = max(now, s.clock[replica])
 
 
 def draw(s: State, below: int) -> int:
-    """A number that a seed decides (a linear congruence; Knuth, MMIX, its upper half)."""
+    """A pseudo-random number below ``below`` (linear congruential generator: Knuth's MMIX, upper half)."""
     s.counters[DRAWN] = (s.counters[DRAWN] * 1103515245 + 12345) & 0x7FFFFFFF
     return ((s.counters[DRAWN] >> 8) * below) >> 23
 
 
 def serves(p: Program, s: State, replica: int, now: int, decodes: int) -> bool:
-    """Whether a replica is there and takes such requests."""
+    """Whether a replica is up and serves this kind of request."""
     if s.up[replica] != SERVING:
         return False
     knob = replica * KNOBS
@@ -175,9 +191,9 @@ def serves(p: Program, s: State, replica: int, now: int, decodes: int) -> bool:
 
 
 def least(p: Program, s: State, now: int, decodes: int) -> int:
-    """The replica with the fewest requests; the first among equals."""
+    """The replica with the fewest requests, the first among equals."""
     best = -1
-    for replica in range(len(s.wake)):
+    for replica in range(p.whole[REPLICAS]):
         if serves(p, s, replica, now, decodes) and (best < 0 or s.load[replica] < s.load[best]):
             best = replica
     return best
@@ -185,7 +201,7 @@ def least(p: Program, s: State, now: int, decodes: int) -> int:
 
 def following(p: Program, s: State, start: int, now: int) -> int:
     """The first replica from a place on, round and round, that serves; -1: none does."""
-    replicas = len(s.wake)
+    replicas = p.whole[REPLICAS]
     for step in range(replicas):
         replica = (start + step) % replicas
         if serves(p, s, replica, now, 0):
@@ -194,9 +210,9 @@ def following(p: Program, s: State, start: int, now: int) -> int:
 
 
 def route(p: Program, s: State, item: int, now: int) -> int:
-    """The replica that gets a new request; -1: none is there."""
+    """The replica for a new request; -1 if none serves."""
     kind = p.whole[ROUTER]
-    replicas = len(s.wake)
+    replicas = p.whole[REPLICAS]
     if replicas == 1:
         return following(p, s, 0, now)
     if kind == LEAST_LOADED:
@@ -216,13 +232,13 @@ def route(p: Program, s: State, item: int, now: int) -> int:
 
 
 def longest_prefix(p: Program, s: State, item: int, now: int) -> int:
-    """The replica whose cache holds most of the prompt, unless it has far more to do than the least loaded."""
+    """The replica that caches most of the prompt, unless it is far more loaded than the least loaded one."""
     best = least(p, s, now, 0)
     if best < 0:
         return best
     idle = s.load[best]
     most = 0
-    for replica in range(len(s.wake)):
+    for replica in range(p.whole[REPLICAS]):
         if not serves(p, s, replica, now, 0) or s.load[replica] > 2 * idle + 8:
             continue
         s.replica[item] = replica
@@ -233,7 +249,7 @@ def longest_prefix(p: Program, s: State, item: int, now: int) -> int:
 
 
 def transfer(p: Program, s: State, item: int, now: int) -> None:
-    """Move a prompt's keys and values: one transfer at a time at either end, first come, first served."""
+    """Transfer a prompt's keys and values; each end handles one transfer at a time, first come, first served."""
     source = s.replica[item]
     target = least(p, s, now, 1)
     if target < 0:

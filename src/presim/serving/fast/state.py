@@ -1,82 +1,91 @@
-"""What the loop reads and what it changes: knobs, the program, the state.
+"""Arrays that the loop reads and changes: knobs, program, state.
 
-Everything is a flat array of int64 (of float64 where a table of times says so), so that the same source runs compiled
-and uncompiled. Arrays of a replica lie `stride` apart; -1 stands for: none, or not yet.
+Everything is a flat int64 array (float64 for tables of times), so that the same source runs compiled and uncompiled.
+Arrays of a replica are `stride` apart; -1 means none, or not yet.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-# Lists where uncompiled, numpy int64 where compiled; mypy is told the former.
+# Lists if uncompiled, numpy int64 arrays if compiled; the annotations use lists.
 Column: TypeAlias = list[int]
 Table: TypeAlias = list[float]
 
 # Knobs of one replica, at Program.knobs[replica * KNOBS + …].
-BLOCK = 0  # tokens of a block
-BLOCKS = 1  # blocks of the pool, the null block counted, as vLLM's num_gpu_blocks
+BLOCK = 0  # tokens per block
+BLOCKS = 1  # blocks of the pool including the null block, as vLLM's num_gpu_blocks
 MAX_SEQS = 2  # max_num_seqs
 BUDGET = 3  # max_num_batched_tokens
 MAX_LEN = 4  # max_model_len
 DEPTH = 5  # batches in flight: 1 synchronous, 2 asynchronous, pipeline stages (+ 1)
-ASYNC = 6  # 1: placeholders stand for tokens that are not back yet
+ASYNC = 6  # 1: placeholders for tokens not yet returned
 BY_PRIORITY = 7  # 1: policy "priority", 0: "fcfs"
 CACHING = 8  # 1: prefix caching
 RESERVE = 9  # 1: scheduler_reserve_full_isl
-WATERMARK = 10  # blocks left free when requests are admitted beside others
+WATERMARK = 10  # blocks to leave free when admitting a request while others run
 LONG = 11  # long_prefill_token_threshold; 0: none
 STAGES = 12  # pipeline stages
-COST = 13  # which table of times
+COST = 13  # number of its table of times
 ROLE = 14  # ANY, PREFILL, DECODE
-BORN = 15  # when it serves its first request, ns
-GONE = 16  # when it takes no more requests, ns
-LISTEN = 17  # steps between looks at what arrived while there is work; 1: before each
-DRAFT = 18  # tokens that are drafted for each decode; 0: none
-ACCEPT = 19  # of a million drafted tokens, how many are accepted while all before them were
-GROUP = 20  # first of the data-parallel ranks that step together
-MEMBERS = 21  # how many they are, one after the other; 1: it steps alone
-HOST_BLOCKS = 22  # of cached blocks that host memory keeps for the GPU; 0: no such tier
+BORN = 15  # ns: start of service
+GONE = 16  # ns: end of accepting requests
+LISTEN = 17  # steps between polls for new requests while there is work; 1: before each step
+DRAFT = 18  # drafted tokens per decode; 0: none
+ACCEPT = 19  # acceptance probability of a drafted token, in millionths
+GROUP = 20  # first data-parallel rank of the group that steps together
+MEMBERS = 21  # size of that group; 1: steps alone
+HOST_BLOCKS = 22  # capacity of the host-memory tier, in blocks; 0: none
 DISK_BLOCKS = 23
-HOST_BLOCK_NS = 24  # to bring a block back from host memory, and from disk to host memory
+HOST_BLOCK_NS = 24  # ns to load a block from host memory; the next knob: from disk to host memory
 DISK_BLOCK_NS = 25
 TIER_NS = 26  # latency of bringing blocks back
-KNOBS = 27
+LOOKAHEAD = 27  # blocks are kept for so many tokens beyond a step's: those that the drafter computes itself
+HASH_AHEAD = 28  # 1: a cached block is known by the token behind it, too, which drafters of EAGLE's kind see
+DRAFT_SLOTS = 29  # of the token budget that the drafter takes for each request
+MAX_LORAS = 30  # adapters of the running requests together; 0: none are limited
+KNOBS = 31
 
 ANY = 0
 PREFILL = 1
 DECODE = 2
 
-# Knobs of the whole, at Program.whole.
-CONCURRENCY = 0  # requests in flight at most; 0: as they come
+# Global knobs, at Program.whole.
+CONCURRENCY = 0  # most requests in flight; 0: no limit
 ROUTER = 1  # ROUND_ROBIN …
 SEED = 2
-SEGMENT = 3  # tokens of an id in `segments`
+SEGMENT = 3  # tokens per id in `segments`
 RECORD = 4  # 1: keep each step's schedule
 INPUT_NS = 5  # from the client to the engine's queue
 OUTPUT_NS = 6  # from the engine's output to the client
-KV_BYTES = 7  # of one token, moved from prefill to decode
-PORT_BPS = 8  # bandwidth of one replica's way out and in
+KV_BYTES = 7  # KV bytes per token, moved from prefill to decode
+PORT_BPS = 8  # bandwidth of one replica's port in each direction
 PORT_NS = 9  # latency of a transfer
-DYNAMIC = 10  # 1: replicas come, go or fail while requests are served
-START_NS = 11  # from asking for a replica to its first request; also of one that failed
-DRAIN_NS = 12  # a replica that is to go keeps its requests at most so long
-AFTER_FAILURE = 13  # RESUME …: what becomes of a failed replica's requests
-DETECT_NS = 14  # from a failure to sending its requests elsewhere
-LIFETIMES = 15  # drawn for each replica in `lifetimes`; 0: none fails
+DYNAMIC = 10  # 1: replicas start, stop or fail during the run
+START_NS = 11  # from requesting (or failure of) a replica to its first request
+DRAIN_NS = 12  # longest time that a draining replica keeps its requests
+AFTER_FAILURE = 13  # RESUME …: policy for a failed replica's requests
+DETECT_NS = 14  # from a failure to rerouting its requests
+LIFETIMES = 15  # entries per replica in `lifetimes`; 0: no failures
 SCALE_ON = 16  # SCALE_QUEUE, SCALE_USE; 0: no autoscaling
-TARGET = 17  # of SCALE_ON, a million times
+TARGET = 17  # target of SCALE_ON, in millionths
 LEAST = 18  # engines
 MOST = 19
 INTERVAL_NS = 20  # between the autoscaler's looks
 COOLDOWN_NS = 21  # that fewer engines have to suffice before any goes
-WHOLE = 22
+REPLICAS = 22
+LOG_ROWS = 23  # rows that `log` has room for; likewise the others
+GAP_ROWS = 24
+SCHEDULE_ROWS = 25
+EVENT_ROWS = 26
+WHOLE = 27
 
-RESUME = 0  # on another replica: the tokens that the client has are part of the prompt
+RESUME = 0  # continue on another replica; delivered tokens become part of the prompt
 RESTART = 1  # from the beginning
 LOSE = 2
 
-SCALE_QUEUE = 1  # waiting requests of an engine
-SCALE_USE = 2  # requests of an engine over max_num_seqs
+SCALE_QUEUE = 1  # waiting requests per engine
+SCALE_USE = 2  # requests per engine / max_num_seqs
 
 ROUND_ROBIN = 0
 LEAST_LOADED = 1
@@ -84,12 +93,13 @@ POWER_OF_TWO = 2
 PREFIX = 3
 SESSION = 4
 
-# Numbers of a table of times, at Program.costs[table * COSTS + …].
+# Constants of a table of times, at Program.costs[table * COSTS + …].
 HOST_NS = 0  # scheduling, input preparation and launch of a step
-HOST_SEQ_NS = 1  # the same, for each sequence
-BACK_NS = 2  # taking a step's output in
+HOST_SEQ_NS = 1  # the same, per sequence
+BACK_NS = 2  # processing a step's output
 BACK_SEQ_NS = 3
-COSTS = 4
+MASK_NS = 4  # a row of the mask by which a grammar allows tokens
+COSTS = 5
 
 # Grids of the tables of attention: powers of two, from 1.
 GRID = 21
@@ -105,36 +115,37 @@ REFUSED = 6  # longer than the engine takes
 LOST = 7  # with its replica
 REROUTED = 8  # its replica failed or went: on its way back to the router
 PARKED = 9  # its keys and values wait for a replica that decodes
+COMPILING = 10  # in its engine's queue, until its grammar is compiled
 
-# Of a replica.
+# Status of a replica.
 SERVING = 0
 ABSENT = 1
 STARTING = 2
-DRAINING = 3  # takes no more, finishes what it has
-FAILED = 4  # starts again
+DRAINING = 3  # accepts no requests, finishes running ones
+FAILED = 4  # restarting
 
 # Indices into State.counters.
 PENDING = 0  # requests in the heap of arrivals
-IN_FLIGHT = 1  # requests that were sent and are not finished
-HELD_HEAD = 2  # first request that waits for the client's concurrency
+IN_FLIGHT = 1  # requests sent and not finished
+HELD_HEAD = 2  # first request held back by the concurrency limit
 HELD_TAIL = 3
 STEPS = 4  # entries of the log
 PAIRS = 5  # entries of gaps
 ENTRIES = 6  # entries of the schedule
-TURN = 7  # of the round robin
+TURN = 7  # round-robin position
 DRAWN = 8  # state of the router's random numbers
-OPEN = 9  # requests that are neither finished nor refused
+OPEN = 9  # requests neither finished nor refused
 NOW = 10
-CHANGE = 11  # ns: when the next replica starts, fails or has to be gone, or the autoscaler looks
-TICK = 12  # ns: when the autoscaler looks
-PARKED_HEAD = 13  # first request that waits for any replica
+CHANGE = 11  # ns: next change of a replica or next run of the autoscaler
+TICK = 12  # ns: next run of the autoscaler
+PARKED_HEAD = 13  # first request held at the router
 PARKED_TAIL = 14
-LOW_SINCE = 15  # ns: since when fewer engines suffice; -1: they do not
-LOW_MOST = 16  # most that were needed since then
+LOW_SINCE = 15  # ns: since when fewer engines suffice; -1: not now
+LOW_MOST = 16  # most engines needed since then
 EVENTS = 17  # entries of events
-REDONE = 18  # tokens that were computed and lost
-DEMOTED = 19  # blocks that went from GPUs to a tier
-DISK_LOST = 20  # blocks that the last tier had no room for
+REDONE = 18  # computed tokens that were lost
+DEMOTED = 19  # blocks evicted from GPUs to a tier
+DISK_LOST = 20  # blocks evicted from the last tier
 COUNTERS = 22
 
 FOREVER = 1 << 62
@@ -148,13 +159,13 @@ LOG_CHOSEN = 1  # when it was scheduled
 LOG_START = 2  # on the device
 LOG_END = 3
 LOG_TOKENS = 4
-LOG_PREFILL = 5  # tokens of prompts among them
+LOG_PREFILL = 5  # prompt tokens among them
 LOG_SEQS = 6
 LOG_RUNNING = 7
 LOG_WAITING = 8
 LOG_USED = 9  # blocks
 LOG_PREEMPTED = 10
-LOG_CONTEXT = 11  # tokens that the step's decodes attend to
+LOG_CONTEXT = 11  # context tokens of the step's decodes
 LOG = 12
 
 
@@ -167,21 +178,24 @@ class Program(NamedTuple):
     row_base: Column  # [replica] first row of block tables; one more at the end
     batch_base: Column  # [replica] first place of its batches in flight; one more at the end
     slot_base: Column  # [replica] first batch in flight; one more at the end
+    lora_base: Column  # [replica] first place of its adapters; one more at the end
     hash_base: Column  # [replica] first place of its table of hashes; one more at the end. Sizes are powers of two
-    tier_base: Column  # [replica * 2 + tier] first node, a sentinel; one more at the end
-    tier_hash_base: Column  # likewise, of its table of hashes
+    tier_base: Column  # [replica * 2 + tier] first node (a sentinel); one more at the end
+    tier_hash_base: Column  # the same, for its hash table
     row_blocks: Column  # [0] blocks of a row
     arrival: Column  # [request] ns
     prompt: Column  # [request] tokens
     output: Column  # [request] tokens, at least 1
     rank: Column  # [request] place under the policy "priority"
-    stream: Column  # [request] whose tokens follow its segments
+    stream: Column  # [request] id of the tokens after its segments
     segment_first: Column  # [request] one more at the end
     segments: Column
-    child_first: Column  # [request] first that is sent when it is finished
+    child_first: Column  # [request] first follow-up request
     child_next: Column  # [request]
     delay: Column  # [request] ns between its parent's end and its arrival
     is_child: Column  # [request]
+    adapter: Column  # [request] LoRA adapter; 0: none
+    grammar_ns: Column  # [request] to compile the grammar of its output; -1: it has none
     lifetimes: Column  # [replica * LIFETIMES + which] ns from a replica's start to its failure
     token_first: Column  # [table] first of its times by tokens
     token_ns: Table  # linear layers, norms, communication by tokens of a step
@@ -189,57 +203,59 @@ class Program(NamedTuple):
     shared_ns: Table  # experts and their exchange by tokens of a rank, on average over those that step together
     head_first: Column  # [table]
     head_ns: Table  # logits and sampling by sequences
+    lora_first: Column  # [table]
+    lora_ns: Table  # adapters' products by tokens of a step that have an adapter
     prefill_log: Table  # [table * GRID * GRID + log2 q * GRID + log2 kv] log2 of ns of attention
     decode_log: Table  # [table * GRID * GRID + log2 sequences * GRID + log2 context] likewise
     costs: Table  # [table * COSTS]
 
 
 class State(NamedTuple):
-    """What changes while the loop runs."""
+    """Arrays that change while the loop runs."""
 
     counters: Column
-    heap_time: Column  # arrivals to come
+    heap_time: Column  # future arrivals
     heap_item: Column
     # Requests.
     status: Column
     replica: Column
     computed: Column
-    tokens: Column  # known: prompt and output
+    tokens: Column  # prompt and output tokens so far
     placeholders: Column
-    decodes: Column  # 1: it decodes, since a step sampled its first token
+    decodes: Column  # 1: decoding, after its first sampled token
     in_flight: Column
     stale: Column
-    blocks: Column  # in its row
-    cached: Column  # of them in the cache
+    blocks: Column  # number of blocks in its row
+    cached: Column  # number of its blocks in the cache
     row: Column
-    eligible: Column  # step from which it may decode
-    loaded: Column  # tokens whose keys and values came from a prefill replica
-    next: Column  # in its queue
+    eligible: Column  # first step in which it may decode
+    loaded: Column  # tokens with keys and values from a prefill replica
+    next: Column  # next request in its queue
     before: Column
     sent: Column  # ns: when the client sent it
-    queued: Column  # ns: when the engine had it
-    scheduled: Column  # ns: when it was scheduled first
+    queued: Column  # ns: when it reached the engine
+    scheduled: Column  # ns: when it was first scheduled
     first: Column  # ns: first token at the client
     last: Column  # ns: last token so far
     preemptions: Column
     hits: Column  # tokens of its prompt found in the cache
     host_hits: Column  # tokens that came from host memory
     disk_hits: Column
-    kept: Column  # output tokens that its client has from replicas that are gone
-    moves: Column  # times that a replica was lost under it
+    kept: Column  # output tokens delivered by replicas that are gone
+    moves: Column  # number of times it lost its replica
     # Replicas.
-    wake: Column  # when the engine acts next
+    wake: Column  # ns: next action of the engine
     action: Column
-    clock: Column  # of its host
+    clock: Column  # ns: time of its host
     step: Column  # schedule() calls
-    round: Column  # of a group, at its first rank: the last that began
-    round_of: Column  # the last that the rank took part in
+    round: Column  # last started round of a group, stored at its first rank
+    round_of: Column  # last round that the rank took part in
     round_start: Column
     round_end: Column
     round_own: Column  # ns of the slowest rank, without experts
     round_tokens: Column  # of all ranks
-    entry_of: Column  # of the log, its last step
-    unheard: Column  # of them since it looked at what arrived, where LISTEN is above 1
+    entry_of: Column  # log entry of its last step
+    unheard: Column  # steps since its last poll, if LISTEN > 1
     head: Column  # first waiting request
     tail: Column
     waiting: Column
@@ -247,32 +263,38 @@ class State(NamedTuple):
     n_running: Column
     rows: Column  # [row_base + place] stack of free rows
     n_rows: Column
-    load: Column  # requests sent to it and not finished
+    load: Column  # unfinished requests sent to it
     stage_free: Column  # [replica * 64 + stage]
     emitted: Column  # ns: of its last output
-    port_out: Column  # ns: when its way out is free
+    port_out: Column  # ns: when its output port is free
     port_in: Column
-    tier_free: Column  # ns: when its way from host memory is free
+    tier_free: Column  # ns: when its link from host memory is free
     up: Column  # SERVING …
-    change: Column  # ns: when it has started, or has to be gone
+    change: Column  # ns: when it has started, or must be gone
     fails: Column  # ns
     lives: Column  # lifetimes used so far
+    loras: Column  # [lora_base + place] adapters of the running requests, while a step is scheduled
+    n_loras: Column
+    unsampled: Column  # 1: its newest batch waits for the tokens of the one before, which its grammars need
     # Batches in flight.
     slot_count: Column  # [slot_base + place]
     slot_end: Column
+    slot_masked: Column  # rows of the mask by which grammars allow tokens
+    slot_waits: Column  # 1: the mask needs tokens that are in flight
     n_slots: Column  # [replica]
-    oldest: Column  # [replica] place of the oldest
+    oldest: Column  # [replica] slot of the oldest batch
     batch_item: Column  # [batch_base + place * max_seqs + i] request
     batch_tokens: Column
-    batch_samples: Column  # 1: gives a token
+    batch_samples: Column  # 1: gives a token; more: drafted ones are verified
+    batch_padded: Column  # 1: its drafted tokens are padding, of which none is accepted
     # Blocks.
     table: Column  # [row * row_blocks + i] block
     free_next: Column
     free_prev: Column
     n_free: Column  # [replica]
     refs: Column
-    hash: Column  # [block] what it holds; 0: not in the cache
-    twin: Column  # [block] next one that holds the same
+    hash: Column  # [block] key of its content; 0: not cached
+    twin: Column  # [block] next block with equal content
     hash_key: Column
     hash_block: Column
     # Tiers of cached blocks.
@@ -282,8 +304,8 @@ class State(NamedTuple):
     tier_prev: Column
     tier_hash_key: Column
     tier_hash_node: Column
-    # What comes out.
+    # Outputs.
     log: Column
-    gaps: Column  # [entry * 2] ns between tokens, how many
-    events: Column  # [entry * 3] ns, first replica of an engine, what it is from then on
+    gaps: Column  # [entry * 2] (ns between tokens, count)
+    events: Column  # [entry * 3] (ns, first replica of an engine, new state)
     schedule: Column  # [entry * 3] entry of the log, request, tokens

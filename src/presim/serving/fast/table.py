@@ -1,4 +1,4 @@
-"""An open hash table of keys in a part of an array: its size is a power of two, 0 is no key."""
+"""An open-addressing hash table of keys within an array; its size is a power of two, and 0 means no key."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from presim.serving.fast.state import Column
 
 
 def home(key: int, mask: int) -> int:
-    """The place where a key belongs, from the table's first."""
+    """Home position of a key, relative to the table's start."""
     mixed = (key ^ (key >> 21) ^ (key >> 41)) & 0xFFFFFFFF
     return ((mixed * 1640531527) >> 20) & mask
 
 
 def find_place(keys: Column, first: int, mask: int, key: int) -> int:
-    """Where a key is, or the empty place where it would be."""
+    """Position of a key, or the empty position where it belongs."""
     at = home(key, mask)
     while keys[first + at] != 0 and keys[first + at] != key:
         at = (at + 1) & mask
@@ -20,7 +20,7 @@ def find_place(keys: Column, first: int, mask: int, key: int) -> int:
 
 
 def drop_place(keys: Column, values: Column, first: int, mask: int, at: int) -> None:
-    """Free a place; those behind it that it kept from their own places move up."""
+    """Remove a key; later keys that it had displaced move up."""
     hole = at - first
     probe = hole
     while True:

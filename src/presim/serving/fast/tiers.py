@@ -1,7 +1,7 @@
-"""Where cached blocks go that the GPU needs for others: host memory, then disk; the longest unused is lost first.
+"""Tiers for cached blocks evicted from the GPU: host memory, then disk, each with LRU eviction.
 
-A tier of a replica is a list of nodes around a sentinel, the longest unused first, and a hash table of their keys.
-A block that comes back stays in its tier; one that comes from disk is in host memory, too, from then on.
+A tier of a replica is a list of nodes around a sentinel, least recently used first, and a hash table of their keys. A
+block that is loaded stays in its tier; a block loaded from disk is in host memory, too, from then on.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from presim.serving.fast.table import drop_place, find_place
 
 
 def demote(p: Program, s: State, replica: int, key: int) -> None:
-    """Take a block that the GPU gives up."""
+    """Store a block evicted from the GPU."""
     s.counters[DEMOTED] += 1
     keep_block(p, s, replica, 0 if p.knobs[replica * KNOBS + HOST_BLOCKS] > 0 else 1, key)
 
 
 def keep_block(p: Program, s: State, replica: int, tier: int, key: int) -> None:
-    """Have a block in a tier as its last used; what it drives out of host memory goes to disk, where there is one."""
+    """Store a block in a tier as most recently used; a block evicted from host memory goes to disk, if there is one."""
     out = key
     while out != 0 and tier <= (1 if p.knobs[replica * KNOBS + DISK_BLOCKS] > 0 else 0):
         out = put_block(p, s, 2 * replica + tier, out)
@@ -38,7 +38,7 @@ def keep_block(p: Program, s: State, replica: int, tier: int, key: int) -> None:
 
 
 def put_block(p: Program, s: State, unit: int, key: int) -> int:
-    """Have a block as a tier's last used; returns the one that it drives out, 0: none."""
+    """Store a block as a tier's most recently used; returns the evicted key, 0 if none."""
     node = node_of(p, s, unit, key)
     out = 0
     base = p.tier_base[unit]
@@ -68,7 +68,7 @@ def put_block(p: Program, s: State, unit: int, key: int) -> int:
 
 
 def node_of(p: Program, s: State, unit: int, key: int) -> int:
-    """Where a tier has a block; -1: it has not."""
+    """Node of a block in a tier; -1 if absent."""
     first = p.tier_hash_base[unit]
     mask = p.tier_hash_base[unit + 1] - first - 1
     at = find_place(s.tier_hash_key, first, mask, key)
@@ -76,13 +76,13 @@ def node_of(p: Program, s: State, unit: int, key: int) -> int:
 
 
 def unlink_node(s: State, node: int) -> None:
-    """Take a node out of its tier's list."""
+    """Remove a node from its tier's list."""
     s.tier_next[s.tier_prev[node]] = s.tier_next[node]
     s.tier_prev[s.tier_next[node]] = s.tier_prev[node]
 
 
 def tier_of(p: Program, s: State, replica: int, key: int) -> int:
-    """The first tier that has a block: 0 host memory, 1 disk, -1 none."""
+    """The first tier with a block: 0 host memory, 1 disk, -1 none."""
     if p.knobs[replica * KNOBS + HOST_BLOCKS] > 0 and node_of(p, s, 2 * replica, key) >= 0:
         return 0
     if p.knobs[replica * KNOBS + DISK_BLOCKS] > 0 and node_of(p, s, 2 * replica + 1, key) >= 0:
@@ -91,14 +91,14 @@ def tier_of(p: Program, s: State, replica: int, key: int) -> int:
 
 
 def bring_ns(p: Program, replica: int, from_host: int, from_disk: int) -> int:
-    """Time of bringing blocks back: those of the disk come through host memory."""
+    """Time to load blocks; blocks from disk pass through host memory."""
     knob = replica * KNOBS
     ns = p.knobs[knob + HOST_BLOCK_NS] * (from_host + from_disk) + p.knobs[knob + DISK_BLOCK_NS] * from_disk
     return ns + p.knobs[knob + TIER_NS]
 
 
 def empty_tiers(p: Program, s: State, replica: int) -> None:
-    """Have nothing in a replica's tiers."""
+    """Empty a replica's tiers."""
     for unit in range(2 * replica, 2 * replica + 2):
         base = p.tier_base[unit]
         s.tier_next[base] = base

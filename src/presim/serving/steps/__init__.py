@@ -1,1 +1,1 @@
-"""What one step of an engine takes, and what memory it needs."""
+"""Time and memory of one engine step."""

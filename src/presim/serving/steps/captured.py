@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.serving.engines.engine import StepTimes
+from presim.serving.engines.engine import GRID, StepTimes
 from presim.serving.plan import Plan, graph_sizes
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine
 
 Floats = NDArray[np.float64]
+_SEEN = 0.02  # of attention's time, where launches hide it: tables hold logarithms, and 0 has none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,9 +79,9 @@ def with_captured(engine: Engine, captured: Captured) -> Engine:
     """The engine with steps as captured; its result says so, with the error on batches that were held out."""
     fitted = [sample for sample in captured.samples if not sample.held_out]
     overheads = host_of(fitted, engine.overheads, captured.source)
-    blackwell = engine.cluster.gpu.architecture == "blackwell"
-    times = tables(fitted, engine.plan, engine.times, overheads, graph_sizes(engine.plan, blackwell))
-    found = [check(sample, times, overheads.step_scale) for sample in captured.samples if sample.held_out]
+    padded = graph_sizes(engine.plan, engine.cluster.gpu.architecture == "blackwell")
+    times = tables(fitted, engine.plan, engine.times, overheads, padded)
+    found = [one for one in checks(engine, captured) if one.sample.held_out]
     wrong = np.abs([one.error for one in found]) if found else np.zeros(1)
     said: dict[str, str | int | float] = {
         "source": captured.source,
@@ -107,46 +108,46 @@ def _with_blocks(engine: Engine, blocks: int) -> Engine:
     )
 
 
-def check(sample: Sample, times: StepTimes, scale: float = 1.0) -> Check:
-    """Hold a batch against the tables; attention of other lengths than captured is as in the tables on both sides."""
-    attention = attention_of(sample, times)
+def checks(engine: Engine, captured: Captured) -> list[Check]:
+    """Each batch beside what is interpolated for it, without the host's work that asynchronous steps also wait for."""
+    fitted = [sample for sample in captured.samples if not sample.held_out]
+    plan = dataclasses.replace(engine.plan, async_scheduling=False)
+    padded = graph_sizes(plan, engine.cluster.gpu.architecture == "blackwell")
+    times = tables(fitted, plan, engine.times, engine.overheads, padded)
+    return [check(sample, times, engine.times, engine.overheads.step_scale) for sample in captured.samples]
+
+
+def check(sample: Sample, times: StepTimes, composed: StepTimes, scale: float = 1.0) -> Check:
+    """Hold a batch against tables. Where it was captured with other lengths, its attention is as composed."""
     here = sample.waits_ns * scale
     if not sample.attention_exact:
-        here = max(sample.device_ns * scale + attention - sample.attention_ns * scale, sample.launch_ns)
+        apart = attention_of(sample, composed) - sample.attention_ns * scale
+        here = max(sample.device_ns * scale + apart, sample.launch_ns)
     return Check(sample, here, times.step_ns(list(sample.prefills), list(sample.decodes)))
 
 
 def tables(
     fitted: Sequence[Sample], plan: Plan, composed: StepTimes, overheads: Overheads, padded: tuple[int, ...]
 ) -> StepTimes:
-    """Times by tokens and by sampled rows; attention as composed."""
+    """Times by tokens and by sampled rows; attention as composed, less what it runs while the host launches."""
     decodes = sorted((one for one in fitted if not one.prefills), key=lambda one: one.rows)
     prompts = sorted((one for one in fitted if not one.decodes), key=lambda one: one.tokens)
     if not decodes or not prompts:
         raise InputError("captured steps have decodes and prompts; capture them with --steps captured")
-    most, sequences = plan.max_num_batched_tokens, plan.max_num_seqs
-    rows = np.arange(len(composed.head_ns))
-    head = np.interp(rows, [one.rows for one in decodes], [one.head_ns for one in decodes])
-    largest = decodes[-1].rows
-    if sequences > largest and len(decodes) > 1:
-        slope = (decodes[-1].head_ns - decodes[-2].head_ns) / (largest - decodes[-2].rows)
-        head[rows > largest] += slope * (rows[rows > largest] - largest)
-    points = {}
-    for kind in (prompts, decodes):
-        launches = float(np.median([one.launch_ns for one in kind]))
-        points |= {one.tokens: _without_attention(one, launches, overheads, plan, composed) for one in kind}
-    known = sorted(points)
-    tokens = np.arange(most + 1)
-    table = np.interp(tokens, known, [points[size] for size in known])
-    if padded:
-        within = tokens <= padded[-1]
-        upper = np.array(padded)[np.searchsorted(padded, tokens[within])]
-        table[within] = table[np.minimum(upper, most)]
-    scale = overheads.step_scale
+    scale, rows = overheads.step_scale, [one.rows for one in decodes]
+    points: dict[int, float] = {}
+    idle: list[float] = []
+    for one, least in zip(prompts, _least_ns(prompts, overheads, plan)):
+        points[one.tokens] = max(_busy_ns(one), least - one.head_ns - attention_of(one, composed) / scale)
+    for one, least in zip(decodes, _least_ns(decodes, overheads, plan)):
+        points[one.tokens] = max(_busy_ns(one), least - one.head_ns)
+        idle.append(points[one.tokens] - _busy_ns(one))
+    hidden = np.interp(1 << np.arange(GRID), rows, idle)[:, None] * scale
     return dataclasses.replace(
         composed,
-        token_ns=table * scale,
-        head_ns=head * scale,
+        token_ns=_by_tokens(points, plan.max_num_batched_tokens, padded) * scale,
+        head_ns=_by_rows(decodes, len(composed.head_ns)) * scale,
+        decode_ns=np.maximum(composed.decode_ns - hidden, _SEEN * composed.decode_ns),
         host_ns=overheads.host_us * 1e3,
         host_seq_ns=overheads.host_sequence_us * 1e3,
         back_ns=overheads.back_us * 1e3,
@@ -154,28 +155,52 @@ def tables(
     )
 
 
-def _without_attention(
-    sample: Sample, launches_ns: float, overheads: Overheads, plan: Plan, composed: StepTimes
-) -> float:
-    """What is left of a step for its tokens.
+def _busy_ns(sample: Sample) -> float:
+    """Device time of all but logits and attention."""
+    return max(sample.device_ns - sample.head_ns - sample.attention_ns, 0.0)
 
-    A step takes at least the launches of its kernels, which are as many in each batch of a kind. With asynchronous
-    scheduling, the host also prepares a step while the device runs the one before it: a step takes at least what the
-    host does for it.
+
+def _least_ns(kind: Sequence[Sample], overheads: Overheads, plan: Plan) -> list[float]:
+    """What batches of a kind take at least: the launches of their kernels, which are as many in each of them.
+
+    With asynchronous scheduling, the host also prepares a step while the device runs the one before it: then all that
+    the host does for a step counts.
     """
-    least = launches_ns
-    if plan.async_scheduling:
-        host = overheads.host_us + overheads.back_us
-        least += (host + (overheads.host_sequence_us + overheads.back_sequence_us) * sample.rows) * 1e3
-    attention = attention_of(sample, composed) / overheads.step_scale
-    busy = sample.device_ns - sample.head_ns - sample.attention_ns
-    return max(busy, least - sample.head_ns - attention, 0.0)
+    launches = float(np.median([one.launch_ns for one in kind]))
+    if not plan.async_scheduling:
+        return [launches] * len(kind)
+    host = (overheads.host_us + overheads.back_us) * 1e3
+    each = (overheads.host_sequence_us + overheads.back_sequence_us) * 1e3
+    return [launches + host + each * one.rows for one in kind]
 
 
-def attention_of(sample: Sample, times: StepTimes) -> float:
-    """ns of attention with the true lengths, by the tables."""
-    nothing = {"token_ns": np.zeros_like(times.token_ns), "head_ns": np.zeros_like(times.head_ns)}
-    return dataclasses.replace(times, **nothing).step_ns(list(sample.prefills), list(sample.decodes))
+def _by_tokens(points: dict[int, float], most: int, padded: tuple[int, ...]) -> Floats:
+    """Straight between the points; a step is padded to the next CUDA graph's size."""
+    known, tokens = sorted(points), np.arange(most + 1)
+    table = np.interp(tokens, known, [points[size] for size in known])
+    if padded:
+        within = tokens <= padded[-1]
+        upper = np.array(padded)[np.searchsorted(padded, tokens[within])]
+        table[within] = table[np.minimum(upper, most)]
+    return table
+
+
+def _by_rows(decodes: Sequence[Sample], count: int) -> Floats:
+    """Logits and sampling: straight between the batches, and on from the last two."""
+    known, times = [one.rows for one in decodes], [one.head_ns for one in decodes]
+    rows = np.arange(count)
+    table = np.interp(rows, known, times)
+    if len(known) > 1:
+        slope = (times[-1] - times[-2]) / (known[-1] - known[-2])
+        table = np.where(rows > known[-1], times[-1] + slope * (rows - known[-1]), table)
+    return table
+
+
+def attention_of(sample: Sample, composed: StepTimes) -> float:
+    """ns of attention with the true lengths."""
+    tokens, rows = np.zeros_like(composed.token_ns), np.zeros_like(composed.head_ns)
+    alone = dataclasses.replace(composed, token_ns=tokens, head_ns=rows)
+    return alone.step_ns(list(sample.prefills), list(sample.decodes))
 
 
 def host_of(fitted: Sequence[Sample], overheads: Overheads, source: str) -> Overheads:

@@ -1,9 +1,9 @@
-"""What an engine's kernels of one layer's routed experts take on one rank, few tokens or many.
+"""Time of one layer's routed experts on one rank, with an engine's own kernels.
 
-One call of an engine sorts tokens by expert, quantises them, runs the two grouped products and adds the experts'
-outputs up. With few tokens it is bound by reading the weights of those experts that any token chose: of `count`
-experts with `chosen` for each token, `1 - (1 - chosen / count) ** tokens` of them. Constants are fitted to tables of
-vLLM's, SGLang's and TensorRT-LLM's own kernels (validation/fit_experts.py).
+One call sorts tokens by expert, quantises them, runs the two grouped matrix products and sums the experts' outputs.
+With few tokens it is bound by reading the weights of the experts in use: of `count` experts with `chosen` per token, `1
+- (1 - chosen / count) ** tokens` are in use. Constants are fitted to published timings of vLLM's, SGLang's and
+TensorRT-LLM's kernels (validation/fit_experts.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BYTES = {
 }
 _PEAKS = {"fp8": "fp8", "fp8-block": "fp8", "fp4": "fp4", "mxfp4-8": "fp8"}  # else 16 bits
 _NEAR = {"fp4": "mxfp4-16", "mxfp4": "mxfp4-16", "mxfp4-8": "mxfp4-16", "mxfp4-16": "fp4"}
-_ENGINES = ("sglang", "vllm", "trtllm")  # whose kernels stand in; SGLang takes most from both others
+_ENGINES = ("sglang", "vllm", "trtllm")  # fallback order; SGLang uses many kernels of the other two
 _NEWEST = ("blackwell", "hopper", "ada", "ampere")
 
 
@@ -36,33 +36,33 @@ _NEWEST = ("blackwell", "hopper", "ada", "ampere")
 class Routed:
     """The routed experts of one layer on one rank."""
 
-    tokens: int  # of all ranks that share the experts
+    tokens: int  # tokens of all ranks that share the experts
     hidden: int
-    width: int  # of an expert's slice on this rank
-    chosen: int  # experts of a token
-    count: int  # experts of the layer
-    ranks: int  # over which whole experts are spread
+    width: int  # width of an expert's slice on this rank
+    chosen: int  # experts per token
+    count: int  # experts per layer
+    ranks: int  # ranks that share whole experts
     weights: str
 
 
 class ExpertConstants(msgspec.Struct, frozen=True):
-    """Of one generation, engine and type."""
+    """Fitted constants of one GPU generation, engine and weight type."""
 
-    start_us: float  # of an empty call: sorting, quantising, two products, adding up
-    doubling_us: float  # more with each doubling of the tokens
-    bandwidth: float  # share of the memory's peak at which weights are read
-    rate: float  # share of the tensor cores' peak
-    padding: float  # rows that an expert in use computes beside its own
-    spread: float  # tokens count so much for how many experts are in use: routing is not even
-    blend: float  # exponent that joins memory and compute: 1 adds them, larger takes the longer
-    imbalance: float  # the fullest rank has `ranks ** imbalance` of the mean
-    uncertainty: float = 0.3  # 80 of 100 held-out points are within
+    start_us: float  # time of an empty call: sorting, quantising, two products, summing
+    doubling_us: float  # added for each doubling of the tokens
+    bandwidth: float  # share of peak memory bandwidth when reading weights
+    rate: float  # share of peak tensor-core throughput
+    padding: float  # padding rows computed per expert in use
+    spread: float  # weight of tokens when estimating experts in use, for uneven routing
+    blend: float  # exponent that combines memory and compute time: 1 adds them, larger values approach their maximum
+    imbalance: float  # the fullest rank has `ranks ** imbalance` times the mean load
+    uncertainty: float = 0.3  # 80 % of held-out points are within this relative error
     points: int = 0
     held_out_median: float = 0.0
 
 
 def busy(work: Routed, spread: float = 1.0) -> float:
-    """Experts of this rank that any token chose, on average."""
+    """Expected number of this rank's experts that any token chose."""
     here = work.count / work.ranks
     rows = work.tokens * work.chosen / work.ranks
     some = here * (1 - math.pow(1 - work.chosen / work.count, work.tokens * spread))
@@ -70,7 +70,7 @@ def busy(work: Routed, spread: float = 1.0) -> float:
 
 
 def seconds(work: Routed, gpu: Gpu, constants: ExpertConstants) -> float:
-    """Time of one layer's experts."""
+    """Time of one layer's experts, s."""
     used = busy(work, constants.spread)
     rows = work.tokens * work.chosen / work.ranks * math.pow(work.ranks, constants.imbalance)
     each = 3 * work.hidden * work.width
@@ -93,7 +93,7 @@ def _table() -> dict[str, dict[str, dict[str, ExpertConstants]]]:
 
 @functools.cache
 def constants_of(architecture: str, engine: str, weights: str) -> ExpertConstants:
-    """Of an engine's kernels; where nobody measured them, of the nearest: another engine, then another generation."""
+    """Constants of an engine's kernels; if not measured, those of another engine, then of another GPU generation."""
     table = _table()
     generations = [architecture, *(name for name in _NEWEST if name != architecture)]
     engines = [engine, *(name for name in _ENGINES if name != engine)]
@@ -103,11 +103,11 @@ def constants_of(architecture: str, engine: str, weights: str) -> ExpertConstant
                 found = table.get(generation, {}).get(name, {}).get(kind)
                 if found is not None:
                     return found
-    raise AssertionError("experts.toml has 16 bits of every engine; test_experts.py looks")
+    raise AssertionError("experts.toml has 16-bit constants for every engine; checked by test_experts.py")
 
 
 def kind_of(weights: str, gpu: Gpu) -> str:
-    """The table's word: 4-bit weights meet activations of 16 bits where tensor cores take no 4 bits."""
+    """The table's key; on GPUs without FP4 tensor cores, 4-bit weights are multiplied with 16-bit activations."""
     if weights == "mxfp4":
         return "mxfp4-8" if gpu.peak("fp4") else "mxfp4-16"
     if weights == "fp4" and not gpu.peak("fp4"):
@@ -116,6 +116,6 @@ def kind_of(weights: str, gpu: Gpu) -> str:
 
 
 def price(work: Routed, gpu: Gpu, engine: str) -> tuple[float, float]:
-    """ns, and the relative uncertainty."""
+    """(time in ns, relative uncertainty)."""
     constants = constants_of(gpu.architecture, engine, work.weights)
     return seconds(work, gpu, constants) * 1e9, constants.uncertainty

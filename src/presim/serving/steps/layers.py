@@ -1,4 +1,4 @@
-"""The device work of one step of one rank, as signatures: linear layers by tokens, attention by lengths."""
+"""Device work of one step on one rank, as signatures: linear layers by tokens, attention by lengths."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HALF = "bfloat16"
 
 @dataclasses.dataclass(frozen=True)
 class Reduce:
-    """A collective of a step, over the ranks of attention or of the experts."""
+    """A collective over the attention ranks or the expert ranks."""
 
     bytes: int
     over: str  # tp, experts
@@ -35,7 +35,7 @@ Work = Signature | Reduce | Routed
 
 
 def product(m: int, n: int, k: int, weights: str, *, quantises: bool = False) -> list[Work]:
-    """A linear layer; ``quantises``: its input is quantised by a kernel of its own, and not by the one before it."""
+    """A linear layer; ``quantises``: a separate kernel quantises its input, instead of the preceding kernel."""
     dtype = DTYPES[weights]
     if dtype == _HALF:
         return [Gemm(m, n, k, 1, _HALF, layout="NT")]
@@ -47,7 +47,7 @@ def product(m: int, n: int, k: int, weights: str, *, quantises: bool = False) ->
 
 
 def _norm(tokens: int, width: int) -> Normalization:
-    """A fused addition and RMS norm."""
+    """A fused residual addition and RMS norm."""
     moved = 2 * tokens * width
     return Normalization(2 * moved, 2 * moved, tokens * width, _HALF, operator="rms_norm", row=width)
 
@@ -57,7 +57,7 @@ def _elementwise(read: int, written: int, operator: str) -> Elementwise:
 
 
 def projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
-    """Of one layer's attention: everything but the attention itself."""
+    """Projections and norms of one layer's attention, without the attention kernel."""
     heads = model.heads // plan.tp
     if model.latent is not None:
         return _latent_projections(model, plan, tokens)
@@ -77,14 +77,14 @@ def projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
 
 
 def _whole_norms(tokens: int, width: int) -> list[Work]:
-    """Norms of queries and keys over the heads of all ranks: sums of squares, their all-reduce, and scaling."""
+    """Query and key norms over the heads of all ranks: sums of squares, all-reduce, scaling."""
     moved = 2 * tokens * width
     sums = _elementwise(moved, 8 * tokens, "sums of squares")
     return [sums, Reduce(8 * tokens, "tp"), _elementwise(moved, moved, "scale")]
 
 
 def _latent_projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
-    """DeepSeek's, with the up-projections of keys and values absorbed, as decoding does it."""
+    """Projections of DeepSeek's latent attention, with absorbed up-projections, as in decoding."""
     latent, heads = model.latent, model.heads // plan.tp
     assert latent is not None
     down = latent.query_rank + latent.rank + latent.rope
@@ -98,7 +98,7 @@ def _latent_projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
 
 
 def feed_forward(model: Model, plan: Plan, tokens: int, width: int, over: int) -> list[Work]:
-    """A gated feed-forward that ``over`` ranks share."""
+    """A gated feed-forward split over ``over`` ranks."""
     local = max(width // over, 1)
     return [
         *product(tokens, 2 * local, model.hidden, plan.weights),
@@ -108,7 +108,7 @@ def feed_forward(model: Model, plan: Plan, tokens: int, width: int, over: int) -
 
 
 def experts(model: Model, of: Experts, plan: Plan, tokens: int) -> list[Work]:
-    """A layer of experts; tokens of all data-parallel ranks, spread evenly, come to each rank's experts."""
+    """A layer of experts; tokens of all data-parallel ranks are spread evenly over the ranks' experts."""
     ranks = plan.tp * plan.dp
     logits = 4 * tokens * of.count
     whole = Routed(tokens * plan.dp, model.hidden, of.width, of.chosen, of.count, ranks, plan.of_experts)
@@ -124,7 +124,7 @@ def experts(model: Model, of: Experts, plan: Plan, tokens: int) -> list[Work]:
 
 
 def layer(model: Model, plan: Plan, tokens: int, *, dense: bool) -> list[Work]:
-    """All of a layer but its attention."""
+    """Work of a layer, except its attention kernel."""
     moved = 2 * tokens * model.hidden
     works = projections(model, plan, tokens)
     works += [Reduce(moved, "tp"), _norm(tokens, model.hidden)]
@@ -135,10 +135,10 @@ def layer(model: Model, plan: Plan, tokens: int, *, dense: bool) -> list[Work]:
 
 
 def _exchange(model: Model, of: Experts, plan: Plan, tokens: int) -> list[Work]:
-    """How tokens reach the experts and come back.
+    """Communication that brings tokens to the experts and back.
 
-    vLLM gathers the tokens of all data-parallel ranks and scatters the sum, which moves what an all-reduce does. SGLang
-    and TensorRT-LLM send a token only to the ranks of its experts where those are whole on their ranks.
+    vLLM gathers the tokens of all data-parallel ranks and scatters the sums, which moves as many bytes as an
+    all-reduce. With expert parallelism, SGLang and TensorRT-LLM send a token only to the ranks of its experts.
     """
     moved = 2 * tokens * model.hidden
     ranks = plan.tp * plan.dp
@@ -151,7 +151,7 @@ def _exchange(model: Model, of: Experts, plan: Plan, tokens: int) -> list[Work]:
 
 
 def head(model: Model, plan: Plan, sequences: int) -> list[Work]:
-    """Last norm, logits, and sampling of each sequence's token."""
+    """Final norm, logits, and sampling."""
     local = -(-model.vocabulary // plan.tp)
     logits = 4 * sequences * model.vocabulary
     works: list[Work] = [
@@ -164,7 +164,7 @@ def head(model: Model, plan: Plan, sequences: int) -> list[Work]:
 
 
 def embedding(model: Model, plan: Plan, tokens: int) -> list[Work]:
-    """The look-up of a step's tokens."""
+    """Embedding lookup of a step's tokens."""
     moved = 2 * tokens * model.hidden
     return [Index(moved, moved, tokens * model.hidden, _HALF, operator="embedding"), Reduce(moved, "tp")]
 
@@ -172,7 +172,7 @@ def embedding(model: Model, plan: Plan, tokens: int) -> list[Work]:
 def attention(
     model: Model, plan: Plan, batch: int, queries: int, keys: int, window: int, backend: str, *, decode: bool
 ) -> Attention:
-    """One layer's attention of so many sequences alike; a decode has more queries where tokens are drafted."""
+    """One layer's attention for equal sequences; with drafted tokens, a decode has several queries."""
     heads = model.heads // plan.tp
     dtype = "float8_e4m3fn" if plan.cache == "fp8" and decode else _HALF
     keys = max(keys, queries)
@@ -202,7 +202,7 @@ def attention(
 
 
 def stage_layers(model: Model, plan: Plan) -> tuple[int, int]:
-    """Layers of the slowest stage: those with a dense feed-forward, and those with experts."""
+    """(dense layers, expert layers) of the slowest pipeline stage."""
     count = math.ceil(model.layers / plan.pp)
     if model.experts is None:
         return count, 0

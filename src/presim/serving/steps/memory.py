@@ -1,4 +1,4 @@
-"""Whether a model fits a GPU, and how many blocks its KV cache gets: by vLLM's sums over weights and activations."""
+"""Memory of an engine: whether the model fits, and the number of KV-cache blocks, computed as vLLM does."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from presim.serving.drafting import drafter
 from presim.serving.engines.engine import Tiers
 from presim.serving.model import Model
 from presim.serving.plan import WEIGHT_BYTES, Plan
+from presim.serving.steps.lora import adapter_bytes
 from presim.units import GIB
 
-# Of a rank beside PyTorch's own memory: NCCL's and the custom all-reduce's buffers, cuBLAS's workspaces. vLLM measures
-# it as "non-torch" memory; its logs of H100s show 0.1 to 0.3 GiB alone and 1 to 2 with NCCL. Round values; doubt stays.
+# Memory outside PyTorch: buffers of NCCL and the custom all-reduce, cuBLAS workspaces. vLLM calls it "non-torch"
+# memory; its logs on H100s show 0.1 to 0.3 GiB on one GPU and 1 to 2 GiB with NCCL. Round values, uncertain.
 _BESIDE_ALONE = int(0.25 * GIB)
 _BESIDE_GROUP = int(1.25 * GIB)
-_GRAPHS = int(0.6 * GIB)  # CUDA graphs' private pools, in vLLM's estimate for a dense model; a round value
+_GRAPHS = int(0.6 * GIB)  # private pools of CUDA graphs: vLLM's estimate for a dense model, rounded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +27,11 @@ class MemoryPlan:
     """Bytes on the fullest GPU."""
 
     total: int
-    allowed: int  # gpu_memory_utilization of the total
+    allowed: int  # gpu_memory_utilization times total memory
     weights: int
     activations: int
-    beside: int  # context, communication buffers, CUDA graphs
-    block: int  # bytes of one block of the KV cache
+    beside: int  # driver context, communication buffers, CUDA graphs
+    block: int  # bytes of one KV-cache block
     blocks: int
 
     @property
@@ -40,7 +41,7 @@ class MemoryPlan:
 
 
 def weight_bytes(model: Model, plan: Plan) -> int:
-    """Weights of one rank of the fullest stage."""
+    """Weights of one rank of the fullest stage, the slots of LoRA adapters with them."""
     layers = math.ceil(model.layers / plan.pp) / model.layers
     dense = model.dense_parameters * layers / plan.tp * WEIGHT_BYTES[plan.weights]
     experts = model.expert_parameters * layers / (plan.tp * plan.dp) * WEIGHT_BYTES[plan.of_experts]
@@ -48,10 +49,10 @@ def weight_bytes(model: Model, plan: Plan) -> int:
     proposes = _drafter(model, plan)
     beside = 0
     if proposes is not None:
-        beside = weight_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1))
+        beside = weight_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1, max_loras=0))
         shared = plan.drafting is not None and plan.drafting.model is None  # embedding and logits are the model's own
         beside -= int(proposes.embedding_parameters / plan.tp * 2) if shared else 0
-    return int(dense + experts + ends) + beside
+    return int(dense + experts + ends) + beside + adapter_bytes(model, plan)
 
 
 def _drafter(model: Model, plan: Plan) -> Model | None:
@@ -59,7 +60,10 @@ def _drafter(model: Model, plan: Plan) -> Model | None:
 
 
 def activation_bytes(model: Model, plan: Plan) -> int:
-    """Peak of the profiling run: max_num_batched_tokens through a layer, logits of max_num_seqs in float32."""
+    """Peak activation bytes of vLLM's profiling run.
+
+    Max_num_batched_tokens in one layer, fp32 logits of max_num_seqs.
+    """
     tokens = plan.max_num_batched_tokens
     widest = 2 * model.width / plan.tp
     if model.experts is not None:
@@ -71,7 +75,7 @@ def activation_bytes(model: Model, plan: Plan) -> int:
 
 
 def block_bytes(model: Model, plan: Plan) -> int:
-    """One block of one rank's KV cache, all layers of its stage. Keys that ranks cannot divide are kept by each."""
+    """Bytes of one KV-cache block on one rank, over the layers of its stage."""
     share = 1 if model.latent is not None else min(plan.tp, model.kv_heads)
     size = 1 if plan.cache == "fp8" else 2
     own = math.ceil(model.layers / plan.pp) * model.kv_elements // share * size * plan.block_size
@@ -80,7 +84,7 @@ def block_bytes(model: Model, plan: Plan) -> int:
 
 
 def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
-    """What lies where; InputError, with what would fit, where not one request would."""
+    """The memory plan. Raises InputError with suggestions if not even one request fits."""
     found = _lay_out(model, plan, gpu)
     if found.blocks < 2:
         raise InputError(
@@ -108,9 +112,9 @@ _MOST_BLOCKS = 20_000_000
 
 
 def tiers(plan: Plan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
-    """Blocks of one data-parallel rank in host memory and on disk, and how long one takes to come back.
+    """Tier sizes of one data-parallel rank in host memory and on disk, with load times per block.
 
-    Each GPU brings its own part of a block over its own link; the disks of a node are read by all of its GPUs.
+    Each GPU loads its part of a block over its own link; the GPUs of a node share its disks.
     """
     if plan.offload is None:
         return Tiers()
@@ -119,8 +123,8 @@ def tiers(plan: Plan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
     host, disk = (int(gib * GIB / plan.dp // whole) for gib in (room.host_gib, room.disk_gib))
     if max(host, disk) > _MOST_BLOCKS:
         raise InputError(
-            f"{max(host, disk):,} KV blocks beside the GPU are more than the {_MOST_BLOCKS:,} that are simulated; give "
-            "a larger --block-size or less room"
+            f"{max(host, disk):,} KV blocks outside the GPU exceed the limit of {_MOST_BLOCKS:,} for simulation; use "
+            "a larger --block-size or less capacity"
         )
     host_bytes = room.host_gbps * 1e9 if room.host_gbps else calibration.value("serving.paged_copies") * max(
         cluster.pcie_bytes_per_s, cluster.gpu.c2c_bytes_per_s
@@ -135,31 +139,31 @@ def tiers(plan: Plan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
 
 
 def _advice(model: Model, plan: Plan, gpu: Gpu) -> str:
-    """What would make it fit: more ranks, smaller weights, another GPU."""
+    """Suggestions to make the model fit: more ranks, smaller weights, another GPU."""
     from presim.hardware import catalogue
 
-    said = []
+    options = []
     for tp in (2, 4, 8):
         wider = dataclasses.replace(plan, tp=tp)
         if tp > plan.tp and model.heads % tp == 0 and _lay_out(model, wider, gpu).blocks >= 2:
-            said.append(f"--tp {tp}")
+            options.append(f"--tp {tp}")
             break
     if plan.weights == "bf16" and _lay_out(model, dataclasses.replace(plan, weights="fp8"), gpu).blocks >= 2:
-        said.append("--weights fp8")
+        options.append("--weights fp8")
     if (
         plan.weights != "fp4"
         and gpu.peak("fp4")
         and _lay_out(model, dataclasses.replace(plan, weights="fp4"), gpu).blocks >= 2
     ):
-        said.append("--weights fp4")
+        options.append("--weights fp4")
     for name in ("h200", "b200", "b300"):
         other = catalogue.gpu(name)
         if other.memory_bytes > gpu.memory_bytes and _lay_out(model, plan, other).blocks >= 2:
-            said.append(f"--gpu {name}")
+            options.append(f"--gpu {name}")
             break
-    if not said:
+    if not options:
         tp = next((tp for tp in (8, 4, 2) if model.heads % tp == 0), 1)
         for pp in (2, 4, 8, 16):
             if _lay_out(model, dataclasses.replace(plan, tp=tp, pp=pp), gpu).blocks >= 2:
                 return f"Use --tp {tp} --pp {pp}"
-    return "What would: " + ", or ".join(said) if said else "Use a smaller model, or more and larger GPUs"
+    return "Options that fit: " + ", or ".join(options) if options else "Use a smaller model, or more and larger GPUs"

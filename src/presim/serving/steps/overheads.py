@@ -1,4 +1,4 @@
-"""What a step takes beside the work that signatures describe: the host, gaps between kernels, small all-reduces."""
+"""Overheads of a step outside of its priced work: host time, gaps between kernels, small all-reduces."""
 
 from __future__ import annotations
 
@@ -12,33 +12,39 @@ from presim.hardware import Cluster
 
 @dataclasses.dataclass(frozen=True)
 class Overheads:
-    """Each with where it is from; `presim calibrate` and options replace them."""
+    """Overheads with their sources; `presim calibrate` and options override them."""
 
-    # Scheduling, input preparation and launch of a step, and taking its output in. Estimates: nobody timed them here.
+    # Scheduling, input preparation and launch of a step, and processing of its output. Estimates, not measured by us.
     host_us: float = 600.0
     host_sequence_us: float = 4.0
     back_us: float = 300.0
     back_sequence_us: float = 6.0
-    # HTTP and tokenization before the engine's queue, detokenization and HTTP behind it. Together the median of what
-    # TTFT of published runs of vLLM and TensorRT-LLM at up to 16 requests in flight has beside its steps
+    # HTTP and tokenization before the engine's queue, detokenization and HTTP after it. Their sum is the median of
+    # TTFT     # minus step times in published runs of vLLM and TensorRT-LLM with up to 16 requests in flight
     # (aiconfigurator 095f58a, silicon_sample, 1,024 to 8,192 tokens: 6 to 46 ms).
     input_us: float = 24_000.0
     output_us: float = 1000.0
-    # Between two kernels of a CUDA graph. Prices are of kernels timed one by one, their own launch within.
+    # Gap between two kernels of a CUDA graph. Prices are for kernels timed one by one, including their launch.
     kernel_gap_us: float = 0.0
-    # One launch from Python, where no CUDA graph is: steps of more tokens than the largest graph wait for the host.
-    launch_us: float = 6.0
-    step_scale: float = 1.0  # of all device time: what a calibration found
+    # Launch time of one composed kernel without a CUDA graph: steps with more tokens than the largest graph may be
+    # launch-bound. vLLM 0.33's model runner on the emulated H100 takes 7.3 ms compiled and 9 to 12 ms eager for the 289
+    # kernels of Llama-3-8B, with modules, custom operators and attention metadata. The capturing machine was busy:
+    # validation/results/captured-steps.md.
+    launch_us: float = 25.0
+    eager_launch_us: float = 34.0
+    # Host time of one row of a grammar's token mask (structured output): a round estimate.
+    mask_row_us: float = 30.0
+    step_scale: float = 1.0  # factor on all device time, from a calibration
     origin: str = "presim's estimates"
     host_origin: str = ""  # of host and back; empty: as origin
 
     @property
     def calibrated(self) -> bool:
-        """Whether a benchmark of the deployment itself set them."""
+        """Whether the overheads were calibrated with a benchmark of this deployment."""
         return self.origin != "presim's estimates"
 
 
-# Times of engines' kernels over presim's prices for the same sizes, medians over tables of aiconfigurator 095f58a
+# Ratio of engine kernel times to presim's prices for the same sizes, medians over tables of aiconfigurator 095f58a
 # (gemm of vLLM 0.24, SGLang 0.5.14, TensorRT-LLM 1.3; 600 to 900 shapes each): products with FP8 factors of blocks, by
 # DeepGEMM or TensorRT-LLM
 _SLOWER = {
@@ -49,18 +55,18 @@ _SLOWER = {
 
 
 def read(path: Path) -> Overheads:
-    """Overheads that a calibration wrote, over presim's defaults."""
+    """Read the overheads of a calibration file; defaults fill in missing ones."""
     try:
-        said = json.loads(path.read_text())
+        document = json.loads(path.read_text())
         known = {field.name for field in dataclasses.fields(Overheads)}
-        found = {key: value for key, value in said["overheads"].items() if key in known}
+        found = {key: value for key, value in document["overheads"].items() if key in known}
         if wrong := [key for key, value in found.items() if not key.endswith("origin") and not _is_time(value)]:
             raise InputError(
-                f"{path} has {wrong[0]} = {found[wrong[0]]!r}, which is no time or factor; calibrate again"
+                f"{path} has {wrong[0]} = {found[wrong[0]]!r}, which is not a time or factor; calibrate again"
             )
         return Overheads(**found)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} holds no overheads ({error}); `presim calibrate` writes such a file") from error
+        raise InputError(f"{path} has no overheads ({error}); use a file that `presim calibrate` wrote") from error
 
 
 def _is_time(value: object) -> bool:
@@ -68,12 +74,12 @@ def _is_time(value: object) -> bool:
 
 
 def slower(cluster: Cluster, kind: str, weights: str) -> float:
-    """What an engine's kernel takes over presim's price."""
+    """Ratio of an engine's kernel time to presim's price."""
     return _SLOWER.get((cluster.gpu.architecture, kind, weights), 1.0)
 
 
-# Custom all-reduce of engines inside CUDA graphs: (us, us per MB) of the one-shot and of the two-shot kernel. Lines
-# through vLLM 0.19 to 0.24's times of 256 B, 128 KiB, 1 MiB and 8 MiB (aiconfigurator 095f58a, comm/vllm).
+# Custom all-reduce of engines inside CUDA graphs: (us, us per MB) of the one-shot and the two-shot kernel, fitted to
+# vLLM 0.19 to 0.24's times of 256 B, 128 KiB, 1 MiB and 8 MiB (aiconfigurator 095f58a, comm/vllm).
 _CUSTOM = {
     ("ampere", 2): ((4.9, 6.1), (0.9, 10.6)),
     ("ampere", 4): ((5.2, 20.0), (4.1, 13.6)),
@@ -85,11 +91,11 @@ _CUSTOM = {
     ("blackwell", 4): ((7.0, 8.4), (15.0, 3.34)),
     ("blackwell", 8): ((7.4, 15.3), (13.8, 3.0)),
 }
-_LARGEST = 8 << 20  # of the custom kernels; larger messages are NCCL's
+_LARGEST = 8 << 20  # largest message of the custom kernels; NCCL handles larger ones
 
 
 def all_reduce_ns(cluster: Cluster, ranks: int, size: int) -> float | None:
-    """Time of a custom all-reduce; None where there is none: another GPU, more ranks than a host's, a large message."""
+    """ns of a custom all-reduce; None if engines use NCCL: other GPUs, ranks on several hosts, a large message."""
     lines = _CUSTOM.get((cluster.gpu.architecture, ranks))
     if lines is None or size > _LARGEST or cluster.node.interconnect == "pcie":
         return None

@@ -1,7 +1,7 @@
-"""What a step takes, composed: the signatures of a rank's layers, priced once over a grid, and interpolated.
+"""Step times of an engine: the signatures of a rank's layers, priced once over a grid and interpolated.
 
-Prices come from the same chain as those of a captured program. What is not the GPU's work is added by constants that
-say where they are from (`Overheads`).
+Prices come from the same chain as for captured programs. Time that is not GPU work is added as constants with their
+sources (`Overheads`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from presim.serving.drafting import drafter, with_passes
 from presim.serving.engines.engine import GRID, Limits, StepTimes, Tiers
 from presim.serving.model import Model
 from presim.serving.plan import Plan, graph_sizes
-from presim.serving.steps import experts, layers
+from presim.serving.steps import experts, layers, lora
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.memory import MemoryPlan, lay_out, tiers
 from presim.serving.steps.overheads import Overheads, all_reduce_ns, slower
@@ -62,7 +62,7 @@ TABLES = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")  # of `
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Engine:
-    """A model on a plan on GPUs: what is in memory, what the scheduler may do, what steps take."""
+    """A model with a plan on GPUs: memory, scheduler limits, step times."""
 
     model: Model
     plan: Plan
@@ -70,14 +70,14 @@ class Engine:
     memory: MemoryPlan
     limits: Limits
     times: StepTimes
-    origins: dict[str, float]  # part of a decoding step's device time by origin of its prices
-    uncertainty: float  # relative, of a decoding step's device time
+    origins: dict[str, float]  # share of a decoding step's device time by origin of its prices
+    uncertainty: float  # relative uncertainty of a decoding step's device time
     overheads: Overheads
     steps: dict[str, str | int | float] | None = None  # where captured steps are from, and their errors; None: composed
 
 
 def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | None = None) -> Engine:
-    """Lay the model out, price its steps over a grid, and say what they rest on."""
+    """Plan the memory, price steps over a grid, and record the origins of the prices."""
     plan.check(model)
     overheads = overheads or Overheads()
     memory = lay_out(model, plan, cluster.gpu)
@@ -90,6 +90,8 @@ def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | Non
         host_seq_ns=overheads.host_sequence_us * 1e3,
         back_ns=overheads.back_us * 1e3,
         back_seq_ns=overheads.back_sequence_us * 1e3,
+        lora_ns=_lora_table(model, plan, pricer) * overheads.step_scale if plan.max_loras else None,
+        mask_ns=overheads.mask_row_us * 1e3,
     )
     origins, uncertainty = pricer.rests_on(_decoding(model, plan))
     return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads)
@@ -108,6 +110,8 @@ def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers) -> Limi
         enable_prefix_caching=plan.prefix_caching,
         pipeline_parallel_size=plan.pp,
         draft_tokens=plan.drafting.tokens if plan.drafting else 0,
+        draft_method=plan.drafting.method if plan.drafting else "eagle",
+        max_loras=plan.max_loras,
         acceptance=plan.drafting.acceptance if plan.drafting else 0.0,
         scheduler_recv_interval=plan.scheduler_recv_interval,
         tiers=beside,
@@ -115,7 +119,7 @@ def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers) -> Limi
 
 
 def _tables(model: Model, plan: Plan, pricer: Pricer, overheads: Overheads) -> dict[str, Floats]:
-    """By the fields of `StepTimes`: the model's, and its drafter's passes with them."""
+    """Tables by the fields of `StepTimes`, including the drafter's passes."""
     apart = plan.dp > 1 and plan.pp == 1
     tables = {
         "token_ns": _token_table(model, plan, pricer, overheads, "own" if apart else "all"),
@@ -138,7 +142,7 @@ def _tables(model: Model, plan: Plan, pricer: Pricer, overheads: Overheads) -> d
 
 
 class Pricer:
-    """Prices work once, by the chain of estimators; all-reduces as engines do them."""
+    """Prices work once with the chain of estimators; all-reduces use the engines' kernels."""
 
     def __init__(self, cluster: Cluster, plan: Plan, overheads: Overheads) -> None:
         self.cluster, self.plan, self.overheads = cluster, plan, overheads
@@ -150,7 +154,7 @@ class Pricer:
         self.known: dict[layers.Work, tuple[float, str, float]] = {}
 
     def price(self, works: Sequence[layers.Work]) -> None:
-        """Have these known."""
+        """Price the work that is not priced yet."""
         fresh = list(dict.fromkeys(work for work in works if work not in self.known))
         plain = [work for work in fresh if not isinstance(work, Routed)]
         prices, _ = self.chain.price_all([self._signature(work) for work in plain], self.groups, self.cluster)
@@ -179,13 +183,13 @@ class Pricer:
         return (nccl_ns, origin) if custom is None or nccl_ns < custom else (custom, "measured")
 
     def total_ns(self, works: Sequence[layers.Work]) -> float:
-        """The sum, each kernel with the gap behind it in a CUDA graph."""
+        """Sum of kernel times, each followed by the gap of a CUDA graph, ns."""
         self.price(works)
         kernels = sum(not isinstance(work, layers.Reduce) for work in works)
         return sum(self.known[work][0] for work in works) + kernels * self.overheads.kernel_gap_us * 1e3
 
     def rests_on(self, works: Sequence[layers.Work]) -> tuple[dict[str, float], float]:
-        """Part of the time by origin, and the relative uncertainty (errors of one kernel's kind go together)."""
+        """(share of time by origin, relative uncertainty); errors within one kind of kernel are fully correlated."""
         self.price(works)
         by_origin: Counter[str] = Counter()
         squares: Counter[str] = Counter()
@@ -203,7 +207,7 @@ def _backend(cluster: Cluster) -> str:
 
 
 def _decoding(model: Model, plan: Plan) -> list[layers.Work]:
-    """A typical decoding step, of which the result says what it rests on."""
+    """A typical decoding step, for which the result reports the origins of prices."""
     dense, sparse = layers.stage_layers(model, plan)
     works = layers.layer(model, plan, 32, dense=True) * dense + layers.layer(model, plan, 32, dense=False) * sparse
     return [
@@ -214,14 +218,14 @@ def _decoding(model: Model, plan: Plan) -> list[layers.Work]:
 
 
 def _shared(work: layers.Work) -> bool:
-    """Whether data-parallel ranks do it together: routed experts, and what adds their outputs up."""
+    """Whether data-parallel ranks share the work: routed experts and the reduction of their outputs."""
     return isinstance(work, Routed) or (isinstance(work, layers.Reduce) and work.over == "experts")
 
 
 def _token_table(
     model: Model, plan: Plan, pricer: Pricer, overheads: Overheads, part: Literal["all", "own", "shared"] = "all"
 ) -> Floats:
-    """Times by a step's tokens: on the grid as priced, between them straight; padded where CUDA graphs are."""
+    """Times by tokens of a step: priced on the grid, linear in between, padded to CUDA graph sizes."""
     most = plan.max_num_batched_tokens
     grid = sorted({*(size for size in _GRID_TOKENS if size < most), *_doubling(1024, most), most})
     dense, sparse = layers.stage_layers(model, plan)
@@ -239,15 +243,18 @@ def _token_table(
         priced.append(sum(count * pricer.total_ns([work]) for work, count in per_token[tokens]))
     table = np.interp(np.arange(most + 1), grid, priced)
     sizes = graph_sizes(plan, pricer.cluster.gpu.architecture == "blackwell")
-    launched = sum(count for work, count in per_token[grid[0]])
-    floor = launched * overheads.launch_us * 1e3
+    alone = {"tp": plan.tp == 1, "experts": plan.tp * plan.dp == 1}
+    launched = sum(
+        count for work, count in per_token[grid[0]] if not (isinstance(work, layers.Reduce) and alone[work.over])
+    )
+    floor = launched * (overheads.launch_us if plan.cuda_graphs else overheads.eager_launch_us) * 1e3
     padded = np.arange(most + 1)
     if sizes:
         within = padded <= sizes[-1]
         padded[within] = np.array(sizes)[np.searchsorted(sizes, padded[within])]
     table = table[np.minimum(padded, most)]
-    beyond = np.arange(most + 1) > (sizes[-1] if sizes else 0)
-    table[beyond] = np.maximum(table[beyond], floor)
+    above_graphs = np.arange(most + 1) > (sizes[-1] if sizes else 0)
+    table[above_graphs] = np.maximum(table[above_graphs], floor)
     return table
 
 
@@ -274,8 +281,21 @@ def _head_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
     return np.interp(np.arange(most + 1), grid, [pricer.total_ns(layers.head(model, plan, size)) for size in grid])
 
 
+def _lora_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
+    """Time of the adapters' products by tokens of a step that have an adapter."""
+    most = plan.max_num_batched_tokens
+    grid = sorted({*(size for size in _GRID_TOKENS if size < most), *_doubling(1024, most), most})
+    dense, sparse = layers.stage_layers(model, plan)
+    priced = [
+        dense * pricer.total_ns(lora.products(model, plan, tokens, dense=True))
+        + sparse * pricer.total_ns(lora.products(model, plan, tokens, dense=False))
+        for tokens in grid
+    ]
+    return np.interp(np.arange(most + 1), [0, *grid], [0.0, *priced])
+
+
 def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) -> Floats:
-    """[log2 of sequences or queries, log2 of keys]: all layers of the stage, half of them windowed where some are."""
+    """[log2 sequences or queries, log2 keys] table over the stage's layers; with a sliding window, half use it."""
     dense, sparse = layers.stage_layers(model, plan)
     count = dense + sparse
     backend = _backend(pricer.cluster)

@@ -1,4 +1,4 @@
-"""Makes workloads from a seed: when requests come, how long they are, what they share."""
+"""Generate workloads from a seed: arrival times, lengths, and shared prefixes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Arrivals = Literal["poisson", "gamma", "constant", "burst", "ramp"]
 _S = 1e9
 
 
-_MOST = 1 << 20  # tokens of a prompt or an answer
-_WIDEST = 100.0  # standard deviation over mean
+_MOST = 1 << 20  # most tokens of a prompt or an output
+_WIDEST = 100.0  # largest standard deviation / mean
 
 
 @dataclasses.dataclass(frozen=True)
 class Lengths:
-    """Tokens: fixed, log-normal around a mean, or drawn from a file's numbers."""
+    """Distribution of lengths in tokens: fixed, log-normal, or drawn from a file."""
 
     mean: float
-    spread: float = 0.0  # standard deviation over the mean; 0: fixed
+    spread: float = 0.0  # standard deviation / mean; 0: fixed
     least: int = 1
     most: int = _MOST
     drawn_from: tuple[int, ...] = ()
-    lowest: float = 1.0  # below 1: evenly between this part of the mean and the mean, as random-range-ratio
+    lowest: float = 1.0  # below 1: uniform between this share of the mean and the mean, as vLLM's random-range-ratio
 
     def draw(self, rng: Generator, count: int) -> Ints:
-        """So many lengths."""
+        """Draw ``count`` lengths."""
         if self.drawn_from:
             return rng.choice(np.array(self.drawn_from, np.int64), count)
         if self.lowest < 1:
@@ -46,17 +46,17 @@ class Lengths:
 
 
 def lengths_of(word: str) -> Lengths:
-    """Lengths from a word: ``1024``, ``1024~0.5`` (log-normal, standard deviation over mean), or a file of numbers."""
+    """Parse lengths: ``1024``, ``1024~0.5`` (log-normal, standard deviation / mean), or a file of numbers."""
     path = Path(word)
     if path.is_file():
         try:
             numbers = tuple(int(each) for each in path.read_text().split())
         except ValueError as error:
             raise InputError(
-                f"{path} holds something that is no whole number ({error}); list tokens, one a line"
+                f"{path} contains something other than whole numbers ({error}); list tokens, one per line"
             ) from error
         if not numbers or min(numbers) < 1:
-            raise InputError(f"{path} lists no lengths of at least 1 token; correct it")
+            raise InputError(f"{path} has no lengths of at least 1 token; correct it")
         return Lengths(float(np.mean(numbers)), drawn_from=numbers)
     mean, _, spread = word.partition("~")
     try:
@@ -72,28 +72,33 @@ def lengths_of(word: str) -> Lengths:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What a workload is made of."""
+    """Parameters of a generated workload."""
 
     requests: int
     prompt: Lengths
     output: Lengths
-    rate: float | None = None  # requests (first turns) a second; None: all at once
+    rate: float | None = None  # requests (first turns) per second; None: all at once
     arrivals: Arrivals = "poisson"
-    burstiness: float = 1.0  # of gamma: 1 is Poisson, lower is burstier, as vllm bench serve has it
-    ramp_to: float | None = None  # of ramp: rate at the end
-    burst: int = 1  # of burst: requests that come together
+    burstiness: float = 1.0  # gamma arrivals: 1 is Poisson, lower is burstier, as in vllm bench serve
+    ramp_to: float | None = None  # ramp arrivals: rate at the end
+    burst: int = 1  # burst arrivals: requests per burst
     concurrency: int = 0
-    shared_prefix: int = 0  # tokens that the prompts of a group have in common
+    shared_prefix: int = 0  # tokens shared by the prompts of a group
     groups: int = 1
-    turns: int = 1  # of a conversation; each turn's prompt holds all before it
+    turns: int = 1  # turns per conversation; each prompt includes all earlier turns
     think_s: float = 0.0
+    adapters: int = 0  # LoRA adapters, of which each conversation has one; 0: none
+    structured: float = 0.0  # part of the requests whose output follows a grammar
+    grammar_ms: float = 0.0  # to compile one
     seed: int = 0
 
 
 def generate(recipe: Recipe) -> Workload:
-    """The workload of a recipe; the same recipe makes the same one."""
+    """Generate the workload of a recipe, deterministically."""
     if recipe.requests < 1 or recipe.turns < 1 or recipe.groups < 1 or (recipe.rate is not None and recipe.rate <= 0):
-        raise InputError("a workload has at least one request, turn and group, and a rate above 0; correct the options")
+        raise InputError(
+            "a workload needs at least one request, turn and group, and a rate above 0; correct the options"
+        )
     rng = np.random.default_rng(recipe.seed)
     chats = -(-recipe.requests // recipe.turns)
     arrival = _arrivals(recipe, rng, chats)
@@ -101,6 +106,8 @@ def generate(recipe: Recipe) -> Workload:
     output = recipe.output.draw(rng, chats * recipe.turns)
     shared = recipe.shared_prefix // 16 * 16  # whole blocks
     group = rng.integers(0, recipe.groups, chats)
+    count = chats * recipe.turns
+    has_grammar = rng.random(count) < recipe.structured if recipe.structured else np.zeros(count, np.bool_)
     made = make(
         _name(recipe), *_turns(recipe, arrival, prompt + recipe.shared_prefix, output),
         stream=np.repeat(np.arange(chats), recipe.turns),
@@ -109,17 +116,19 @@ def generate(recipe: Recipe) -> Workload:
         segment_first=np.arange(chats * recipe.turns + 1) * (1 if shared else 0),
         segments=np.repeat(group, recipe.turns) if shared else np.zeros(0, np.int64),
         segment_tokens=shared,
+        adapter=np.repeat(rng.integers(1, recipe.adapters + 1, chats) if recipe.adapters else group * 0, recipe.turns),
+        grammar_ns=np.where(has_grammar, int(recipe.grammar_ms * 1e6), -1).astype(np.int64),
         concurrency=recipe.concurrency, seed=recipe.seed, origin="presim.serving.workloads.generate",
     )  # fmt: skip
     return made.first(recipe.requests)
 
 
 def _turns(recipe: Recipe, arrival: Ints, prompt: Ints, output: Ints) -> tuple[Ints, Ints, Ints]:
-    """Prompts that hold what was said before: the turns of a conversation lie side by side."""
+    """Extend prompts by all earlier turns; the turns of a conversation are adjacent."""
     shape = (len(arrival), recipe.turns)
-    said, answered = prompt.reshape(shape).copy(), output.reshape(shape)
-    said[:, 1:] -= recipe.shared_prefix  # once in a conversation
-    before = np.cumsum(said, axis=1)
+    prompts, answered = prompt.reshape(shape).copy(), output.reshape(shape)
+    prompts[:, 1:] -= recipe.shared_prefix  # the shared prefix counts once per conversation
+    before = np.cumsum(prompts, axis=1)
     before[:, 1:] += np.cumsum(answered, axis=1)[:, :-1]
     return np.repeat(arrival, recipe.turns), before.ravel(), output
 

@@ -1,6 +1,6 @@
-"""Readers of public traces of requests: Azure 2023 and 2024, Mooncake, BurstGPT, ShareGPT, LLMServingSim's.
+"""Readers of public request traces: Azure 2023 and 2024, Mooncake, BurstGPT, ShareGPT, LLMServingSim.
 
-A row that lacks a field or has a length below 1 is left out, counted, and named with its reason.
+Rows with a missing field or a length below 1 are skipped, counted, and reported with their reason.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import numpy as np
 from presim.errors import InputError
 from presim.serving.workloads.workload import Workload, make
 
-_MOONCAKE_TOKENS = 512  # of one hash id
-_CHARACTERS = 4  # of a token, where a trace holds text: a rule of thumb, said in the workload's origin
-_MOST = 1 << 31  # tokens of one request
-_LATEST_S = 1e10  # of a moment since 1970 or since the trace began
+_MOONCAKE_TOKENS = 512  # tokens per hash id
+_CHARACTERS = 4  # characters per token of text traces: a rule of thumb, noted in the workload's origin
+_MOST = 1 << 31  # most tokens of one request
+_LATEST_S = 1e10  # latest time since 1970 or since the start of the trace
 Row = tuple[float, int, int, list[int]]  # s, prompt, output, hash ids
 
 
 def read_trace(path: Path, limit: int | None = None) -> Workload:
-    """The requests of a trace, in a format told from its first row."""
+    """Read the requests of a trace; the format is detected from the first row."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}; name a trace of requests") from error
+        raise InputError(f"{path} cannot be read: {error}; give a trace of requests") from error
     kind, reader = _reader(text, path)
     rows, bad = [], []
     for number, found in enumerate(reader(text), start=1):
@@ -42,7 +42,7 @@ def read_trace(path: Path, limit: int | None = None) -> Workload:
             break
     if not rows:
         raise InputError(
-            f"{path} has no usable row as {kind}" + (f" ({bad[0]})" if bad else "") + "; name another file"
+            f"{path} has no usable row as {kind}" + (f" ({bad[0]})" if bad else "") + "; give another file"
         )
     rows.sort(key=lambda row: row[0])
     start = rows[0][0]
@@ -74,7 +74,7 @@ def _reader(text: str, path: Path) -> tuple[str, Callable[[str], Iterator[Row | 
     if "input_toks" in first:
         return "LLMServingSim trace", _llmservingsim
     raise InputError(
-        f"{path} is no trace that is known here (Azure, Mooncake, BurstGPT, ShareGPT, LLMServingSim); its first line "
+        f"{path} has no known trace format (Azure, Mooncake, BurstGPT, ShareGPT, LLMServingSim); its first line "
         f"is {first[:60]!r}: convert it to one of these, e.g. lines of timestamp (ms), input_length, output_length"
     )
 
@@ -136,7 +136,7 @@ def _lines(text: str) -> Iterator[dict[str, Any] | str]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            row = f"no JSON: {error}"
+            row = f"invalid JSON: {error}"
         yield row if isinstance(row, dict | str) else "no object"
 
 
@@ -150,7 +150,7 @@ def _mooncake(text: str) -> Iterator[Row | str]:
         if isinstance(lengths, str) or isinstance(when, str):
             yield lengths if isinstance(lengths, str) else str(when)
         elif not isinstance(ids, list) or not all(type(one) is int and 0 <= one < 1 << 63 for one in ids):
-            yield "hash_ids are no list of whole numbers"
+            yield "hash_ids is not a list of whole numbers"
         else:
             yield when, *lengths, ids[: lengths[0] // _MOONCAKE_TOKENS]
 
@@ -169,15 +169,17 @@ def _llmservingsim(text: str) -> Iterator[Row | str]:
 
 
 def _sharegpt(text: str) -> Iterator[Row | str]:
-    """First question and first answer of each conversation, as vllm bench serve takes them; all at time 0."""
+    """First question and answer of each conversation, as in vllm bench serve; all at time 0."""
     try:
         entries = json.loads(text)
     except ValueError as error:
-        raise InputError(f"the conversations are no JSON ({error}); name ShareGPT's file as published") from error
+        raise InputError(
+            f"the conversations are not valid JSON ({error}); give ShareGPT's file as published"
+        ) from error
     for entry in entries if isinstance(entries, list) else [entries]:
-        said = entry.get("conversations") if isinstance(entry, dict) else None
-        if not isinstance(said, list) or len(said) < 2 or not all(isinstance(turn, dict) for turn in said[:2]):
+        turns = entry.get("conversations") if isinstance(entry, dict) else None
+        if not isinstance(turns, list) or len(turns) < 2 or not all(isinstance(turn, dict) for turn in turns[:2]):
             yield "fewer than two turns"
             continue
-        prompt, output = (len(str(turn.get("value", ""))) // _CHARACTERS for turn in said[:2])
+        prompt, output = (len(str(turn.get("value", ""))) // _CHARACTERS for turn in turns[:2])
         yield (0.0, prompt, output, []) if min(prompt, output) >= 1 else "an empty turn"

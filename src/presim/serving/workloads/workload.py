@@ -1,4 +1,4 @@
-"""A workload: which requests come when, how long they are, and what they share. A value that is saved and read back."""
+"""A workload: arrival times, lengths and shared prefixes of requests, as a value that can be saved and read back."""
 
 from __future__ import annotations
 
@@ -19,68 +19,75 @@ Ints = NDArray[np.int64]
 _MAGIC = "presim-workload"
 _VERSION = 1
 _MOST = 1 << 31  # tokens of a prompt or an answer
-_COLUMNS = ("arrival_ns", "prompt", "output", "stream", "priority", "parent", "delay_ns")
+_COLUMNS = ("arrival_ns", "prompt", "output", "stream", "priority", "parent", "delay_ns", "adapter", "grammar_ns")
+
+_REPEATED = ("prompt", "output", "priority", "delay_ns", "adapter", "grammar_ns")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Workload:
-    """Requests in the order of their arrival; columns have one entry a request.
+    """Requests in order of arrival; columns have one entry per request.
 
-    A request's prompt is the tokens of its segments, ``segment_tokens`` each, then those of its stream: two requests
-    share cached tokens as far as their segments, and behind them their streams, are the same.
+    A prompt consists of the tokens of its segments (``segment_tokens`` each), followed by those of its stream. Two
+    requests share cached tokens as far as their segments, and after them their streams, are equal.
     """
 
     name: str
     arrival_ns: Ints
     prompt: Ints  # tokens
     output: Ints  # tokens
-    stream: Ints  # the conversation it belongs to, or its own
+    stream: Ints  # id of its conversation, or its own
     priority: Ints  # lower is more urgent
     parent: Ints  # the request after whose end it is sent; -1: it arrives by the clock
     delay_ns: Ints  # between its parent's end and its arrival
+    adapter: Ints  # LoRA adapter; 0: none
+    grammar_ns: Ints  # to compile the grammar of its output; -1: it has none
     segment_first: Ints  # one more entry than requests
     segments: Ints
     segment_tokens: int = 0
-    concurrency: int = 0  # requests in flight at most; 0: no limit
+    concurrency: int = 0  # most requests in flight; 0: no limit
     seed: int | None = None
-    origin: str = ""  # how it was made, or the file it is from
-    skipped: tuple[str, ...] = ()  # rows of a file that could not be used, and why
+    origin: str = ""  # generator, or source file
+    skipped: tuple[str, ...] = ()  # rows of a file that were skipped, with reasons
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
 
     def __post_init__(self) -> None:
-        """Refuse columns that do not belong together."""
+        """Raise InputError on inconsistent columns."""
         count = len(self)
         lengths = {name: len(getattr(self, name)) for name in _COLUMNS}
         if set(lengths.values()) != {count} or len(self.segment_first) != count + 1:
-            raise InputError(f"a workload's columns have one entry a request, but they are {lengths}; make it again")
+            raise InputError(f"a workload's columns must have one entry per request, but have {lengths}; make it again")
         if count and (self.prompt.min() < 1 or self.output.min() < 1):
-            raise InputError("each request has a prompt and an output of at least one token; correct the lengths")
+            raise InputError("each request needs a prompt and an output of at least one token; correct the lengths")
         if count and max(self.prompt.max(), self.output.max()) > _MOST:
-            raise InputError(f"a request has at most {_MOST:,} tokens; correct the lengths")
+            raise InputError(f"a request may have at most {_MOST:,} tokens; correct the lengths")
         if count and (self.arrival_ns.min() < 0 or self.delay_ns.min() < 0):
-            raise InputError("a request arrives before the workload begins, or before its parent ends; correct it")
+            raise InputError("a request arrives before the workload starts, or before its parent ends; correct it")
         place = np.arange(count)
         if np.any((self.parent < -1) | (self.parent >= place)):
-            raise InputError("a request follows one that does not come before it; correct the parents")
+            raise InputError("a request's parent comes after it; correct the parents")
 
     def first(self, count: int) -> Workload:
-        """The first so many requests."""
+        """The first ``count`` requests."""
         count = min(count, len(self))
         cut = {name: getattr(self, name)[:count] for name in _COLUMNS}
         firsts = self.segment_first[: count + 1]
         return dataclasses.replace(self, **cut, segment_first=firsts, segments=self.segments[: firsts[-1]])
 
     def at_once(self, least: int) -> Workload:
-        """The requests again and again until they are so many, all of them there at the beginning."""
+        """Repeat the requests until there are at least ``least``, all arriving at time 0."""
         times = -(-least // max(len(self), 1)) or 1
         place = np.tile(np.arange(len(self)), times)
         lap = np.repeat(np.arange(times), len(self))
         ids = np.diff(self.segment_first)[place]
         return dataclasses.replace(
             self,
-            **{name: getattr(self, name)[place] for name in ("prompt", "output", "priority", "delay_ns")},
+            **{
+                name: getattr(self, name)[place]
+                for name in ("prompt", "output", "priority", "delay_ns", "adapter", "grammar_ns")
+            },
             arrival_ns=np.zeros(len(place), np.int64),
             stream=self.stream[place] + lap * (int(self.stream.max(initial=0)) + 1),
             parent=np.where(self.parent[place] < 0, -1, self.parent[place] + lap * len(self)),
@@ -90,12 +97,12 @@ class Workload:
         )
 
     def scaled(self, factor: float) -> Workload:
-        """The same requests, arriving so many times as fast."""
+        """The same requests, arriving ``factor`` times as fast."""
         return dataclasses.replace(self, arrival_ns=(self.arrival_ns / factor).astype(np.int64))
 
 
 def make(name: str, arrival_ns: Ints, prompt: Ints, output: Ints, **more: Any) -> Workload:
-    """A workload of requests that share nothing, unless ``more`` says what they share."""
+    """Build a workload; requests share no prefixes unless ``more`` sets them."""
     count = len(arrival_ns)
     zeros = np.zeros(count, np.int64)
     columns: dict[str, Any] = {
@@ -103,6 +110,8 @@ def make(name: str, arrival_ns: Ints, prompt: Ints, output: Ints, **more: Any) -
         "priority": zeros,
         "parent": np.full(count, -1, np.int64),
         "delay_ns": zeros,
+        "adapter": zeros,
+        "grammar_ns": zeros - 1,
         "segment_first": np.zeros(count + 1, np.int64),
         "segments": np.zeros(0, np.int64),
         **more,
@@ -112,7 +121,7 @@ def make(name: str, arrival_ns: Ints, prompt: Ints, output: Ints, **more: Any) -
 
 
 def summary(workload: Workload) -> dict[str, Any]:
-    """What a reader wants to know of it, in plain figures."""
+    """Summary statistics as plain values."""
     count = len(workload)
     by_clock = workload.arrival_ns[workload.parent < 0]
     span = float(by_clock.max() - by_clock.min()) / 1e9 if len(by_clock) else 0.0
@@ -136,6 +145,8 @@ def summary(workload: Workload) -> dict[str, Any]:
         "output_tokens": lengths(workload.output),
         "total_prompt_tokens": int(workload.prompt.sum()),
         "total_output_tokens": int(workload.output.sum()),
+        "adapters": len(np.unique(workload.adapter[workload.adapter > 0])),
+        "structured_requests": int((workload.grammar_ns >= 0).sum()),
         "follow_up_requests": int((workload.parent >= 0).sum()),
         "tokens_shared_at_most": int(shared * workload.segment_tokens),
         "skipped_rows": len(workload.skipped),
@@ -143,7 +154,7 @@ def summary(workload: Workload) -> dict[str, Any]:
 
 
 def write(workload: Workload, path: Path) -> None:
-    """Save as JSON lines: a head with magic and version, then one request a line."""
+    """Save as JSON lines: a header with magic and version, then one request per line."""
     head = {
         "format": _MAGIC,
         "version": _VERSION,
@@ -165,26 +176,26 @@ def write(workload: Workload, path: Path) -> None:
 
 
 def read(path: Path) -> Workload:
-    """Read what `write` saved."""
+    """Read a workload saved by `write`."""
     try:
         lines = path.read_bytes().splitlines()
         head = msgspec.json.decode(lines[0] if lines else b"", type=_Head)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as a workload: {error}; name a file that presim saved") from error
+        raise InputError(f"{path} cannot be read as a workload: {error}; give a file that presim saved") from error
     if head.format != _MAGIC or head.version != _VERSION:
-        raise InputError(f"{path} is no workload of version {_VERSION}; name one, or read a trace with --trace")
+        raise InputError(f"{path} is not a workload of version {_VERSION}; give one, or read a trace with --trace")
     try:
         rows = [msgspec.json.decode(line, type=_Request) for line in lines[1:]]
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} has a line that is no request ({error}); save the workload again") from error
+        raise InputError(f"{path} has a line that is not a request ({error}); save the workload again") from error
     if len(rows) != head.requests:
-        raise InputError(f"{path} has {len(rows)} of {head.requests} requests; it was cut off: save it again")
+        raise InputError(f"{path} has {len(rows)} of {head.requests} requests: the file was truncated; save it again")
     columns: dict[str, Any] = {name: np.array([getattr(row, name) for row in rows], np.int64) for name in _COLUMNS}
     ids = [row.segments for row in rows]
     firsts = np.concatenate([[0], np.cumsum([len(each) for each in ids], dtype=np.int64)]).astype(np.int64)
     flat = np.array([each for some in ids for each in some], np.int64)
-    said = {key: getattr(head, key) for key in ("segment_tokens", "concurrency", "seed", "origin", "skipped")}
-    return Workload(head.name, **columns, segment_first=firsts, segments=flat, **said)
+    head_fields = {key: getattr(head, key) for key in ("segment_tokens", "concurrency", "seed", "origin", "skipped")}
+    return Workload(head.name, **columns, segment_first=firsts, segments=flat, **head_fields)
 
 
 _Whole = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
@@ -215,4 +226,6 @@ class _Request(msgspec.Struct):
     priority: _Whole
     parent: _Whole
     delay_ns: _Whole
+    adapter: _Count = 0
+    grammar_ns: _Whole = -1
     segments: tuple[_Whole, ...] = ()

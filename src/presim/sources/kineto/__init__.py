@@ -1,1 +1,1 @@
-"""Profiles of PyTorch's profiler (Kineto's Chrome traces) as jobs: read, find the step, rebuild what was asked."""
+"""Traces of PyTorch's profiler (Kineto's Chrome traces) as jobs: read them, select steps, rebuild the device work."""

@@ -1,4 +1,4 @@
-"""Collectives of a profile: what NCCL was asked for, from the fields that PyTorch adds to kernels and their calls."""
+"""Collectives of a profile, from the fields that PyTorch adds to NCCL kernels and their calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TYPES = {
     "Float8_e4m3fn": "float8_e4m3fn",
     "Float8_e5m2": "float8_e5m2",
 }
-_KINDS = (  # part of PyTorch's name, kind; the first that fits
+_KINDS = (  # (part of PyTorch's name, kind); the first match counts
     ("reduce_scatter", "reduce_scatter"),
     ("reducescatter", "reduce_scatter"),
     ("allreduce", "all_reduce"),
@@ -41,16 +41,16 @@ _KINDS = (  # part of PyTorch's name, kind; the first that fits
     ("recv", "recv"),
     ("send", "send"),
 )
-_SENT = ("reduce_scatter", "all_to_all", "send", "scatter")  # whose size is that of their input
+_SENT = ("reduce_scatter", "all_to_all", "send", "scatter")  # kinds with the size of their input
 
 
 def is_nccl(event: Event) -> bool:
-    """Whether a kernel is one of NCCL's."""
+    """Whether a kernel belongs to NCCL."""
     return event.cat.lower() == "kernel" and event.name.startswith(("nccl", "rccl", "mscclKernel"))
 
 
 class Groups:
-    """The process groups of one rank's profile, those that PyTorch lists first."""
+    """Process groups of one rank's profile; those listed by PyTorch come first."""
 
     def __init__(self, profile: Profile, rank: int, world_size: int) -> None:
         self._rank, self._world_size = rank, world_size
@@ -67,28 +67,28 @@ class Groups:
         return tuple(self._found)
 
     def collective(self, event: Event, call: Event | None) -> Collective | None:
-        """What a NCCL kernel does; None where the profile does not say. ``call``: the operator that launched it."""
+        """The collective of an NCCL kernel; None if unknown. ``call``: the operator that launched it."""
         if "presim signature" in event.args:
             return own(event, "presim signature", Collective)
-        said = event.args if "Collective name" in event.args else call.args if call is not None else {}
-        name = str(said.get("Collective name", "")).lower()
+        fields = event.args if "Collective name" in event.args else call.args if call is not None else {}
+        name = str(fields.get("Collective name", "")).lower()
         kind = next((kind for part, kind in _KINDS if part in name), "")
-        dtype = TYPES.get(str(said.get("dtype", "")), "")
+        dtype = TYPES.get(str(fields.get("dtype", "")), "")
         if not kind or not dtype:
             return None
-        ranks = _ranks(said.get("Process Group Ranks"), self._world_size)
-        size = _size(said, "Group size") or len(ranks)
-        index = self._place(str(said.get("Process Group Name", "")), ranks, size)
-        elements = _size(said, "In msg nelems" if kind in _SENT else "Out msg nelems")
+        ranks = _ranks(fields.get("Process Group Ranks"), self._world_size)
+        size = _size(fields, "Group size") or len(ranks)
+        index = self._place(str(fields.get("Process Group Name", "")), ranks, size)
+        elements = _size(fields, "In msg nelems" if kind in _SENT else "Out msg nelems")
         if kind == "all_gather":
-            elements = max(elements, _size(said, "In msg nelems") * size)
-        return Collective(kind, elements * dtype_bytes(dtype), dtype, index, self._peer(kind, said, index))
+            elements = max(elements, _size(fields, "In msg nelems") * size)
+        return Collective(kind, elements * dtype_bytes(dtype), dtype, index, self._peer(kind, fields, index))
 
-    def _peer(self, kind: str, said: dict[str, Any], index: int) -> int:
+    def _peer(self, kind: str, fields: dict[str, Any], index: int) -> int:
         if kind not in ("send", "recv"):
             return -1
         ranks = self._found[index].ranks
-        other = _size(said, "Dst Rank" if kind == "send" else "Src Rank", -1)
+        other = _size(fields, "Dst Rank" if kind == "send" else "Src Rank", -1)
         return ranks.index(other) if other in ranks else other
 
     def _place(self, name: str, ranks: tuple[int, ...], size: int, called: str = "") -> int:
@@ -107,21 +107,21 @@ class Groups:
         return self._places[name]
 
 
-def _ranks(said: object, world_size: int) -> tuple[int, ...]:
-    """Ranks as PyTorch writes them: a list, or its text; none where it cut them short.
+def _ranks(fields: object, world_size: int) -> tuple[int, ...]:
+    """Parse ranks as PyTorch writes them: a list or its text; empty if abbreviated.
 
     >>> _ranks("[0, 2, 4]", 8), _ranks([1, 3], 8), _ranks("[0, 1, ..., 63]", 64)
     ((0, 2, 4), (1, 3), ())
     """
-    if isinstance(said, str) and "..." not in said:
-        return tuple(rank for rank in map(int, re.findall(r"\d+", said)) if rank < world_size)
-    if not isinstance(said, list) or not all(isinstance(each, int) for each in said):
+    if isinstance(fields, str) and "..." not in fields:
+        return tuple(rank for rank in map(int, re.findall(r"\d+", fields)) if rank < world_size)
+    if not isinstance(fields, list) or not all(isinstance(each, int) for each in fields):
         return ()
-    return tuple(said)
+    return tuple(fields)
 
 
-def _size(said: dict[str, Any], key: str, default: int = 0) -> int:
+def _size(fields: dict[str, Any], key: str, default: int = 0) -> int:
     try:
-        return int(said.get(key, default))
+        return int(fields.get(key, default))
     except (TypeError, ValueError):
         return default

@@ -63,7 +63,7 @@ class Profile:
     path: Path
     rank: int | None  # None: the file does not say
     world_size: int | None
-    device: str  # the GPU as its driver calls it; empty: not said
+    device: str  # the GPU as its driver calls it; empty: unknown
     groups: list[dict[str, Any]]  # process groups as PyTorch lists them
     written_by: dict[str, Any]
     steps: dict[int, Event]  # by number

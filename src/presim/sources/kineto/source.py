@@ -1,4 +1,4 @@
-"""Profiles of PyTorch's profiler as a source: one file a rank, of which some steps become the job."""
+"""Traces of PyTorch's profiler as a source: one file per rank; some steps of it become the job."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from presim.errors import InputError
 from presim.hardware import Cluster, catalogue, choose_cluster
 from presim.job import Job
-from presim.sources.kineto.asked import Asked, Steps, ask
 from presim.sources.kineto.collectives import Groups
+from presim.sources.kineto.entries import Entry, Steps, rebuild_entries
 from presim.sources.kineto.events import Profile, is_profile, read
 from presim.sources.kineto.steps import Window, choose
 from presim.sources.source import Request
@@ -22,13 +22,13 @@ from presim.trace.coverage import RankCoverage
 from presim.trace.schema import COLUMNS, Group, Kind, Manifest, Measured, Trace
 from presim.trace.signatures import Collective, Signature
 
-REPEATED = 3  # a single step follows itself, so that work which overlaps the next step is counted
-_CUT = 0.02  # of the step: pauses that nothing explains are named from here on
+REPEATED = 3  # repetitions of a single step, so that work overlapping the next step is counted
+_CUT = 0.02  # share of the step; larger unexplained pauses are reported
 
 
 @dataclasses.dataclass(frozen=True)
 class Kineto:
-    """Reads profiles and rebuilds what their steps asked of the devices."""
+    """Reads profiles and rebuilds the entries of their steps."""
 
     paths: Sequence[Path]
     request: Request
@@ -53,7 +53,7 @@ class Kineto:
             window = choose(profile, numbers)
             numbers = window.numbers  # the others' are those of the first
             groups = Groups(profile, rank, world_size)
-            ranks.append(_Rank(rank, profile, window, ask(profile, window, groups), groups.table()))
+            ranks.append(_Rank(rank, profile, window, rebuild_entries(profile, window, groups), groups.table()))
         _share_collectives(ranks)
         traces = tuple(_trace(one, cluster) for one in ranks)
         return Job(
@@ -65,7 +65,7 @@ class Kineto:
 
 
 def open_kineto(paths: Sequence[Path], request: Request) -> Kineto | None:
-    """Files, or folders of them, that look like Chrome traces."""
+    """Open files, or folders of them, that look like Chrome traces."""
     files: list[Path] = []
     for path in paths:
         files += sorted(each for each in path.iterdir() if is_profile(each)) if path.is_dir() else [path]
@@ -86,50 +86,48 @@ def _by_rank(profiles: Sequence[Profile]) -> dict[int, Profile]:
     for profile in profiles:
         rank = profile.rank
         if rank is None and len(profiles) > 1:
-            said = re.search(r"rank[-_]?(\d+)", profile.path.name)
-            if said is None:
+            match = re.search(r"rank[-_]?(\d+)", profile.path.name)
+            if match is None:
                 raise InputError(
                     f"{profile.path} does not say which rank it is of (it has no distributedInfo); name it rank-R.json"
                 )
-            rank = int(said[1])
+            rank = int(match[1])
         if (other := found.get(rank or 0)) is not None:
-            raise InputError(
-                f"{other.path} and {profile.path} are both of rank {rank or 0}; name one file for each rank"
-            )
+            raise InputError(f"{other.path} and {profile.path} are both of rank {rank or 0}; give one file per rank")
         found[rank or 0] = profile
     return found
 
 
 def _world_size(profiles: dict[int, Profile]) -> int:
-    said = {profile.world_size: profile.path for profile in profiles.values() if profile.world_size}
-    if len(said) > 1:
-        (one, first), (other, second) = list(said.items())[:2]
-        raise InputError(f"{first} is of a job of {one} ranks, {second} of one of {other}; name files of one job")
-    size = next((size for size in said if size), None) or max(profiles) + 1
+    sizes = {profile.world_size: profile.path for profile in profiles.values() if profile.world_size}
+    if len(sizes) > 1:
+        (one, first), (other, second) = list(sizes.items())[:2]
+        raise InputError(f"{first} belongs to a job of {one} ranks, {second} to one of {other}; give files of one job")
+    size = next((size for size in sizes if size), None) or max(profiles) + 1
     if max(profiles) >= size:
         raise InputError(f"{profiles[max(profiles)].path} is of rank {max(profiles)} of {size} ranks; record it again")
     return size
 
 
 def _stands_for(profile: Profile) -> list[int]:
-    """The other ranks that do the same, where presim wrote the profile."""
-    said = profile.written_by.get("stands_for", [])
-    return [rank for rank in said if isinstance(rank, int)] if isinstance(said, list) else []
+    """Ranks that this one represents, if presim wrote the profile."""
+    others = profile.written_by.get("stands_for", [])
+    return [rank for rank in others if isinstance(rank, int)] if isinstance(others, list) else []
 
 
 def _check_complete(absent: Sequence[int], world_size: int, missing: str) -> None:
     if absent and missing == "refuse":
         shown = ", ".join(map(str, absent[:6])) + (", …" if len(absent) > 6 else "")
         raise InputError(
-            f"{len(absent)} of {world_size} ranks have no profile ({shown}): name their files too, or say "
-            "--missing same if they do the same as those given"
+            f"{len(absent)} of {world_size} ranks have no profile ({shown}): give their files too, or use "
+            "--missing same if they behave like the given ones"
         )
 
 
 def _recorded_on(profile: Profile, world_size: int, request: Request) -> Cluster:
-    """The cluster that was profiled: what the user says, then what the file says."""
-    said = profile.written_by
-    gpu = request.gpu or said.get("gpu")
+    """The profiled cluster, from the user's options, then from the file."""
+    recorded = profile.written_by
+    gpu = request.gpu or recorded.get("gpu")
     if gpu is None and request.cluster is None:
         gpu = next((one.id for one in catalogue.gpus() if one.name == profile.device), None)
         if gpu is None:
@@ -138,18 +136,18 @@ def _recorded_on(profile: Profile, world_size: int, request: Request) -> Cluster
                 if profile.device
                 else "names no GPU"
             )
-            raise InputError(f"{profile.path} {named}; say which one it was with --gpu")
+            raise InputError(f"{profile.path} {named}; give it with --gpu")
     sized = request.nodes or request.gpus_per_node
-    per_node = request.gpus_per_node or (None if sized else said.get("gpus_per_node"))
+    per_node = request.gpus_per_node or (None if sized else recorded.get("gpus_per_node"))
     return choose_cluster(
-        gpu=gpu, node=request.node or said.get("node"), fabric=request.fabric or said.get("fabric"),
+        gpu=gpu, node=request.node or recorded.get("node"), fabric=request.fabric or recorded.get("fabric"),
         nodes=request.nodes, gpus_per_node=per_node, world_size=world_size, cluster=request.cluster,
     )  # fmt: skip
 
 
 def _share_collectives(ranks: Sequence[_Rank]) -> None:
-    """A collective takes as long as on the rank that came last: on others the kernel waits for that one besides."""
-    met: dict[tuple[object, ...], list[Asked]] = {}
+    """Set each collective's duration to that of the last rank to arrive; kernels of other ranks include waiting."""
+    met: dict[tuple[object, ...], list[Entry]] = {}
     for one in ranks:
         counts: dict[object, int] = {}
         for entry in one.steps.entries:
@@ -166,7 +164,7 @@ def _share_collectives(ranks: Sequence[_Rank]) -> None:
 
 
 def _ends(signature: Collective, ranks: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Sender and receiver of a message; the pair of ranks, the lower first, where both send in one launch."""
+    """(sender, receiver) of a message; (lower, higher) rank if both send in one launch."""
     if signature.kind not in ("send", "recv", "send_recv") or not 0 <= signature.peer < len(ranks):
         return ()
     other = ranks[signature.peer]
@@ -201,7 +199,7 @@ def _trace(one: _Rank, cluster: Cluster) -> Trace:
 
 
 class _Rows:
-    """Entries as columns; the same work with another measured time is another signature of the table."""
+    """Entries as columns; equal work with different measured times becomes separate signatures."""
 
     def __init__(self) -> None:
         self.work: dict[tuple[Signature, int], int] = {}
@@ -209,8 +207,8 @@ class _Rows:
         self._rows: list[tuple[int, ...]] = []
         self._steps = 0
 
-    def add(self, entry: Asked, turn: int) -> None:
-        """One entry, in the given repetition of the step."""
+    def add(self, entry: Entry, turn: int) -> None:
+        """Add one entry in a repetition of the step."""
         signature = operator = -1
         kind, serial = entry.kind, entry.serial * REPEATED + turn if entry.serial else 0
         if kind == Kind.STEP:
@@ -247,36 +245,35 @@ def _notes(ranks: Sequence[_Rank], missing: Sequence[int]) -> list[str]:
     first = ranks[0]
     measured = first.window.measured_ns
     once = len(first.window.numbers) > 1
-    said = [
+    notes = [
         f"Imported from {_steps_of(first.window)} of {first.profile.path.name}: a step took {measured / 1e6:.3f} ms on "
         f"rank {first.rank}{' in the median' if once else ''}."
-        + ("" if once else f" It is repeated {REPEATED} times, so that work which overlaps the next step counts."),
-        "A profile holds no allocations: memory is not predicted.",
+        + ("" if once else f" It is repeated {REPEATED} times, so that work overlapping the next step counts."),
+        "Profiles contain no allocations: memory is not predicted.",
     ]
     if missing:
-        said.append(
-            f"{len(missing)} ranks have no profile and are taken to do the same at the same time; collectives take as "
-            "long as the profiled ranks spent in them, their waits included."
+        notes.append(
+            f"{len(missing)} ranks have no profile and are assumed to behave like the profiled ones; collectives take "
+            "as long as on the profiled ranks, including waits."
         )
     unexplained = sum(one.steps.unexplained_ns for one in ranks) / len(ranks)
     if unexplained > _CUT * measured:
-        said.append(
-            f"Pauses of {unexplained / measured:.0%} of the step before kernels are explained by no launch, stream or "
-            "event in the profile; they are kept as they were."
+        notes.append(
+            f"Pauses of {unexplained / measured:.0%} of the step before kernels have no explanation by a launch, "
+            "stream or event in the profile; they are kept unchanged."
         )
     if inferred := sum(one.steps.inferred for one in ranks):
-        said.append(
-            f"{inferred} waits between streams were found by the times of kernels; waits that held nothing up are not "
-            "known (profile with enable_cuda_sync_events=True to have them all)."
+        notes.append(
+            f"{inferred} waits between streams were inferred from kernel times; waits without a delay are "
+            "unknown (profile with enable_cuda_sync_events=True to have them all)."
         )
     if nameless := sum(one.steps.nameless for one in ranks):
-        said.append(
-            f"{nameless} NCCL kernels have no sizes in the profile: they are single kernels of the measured time."
-        )
+        notes.append(f"{nameless} NCCL kernels have no sizes in the profile: they keep the measured time.")
     if not any(operator.args.get("Input Dims") for operator in first.profile.operators.values()) and not any(
         "presim signature" in event.args for event in first.profile.work[:50]
     ):
-        said.append(
-            "The profile has no shapes (record_shapes=True): on another GPU kernels go by datasheet rates, ± 50 %."
+        notes.append(
+            "The profile has no shapes (record_shapes=True): on another GPU kernels are priced by datasheet rates, ± "
+            "50 %."
         )
-    return said
+    return notes

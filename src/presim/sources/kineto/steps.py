@@ -1,4 +1,4 @@
-"""Which steps of a profile are imported, and how long they took there."""
+"""Select the steps of a profile to import, and measure their duration."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from presim.sources.kineto.events import Event, Profile
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """Steps that follow each other: their numbers, their windows on the host, and the time that they stand for."""
+    """Consecutive steps: numbers, host time windows, and measured step time."""
 
     numbers: tuple[int, ...]
     start_ns: int
     ends_ns: tuple[int, ...]
-    measured_ns: int  # the median after the first: from the end of the work of the step before to that of its own
-    tid: int | str  # of the host's thread that steps
+    # median step time after the first: from the end of the previous step's device work to the end of its own
+    measured_ns: int
+    tid: int | str  # host thread that runs the steps
 
     @property
     def end_ns(self) -> int:
-        """Where the last step ends."""
+        """End of the last step."""
         return self.ends_ns[-1]
 
 
 def choose(profile: Profile, wanted: Sequence[int] | None) -> Window:
-    """The steps asked for, else the last of those recorded that follow each other and have GPU work.
+    """The wanted steps, else the last consecutive recorded steps with GPU work.
 
     Raises:
-        InputError: there are no steps, or not these, or they have no GPU work.
+        InputError: the steps are missing or have no GPU work.
     """
     if not profile.steps:
         raise InputError(
@@ -64,22 +65,22 @@ def _window(profile: Profile, numbers: Sequence[int], launched: tuple[list[int],
 
 
 def _measured(profile: Profile, number: int, launched: tuple[list[int], list[int]]) -> int:
-    """How long a step took on the device; on the host where the step before was not recorded."""
-    before, mine = _ends(profile, number, launched)
+    """Duration of a step on the device; on the host if the previous step was not recorded."""
+    before, own = _ends(profile, number, launched)
     event = profile.steps[number]
-    follows = number - 1 in profile.steps and before and mine
-    return max(mine - before if follows else event.end_ns - event.start_ns, 1)
+    follows = number - 1 in profile.steps and before and own
+    return max(own - before if follows else event.end_ns - event.start_ns, 1)
 
 
 def _ends(profile: Profile, number: int, launched: tuple[list[int], list[int]]) -> tuple[int, int]:
-    """When the last work launched before the step, and in it, ended; 0: there is none."""
+    """End of the last work launched before the step, and of the last launched in it; 0 if none."""
     event, (starts, ends) = profile.steps[number], launched
     first, last = bisect.bisect_left(starts, event.start_ns), bisect.bisect_left(starts, event.end_ns)
     return max(ends[:first], default=0), max(ends[first:last], default=0)
 
 
 def _launch_times(profile: Profile) -> tuple[list[int], list[int]]:
-    """The starts of calls, and when the work that each of them launched ended; 0: it launched none."""
+    """Start times of calls, and the end of the work launched by each; 0 if none."""
     ends: dict[int, int] = {}
     for event in profile.work:
         correlation = event.number("correlation")
@@ -95,5 +96,5 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def within(events: Sequence[Event], window: Window) -> list[Event]:
-    """The events that begin in the steps, on their host."""
+    """Events on the host thread that start within the steps."""
     return [event for event in events if window.start_ns <= event.start_ns < window.end_ns]

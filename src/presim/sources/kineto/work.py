@@ -1,7 +1,7 @@
-"""What a kernel of a profile is: its signature, from the operator that launched it, its shapes and its name.
+"""Signatures of profiled kernels, from the launching operator, its shapes and the kernel's name.
 
-Presim's own exports carry signatures as they were. PyTorch's profiler gives operators their input shapes where it was
-started with ``record_shapes=True``; without, a kernel is its name and its launch.
+Presim's own exports contain the original signatures. PyTorch's profiler records input shapes if started with
+``record_shapes=True``; otherwise a kernel is known by name and launch dimensions only.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ _DIRECTIONS = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "PtoP": "peer"}
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """Signatures of a profile's work; ``kernels``: how many kernels an operator launched in the step."""
+    """Determines signatures of profiled work; ``kernels``: number of kernels per operator call in the step."""
 
     profile: Profile
     kernels: Counter[int]
 
     def signature(self, event: Event) -> Signature:
-        """The signature of a kernel, copy or memset that is no collective."""
+        """The signature of a kernel (except collectives), copy or memset."""
         if "presim signature" in event.args:
             return own(event, "presim signature", Signature)  # type: ignore[arg-type]  # a union
         if event.cat.lower() != "kernel":
@@ -74,7 +74,7 @@ class Reader:
         return _of_operator(event, operator, share)
 
     def operator(self, event: Event) -> Operator | None:
-        """The operator that launched it, with its shapes; None where the profile does not say."""
+        """The launching operator with its shapes; None if unknown."""
         call = self.profile.operators.get(event.number("External id"))
         if call is None:
             return None
@@ -85,8 +85,8 @@ class Reader:
     def name(self, event: Event) -> str:
         """The operator's name, else the kernel's own."""
         call = self.profile.operators.get(event.number("External id"))
-        said = event.args.get("presim operator")
-        return str(said) if said is not None else call.name if call is not None else ""
+        recorded = event.args.get("presim operator")
+        return str(recorded) if recorded is not None else call.name if call is not None else ""
 
 
 def operands(args: dict[str, Any]) -> tuple[Operand, ...]:
@@ -115,7 +115,7 @@ def _elements(shape: Sequence[Any]) -> int:
 
 
 def _flags(args: dict[str, Any]) -> tuple[int, ...]:
-    """Booleans and integers among the arguments, as a capture has them."""
+    """Boolean and integer arguments, as in captures."""
     values = args.get("Concrete Inputs") or []
     words = {"True": 1, "False": 0}
     return tuple(
@@ -126,9 +126,9 @@ def _flags(args: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _outputs(name: str, inputs: tuple[Operand, ...]) -> tuple[Operand, ...]:
-    """Profiles do not record outputs: an operator's is taken to be like its largest input, of an index like its second.
+    """Assumed outputs, which profiles do not record: like the largest input, for index operators like the second.
 
-    A ratio of predictions hardly depends on this.
+    Ratios of predictions hardly depend on this.
     """
     if not inputs:
         return ()
@@ -154,12 +154,12 @@ def _of_operator(event: Event, operator: Operator, share: float) -> Signature:
         return _bare(event, operator.name, sum(operand.bytes for operand in operator.inputs))
     try:
         return classify_launch(_descriptor(event), operator, share)
-    except (IndexError, ValueError):  # an operator with other arguments than the capture knows
+    except (IndexError, ValueError):  # arguments that captures do not have
         return _bare(event, operator.name, sum(operand.bytes for operand in operator.inputs))
 
 
 def _product(operator: Operator) -> Gemm | None:
-    """``a @ b`` from the last two matrices; of `aten::linear` the second is transposed."""
+    """``a @ b`` of the last two matrices; for `aten::linear` the second is transposed."""
     matrices = [operand for operand in operator.inputs if len(operand.shape) >= 2]
     if len(matrices) < 2:
         return None
@@ -204,9 +204,9 @@ def _bare(event: Event, operator: str, moved: int = 0) -> Kernel:
 def _descriptor(event: Event) -> Descriptor:
     sizes = {}
     for key in ("grid", "block"):
-        given = event.args.get(key)
-        good = isinstance(given, list) and len(given) == 3 and all(isinstance(each, int) for each in given)
-        sizes[key] = ",".join(map(str, given)) if good and given else "1,1,1"
+        dims = event.args.get(key)
+        good = isinstance(dims, list) and len(dims) == 3 and all(isinstance(each, int) for each in dims)
+        sizes[key] = ",".join(map(str, dims)) if good and dims else "1,1,1"
     return Descriptor("kernel", {"name": event.name, **sizes})
 
 

@@ -76,5 +76,5 @@ def test_the_table_says_what_decides(found: Answer) -> None:
     text = " ".join(out.getvalue().split())
     assert "5 points, exhaustive: 3 priced (2 fit), 1 pruned, 1 illegal" in text
     assert "* 2 on the Pareto front of step_time and memory_headroom" in text
-    assert "The second, tp=2, beside the first: compute +1.00 s" in text
+    assert "The second, tp=2, compared with the first: compute +1.00 s" in text
     assert "1 do not fit; the nearest: tp=4 by 7.00 GiB" in text

@@ -78,6 +78,17 @@ def test_a_lone_plan_is_better_than_none() -> None:
     assert "The only plan of 2 that meets every constraint among those evaluated; 1 pruned." in pruned.getvalue()
 
 
+def test_a_failed_trial_is_shown_with_its_own_words() -> None:
+    request = Request(subject="command", space=Space({"tensor": (1, 8)}, {}), objectives=[OBJECTIVES["step_time"]])
+    trials = [
+        Trial(number=0, point={"tensor": 1}, fate="priced", figures=figures()),
+        Trial(number=1, point={"tensor": 8}, fate="failed", words="12 heads are not divided by 8"),
+    ]
+    text = io.StringIO()
+    write(answer(request, trials), Work(), text)
+    assert "1 failed; the first, tp=8: 12 heads are not divided by 8" in text.getvalue()
+
+
 def test_energy_is_an_objective_in_joules_of_all_gpus_for_a_token() -> None:
     assert OBJECTIVES["energy"].of(figures(joules=500.0), Work()) == 8 * 500.0 / 1e6
     assert "0.004 J/token" in shown(130, "energy")

@@ -49,5 +49,5 @@ def test_a_command_has_its_values(tmp_path: Path) -> None:
 def test_without_a_feasible_point_there_is_nothing_to_write(tmp_path: Path) -> None:
     asked = request(Space({"tp": (2,)}, {}), "train.py", "{tp}")
     found = answer(asked, [Trial(number=0, point={"tp": 2}, fate="failed", words="it broke")])
-    with pytest.raises(InputError, match="no point is feasible, so that there is nothing to --write"):
+    with pytest.raises(InputError, match="no point is feasible, so there is nothing to --write"):
         write(asked, found, str(tmp_path))

@@ -16,7 +16,7 @@ from presim.search.run import answer
 from presim.search.space import Space
 from presim.search.study import Answer
 from presim.search.trials.job import Reply
-from presim.search.trials.storage import opened
+from presim.search.trials.storage import open_study
 from presim.search.trials.trial import Trial
 from support.searching import figures
 
@@ -47,7 +47,7 @@ def test_plans_are_ranked_by_captures_and_the_rest_follows() -> None:
     assert found.confirmation
     assert found.confirmation.regret == pytest.approx(0.25)
     assert found.notes == [
-        "Captured, plans change places: 1 to 3, 2 to 1, 3 to 2.",
+        "Captures change the order: 1 to 3, 2 to 1, 3 to 2.",
         "Composing alone would have lost 25.0% of step time.",
     ]
 
@@ -70,7 +70,7 @@ def test_captures_are_kept_in_the_study_and_failed_ones_are_tried_again(tmp_path
 
     def again(command: tuple[str, ...] = ()) -> Answer:
         asked = dataclasses.replace(request, confirm_command=command)
-        with opened(request) as kept:
+        with open_study(request) as kept:
             return confirm(asked, answer(request, trials), take=take, kept=kept)
 
     assert again() == again()
@@ -88,7 +88,7 @@ def test_of_an_objective_that_is_to_be_large_the_loss_is_a_share_too() -> None:
 def test_the_order_may_stay() -> None:
     found = confirmed([1.0, 1.1, 1.2, 9.0], {0: priced(1.0), 1: priced(1.6)}, most=2)
     assert found.notes == [
-        "Captured, the 2 best keep their order.",
+        "The 2 best plans keep their order when captured.",
         "Composing alone would have lost 0.0% of step time.",
     ]
 
@@ -99,12 +99,12 @@ def test_what_cannot_be_captured_is_last_with_its_reason() -> None:
     assert found.best == [2, 1, 3, 0]
     assert found.confirmation
     assert found.confirmation.regret is None
-    assert "1 not captured, and last therefore; the first: the script raised" in found.notes
+    assert "1 could not be captured and are ranked last; the first: the script raised" in found.notes
 
 
 def test_a_placeholder_must_be_a_knob() -> None:
     check_command(["train.py", "{tp}", "{sequence}"], {"tensor": 2, "sequence": 64})
     with pytest.raises(
-        InputError, match=r"the command has \{pp\}, which is no knob of the plans; they have seq, sequence, t"
+        InputError, match=r"the command has \{pp\}, which is not a knob of the plans; use one of seq, sequence, t"
     ):
         check_command(["train.py", "{pp}"], {"tensor": 2, "sequence": 64})

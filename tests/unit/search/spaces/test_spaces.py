@@ -12,14 +12,14 @@ import pytest
 
 from presim.errors import InputError
 from presim.options import RunOptions
-from presim.search.ask import Asked
 from presim.search.of_command import request_for_command
 from presim.search.request import Request
 from presim.search.run import run
-from presim.search.spaces.ask import request_for_space
+from presim.search.search_options import SearchOptions
 from presim.search.spaces.expression import Expression
 from presim.search.spaces.facts import facts_of
 from presim.search.spaces.file import read_space, shipped
+from presim.search.spaces.space_request import request_for_space
 from presim.search.trials.evaluator import filled
 from presim.search.trials.trial import Point, Value
 
@@ -28,7 +28,7 @@ TORCHRUN = ["torchrun", "--nnodes", "2", "--nproc-per-node", "8", "pretrain_gpt.
 
 
 def asked(*vary: str, space: str = "megatron", facts: Mapping[str, Value] = LLAMA) -> Request:
-    return request_for_command(TORCHRUN, Asked(space=space, vary=vary), RunOptions(gpu="h100-sxm"), facts)
+    return request_for_command(TORCHRUN, SearchOptions(space=space, vary=vary), RunOptions(gpu="h100-sxm"), facts)
 
 
 def broken(request: Request, point: Point) -> list[str]:
@@ -55,7 +55,7 @@ def test_what_could_run_or_grow_is_refused(text: str) -> None:
 def test_a_constraint_of_words_and_numbers_ends_in_a_sentence() -> None:
     with pytest.raises(InputError, match="cannot be computed"):
         Expression("a % 2 == 0 and a < 'x'").holds({"a": 2})
-    with pytest.raises(InputError, match="words cannot be computed with"):
+    with pytest.raises(InputError, match="arithmetic needs numbers, not words"):
         Expression("'%99d' % a == 'x' * a").holds({"a": 2})
 
 
@@ -101,7 +101,7 @@ def test_a_value_of_several_words_or_of_none_is_put_into_the_command() -> None:
 
 def test_placeholders_of_the_user_s_choose_the_knobs_and_the_others_stay() -> None:
     command = [*TORCHRUN, "--tp={tp}"]
-    request = request_for_command(command, Asked(space="megatron"), RunOptions(gpu="h100-sxm"), LLAMA)
+    request = request_for_command(command, SearchOptions(space="megatron"), RunOptions(gpu="h100-sxm"), LLAMA)
     assert list(request.space.varied) == ["tp"]
     assert request.space.fixed["pp"] == 1
 
@@ -109,15 +109,15 @@ def test_placeholders_of_the_user_s_choose_the_knobs_and_the_others_stay() -> No
 def test_a_fact_that_nobody_says_leaves_its_constraints_unchecked_and_is_named() -> None:
     request = asked(facts={"layers": 32})
     assert (
-        "Not checked, as heads is not said: attention heads are shared by tensor-parallel ranks (heads % tp == 0)."
-        in request.notes
+        "Not checked, because heads is not given: attention heads are shared by tensor-parallel ranks "
+        "(heads % tp == 0)." in request.notes
     )
 
 
 def test_a_knob_that_a_space_lacks_and_a_value_without_words_are_refused() -> None:
-    with pytest.raises(InputError, match="zero is no knob of the space megatron: it has tp, pp"):
+    with pytest.raises(InputError, match="zero is not a knob of the space megatron, which has tp, pp"):
         asked("zero=1,2")
-    with pytest.raises(InputError, match="vpp = 3 is none of 1, 2, 4, which the space has words for"):
+    with pytest.raises(InputError, match="vpp = 3 is not a value that the space has words for: use 1, 2, 4"):
         asked("vpp=3")
 
 
@@ -132,7 +132,7 @@ def test_a_space_of_the_user_s_own_is_read_and_a_wrong_one_is_a_sentence(tmp_pat
     path.write_text('about = "mine"\n[knobs.a]\nvalues = []\n')
     with pytest.raises(InputError, match="knob a needs values"):
         read_space(str(path))
-    with pytest.raises(InputError, match="no space 'none'; there are accelerate, deepspeed, megatron, torchtitan"):
+    with pytest.raises(InputError, match="no space 'none'; use one of accelerate, deepspeed, megatron, torchtitan"):
         read_space("none")
 
 
@@ -144,11 +144,11 @@ def test_points_of_a_space_are_composed_and_the_best_ones_left_to_the_command(tm
         json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama", **sizes})
     )
     vary = ["tp=1,2,8", "pp=1", "vpp=1", "cp=1", "ep=1", "mbs=1", "sp=false", "recompute=none,selective"]
-    asked = Asked(space="megatron", vary=vary, confirm=2, jobs=1)
+    settings = SearchOptions(space="megatron", vary=vary, confirm=2, jobs=1)
     request = request_for_space(
-        str(tmp_path), TORCHRUN, asked, RunOptions(gpu="h100-sxm"), {"sequence": 256, "global_batch": 64}
+        str(tmp_path), TORCHRUN, settings, RunOptions(gpu="h100-sxm"), {"sequence": 256, "global_batch": 64}
     )
-    assert "Plans have no recompute selective: left out." in request.notes
+    assert "Composed plans do not support recompute selective: left out." in request.notes
     found = run(dataclasses.replace(request, confirm=0))
     assert {trial.point["tp"]: trial.fate for trial in found.trials} == {1: "priced", 2: "priced", 8: "illegal"}
     words = filled(request.confirm_command, found.trial(1).point, request.words)

@@ -15,8 +15,8 @@ from presim.search.objectives import OBJECTIVES, Constraints, Work
 from presim.search.request import Request
 from presim.search.space import Space
 from presim.search.strategy.bounds import Bounds
-from presim.search.strategy.loop import Evaluation, Nothing, exhaustive
-from presim.search.strategy.prune import LOSSLESS, Keeps, Prunes
+from presim.search.strategy.loop import Evaluation, NoStore, exhaustive
+from presim.search.strategy.prune import LOSSLESS, NoPruning, RulePruner
 from presim.search.study import ranked
 from presim.search.trials.evaluator import Evaluator
 from presim.search.trials.job import Job, Reply
@@ -71,10 +71,10 @@ def reply(text: str) -> Reply:
 def search(space: Space, objective: str, *, prune: bool) -> list[Trial]:
     request = Request(subject="llama", space=space, objectives=[OBJECTIVES[objective]])
     workers = InProcess(lambda point: reply(json.dumps(point, sort_keys=True)))
-    evaluation = Evaluation(request, workers, Nothing(), lambda text: None)  # type: ignore[arg-type]
+    evaluation = Evaluation(request, workers, NoStore(), lambda text: None)  # type: ignore[arg-type]
     bounds = Bounds(evaluator())
-    rules = Prunes(tuple(LOSSLESS), bounds, request.objectives, Work(), Constraints(), space.varied)
-    return exhaustive(request, evaluation, rules if prune else Keeps())
+    rules = RulePruner(tuple(LOSSLESS), bounds, request.objectives, Work(), Constraints(), space.varied)
+    return exhaustive(request, evaluation, rules if prune else NoPruning())
 
 
 @pytest.mark.parametrize("objective", ["tokens_per_s_per_gpu", "step_time"])

@@ -7,8 +7,8 @@ import pytest
 from presim.search.objectives import OBJECTIVES
 from presim.search.request import Request
 from presim.search.space import Space
-from presim.search.strategy.loop import Evaluation, Nothing
-from presim.search.strategy.prune import Keeps
+from presim.search.strategy.loop import Evaluation, NoStore
+from presim.search.strategy.prune import NoPruning
 from presim.search.strategy.sampler import sampled
 from presim.search.trials.job import Reply
 from presim.search.trials.trial import Point, Trial
@@ -36,7 +36,7 @@ def trials(sampler: str, count: int = 48, *, backwards: bool = False, seed: int 
         seed=seed,
     )
     workers = InProcess(reply, backwards=backwards)
-    return sampled(request, Evaluation(request, workers, Nothing(), lambda text: None), Keeps())  # type: ignore[arg-type]
+    return sampled(request, Evaluation(request, workers, NoStore(), lambda text: None), NoPruning())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "nsga2", "cmaes", "random", "grid"])

@@ -86,6 +86,6 @@ def test_an_address_where_nobody_listens_is_refused_at_once(protocol: str) -> No
         with pytest.raises(InputError) as error, RayWorkers(Job(), address):
             pass
     assert str(error.value) == (
-        f"no Ray cluster at {address} takes this search ([Errno 111] Connection refused); start one with `ray start "
+        f"no Ray cluster at {address} accepts this search ([Errno 111] Connection refused); start one with `ray start "
         "--head`, or leave out --ray"
     )

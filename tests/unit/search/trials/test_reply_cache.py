@@ -69,7 +69,7 @@ def test_names_tell_apart_what_they_are_made_of(tmp_path: Path) -> None:
 
 def test_the_limit_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRESIM_CACHE_MB", "many")
-    with pytest.raises(InputError, match=r"^PRESIM_CACHE_MB=many: the size of the cache is a number of megabytes; "):
-        ReplyCache.usual()
+    with pytest.raises(InputError, match=r"^PRESIM_CACHE_MB=many: set a whole number of megabytes, "):
+        ReplyCache.default()
     monkeypatch.setenv("PRESIM_CACHE_MB", "0")
-    assert ReplyCache.usual() is None
+    assert ReplyCache.default() is None

@@ -45,7 +45,7 @@ def test_the_closed_form_is_near_the_simulation() -> None:
 
 
 def test_a_search_without_any_plan_says_why() -> None:
-    with pytest.raises(InputError, match=r"no plan serves 1024 \+ 256 tokens .*does not fit"):
+    with pytest.raises(InputError, match=r"no plan can serve 1024 \+ 256 tokens .*does not fit"):
         search(find("deepseek-v3"), SMALL, 1024, 256, Slo())
 
 

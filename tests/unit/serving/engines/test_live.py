@@ -57,7 +57,7 @@ def test_an_aborted_request_ends_with_its_next_token() -> None:
 
 
 def test_what_is_too_long_is_refused() -> None:
-    with pytest.raises(InputError, match="are beyond max_model_len 400"):
+    with pytest.raises(InputError, match="exceed max_model_len 400"):
         LiveEngine(FLEET).submit([1] * 399, 10, 0)
 
 

@@ -178,7 +178,7 @@ def test_what_no_engine_can_hold_is_refused() -> None:
 def test_impossible_engines_are_refused_in_a_sentence() -> None:
     with pytest.raises(InputError, match="the KV cache has 1 blocks"):
         limits(num_gpu_blocks=1)
-    with pytest.raises(InputError, match="replicas for prefill and for decode"):
+    with pytest.raises(InputError, match="prefill and decode replicas"):
         Fleet((engine(role="prefill"),))
     with pytest.raises(InputError, match="no whole blocks"):
         serve(make("odd", np.zeros(1), np.ones(1), np.ones(1), segment_tokens=24))

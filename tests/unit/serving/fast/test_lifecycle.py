@@ -153,7 +153,7 @@ def test_compiled_and_uncompiled_say_the_same() -> None:
 def test_impossible_lives_are_refused_in_a_sentence() -> None:
     with pytest.raises(InputError, match="from 3 to 2 engines"):
         Scaling(3, 2)
-    with pytest.raises(InputError, match="an MTBF is above 0"):
+    with pytest.raises(InputError, match="the MTBF above 0"):
         Life(mtbf_h=0.0)
     apart = (dataclasses.replace(ENGINE, role="prefill"), dataclasses.replace(ENGINE, role="decode"))
     with pytest.raises(InputError, match="leave out --autoscale"):

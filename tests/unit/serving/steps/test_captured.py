@@ -57,7 +57,7 @@ def test_batches_between_those_captured_are_interpolated() -> None:
     """Where time grows evenly with tokens and sequences, held-out and mixed batches come out exactly."""
     times = tables(FITTED, PLAN, engine().times, Overheads(), ())
     for one in (sample((256,) * 9), sample((), ((1000, 1000),)), sample((700,) * 20, ((300, 300),))):
-        assert check(one, times).error == pytest.approx(0, abs=1e-9)
+        assert check(one, times, engine().times).error == pytest.approx(0, abs=1e-9)
 
 
 def test_attention_of_a_mixed_batch_is_priced_by_its_true_lengths() -> None:
@@ -67,7 +67,7 @@ def test_attention_of_a_mixed_batch_is_priced_by_its_true_lengths() -> None:
     too_long = dataclasses.replace(
         one, attention_ns=one.attention_ns + 9e6, device_ns=one.device_ns + 9e6, attention_exact=False
     )
-    assert check(too_long, times).error == pytest.approx(0, abs=1e-9)
+    assert check(too_long, times, engine().times).error == pytest.approx(0, abs=1e-9)
 
 
 def test_tokens_are_padded_to_the_sizes_of_cuda_graphs() -> None:
@@ -84,8 +84,13 @@ def test_a_step_takes_at_least_its_launches_and_asynchronously_all_of_the_host_s
     plan = dataclasses.replace(PLAN, async_scheduling=True)
     for one in slow[:4]:
         took = tables(slow, plan, engine().times, host, ()).step_ns([], list(one.decodes))
-        assert took == pytest.approx(2e7 + one.prepare_ns + one.finish_ns)
-        assert tables(slow, PLAN, engine().times, host, ()).step_ns([], list(one.decodes)) == pytest.approx(2e7)
+        assert took == pytest.approx(2e7 + one.prepare_ns + one.finish_ns, rel=3e-3)  # and 2 % of attention
+        took = tables(slow, PLAN, engine().times, host, ()).step_ns([], list(one.decodes))
+        assert took == pytest.approx(2e7, rel=3e-3)
+    long = sample((1 << 17,) * 16)
+    took = tables(slow, PLAN, engine().times, host, ()).step_ns([], list(long.decodes))
+    assert took == pytest.approx(long.device_ns, rel=0.02)
+    assert took > 2e7
 
 
 def test_host_time_is_a_line_over_sequences() -> None:
@@ -165,3 +170,5 @@ def test_the_architecture_that_vllm_looks_for_follows_from_the_model_type() -> N
     assert config_for_vllm(own, model) is own
     with pytest.raises(InputError, match="no architecture is known for its model type 'other'"):
         config_for_vllm({"model_type": "other"}, model)
+    with pytest.raises(InputError, match=r"^steps of mixtral-8x7b are not captured, because it has experts; leave"):
+        config_for_vllm({"architectures": ["MixtralForCausalLM"]}, find("mixtral-8x7b"))

@@ -129,5 +129,5 @@ def test_public_traces_are_read_as_published(name: str, tmp_path: Path) -> None:
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "trace").write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="is no trace that is known here"):
+    with pytest.raises(InputError, match="has no known trace format"):
         read_trace(tmp_path / "trace")

@@ -1,10 +1,12 @@
-"""What a rank asked of its device in profiled steps, in the order in which its host asked.
+"""Rebuild a rank's trace entries from profiled steps, in host order.
 
-* Device work belongs to the call with its correlation id. It starts when its launch has reached the device, the work
-  before it on its stream has ended, and what its stream waits for has ended. A pause beyond that is kept as part of it.
-* Waits between streams are those that the profiler recorded (``enable_cuda_sync_events``). Without, they are found by
-  time: work that starts right when work of another stream ends, and not at its own launch, waited for it.
-* Host time is the time between calls. What a host waits in a synchronisation, or for room in a full queue, is not.
+* Device work belongs to the call with its correlation id. It starts when its launch has reached the device, earlier
+  work
+  on its stream has ended, and everything its stream waits for has ended. Any further pause is kept as part of the work.
+* Waits between streams are those recorded by the profiler (``enable_cuda_sync_events``). Without them, waits are
+  inferred
+  from times: work that starts right after work of another stream ends, and not at its own launch, waited for it.
+* Host time is the time between calls, without waits in synchronisations or for space in a full queue.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ from presim.trace.signatures import Signature
 
 _LATENCY_NS = Options().launch_latency_ns
 _SYNC_NS = Options().sync_latency_ns
-_QUEUED_NS = 3_000  # between two kernels of one stream where the second one was there: the device needs this itself
-_RIGHT_AFTER_NS = 15_000  # work that starts so soon after another stream's work has ended waited for it
-_MOST_LATENCY_NS = 20_000  # beyond, all work was queued, and none found its stream idle
-_FULL_QUEUE = 512  # launches that a device has not begun; beyond, a host may be held up
+_QUEUED_NS = 3_000  # device-side gap between two kernels of one stream if the second was already queued
+# work that starts within this time after another stream's work ended is assumed to have waited for it
+_RIGHT_AFTER_NS = 15_000
+_MOST_LATENCY_NS = 20_000  # a larger value means that all work was queued and no launch found its stream idle
+_FULL_QUEUE = 512  # pending launches above which the host may block
 _SYNCS = {
     "cudaDeviceSynchronize": Kind.DEVICE_SYNC,
     "cudaStreamSynchronize": Kind.STREAM_SYNC,
@@ -39,16 +42,16 @@ _SYNCS = {
 
 
 @dataclasses.dataclass
-class Asked:
-    """One entry of the trace to be."""
+class Entry:
+    """One entry of the rebuilt trace."""
 
     kind: Kind
     stream: int = 0
     host_ns: int = 0
-    serial: int = 0  # of a recording; of a message: the launch that it shares with others
+    serial: int = 0  # number of an event recording; for messages: number of the shared launch
     signature: Signature | None = None
-    duration_ns: int = 0  # of device work, by itself
-    pause_ns: int = 0  # before it, with nothing that explains it
+    duration_ns: int = 0  # device work alone
+    pause_ns: int = 0  # unexplained pause before it
     operator: str = ""
     phase: Phase = Phase.OTHER
     replayed: bool = False
@@ -57,21 +60,21 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """All that was asked in some steps; an entry ends each of them."""
+    """All entries of some steps; an entry marks the end of each."""
 
-    entries: list[Asked]
-    unexplained_ns: int  # pauses on streams that nothing in the profile explains
-    inferred: int  # waits between streams that were found by time
-    nameless: int  # NCCL kernels without a size or a group
+    entries: list[Entry]
+    unexplained_ns: int  # pauses on streams without an explanation in the profile
+    inferred: int  # number of waits between streams inferred from times
+    nameless: int  # number of NCCL kernels without a size or a group
 
 
-def ask(profile: Profile, window: Window, groups: Groups) -> Steps:
-    """What was asked in the steps."""
+def rebuild_entries(profile: Profile, window: Window, groups: Groups) -> Steps:
+    """Rebuild the entries of the selected steps."""
     return _Walk(profile, window, groups).steps()
 
 
 class _Walk:
-    """Goes through the calls of the steps once, and keeps what its streams and its host are doing."""
+    """Processes the calls of the steps in order, tracking the state of streams and host."""
 
     def __init__(self, profile: Profile, window: Window, groups: Groups) -> None:
         self._profile, self._window, self._groups = profile, window, groups
@@ -87,12 +90,12 @@ class _Walk:
         self._latency_ns = self._usual_latency()
         self._last_end: dict[int, int] = {}  # stream -> end of its last work
         self._before()
-        self._awaited: dict[int, int] = {}  # stream -> end of what its next work waits for
-        self._entries: list[Asked] = []
-        self._placed: list[tuple[int, int, int, Asked]] = []  # end, number, stream, entry of all work so far, by end
+        self._awaited: dict[int, int] = {}  # stream -> end of the work that its next work waits for
+        self._entries: list[Entry] = []
+        self._placed: list[tuple[int, int, int, Entry]] = []  # end, number, stream, entry of all work so far, by end
         self._records: dict[
             int, tuple[int, int]
-        ] = {}  # correlation of a recording -> its serial, the end it stands for
+        ] = {}  # correlation id of a recording -> (its number, end of the recorded work)
         self._serials = 0
         self._cursor, self._late = window.start_ns, 0
         self._unexplained = self._inferred = self._nameless = 0
@@ -118,10 +121,10 @@ class _Walk:
         return Steps(self._entries, self._unexplained, self._inferred, self._nameless)
 
     def _end(self, at_ns: int) -> None:
-        """A step ends; what the host does until then is in it."""
+        """Mark the end of a step, including host time until then."""
         host = self._host(at_ns)
         self._cursor = max(self._cursor, at_ns)
-        self._add(Asked(Kind.STEP, 0, host))
+        self._add(Entry(Kind.STEP, 0, host))
 
     # Set-up
 
@@ -133,7 +136,7 @@ class _Walk:
         return found
 
     def _usual_latency(self) -> int:
-        """From a launch to the start of its work, where that found its stream idle."""
+        """Typical time from a launch to the start of its work on an idle stream."""
         found = sorted(
             works[0].start_ns - call.start_ns
             for call in self._calls
@@ -143,7 +146,7 @@ class _Walk:
         return shortest if shortest <= _MOST_LATENCY_NS else _LATENCY_NS
 
     def _before(self) -> None:
-        """Where the streams stand at the beginning of the steps."""
+        """Initialise the state of streams at the start of the steps."""
         for call in self._profile.calls:
             if call.start_ns >= self._window.start_ns:
                 break
@@ -152,7 +155,7 @@ class _Walk:
                 self._last_end[stream] = max(self._last_end.get(stream, 0), event.end_ns)
 
     def _dense_streams(self) -> dict[int, int]:
-        """Streams of the profile by their numbers in the trace: the one with most kernel time is 0."""
+        """Map profile streams to dense numbers: the stream with most kernel time becomes 0."""
         busy: Counter[int] = Counter()
         for event in self._profile.work:
             busy[_stream(event)] += 0 if is_nccl(event) else event.end_ns - event.start_ns
@@ -173,13 +176,14 @@ class _Walk:
         self._cursor = max(self._cursor, call.start_ns)
         last = works[-1]
         if last.cat.lower() == "gpu_memcpy" and "DtoH" in last.name and last.end_ns <= call.end_ns > call.start_ns:
-            self._add(Asked(Kind.STREAM_SYNC, self._streams[_stream(last)]))  # from or to pageable memory
+            # copies from or to pageable memory synchronise
+            self._add(Entry(Kind.STREAM_SYNC, self._streams[_stream(last)]))
             self._returned(call, last.end_ns)
         elif call.end_ns - call.start_ns > 20_000 and self._outstanding(call.start_ns) >= _FULL_QUEUE:
             self._cursor = call.end_ns - _LATENCY_NS
 
     def _outstanding(self, now_ns: int) -> int:
-        """Work that has been launched by now and has not begun."""
+        """Number of launches that have not started by ``now_ns``."""
         launched = bisect.bisect_right(self._starts, now_ns)
         return len(self._placed) - max(0, launched - bisect.bisect_right(self._starts, self._window.start_ns))
 
@@ -193,7 +197,7 @@ class _Walk:
             pause = event.start_ns - source[0]
         pause = max(0, pause)
         self._unexplained += pause if pause > _RIGHT_AFTER_NS else 0
-        entry = Asked(
+        entry = Entry(
             Kind.WORK, self._streams[stream], host_ns, signature=self._signature(event),
             duration_ns=max(1, event.end_ns - event.start_ns), pause_ns=pause, operator=self._reader.name(event),
             phase=self._phase(event, call), replayed=replayed, event=event,
@@ -212,16 +216,16 @@ class _Walk:
         return self._reader.signature(event)
 
     def _phase(self, event: Event, call: Event) -> Phase:
-        said = event.args.get("presim phase")
-        if isinstance(said, int) and 0 <= said < len(Phase):
-            return Phase(said)
+        recorded = event.args.get("presim phase")
+        if isinstance(recorded, int) and 0 <= recorded < len(Phase):
+            return Phase(recorded)
         if any(update.start_ns <= call.start_ns < update.end_ns for update in self._profile.updates):
             return Phase.OPTIMIZER
         name = self._reader.name(event).lower()
         return Phase.BACKWARD if call.tid != self._window.tid or "backward" in name else Phase.FORWARD
 
-    def _ends_right_before(self, event: Event, stream: int, ready_ns: int) -> tuple[int, Asked] | None:
-        """The work of another stream, launched before, that ended last before this one started."""
+    def _ends_right_before(self, event: Event, stream: int, ready_ns: int) -> tuple[int, Entry] | None:
+        """The latest-ending earlier-launched work of another stream before this work started."""
         at = bisect.bisect_right(self._placed, event.start_ns, key=lambda placed: placed[0])
         for end, _, other, entry in reversed(self._placed[:at]):
             if end < max(event.start_ns - _RIGHT_AFTER_NS, ready_ns):
@@ -230,13 +234,13 @@ class _Walk:
                 return end, entry
         return None
 
-    def _wait_for(self, source: tuple[int, Asked], stream: int) -> None:
-        """Record an event right behind the source, and let the stream wait for it."""
+    def _wait_for(self, source: tuple[int, Entry], stream: int) -> None:
+        """Record an event right after the source, and make the stream wait for it."""
         self._serials += 1
         self._inferred += 1
         place = next(index for index in range(len(self._entries) - 1, -1, -1) if self._entries[index] is source[1])
-        self._entries.insert(place + 1, Asked(Kind.EVENT_RECORD, source[1].stream, serial=self._serials))
-        self._add(Asked(Kind.STREAM_WAIT, self._streams[stream], serial=self._serials))
+        self._entries.insert(place + 1, Entry(Kind.EVENT_RECORD, source[1].stream, serial=self._serials))
+        self._add(Entry(Kind.STREAM_WAIT, self._streams[stream], serial=self._serials))
 
     def _record(self, call: Event, correlation: int) -> None:
         stream = self._recorded_on.get(correlation, -1)
@@ -246,7 +250,7 @@ class _Walk:
         self._records[correlation] = self._serials, self._last_end.get(stream, 0)
         host = self._host(call.start_ns)
         self._cursor = max(self._cursor, call.start_ns)
-        self._add(Asked(Kind.EVENT_RECORD, self._streams[stream], host, self._serials))
+        self._add(Entry(Kind.EVENT_RECORD, self._streams[stream], host, self._serials))
 
     def _wait(self, call: Event, correlation: int) -> None:
         sync = self._syncs.get(correlation)
@@ -259,7 +263,7 @@ class _Walk:
         self._awaited[stream] = max(self._awaited.get(stream, 0), known[1])
         host = self._host(call.start_ns)
         self._cursor = max(self._cursor, call.start_ns)
-        self._add(Asked(Kind.STREAM_WAIT, self._streams[stream], host, known[0]))
+        self._add(Entry(Kind.STREAM_WAIT, self._streams[stream], host, known[0]))
 
     def _synchronise(self, call: Event, kind: Kind, correlation: int) -> None:
         sync = self._syncs.get(correlation)
@@ -267,28 +271,28 @@ class _Walk:
         ended = [(end, stream) for stream, end in self._last_end.items() if end <= call.end_ns]
         host = self._host(call.start_ns)
         if kind == Kind.EVENT_SYNC and known is not None:
-            self._add(Asked(Kind.EVENT_SYNC, 0, host, known[0]))
+            self._add(Entry(Kind.EVENT_SYNC, 0, host, known[0]))
             self._returned(call, known[1])
             return
-        said = sync.number("stream") if sync is not None else -1
-        if kind != Kind.DEVICE_SYNC and said in self._streams:
-            ended = [(self._last_end.get(said, 0), said)]
+        waited_stream = sync.number("stream") if sync is not None else -1
+        if kind != Kind.DEVICE_SYNC and waited_stream in self._streams:
+            ended = [(self._last_end.get(waited_stream, 0), waited_stream)]
         end, stream = max(ended, default=(0, -1))
         if kind == Kind.DEVICE_SYNC:
-            self._add(Asked(kind, 0, host))
+            self._add(Entry(kind, 0, host))
         elif stream in self._streams:
-            self._add(Asked(Kind.STREAM_SYNC, self._streams[stream], host))
+            self._add(Entry(Kind.STREAM_SYNC, self._streams[stream], host))
         else:
             self._late += host
         self._returned(call, end)
 
     def _returned(self, call: Event, awaited_ns: int) -> None:
-        """The host goes on after a wait; what it took beyond what the simulation assumes is its own time."""
+        """Resume the host after a wait; time beyond the simulated latency counts as host time."""
         own = call.end_ns - max(awaited_ns + _SYNC_NS, call.start_ns)
         self._late += max(0, own) + max(0, self._latency_ns - _LATENCY_NS)
         self._cursor = max(self._cursor, call.end_ns)
 
-    def _add(self, entry: Asked) -> None:
+    def _add(self, entry: Entry) -> None:
         self._entries.append(entry)
 
 

@@ -1,4 +1,4 @@
-"""The search over the knobs of a space file: captured, or composed where a model is named."""
+"""Build the request of a search over the knobs of a space file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 
 from presim.errors import InputError
 from presim.options import RunOptions
-from presim.search.ask import Asked, request_of
 from presim.search.knobs import CLUSTER
 from presim.search.of_model import check_sequence
 from presim.search.request import Request
+from presim.search.search_options import SearchOptions, request_of
 from presim.search.space import Space, parse_knobs
 from presim.search.spaces import rules
 from presim.search.spaces.facts import facts_of, launched
@@ -24,37 +24,39 @@ from presim.search.trials.trial import Value
 
 
 def request_for_space(
-    model: str, command: Sequence[str], asked: Asked, options: RunOptions, said: Mapping[str, Value]
+    model: str, command: Sequence[str], settings: SearchOptions, options: RunOptions, fixed: Mapping[str, Value]
 ) -> Request:
-    """The search over a space's knobs whose points are composed; ``command`` captures the best of them.
+    """Request for a search over a space's knobs with composed points; ``command`` captures the best of them.
 
     Raises:
         InputError: as `request_for_model` and `request_for_command`.
     """
     from presim.graph.take import open_graph
 
-    assert asked.space is not None
-    space = read_space(asked.space)
+    assert settings.space is not None
+    space = read_space(settings.space)
     placed = rules.placed(space, command)
     own = [*space.knobs, *placeholders(command), *CLUSTER]
-    varied = parse_knobs(asked.vary, own=True)
+    varied = parse_knobs(settings.vary, own=True)
     if unknown := [name for name in varied if name not in own]:
-        raise InputError(f"{unknown[0]} is no knob of the space {asked.space}: it has {', '.join(space.knobs)}")
-    check_sequence(said, varied)
-    chosen, meant, unmeant = as_plans(space, rules.space_of(space, placed, varied))
-    known = {**launched(command, options), **facts_of(model), **said}
+        raise InputError(
+            f"{unknown[0]} is not a knob of the space {settings.space}, which has {', '.join(space.knobs)}"
+        )
+    check_sequence(fixed, varied)
+    chosen, plan_fields, unmeant = as_plans(space, rules.space_of(space, placed, varied))
+    known = {**launched(command, options), **facts_of(model), **fixed}
     checked, notes = rules.rules(space, [*chosen.varied, *chosen.fixed], known)
-    whole = Space(chosen.varied, {**chosen.fixed, **space.plan, **said})
+    whole = Space(chosen.varied, {**chosen.fixed, **space.plan, **fixed})
     words = rules.words_of(space, placed, {**{name: (value,) for name, value in chosen.fixed.items()}, **chosen.varied})
     shape: dict[str, Any] = {name: known[name] for name in ("nodes", "gpus_per_node", "world_size") if name in known}
     cluster = dataclasses.replace(options, **shape) if options.cluster is None else options
-    graph = msgspec.msgpack.encode(open_graph(model, asked.dtype))
+    graph = msgspec.msgpack.encode(open_graph(model, settings.dtype))
     return dataclasses.replace(
-        request_of(" ".join(command), asked, cluster, whole, graph=graph),
-        confirm=asked.confirm,
+        request_of(" ".join(command), settings, cluster, whole, graph=graph),
+        confirm=settings.confirm,
         confirm_command=placed,
         words=words,
-        meant=meant,
+        plan_fields=plan_fields,
         rules=checked,
         notes=[*notes, *unmeant],
     )
@@ -62,21 +64,23 @@ def request_for_space(
 
 def request_with_space(
     command: Sequence[str],
-    asked: Asked,
+    settings: SearchOptions,
     options: RunOptions,
     varied: Mapping[str, tuple[Value, ...]],
     facts: Mapping[str, Value],
 ) -> Request:
-    """The search over the knobs of a space file; a knob with one value that the space lacks is a fact."""
-    assert asked.space is not None
-    space = read_space(asked.space)
+    """Request for a search over a space file's knobs. A single value for a name that is no knob counts as a fact."""
+    assert settings.space is not None
+    space = read_space(settings.space)
     placed = rules.placed(space, command)
     own = {*space.knobs, *placeholders(command), *CLUSTER}
     if several := [name for name, values in varied.items() if name not in own and len(values) > 1]:
-        raise InputError(f"{several[0]} is no knob of the space {asked.space}: it has {', '.join(space.knobs)}")
+        raise InputError(
+            f"{several[0]} is not a knob of the space {settings.space}, which has {', '.join(space.knobs)}"
+        )
     known = {**launched(command, options), **facts}
     known |= {name: values[0] for name, values in varied.items() if name not in own}
     chosen = rules.space_of(space, placed, varied)
     checked, notes = rules.rules(space, [*chosen.varied, *chosen.fixed], known)
-    request = request_of(" ".join(command), asked, options, chosen, command=placed)
+    request = request_of(" ".join(command), settings, options, chosen, command=placed)
     return dataclasses.replace(request, words=rules.words_of(space, placed, chosen.varied), rules=checked, notes=notes)

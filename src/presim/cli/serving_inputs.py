@@ -1,0 +1,126 @@
+"""Makes a deployment, a plan and a workload of the options of ``presim serve``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from presim.serving.deployments.deployment import Deployment
+    from presim.serving.engines.engine import Life
+    from presim.serving.plan import Plan
+    from presim.serving.workloads.workload import Workload
+
+
+def deployment_of(
+    model: str, gpu: str, node: str | None, fabric: str | None, options: dict[str, Any], *, quiet: bool = False
+) -> Deployment:
+    """The deployment that options describe."""
+    import dataclasses
+
+    from presim.cli.progress import progress
+    from presim.hardware.choose import choose_cluster
+    from presim.serving.deployments.deployment import Deployment
+    from presim.serving.model import config_of, from_config
+    from presim.serving.steps import overheads
+    from presim.serving.steps.times import build
+    from presim.verbs.capture_steps import engine_with_steps
+
+    config, name = config_of(model)
+    shape = from_config(config, name)
+    plan = plan_of(options)
+    plan.check(shape)
+
+    over = overheads.read(options["overheads"]) if options["overheads"] else None
+
+    def engine(one: Plan) -> Any:
+        made = build(shape, one, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=one.gpus), over)
+        if options["steps"] == "composed":
+            return made
+        with progress(quiet) as say:
+            return engine_with_steps(made, config, options["steps"], say)
+
+    life = _life(options)
+    replicas = life.scaling.most if life is not None and life.scaling is not None else options["replicas"]
+    first = options["prefill_replicas"]
+    prefill = engine(dataclasses.replace(plan, tp=options["prefill_tp"] or plan.tp)) if first else None
+    return Deployment(engine(plan), replicas, options["router"], prefill, first, life)
+
+
+def _life(options: dict[str, Any]) -> Life | None:
+    """The life cycle of engines; None if they neither scale nor fail."""
+    from presim.errors import InputError
+    from presim.serving.engines.engine import Life, Scaling
+
+    words, scaling = options["autoscale"], None
+    if words is None and options["mtbf"] is None:
+        return None
+    if words is not None:
+        least, _, most = words.partition(":")
+        if not (least.isdigit() and most.isdigit()):
+            raise InputError(f"--autoscale is MIN:MAX engines, not {words!r}; e.g. --autoscale 2:8")
+        on = options["scale_on"]
+        target = options["scale_target"] or (0.7 if on == "utilization" else 4.0)
+        scaling = Scaling(int(least), int(most), on, target, options["scale_interval"], options["cooldown"])
+    return Life(
+        scaling, options["start_up"], options["mtbf"], options["on_failure"], options["detect"], options["drain"]
+    )
+
+
+def plan_of(options: dict[str, Any]) -> Plan:
+    """Remove the options of `ENGINE` and return them as a plan."""
+    import dataclasses
+
+    from presim.serving.drafting import drafting_of
+    from presim.serving.model import find
+    from presim.serving.plan import Offload, Plan
+
+    fields = {field.name for field in dataclasses.fields(Plan)}
+    chosen = {name: options.pop(name) for name in list(options) if name in fields}
+    method, tokens, likely, name = (
+        options.pop(key) for key in ("speculative", "draft_tokens", "acceptance", "draft_model")
+    )
+    host, disk, link, disks = (
+        options.pop(key) for key in ("kv_host", "kv_disk", "kv_host_bandwidth", "kv_disk_bandwidth")
+    )
+    offload = Offload(host, disk, link, disks) if host or disk else None
+    drafting = drafting_of(method, tokens, likely, find(name) if name else None)
+    return Plan(**chosen, drafting=drafting, offload=offload)
+
+
+def workload_of(options: dict[str, Any]) -> Workload:
+    """The workload that options describe; saved if they ask for it."""
+    from presim.serving.workloads import generate, traces, workload
+
+    if options["trace"] is not None:
+        made = traces.read_trace(options["trace"], options["requests"])
+    elif options["saved"] is not None:
+        made = workload.read(options["saved"])
+        made = made.first(options["requests"] or len(made))
+    else:
+        names = (
+            "rate",
+            "arrivals",
+            "burstiness",
+            "ramp_to",
+            "burst",
+            "concurrency",
+            "shared_prefix",
+            "groups",
+            "turns",
+            "adapters",
+            "structured",
+            "grammar_ms",
+        )
+        made = generate.generate(
+            generate.Recipe(
+                options["requests"] or 1000,
+                generate.lengths_of(options["prompt"]),
+                generate.lengths_of(options["output"]),
+                think_s=options["think_s"],
+                seed=options["seed"],
+                **{name: options[name] for name in names},
+            )
+        )
+    if options["save_workload"] is not None:
+        workload.write(made, options["save_workload"])
+    return made

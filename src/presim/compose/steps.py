@@ -1,0 +1,47 @@
+"""Steps of a pipeline's rank: passes of stages, and the messages between them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+# input, weight: the two parts of a split backward pass
+FORWARD, BACKWARD, INPUT, WEIGHT = "forward", "backward", "input", "weight"
+SEND, RECEIVE, EXCHANGE, WAIT = "send", "receive", "exchange", "wait"
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipev"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """A tensor that enters or leaves a stage: an activation or its gradient."""
+
+    stage: int  # stage on this rank
+    micro: int
+    backward: bool  # true for a gradient
+    outgoing: bool
+
+    @property
+    def neighbour(self) -> int:
+        """The stage at the other end."""
+        return self.stage + (1 if self.outgoing != self.backward else -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A pass of a stage, or communication that starts here; the compute stream may wait for it at once."""
+
+    kind: str
+    stage: int = 0
+    micro: int = 0
+    messages: tuple[Message, ...] = ()
+    freed: Message | None = None  # message that a wait frees, numbered over all micro-batches if some are omitted
+
+
+def place(schedule: str, ranks: int, stage: int) -> int:
+    """The rank that a stage lies on: round and round, or down and up again (a V).
+
+    >>> [place("dualpipev", 3, stage) for stage in range(6)]
+    [0, 1, 2, 2, 1, 0]
+    """
+    turns_back = schedule == "dualpipev" and stage // ranks % 2
+    return ranks - 1 - stage % ranks if turns_back else stage % ranks

@@ -1,0 +1,80 @@
+"""Products of 16-bit activations and 4-bit weights (W4A16), which GPTQ and AWQ make for inference.
+
+Weights lie packed, two values a byte, with a factor in the model's type for each 128 values of a row; kernels unpack
+them while they multiply (Marlin). There is no cast. Factors are counted as memory, and not in a product's traffic.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from presim.errors import InputError
+from presim.graph.parameters import elements
+from presim.graph.schema import Node, OperatorGraph, Origin, Parameter, Segment, Value
+
+NAME = "w4a16"
+_GROUP = 128  # values that share a factor
+_PRODUCTS = ("aten::mm", "aten::addmm")
+
+
+def apply(graph: OperatorGraph) -> OperatorGraph:
+    """The forward graph with packed weights in the linear layers of repeated blocks.
+
+    Raises:
+        InputError: the graph has a backward pass.
+    """
+    if any(segment.backward for segment in graph.segments):
+        raise InputError(
+            f"{NAME} is of inference: 4-bit weights have no gradients, and the graph of {graph.model} has a backward "
+            "pass; use int8 or fp8-row for training, or `presim serve` with the 4-bit model"
+        )
+    names: set[tuple[int, str]] = set()
+    segments = list(graph.segments)
+    for index, segment in enumerate(graph.segments):
+        if segment.name:
+            packed = {_weight(node, segment, graph) for node in segment.nodes} - {""}
+            names |= {(index, name) for name in packed}
+            segments[index] = _packed(segment, packed)
+    parameters: list[Parameter] = []
+    for one in graph.parameters:
+        parameters += _parts(one) if (one.segment, one.name) in names else [one]
+    return msgspec.structs.replace(graph, segments=tuple(segments), parameters=tuple(parameters))
+
+
+def _parts(one: Parameter) -> list[Parameter]:
+    """Packed values, and their factors."""
+    rows, columns = one.shape
+    factors = msgspec.structs.replace(one, name=f"{one.name}_scales", shape=(rows, columns // _GROUP))
+    return [msgspec.structs.replace(one, shape=(rows, columns // 2), dtype="uint8"), factors]
+
+
+def _packed(segment: Segment, names: set[str]) -> Segment:
+    values = [_smaller(one) if one.origin is Origin.PARAMETER and one.name in names else one for one in segment.values]
+    nodes = []
+    for node in segment.nodes:
+        inputs = tuple(
+            msgspec.structs.replace(one, dtype="uint4") if segment.values[one.value].name in names else one
+            for one in node.inputs
+        )
+        nodes.append(msgspec.structs.replace(node, inputs=inputs))
+    return msgspec.structs.replace(segment, values=tuple(values), nodes=tuple(nodes))
+
+
+def _smaller(value: Value) -> Value:
+    """Half a byte for each value of 16 bits, and 16 bits for each group."""
+    count = int(value.bytes) // 2
+    return msgspec.structs.replace(value, bytes=count // 2 + 2 * (count // _GROUP))
+
+
+def _weight(node: Node, segment: Segment, graph: OperatorGraph) -> str:
+    """The weight that a product multiplies by, where its rows are whole groups; empty: none."""
+    if node.operator not in _PRODUCTS or node.inputs[-1].dtype not in ("bfloat16", "float16"):
+        return ""
+    value = segment.values[node.inputs[-1].value]
+    if value.origin is not Origin.PARAMETER:
+        return ""
+    home = graph.segments.index(segment)
+    known = {one.name: one for one in graph.parameters if one.segment == home}
+    own = known.get(value.name)
+    is_whole = own is not None and len(own.shape) == 2 and own.shape[1] % _GROUP == 0
+    return value.name if own is not None and is_whole and elements(own) else ""

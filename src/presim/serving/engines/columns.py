@@ -1,0 +1,210 @@
+"""The loop's arrays before its first event: a workload and a fleet as columns of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.errors import InputError
+from presim.serving.engines import changing, lives
+from presim.serving.engines.engine import ROLES, ROUTERS, Fleet, Limits, Replica, StepTimes
+from presim.serving.fast import state
+from presim.serving.workloads.workload import Workload
+
+Ints = NDArray[np.int64]
+
+_LOG_ROWS = 200_000
+_PAIR_ROWS = 400_000
+_EVENT_ROWS = 1000
+
+
+def start(
+    workload: Workload, fleet: Fleet, *, record: bool, longest: int | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The loop's arrays before its first event. ``longest``: tokens of a request at most, where more come later."""
+    _check(workload, fleet)
+    program = _program(workload, fleet, record, longest)
+    return program, changing.state_columns(workload, fleet, program, log_rows(fleet, record))
+
+
+def _check(workload: Workload, fleet: Fleet) -> None:
+    sizes = {replica.limits.block_size for replica in fleet.replicas}
+    if any(workload.segment_tokens % size for size in sizes):
+        raise InputError(
+            f"prefixes are shared in pieces of {workload.segment_tokens} tokens, which are no whole blocks of "
+            f"{min(sizes)} tokens; choose another --block-size"
+        )
+    if (workload.grammar_ns >= 0).any():
+        if fleet.life is not None or any(each.limits.pipeline_parallel_size > 1 for each in fleet.replicas):
+            raise InputError(
+                "structured output is modelled on engines of one pipeline stage that neither scale nor fail; leave out "
+                "--structured, or --pp, --autoscale and --mtbf"
+            )
+        if any(each.group >= 0 for each in fleet.replicas):
+            raise InputError(
+                "structured output with data-parallel ranks is not modelled; leave out --structured or --dp"
+            )
+    limits = [each.limits.max_loras for each in fleet.replicas]
+    if (workload.adapter > 0).any() and min(limits) < 1:
+        raise InputError("the workload has LoRA adapters, but an engine takes none; give --max-loras")
+    if len(fleet.replicas) > 4096:
+        raise InputError(f"{len(fleet.replicas)} replicas are more than the 4,096 that a fleet may have; name fewer")
+
+
+def _firsts(sizes: Any) -> Ints:
+    return np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))]).astype(np.int64)
+
+
+def _knobs(replica: Replica, table: int) -> list[int]:
+    limits = replica.limits
+    knobs = [0] * state.KNOBS
+    knobs[state.BLOCK] = limits.block_size
+    knobs[state.BLOCKS] = limits.num_gpu_blocks
+    knobs[state.MAX_SEQS] = limits.max_num_seqs
+    knobs[state.BUDGET] = limits.max_num_batched_tokens
+    knobs[state.MAX_LEN] = limits.max_model_len
+    knobs[state.DEPTH] = limits.depth
+    knobs[state.ASYNC] = int(limits.async_scheduling)
+    knobs[state.BY_PRIORITY] = int(limits.policy == "priority")
+    knobs[state.CACHING] = int(limits.enable_prefix_caching)
+    knobs[state.RESERVE] = int(limits.scheduler_reserve_full_isl)
+    knobs[state.WATERMARK] = int(limits.watermark * limits.num_gpu_blocks)
+    knobs[state.LONG] = limits.long_prefill_token_threshold
+    knobs[state.STAGES] = limits.pipeline_parallel_size
+    knobs[state.COST] = table
+    knobs[state.ROLE] = ROLES[replica.role]
+    knobs[state.DRAFT], knobs[state.ACCEPT] = limits.draft_tokens, round(limits.acceptance * 1e6)
+    knobs[state.LOOKAHEAD], knobs[state.DRAFT_SLOTS] = limits.lookahead, limits.draft_slots
+    knobs[state.HASH_AHEAD], knobs[state.MAX_LORAS] = int(limits.sees_next_token), limits.max_loras
+    knobs[state.LISTEN] = limits.scheduler_recv_interval
+    knobs[state.HOST_BLOCKS], knobs[state.DISK_BLOCKS] = limits.tiers.host_blocks, limits.tiers.disk_blocks
+    knobs[state.HOST_BLOCK_NS], knobs[state.DISK_BLOCK_NS] = limits.tiers.host_block_ns, limits.tiers.disk_block_ns
+    knobs[state.TIER_NS] = limits.tiers.latency_ns
+    knobs[state.BORN], knobs[state.GONE] = replica.born_ns, replica.gone_ns
+    return knobs
+
+
+def _all_knobs(replicas: Sequence[Replica], places: dict[int, int]) -> list[int]:
+    groups = [replica.group for replica in replicas]
+    knobs: list[int] = []
+    for place, replica in enumerate(replicas):
+        own = _knobs(replica, places[id(replica.times)])
+        alone = replica.group < 0
+        own[state.GROUP] = place if alone else groups.index(replica.group)
+        own[state.MEMBERS] = 1 if alone else groups.count(replica.group)
+        knobs += own
+    return knobs
+
+
+def _hash_places(limits: Limits) -> int:
+    return _places(limits.num_gpu_blocks) if limits.enable_prefix_caching else 2
+
+
+def _places(keys: int) -> int:
+    """Size of a table of hashes for so many keys: at most half full."""
+    return 1 << max(4, (2 * keys - 1).bit_length()) if keys else 2
+
+
+def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None = None) -> dict[str, Any]:
+    replicas = fleet.replicas
+    tables: list[StepTimes] = list({id(replica.times): replica.times for replica in replicas}.values())
+    places = {id(times): place for place, times in enumerate(tables)}
+    whole = [0] * state.WHOLE
+    whole[state.CONCURRENCY], whole[state.ROUTER] = workload.concurrency, ROUTERS[fleet.router]
+    whole[state.SEGMENT], whole[state.RECORD] = workload.segment_tokens, int(record)
+    whole[state.INPUT_NS], whole[state.OUTPUT_NS] = fleet.input_ns, fleet.output_ns
+    whole[state.KV_BYTES], whole[state.PORT_NS] = fleet.kv_token_bytes, fleet.port_ns
+    whole[state.PORT_BPS] = int(min(fleet.port_bytes_per_s, 1e15))
+    whole[state.REPLICAS] = len(replicas)
+    for place, rows in log_rows(fleet, record).items():
+        whole[place] = rows
+    life, lifetimes = lives.program(fleet)
+    for place, value in life.items():
+        whole[place] = value
+    limits = [replica.limits for replica in replicas]
+    loras = [np.zeros(len(t.token_ns)) if t.lora_ns is None else t.lora_ns for t in tables]
+    longest = longest or (int((workload.prompt + workload.output).max()) if len(workload) else 1)
+    columns: dict[str, Any] = {
+        "whole": whole,
+        "knobs": _all_knobs(replicas, places),
+        "base": _firsts([each.num_gpu_blocks + 1 for each in limits]),
+        "row_base": _firsts([each.max_num_seqs for each in limits]),
+        "batch_base": _firsts([each.max_num_seqs * each.depth for each in limits]),
+        "slot_base": _firsts([each.depth for each in limits]),
+        "hash_base": _firsts([_hash_places(each) for each in limits]),
+        "lora_base": _firsts([max(each.max_loras, 1) for each in limits]),
+        "tier_base": _firsts([size + 1 for each in limits for size in each.tiers.sizes]),
+        "tier_hash_base": _firsts([_places(size) for each in limits for size in each.tiers.sizes]),
+        "row_blocks": [
+            max(-(-min(longest + 2 * each.draft_tokens, each.max_model_len) // each.block_size) + 1 for each in limits)
+        ],
+        "arrival": workload.arrival_ns,
+        "prompt": workload.prompt,
+        "output": workload.output,
+        "rank": _ranks(workload),
+        "stream": _apart(workload.stream, workload.adapter),
+        "segment_first": workload.segment_first,
+        "segments": _apart(workload.segments, np.repeat(workload.adapter, np.diff(workload.segment_first))),
+        "adapter": workload.adapter,
+        "grammar_ns": workload.grammar_ns,
+        "delay": workload.delay_ns,
+        **_children(workload),
+        "lifetimes": lifetimes,
+        "token_first": _firsts([len(times.token_ns) for times in tables]),
+        "token_ns": np.concatenate([times.token_ns for times in tables]),
+        "shared_first": _firsts([len(times.shared_ns) for times in tables]),
+        "shared_ns": np.concatenate([times.shared_ns for times in tables]),
+        "head_first": _firsts([len(times.head_ns) for times in tables]),
+        "head_ns": np.concatenate([times.head_ns for times in tables]),
+        "lora_first": _firsts([len(adapters) for adapters in loras]),
+        "lora_ns": np.concatenate(loras),
+        "prefill_log": np.concatenate([np.log2(times.prefill_ns).ravel() for times in tables]),
+        "decode_log": np.concatenate([np.log2(times.decode_ns).ravel() for times in tables]),
+        "costs": [cost for t in tables for cost in (t.host_ns, t.host_seq_ns, t.back_ns, t.back_seq_ns, t.mask_ns)],
+    }
+    return {name: _column(name, value) for name, value in columns.items()}
+
+
+def _apart(ids: Ints, adapters: Ints) -> Ints:
+    """Ids of contents, others for each adapter: keys and values depend on it."""
+    if not adapters.any():
+        return ids
+    pairs = np.stack([adapters, ids])
+    found: Ints = np.unique(pairs, axis=1, return_inverse=True)[1]
+    return found.reshape(-1).astype(np.int64)
+
+
+def log_rows(fleet: Fleet, record: bool) -> dict[int, int]:
+    """Rows of the logs, by the places of `Program.whole` that say so."""
+    widest = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
+    return {
+        state.LOG_ROWS: _LOG_ROWS,
+        state.GAP_ROWS: _PAIR_ROWS + widest,
+        state.SCHEDULE_ROWS: 2_000_000 if record else 1,
+        state.EVENT_ROWS: _EVENT_ROWS + 4 * len(fleet.replicas),
+    }
+
+
+def _column(name: str, value: Any) -> Any:
+    from presim.serving.fast.compiled import FLOATS
+
+    return np.array(value, np.float64 if name in FLOATS else np.int64)
+
+
+def _ranks(workload: Workload) -> Ints:
+    order = np.lexsort((np.arange(len(workload)), workload.arrival_ns, workload.priority))
+    ranks = np.empty(len(workload), np.int64)
+    ranks[order] = np.arange(len(workload))
+    return ranks
+
+
+def _children(workload: Workload) -> dict[str, Ints]:
+    first = np.full(len(workload), -1, np.int64)
+    following = np.full(len(workload), -1, np.int64)
+    for child in np.flatnonzero(workload.parent >= 0)[::-1]:
+        following[child] = first[workload.parent[child]]
+        first[workload.parent[child]] = child
+    return {"child_first": first, "child_next": following, "is_child": (workload.parent >= 0).astype(np.int64)}

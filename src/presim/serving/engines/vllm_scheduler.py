@@ -1,0 +1,163 @@
+"""vLLM's scheduler and its requests, made from presim's limits and workloads. Needs vLLM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from presim.serving.engines.engine import Limits
+from presim.serving.workloads.workload import Workload
+
+_MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 2,
+    "vocab_size": 1 << 30,
+    "max_position_embeddings": 1 << 20,
+    "torch_dtype": "float16",
+}
+
+
+def scheduler(limits: Limits, folder: Path) -> Any:
+    """vLLM's scheduler with these limits, for a small Llama that is never run."""
+    import torch
+    from vllm.config import (
+        CacheConfig,
+        DeviceConfig,
+        LoRAConfig,
+        ModelConfig,
+        ParallelConfig,
+        SchedulerConfig,
+        VllmConfig,
+    )
+    from vllm.utils.hashing import sha256
+    from vllm.v1.core.kv_cache_utils import init_none_hash
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    init_none_hash(sha256)
+    (folder / "config.json").write_text(json.dumps(_MODEL))
+    model = ModelConfig(
+        model=str(folder), skip_tokenizer_init=True, max_model_len=limits.max_model_len, dtype="float16", seed=0
+    )
+    cache = CacheConfig(
+        block_size=limits.block_size,
+        gpu_memory_utilization=0.9,
+        enable_prefix_caching=limits.enable_prefix_caching,
+    )
+    cache.num_gpu_blocks = limits.num_gpu_blocks
+    scheduling = SchedulerConfig(
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=limits.max_model_len,
+        is_encoder_decoder=False,
+        policy=limits.policy,
+        async_scheduling=limits.async_scheduling,
+        watermark=limits.watermark,
+        scheduler_reserve_full_isl=limits.scheduler_reserve_full_isl,
+        long_prefill_token_threshold=limits.long_prefill_token_threshold,
+    )
+    config = VllmConfig(
+        model_config=model,
+        cache_config=cache,
+        scheduler_config=scheduling,
+        parallel_config=ParallelConfig(),
+        device_config=DeviceConfig("cpu"),
+    )
+    config.scheduler_config.async_scheduling = limits.async_scheduling
+    if limits.draft_tokens:
+        config.speculative_config = _speculative(limits, config)
+    if limits.max_loras:
+        config.lora_config = LoRAConfig(max_loras=limits.max_loras, max_lora_rank=8, lora_dtype="float16")
+    config.scheduler_config.max_num_seqs = limits.max_num_seqs
+    spec = FullAttentionSpec(block_size=limits.block_size, num_kv_heads=1, head_size=1, dtype=torch.float16)
+    groups = KVCacheConfig(limits.num_gpu_blocks, [], [KVCacheGroupSpec(["layer"], spec)])
+    kind = AsyncScheduler if limits.async_scheduling else Scheduler
+    return kind(
+        vllm_config=config,
+        kv_cache_config=groups,
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=limits.block_size,
+        log_stats=False,
+    )
+
+
+def _speculative(limits: Limits, config: Any) -> Any:
+    """A configuration of n-gram drafting, renamed: the scheduler asks for the method and loads no drafter."""
+    from vllm.config import SpeculativeConfig
+
+    found: Any = SpeculativeConfig(
+        method="ngram",
+        num_speculative_tokens=limits.draft_tokens,
+        prompt_lookup_max=2,
+        prompt_lookup_min=1,
+        target_model_config=config.model_config,
+        target_parallel_config=config.parallel_config,
+    )
+    found.draft_model_config = None
+    found.method = "draft_model" if limits.draft_method == "draft" else limits.draft_method
+    return found
+
+
+class _Grammar:
+    """A grammar that allows all."""
+
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        """Take tokens."""
+        return True
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        """The tokens that are allowed."""
+        return tokens
+
+
+def compiled(request: Any) -> None:
+    """A request's grammar is compiled."""
+    request.structured_output_request.grammar = _Grammar()
+
+
+def token_of(workload: Workload, item: int, place: int) -> int:
+    """A token of a request's stream: another one in each place, and the same in the same place of one stream."""
+    return (int(workload.stream[item]) * 1_000_003 + place * 7919) % (1 << 28)
+
+
+def request(workload: Workload, item: int, limits: Limits) -> Any:
+    """A request of a workload, with tokens that are alike where the workload says so."""
+    from vllm import SamplingParams
+    from vllm.lora.request import LoRARequest
+    from vllm.sampling_params import StructuredOutputsParams
+    from vllm.utils.hashing import sha256
+    from vllm.v1.core.kv_cache_utils import get_request_block_hasher
+    from vllm.v1.request import Request
+
+    first, end = workload.segment_first[item : item + 2]
+    tokens = [
+        (1 << 28) + (int(segment) * workload.segment_tokens + place) % (1 << 29)
+        for segment in workload.segments[first:end]
+        for place in range(workload.segment_tokens)
+    ][: int(workload.prompt[item])]
+    tokens += [token_of(workload, item, place) for place in range(len(tokens), int(workload.prompt[item]))]
+    adapter = int(workload.adapter[item])
+    grammar = StructuredOutputsParams(regex=".*") if workload.grammar_ns[item] >= 0 else None
+    made = Request(
+        request_id=f"{item:08d}",
+        prompt_token_ids=tokens,
+        sampling_params=SamplingParams(
+            max_tokens=int(workload.output[item]), ignore_eos=True, structured_outputs=grammar
+        ),
+        pooling_params=None,
+        arrival_time=float(workload.arrival_ns[item]),
+        priority=int(workload.priority[item]),
+        lora_request=LoRARequest(str(adapter), adapter, "none") if adapter else None,
+        block_hasher=get_request_block_hasher(limits.block_size, sha256, int(limits.sees_next_token)),
+    )
+    if grammar is not None and workload.grammar_ns[item] == 0:
+        compiled(made)
+    return made

@@ -1,0 +1,75 @@
+"""An engine's queue of waiting requests, and the way back into it (vLLM 0.33, v1/core/sched/request_queue.py)."""
+
+from __future__ import annotations
+
+from presim.serving.fast.pool import release
+from presim.serving.fast.state import (
+    BLOCK,
+    BY_PRIORITY,
+    DECODE,
+    KNOBS,
+    PREEMPTED,
+    ROLE,
+    Program,
+    State,
+)
+
+
+def enqueue(p: Program, s: State, item: int) -> None:
+    """Put a request into its replica's queue: a new one at the end, one with blocks brought back at the front."""
+    insert(p, s, item, 1 if s.loaded[item] > 0 and p.knobs[s.replica[item] * KNOBS + ROLE] != DECODE else 0)
+
+
+def insert(p: Program, s: State, item: int, first: int) -> None:
+    """Put a request into its queue: at the front or the end, or by its rank where the policy is priority."""
+    replica = s.replica[item]
+    left = -1 if first else s.tail[replica]
+    if p.knobs[replica * KNOBS + BY_PRIORITY]:
+        left = s.tail[replica]
+        while left >= 0 and p.rank[left] > p.rank[item]:
+            left = s.before[left]
+    right = s.head[replica] if left < 0 else s.next[left]
+    s.before[item] = left
+    s.next[item] = right
+    if left < 0:
+        s.head[replica] = item
+    else:
+        s.next[left] = item
+    if right < 0:
+        s.tail[replica] = item
+    else:
+        s.before[right] = item
+    s.waiting[replica] += 1
+
+
+def dequeue(s: State, item: int) -> None:
+    """Take a request out of its queue."""
+    replica = s.replica[item]
+    left = s.before[item]
+    right = s.next[item]
+    if left < 0:
+        s.head[replica] = right
+    else:
+        s.next[left] = right
+    if right < 0:
+        s.tail[replica] = left
+    else:
+        s.before[right] = left
+    s.waiting[replica] -= 1
+
+
+def preempt(p: Program, s: State, item: int) -> None:
+    """Free a running request's blocks; it is computed again later."""
+    release(p, s, item)
+    s.status[item] = PREEMPTED
+    s.computed[item] = 0
+    s.stale[item] = s.in_flight[item]
+    s.placeholders[item] = 0
+    s.preemptions[item] += 1
+    insert(p, s, item, 1)
+
+
+def blocks_for(p: Program, s: State, item: int, tokens: int) -> int:
+    """Blocks that hold so many tokens."""
+    size = p.knobs[s.replica[item] * KNOBS + BLOCK]
+    return (tokens + size - 1) // size
