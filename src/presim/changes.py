@@ -14,6 +14,7 @@ import msgspec
 from presim.cost.price import PricedTrace
 from presim.errors import InputError
 from presim.hardware import Cluster
+from presim.hardware.cluster import NodeGroup
 from presim.network.failures import failure_of
 from presim.trace.collective import Collective
 from presim.trace.schema import Trace
@@ -39,7 +40,7 @@ class Changes:
 
     def cluster(self, cluster: Cluster) -> Cluster:
         """The cluster with changed bandwidths and failed links."""
-        gpu, fabric = cluster.gpu, cluster.fabric
+        gpu, fabric, neighbours = cluster.gpu, cluster.fabric, cluster.neighbours
         if "intra" in self.bandwidth:
             if cluster.node.interconnect == "pcie" or not gpu.nvlink_bytes_per_s:
                 raise InputError(
@@ -49,10 +50,19 @@ class Changes:
             gpu = msgspec.structs.replace(gpu, nvlink_bytes_per_s=gpu.nvlink_bytes_per_s * self.bandwidth["intra"])
         if "inter" in self.bandwidth:
             fabric = msgspec.structs.replace(fabric, port_bytes_per_s=fabric.port_bytes_per_s * self.bandwidth["inter"])
+        if neighbours and self.bandwidth:
+            neighbours = tuple(self._group(one) for one in neighbours)
         network = {} if self.alone and not self.failed else cluster.network
         if self.failed:
             network = {**network, "failed": (*network.get("failed", ()), *self.failed)}
-        return msgspec.structs.replace(cluster, gpu=gpu, fabric=fabric, network=network)
+        return msgspec.structs.replace(cluster, gpu=gpu, fabric=fabric, network=network, neighbours=neighbours)
+
+    def _group(self, group: NodeGroup) -> NodeGroup:
+        """A group of nodes with changed bandwidths."""
+        inter, intra = (self.bandwidth.get(name, 1.0) for name in ("inter", "intra"))
+        gpu = msgspec.structs.replace(group.gpu, nvlink_bytes_per_s=group.gpu.nvlink_bytes_per_s * intra)
+        fabric = msgspec.structs.replace(group.fabric, port_bytes_per_s=group.fabric.port_bytes_per_s * inter)
+        return msgspec.structs.replace(group, gpu=gpu, fabric=fabric)
 
     def split_ranks(
         self,

@@ -1,4 +1,4 @@
-"""Errors: what the user can mend is told apart from what is our bug.
+"""Errors: user errors, which the user can fix, and bugs of presim.
 
 Library code raises, only the command line prints. A message shows the numbers and ends with what to do next.
 """

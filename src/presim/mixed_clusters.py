@@ -67,6 +67,13 @@ def apart_by_group(cluster: Cluster) -> dict[int, str]:
     }
 
 
+def apart(traces: Sequence[Trace], cluster: Cluster, changes: Changes) -> dict[int, tuple[object, ...]]:
+    """By rank, its group of nodes and what failed links do to its collectives; ranks that are as most are left out."""
+    by_group = apart_by_group(cluster)
+    by_link = apart_by_link(traces, changes.cluster(cluster) if changes.failed else cluster)
+    return {rank: (by_group.get(rank), by_link.get(rank)) for rank in sorted({*by_group, *by_link})}
+
+
 def apart_by_link(traces: Sequence[Trace], cluster: Cluster) -> dict[int, tuple[object, ...]]:
     """By rank, the times of collectives that failed links slow down for some ranks only; may be empty."""
     if not cluster.network.get("failed"):
@@ -93,11 +100,12 @@ def slowed_collectives(priced: Mapping[int, PricedTrace], views: Views) -> list[
     failed = views.changes.failed
     if not failed:
         return []
-    whole = dataclasses.replace(views.changes, failed=(), alone=False).cluster(views.cluster)
+    before_failing = dataclasses.replace(views.changes, failed=(), alone=False)
     worst: tuple[float, str, int] = (0.0, "", 0)
     touched = 0
     for rank, one in sorted(priced.items()):
         groups = one.trace.manifest.groups
+        whole = before_failing.cluster(views.cluster.as_seen_by(rank))
         model = collective_models(whole, one.trace.manifest.nccl)
         longest = 0.0
         together = one.fabric.together_ns if one.fabric else tuple(price.duration_ns for price in one.prices)

@@ -30,7 +30,7 @@ from presim.engine.simulate import simulate_job
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
-from presim.mixed_clusters import Views, apart_by_group, apart_by_link, group_notes, slowed_collectives, tightest
+from presim.mixed_clusters import Views, apart, group_notes, slowed_collectives, tightest
 from presim.result import Coverage, Memory, Rank, Result
 from presim.target import device_of, engine_options, host_factor_source
 from presim.trace.capture_speed import on_idle_machine, slowdown_between
@@ -132,7 +132,7 @@ def _simulate(
     """Price the prepared traces on their own nodes and simulate them together."""
     captured, whole, changes = prepared.traces, views.cluster, views.changes
     changes.check_operators(captured)
-    differ = apart_by_group(whole) or apart_by_link(captured, changes.cluster(whole) if changes.failed else whole)
+    differ = apart(captured, whole, changes)
     split, represented = changes.split_ranks(captured, stands_for, whole, differ)
     rank, cluster = chosen.manifest.rank, views.of(chosen.manifest.rank)
     options = engine_options(given, cluster, chosen.manifest, prepared.undisturbed)

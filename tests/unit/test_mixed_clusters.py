@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from presim.changes import changes_of
 from presim.engine.options import Options
 from presim.errors import InputError
 from presim.hardware import Cluster, choose_cluster
 from presim.hardware.host import host_factor
+from presim.network.describe import topology_of
 from presim.options import SimulateOptions
 from presim.pipeline import Evaluation, evaluate
 from presim.trace.builder import TraceBuilder
@@ -74,12 +76,43 @@ def test_nodes_that_are_alike_in_groups_are_as_without(tmp_path: Path) -> None:
     assert not any("is the slowest" in note for note in mixed.result.notes)
 
 
-def test_every_rank_simulated_by_itself_says_the_same(tmp_path: Path) -> None:
-    cluster = choose_cluster(cluster=described(tmp_path))
+@pytest.mark.parametrize("network", ["", '[network]\nfabric = "fat-tree"\nleaf_nodes = 1\noversubscription = 8.0\n'])
+def test_every_rank_simulated_by_itself_says_the_same(tmp_path: Path, network: str) -> None:
+    cluster = choose_cluster(cluster=described(tmp_path, MIXED.replace("\n[[", f"\n{network}\n[[", 1)))
     mixed = predicted(cluster)
     told = with_every_rank(mixed, cluster, SimulateOptions(ranks_simulated="all")).result.every_rank
     assert told is not None
     assert told.step_time_s == mixed.result.step_time_s
+
+
+NARROW = '[network]\nfabric = "fat-tree"\nleaf_nodes = 1\noversubscription = 8.0\n'
+
+
+def test_groups_are_on_one_described_network(tmp_path: Path) -> None:
+    """All ranks see the same links; those of a group's nodes are its own. A part of them may fail."""
+    mixed = choose_cluster(cluster=described(tmp_path, MIXED.replace("\n[[", "\n" + NARROW + "\n[[", 1)))
+    seen = [topology_of(view, view.network) for view in map(mixed.as_seen_by, (0, 16))]
+    links = [dict(zip(map(one.link_name, range(one.links)), one.bandwidth_Bps.tolist())) for one in seen]
+    assert links[0] == links[1]
+    fast, slow = (links[0][f"node{node}.nic0 -> leaf{node}"] for node in (0, 2))
+    assert (fast, slow) == (mixed.fabric.port_bytes_per_s, mixed.groups[0].fabric.port_bytes_per_s)
+    assert fast > slow
+    step_s = []
+    for failed in ((), ("node3.nic0=0.9",)):
+        changes = changes_of((), (), (), failed)
+        found = evaluate(trace(), mixed, Options(host_factor=1.0), stands_for={0: range(1, WORLD)}, changes=changes)
+        step_s.append(found.result.step_time_s or 0.0)
+        assert {0, 16} <= set(found.timelines)
+    assert step_s[1] > step_s[0]
+
+
+def test_groups_of_the_same_nodes_are_on_a_network_as_without_groups(tmp_path: Path) -> None:
+    text = f'gpu = "h100-sxm"\nnodes = 4\n{NARROW}'
+    (tmp_path / "one").mkdir()
+    alike = described(tmp_path, f'{text}[[groups]]\nnodes = 1\ngpu = "h100-sxm"\n')
+    one = described(tmp_path / "one", text)
+    steps = [predicted(choose_cluster(cluster=path)).result.step_time_s for path in (alike, one)]
+    assert steps[0] == pytest.approx(steps[1], rel=1e-3)
 
 
 def test_hosts_take_the_time_of_their_own_nodes(tmp_path: Path) -> None:
@@ -130,10 +163,6 @@ def test_what_a_group_does_not_say_is_as_in_the_rest(tmp_path: Path) -> None:
         (
             "gpu = 'h100-sxm'\n[[groups]]\nname='a'\nnodes = 1\n[[groups]]\nname='a'\nnodes = 1\n",
             "two groups are named",
-        ),
-        (
-            "gpu = 'h100-sxm'\n[network]\nfabric = 'fat-tree'\n[[groups]]\nnodes = 1\n",
-            "cannot have both groups of nodes and a described network",
         ),
         (
             "gpu = 'h100-sxm'\nnodes = 2\ngpus_per_node = 8\n[[groups]]\nnodes = 1\ngpu = 'rtx-4090'\n"

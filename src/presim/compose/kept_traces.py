@@ -28,13 +28,14 @@ class Kept:
 
     def add(self, one: Assembled) -> None:
         """Add one rank."""
-        trace, place = _with_peaks(one.trace, one.memory), len(self.traces)
+        peaks, place = _peaks(one.memory), len(self.traces)
+        trace = _with_peaks(one.trace, peaks)
         self.traces.append(trace)
         self.begins.append(one.begins)
         if one.memory is one.trace:
             self.memory.append(trace)
             return
-        self.memory.append(_with_peaks(one.memory, one.memory))
+        self.memory.append(_with_peaks(one.memory, peaks))
         if place and _reserved(trace) > _reserved(self.traces[self._fullest]):
             self._fullest, place = place, self._fullest
         if place:
@@ -51,12 +52,16 @@ def _segments(memory: Trace) -> Trace:
     return dataclasses.replace(memory, columns={name: column[rows] for name, column in memory.columns.items()})
 
 
-def _with_peaks(trace: Trace, memory: Trace) -> Trace:
-    """The trace with the allocator's peaks in its manifest, as in captures."""
+def _peaks(memory: Trace) -> dict[str, int]:
+    """The allocator's peaks by name."""
     kind, value = memory.columns["kind"], memory.columns["value"]
     change = np.where(kind == Kind.ALLOC, value, 0) - np.where(kind == Kind.FREE, value, 0)
-    peaks = {
+    return {
         "peak_allocated_bytes": int(np.cumsum(change).max(initial=0)),
         "peak_reserved_bytes": int(value[kind == Kind.SEGMENT_ALLOC].sum()),
     }
+
+
+def _with_peaks(trace: Trace, peaks: dict[str, int]) -> Trace:
+    """The trace with the allocator's peaks in its manifest, as in captures."""
     return dataclasses.replace(trace, manifest=msgspec.structs.replace(trace.manifest, allocator=peaks))

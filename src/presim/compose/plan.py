@@ -48,7 +48,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     offload_optimizer: Literal["none", "cpu", "states"] = "none"  # in host memory: updated by the CPU, or streamed
     recompute_blocks: int = 0  # number of blocks to recompute, from the first; 0: all
     cuda_graphs: bool = False  # launch kernels with CUDA graphs: no host time between them
-    style: str = ""  # framework style of the launch times; empty: eager, or dtensor with tensor parallelism
+    # framework style of the launch times; empty: eager, or dtensor with tensor parallelism
+    style: Literal["", "eager", "ddp", "dtensor", "dtensor-sequence", "megatron"] = ""
 
     def data(self, world_size: int) -> int:
         """Data-parallel degree."""

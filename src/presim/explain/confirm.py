@@ -138,7 +138,14 @@ def confirm(
 
         by, before = ask(point, "the unchanged job")
         if before.figures is None:
-            raise InputError(f"the unchanged job cannot be captured again: {before.words}; correct the command")
+            what_to_do = (
+                "correct the command"
+                if captures.command
+                else "correct fields that were read wrongly from the capture with --plan, or name another --framework"
+            )
+            raise InputError(
+                f"the unchanged job cannot be captured again: {before.words.removesuffix('.')}; {what_to_do}"
+            )
         rows = []
         for number, candidate in enumerate(candidates, 1):
             words = f"{candidate.what}, {number} of {len(candidates)}"

@@ -59,12 +59,12 @@ def predict(budget: Budget, folder: Path) -> tuple[Result | None, str]:
         result = json.read(path) if path.is_file() else None
     if done.returncode == ExitCode.STANDS and result is not None:
         return result, ""
-    said = " ".join(line.strip() for line in done.stderr.splitlines()[-_LAST_LINES:] if line.strip())
+    last_lines = " ".join(line.strip() for line in done.stderr.splitlines()[-_LAST_LINES:] if line.strip())
     if result is not None and done.returncode == ExitCode.DOES_NOT_FIT:
         return result, result.memory.verdict or "the job does not fit"
     if result is not None and result.error:
         return result, result.error.splitlines()[-1]
-    return result, said or f"`presim {verb}` ended with code {done.returncode}"
+    return result, last_lines or f"`presim {verb}` ended with code {done.returncode}"
 
 
 def _of_baseline(budget: Budget, baseline: Path | None) -> Result | None:

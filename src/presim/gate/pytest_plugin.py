@@ -41,7 +41,7 @@ def presim_job(request: pytest.FixtureRequest) -> PresimJob:
         result, failure = jobs.predict(budget, Path(request.path).parent)
         judged = verdict(budget, result, failure, None)
         if not judged.passed or result is None:
-            pytest.fail("; ".join(said for said, kept in sentences(judged) if not kept), pytrace=False)
+            pytest.fail("; ".join(sentence for sentence, kept in sentences(judged) if not kept), pytrace=False)
         return result
 
     return predict

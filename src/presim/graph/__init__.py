@@ -1,1 +1,1 @@
-"""Models as graphs of operators: taken from PyTorch once, changed by passes, composed into traces without running."""
+"""Models as operator graphs: exported from PyTorch once, changed by passes, composed into traces without running."""

@@ -1,4 +1,4 @@
-"""What a CUDA device runs as one kernel and the meta device takes apart: fused norms, compiled functions.
+"""Fused norms and compiled functions: one kernel on a CUDA device, several operators on the meta device.
 
 A function under ``torch.compile`` runs eagerly while a model is traced. Its operators are marked, so that
 `presim.passes.compiled` makes kernels of them as a compiler does.
@@ -12,19 +12,19 @@ from typing import Any
 
 import torch
 
-NAMESPACE = "presim"  # of operators that stand for those of ATen with the same name
-ATTRIBUTE = "compiled"  # of operators: name of the compiled function
+NAMESPACE = "presim"  # namespace of operators that replace ATen's operators of the same name
+ATTRIBUTE = "compiled"  # attribute of operators: name of the compiled function
 _regions: list[str] = []
-_kept: list[torch.library.Library] = []  # a library's kernels go when it does
+_kept: list[torch.library.Library] = []  # keeps libraries alive, because their kernels are unregistered with them
 
 
 def region() -> str:
-    """The compiled function that runs now; empty outside of any."""
+    """Name of the compiled function that runs now; empty outside of any."""
     return _regions[-1] if _regions else ""
 
 
 def install() -> None:
-    """Define what the meta device lacks, and mark compiled functions."""
+    """Register operators that the meta device lacks, and mark compiled functions."""
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     library.define("_fused_rms_norm(Tensor input, Tensor? weight) -> (Tensor, Tensor)")
     library.define("_fused_rms_norm_backward(Tensor grad, Tensor input, Tensor rstd, Tensor? weight) -> Tensor[]")
@@ -37,7 +37,7 @@ def install() -> None:
 def rms_norm(
     input: torch.Tensor, normalized_shape: list[int], weight: torch.Tensor | None = None, eps: float | None = None
 ) -> torch.Tensor:
-    """As one operator with its own backward."""
+    """RMS norm as one operator with its own backward."""
     return _RmsNorm.apply(input, weight)  # type: ignore[no-any-return]
 
 
@@ -67,7 +67,7 @@ def _backward(
 
 
 def _compile(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """In the place of ``torch.compile``, as a function or a decorator."""
+    """Replacement for ``torch.compile``, as a function or a decorator."""
     if function is None:
         return functools.partial(_compile, **options)
     name = getattr(function, "__name__", type(function).__name__)

@@ -1,8 +1,8 @@
-"""Takes a model's step of training from PyTorch: runs it once, forward and backward, on meta tensors.
+"""Export a model's training step from PyTorch: run it once, forward and backward, on meta tensors.
 
-Nothing is computed and no memory is taken. A dispatch mode, below autograd as in PyTorch's own exporters, sees each
-operator that eager PyTorch would run, in its order. Small integer tensors (positions, masks) are computed for real,
-because models look at them. This module runs in a process of its own: ``python -m presim.graph.export REQUEST OUT``.
+Nothing is computed and no memory is allocated. A dispatch mode below autograd, as in PyTorch's own exporters, records
+each operator that eager PyTorch would run, in order. Small integer tensors (positions, masks) are computed, because
+models read them. This module runs in a separate process: ``python -m presim.graph.export REQUEST OUT``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _METADATA = ("aten::detach", "aten::lift_fresh", "aten::alias")
 
 
 class Scopes:
-    """Which module an operator belongs to: forward by the modules being called, backward by its forward operator."""
+    """Tracks the module of each operator: the called module in forward, the forward operator's module in backward."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._names = {module: name for name, module in model.named_modules()}
@@ -56,7 +56,7 @@ class Scopes:
         ]
 
     def current(self) -> tuple[str, bool, bool]:
-        """Scope of the operator that runs now, whether it is of the backward pass, and whether of autograd itself."""
+        """(scope of the current operator, whether it runs in the backward pass, whether autograd itself issued it)."""
         node = torch._C._current_autograd_node()
         if node is not None:
             place = bisect.bisect_right(self._since, node._sequence_nr()) - 1
@@ -77,7 +77,7 @@ class Scopes:
 
 
 class AsOnDevice(TorchFunctionMode):
-    """Calls that PyTorch resolves by the kind of device, resolved as on a CUDA device."""
+    """Resolves device-dependent calls as on a CUDA device."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """See `torch.overrides`."""
@@ -101,7 +101,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """As one operator with its own backward, whatever backend the GPU will have for it."""
+    """Attention as one operator with its own backward, independent of the GPU's backend."""
     if attn_mask is not None:
         shape = (*query.shape[:-1], key.shape[-2])
         if attn_mask.dtype == torch.bool:
@@ -123,7 +123,7 @@ def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace
 
 
 class Recorder(TorchDispatchMode):
-    """Takes down each operator call with its tensors."""
+    """Records each operator call with its tensors."""
 
     def __init__(self, scopes: Scopes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -135,7 +135,7 @@ class Recorder(TorchDispatchMode):
         self._computed = WeakTensorKeyDictionary()  # tensors whose values are known -> the same on the CPU
 
     def register(self, tensor: torch.Tensor, kind: str, name: str) -> int:
-        """A storage that was there before; returns its index."""
+        """Register a storage that exists before the step; returns its index."""
         storage = tensor.untyped_storage()
         return self._add(storage, Storage(storage.nbytes(), kind, name))
 
@@ -163,7 +163,7 @@ class Recorder(TorchDispatchMode):
         return result
 
     def _compute(self, function: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]) -> Any:
-        """The call's outcome on the CPU, where all that goes in is known and small; else None."""
+        """The call's result on the CPU if all inputs are known and small; else None."""
         if not all(tensor in self._computed for tensor in inputs):
             return None
         if not inputs and kwargs.get("dtype") not in (None, *_INTEGERS):
@@ -194,11 +194,11 @@ class Recorder(TorchDispatchMode):
             if tensor.untyped_storage()._cdata not in self._index:
                 self.register(tensor, "constant", "")
         taken = [self._tensor(tensor) for tensor in inputs]
-        theirs = {tensor.untyped_storage()._cdata for tensor in inputs}
+        input_storages = {tensor.untyped_storage()._cdata for tensor in inputs}
         for tensor in outputs:
             storage = tensor.untyped_storage()
-            if storage._cdata not in theirs:
-                theirs.add(storage._cdata)
+            if storage._cdata not in input_storages:
+                input_storages.add(storage._cdata)
                 self._add(storage, Storage(storage.nbytes(), "own"))
         given = tuple(self._tensor(tensor) for tensor in outputs)
         written = _written(schema, args, kwargs, inputs)
@@ -217,7 +217,7 @@ class Recorder(TorchDispatchMode):
 
 
 def _written(schema: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]) -> tuple[int, ...]:
-    """Positions among the tensors of a call of those that it writes."""
+    """Positions of the tensors that a call writes."""
     positions: list[int] = []
     seen = 0
     for position, argument in enumerate(schema.arguments):
@@ -232,7 +232,7 @@ def _written(schema: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]) ->
 def _attributes(
     function: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]
 ) -> dict[str, int | str | list[int]]:
-    """What else the work depends on: the layout of a product, flags, dimensions and other small numbers."""
+    """Other properties that the work depends on: layout of a product, flags, dimensions and other small numbers."""
     found: dict[str, int | str | list[int]] = {}
     name = function._schema.name
     if name in _LAYOUTS:
@@ -265,7 +265,7 @@ _KEPT = (
 
 
 def _layout(matrix: torch.Tensor) -> str:
-    """N where rows lie one after the other, T where columns do, as cuBLAS is told."""
+    """cuBLAS' layout flag: N for contiguous rows, T for contiguous columns."""
     rows, columns = matrix.shape[-2:]
     across, along = matrix.stride()[-2:]
     if along == 1 and across >= max(1, columns):
@@ -274,7 +274,7 @@ def _layout(matrix: torch.Tensor) -> str:
 
 
 def _same_layout(source: torch.Tensor, target: torch.Tensor) -> bool:
-    """Whether a copy is one of memory as it lies."""
+    """Whether a copy keeps the memory layout."""
     if (source.dtype, source.shape, source.stride()) != (target.dtype, target.shape, target.stride()):
         return False
     return math.prod(source.shape) == 1 + sum((n - 1) * step for n, step in zip(source.shape, source.stride()))
@@ -347,7 +347,7 @@ _NUMBERS = ("layer_number", "layer_id")  # of a block among others
 
 
 def _structure(module: torch.nn.Module) -> str:
-    """What a block is made of, without where it stands."""
+    """Structure of a block, independent of its position."""
     lines = []
     for name, part in module.named_modules():
         plain = {
@@ -364,7 +364,7 @@ def _structure(module: torch.nn.Module) -> str:
 
 
 def _inputs(model: torch.nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """What the model is called with: token ids, labels, images as its signature and its config have them."""
+    """Inputs of the model: token ids, labels, images, from its signature and config."""
     import inspect
 
     accepted = inspect.signature(model.forward).parameters

@@ -9,7 +9,7 @@ from presim.trace.dtypes import dtype_bytes
 
 
 def elements(parameter: Parameter) -> int:
-    """Numbers in a parameter."""
+    """Number of elements of a parameter."""
     return math.prod(parameter.shape)
 
 

@@ -1,4 +1,4 @@
-"""One block of a graph as SVG: its modules in order, what each does, and who uses whose results."""
+"""Draw one block of a graph as SVG: its modules in order, their work, and the data flow between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's step was seen to do, call by call, before anything is made of it: the exporter's output."""
+"""Output of the exporter: a model's training step, call by call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Storage(msgspec.Struct, frozen=True, array_like=True):
-    """Memory that tensors lie in."""
+    """Memory of tensors."""
 
     bytes: int
     kind: str  # own, parameter, buffer, input
@@ -45,11 +45,11 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Repeats(msgspec.Struct, frozen=True, array_like=True):
-    """Equal blocks of a module list, one after the other, that were cut short to be traced."""
+    """Consecutive equal blocks of a module list, of which only some were traced."""
 
     name: str  # of the module list
-    count: int  # blocks there are
-    traced: int  # blocks that were traced
+    count: int  # number of blocks in the model
+    traced: int  # number of traced blocks
     first: int = 0  # number of the first of them in the list as it was traced
 
 

@@ -1,4 +1,4 @@
-"""The operator graph: what a model does in one step of training, as PyTorch would do it, without its weights.
+"""The operator graph: the operators of one training step of a model as PyTorch runs them, without weights.
 
 A graph is a list of **segments** in the order in which eager PyTorch runs them: the forward pass from the embedding to
 the loss, then the backward pass. Equal blocks (the layers of a decoder) are one segment with a ``count``. A segment has
@@ -23,7 +23,7 @@ VERSION = 1
 class Origin(enum.StrEnum):
     """Where a value comes from; `Value.name`, ``segment`` and ``index`` mean what each member says."""
 
-    OWN = "own"  # a node of this segment makes it
+    OWN = "own"  # written by a node of this segment
     PARAMETER = "parameter"  # name: of the parameter; in a repeated segment relative to the block, led by "."
     BUFFER = "buffer"  # likewise
     INPUT = "input"  # name: of the model's argument
@@ -32,7 +32,7 @@ class Origin(enum.StrEnum):
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True):
-    """A storage: what tensors and their views lie in."""
+    """A storage, shared by tensors and their views."""
 
     origin: Origin
     bytes: Size
@@ -61,11 +61,11 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
     view: bool = False  # outputs are views of inputs: no work
     written: tuple[int, ...] = ()  # positions of inputs that are written in place
     attributes: dict[str, int | str | list[int]] = {}  # layout of a product, dimensions, is_causal, …
-    adds: bool = False  # autograd sums up gradients here; no module asked for it
+    adds: bool = False  # autograd's sum of gradients, not part of a module
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Nodes that run one after the other; as often as ``count`` says."""
+    """Nodes that run one after the other, repeated ``count`` times."""
 
     name: str  # module path of its blocks, e.g. ``model.layers.*``; empty: no repeated block
     backward: bool
@@ -74,8 +74,8 @@ class Segment(msgspec.Struct, frozen=True):
     first: int = 0  # number of the first block in its module list
     count: int = 1
     twin: int = -1  # of a backward segment: the forward segment it belongs to
-    weights: bool = False  # the part of a backward segment that makes gradients of parameters, where it is apart
-    shared: bool = False  # every stage of a pipeline runs it for itself: positions, masks
+    weights: bool = False  # the weight-gradient part of a split backward segment
+    shared: bool = False  # computed by every pipeline stage itself: positions, masks
     gradients: dict[str, int] = {}  # parameter -> value, of the gradients that are complete when the segment ends
 
 

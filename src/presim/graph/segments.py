@@ -1,4 +1,4 @@
-"""From a recording to a graph: equal blocks are found by their structure and kept once, sizes become polynomials."""
+"""Build a graph from a recording: equal blocks are detected by structure and kept once; sizes become polynomials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from presim.graph.sizes import Size, Witnesses, product
 from presim.trace.dtypes import dtype_bytes
 
 _Block: TypeAlias = "tuple[str, int] | None"  # module list and number of the block; None: outside of any
-_Made: TypeAlias = tuple[int, int]  # run that makes a storage, and the storage's place among those it makes
+_Made: TypeAlias = tuple[int, int]  # (run that creates a storage, index among the storages it creates)
 
 
 @dataclasses.dataclass
@@ -282,11 +282,11 @@ class _Builder:
             return Value(Origin.SEGMENT, size, "", self._segment_of[twin], self._place[twin][storage])
         segment, index = self._segment_of[maker], self._place[maker][storage]
         if len(group) > 1:
-            theirs = self._runs[group[1]].storages[place]
-            their_maker = self._first_run[theirs]
+            second_storage = self._runs[group[1]].storages[place]
+            their_maker = self._first_run[second_storage]
             if their_maker == group[0]:
-                return Value(Origin.CARRY, size, "", segment, index, self._place[group[0]][theirs])
-            if place_of_carried := self._carried(group, theirs):
+                return Value(Origin.CARRY, size, "", segment, index, self._place[group[0]][second_storage])
+            if place_of_carried := self._carried(group, second_storage):
                 return Value(Origin.CARRY, size, "", segment, index, place_of_carried - 1)
         return Value(Origin.SEGMENT, size, "", segment, index)
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from presim.errors import InputError
 
 Size: TypeAlias = int | str  # a number, or a sum of products such as "8192*B*S" or "S+1"
-_NEAREST = 8  # a size may lie so far beside a multiple of the sequence: padding, shifted labels
+_NEAREST = 8  # largest offset of a size from a multiple of the sequence: padding, shifted labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,9 @@ def read(size: Size) -> Polynomial:
     try:
         return _polynomial(size)
     except ValueError:
-        raise InputError(f"a graph has the size {size!r}, which is no sum of products; take the graph again") from None
+        raise InputError(
+            f"a graph has the size {size!r}, which is not a sum of products; export the graph again"
+        ) from None
 
 
 def _polynomial(size: str) -> Polynomial:
@@ -80,7 +82,7 @@ def product(sizes: Iterable[Size]) -> Size:
 
 
 def divide(size: Size, by: int) -> Size | None:
-    """A size in so many equal parts; None where some of its factors does not divide."""
+    """A size divided into equal parts; None if a factor does not divide."""
     terms = read(size).terms
     if any(factor % by for factor, _, _ in terms):
         return None

@@ -9,6 +9,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.files import write_file
+from presim.graph.references import missing
 from presim.graph.schema import MAGIC, VERSION, OperatorGraph
 
 
@@ -46,6 +47,8 @@ def load(path: str | os.PathLike[str]) -> OperatorGraph:
         )
     try:
         graph: OperatorGraph = codec.decode(data, type=OperatorGraph)
-        return graph
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is damaged; make it again with `presim graph`") from error
+    if problem := next(missing(graph), ""):
+        raise InputError(f"{path} is damaged: {problem}; make it again with `presim graph`")
+    return graph

@@ -1,4 +1,4 @@
-"""What a graph holds, by module: parameters, FLOPs and bytes of a step (`presim graph show`)."""
+"""Summarise a graph by module: parameters, FLOPs and bytes of a step (`presim graph show`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes graphs from models: runs the exporter in a process of its own, so that nobody here imports torch."""
+"""Obtain graphs of models by running the exporter in a separate process, so that this process never imports torch."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from presim.graph.schema import VERSION, OperatorGraph
 
 DTYPES = ("bfloat16", "float16", "float32")
 _LIMIT_S = 300
-_TRACER = 4  # counts changes of what is traced: graphs in the cache are of one tracer
+_TRACER = 4  # version of the exporter, part of the cache key
 
 
 def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
-    """The graph that a word on the command line means: a graph's file, or a model, of which configs are cached.
+    """Open a graph file, or export a model's graph; graphs of config files are cached.
 
     Raises:
         InputError: it is neither, or the model cannot be traced.
@@ -40,14 +40,18 @@ def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
     if config is None:
         return take(model, dtype)
     torch = find_torch()
-    said = (
+    cache_key = (
         str(VERSION),
         str(_TRACER),
         dtype,
         torch.version if torch else "",
         hashlib.sha256(config.read_bytes()).hexdigest(),
     )
-    kept = Path(platformdirs.user_cache_dir("presim")) / "graphs" / hashlib.sha256("\n".join(said).encode()).hexdigest()
+    kept = (
+        Path(platformdirs.user_cache_dir("presim"))
+        / "graphs"
+        / hashlib.sha256("\n".join(cache_key).encode()).hexdigest()
+    )
     if kept.is_file():
         return store.load(kept)
     graph = take(model, dtype)
@@ -81,8 +85,8 @@ def config_file(model: str) -> Path | None:
     if found:
         return found[-1]
     raise InputError(
-        f"{model} is no model: name a folder with config.json, a config file, a graph that `presim graph` wrote, or a "
-        f"factory as package.module:function; nothing is downloaded. Named models: {', '.join(named_models())}"
+        f"{model} is not a model: give a folder with config.json, a config file, a graph that `presim graph` wrote, or "
+        f"a factory as package.module:function; nothing is downloaded. Named models: {', '.join(named_models())}"
     )
 
 
@@ -123,9 +127,9 @@ def proved(model: str, recordings: list[Recording]) -> OperatorGraph:
     for other in others:
         if (other.segments, other.shapes) != (graph.segments, graph.shapes):
             raise InputError(
-                f"{model} does other things at batch {other.traced['batch']} and sequence {other.traced['sequence']} "
-                f"than at {graph.traced['batch']} and {graph.traced['sequence']}: its sizes are no polynomials of "
-                "both; capture it with `presim run` instead"
+                f"{model} runs other operators at batch {other.traced['batch']} and sequence "
+                f"{other.traced['sequence']} than at {graph.traced['batch']} and {graph.traced['sequence']}: its sizes "
+                "are no polynomials of both; capture it with `presim run` instead"
             )
     return msgspec.structs.replace(graph, model=model)
 
@@ -145,9 +149,9 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _reason(model: str, stderr: str) -> str:
-    """Why the exporter gave up, in one sentence."""
+    """The exporter's error as one sentence."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    last = lines[-1] if lines else "it said nothing"
+    last = lines[-1] if lines else "it printed nothing"
     if "No module named 'torch'" in last:
         return f"taking a graph needs PyTorch: `{install_torch()}`"
     return f"{model} cannot be traced: {last}; capture it with `presim run` instead, or trace a part of it as a factory"

@@ -1,4 +1,4 @@
-"""What device work an operator of a graph is: the kernels that PyTorch's CUDA build launches for it, as signatures.
+"""Device work of graph operators: the kernels that PyTorch's CUDA build launches, as signatures.
 
 Most operators are one kernel. Those that are several, or are known under another name when captured, are listed here;
 `validation/composed.py` compares the outcome with captured runs, signature by signature.
@@ -13,6 +13,7 @@ from presim.capture.reading.classify import memory_family
 from presim.capture.reading.operators import Operand as Seen
 from presim.capture.reading.operators import Operator
 from presim.capture.reading.traffic import traffic
+from presim.errors import InputError
 from presim.graph.schema import Node, OperatorGraph
 from presim.graph.schema import Operand as Named
 from presim.graph.sizes import read
@@ -28,7 +29,7 @@ from presim.trace.signatures import (
     Softmax,
 )
 
-Work = tuple[str, Signature]  # the operator that asks for it, and what it is
+Work = tuple[str, Signature]  # (operator, signature)
 
 
 class Sizes:
@@ -50,7 +51,22 @@ class Sizes:
 
 
 def works(node: Node, sizes: Sizes) -> list[Work]:
-    """The kernels of one operator; none for a view."""
+    """The kernels of one operator; none for a view.
+
+    Raises:
+        InputError: its tensors have too few dimensions, or an attribute is missing, as in a damaged graph.
+    """
+    try:
+        return _works(node, sizes)
+    except (IndexError, KeyError) as error:
+        shapes = ", ".join(str(sizes.shapes[operand.shape]) for operand in node.inputs)
+        raise InputError(
+            f"{node.operator} in {node.scope or 'the model'} has inputs {shapes}, which it cannot have: "
+            "make the graph again with `presim graph`"
+        ) from error
+
+
+def _works(node: Node, sizes: Sizes) -> list[Work]:
     if node.view or node.operator.startswith("comm::"):
         return []
     inputs = [sizes.seen(operand) for operand in node.inputs]
@@ -136,6 +152,7 @@ def _product(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
         epilogue="bias" if bias and len(inputs[0].shape) == 1 else "",
         accumulate=bias and len(inputs[0].shape) > 1,
         scaling=str(node.attributes.get("scaling", "")),
+        sums=str(node.attributes.get("sums", "")),
         sparsity=str(node.attributes.get("sparsity", "")),
     )
     return [(node.operator, gemm)]

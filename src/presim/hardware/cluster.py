@@ -111,6 +111,7 @@ class Cluster(msgspec.Struct, frozen=True):
     collectives: dict[str, Any] = {}  # constants of the collective model, fitted to this cluster
     network: dict[str, Any] = {}  # network topology (presim.network.describe); empty: unknown, no links are shared
     groups: tuple[NodeGroup, ...] = ()  # nodes that are otherwise than ``gpu``, ``node`` and ``fabric`` say
+    neighbours: tuple[NodeGroup, ...] = ()  # of a view: the rest, then the groups, for the network between all nodes
 
     def group_of(self, rank: int) -> NodeGroup | None:
         """The group of a rank's node; None if it is in no group."""
@@ -122,7 +123,15 @@ class Cluster(msgspec.Struct, frozen=True):
         if not self.groups:
             return self
         own = self.group_of(rank) or self
-        return msgspec.structs.replace(self, gpu=own.gpu, node=own.node, fabric=own.fabric, groups=())
+        return msgspec.structs.replace(
+            self, gpu=own.gpu, node=own.node, fabric=own.fabric, groups=(), neighbours=self.all_parts
+        )
+
+    @property
+    def all_parts(self) -> tuple[NodeGroup, ...]:
+        """The rest of the nodes, then the groups, which come before it; the cluster itself if all nodes are alike."""
+        rest = NodeGroup("", 0, self.nodes, self.gpu, self.node, self.fabric)
+        return self.neighbours or (rest, *self.groups)
 
     @property
     def world_size(self) -> int:

@@ -52,7 +52,7 @@ def with_groups(
         parts: converts a group's table to its GPU, node and fabric.
 
     Raises:
-        InputError: groups overlap or reach beyond the cluster, a node has too few GPUs, or the network is described.
+        InputError: groups overlap or reach beyond the cluster, or a node has too few GPUs.
     """
     groups: list[NodeGroup] = []
     for number, (first, table) in enumerate(zip(_firsts(tables), tables)):
@@ -76,11 +76,6 @@ def with_groups(
                 f"{cluster.gpus_per_node} of each node; use --gpus-per-node {node.domain}"
             )
         groups.append(NodeGroup(name, first, table["nodes"], gpu, node, fabric))
-    if groups and cluster.network:
-        raise InputError(
-            "a cluster cannot have both groups of nodes and a described network; remove [[groups]] or [network], or "
-            "slow links down with [network.factors]"
-        )
     return msgspec.structs.replace(cluster, groups=tuple(groups))
 
 

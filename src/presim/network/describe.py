@@ -11,6 +11,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.hardware import Cluster
+from presim.hardware.cluster import NodeGroup
 from presim.network.fabrics import FABRICS
 from presim.network.failures import fail, failure_of
 from presim.network.topology import Builder, Topology
@@ -64,6 +65,11 @@ class Plan:
     pcie_Bps: float
     node: str
     description: Description
+    groups: tuple[tuple[range, Plan], ...] = ()  # nodes that are otherwise
+
+    def of(self, node: int) -> Plan:
+        """The plan of one node."""
+        return next((plan for nodes, plan in self.groups if node in nodes), self)
 
     @property
     def hop_ns(self) -> float:
@@ -101,15 +107,39 @@ def read_description(table: Mapping[str, Any]) -> Description:
 def topology_of(cluster: Cluster, table: Mapping[str, Any]) -> Topology:
     """Build the topology of a cluster with this ``[network]`` table.
 
+    Groups of nodes have their own links and ports; switches are as the ports of the rest need them.
+
     Raises:
-        InputError: the description is inconsistent or disconnected.
+        InputError: the description is inconsistent or disconnected, or groups differ in GPUs of a domain or ports.
     """
     description = read_description(table)
+    parts = cluster.all_parts
+    plans = [_plan(_uniform(cluster, part), description) for part in parts]
+    for part, plan in zip(parts, plans):
+        if (plan.per_node, plan.nics) != (plans[0].per_node, plans[0].nics):
+            raise InputError(
+                f"group {part.name!r} has {plan.per_node} GPUs and {plan.nics} ports in a node or rack, and the rest "
+                f"has {plans[0].per_node} and {plans[0].nics}; a [network] needs the same on all nodes: set its nics"
+            )
+    hosts = plans[0].per_node // cluster.gpus_per_node or 1
+    groups = [
+        (range(part.first_node // hosts, -(-(part.first_node + part.nodes) // hosts)), plan)
+        for part, plan in zip(parts[1:], plans[1:])
+    ]
+    return build(dataclasses.replace(plans[0], groups=tuple(groups)))
+
+
+def _uniform(cluster: Cluster, part: NodeGroup) -> Cluster:
+    """The cluster with all nodes like those of a part."""
+    return msgspec.structs.replace(cluster, gpu=part.gpu, node=part.node, fabric=part.fabric, groups=(), neighbours=())
+
+
+def _plan(cluster: Cluster, description: Description) -> Plan:
     nodes = -(-cluster.world_size // cluster.domain_size)
     per_node = min(cluster.domain_size, cluster.world_size)
     ports = description.nics or max(round(cluster.ports_per_gpu * per_node), 1)
     interconnect = {"nvswitch": "nvswitch", "pcie": "pcie"}.get(cluster.node.interconnect, "nvlink-mesh")
-    plan = Plan(
+    return Plan(
         nodes=nodes,
         per_node=per_node,
         nics=min(math.ceil(ports), per_node),
@@ -119,14 +149,13 @@ def topology_of(cluster: Cluster, table: Mapping[str, Any]) -> Topology:
         node=description.node or interconnect,
         description=description,
     )
-    return build(plan)
 
 
 def build(plan: Plan) -> Topology:
     """Build nodes, the fabric between them, then extra links, factors and failures."""
     builder = Builder(plan.nodes * plan.per_node)
     for node in range(plan.nodes):
-        _node(builder, plan, node)
+        _node(builder, plan.of(node), node)
     if plan.nodes > 1:
         FABRICS[plan.description.fabric](builder, plan)
     for extra in plan.description.links:

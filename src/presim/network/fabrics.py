@@ -105,7 +105,7 @@ FABRICS: dict[str, Callable[[Builder, Plan], None]] = {
 def _router(builder: Builder, plan: Plan, node: int) -> int:
     router = builder.vertex(f"node{node}.router")
     for nic in range(plan.nics):
-        builder.both_ways(builder.vertex(f"node{node}.nic{nic}"), router, plan.nic_Bps, 0.0)
+        builder.both_ways(builder.vertex(f"node{node}.nic{nic}"), router, plan.of(node).nic_Bps, 0.0)
     return router
 
 
@@ -120,7 +120,10 @@ def _leaves(builder: Builder, plan: Plan, ports: list[tuple[int, int]], name: st
         leaves.append(leaf)
         for node, nic in ports[at : at + size]:
             builder.both_ways(
-                builder.vertex(f"node{node}.nic{nic}"), leaf, plan.nic_Bps, plan.description.link_latency_us * 1e3
+                builder.vertex(f"node{node}.nic{nic}"),
+                leaf,
+                plan.of(node).nic_Bps,
+                plan.description.link_latency_us * 1e3,
             )
     return leaves
 

@@ -29,12 +29,15 @@ class Format:
     scaling: str  # see `Gemm.scaling`
     halves: bool = False  # two elements per byte
     largest: bool = False  # the scale needs a separate kernel that finds the largest value
+    # gradients sum precisely, as by torchao's default; cuBLASLt's calls for them have no factors in captures
+    precise: bool = False
     needs: str = "float8_e4m3fn"  # type that the GPU's matrix units must support
 
 
+_LAYOUT = "NT"  # the casts write operands as 8-bit tensor cores read them: both along k
 FORMATS = {
-    "fp8-tensor": Format("float8_e4m3fn", "", largest=True),
-    "fp8-row": Format("float8_e4m3fn", "outer"),
+    "fp8-tensor": Format("float8_e4m3fn", "", largest=True, precise=True),
+    "fp8-row": Format("float8_e4m3fn", "outer", precise=True),
     "fp8-block": Format("float8_e4m3fn", "block"),
     "mxfp8": Format("float8_e4m3fn", "block", needs="float4_e2m1fn_x2"),  # GPUs with FP4 units are those with MXFP8
     "int8": Format("int8", "outer", needs="int8"),  # W8A8, as torchao's int8 mixed-precision training
@@ -92,7 +95,9 @@ def _segment(segment: Segment, graph: OperatorGraph, format: Format, shapes: dic
             else:
                 nodes.append(Node(CAST, node.scope, (operand,), (cast,)))
             narrow.append(cast)
-        attributes = {**node.attributes, "scaling": format.scaling}
+        attributes = {**node.attributes, "scaling": format.scaling, "layout": _LAYOUT}
+        if segment.backward and format.precise:
+            attributes |= {"scaling": "", "sums": "precise"}
         inputs = (*node.inputs[:-2], *narrow)
         nodes.append(msgspec.structs.replace(node, inputs=inputs, attributes=attributes))
     return msgspec.structs.replace(segment, values=tuple(values), nodes=tuple(nodes))

@@ -1,8 +1,8 @@
-"""Fit a cluster to a run: each change rests on data that is named, and is held against data that was not used.
+"""Fit a cluster to a run: every change names its data and is checked on data that was not used.
 
-A profile shows each kind of work by itself. Half of the kinds fit a rate, by the median of measured over predicted
-time, each kind weighted by its time; the other half and the step time are held against it. A step time alone supports
-one change: of what it depends on most.
+A profile shows each kind of work separately. Half of the kinds fit a rate, by the time-weighted median of measured over
+predicted time. The other half and the step time check it. A single step time supports one change only: the rate that
+the step depends on most.
 """
 
 from __future__ import annotations
@@ -79,11 +79,13 @@ def by_profile(traces: Sequence[Trace], cluster: Cluster, predict: Predict, meas
     factors: dict[Part, float] = {}
     changes: list[Change] = []
     notes: list[str] = []
-    for part, mine in kinds.items():
-        if len(mine) < _KINDS:
-            notes.append(f"{WORDS[part]} stays: the profile has {len(mine)} kinds of such work, and a rate needs two.")
+    for part, part_kinds in kinds.items():
+        if len(part_kinds) < _KINDS:
+            notes.append(
+                f"{WORDS[part]} stays: the profile has {len(part_kinds)} kinds of such work, and a rate needs two."
+            )
             continue
-        ordered = sorted(mine, key=lambda kind: (-kind.weight, str(kind.signature)))
+        ordered = sorted(part_kinds, key=lambda kind: (-kind.weight, str(kind.signature)))
         used, held = ordered[::2], ordered[1::2]
         factor = _solve(part, used, cluster, traces[0])
         if factor is None or not 1 / _WIDEST < factor < _WIDEST:

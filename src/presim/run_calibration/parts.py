@@ -67,8 +67,8 @@ def write(cluster: Cluster, path: Path, source: str) -> None:
         table = _table(getattr(cluster, name), source)
         lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
     for name in ("nccl", "collectives", "network"):
-        if said := getattr(cluster, name):
-            lines += ["", f"[{name}]", *(f"{_key(key)} = {_toml(value)}" for key, value in said.items())]
+        if override := getattr(cluster, name):
+            lines += ["", f"[{name}]", *(f"{_key(key)} = {_toml(value)}" for key, value in override.items())]
     write_file(path, ("\n".join(lines) + "\n").encode())
 
 

@@ -1,4 +1,4 @@
-"""A calibration as text and as JSON."""
+"""A calibration as text and JSON."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from presim.run_calibration.parts import WORDS
 
 
 def text(found: Calibration, path: str) -> str:
-    """What was changed, on what grounds, and how the run is met before and after."""
+    """The changes, their data, and the agreement with the run before and after."""
     lines = [f"{path}: {len(found.changes)} changes" if len(found.changes) != 1 else f"{path}: 1 change"]
     for change in found.changes:
-        lines.append(f"  {_said(change)}, from {change.support}")
+        lines.append(f"  {_change_text(change)}, from {change.support}")
         if change.before is not None and change.after is not None:
             lines.append(f"    work that was not used: {change.before:.1%} off before, {change.after:.1%} after")
     whose = "not used" if found.held_out else "used; a second one would tell whether it holds"
@@ -48,6 +48,6 @@ def encode(found: Calibration) -> bytes:
     return msgspec.json.format(msgspec.json.encode(content, order="sorted"), indent=2) + b"\n"
 
 
-def _said(change: Change) -> str:
+def _change_text(change: Change) -> str:
     word = WORDS[change.part]
     return f"{word} {change.factor:g}" if change.part == "host" else f"{word} x {change.factor:.3f}"

@@ -113,10 +113,12 @@ class ReadBack(msgspec.Struct, frozen=True):
 
 
 class ClusterTables(msgspec.Struct, frozen=True):
-    """Collective tables of the cluster file, as in `presim.hardware.Cluster`."""
+    """Tables of the cluster file, as in `presim.hardware.Cluster`."""
 
     nccl: dict[str, str] = {}
     collectives: dict[str, Any] = {}
+    network: dict[str, Any] = {}
+    groups: list[dict[str, Any]] = []  # `presim.hardware.cluster.NodeGroup` as plain values
 
 
 class Measured(msgspec.Struct, frozen=True):

@@ -64,14 +64,28 @@ def as_captured(options: EvaluationOptions, captured: JobManifest) -> Evaluation
 
 
 def _with_tables(cluster: Cluster, options: EvaluationOptions, captured: JobManifest) -> Cluster:
-    """The cluster with the captured cluster file's tables of collectives, if its parts are the same."""
+    """The cluster with the captured cluster file's tables, if its parts are the same.
+
+    Raises:
+        InputError: the file has groups of nodes, and the cluster has another size.
+    """
     import msgspec
+
+    from presim.hardware.cluster import NodeGroup
 
     parts = (cluster.gpu.id, cluster.node.id, cluster.fabric.id)
     if options.cluster or parts != (captured.gpu, captured.node, captured.fabric):
         return cluster
     tables = captured.cluster_tables
-    return msgspec.structs.replace(cluster, nccl=tables.nccl, collectives=tables.collectives)
+    groups = msgspec.convert(tables.groups, tuple[NodeGroup, ...])
+    if groups and (cluster.world_size, cluster.gpus_per_node) != (captured.world_size, captured.gpus_per_node):
+        raise InputError(
+            f"the job was captured for {len(groups)} groups of nodes with {captured.world_size} GPUs, and they do not "
+            f"say what {cluster.world_size} GPUs would be: name a cluster file with --cluster"
+        )
+    return msgspec.structs.replace(
+        cluster, nccl=tables.nccl, collectives=tables.collectives, network=tables.network, groups=groups
+    )
 
 
 def _captured_part(part: str, captured: JobManifest) -> str | None:

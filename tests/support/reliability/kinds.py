@@ -8,6 +8,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from presim.cli import main
 from support import nccl_logs, workloads
 from support.reliability import kinds_of_runs, samples
@@ -92,7 +94,8 @@ def _graph(folder: Path) -> Path:
     from presim.graph import store
     from support.models import llama
 
-    store.save(llama(2), folder / "model.graph")
+    graph = msgspec.structs.replace(llama(2), model="llama")  # its own name is that of a temporary file
+    store.save(graph, folder / "model.graph")
     return folder / "model.graph"
 
 

@@ -16,6 +16,9 @@ from click.testing import CliRunner
 import presim
 from presim.cli import main
 from presim.cli.trace import command as trace_command
+from presim.errors import InputError
+from presim.hardware import choose_cluster
+from presim.hardware.cluster import NodeGroup
 from presim.report import json
 from presim.trace import store
 from presim.trace.builder import TraceBuilder, default_manifest
@@ -136,6 +139,24 @@ def test_what_the_captured_clusters_file_said_of_collectives_is_kept(saved: Path
     )
     assert slow > 1.05 * plain
     assert elsewhere == usual
+
+
+def test_the_captured_clusters_network_and_groups_are_kept(saved: Path, tmp_path: Path) -> None:
+    """A saved job is simulated on the fabric and the nodes of the file it was captured for; elsewhere they are gone."""
+    (trace,) = store.load(saved).traces.values()
+    slow = choose_cluster(gpu="a100-80gb-sxm", nodes=2)
+    group = NodeGroup("old", 0, 1, slow.gpu, slow.node, slow.fabric)
+    for name, tables in (
+        ("network", ClusterTables(network={"leaf_nodes": 1, "oversubscription": 8.0})),
+        ("groups", ClusterTables(groups=msgspec.to_builtins([group]))),
+    ):
+        parts = msgspec.structs.replace(trace.manifest, node="hgx-h100", fabric="ib-ndr-400", cluster_tables=tables)
+        store.save([dataclasses.replace(trace, manifest=parts)], tmp_path / name)
+    assert any("The network is described" in note for note in presim.simulate(tmp_path / "network").notes)
+    assert any("The cluster has 2 groups of nodes" in note for note in presim.simulate(tmp_path / "groups").notes)
+    assert not any("groups of nodes" in note for note in presim.simulate(tmp_path / "groups", gpu="b200").notes)
+    with pytest.raises(InputError, match="was captured for 1 groups of nodes with 128 GPUs"):
+        presim.simulate(tmp_path / "groups", nodes=32)
 
 
 def test_other_nodes_for_the_same_ranks(saved: Path) -> None:

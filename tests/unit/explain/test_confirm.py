@@ -91,6 +91,8 @@ def test_a_job_that_cannot_be_captured_is_an_error() -> None:
         InputError, match=r"^the unchanged job cannot be captured again: the script raised; correct the"
     ):
         confirmed(CaptureOptions(vary=["mbs=1,2"], command=("train.py", "{mbs}")), [FAILED])
+    with pytest.raises(InputError, match=r"script raised; correct fields that were read wrongly from the capture with"):
+        confirmed(CaptureOptions(most=1), [FAILED], [(GAIN, PLAN)])
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,9 @@ def _manifest(captured: Captured, setting: LaunchConfig) -> Manifest:
         gpu=cluster.gpu.id,
         node=cluster.node.id,
         fabric=cluster.fabric.id,
-        cluster_tables=ClusterTables(cluster.nccl, cluster.collectives),
+        cluster_tables=ClusterTables(
+            cluster.nccl, cluster.collectives, cluster.network, msgspec.to_builtins(cluster.groups)
+        ),
         gpus_per_node=cluster.gpus_per_node,
         script=" ".join(["-m"] * program.module + [program.script, *program.args]),
         versions=outcome.versions,

@@ -31,7 +31,8 @@ NAME = "flow/contended"
 ANALYTIC = Hierarchical.name
 TOO_MANY = "analytic/hierarchical, of too many flows to simulate"
 _MOST_FLOWS = 4_000_000
-_RINGS = {"all_reduce": ("all_gather", 2.0), "reduce_scatter": ("all_gather", 1.0)}  # the same rings, so often
+# Kinds with the flows of another one, and how often these are sent.
+_RINGS = {"all_reduce": ("all_gather", 2.0), "reduce_scatter": ("all_gather", 1.0), "recv": ("send", 1.0)}
 _SENT = 1 << 30  # bytes that flows are simulated with
 TELLING = 0.001  # of the time alone; a smaller slowdown counts as no sharing
 _UNCERTAIN = 0.1  # added to the uncertainty if flows determine the time
@@ -192,14 +193,14 @@ def _longer_s(key: bytes, held: _Held, kind: str, ranks: tuple[int, ...], togeth
 
 
 @functools.lru_cache(maxsize=256)
-def _together(key: bytes, held: _Held, kind: str, together: Groups) -> tuple[tuple[float, ...], Floats]:
-    """When each of the exchanges is over that start together, and what each link carried."""
+def _together(key: bytes, held: _Held, kind: str, together: Groups) -> tuple[tuple[float, ...], Floats, float]:
+    """When each of the exchanges is over that start together, what each link carried, and the bytes of a flow."""
     topology, _ = _topologies(key, held)
     crowded = run(topology, [Exchange(kind, _SENT, each) for each in together])
     assert crowded.shared is not None, "test_contended: at flow level"
     ends = np.zeros(len(together))
     np.maximum.at(ends, crowded.flows.owner, crowded.shared.end_s)
-    return tuple(ends.tolist()), crowded.shared.link_bytes
+    return tuple(ends.tolist()), crowded.shared.link_bytes, float(crowded.flows.bytes.max(initial=0.0))
 
 
 def described_network(cluster: Cluster) -> tuple[bytes, Topology]:
@@ -224,7 +225,7 @@ def paths_of(collective: Collective, groups: Groups, cluster: Cluster) -> tuple[
 @functools.lru_cache(maxsize=4096)
 def _paths(key: bytes, held: _Held, kind: str, groups: Groups) -> tuple[Paths | None, float]:
     topology = _topologies(key, held)[0]
-    carried, flow = _on_fabric(key, held, kind, groups)
+    _, carried, flow = _together(key, held, kind, groups)
     links = np.flatnonzero((carried > 0) & _crowdable(key, held))
     if not len(links):
         return None, flow

@@ -103,22 +103,23 @@ def draw(lines: Sequence[Line], across: str, up: str) -> str:
         return "<svg></svg>"
     left, right = float(xs.min()), float(xs.max())
     low, high = min(0.0, float(ys.min())), float(ys.max())
-    wide, tall = _WIDTH - _LEFT - 10, _HEIGHT - _BOTTOM - 10
+    top = 10 if len(lines) == 1 else 28  # names of lines stand above them
+    wide, tall = _WIDTH - _LEFT - 10, _HEIGHT - _BOTTOM - top
 
     def point(x: float, y: float) -> str:
         along, above = (x - left) / ((right - left) or 1), (y - low) / ((high - low) or 1)
-        return f"{_LEFT + wide * along:.1f},{10 + tall * (1 - above):.1f}"
+        return f"{_LEFT + wide * along:.1f},{top + tall * (1 - above):.1f}"
 
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img">']
-    parts.append(f'<path d="M{_LEFT} 10V{10 + tall}H{_WIDTH - 10}" fill="none" stroke="#c1c8cd"/>')
+    parts.append(f'<path d="M{_LEFT} {top}V{top + tall}H{_WIDTH - 10}" fill="none" stroke="#c1c8cd"/>')
     for place, (name, x, y) in enumerate(lines):
         points = " ".join(point(float(one), float(two)) for one, two in zip(x, y))
         colour = _COLOURS[place % len(_COLOURS)]
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         if len(lines) > 1:
-            parts.append(f'<text x="{_LEFT + 8 + 80 * place}" y="22" style="fill:{colour}">{html.escape(name)}</text>')
-    parts.append(f'<text x="{_LEFT - 4}" y="18" text-anchor="end">{_number(high)} {up}</text>')
-    parts.append(f'<text x="{_LEFT - 4}" y="{10 + tall}" text-anchor="end">{_number(low)}</text>')
+            parts.append(f'<text x="{_LEFT + 8 + 80 * place}" y="16" style="fill:{colour}">{html.escape(name)}</text>')
+    parts.append(f'<text x="{_LEFT - 4}" y="{top + 8}" text-anchor="end">{_number(high)} {up}</text>')
+    parts.append(f'<text x="{_LEFT - 4}" y="{top + tall}" text-anchor="end">{_number(low)}</text>')
     parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 10}">{_number(left)} {across}</text>')
     parts.append(f'<text x="{_WIDTH - 10}" y="{_HEIGHT - 10}" text-anchor="end">{_number(right)} {across}</text></svg>')
     return "".join(parts)

@@ -191,7 +191,8 @@ def log_rows(fleet: Fleet, record: bool) -> dict[int, int]:
 def _column(name: str, value: Any) -> Any:
     from presim.serving.fast.compiled import FLOATS
 
-    return np.array(value, np.float64 if name in FLOATS else np.int64)
+    column = np.ascontiguousarray(value, np.float64 if name in FLOATS else np.int64)
+    return column if column.flags.writeable else column.copy()  # the workload's own where it can be: no copy
 
 
 def _ranks(workload: Workload) -> Ints:

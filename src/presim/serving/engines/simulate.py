@@ -69,7 +69,7 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
         before = _drain(columns, kept, before)
     if code == 2:
         raise AssertionError("the loop stopped with requests left; test_simulate.py covers all known causes")
-    out = {name: np.array(columns[name], np.int64) for name in _PER_REQUEST}
+    out = {name: np.asarray(columns[name], np.int64) for name in _PER_REQUEST}
     return Served(
         workload,
         **out,

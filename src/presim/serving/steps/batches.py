@@ -104,7 +104,7 @@ def config_for_vllm(config: dict[str, Any], model: Model) -> dict[str, Any]:
 def arguments(plan: Plan, longest: int) -> dict[str, Any]:
     """Arguments of vLLM's `LLM` for a plan."""
     _check(plan)
-    said = {
+    return {
         "load_format": "dummy",
         "skip_tokenizer_init": True,
         "enable_prefix_caching": False,
@@ -118,11 +118,6 @@ def arguments(plan: Plan, longest: int) -> dict[str, Any]:
         "block_size": plan.block_size,
         "enable_expert_parallel": plan.ep,
     }
-    if plan.weights == "fp8":
-        said["quantization"] = "fp8"
-    if plan.cache == "fp8":
-        said["kv_cache_dtype"] = "fp8"
-    return said
 
 
 def _check(plan: Plan) -> None:
@@ -131,8 +126,9 @@ def _check(plan: Plan) -> None:
         "--pp": plan.pp > 1,
         "--dp": plan.dp > 1,
         "--speculative": plan.drafting is not None,
-        f"--weights {plan.weights}": plan.weights not in ("bf16", "fp8"),
+        f"--weights {plan.weights}": plan.weights != "bf16",
         f"--expert-weights {plan.of_experts}": plan.of_experts != plan.weights,
+        f"--kv {plan.cache}": plan.cache != "bf16",
         f"--kernels {plan.kernels}": plan.kernels != "vllm",
     }
     if found := [name for name, there in lacks.items() if there]:

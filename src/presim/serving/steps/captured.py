@@ -83,7 +83,7 @@ def with_captured(engine: Engine, captured: Captured) -> Engine:
     times = tables(fitted, engine.plan, engine.times, overheads, padded)
     found = [one for one in checks(engine, captured) if one.sample.held_out]
     wrong = np.abs([one.error for one in found]) if found else np.zeros(1)
-    said: dict[str, str | int | float] = {
+    summary: dict[str, str | int | float] = {
         "source": captured.source,
         "fitted_batches": len(fitted),
         "held_out_batches": len(found),
@@ -93,7 +93,7 @@ def with_captured(engine: Engine, captured: Captured) -> Engine:
     width = float(np.hypot(captured.uncertainty, np.median(wrong)))
     engine = _with_blocks(engine, captured.blocks) if captured.blocks else engine
     return dataclasses.replace(
-        engine, times=times, origins=captured.origins, uncertainty=width, overheads=overheads, steps=said
+        engine, times=times, origins=captured.origins, uncertainty=width, overheads=overheads, steps=summary
     )
 
 
@@ -137,8 +137,10 @@ def tables(
     scale, rows = overheads.step_scale, [one.rows for one in decodes]
     points: dict[int, float] = {}
     idle: list[float] = []
-    for one, least in zip(prompts, _least_ns(prompts, overheads, plan)):
-        points[one.tokens] = max(_busy_ns(one), least - one.head_ns - attention_of(one, composed) / scale)
+    in_graphs = [one for one in prompts if padded and one.tokens <= padded[-1]]
+    for kind in (in_graphs, [one for one in prompts if one not in in_graphs]):
+        for one, least in zip(kind, _least_ns(kind, overheads, plan)):
+            points[one.tokens] = max(_busy_ns(one), least - one.head_ns - attention_of(one, composed) / scale)
     for one, least in zip(decodes, _least_ns(decodes, overheads, plan)):
         points[one.tokens] = max(_busy_ns(one), least - one.head_ns)
         idle.append(points[one.tokens] - _busy_ns(one))
@@ -166,7 +168,7 @@ def _least_ns(kind: Sequence[Sample], overheads: Overheads, plan: Plan) -> list[
     With asynchronous scheduling, the host also prepares a step while the device runs the one before it: then all that
     the host does for a step counts.
     """
-    launches = float(np.median([one.launch_ns for one in kind]))
+    launches = float(np.median([one.launch_ns for one in kind])) if kind else 0.0
     if not plan.async_scheduling:
         return [launches] * len(kind)
     host = (overheads.host_us + overheads.back_us) * 1e3

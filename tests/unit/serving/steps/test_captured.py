@@ -144,6 +144,10 @@ def test_prompts_longer_than_a_request_are_several() -> None:
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
+        (
+            Plan(weights="fp8", expert_weights="fp8", cache="fp8"),
+            "no steps are captured with --weights fp8 and --kv fp8; x",
+        ),
         (Plan(pp=2), "no steps are captured with --pp; leave --steps at composed"),
         (Plan(dp=2, weights="int4"), "no steps are captured with --dp and --weights int4; leave --steps at composed"),
     ],

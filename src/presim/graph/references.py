@@ -1,0 +1,57 @@
+"""Checks that what a graph's parts name is there: a damaged file is refused before anything is computed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from presim.graph.schema import OperatorGraph, Origin, Segment, Value
+
+
+def missing(graph: OperatorGraph) -> Iterator[str]:
+    """Names of segments, values and shapes that the graph does not have, each in words."""
+    for parameter in graph.parameters:
+        if not -1 <= parameter.segment < len(graph.segments):
+            yield f"the parameter {parameter.name} is of segment {parameter.segment}, which is not there"
+    for number, segment in enumerate(graph.segments):
+        for what in (*_of_segment(segment, graph), *_of_values(segment, graph), *_of_nodes(segment, graph)):
+            yield f"in segment {number}, {what}"
+
+
+def _of_segment(segment: Segment, graph: OperatorGraph) -> Iterator[str]:
+    if segment.count < 1 or segment.first < 0 or (segment.count > 1 and not segment.name):
+        yield f"{segment.count} blocks from number {segment.first} on cannot be"
+    if not -1 <= segment.twin < len(graph.segments):
+        yield f"the forward segment is number {segment.twin}, which is not there"
+    elif segment.backward and segment.name:
+        twin = graph.segments[segment.twin]
+        if segment.twin < 0 or twin.backward or not twin.name or twin.count != segment.count:
+            yield f"the forward segment, number {segment.twin}, has other blocks"
+    for name, value in segment.gradients.items():
+        if not 0 <= value < len(segment.values):
+            yield f"the gradient of {name} is value {value}, which is not there"
+
+
+def _of_values(segment: Segment, graph: OperatorGraph) -> Iterator[str]:
+    for place, value in enumerate(segment.values):
+        if value.origin in (Origin.SEGMENT, Origin.CARRY) and not _is_there(value, segment, graph):
+            yield f"value {place} is value {value.index} of segment {value.segment}, which is not there"
+
+
+def _is_there(value: Value, segment: Segment, graph: OperatorGraph) -> bool:
+    if not 0 <= value.segment < len(graph.segments):
+        return False
+    made = graph.segments[value.segment]
+    again = value.origin is not Origin.CARRY or 0 <= value.again < len(segment.values)
+    return again and 0 <= value.index < len(made.values)
+
+
+def _of_nodes(segment: Segment, graph: OperatorGraph) -> Iterator[str]:
+    values, shapes = len(segment.values), len(graph.shapes)
+    for node in segment.nodes:
+        for operand in (*node.inputs, *node.outputs):
+            if not 0 <= operand.value < values:
+                yield f"{node.operator} names value {operand.value}, which is not there"
+            if not (0 <= operand.shape < shapes and 0 <= operand.stride < shapes):
+                yield f"{node.operator} names shape {operand.shape} or {operand.stride}, which is not there"
+        if any(not 0 <= place < len(node.inputs) for place in node.written):
+            yield f"{node.operator} writes inputs {node.written} of {len(node.inputs)}"
