@@ -76,8 +76,9 @@ def test_nodes_that_are_alike_in_groups_are_as_without(tmp_path: Path) -> None:
     assert not any("is the slowest" in note for note in mixed.result.notes)
 
 
-def test_every_rank_simulated_by_itself_says_the_same(tmp_path: Path) -> None:
-    cluster = choose_cluster(cluster=described(tmp_path))
+@pytest.mark.parametrize("network", ["", '[network]\nfabric = "fat-tree"\nleaf_nodes = 1\noversubscription = 8.0\n'])
+def test_every_rank_simulated_by_itself_says_the_same(tmp_path: Path, network: str) -> None:
+    cluster = choose_cluster(cluster=described(tmp_path, MIXED.replace("\n[[", f"\n{network}\n[[", 1)))
     mixed = predicted(cluster)
     told = with_every_rank(mixed, cluster, SimulateOptions(ranks_simulated="all")).result.every_rank
     assert told is not None

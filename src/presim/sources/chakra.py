@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -169,12 +168,13 @@ def _beside(path: Path) -> dict[str, Any]:
 
 def _groups(beside: dict[str, Any], world_size: int) -> tuple[Group, ...]:
     """Process groups in file order; one group of all ranks if the file has none."""
-    listed = beside.get("groups", {})
-    if not isinstance(listed, dict):
+    try:
+        listed = msgspec.convert(beside.get("groups", {}), dict[str, list[int]])
+    except msgspec.ValidationError as error:
         raise InputError(
-            f"the groups beside the execution traces are not a table but {json.dumps(listed)[:40]}; see docs"
-        )
-    found = [Group(str(name), tuple(ranks), len(ranks)) for name, ranks in sorted(listed.items())]
+            f"the groups beside the execution traces are no table of ranks ({error}); write the traces again"
+        ) from error
+    found = [Group(name, tuple(ranks), len(ranks)) for name, ranks in sorted(listed.items())]
     for group in found:
         if group.ranks and max(group.ranks) >= world_size:
             raise InputError(

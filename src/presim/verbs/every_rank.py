@@ -98,7 +98,16 @@ def every_rank(evaluation: Evaluation) -> list[PricedTrace]:
         for rank, chosen in enumerate(representatives)
     ]
     by_itself = Representatives(range(world))
-    return [on_fabric(one, evaluation.cluster, by_itself) for one in found]
+    return [on_fabric(one, _seen_by(rank, evaluation.cluster), by_itself) for rank, one in enumerate(found)]
+
+
+def _seen_by(rank: int, cluster: Cluster) -> Cluster:
+    """A rank's view of the cluster, from any rank's view."""
+    if not cluster.neighbours:
+        return cluster
+    rest, *groups = cluster.neighbours
+    parts = {"gpu": rest.gpu, "node": rest.node, "fabric": rest.fabric}
+    return msgspec.structs.replace(cluster, **parts, groups=tuple(groups), neighbours=()).as_seen_by(rank)
 
 
 def _ops(priced: PricedTrace) -> int:

@@ -73,12 +73,17 @@ def _load(file: Path) -> dict[str, Any]:
         text = file.read_text()
     except OSError as error:
         raise InputError(f"accelerate launch: cannot read the config file {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"accelerate launch: {file} is not UTF-8 text ({error}); save it so") from error
     try:
         found = json.loads(text) if file.suffix == ".json" else _yaml(text)
     except ValueError as error:
         raise InputError(f"{file} is not valid YAML or JSON: {error}") from error
     if not isinstance(found, dict) or "distributed_type" not in found:
         raise InputError(f"{file} has no distributed_type; write it with `accelerate config`")
+    for section in (found, *(found[name] for name in _SECTIONS if found.get(name))):
+        if not isinstance(section, dict) or not all(isinstance(key, str) for key in section):
+            raise InputError(f"{file} has settings without a name; write it with `accelerate config`")
     return found
 
 

@@ -113,17 +113,19 @@ def read_hostfile(path: str, launcher: str) -> dict[str, int]:
     """Read lines ``host slots=8``; a host without slots has 0, which means all of its GPUs.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or is no text.
     """
     try:
         lines = Path(path).read_text().splitlines()
     except OSError as error:
         raise InputError(f"{launcher}: cannot read the host file {path}: {error.strerror}; correct the path") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{launcher}: the host file {path} is not UTF-8 text ({error}); save it so") from error
     hosts: dict[str, int] = {}
     for words in (line.split("#")[0].split() for line in lines):
         if words:
             slots = next(
                 (word.partition("=")[2] for word in words[1:] if word.startswith(("slots=", "max_slots="))), ""
             )
-            hosts[words[0]] = int(slots) if slots.isdigit() else 0
+            hosts[words[0]] = int(slots) if slots.isdecimal() else 0
     return hosts

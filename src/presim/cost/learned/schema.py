@@ -85,7 +85,7 @@ def read(path: str | os.PathLike[str]) -> Model:
         model = msgspec.json.decode(Path(path).read_bytes(), type=Model)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not a file of learned prices: {error}") from error
     if (model.format, model.version) != (FORMAT, VERSION):
         found = f"{model.format} version {model.version}"

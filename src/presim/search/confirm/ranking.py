@@ -84,7 +84,7 @@ def _ranked(request: Request, answer: Answer, found: Sequence[Confirmed]) -> Ans
         changed["best"] = [*order, *rest, *left]
         changed["undecided"] = [trial.number for trial in overlapping(best, objective, request.work)]
         figures = [trial.figures for trial in best[:2] if trial.figures is not None]
-        changed["loses"] = loses_on(*figures, objective.name) if len(figures) == 2 else {}
+        changed["loses"] = loses_on(figures[0], figures[1], objective.name) if len(figures) == 2 else {}
     return msgspec.structs.replace(
         answer,
         **changed,

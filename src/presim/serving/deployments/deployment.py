@@ -119,18 +119,18 @@ class Prediction:
     @property
     def not_modelled(self) -> list[str]:
         """Parts of this deployment and workload that the simulation leaves out, in sentences."""
-        said = list(NOT_MODELLED)
+        limits = list(NOT_MODELLED)
         if self.deployment.engine.plan.max_loras:
-            said.append(
+            limits.append(
                 "Copies of LoRA adapters from host memory to the GPU are not modelled, nor adapters of experts, "
                 "embeddings and logits."
             )
         if (self.workload.grammar_ns >= 0).any():
-            said.append(
+            limits.append(
                 "Grammars are compiled as if a host thread were free for each. Drafted tokens that a grammar forbids "
                 "are not told from others."
             )
-        return said + [f"{part} is not modelled." for part in self.deployment.engine.model.not_modelled]
+        return limits + [f"{part} is not modelled." for part in self.deployment.engine.model.not_modelled]
 
     @property
     def notes(self) -> list[str]:

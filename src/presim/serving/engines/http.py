@@ -165,12 +165,12 @@ def _has_grammar(asked: dict[str, Any]) -> bool:
 
 def _tokens(asked: dict[str, Any], is_chat: bool) -> list[int]:
     """The prompt as numbers: token ids as they are, of text four characters each."""
-    said = asked.get("messages") if is_chat else asked.get("prompt")
-    if isinstance(said, list) and said and all(isinstance(each, int) for each in said):
-        return said
-    if isinstance(said, list) and len(said) == 1 and isinstance(said[0], str | list):
-        return _tokens({"prompt": said[0]}, False)
-    text = said if isinstance(said, str) else json.dumps(said)
+    prompt = asked.get("messages") if is_chat else asked.get("prompt")
+    if isinstance(prompt, list) and prompt and all(isinstance(each, int) for each in prompt):
+        return prompt
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        return _tokens({"prompt": prompt[0]}, False)
+    text = prompt if isinstance(prompt, str) else json.dumps(prompt)
     if not text:
         raise InputError("the request has no prompt; send text or token ids")
     pieces = (text[first : first + _CHARACTERS] for first in range(0, len(text), _CHARACTERS))

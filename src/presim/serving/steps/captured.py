@@ -83,7 +83,7 @@ def with_captured(engine: Engine, captured: Captured) -> Engine:
     times = tables(fitted, engine.plan, engine.times, overheads, padded)
     found = [one for one in checks(engine, captured) if one.sample.held_out]
     wrong = np.abs([one.error for one in found]) if found else np.zeros(1)
-    said: dict[str, str | int | float] = {
+    summary: dict[str, str | int | float] = {
         "source": captured.source,
         "fitted_batches": len(fitted),
         "held_out_batches": len(found),
@@ -93,7 +93,7 @@ def with_captured(engine: Engine, captured: Captured) -> Engine:
     width = float(np.hypot(captured.uncertainty, np.median(wrong)))
     engine = _with_blocks(engine, captured.blocks) if captured.blocks else engine
     return dataclasses.replace(
-        engine, times=times, origins=captured.origins, uncertainty=width, overheads=overheads, steps=said
+        engine, times=times, origins=captured.origins, uncertainty=width, overheads=overheads, steps=summary
     )
 
 

@@ -1,7 +1,7 @@
-// Values on their way into device memory: what other ranks send arrives when it is read, not when it is asked for.
+// Values in transit to device memory: data from other ranks arrive when they are read, not when they are requested.
 //
-// Whoever reads or writes the content of device memory for real (copies, fills, values computed beside the device) says so
-// first. Reading waits for what is to arrive in that memory; writing makes it void there.
+// Code that reads or writes device memory (copies, fills, values computed on the CPU) calls these functions first.
+// Reading waits for data in transit to that memory; writing discards them.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -15,7 +15,7 @@ struct Arrivals {
   void (*before_write)(const void* address, size_t bytes);
 };
 
-// nullptr while nothing is on its way.
+// nullptr if nothing is in transit.
 PRESIM_API std::atomic<const Arrivals*>& arrivals();
 
 inline void before_read(const void* address, size_t bytes) {

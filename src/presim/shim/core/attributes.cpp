@@ -14,7 +14,7 @@ struct Attribute {
   int value;
 };
 
-// The same on every device since compute capability 7.0, as far as programs look at it.
+// Equal on all devices since compute capability 7.0, for the attributes that programs read.
 constexpr Attribute kCommon[] = {
     {1, 1024},         // threads per block
     {2, 1024},         // block x, y, z
@@ -79,7 +79,7 @@ constexpr Attribute kCommon[] = {
     {131, -1},         // NUMA node
 };
 
-// What depends on the device; -1: nothing here, see kCommon.
+// Attributes that depend on the device; -1 for others, see kCommon.
 int64_t of_config(const DeviceConfig& config, int attribute, int device) {
   bool hopper = config.compute_major >= 9;
   switch (attribute) {

@@ -1,4 +1,4 @@
-// Properties of the emulated device, by the numbers that runtime and driver share.
+// Properties of the emulated device by number; runtime and driver use the same numbers.
 #pragma once
 #include <cstdint>
 #include <string>

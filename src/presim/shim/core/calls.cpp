@@ -1,5 +1,5 @@
-// Counts of functions that were called and have no semantics. A line's count has a fixed width and is written in place
-// through a mapping, so that calls.tsv is right whenever the process ends, however it ends.
+// Counts calls of functions without semantics. A line has a count of fixed width, which is updated in place through a
+// mapping, so that calls.tsv is correct however the process ends.
 #include <sys/mman.h>
 
 #include <mutex>

@@ -11,7 +11,7 @@ namespace presim {
 namespace {
 
 uint64_t next_id = 1;               // guarded by capture_mutex()
-std::atomic<int> active_count{0};   // captures under way: what is asked on every event query
+std::atomic<int> active_count{0};   // running captures; read at every event query
 thread_local CaptureMode thread_mode = CaptureMode::Global;
 
 std::vector<Capture*>& active() {
@@ -32,7 +32,7 @@ void finish(Capture* capture) {
   delete capture;
 }
 
-// Every node of the graph must be a predecessor of what the origin ended with, else a stream was not joined.
+// Every node of the graph must precede the last node of the origin; otherwise a stream was not joined.
 bool all_joined(const Capture& capture) {
   for (Stream* member : capture.members) {
     if (member == capture.origin || member->last.empty()) continue;

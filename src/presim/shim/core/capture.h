@@ -1,5 +1,5 @@
-// Stream capture: work asked of a capturing stream becomes nodes of a graph. A stream that waits for an event recorded
-// in a capture joins it; the capture ends in the stream where it began, when all others have been joined back.
+// Stream capture: work on a capturing stream becomes nodes of a graph. A stream that waits for an event recorded in a
+// capture joins it. The capture ends on the stream where it began, after all others have joined back.
 #pragma once
 #include <functional>
 #include <mutex>
@@ -17,7 +17,7 @@ enum class CaptureStatus : int { None = 0, Active = 1, Invalidated = 2 };
 struct Capture {
   uint64_t id;
   Graph* graph;
-  bool own_graph;  // made by this capture, rather than handed in
+  bool own_graph;  // created by this capture, not passed in
   Stream* origin;
   CaptureMode mode;
   unsigned long thread;
@@ -25,7 +25,7 @@ struct Capture {
   std::vector<Stream*> members;  // origin first
 };
 
-// Guards every capture and the graphs being captured. Functions marked "locked" expect the caller to hold it.
+// Guards all captures and the graphs being captured. Functions marked "locked" require that the caller holds it.
 std::mutex& capture_mutex();
 
 int begin_capture(void* stream, int mode, Graph* into, Node* const* dependencies, size_t count);
@@ -35,16 +35,16 @@ int exchange_capture_mode(int* mode);
 bool capture_active(uint64_t id);
 bool any_capture();  // of any stream, on any thread
 
-// Called on a stream that captures: fails what waits for the device, and spoils the capture, as CUDA does.
+// Called on a capturing stream: calls that wait for the device fail and invalidate the capture, as in CUDA.
 int refuse_in_capture(Stream& stream);
-// Calls that may wait for the device (cudaMalloc, cudaEventQuery...) while a capture forbids them to this thread.
+// Calls that may wait for the device (cudaMalloc, cudaEventQuery...) while a capture forbids them on this thread.
 int refuse_unsafe_call();
 int invalidate_capture(Stream& stream, int status);
 void leave_capture(Stream& stream);
 
-// Adds work to the graph of a capturing stream; false when it does not capture (any more).
+// Adds work to the graph of a capturing stream; false if it does not capture (any more).
 bool capture_entry(Stream& stream, Entry entry, NodeType type);
-// Something to do at each replay that is no work of the graph's; false as above.
+// Adds an action for each replay that is not work of the graph; false as above.
 bool capture_effect(Stream& stream, std::function<void()> effect);
 int record_in_capture(Stream& stream, Event& event, bool external);
 int wait_outside_capture(Stream& stream, Event& event);

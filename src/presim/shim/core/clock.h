@@ -1,4 +1,4 @@
-// Clocks of ours. The program's own may be simulated (host_clock.cpp); these never are.
+// Clocks for our own use, which are never simulated. The program's clocks may be (host_clock.cpp).
 #pragma once
 #include <ctime>
 
@@ -8,9 +8,10 @@ namespace presim {
 
 int64_t clock_ns(clockid_t clock);
 
-// The process's CPU clock is a system call (300 ns on the machine of the benchmarks), the monotonic clock is not
-// (25 ns). Within 20 us of the last call of the former, this process is taken to have run without a break: a longer
-// break is seen at the next reading, so that no reading is further off than 20 us. Not thread-safe; never goes back.
+// Reading the process's CPU clock is a system call (300 ns on the benchmark machine), reading the monotonic clock is
+// not (25 ns). Within 20 us of the last CPU clock reading, this process is assumed to have run without interruption. A
+// longer interruption is detected at the next reading, so that no reading is wrong by more than 20 us. Not
+// thread-safe; never goes back.
 class CpuClock {
  public:
   int64_t now() {

@@ -31,7 +31,7 @@ constexpr Number kNumbers[] = {
     {"driver_version", nullptr, &DeviceConfig::driver_version},
 };
 
-// Unknown keys are passed over, so that a newer launcher works with an older shim.
+// Unknown keys are ignored, so that a newer launcher works with an older shim.
 void set(DeviceConfig& config, const std::string& key, const std::string& value) {
   if (key == "name") config.name = value;
   for (const Number& number : kNumbers) {

@@ -1,5 +1,5 @@
-// Each thread's Context. On the heap and freed by a pthread key, because what is thread_local with a destructor is gone
-// when the main thread's exit handlers still append.
+// Each thread's Context. It is on the heap and freed by a pthread key, because thread_local objects with destructors
+// are gone when the main thread's exit handlers still append.
 #include <pthread.h>
 
 #include "recorder.h"

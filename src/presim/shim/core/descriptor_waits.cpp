@@ -1,4 +1,4 @@
-// Waits with an end for descriptors: see timed_waits.h.
+// Timed waits for file descriptors: see timed_waits.h.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -10,7 +10,7 @@ using namespace presim;
 
 namespace {
 
-// A wait for descriptors, for at most `ns`. `wait(ns)` returns 0 when that time is over. Without descriptors it is sleep.
+// A wait for file descriptors of at most `ns`. `wait(ns)` returns 0 on a timeout. Without descriptors it is a sleep.
 template <class Wait>
 int wait_for_descriptors(int64_t ns, bool none, Wait wait) {
   if (ns <= 0 || !log_open()) return wait(ns);

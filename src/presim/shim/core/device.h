@@ -1,4 +1,4 @@
-// Which device a thread uses, and whether there is one.
+// The current device of a thread, and whether there is one.
 #pragma once
 #include "status.h"
 
@@ -10,7 +10,7 @@ constexpr int kMaxDevices = 16;
 int current_device();
 int set_current_device(int device);
 
-// What every call that needs a device asks first: kNoDevice without a description, kNotInitialized in a forked child.
+// First check of every call that needs a device: kNoDevice without a description, kNotInitialized in a forked child.
 int device_ready();
 bool valid_device(int device);
 int device_count();

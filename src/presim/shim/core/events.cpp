@@ -12,7 +12,7 @@ namespace presim {
 namespace {
 
 constexpr size_t kMostEvents = size_t(1) << 24;
-constexpr unsigned kExternal = 1;  // record or wait as a node of the graph, seen from outside of it
+constexpr unsigned kExternal = 1;  // the record or wait is a node of the graph and visible outside of it
 using Events = Slab<Event, kMostEvents>;
 
 Events& all() {
@@ -101,8 +101,8 @@ int synchronize_event(void* handle) {
   return kSuccess;
 }
 
-// Simulated time between the ends of two recordings. Where nobody simulates: the host's own time, at least a
-// microsecond, as what takes a ratio of it must not divide by zero.
+// Simulated time between the ends of two recordings. Without a simulation: host time, at least one microsecond, so
+// that programs do not divide by zero.
 int elapsed_ms(float* out, void* start_handle, void* end_handle) {
   if (out == nullptr) return kInvalidValue;
   if (int status = device_ready()) return status;

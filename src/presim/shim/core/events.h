@@ -1,4 +1,4 @@
-// Events. Every recording has a serial of its own; a wait refers to the recording that was the latest when it was asked.
+// Events. Every recording has its own serial. A wait refers to the latest recording at the time of its call.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -16,8 +16,8 @@ struct Event {
   std::atomic<bool> live{false};
   unsigned flags = 0;
   std::atomic<int64_t> serial{0};   // latest recording outside of captures; 0: never recorded
-  std::atomic<int64_t> host_ns{0};  // when it was asked for
-  // Latest recording within a capture, while that is younger than `serial`.
+  std::atomic<int64_t> host_ns{0};  // when it was recorded
+  // Latest recording within a capture, if it is newer than `serial`.
   uint64_t capture_id = 0;
   int64_t token = 0;
   std::vector<Node*> dependencies;
@@ -33,7 +33,7 @@ int query_event(void* event);
 int synchronize_event(void* event);
 int elapsed_ms(float* out, void* start, void* end);
 
-// Serials for `count` recordings; returns the first.
+// Allocates serials for `count` recordings and returns the first.
 int64_t take_serials(int64_t count);
 
 }  // namespace presim

@@ -1,15 +1,15 @@
-// Locks that a forked child finds unlocked and the data behind them whole.
+// Locks that are free, with consistent data, in a forked child.
 #pragma once
 #include <mutex>
 
 namespace presim {
 
-// Taken in this order before a fork, which must be the order in which they nest.
+// Acquired in this order before a fork, which must be their nesting order.
 enum class ForkOrder : int { Texts, Calls, Graphs, Memory, Values, Log };
 
 void hold_across_fork(std::mutex& mutex, ForkOrder order);
 
-// True in a child forked after the first CUDA call of its parent, where CUDA works no more.
+// True in a child forked after the first CUDA call of its parent, where CUDA does not work.
 bool forked_after_use();
 void mark_used();
 bool is_used();

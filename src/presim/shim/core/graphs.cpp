@@ -20,24 +20,24 @@ Slab<T, kMost>& all() {
 
 std::atomic<int64_t> replays{0};
 
-// What was captured is replayed under the names it was captured with; what was added by hand, under the present ones.
+// Captured work keeps the names of its capture. Work added by hand has the current names.
 Record record_of(const Entry& entry, uint16_t launch_stream, int64_t first_serial, int64_t replay) {
   Record record{0, 0, 0, -1, -1, context().scope, 0, entry.kind, context().phase, kReplayed, {}};
   if (const Record* named = record_at(entry.captured)) {
     record.op = named->op;
     record.scope = named->scope;
     if (named->phase != Phase::Other) record.phase = named->phase;
-    if (named->value > 0) record.value = replay << 32 | named->value;  // each replay is a call of its own
+    if (named->value > 0) record.value = replay << 32 | named->value;  // each replay counts as a call
   }
   record.stream = entry.origin ? launch_stream : entry.stream;
   record.work = entry.work;
   bool event = entry.kind == Kind::EventRecord || entry.kind == Kind::StreamWait;
-  // A replayed collective is a launch of its own: its group must not be taken for the captured one.
+  // A replayed collective is a new launch: its group must differ from the captured one.
   record.object = event ? first_serial + entry.object : entry.kind == Kind::Collective ? (replay << 32 | entry.object) : 0;
   return record;
 }
 
-// An event that is seen from outside has a new version at each launch. False: nothing to wait for.
+// An event that is visible outside has a new version at each launch. False: nothing to wait for.
 bool external_serial(const Entry& entry, Record& record) {
   if (entry.kind == Kind::EventRecord) {
     record.object = take_serials(1);

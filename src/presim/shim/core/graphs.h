@@ -1,7 +1,7 @@
-// Graphs: what was captured, and what a launch replays.
+// Graphs: captured work, and the work that a launch replays.
 //
-// A Graph keeps two views. `nodes` is what the program may ask about: a DAG. `entries` is what a launch logs: the same
-// work in the order in which it was captured, with the event records and waits that order its streams.
+// A Graph has two views. `nodes` is the DAG that the program can query. `entries` is what a launch logs: the same work
+// in the order of capture, with the event records and waits that order its streams.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -29,13 +29,13 @@ struct Node {
 
 struct Entry {
   Kind kind = Kind::Work;
-  bool origin = true;      // on the stream that the graph is launched in; otherwise on `stream`
+  bool origin = true;      // on the stream of the graph launch; otherwise on `stream`
   uint16_t stream = 0;
   int32_t work = -1;
   int64_t object = 0;      // event records and waits: token within the graph; collectives: launch group
-  uint64_t captured = UINT64_MAX;  // work and collectives: the record of their capture, with operator, scope and phase
-  Event* external = nullptr;    // an event that the world outside of the graph sees
-  std::function<void()> effect; // what the replay does for real: a small copy, a host function
+  uint64_t captured = UINT64_MAX;  // work and collectives: record of the capture, with operator, scope and phase
+  Event* external = nullptr;    // an event that is visible outside of the graph
+  std::function<void()> effect; // action of a replay: a small copy, a host function
   Node* node = nullptr;
 };
 
@@ -68,7 +68,7 @@ int clone_graph(Graph** out, void* handle);
 Graph* find_graph(void* handle);
 GraphExec* find_exec(void* handle);
 
-// `node` is the graph's last node afterwards. Explicit additions run on the launch stream, in the order of addition.
+// `node` becomes the graph's last node. Nodes added explicitly run on the launch stream, in the order of addition.
 Node* add_node(Graph& graph, NodeType type, std::vector<Node*> dependencies);
 int add_explicit(void* graph, NodeType type, Node* const* dependencies, size_t count, Entry entry, Node** out);
 int add_child(void* graph, void* child, Node* const* dependencies, size_t count, Node** out);

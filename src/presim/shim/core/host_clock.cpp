@@ -1,6 +1,6 @@
-// The host's clocks, as the program reads them: simulated from the first record on where the clock is live.
+// The host's clocks as seen by the program: simulated from the first record on with a live clock.
 //
-// Python and the C++ library read the clock through these functions of the C library; nothing here is called by ours.
+// Python and the C++ library read the clock through these functions of the C library. Our own code does not call them.
 #include <dlfcn.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -17,7 +17,7 @@ namespace {
 using Gettime = int (*)(clockid_t, timespec*);
 
 constexpr int64_t kSecond = 1000000000;
-constexpr clockid_t kOwn = 0x70726573;  // what observes asks for this one, which is never simulated
+constexpr clockid_t kOwn = 0x70726573;  // clock id of our own readings, which are never simulated
 constexpr clockid_t kClocks = 12;
 
 int by_system_call(clockid_t clock, timespec* out) { return int(syscall(SYS_clock_gettime, clock, out)); }
@@ -26,7 +26,7 @@ int real_gettime(clockid_t clock, timespec* out) {
   static std::atomic<Gettime> real{nullptr};
   Gettime found = real.load(std::memory_order_relaxed);
   if (found == nullptr) {
-    real = by_system_call;  // whatever dlsym asks for meanwhile
+    real = by_system_call;  // for calls from dlsym
     found = reinterpret_cast<Gettime>(dlsym(RTLD_NEXT, "clock_gettime"));
     real = found = found != nullptr ? found : by_system_call;
   }
@@ -38,7 +38,7 @@ bool tells_time(clockid_t clock) {
          clock == CLOCK_REALTIME_COARSE || clock == CLOCK_MONOTONIC_COARSE || clock == CLOCK_TAI;
 }
 
-int64_t begin_ns[kClocks];  // what each clock showed when simulated time began
+int64_t begin_ns[kClocks];  // value of each clock at the start of simulated time
 
 timespec split(int64_t ns) { return {time_t(ns / kSecond), long(ns % kSecond)}; }
 
@@ -65,7 +65,7 @@ int64_t live_ns_of(clockid_t clock, const timespec& shown) {
 
 }  // namespace presim
 
-// The C library declares that `out` of the first two is never null, and compilers count on it.
+// The C library declares that `out` of the first two is never null; compilers rely on it.
 #define PRESIM_REPLACES extern "C" __attribute__((visibility("default")))
 
 PRESIM_REPLACES int clock_gettime(clockid_t clock, timespec* out) noexcept {

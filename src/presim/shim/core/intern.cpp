@@ -1,4 +1,4 @@
-// Descriptor texts and their ids; the line number in work.tsv is the id.
+// Descriptor texts and their ids. The id is the line number in work.tsv.
 #include <deque>
 #include <mutex>
 #include <string>

@@ -20,7 +20,7 @@ struct Module {
 namespace {
 
 constexpr size_t kMostKernels = size_t(1) << 20;
-constexpr size_t kGlobalBytes = 4096;  // of a module's variable, whose real size only the image knows
+constexpr size_t kGlobalBytes = 4096;  // size of a module's variable; only the image has the real size
 
 struct Known {
   std::mutex mutex;
@@ -106,7 +106,7 @@ int module_global(void** address, size_t* bytes, void* handle, const char* name)
   return kSuccess;
 }
 
-// Registers and static shared memory of a kernel are not known here: 64 registers a thread, as many compiled kernels.
+// Registers and static shared memory of a kernel are unknown: 64 registers a thread are assumed, as in many kernels.
 int blocks_per_sm(const Kernel& kernel, int block_size, size_t dynamic_shared) {
   const DeviceConfig& device = device_config();
   if (block_size <= 0 || block_size > 1024) return 0;

@@ -14,7 +14,7 @@ struct Dim3 {
 
 struct Module;
 
-// What stands behind a cudaKernel_t, cudaFunction_t, CUfunction and CUkernel alike. Never freed.
+// The object behind cudaKernel_t, cudaFunction_t, CUfunction and CUkernel. Never freed.
 struct Kernel {
   std::atomic<bool> live{false};
   const char* name = nullptr;
@@ -22,15 +22,15 @@ struct Kernel {
   int dynamic_shared = 49152;
   int carveout = -1;
   int registers = 64;
-  const void* image = nullptr;  // as __cudaRegisterFatBinary was given it
+  const void* image = nullptr;  // the argument of __cudaRegisterFatBinary
 };
 
-// Registered by the start-up code of a compiled file; `name` and `image` live as long as that file.
+// Registered by the start-up code of a compiled file. `name` and `image` live as long as that file.
 void register_kernel(const void* host_function, const char* name, const void* image);
-// By the host function that stands for it, or by its own handle; nullptr: unknown.
+// By the host function that represents it, or by its own handle; nullptr: unknown.
 Kernel* find_kernel(const void* function);
 
-// Modules and libraries loaded at run time (Triton, nvrtc): a kernel exists for every name that is asked for.
+// Modules and libraries loaded at run time (Triton, nvrtc): every requested kernel name exists.
 int load_module(Module** out, const void* image);
 int unload_module(void* module);
 Module* find_module(void* module);

@@ -32,7 +32,7 @@ void LiveClock::appended(Kind kind, int64_t cpu_ns, int64_t value, int64_t cost_
     since_.cpu_ns = cpu_ns;
     begun_ = true;
   }
-  if (kind == Kind::HostWait) {  // `value` is from what is shown
+  if (kind == Kind::HostWait) {  // `value` comes from the shown clock
     shown_ns_ = show(cpu_ns) + value;
     extra_ns_ += value;
   }
@@ -65,11 +65,11 @@ bool live() {
   return asked;
 }
 
-// A program that asks again and again, and nothing else meanwhile, waits: so it is taken down, and time need not pass
-// question by question.
+// A program that queries repeatedly and does nothing else is waiting. It is recorded as a wait, so that time does not
+// advance query by query.
 bool has_ended(Ask ask, int64_t of) {
   constexpr int kPatience = 8;
-  constexpr int64_t kApart_ns = 1000000;  // whoever looks after something now and then, as NCCL's watchdog, does not wait
+  constexpr int64_t kApart_ns = 1000000;  // less frequent queries, such as those of NCCL's watchdog, are not a wait
   static thread_local int misses = 0;
   static thread_local int64_t last_ns = 0;
   if (!live() || ask_now(ask, of).status != kNotYet) {

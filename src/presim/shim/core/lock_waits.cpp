@@ -1,4 +1,4 @@
-// Waits with an end for conditions, semaphores and locks: see timed_waits.h.
+// Timed waits for conditions, semaphores and locks: see timed_waits.h.
 #include <pthread.h>
 #include <semaphore.h>
 
@@ -10,9 +10,9 @@ using namespace presim;
 
 namespace {
 
-// A wait for something, up to a time on a clock of the program's. `wait(deadline)` takes one on the machine's clock and
-// returns ETIMEDOUT, as a status or in errno, when it is reached.
-// ``spurious``: what waits may be woken for nothing, and must not be sent to wait twice: it could miss a signal.
+// A wait until a time on one of the program's clocks. `wait(deadline)` takes a time on the machine's clock and returns
+// ETIMEDOUT, as a status or in errno, when it passes. ``spurious``: the wait may wake spuriously and must not be
+// split: it could miss a signal.
 template <class Wait>
 int wait_for_something(clockid_t clock, const timespec* deadline, bool spurious, Wait wait) {
   int64_t moment = deadline != nullptr ? live_ns_of(clock, *deadline) : -1;
@@ -26,7 +26,7 @@ int wait_for_something(clockid_t clock, const timespec* deadline, bool spurious,
   return end == End::Glance ? 0 : status;
 }
 
-// What a condition's deadline is measured by.
+// The clock of a condition's deadline.
 clockid_t clock_of(const pthread_cond_t* condition) {
   constexpr unsigned kClockFlag = 2;  // glibc's, in __wrefs: the attribute that pthread_condattr_setclock leaves
   return (condition->__data.__wrefs & kClockFlag) != 0 ? CLOCK_MONOTONIC : CLOCK_REALTIME;

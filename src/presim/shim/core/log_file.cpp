@@ -13,8 +13,8 @@ namespace presim {
 namespace {
 
 constexpr size_t kAddresses = size_t(64) << 30;   // 1.4 billion records
-// The kernel places mappings downwards from the stack and upwards from the program; nobody comes by here, so addresses
-// need not be reserved before the file grows into them. With many ranks that would be most of what they map.
+// The kernel places mappings downwards from the stack and upwards from the program and does not reach this address.
+// Addresses therefore need not be reserved before the file grows, which would be most of the mappings with many ranks.
 constexpr uintptr_t kFirstPlace = uintptr_t(0x2000) << 32;
 constexpr int kPlaces = 64;
 constexpr size_t kFirstGrowth = size_t(1) << 20;  // doubles up to kLargestGrowth
@@ -25,7 +25,7 @@ constexpr size_t kPage = 4096;
 
 bool LogFile::create(const std::string& directory) {
   std::string path = directory + "/log.bin";
-  // O_EXCL: programs that this one starts inherit the environment, and must not write over its log.
+  // O_EXCL: child programs inherit the environment and must not overwrite the log.
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file_ < 0) return false;
   for (int place = 0; place < kPlaces && mapped_ == 0; ++place) {
@@ -48,17 +48,17 @@ bool LogFile::reserve(uint64_t count) {
   return false;
 }
 
-// A generous step first; what is really needed when that does not fit any more.
+// A large step first, then only what is needed if that does not fit.
 bool LogFile::grow(size_t needed) {
   size_t step = std::clamp(mapped_, kFirstGrowth, kLargestGrowth);
   size_t least = (needed + kPage - 1) / kPage * kPage;
   return allocate(std::max(mapped_ + step, least)) || allocate(least);
 }
 
-// Blocks are allocated before they are mapped: a write to a mapped page without a block on a full disk is a SIGBUS.
+// Blocks are allocated before they are mapped: writing to a mapped page without a block on a full disk raises SIGBUS.
 bool LogFile::allocate(size_t bytes) {
   rlimit limit{};
-  // Past the limit the kernel sends SIGXFSZ, which ends the process.
+  // Beyond the limit the kernel sends SIGXFSZ, which ends the process.
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) return false;
   if (bytes > kAddresses || posix_fallocate(file_, 0, off_t(bytes)) != 0) return false;
   void* part = static_cast<char*>(base_) + mapped_;

@@ -1,4 +1,4 @@
-// The mapped file that holds a Header and the Records; see recorder.h for its layout.
+// The memory-mapped file with a Header and Records; recorder.h describes its layout.
 #pragma once
 #include <string>
 
@@ -8,10 +8,10 @@ namespace presim {
 
 class LogFile {
  public:
-  // Creates `directory`/log.bin. False where it exists already (another process's), or cannot be written.
+  // Creates `directory`/log.bin. False if it exists (of another process) or cannot be written.
   bool create(const std::string& directory);
 
-  // Makes room for `count` records after the last one; false and header().full = 1 when the disk is full.
+  // Makes room for `count` records after the last one. On a full disk: false, and header().full = 1.
   bool reserve(uint64_t count);
 
   Header& header() { return *static_cast<Header*>(base_); }
@@ -22,7 +22,7 @@ class LogFile {
   bool allocate(size_t bytes);
 
   int file_ = -1;
-  // One place for the file's whole life: a Record's address never changes.
+  // Fixed for the file's lifetime: the address of a Record never changes.
   void* base_ = nullptr;
   size_t mapped_ = 0;
 };

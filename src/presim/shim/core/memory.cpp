@@ -50,7 +50,7 @@ void* reserve_addresses(size_t bytes, size_t alignment) {
   size_t after = begin + whole - (aligned + bytes);
   if (after >= 4096) munmap(reinterpret_cast<void*>(aligned + bytes), after & ~size_t(4095));
   auto* address = reinterpret_cast<void*>(aligned);
-  madvise(address, bytes, MADV_NOHUGEPAGE);  // one small write must not cost 2 MiB of RAM
+  madvise(address, bytes, MADV_NOHUGEPAGE);  // one small write must not take 2 MiB of RAM
   madvise(address, bytes, MADV_DONTDUMP);
   return address;
 }
@@ -64,7 +64,7 @@ int allocate_device(void** address, size_t bytes, Space space) {
   size_t charged = charged_bytes(bytes);
   int device = current_device();
   if (!charge(device, charged)) return kOutOfMemory;
-  // Page-aligned blocks share no page with a neighbour.
+  // Page-aligned blocks do not share a page with a neighbour.
   size_t mapped = (bytes + 4095) & ~size_t(4095);
   void* made = reserve_addresses(mapped, bytes >= kLarge ? kLarge : 4096);
   if (made == nullptr) return uncharge(device, charged), kOutOfMemory;
@@ -137,7 +137,7 @@ int unregister_host(void* address) {
 
 void make_zero(void* address, size_t bytes) {
   constexpr uintptr_t kPage = 4096;
-  constexpr size_t kLong = 1 << 20;  // of more, taking written pages back may take longer than OwnTime believes
+  constexpr size_t kLong = 1 << 20;  // dropping more written pages may take longer than OwnTime assumes
   forget(address, bytes);
   constexpr size_t kWritten = 16384;  // below, writing is cheaper than a system call
   if (bytes <= kWritten) {

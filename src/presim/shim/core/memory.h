@@ -1,7 +1,7 @@
-// Device and pinned host memory: addresses, capacity, what an address belongs to.
+// Device and pinned host memory: addresses, capacity, and the allocation of an address.
 //
-// A device address is a host address: memory that is reserved and takes no RAM until it is written, so that small
-// transfers can be done for real. Freed memory is unmapped and its addresses are unknown from then on.
+// A device address is a host address: reserved memory that takes no RAM until it is written, so that small transfers
+// can be done. Freed memory is unmapped and its addresses become unknown.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,12 +24,12 @@ enum class Space : uint8_t {
 struct Range {
   uintptr_t base = 0;
   size_t bytes = 0;        // whole pages
-  size_t asked = 0;        // of those; 0: all of them
+  size_t asked = 0;        // requested bytes; 0: all of them
   Space space = Space::Unknown;
   int device = 0;
   size_t charged = 0;      // bytes of the device's capacity
   unsigned flags = 0;      // of cudaHostAlloc, cudaHostRegister
-  uint64_t id = 0;         // unique, never used again
+  uint64_t id = 0;         // unique, never reused
   void* owner = nullptr;   // pool or physical allocation
   bool on_device() const { return space >= Space::Device && space <= Space::Mapped; }
   bool on_host() const { return space == Space::Pinned || space == Space::Registered; }
@@ -55,15 +55,15 @@ void add_range(const Range& range);
 bool remove_range(uintptr_t base, Range* removed);
 // The range that holds `address`; false for pageable host memory.
 bool find_range(const void* address, Range* found);
-// Bytes from `address` to the end of its allocation, at most `wanted`; VMM's mappings side by side count as one.
+// Bytes from `address` to the end of its allocation, at most `wanted`. Adjacent VMM mappings count as one.
 size_t room(const void* address, size_t wanted);
-// All of [address, address + bytes) lies in one allocation.
+// Whether [address, address + bytes) lies in one allocation.
 bool covered(const void* address, size_t bytes);
 
-// Reads as zero afterwards. Whole pages are dropped where that is cheaper than writing them.
+// Sets to zero. Whole pages are dropped if that is cheaper than writing.
 void make_zero(void* address, size_t bytes);
 
 }  // namespace presim
 
-// The caching allocator hands out this block: what an earlier owner left must not be read as its values.
+// The caching allocator returns this block: values of an earlier owner are invalid.
 extern "C" PRESIM_API void presim_zero_block(void* address, size_t bytes);

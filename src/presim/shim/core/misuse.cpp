@@ -13,7 +13,7 @@ namespace {
 std::atomic<OnMisuse> listening{nullptr};
 std::atomic<BlockCheck> block_check{nullptr};
 
-// Threads that never ran Python are not asked for their line: whoever waits for them may hold Python's lock.
+// Threads that never ran Python have no line: a thread that waits for them may hold Python's lock.
 bool runs_python() {
   using State = void* (*)();
   static const auto state = reinterpret_cast<State>(dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState"));

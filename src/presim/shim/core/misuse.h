@@ -1,4 +1,4 @@
-// What CUDA would punish on a GPU: told to whoever listens, with the line of the script where Python is running.
+// Errors that would crash or corrupt a program on a GPU. They are reported with the current line of the Python script.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -9,7 +9,7 @@ namespace presim {
 
 using OnMisuse = void (*)(const char* text);
 
-// A copy or fill that is about to read or write.
+// A copy or fill about to read or write.
 struct Access {
   const char* what;  // "copy", "fill"
   const void* address;
@@ -19,16 +19,16 @@ struct Access {
 PRESIM_API std::string in_words(const Access& access);  // "a copy of 8 bytes writes"
 PRESIM_API std::string of_bytes(size_t bytes);
 
-// Asked about device memory that belongs to an allocation.
+// A hook for device memory within an allocation.
 using BlockCheck = void (*)(const Access&);
 
 PRESIM_API void listen_to_misuse(OnMisuse listener);
 PRESIM_API void report_misuse(const std::string& text);
 PRESIM_API void set_block_check(BlockCheck check);
-// Reports an access of device memory that leaves its allocation, or a block of the framework's within it. False where
-// CUDA refuses it: the end of an allocation is checked to the byte, where CUDA may look at whole pages.
+// Reports an access that leaves its allocation, or a block of the framework within it. False if CUDA refuses it. The
+// end of an allocation is checked to the byte, while CUDA may check whole pages.
 bool check_access(const Access& access);
-// The address is none of the device's, or no longer.
+// The address does not belong to the device, or no longer.
 void report_not_on_device(const Access& access);
 
 }  // namespace presim

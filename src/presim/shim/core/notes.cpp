@@ -1,5 +1,5 @@
-// Lines of facts beside the log: $PRESIM_LOG_DIR/notes.tsv. They are few (a communicator made, a library's choice), so
-// each is written at once and survives whatever ends the process.
+// Facts outside the log: $PRESIM_LOG_DIR/notes.tsv. They are few (a new communicator, a choice of a library), so each
+// is written at once and survives any end of the process.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ void note(std::string_view text) {
   if (file < 0) return;
   std::string line(text);
   line += '\n';
-  // One write per line: appends of several threads do not mix. A full disk loses the note, not the run.
+  // One write per line, so that threads do not interleave. On a full disk the note is lost, not the run.
   [[maybe_unused]] ssize_t written = write(file, line.data(), line.size());
 }
 

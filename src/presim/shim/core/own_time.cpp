@@ -20,7 +20,7 @@ double measure_ns_per_tick() {
 }  // namespace
 
 void add_elapsed_ticks(uint64_t ticks) {
-  // Longer than anything here takes: the thread was interrupted, and the process's CPU clock stood still meanwhile.
+  // Longer than any work here: the thread was interrupted, and the process's CPU clock did not advance meanwhile.
   constexpr int64_t kInterrupted_ns = 1000000;
   auto ns = int64_t(double(ticks) * ns_per_tick());
   if (ns < kInterrupted_ns) add_own_time(ns);

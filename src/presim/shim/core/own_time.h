@@ -1,5 +1,5 @@
-// The time that observing takes. It is CPU time of the process, but none of it the program's: the recorder takes it
-// off every record's clock, so that host time is what the script would have spent without us.
+// Time spent on recording. It is CPU time of the process but not of the program. The recorder subtracts it from every
+// record's clock, so that host time is that of the script without presim.
 #pragma once
 #include <x86intrin.h>
 
@@ -12,13 +12,13 @@ namespace presim {
 
 PRESIM_API void add_own_time(int64_t ns);
 PRESIM_API void add_elapsed_ticks(uint64_t ticks);
-PRESIM_API int64_t own_time();        // ns in all, of all threads
+PRESIM_API int64_t own_time();        // total of all threads, ns
 void forget_own_time();
 PRESIM_API double ns_per_tick();      // of the time stamp counter, measured once
 PRESIM_API int& own_time_depth();     // open OwnTime of this thread
 PRESIM_API uint64_t& own_work_ticks();  // of this thread, spent within OwnWork
 
-// Counts its own lifetime; within another one it counts nothing.
+// Counts its own lifetime. Nested instances count nothing.
 class OwnTime {
  public:
   OwnTime() : outermost_(own_time_depth()++ == 0), start_(outermost_ ? __rdtsc() - own_work_ticks() : 0) {}
@@ -34,8 +34,8 @@ class OwnTime {
   uint64_t start_;
 };
 
-// Work of ours that may take long, by the thread's CPU clock (0.3 us a reading). It may lie within an OwnTime, which
-// leaves it out.
+// Our own work that may take long, measured by the thread's CPU clock (0.3 us per reading). A surrounding OwnTime
+// excludes it.
 class OwnWork {
  public:
   OwnWork() : start_ticks_(__rdtsc()), start_ns_(thread_ns()) { ++own_time_depth(); }

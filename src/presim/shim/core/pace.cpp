@@ -13,20 +13,19 @@
 namespace presim {
 namespace {
 
-// The reference host: the machine on which presim was written, with nothing beside it (docs/decisions/host-time.md).
+// The reference host: the machine on which presim was developed, idle (docs/decisions/host-time.md).
 constexpr double kReferenceLost = 0.06e-3, kReferenceWork_ns = 2750;
-// Of a program's lines so many are in use at once that finding them again costs it this much of its time, for each ns
-// by which one load takes longer per ns that has passed.
+// Share of a program's time spent on reloading evicted lines, for each ns of additional load latency per ns passed.
 constexpr double kInUse = 1.4e3;
-constexpr double kLeastLeft = 0.15;  // of a program's time there is always something that is no waiting
+constexpr double kLeastLeft = 0.15;  // minimum share of a program's time that is not waiting for memory
 
-constexpr int kChains = 32, kLoads = 16;  // a load each from a page of its own: 2 MiB
+constexpr int kChains = 32, kLoads = 16;  // each load is from a page of its own: 2 MiB
 constexpr int kPages = kChains * kLoads, kWordsInLine = 16, kLinesInPage = 64;
-constexpr uint64_t kLooksAtAChain = 64;  // then another one, so that no set of a cache decides
+constexpr uint64_t kLooksAtAChain = 64;  // then the next one, so that no single cache set dominates
 constexpr uint64_t kLooksBetweenWork = 100;
 constexpr int kOperations = 512;
 constexpr double kRemembered_ns = 20e6;
-constexpr double kInterrupted_ns = 1000;  // no load takes so long: something else ran meanwhile
+constexpr double kInterrupted_ns = 1000;  // a longer load was interrupted
 constexpr double kInterruptedWork_ns = 4 * kReferenceWork_ns;
 
 uint64_t next_random(uint64_t& state) {  // xorshift64
@@ -37,8 +36,7 @@ uint64_t next_random(uint64_t& state) {  // xorshift64
 
 double ticks_ns(uint64_t since) { return double(__rdtsc() - since) * ns_per_tick(); }
 
-// Pages are as small and as far from each other as those of a program with many libraries: finding them is a part of
-// what loads take.
+// Pages are small and far apart, like those of a program with many libraries. TLB misses are part of the load latency.
 class Pages {
  public:
   Pages() {
@@ -60,7 +58,7 @@ class Pages {
 }  // namespace
 
 struct Pace::Memory {
-  Pages words;  // each chain goes through its words, which hold the index of the next one
+  Pages words;  // each word holds the index of the next word of its chain
   std::array<uint32_t, kChains> first{};
   std::array<uint8_t, 4096> program{};
   uint64_t sink = 0;
@@ -88,7 +86,7 @@ struct Pace::Memory {
     return at;
   }
 
-  // An interpreter of eight registers, without loads but those of its program.
+  // An interpreter with eight registers. Its only loads are those of its program.
   uint64_t interpret() const {
     std::array<uint64_t, 8> r{1, 2, 3, 5, 8, 13, 21, 34};
     unsigned at = 0;
@@ -124,7 +122,7 @@ double Pace::load_ns() {
 }
 
 double Pace::work_ns() {
-  memory_->sink += memory_->interpret();  // into the caches
+  memory_->sink += memory_->interpret();  // warms the caches
   uint64_t begin = __rdtsc();
   memory_->sink += memory_->interpret();
   return ticks_ns(begin);

@@ -1,5 +1,5 @@
-// A pool takes capacity in chunks, as its use grows, and keeps it until it is trimmed. Its blocks lie anywhere: the
-// driver maps free chunks where they are needed, so that a pool does not fragment.
+// A pool takes capacity in chunks as its use grows, and keeps it until it is trimmed. Its blocks can be at any
+// address: the driver maps free chunks on demand, so a pool does not fragment.
 #include "pools.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Pool {
   std::atomic<bool> live{false};
   int device = 0;
   size_t used = 0, used_high = 0;
-  size_t reserved = 0, reserved_high = 0;  // reserved >= used; this much of the device's capacity is charged
+  size_t reserved = 0, reserved_high = 0;  // reserved >= used; charged to the device's capacity
   uint64_t threshold = 0;
   int reuse[3] = {1, 1, 1};
 };

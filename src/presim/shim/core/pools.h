@@ -20,14 +20,14 @@ int set_current_pool(int device, void* pool);
 int create_pool(Pool** out, int device);
 int destroy_pool(void* pool);
 
-int allocate_async(void** address, size_t bytes, void* pool, void* stream);  // nullptr: the stream's device's
+int allocate_async(void** address, size_t bytes, void* pool, void* stream);  // nullptr: the pool of the stream's device
 int free_async(void* address, void* stream);
 int free_pooled(void* address);  // by cudaFree
 
 int trim_pool(void* pool, size_t keep);
 int get_pool_attribute(void* pool, int attribute, void* value);
 int set_pool_attribute(void* pool, int attribute, const void* value);
-// At a synchronisation a pool gives back what it holds beyond its threshold.
+// At a synchronisation, a pool releases memory above its threshold.
 void trim_pools_at_sync(int device);
 
 }  // namespace presim

@@ -1,4 +1,4 @@
-// Which ranks take part in the collective that the current thread calls: the framework knows, NCCL's arguments do not say.
+// Ranks of the collective that the current thread calls. The framework knows them; NCCL's arguments do not have them.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,15 +9,15 @@ namespace presim {
 
 struct ProcessGroup {
   std::vector<int64_t> ranks;  // global ranks in the order of the group; empty where unknown
-  int64_t peer = -1;           // of a send or receive, as rank of the group
+  int64_t peer = -1;           // peer of a send or receive, as rank of the group
 };
 
 using GroupQuery = bool (*)(ProcessGroup*);
 
-// The descriptor id of the line that calls a collective ("site at=train.py:12"), or -1; it may take Python's lock.
+// Descriptor id of the line that calls a collective ("site at=train.py:12"), or -1. May take Python's lock.
 using CallSite = int32_t (*)();
 
-// The operator hook answers, once it is installed.
+// Set by the operator hook.
 PRESIM_API void answer_call_site(CallSite query);
 PRESIM_API void answer_process_group(GroupQuery query);
 // False outside of the framework's collectives.

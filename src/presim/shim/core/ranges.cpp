@@ -1,4 +1,4 @@
-// What each known address belongs to, and how much of each device is taken.
+// Allocation of each known address, and used capacity of each device.
 #include <algorithm>
 #include <map>
 #include <mutex>

@@ -1,5 +1,5 @@
-// A rank that begins as the fork of a process which has imported what all ranks import (presim/capture/zygote.py). That
-// process has no log; each of its children has one of its own, as if it had been started by itself.
+// A rank that starts as a fork of a process with the common imports of all ranks (presim/capture/zygote.py). That
+// process has no log. Each child has its own, as if it had been started by itself.
 #include "fork.h"
 #include "own_time.h"
 #include "recorder.h"
@@ -7,10 +7,10 @@
 
 using namespace presim;
 
-// Before the fork: whether nothing was asked of the device yet that a log should have.
+// Before the fork: whether the device was not used yet in a way that a log should have.
 extern "C" PRESIM_API int presim_is_unused() { return !is_used() && !lines_were_lost(); }
 
-// In the child, which has a rank's environment by now.
+// In the child, after its environment was set to that of a rank.
 extern "C" PRESIM_API void presim_rank_begins() {
   forget_own_time();
   expect_log();

@@ -21,18 +21,18 @@ namespace {
 enum class State : int { Unopened, Open, None };
 
 struct Recorder {
-  std::mutex mutex;  // guards file and clocks; records are in the order in which it was taken
+  std::mutex mutex;  // guards file and clocks; records are in the order in which it was acquired
   std::atomic<State> state{State::Unopened};
   LogFile file;
   CpuClock clock;
   LiveClock live;
-  std::mutex asking;    // one question at a time; taken before `mutex`
+  std::mutex asking;    // one query at a time; acquired before `mutex`
   Pace pace;
   int64_t program_ns = 0;  // CPU time without our own; never goes back
   int64_t forgiven_ns = 0;
-  double reference_ns = 0;  // what the reference host would have taken for it
+  double reference_ns = 0;  // its time on the reference host
 
-  // The reference host's time for what the program did until now.
+  // Time of the reference host for the program so far.
   int64_t now() {
     int64_t before_ns = program_ns;
     advance();
@@ -40,9 +40,9 @@ struct Recorder {
     return int64_t(reference_ns);
   }
 
-  // Our own time is known when it is over only, so that the difference may go back by as much as one piece of it; and
-  // it is an estimate: where we were interrupted it may hold time in which the process did not run. What goes further
-  // back is such time and is let go, or else the clock would stand until the program had made up for it.
+  // Our own time is known only afterwards, so the difference can decrease by one piece of it. It is also an estimate:
+  // if we were interrupted, it may include time in which the process did not run. A larger decrease is such time and
+  // is ignored; otherwise the clock would stop until the program had made up for it.
   void advance() {
     constexpr int64_t kOff_ns = 500000;
     int64_t behind = program_ns - (clock.now() - own_time() + forgiven_ns);
@@ -50,7 +50,8 @@ struct Recorder {
     if (behind < 0) program_ns -= behind;
   }
 
-  // Room behind what is there, filled with records as of now; nullptr: the disk is full. Nobody sees them before the end.
+  // Space after the last record, filled with records of the current moment; nullptr: the disk is full. Readers do not
+  // see them yet.
   Record* begin_batch(const Record* records, size_t count) {
     if (!file.reserve(count)) return nullptr;
     Record* written = file.record(file.header().count.load(std::memory_order_relaxed));
@@ -68,7 +69,7 @@ struct Recorder {
   }
 };
 
-// Never destroyed: threads and exit handlers append until the very end.
+// Never destroyed: threads and exit handlers append until the end of the process.
 Recorder& recorder() {
   static auto* instance = new Recorder;
   return *instance;
@@ -95,12 +96,12 @@ bool is_open(Recorder& log) {
   return state == State::Open || (state == State::Unopened && open_once(log));
 }
 
-constexpr uint64_t kCaptured = uint64_t(1) << 63;  // an index into what streams captured
-constexpr uint64_t kHeld = uint64_t(1) << 62;      // into what this thread holds
+constexpr uint64_t kCaptured = uint64_t(1) << 63;  // marks an index of captured records
+constexpr uint64_t kHeld = uint64_t(1) << 62;      // marks an index of held records
 
 struct Captured {
   std::mutex mutex;
-  std::deque<Record> records;  // their addresses stay
+  std::deque<Record> records;  // addresses never change
 };
 
 Captured& captured() {
@@ -118,7 +119,7 @@ void claim_later(Context& here, uint64_t index) {
 
 bool waits(Kind kind) { return kind == Kind::EventSync || kind == Kind::StreamSync || kind == Kind::DeviceSync; }
 
-// The clock goes on from the answer before anybody else asks.
+// The clock continues from the answer before the next query.
 Answer ask(Recorder& log, Ask what, int64_t first, int64_t second, const Moment* when) {
   OwnWork observing;
   own_moment_ns() = -1;
@@ -169,7 +170,7 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
   }
   {
     std::lock_guard lock(log.mutex);
-    OwnTime observing;  // not the wait for the lock, in which other threads run
+    OwnTime observing;  // excludes the wait for the lock, in which other threads run
     if (!log.file.reserve(1)) return UINT64_MAX;
     Header& header = log.file.header();
     index = header.count.load(std::memory_order_relaxed);
@@ -180,7 +181,7 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
     log.live.appended(kind, record.cpu_ns, value, cost_ns);
     moment = {index + 1, record.cpu_ns, log.live.extra_ns()};
   }
-  if (log.live.on() && index == 0) simulator_answers();  // the launcher knows from now on that this rank runs
+  if (log.live.on() && index == 0) simulator_answers();  // tells the launcher that this rank is running
   if (log.live.on() && waits(kind)) ask(log, Ask::Sync, int64_t(index), 0, &moment);
   claim_later(here, index);
   return index;

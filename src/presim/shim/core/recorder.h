@@ -1,7 +1,7 @@
-// The capture log: what a process asked of its emulated device, in the order its host asked.
+// The capture log: requests of a process to its emulated device, in the order of the host's calls.
 //
-// The log lives in files mapped into memory, so that it survives whatever ends the process (an uncaught
-// exception, an abort, SIGKILL). Directory $PRESIM_LOG_DIR:
+// The log is in memory-mapped files, so that it survives any end of the process (an uncaught exception, an abort,
+// SIGKILL). Directory $PRESIM_LOG_DIR:
 //
 //   log.bin     64-byte Header, then Header.count fixed-size Records
 //   work.tsv    one line per descriptor id: what a Record's `work` and `op` point to, and scope names
@@ -58,7 +58,7 @@ struct Header {
 static_assert(sizeof(Header) == 64);
 
 struct Record {
-  int64_t cpu_ns;   // what the reference host (pace.h) had computed when it asked, without recording (own_time.h)
+  int64_t cpu_ns;   // time of the reference host (pace.h) up to the call, without recording (own_time.h)
   int64_t object;   // see Kind
   int64_t value;    // see Kind
   int32_t work;     // descriptor id or -1
@@ -73,20 +73,20 @@ struct Record {
 static_assert(sizeof(Record) == 48);
 constexpr int32_t kUnclaimed = -2;
 
-// What the operator hook knows about the current thread; read at every append.
+// The operator hook's state of the current thread; read at every append.
 struct Context {
   int32_t scope = -1;
   Phase phase = Phase::Other;
   int op_depth = 0;                    // operators open on this thread
-  std::vector<uint64_t> op_records;    // records not yet claimed by an operator that has ended
-  std::vector<Record> held;            // launches that have not begun (`hold`)
+  std::vector<uint64_t> op_records;    // records of the open operators
+  std::vector<Record> held;            // launches that have not started (`hold`)
 };
 PRESIM_API Context& context();
 
 // Descriptor id of a text; equal texts have equal ids. Thread-safe.
 PRESIM_API int32_t intern(std::string_view text);
 std::string_view interned_text(int32_t id);  // "" of -1; not with the log's mutex
-PRESIM_API int32_t interned();  // how many there are: it grows where the program does what it has not done before
+PRESIM_API int32_t interned();  // number of ids; it grows when the program does something new
 
 // Append one record and return its index; time, scope and phase are filled in. Thread-safe. No-op (returns
 // UINT64_MAX) when no log is open.
@@ -94,34 +94,35 @@ PRESIM_API uint64_t append(Kind kind, uint16_t stream, int64_t object = 0, int64
                            uint8_t tag = 0);
 PRESIM_API Record* record_at(uint64_t index);
 
-// The same for work that a stream captures instead of running it: the record is kept beside the log, and each replay
-// of the graph logs what has become of it. Its index is valid for record_at, too.
+// The same for work that a stream captures instead of running: the record is kept outside the log, and each replay of
+// the graph logs a copy. Its index is valid for record_at, too.
 uint64_t remember_captured();
 
-// The same for calls that are one launch together, later on: this thread keeps their records until `append_held` appends
-// them all at one moment, so that nobody who reads the log sees a part of them. `launches`: how many they make.
+// The same for several calls that form one launch later: this thread keeps their records until `append_held` appends
+// all at one moment, so that readers of the log never see a part of them. `launches`: number of launches.
 PRESIM_API void hold(Kind kind, uint16_t stream, int64_t object, int32_t work);
 PRESIM_API void append_held(size_t launches);
 
-// Append records at one moment, without host time between them. Each is as the caller has filled it but for the time;
-// one without an operator is claimed by the operator that runs now.
+// Append records at one moment, without host time between them. The caller fills in all but the time. Records without
+// an operator belong to the current operator.
 PRESIM_API void append_batch(const Record* records, size_t count);
 
-// Open the log now if this process may have one (append and intern do so by themselves). The first process that
-// writes to $PRESIM_LOG_DIR owns the log; programs it starts and children it forks have none, but for ranks (rank.cpp).
+// Open the log now if this process may have one (append and intern do so themselves). The first process that writes to
+// $PRESIM_LOG_DIR owns the log. Child programs and forked children have none, except ranks (rank.cpp).
 PRESIM_API bool log_open();
 void expect_log();  // in a child that is a rank
 
-// Device work and collectives as the fake libraries log them: during stream capture they become nodes of the graph
-// being captured, otherwise records. `stream` is the handle the caller was given (nullptr: default stream).
+// Device work and collectives as logged by the fake libraries: during stream capture they become nodes of the graph,
+// otherwise records. `stream`: handle passed by the caller (nullptr: default stream).
 PRESIM_API void log_work(void* stream, int32_t work);
-// Of a collective: whether it became a node of a graph. `held`: it is launched with others of its group.
+// For a collective: whether it became a node of a graph. `held`: it is launched together with others of its group.
 PRESIM_API bool log_collective(void* stream, int32_t work, int64_t launch_group, bool held);
 
-// A library function without semantics was called: counted by name, listed in the result.
+// Counts a call of a library function without semantics, by name. The result lists them.
 PRESIM_API void unmodelled(const char* name);
 
-// A fact that is no record, as a line of notes.tsv: "communicator serial=1 size=8 rank=0 ..." (core/notes.cpp).
+// Writes a fact that is not a record, as a line of notes.tsv: "communicator serial=1 size=8 rank=0 ..."
+// (core/notes.cpp).
 PRESIM_API void note(std::string_view text);
 
 }  // namespace presim

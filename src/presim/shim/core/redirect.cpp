@@ -1,6 +1,6 @@
-// Libraries opened by a path of their own. Programs find what they link by the name of the fakes that are preloaded,
-// but PyTorch, and others after it, also open the libraries of the nvidia-* packages by absolute path. These would run
-// beside the fakes, and on them: dlopen gives the fake instead, where there is one of that name and major version.
+// Libraries opened by absolute path. Programs find their linked libraries among the preloaded fakes by name, but
+// PyTorch and others also open those of the nvidia-* packages by absolute path, which would run on top of the fakes.
+// dlopen returns the fake instead, if there is one with that name and major version.
 #include <dirent.h>
 #include <dlfcn.h>
 
@@ -48,7 +48,7 @@ extern "C" {
 
 void* (*presim_real_dlopen)(const char*, int) = nullptr;
 
-// What to open instead of `path`: a fake, or `path` itself.
+// The library to open in place of `path`: a fake, or `path` itself.
 const char* presim_redirected(const char* path) {
   static auto* fakes = new std::vector<presim::Fake>(presim::find_fakes());
   if (presim_real_dlopen == nullptr) {
@@ -63,7 +63,7 @@ const char* presim_redirected(const char* path) {
   return path;
 }
 
-// A jump instead of a call: dlopen looks at its caller, whose RUNPATH says where a name is searched.
+// A jump in place of a call: dlopen inspects its caller's RUNPATH for the search.
 __attribute__((naked, visibility("default"))) void* dlopen(const char*, int) {
   __asm__(
       "push %rsi\n\t"

@@ -18,7 +18,7 @@ namespace {
 constexpr int kUnopened = -1, kNone = -2;
 std::atomic<int> connection{kUnopened};
 
-// By way of the directory's descriptor: the name of a socket has room for 107 characters.
+// Uses the directory's descriptor, because the name of a socket is limited to 107 characters.
 int connect_to_launcher() {
   const char* directory = std::getenv("PRESIM_LOG_DIR");
   if (directory == nullptr || !log_open()) return kNone;
@@ -48,7 +48,7 @@ bool simulator_answers() {
     if (connection.load() == kUnopened) connection = connect_to_launcher();
     known = connection.load();
   }
-  return known >= 0 && log_open();  // a forked child has no log any more
+  return known >= 0 && log_open();  // a forked child has no log
 }
 
 Answer ask_simulator(const Question& question) {

@@ -1,7 +1,7 @@
-// Questions to the launcher, which simulates what the log says while this process waits.
+// Queries to the launcher, which simulates the log while this process waits.
 //
-// A socket (SOCK_SEQPACKET) named "clock" in $PRESIM_LOG_DIR; each Question has one Answer. Without the socket, or in
-// a process that has no log, nobody answers, and the device takes no time.
+// The socket (SOCK_SEQPACKET) is named "clock" in $PRESIM_LOG_DIR. Each Question has one Answer. Without the socket,
+// or in a process without a log, there are no answers and the device takes no time.
 #pragma once
 #include <cstdint>
 
@@ -11,7 +11,7 @@ namespace presim {
 
 enum class Ask : int64_t {
   Sync = 1,         // the host waits: `first` is the index of its record
-  Now = 2,          // where does the host stand?
+  Now = 2,          // current time of the simulated host
   Event = 3,        // has the recording `first` ended?
   Stream = 4,       // has everything on stream `first` ended?
   Elapsed = 5,      // ns between the ends of the recordings `first` and `second`
@@ -26,19 +26,19 @@ struct Question {
 
 struct Answer {
   int64_t status;   // 0: yes; 1: not yet; 2: cannot say
-  int64_t host_ns;  // where the host stands at `cpu_ns`; of a Sync: when its wait is over
+  int64_t host_ns;  // simulated host time at `cpu_ns`; for a Sync: the end of its wait
   int64_t value;    // ns (Elapsed)
-  int64_t room;     // launches until a stream may be full
+  int64_t room;     // launches before a stream can be full
   int64_t ended;    // all recordings with a lower serial have ended
   double pace;      // host time over CPU time until the next answer
 };
 
 constexpr int64_t kYes = 0, kNotYet = 1, kNobody = 2;
 
-// Whether somebody may answer. The first call connects.
+// Whether there is a simulator. The first call connects.
 bool simulator_answers();
 
-// One question at a time; `Answer.status` is kNobody where the launcher has gone.
+// One query at a time. `Answer.status` is kNobody if the launcher has exited.
 Answer ask_simulator(const Question& question);
 
 }  // namespace presim

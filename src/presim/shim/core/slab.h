@@ -1,5 +1,5 @@
-// Handles that can be checked: objects in one reserved stretch of addresses that is never given back, so that looking
-// at a destroyed or foreign handle never touches foreign memory.
+// Checkable handles: objects in one reserved address range that is never released, so that checking a destroyed or
+// foreign handle never accesses foreign memory.
 #pragma once
 #include <sys/mman.h>
 
@@ -12,8 +12,8 @@
 
 namespace presim {
 
-// T has a member `std::atomic<bool> live`, which is false in zeroed memory. A slot rests until many others have been
-// released after it, so that a destroyed handle stays invalid for long.
+// T has a member `std::atomic<bool> live`, which is false in zeroed memory. A released slot is reused only after many
+// others, so that a destroyed handle stays invalid for long.
 template <class T, size_t capacity>
 class Slab {
  public:
@@ -23,7 +23,7 @@ class Slab {
     base_ = mapped == MAP_FAILED ? nullptr : static_cast<char*>(mapped);
   }
 
-  // A live object, or nullptr when `capacity` of them live.
+  // A live object, or nullptr if `capacity` objects are live.
   T* acquire() {
     std::lock_guard lock(mutex_);
     if (base_ == nullptr) return nullptr;
@@ -43,7 +43,7 @@ class Slab {
     return object;
   }
 
-  // False when it was released already.
+  // False if it was released already.
   bool release(T* object) {
     if (!object->live.exchange(false)) return false;
     std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
-// Names and sentences of the errors that the emulation reports. The sentences are in our own words, except where
-// programs look for them: PyTorch and others match "out of memory" and "invalid device ordinal".
+// Names and messages of the emulated errors. Messages are our own, except where programs match them: PyTorch and
+// others look for "out of memory" and "invalid device ordinal".
 #include "status.h"
 
 namespace presim {

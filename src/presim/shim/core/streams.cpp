@@ -40,7 +40,7 @@ Stream* make(int device, unsigned flags, int priority, int index) {
   return stream;
 }
 
-// Index 0 belongs to the default stream that is used first: a process has one device, which need not be device 0.
+// Index 0 is the default stream used first: a process has one device, which need not be device 0.
 Stream* default_stream(int device) {
   Stream* found = default_of[device].load(std::memory_order_acquire);
   if (found != nullptr) return found;

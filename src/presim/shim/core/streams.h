@@ -20,8 +20,8 @@ struct Stream {
   uint16_t device = 0;
   int priority = 0;
   unsigned flags = 0;
-  std::atomic<Capture*> capture{nullptr};  // the capture it takes part in
-  std::vector<Node*> last;                 // within a capture: what its next node depends on
+  std::atomic<Capture*> capture{nullptr};  // the capture in which it takes part
+  std::vector<Node*> last;                 // within a capture: dependencies of its next node
 };
 
 int create_stream(Stream** out, unsigned flags, int priority);
@@ -29,10 +29,10 @@ int destroy_stream(void* handle);
 
 // The stream behind a handle; nullptr: invalid.
 Stream* find_stream(void* handle);
-// What the program is given for a stream found by a handle.
+// The handle that the program sees for a stream found by another handle.
 bool is_default_handle(const void* handle);
 
-// Host waits. Refused within a capture, as CUDA does.
+// Host waits. Refused within a capture, as in CUDA.
 int query_stream(void* handle);
 int synchronize_stream(void* handle);
 int synchronize_device();

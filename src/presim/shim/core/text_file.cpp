@@ -37,7 +37,7 @@ long TextFile::add_line(std::string_view line) {
   rlimit limit{};
   bool fits = getrlimit(RLIMIT_FSIZE, &limit) == 0 && size_t(begin) + text.size() <= limit.rlim_cur;
   if (fits && write(file_, text.data(), text.size()) == ssize_t(text.size())) return begin;
-  // Half a line would shift the ids of all later ones. Nothing follows once one is missing.
+  // A partial line would shift the ids of all later ones. No line is written after a missing one.
   full_ = true;
   if (ftruncate(file_, begin) != 0) close(file_), file_ = -1;
   return -1;

@@ -1,4 +1,4 @@
-// A text file beside the log, to which whole lines are added.
+// A text file beside the log; whole lines are appended.
 #pragma once
 #include <string_view>
 
@@ -6,10 +6,10 @@ namespace presim {
 
 class TextFile {
  public:
-  // Opens $PRESIM_LOG_DIR/`name` when this process owns the log; otherwise lines go nowhere.
+  // Opens $PRESIM_LOG_DIR/`name` if this process owns the log. Otherwise lines are discarded.
   explicit TextFile(const char* name);
 
-  // Adds a line in one write, or none of it on a full disk. Returns where it begins, -1 if nowhere.
+  // Appends a line in one write, or nothing on a full disk. Returns its offset; -1 if it was not written.
   long add_line(std::string_view line);
 
   int descriptor() const { return file_; }
@@ -19,6 +19,6 @@ class TextFile {
   bool full_ = false;
 };
 
-bool lines_were_lost();  // whether one was opened where there is no log
+bool lines_were_lost();  // whether a file was opened without a log
 
 }  // namespace presim

@@ -1,9 +1,10 @@
-// The abort at exit. Before 3.14, CPython ends a thread that wants the interpreter's lock during finalisation by
-// pthread_exit, which unwinds through PyTorch's noexcept functions: std::terminate, exit status 134 after all output.
-// An autograd thread that still drops what a backward pass held does so. A GPU makes the program wait long enough that it is
-// seldom seen there; a device that takes no time showed it in one of five programs that end with a backward pass.
+// Prevents an abort at exit. Before 3.14, CPython ends a thread that requests the interpreter's lock during
+// finalisation with pthread_exit, which unwinds through PyTorch's noexcept functions: std::terminate, exit status 134
+// after all output. Autograd threads that still release a backward pass's objects do this. On a GPU the program waits
+// long enough that it rarely occurs; on a device that takes no time it occurred in one of five programs that end with
+// a backward pass.
 //
-// Such a thread sleeps here until the process has ended, as from CPython 3.14 on.
+// Such a thread sleeps here until the process ends, as in CPython 3.14.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -23,7 +24,7 @@ bool interpreter_ends() {
   return false;
 }
 
-// PyTorch waits 10 s for its autograd threads when the process ends, and a sleeping one does not answer.
+// At exit, PyTorch waits up to 10 s for its autograd threads, and a sleeping one does not respond.
 [[gnu::constructor]] void no_wait_for_autograd() {
   if (std::getenv("PRESIM_DEVICE") != nullptr) setenv("TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT", "0", 0);
 }

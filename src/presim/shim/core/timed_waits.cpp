@@ -21,8 +21,8 @@ size_t read_file(const std::string& path, char* text, size_t size) {
   return got > 0 ? size_t(got) : 0;
 }
 
-// Of a thread: it waits for a lock without a time limit, so that somebody else has to go on first. NCCL's watchdogs look
-// after collectives now and then, for ever, and answer nobody.
+// Whether a thread waits for a lock without a time limit, so that another one has to proceed first. NCCL's watchdogs
+// check collectives periodically for ever and do not count.
 bool waits_for_others(const std::string& task) {
   char text[160], name[32];
   if (read_file(task + "/syscall", text, sizeof text) == 0) return access(task.c_str(), F_OK) != 0;  // it has ended

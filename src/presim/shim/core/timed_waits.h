@@ -1,12 +1,12 @@
-// Waits with an end: sleep (sleep.cpp), conditions, semaphores and locks (lock_waits.cpp), select, poll, epoll
+// Timed waits: sleep (sleep.cpp), conditions, semaphores and locks (lock_waits.cpp), select, poll, epoll
 // (descriptor_waits.cpp).
 //
-// Their ends are moments on the program's clock, which is not the machine's where the clock is live. A thread waits for
-// as long on the machine's clock, and finds its own clock at the end it waited for. For the main thread, whose sleep is
-// host time of the rank, the simulated clock goes on by as much, and the log says so. It waits in fact only as long as
-// something else can happen: a thread that runs or waits for anything but a lock, a child process.
+// Deadlines are on the program's clock, which differs from the machine's clock with a live clock. A thread waits for
+// the same duration on the machine's clock, and then sees its own clock at the deadline. The main thread's sleep is
+// host time of the rank: the simulated clock advances by it and it is logged. The main thread actually waits only
+// while something can happen: a thread that runs or waits for anything but a lock, or a child process.
 //
-// Without a live clock the main thread's sleep is taken down, and nothing else changes.
+// Without a live clock, the main thread's sleep is logged and nothing else changes.
 #pragma once
 #include <dlfcn.h>
 #include <unistd.h>
@@ -22,15 +22,15 @@
 namespace presim {
 
 constexpr int64_t kSecond = 1000000000;
-constexpr int64_t kGlance_ns = 200000;  // how long the main thread waits before it looks whether anything can happen
-constexpr int64_t kShort_ns = 5000000;  // Python's wait for its interpreter lock, while another thread has it: no sleep
+constexpr int64_t kGlance_ns = 200000;  // time until the main thread checks whether anything can happen
+constexpr int64_t kShort_ns = 5000000;  // Python's wait for its interpreter lock; not a sleep
 
 inline timespec split(int64_t ns) { return {time_t(ns / kSecond), long(ns % kSecond)}; }
 inline int64_t joined(const timespec& time) { return int64_t(time.tv_sec) * kSecond + time.tv_nsec; }
 inline bool main_thread() { return gettid() == getpid(); }
 inline int64_t live_now() { return std::max(live_ns(), own_moment_ns()); }
 
-// What the C library has under a name that is replaced here.
+// The C library's version of a function that is replaced here.
 template <class Function>
 Function real(const char* name, const char* version = nullptr) {
   void* found = version != nullptr ? dlvsym(RTLD_NEXT, name, version) : nullptr;
@@ -42,19 +42,20 @@ Function real(const char* name, const char* version = nullptr) {
 
 #define PRESIM_REPLACES extern "C" __attribute__((visibility("default")))
 
-// Whether no other thread goes on, nor a child process.
+// Whether no other thread and no child process can make progress.
 bool nothing_else_happens();
 
-// The thread has waited until a moment. Its clock shows it; the main thread's is everybody's.
+// The thread has waited until a moment. Its clock shows that moment; the main thread's clock applies to all threads.
 void arrived(int64_t moment_ns, bool sleep);
 
-// Sleep without a live clock is host time all the same.
+// Sleep is host time also without a live clock.
 void slept(int64_t ns);
 
 enum class End { Time, Something, Glance };
 
-// Waits up to a moment with `wait(ns)`, which waits on the machine's clock and tells whether the time is over.
-// ``may_split``: two waits are as good as one; else End::Glance asks the caller to look whether it still has to wait.
+// Waits until a moment with `wait(ns)`, which waits on the machine's clock and returns whether the time has passed.
+// ``may_split``: the wait may be split in two; otherwise End::Glance requests the caller to check whether it still has
+// to wait.
 template <class Wait>
 End wait_until(int64_t moment_ns, bool may_split, Wait wait) {
   static thread_local int64_t glanced_ns = -1;

@@ -16,7 +16,7 @@ namespace {
 
 struct Side {
   bool device = false;
-  bool pinned = false;  // host memory the device reaches by itself
+  bool pinned = false;  // host memory that the device can access directly
 };
 
 struct Shape {
@@ -36,7 +36,7 @@ Side side_of(const void* address) {
   return {range.on_device(), range.on_host()};
 }
 
-// Pinned host memory is a device address too; pageable memory is none.
+// Pinned host memory has a device address; pageable memory has none.
 bool lacks_target(Side to, int asked) {
   bool to_device = asked == int(Direction::HostToDevice) || asked == int(Direction::DeviceToDevice);
   return to_device && !to.device && !to.pinned;
@@ -47,7 +47,7 @@ bool lacks_source(Side from, int asked) {
   return from_device && !from.device && !from.pinned;
 }
 
-// What the descriptor says: "h2d" and so on; nullptr: the addresses contradict the direction asked for.
+// The direction in the descriptor ("h2d" and so on); nullptr if the addresses contradict the requested direction.
 const char* direction_name(Side to, Side from, int asked) {
   if (lacks_target(to, asked) || lacks_source(from, asked)) return nullptr;
   if (from.device) return to.device ? "d2d" : "d2h";
@@ -92,7 +92,7 @@ void know_rows(Pitched to, Pitched from, Shape shape, bool from_device) {
   }
 }
 
-// A count that the operator's kernels were to leave here, and which its host code reads back now.
+// A count that the operator's kernels would write here and that its host code reads back.
 void supply_count(Pitched from, Shape shape) {
   int64_t count = expected_count();
   if (count < 0 || shape.height != 1 || (shape.width != 4 && shape.width != 8)) return;
@@ -102,7 +102,7 @@ void supply_count(Pitched from, Shape shape) {
 void perform(Pitched to, Pitched from, Shape shape, Side target, Side source) {
   if (source.device && !target.device) supply_count(from, shape);
   bool on_host = !target.device && !source.device;
-  // Integers may be known beyond that; resize_ copies them to where the tensor has room to grow.
+  // Further integers may be known; resize_ copies them within the tensor's allocation.
   bool between_device = target.device && source.device && shape.height == 1;
   bool moves = on_host || shape.bytes() <= kRealBytes || (between_device && known(from.begin, shape.width));
   if (!moves) return zero_rows(to, shape);
@@ -111,7 +111,7 @@ void perform(Pitched to, Pitched from, Shape shape, Side target, Side source) {
   if (target.device) know_rows(to, from, shape, source.device);
 }
 
-// A replay repeats a small copy, if its memory is still there.
+// A replay repeats a small copy if its memory still exists.
 std::function<void()> replayed(Pitched to, Pitched from, Shape shape, Side to_side, Side from_side) {
   return [=] {
     if (to_side.device && !covered(to.begin, to.span(shape))) return;
@@ -146,8 +146,8 @@ int copy_rows(Pitched to, Pitched from, Shape shape, int direction, void* handle
   }
   perform(to, from, shape, target, source);
   enqueue(*stream, work, NodeType::Copy);
-  // A copy to pageable memory, or more than a staging buffer from it, is over when the call returns. Between two
-  // places on the device even cudaMemcpy does not wait.
+  // A copy to pageable memory, or of more than a staging buffer from it, is synchronous. Within the device, even
+  // cudaMemcpy does not wait.
   bool staged = pageable && (!target.device || shape.bytes() > kRealBytes);
   bool between_device = target.device && source.device;
   if ((wait && !between_device) || staged) append(Kind::StreamSync, stream->index);

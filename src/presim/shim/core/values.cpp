@@ -22,7 +22,7 @@ struct Span {
 struct Values {
   std::mutex mutex;
   std::map<uintptr_t, Span> spans;  // by first address; disjoint, and neighbours differ
-  std::atomic<size_t> count{0};     // spans.size(), to be asked without the lock
+  std::atomic<size_t> count{0};     // spans.size(), readable without the lock
 };
 
 Values& all() {

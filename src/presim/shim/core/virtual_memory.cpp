@@ -1,4 +1,4 @@
-// Two mappings of one physical allocation do not share their content: only multicast and interprocess memory has two.
+// Two mappings of one physical allocation do not share content: only multicast and interprocess memory has two.
 #include "virtual_memory.h"
 
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ struct Physical {
   size_t bytes = 0;
   int device = 0;
   bool on_host = false;
-  int references = 1;  // handles given out and mappings; its memory is given back at zero
+  int references = 1;  // handles and mappings; memory is released at zero
   int handles = 1;
 };
 

@@ -1,4 +1,4 @@
-// Stream capture.
+// Stream capture by the runtime's names.
 #include "core/capture.h"
 
 #include "runtime.h"

@@ -92,7 +92,7 @@ PRESIM_EXPORT cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
   return result(valid_device(device) ? device_ready() : int(kInvalidDevice));
 }
 PRESIM_EXPORT cudaError_t cudaDeviceSynchronize() { return result(synchronize_device()); }
-// The context's end is the process's end here: what it held stays until then.
+// The context ends with the process; its memory stays until then.
 PRESIM_EXPORT cudaError_t cudaDeviceReset() { return result(device_ready()); }
 
 PRESIM_EXPORT cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int device) {

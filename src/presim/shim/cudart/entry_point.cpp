@@ -17,7 +17,7 @@ int resolve(const char* symbol, void** out, unsigned version, unsigned long long
   *out = nullptr;
   int status = ask != nullptr ? ask(symbol, out, int(version), flags, nullptr) : int(kNotFound);
   if (found != nullptr) *found = status == kSuccess ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-  // A name that does not exist is no error of the call when the caller asks for the outcome.
+  // A missing name is not an error of the call if the caller requests the outcome.
   return found != nullptr && status == kNotFound ? int(kSuccess) : status;
 }
 

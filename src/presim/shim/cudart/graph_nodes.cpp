@@ -33,7 +33,7 @@ int add_kernel(const Place& place, const void* function, dim3 grid, dim3 block, 
   return add(place, NodeType::Kernel, std::move(entry));
 }
 
-// Logged as a copy on the device: which sides are host memory is not looked at.
+// Logged as a copy within the device; host memory is not distinguished.
 int add_copy(const Place& place, size_t bytes) {
   Entry entry;
   entry.work = intern("copy direction=d2d bytes=" + std::to_string(bytes) + " pinned=0");
@@ -65,10 +65,10 @@ int add_subgraph(const Place& place, cudaGraph_t child) {
                    reinterpret_cast<Node**>(place.out));
 }
 
-// The bodies exist and can be captured into. How often they run is a value on the device: they are not replayed.
+// The bodies exist and can be captured into. Their number of runs is a device value, so they are not replayed.
 int add_conditional(const Place& place, cudaConditionalNodeParams& params) {
   unmodelled("cudaGraphConditionalNode");
-  auto* bodies = new Graph*[params.size];  // CUDA's own array: lives as long as the graph, which nobody tells us
+  auto* bodies = new Graph*[params.size];  // owned by the graph in CUDA; its end is not known here
   for (unsigned i = 0; i < params.size; ++i) create_graph(&bodies[i]);
   params.phGraph_out = reinterpret_cast<cudaGraph_t*>(bodies);
   return add(place, NodeType::Conditional);

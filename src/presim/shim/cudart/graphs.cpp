@@ -1,4 +1,4 @@
-// Graphs: questions, instantiation, launch, user objects.
+// Graphs: queries, instantiation, launch, user objects.
 #include "core/graphs.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ Graph** graphs(cudaGraph_t* out) { return reinterpret_cast<Graph**>(out); }
 GraphExec** execs(cudaGraphExec_t* out) { return reinterpret_cast<GraphExec**>(out); }
 const Node* node(cudaGraphNode_t handle) { return reinterpret_cast<const Node*>(handle); }
 
-// The usual pair of array and count: without an array only the count is wanted.
+// An array and its count: without an array, only the count is returned.
 template <class Range>
 int give_all(const Range& found, cudaGraphNode_t* out, size_t* count) {
   if (count == nullptr) return kInvalidValue;
@@ -91,7 +91,7 @@ PRESIM_EXPORT cudaError_t cudaGraphExecGetFlags(cudaGraphExec_t handle, unsigned
   *flags = exec->flags;
   return cudaSuccess;
 }
-// CUDA refuses where the topology differs; here any graph replaces any other.
+// CUDA refuses graphs of another topology; here any graph can replace another.
 PRESIM_EXPORT cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* info) {
   int status = update_exec(exec, graph);
   if (info != nullptr) {

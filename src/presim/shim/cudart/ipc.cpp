@@ -1,5 +1,5 @@
-// Sharing between processes, as far as one process can tell: another process's memory is memory of the same size here,
-// which takes no capacity of this process and does not share its content.
+// Sharing between processes. Another process's memory is emulated by memory of the same size, which takes no capacity
+// of this process and does not share content.
 #include <cstring>
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ constexpr char kMagic[8] = {'p', 'r', 'e', 's', 'i', 'm', 'I', 'P'};
 
 int open_memory(void** out, const SharedMemory& shared) {
   if (out == nullptr || std::memcmp(shared.magic, kMagic, sizeof kMagic) != 0) return kInvalidValue;
-  if (shared.process == getpid()) return kInvalidContext;  // CUDA does not open a handle where it was made
+  if (shared.process == getpid()) return kInvalidContext;  // CUDA does not open a handle in its own process
   Range range;
   range.bytes = shared.bytes;
   range.base = reinterpret_cast<uintptr_t>(reserve_addresses(shared.bytes));
@@ -60,7 +60,7 @@ PRESIM_EXPORT cudaError_t cudaIpcCloseMemHandle(void* address) {
   return cudaSuccess;
 }
 
-// An event of another process counts as recorded and done.
+// An event of another process counts as recorded and ended.
 PRESIM_EXPORT cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* out, cudaEvent_t handle) {
   Event* event = find_event(handle);
   if (out == nullptr || event == nullptr) return result(out == nullptr ? kInvalidValue : kInvalidHandle);

@@ -1,4 +1,4 @@
-// Kernel launches in all their forms, and questions about kernels.
+// Kernel launches of all kinds, and queries about kernels.
 #include <cstring>
 
 #include "architectures.h"
@@ -19,7 +19,7 @@ struct Configuration {
   void* stream;
 };
 
-// <<<...>>> pushes, the generated stub of the kernel pops: nothing comes in between but the evaluation of arguments.
+// <<<...>>> pushes and the kernel's generated stub pops; only arguments are evaluated in between.
 constexpr int kDeepest = 16;
 thread_local Configuration configurations[kDeepest];
 thread_local int depth = 0;
@@ -104,7 +104,7 @@ PRESIM_EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim
                                              cudaStream_t stream) {
   return launch(kernel, grid, block, shared, stream);
 }
-// Compiled for a default stream per thread: no stream means that one.
+// With a default stream per thread, a null stream means that one.
 PRESIM_EXPORT cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void**, size_t shared,
                                                   cudaStream_t stream) {
   return launch(kernel, grid, block, shared, stream != nullptr ? stream : cudaStreamPerThread);

@@ -1,4 +1,4 @@
-// What a compiled file calls before main: its kernels and variables make themselves known.
+// Registration of kernels and variables by a compiled file before main.
 #include <mutex>
 #include <unordered_map>
 
@@ -37,7 +37,7 @@ int symbol_address(const void* host_variable, void** address, size_t* bytes) {
   auto found = symbols().find(host_variable);
   if (found == symbols().end()) return kInvalidSymbol;
   Symbol& symbol = found->second;
-  // Variables live in the module's image, which the context's own memory stands for: they take no capacity.
+  // Variables are part of the module's image, which the context's memory includes: they take no capacity.
   if (symbol.address == nullptr) {
     Range range;
     range.bytes = (symbol.bytes + 4095) & ~size_t(4095);
@@ -59,7 +59,7 @@ using namespace presim::cudart;
 
 PRESIM_EXPORT void** __cudaRegisterFatBinary(void* image) { return new void*(image); }
 PRESIM_EXPORT void __cudaRegisterFatBinaryEnd(void**) {}
-// Nothing is forgotten: launches from other exit handlers may still come, and the names lie in the library that ends.
+// Nothing is unregistered: other exit handlers may still launch, and the names belong to the library being unloaded.
 PRESIM_EXPORT void __cudaUnregisterFatBinary(void**) {}
 PRESIM_EXPORT char __cudaInitModule(void**) { return 1; }
 

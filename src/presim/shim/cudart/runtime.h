@@ -1,4 +1,4 @@
-// What the files of the fake CUDA runtime share.
+// Shared parts of the fake CUDA runtime.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -8,7 +8,7 @@
 
 namespace presim::cudart {
 
-// Every call returns through here: an error stays until cudaGetLastError asks for it.
+// Every call returns through here: an error is kept until cudaGetLastError reads it.
 inline thread_local int last_error = 0;
 
 inline cudaError_t result(int status) {

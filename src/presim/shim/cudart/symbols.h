@@ -5,7 +5,7 @@
 namespace presim::cudart {
 
 void register_symbol(const void* host_variable, size_t bytes);
-// Memory is given at the first use; kInvalidSymbol for what was never registered.
+// Memory is allocated at the first use; kInvalidSymbol for unregistered variables.
 int symbol_address(const void* host_variable, void** address, size_t* bytes);
 
 }  // namespace presim::cudart

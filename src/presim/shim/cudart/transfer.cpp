@@ -14,7 +14,7 @@ char* at(const cudaPitchedPtr& pointer, const cudaPos& pos) {
   return static_cast<char*>(pointer.ptr) + (pos.z * pointer.ysize + pos.y) * pointer.pitch + pos.x;
 }
 
-// Arrays (textures) are not emulated. A box whose slices follow each other is one tall rectangle.
+// Arrays (textures) are not emulated. A box of contiguous slices is one tall rectangle.
 int copy_3d(const cudaMemcpy3DParms* p, cudaStream_t stream, bool wait) {
   if (p == nullptr) return kInvalidValue;
   if (p->srcArray != nullptr || p->dstArray != nullptr) return kNotSupported;

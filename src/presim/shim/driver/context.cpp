@@ -1,4 +1,4 @@
-// Contexts: one per device, always there, never destroyed. A context is a pointer into a table by device.
+// Contexts: one per device, always present, never destroyed. A context is a pointer into a table by device.
 #include "core/streams.h"
 #include "driver.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 char contexts[kMaxDevices];
 constexpr int kDeepest = 32;
-thread_local bool has_current = true;  // the runtime's calls make the primary context current, as with CUDA
+thread_local bool has_current = true;  // runtime calls make the primary context current, as in CUDA
 thread_local CUcontext stack[kDeepest];
 thread_local int depth = 0;
 

@@ -97,7 +97,7 @@ PRESIM_EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool* out, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-// The driver's own messages: it has none.
+// The driver has no messages of its own.
 PRESIM_EXPORT CUresult cuLogsRegisterCallback(CUlogsCallback, void*, CUlogsCallbackHandle* out) {
   if (out != nullptr) *out = nullptr;
   return CUDA_SUCCESS;

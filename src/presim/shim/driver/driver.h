@@ -1,4 +1,4 @@
-// What the files of the fake CUDA driver share.
+// Shared parts of the fake CUDA driver.
 #pragma once
 #include <cuda.h>
 

@@ -1,4 +1,4 @@
-// Functions by name. The newest version of a function is what headers of CUDA 13 mean by its plain name.
+// Functions by name. In headers of CUDA 13, a plain name means the newest version of a function.
 #include <dlfcn.h>
 
 #include <initializer_list>
@@ -11,7 +11,7 @@ using namespace presim::driver;
 
 namespace {
 
-// Newer than CUDA 13.0 and with other arguments: a caller that asks by the plain name means the older one.
+// Newer than CUDA 13.0 and with other arguments: the plain name means the older version.
 bool added_later(const std::string& name) {
   for (const char* later : {"cuCtxGetDevice_v2", "cuCtxSynchronize_v2", "cuStreamGetCtx_v2"}) {
     if (name == later) return true;
@@ -43,7 +43,7 @@ PRESIM_EXPORT CUresult cuGetProcAddress_v1(const char* name, void** out, int ver
 PRESIM_EXPORT CUresult cuGetProcAddress_v1(const char* name, void** out, int version, cuuint64_t flags) {
   return cuGetProcAddress_v2(name, out, version, flags, nullptr);
 }
-// A statically linked runtime asks for these tables; there are none.
+// A statically linked runtime requests these tables; there are none.
 PRESIM_EXPORT CUresult cuGetExportTable(const void** out, const CUuuid*) {
   if (out != nullptr) *out = nullptr;
   return CUDA_ERROR_NOT_FOUND;

@@ -10,7 +10,7 @@ namespace {
 
 int launch(CUfunction function, Dim3 grid, Dim3 block, unsigned shared, CUstream stream) {
   int status = launch_kernel(function, grid, block, shared, stream);
-  // The driver has no invalid device functions, nor configurations.
+  // The driver has no error codes for invalid device functions or configurations.
   if (status == kInvalidDeviceFunction) return kInvalidHandle;
   return status == kInvalidConfiguration ? int(kInvalidValue) : status;
 }
@@ -63,7 +63,7 @@ PRESIM_EXPORT CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction,
   return CUDA_SUCCESS;
 }
 
-// A descriptor that only kernels read, which do not run.
+// A descriptor that only kernels read, and kernels do not run.
 PRESIM_EXPORT CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType, cuuint32_t, void* address,
                                               const cuuint64_t*, const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,
                                               CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,

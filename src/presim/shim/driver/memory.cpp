@@ -20,7 +20,7 @@ int allocate(CUdeviceptr* out, size_t bytes, Space space) {
   return allocate_device(pointers(out), bytes, space);
 }
 
-// One answer per attribute, into `data` of the type the attribute has.
+// One result per attribute, written to `data` with the attribute's type.
 int pointer_attribute(void* data, int attribute, CUdeviceptr address) {
   Range range;
   if (data == nullptr || !find_range(pointer(address), &range)) return kInvalidValue;
@@ -91,7 +91,7 @@ PRESIM_EXPORT CUresult cuPointerGetAttribute(void* data, CUpointer_attribute att
 PRESIM_EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr address) {
   Range range;
   for (unsigned i = 0; i < count; ++i) {
-    // Unlike the singular, this call says 0 of memory that is not CUDA's.
+    // Unlike the singular call, this one returns 0 for memory outside CUDA.
     if (pointer_attribute(data[i], attributes[i], address) != kSuccess) std::memset(data[i], 0, 4);
   }
   return CUDA_SUCCESS;

@@ -1,4 +1,4 @@
-// Modules and libraries: what Triton and nvrtc compile, and the kernels in them by name.
+// Modules and libraries compiled by Triton and nvrtc, and their kernels by name.
 #include <cstring>
 #include <sys/stat.h>
 
@@ -39,7 +39,7 @@ int function_attribute(int* value, int attribute, const void* function) {
 int set_function_attribute(const void* function, int attribute, int value) {
   Kernel* kernel = find_kernel(function);
   if (kernel == nullptr) return kInvalidHandle;
-  // Triton asks for newer ones first, and for those that this driver has where they are refused.
+  // Triton requests newer ones first and falls back to those of this driver.
   if (attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX) return kInvalidValue;
   if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
     if (value < 0 || value > device_config().shared_per_block_optin) return kInvalidValue;

@@ -67,7 +67,7 @@ PRESIM_EXPORT CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t c
   return result(fill(pointer(to), value, 4, count, stream, false));
 }
 
-// Flags in memory that others poll; one process emulates one rank, so that a wait is over at once.
+// Flags in memory that others poll. One process emulates one rank, so a wait ends at once.
 PRESIM_EXPORT CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr to, cuuint32_t value, unsigned) {
   return result(fill(pointer(to), value, 4, 1, stream, false));
 }

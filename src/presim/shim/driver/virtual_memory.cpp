@@ -16,7 +16,7 @@ namespace {
 
 bool on_host(const CUmemAllocationProp& properties) { return properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE; }
 
-// A shared handle is a file that holds the size: another process makes memory of that size, with its own content.
+// A shared handle is a file that holds the size: another process creates memory of that size with its own content.
 int export_size(int* file, size_t bytes) {
   *file = memfd_create("presim-memory", MFD_CLOEXEC);
   return *file >= 0 && write(*file, &bytes, sizeof bytes) == sizeof bytes ? kSuccess : kNotSupported;
@@ -84,7 +84,7 @@ PRESIM_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHand
   size_t bytes = 0;
   int file = int(reinterpret_cast<intptr_t>(os_handle));
   if (out == nullptr || pread(file, &bytes, sizeof bytes, 0) != sizeof bytes) return CUDA_ERROR_INVALID_VALUE;
-  // The other process's memory takes no capacity of this one: as memory on the host does.
+  // Another process's memory takes no capacity of this one, like host memory.
   Physical* made = nullptr;
   int status = create_physical(&made, bytes, current_device(), true);
   *out = reinterpret_cast<CUmemGenericAllocationHandle>(made);

@@ -1,4 +1,4 @@
-// What the fake math libraries share: handles that carry a stream, names of data types, and descriptors interned once.
+// Shared parts of the fake math libraries: handles with a stream, names of data types, and interned descriptors.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -12,8 +12,8 @@
 
 namespace presim::libs {
 
-// Behind every cublasHandle_t, cusolverDnHandle_t …: the magic tells a handle of ours from anything else (a plan, a
-// descriptor, a cublasLt handle that was never created), so that a wrong one never sends us into foreign memory.
+// Behind every cublasHandle_t, cusolverDnHandle_t …: the magic distinguishes our handles from anything else (a plan, a
+// descriptor, a cublasLt handle that was never created), so that a wrong handle never leads to foreign memory.
 struct Handle {
   static constexpr uint64_t kMagic = 0x70726573696d4c42;
   uint64_t magic = kMagic;
@@ -81,8 +81,8 @@ inline DataType data_type(int cuda_type) {
   return cuda_type >= 0 && cuda_type < count ? kTypes[cuda_type] : DataType{"unknown", 8};
 }
 
-// Descriptor id of a key; `format` writes the text the first time only, so that the hot path formats nothing.
-// The table is per thread (no lock) and never freed: work is logged until the very end of the process.
+// Descriptor id of a key. `format` writes the text only the first time, so the hot path formats nothing. The table is
+// per thread (no lock) and never freed, because work is logged until the end of the process.
 template <class Key, class Format>
 int32_t descriptor(const Key& key, Format format) {
   static_assert(std::has_unique_object_representations_v<Key>, "padding would make equal keys differ");
@@ -132,7 +132,7 @@ class Text {
   std::string text_;
 };
 
-// A library's kernel of which only the name and a few sizes are known; what the generated stubs with a rule call.
+// A library's kernel with only its name and a few sizes. Generated stubs with a rule call it.
 struct SizedCall {
   int64_t name;
   int64_t sizes[6];

@@ -35,7 +35,7 @@ PRESIM_EXPORT int cublasGetAtomicsMode(void* h, int* mode) { return get(h, &Hand
 PRESIM_EXPORT int cublasSetSmCountTarget(void* h, int count) { return set(h, &Handle::sm_target, count); }
 PRESIM_EXPORT int cublasGetSmCountTarget(void* h, int* count) { return get(h, &Handle::sm_target, count); }
 
-// The memory was allocated by the caller, where it is counted; nothing is kept of it here.
+// The caller has allocated the memory, and it is counted there.
 PRESIM_EXPORT int cublasSetWorkspace_v2(void* handle, void*, size_t) {
   return handle_of(handle) != nullptr ? 0 : kNotInitialized;
 }

@@ -1,4 +1,4 @@
-// cuBLASLt: descriptors are stores of attributes; the product itself is in cublasLt_matmul.cpp.
+// cuBLASLt: descriptors are sets of attributes; the product itself is in cublasLt_matmul.cpp.
 #include "libs/cublasLt.h"
 
 #include <new>
@@ -108,7 +108,7 @@ PRESIM_EXPORT int cublasLtMatmulDescGetAttribute(void* d, int attribute, void* v
   return lt::get(d, lt::kMatmulFields, attribute, value, bytes, written);
 }
 
-// ---- preferences: nothing is chosen here, so nothing is kept
+// ---- preferences: there is only one algorithm, so they are ignored
 PRESIM_EXPORT int cublasLtMatmulPreferenceInit_internal(void* d, size_t bytes) {
   if (d == nullptr) return lt::kInvalidValue;
   std::memset(d, 0, bytes < sizeof(Opaque64) ? bytes : sizeof(Opaque64));

@@ -1,5 +1,5 @@
-// cuBLASLt's descriptors. Callers may keep them on their own stack (the *Init entries), so they must fit the opaque
-// structs of the real library: 256 bytes for a product, 64 for the others, no constructor, nothing owned.
+// cuBLASLt's descriptors. Callers may have them on their stack (the *Init entries), so they must fit the opaque
+// structs of the real library: 256 bytes for a product, 64 for the others. They have no constructor and own nothing.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace presim::libs::lt {
 
-// Where an attribute lives in a descriptor, and its size.
+// Position and size of an attribute in a descriptor.
 struct Field {
   int attribute;
   uint16_t offset, bytes;
@@ -31,7 +31,7 @@ inline constexpr Field kLayoutFields[] = {
 };
 
 struct MatmulDesc {
-  uint64_t pointers[11];  // bias, aux, scales, amax, emulation: kept so that they can be read back
+  uint64_t pointers[11];  // bias, aux, scales, amax, emulation: stored so that they can be read back
   int64_t strides[4];     // bias, aux ld, aux, alpha
   int32_t compute, scale_type, pointer_mode, transa, transb, transc, fill_mode, epilogue;
   int32_t sm_target, aux_type, bias_type;
@@ -80,7 +80,7 @@ int get(const void* descriptor, const Field (&fields)[count], int attribute, voi
   const Field* field = find(fields, attribute);
   if (descriptor == nullptr || field == nullptr) return kInvalidValue;
   if (written != nullptr) *written = field->bytes;
-  if (bytes == 0 && written != nullptr) return 0;  // asks for the size only
+  if (bytes == 0 && written != nullptr) return 0;  // only the size is requested
   if (value == nullptr || bytes < field->bytes) return kInvalidValue;
   std::memcpy(value, static_cast<const char*>(descriptor) + field->offset, field->bytes);
   return 0;

@@ -1,4 +1,4 @@
-// cuBLASLt: the choice of an algorithm (there is one) and the product, with its epilogue and scaling modes.
+// cuBLASLt: the choice of the only algorithm, and the product with its epilogue and scaling modes.
 #include "core/values.h"
 #include "libs/cublasLt.h"
 #include "libs/gemm.h"
@@ -43,7 +43,7 @@ bool consistent(const lt::MatmulDesc& desc, const lt::MatrixLayout& a, const lt:
   return int64_t(a_rows) == s.m && int64_t(b_inner) == s.k && int64_t(b_outer) == s.n;
 }
 
-// Sizes of a grouped product are computed on the device; the reader of the log has the operator's shapes.
+// Sizes of a grouped product are computed on the device. The reader of the log has the operator's shapes.
 void log_grouped(const lt::MatrixLayout& a, const lt::MatrixLayout& b, const lt::MatrixLayout& d, void* stream) {
   struct Key {
     int64_t groups, a, b, d;
@@ -113,7 +113,7 @@ PRESIM_EXPORT int cublasLtMatmulAlgoConfigGetAttribute(const Algo* algo, int att
   return 0;
 }
 
-// The one algorithm has no capability that could be varied.
+// The algorithm has no variable capability.
 PRESIM_EXPORT int cublasLtMatmulAlgoCapGetAttribute(const Algo*, int, void* value, size_t bytes, size_t* written) {
   if (written != nullptr) *written = bytes;
   if (value != nullptr) std::memset(value, 0, bytes);
@@ -130,7 +130,7 @@ PRESIM_EXPORT int cublasLtMatmul(void*, const lt::MatmulDesc* desc, const void*,
     log_grouped(*a, *b, *d, stream);
     return 0;
   }
-  // An operator of PyTorch's says afterwards what it knows of its result; what an extension had filled before is gone.
+  // A PyTorch operator sets the known values of its result afterwards. Values set by an extension before are invalid.
   if (out != nullptr) presim::forget(out, size_t(d->rows * d->cols * data_type(d->type).bits / 8));
   Shape s = shape(*desc, *a, *d);
   Gemm key{s.m, s.n, s.k, d->batch_count, int32_t(a->type), int32_t(b->type), int32_t((c ? c : d)->type),

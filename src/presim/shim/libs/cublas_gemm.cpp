@@ -1,4 +1,4 @@
-// cuBLAS: matrix products. Each entry becomes one gemm descriptor with the exact sizes, types and layouts asked for.
+// cuBLAS: matrix products. Each entry becomes one gemm descriptor with the exact sizes, types and layouts.
 #include "libs/gemm.h"
 
 namespace {
@@ -35,7 +35,7 @@ int gemv(const void* handle, int trans, int64_t m, int64_t n, const void* beta, 
 
 }  // namespace
 
-// The typed entries differ in the type only, and the _64 ones in the width of the sizes (the same register).
+// Typed entries differ only in the type, and _64 entries in the width of the sizes (the same register).
 #define TYPED_ENTRIES(P, type, bytes, compute)                                                                       \
   PRESIM_EXPORT int cublas##P##gemm_v2(void* h, int ta, int tb, int m, int n, int k, const void*, const void*, int,  \
                                        const void*, int, const void* beta, void*, int) {                             \

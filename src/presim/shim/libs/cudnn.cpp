@@ -1,4 +1,4 @@
-// cuDNN: the handle and what the library says of itself.
+// cuDNN: the handle and the library's version.
 #include <cstdlib>
 
 #include "libs/common.h"
@@ -8,9 +8,9 @@ namespace {
 using namespace presim::libs;
 using namespace presim::libs::cudnn;
 
-// PyTorch refuses a cuDNN older than the one it was built with, and decides by version which attention kernels to use:
-// the launcher may say which version the program would find (PRESIM_CUDNN_VERSION=92400). The default is what the
-// newest supported PyTorch (2.15) asks for; PyTorch 2.14 comes with 9.24.0.
+// PyTorch refuses a cuDNN older than the one it was built with, and chooses attention kernels by version. The launcher
+// may set the version (PRESIM_CUDNN_VERSION=92400). The default is the one that the newest supported PyTorch (2.15)
+// requires; PyTorch 2.14 is distributed with 9.24.0.
 int version() {
   static const int reported = [] {
     const char* wanted = std::getenv("PRESIM_CUDNN_VERSION");
@@ -57,7 +57,7 @@ PRESIM_EXPORT int cudnnQueryRuntimeError(void*, int* status, int, void*) {
 }
 PRESIM_EXPORT int cudnnSetCallback(unsigned, void*, void*) { return kSuccess; }
 
-// The library's parts are of one version, as they are one.
+// All parts of the library have one version.
 PRESIM_EXPORT int cudnnGraphVersionCheck() { return kSuccess; }
 PRESIM_EXPORT int cudnnOpsVersionCheck() { return kSuccess; }
 PRESIM_EXPORT int cudnnCnnVersionCheck() { return kSuccess; }

@@ -1,5 +1,6 @@
-// Attention in a cuDNN graph. Frontends spell it out (products, scaling, mask, softmax, dropout) or, where the library
-// is new enough and the case simple, use one fused operation whose score modifiers are a graph of its own.
+// Attention in a cuDNN graph. Frontends build it from primitive operations (products, scaling, mask, softmax,
+// dropout). With a new library and a simple case they use one fused operation whose score modifiers are a separate
+// graph.
 #include "libs/common.h"
 #include "libs/cudnn_backend.h"
 
@@ -43,8 +44,8 @@ Contents look(const Value* operations) {
 
 bool in_memory(const Node* tensor) { return tensor != nullptr && !scalar<bool>(*tensor, kTensorVirtual, false); }
 
-// The product of two tensors in memory is Q K^T, first of all; in the backward graph the second one is dO V^T, where
-// the forward graph has P V with P computed on the way.
+// The first product of two tensors in memory is Q K^T. In the backward graph the second one is dO V^T, while the
+// forward graph has P V with a computed P.
 bool primitive_shapes(const Contents& contents, Shapes& shapes) {
   if (!contents.exponential || contents.products.size() < 2) return false;
   shapes.backward = contents.products.size() >= 4;

@@ -11,7 +11,7 @@ using namespace presim::libs::cudnn;
 
 constexpr int kTypeDescriptor = 15;
 constexpr int kTensorCoreNote = 0;
-// Frontends ask for some engines by number, and refuse a number that the graph does not have.
+// Frontends request some engines by number and refuse numbers that the graph does not have.
 constexpr int64_t kEngines = 64;
 
 // cudnnBackendAttributeType_t: bytes of one element.
@@ -39,8 +39,8 @@ Value single(std::shared_ptr<Node> node) {
   return result;
 }
 
-// One engine runs everything; where TF32 may be used there are two, so that a framework that forbids it (it skips
-// engines with the tensor-core note) gets the other.
+// One engine runs everything. If TF32 is allowed there are two, so that a framework that forbids it (by skipping
+// engines with the tensor-core note) uses the other.
 Value engine_configs(const Node& heuristics) {
   Value result;
   const Value* graph = find(heuristics, kHeuristicsGraph);
@@ -67,7 +67,8 @@ Value numerical_notes(const Node& engine) {
   return result;
 }
 
-// What a caller reads without having set it. Workspaces are 0: their real sizes are not known without the library.
+// Attributes that a caller reads without setting them. Workspaces are 0: their real sizes are unknown without the
+// library.
 Value answer(const Node& node, int attribute) {
   if (node.type == kEngineHeuristics && attribute == kHeuristicsResults) return engine_configs(node);
   if (node.type == kEngine && attribute == kEngineNumericalNotes) return numerical_notes(node);

@@ -1,4 +1,4 @@
-// cuDNN's backend interface: every descriptor is a store of attributes, and a graph of them is what a plan executes.
+// cuDNN's backend interface: descriptors are sets of attributes. A plan executes a graph of them.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -26,21 +26,21 @@ struct Value {
   std::vector<std::shared_ptr<Node>> nodes;  // descriptors
 };
 
-// The contents of a descriptor. Handles share them: a caller may destroy its handle while a plan still needs them.
+// Contents of a descriptor. Handles share them: a caller may destroy its handle while a plan still needs them.
 struct Node {
   explicit Node(int descriptor_type) : type(descriptor_type) {}
   int type;
   bool finalized = false;
-  int32_t work = -1;  // of a finalized plan: what executing it logs
+  int32_t work = -1;  // for a finalized plan: the work that its execution logs
   std::map<int, Value> values;
 };
 
-// What a cudnnBackendDescriptor_t points to.
+// The object behind a cudnnBackendDescriptor_t.
 struct Descriptor {
   std::shared_ptr<Node> node;
 };
 
-// cudnnBackendDescriptorType_t, as far as told apart here
+// cudnnBackendDescriptorType_t, only the types that are distinguished here
 enum Type : int {
   kConvolution = 1,
   kEngine = 2,
@@ -112,7 +112,7 @@ T scalar(const Node& node, int attribute, T fallback) {
   return *reinterpret_cast<const T*>(value->bytes.data());
 }
 
-// Text of what a finalized graph does when run by its engine `index` (cudnn_describe.cpp).
+// Description of a finalized graph when run by its engine `index` (cudnn_describe.cpp).
 std::string describe(const Node& graph, int64_t engine);
 const char* type_name(int cudnn_type);
 int type_bits(int cudnn_type);

@@ -64,7 +64,7 @@ int choose(const ConvolutionDesc* shape, int requested, int* returned, Performan
   if (returned == nullptr || results == nullptr || requested < 1) return kBadParam;
   *returned = 1;
   results[0] = Performance{};
-  results[0].algo = 1;  // implicit GEMM, the one that every shape has
+  results[0].algo = 1;  // implicit GEMM, which supports all shapes
   results[0].determinism = 1;
   results[0].math = shape != nullptr ? shape->math : 0;
   return kSuccess;

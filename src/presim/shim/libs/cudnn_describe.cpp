@@ -1,5 +1,5 @@
-// What a cuDNN operation graph does, as text: a convolution, attention, or the names of its operations and the bytes
-// that enter and leave it.
+// Describes a cuDNN operation graph as text: a convolution, attention, or the names of its operations with the bytes
+// of its inputs and outputs.
 #include <set>
 
 #include "libs/common.h"
@@ -46,7 +46,7 @@ const std::vector<std::shared_ptr<Node>>& operations(const Node& graph) {
   return value != nullptr ? value->nodes : *none;
 }
 
-// Channels-last memory has channels of stride 1 while an image has more than one point.
+// In channels-last memory channels have stride 1, if an image has more than one point.
 bool channels_last(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
   if (strides.size() < 3 || sizes.size() != strides.size()) return false;
   int64_t points = 1;
@@ -108,7 +108,7 @@ const char* operation_name(int type) {
   return "operation";
 }
 
-// Each tensor that lies in memory is read or written once, however many operations name it.
+// Each tensor in memory is read or written once, even if several operations name it.
 int64_t bytes_touched(const Node& graph) {
   std::set<const Node*> tensors;
   int64_t bytes = 0;

@@ -1,4 +1,4 @@
-// cuDNN's older interface: making, filling and reading descriptors.
+// cuDNN's older interface: creating, setting and reading descriptors.
 #include <algorithm>
 
 #include "libs/cudnn_legacy.h"
@@ -150,7 +150,7 @@ PRESIM_EXPORT int cudnnSetActivationDescriptor(ActivationDesc* d, int mode, int 
   return kSuccess;
 }
 
-// ---- dropout: its state is opaque; the size is that of cuDNN's generators on a GPU of today
+// ---- dropout: its state is opaque; the size is that of cuDNN's generators on current GPUs
 PRESIM_EXPORT int cudnnDropoutGetStatesSize(void*, size_t* bytes) {
   if (bytes == nullptr) return kNullPointer;
   *bytes = 1 << 20;

@@ -1,4 +1,4 @@
-// Descriptors of cuDNN's older interface: plain structs, so that one pair of functions creates and destroys them all.
+// Descriptors of cuDNN's older interface: plain structs, so that one pair of functions creates and destroys all.
 #pragma once
 #include "libs/common.h"
 #include "libs/cudnn_backend.h"
@@ -67,7 +67,7 @@ inline int64_t tensor_bytes(const TensorDesc* tensor) {
   return elements * type_bits(tensor->type) / 8;
 }
 
-// Work bound by memory: a name and the bytes that the named tensors hold.
+// Memory-bound work: a name and the bytes of the named tensors.
 inline int log_bytes(void* handle, const char* operation, int type, int64_t bytes) {
   if (handle_of(handle) == nullptr) return kNotInitialized;
   struct Key {

@@ -1,5 +1,5 @@
-// cuDNN's normalisation, pooling, softmax, activation, dropout, sampling and CTC loss: known by the bytes they move.
-// Arguments after the last one that matters are not declared: in this ABI the caller owns them.
+// cuDNN's normalisation, pooling, softmax, activation, dropout, sampling and CTC loss, by the bytes they move.
+// Trailing arguments that are not used are not declared: in this ABI the caller owns them.
 #include "libs/cudnn_legacy.h"
 
 namespace {

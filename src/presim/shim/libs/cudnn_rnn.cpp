@@ -1,5 +1,5 @@
-// cuDNN's recurrent layers: where each weight lies in the packed buffer (frameworks slice it), and the products that a
-// pass consists of.
+// cuDNN's recurrent layers: the position of each weight in the packed buffer (frameworks slice it), and the products
+// of a pass.
 #include "libs/cudnn_legacy.h"
 #include "libs/gemm.h"
 
@@ -62,7 +62,7 @@ void describe_part(TensorDesc* out, int type, int64_t rows, int64_t columns) {
   if (out == nullptr) return;
   *out = TensorDesc{};
   out->type = type;
-  if (rows == 0) return;  // no such part: no dimensions
+  if (rows == 0) return;  // no such part
   out->count = 3;
   int32_t dims[] = {1, int32_t(rows), int32_t(columns)}, strides[] = {int32_t(rows * columns), int32_t(columns), 1};
   std::memcpy(out->dims, dims, sizeof dims);
@@ -87,7 +87,7 @@ void product(const Pass& pass, int64_t m, int64_t n, int64_t k, int beta, int64_
   for (int64_t i = 0; i < times; ++i) log_gemm(stream_of(pass.handle), key);
 }
 
-// The input's product covers all steps at once; the state's waits for the step before.
+// The input's product covers all steps at once; the state's product waits for the previous step.
 void forward(const Pass& pass) {
   const RnnDesc& d = *pass.rnn;
   for (int64_t layer = 0; layer < d.layers * directions(d); ++layer) {
@@ -161,7 +161,7 @@ PRESIM_EXPORT int cudnnGetRNNWeightParams(void*, const RnnDesc* d, int32_t pseud
   return kSuccess;
 }
 
-// Estimates: the workspace holds the inputs' products, the reserve what the backward pass needs of every step.
+// Estimates: the workspace holds the inputs' products, the reserve all steps' data for the backward pass.
 PRESIM_EXPORT int cudnnGetRNNTempSpaceSizes(void*, const RnnDesc* d, int training, const RnnDataDesc* x,
                                             size_t* workspace, size_t* reserve) {
   if (d == nullptr || x == nullptr) return kNullPointer;

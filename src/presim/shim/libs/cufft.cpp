@@ -27,7 +27,7 @@ std::vector<Plan>& plans() {
   return *all;
 }
 
-// Calls `use` with the plan under the lock.
+// Calls `use` with the plan while holding the lock.
 template <class Use>
 int with_plan(int handle, Use use) {
   std::lock_guard lock(plans_lock());

@@ -1,4 +1,4 @@
-// CUPTI: there is no device to profile. Every entry into it says so, and torch.profiler goes on with the CPU alone.
+// CUPTI: there is no device to profile. Every entry returns an error, and torch.profiler profiles the CPU alone.
 #include <cstdint>
 
 #include "libs/common.h"

@@ -1,4 +1,4 @@
-// cuRAND: generators carry a stream; what they generate is device work by name (stub_rules.txt).
+// cuRAND: generators have a stream; generation is device work by name (stub_rules.txt).
 #include "libs/common.h"
 
 namespace {

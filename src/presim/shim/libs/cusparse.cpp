@@ -1,4 +1,4 @@
-// cuSPARSE: handles, matrices as their sizes, and products with them; the other routines are device work by name.
+// cuSPARSE: handles, matrices as sizes, and their products. Other routines are device work by name.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -37,8 +37,8 @@ struct Product {
   int32_t type, format;
 };
 
-// op(A) is m x k, the result m x n. `sparse` is the operand that is, of SDDMM the result; `other` and `result` are the
-// non-zeros of the second operand and of the result where these are sparse, too.
+// op(A) is m x k, the result m x n. `sparse` is the sparse operand, for SDDMM the result. `other` and `result` are the
+// non-zeros of the second operand and of the result if these are sparse too.
 int log_product(const void* handle, const char* operation, int64_t m, int64_t n, int64_t k, const Matrix& sparse,
                 int64_t other = 0, int64_t result = 0) {
   if (handle_of(handle) == nullptr) return kNotInitialized;
@@ -55,7 +55,7 @@ int log_product(const void* handle, const char* operation, int64_t m, int64_t n,
   return 0;
 }
 
-// Kernels beside a product, which go through so many bytes once.
+// Kernels around a product that read or write these bytes once.
 int log_bytes(const void* handle, const char* name, int64_t bytes) {
   if (handle_of(handle) == nullptr) return kNotInitialized;
   struct Key {
@@ -72,8 +72,8 @@ int64_t rows(const Matrix& matrix, int op) { return op == 0 ? matrix.rows : matr
 int64_t columns(const Matrix& matrix, int op) { return op == 0 ? matrix.columns : matrix.rows; }
 int64_t pattern_bytes(const Matrix& matrix) { return (matrix.nonzeros + matrix.rows + 1) * matrix.index_bytes; }
 
-// How many non-zeros a sparse result has is in values that nobody knows: as many as where `hits` places out of `places`
-// are drawn independently, so that some are drawn twice.
+// The number of non-zeros of a sparse result depends on unknown values. It is estimated as that of `hits` independent
+// draws out of `places` places, of which some coincide.
 int64_t distinct(double hits, double places) {
   return places > 0 ? int64_t(std::llround(-places * std::expm1(-hits / places))) : 0;
 }
@@ -178,11 +178,11 @@ PRESIM_EXPORT int cusparseSpSM_solve(void* h, int, int opb, const void*, const M
   return log_product(h, "spsm", a->rows, columns(*b, opb), a->columns, *a);
 }
 
-// ---- what goes over the pattern before a product
+// ---- kernels over the pattern before a product
 PRESIM_EXPORT int cusparseXcoo2csr(void* h, const void*, int nonzeros, int rows) {
   return log_bytes(h, "cusparseXcoo2csr", (int64_t(nonzeros) + rows + 1) * 4);
 }
-// By row and column: indices and the permutation that goes with them, read and written in four radix passes.
+// Sorted by row and column: indices and their permutation, read and written in four radix passes.
 PRESIM_EXPORT int cusparseXcoosortByRow(void* h, int, int, int nonzeros) {
   return log_bytes(h, "cusparseXcoosortByRow", int64_t(nonzeros) * (4 + 4 + 4) * 2 * 4);
 }
@@ -205,7 +205,7 @@ PRESIM_EXPORT int cusparseSpGEMM_workEstimation(void* h, int, int, const void*, 
                                                 const void*, Matrix*, int, int, void*, size_t* bytes, void* buffer) {
   if (a == nullptr || b == nullptr || bytes == nullptr) return kInvalidValue;
   if (buffer != nullptr) return log_bytes(h, "cusparseSpGEMM_workEstimation", pattern_bytes(*a) + pattern_bytes(*b));
-  *bytes = 1;  // asked for again, with a buffer
+  *bytes = 1;  // called again with a buffer
   return 0;
 }
 PRESIM_EXPORT int cusparseSpGEMM_compute(void* h, int opa, int opb, const void*, const Matrix* a, const Matrix* b,

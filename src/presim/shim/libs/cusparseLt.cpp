@@ -1,4 +1,4 @@
-// cuSPARSELt: products with a 2:4 sparse operand. The caller owns 512-byte descriptors; ours lie inside them.
+// cuSPARSELt: products with a 2:4 sparse operand. The caller owns 512-byte descriptors, which hold ours.
 #include <utility>
 
 #include "libs/common.h"
@@ -11,7 +11,7 @@ constexpr int kInvalidValue = 3;
 struct Matrix {
   int64_t rows, columns;
   int32_t type;
-  int16_t by_rows, structured;  // how it lies in memory; two of four values are kept
+  int16_t by_rows, structured;  // row-major; two of four values are stored
 };
 
 struct Matmul {
@@ -50,7 +50,7 @@ int init_matrix(Matrix* out, int64_t rows, int64_t columns, int type, int order,
   return 0;
 }
 
-// In columns, as cuBLAS says it: what lies by rows is the product of the transposed operands the other way round.
+// In column-major order, as in cuBLAS: a row-major product is that of the transposed operands in reverse order.
 Key key_of(const Matmul& p, bool reads_c) {
   int64_t m = p.opa == 0 ? p.a.rows : p.a.columns, k = p.opa == 0 ? p.a.columns : p.a.rows;
   int64_t n = p.opb == 0 ? p.b.columns : p.b.rows;
@@ -64,7 +64,7 @@ Key key_of(const Matmul& p, bool reads_c) {
   return key;
 }
 
-// Half of the values and two bits for the place of each.
+// Half of the values and a two-bit index for each.
 int compressed_size(const Matrix& matrix, size_t* bytes, size_t* buffer) {
   size_t kept = size_t(matrix.rows * matrix.columns / 2), bits = size_t(data_type(matrix.type).bits);
   if (bytes != nullptr) *bytes = kept * bits / 8 + kept / 4;

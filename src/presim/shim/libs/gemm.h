@@ -29,7 +29,7 @@ struct Gemm {
   int32_t beta = 0;              // 1: C is read
   int32_t epilogue = 1;          // cublasLtEpilogue_t
   int32_t scale_a = -1, scale_b = -1;  // cublasLtMatmulMatrixScale_t, -1: not scaled
-  int32_t fast = -1;             // FP8: 1 adds up in the tensor cores' few bits, 0 takes sums out; -1: no such choice
+  int32_t fast = -1;             // FP8: 1 accumulates with reduced precision, 0 in full float32; -1: not applicable
 };
 
 inline const char* compute_name(int compute, int a) {
@@ -90,7 +90,7 @@ inline int scale_bytes(int compute, int scale_type) {
   return (compute & ~1) == kCompute16F ? 2 : (compute & ~1) == kCompute64F ? 8 : 4;
 }
 
-// Whether the product reads C. A beta in device memory is not known when the host asks: then it does.
+// Whether the product reads C. A beta in device memory is unknown to the host: then C is assumed to be read.
 inline int32_t reads_c(const void* beta, int bytes, int pointer_mode) {
   static constexpr char kZero[16] = {};
   if (beta == nullptr) return 0;

@@ -1,4 +1,5 @@
-// NCCL calls that communicate: each is logged with its message size as nccl-tests counts it, and small payloads move.
+// NCCL calls that communicate: each is logged with its message size as in nccl-tests, and small payloads are
+// exchanged.
 #include <algorithm>
 
 #include "core/own_time.h"
@@ -25,11 +26,11 @@ std::string describe(const Key& key) {
   text.add("redop", key.op < kFirstOwnOp ? op_name(key.op) : "premul_sum");
   text.add("comm", key.comm).add("peer", key.peer);
   if (key.site >= 0) text.add("site", key.site);
-  if (key.per_rank) text.add("per_rank", 1);  // times the group's size, which the framework knows
+  if (key.per_rank) text.add("per_rank", 1);  // to be multiplied by the group's size, which the framework knows
   return text;
 }
 
-// Collectives whose message is one slice per rank.
+// Collectives with one slice per rank.
 bool sliced(Kind kind) {
   return kind == AllGather || kind == ReduceScatter || kind == Gather || kind == Scatter || kind == AllToAll;
 }
@@ -39,10 +40,10 @@ int32_t call_site() {
   return presim::current_call_site();
 }
 
-// A call that was logged: its communicator, and whether it became part of a CUDA graph.
+// A logged call: its communicator, and whether it became part of a CUDA graph.
 struct Logged {
   int status = kInvalidArgument;
-  Communicator* comm = nullptr;  // nullptr: nothing happens
+  Communicator* comm = nullptr;  // nullptr: no further action
   bool captured = false;
 };
 
@@ -51,11 +52,11 @@ Logged log(Kind kind, int64_t count, int type, int op, int peer, void* comm, voi
   if (found == nullptr || type < 0 || type > 11 || count < 0) return {};
   learn_members(*found);
   if (peer != -1 && found->size > 0 && (peer < 0 || peer >= found->size)) return {};
-  if (count == 0 && kind != Send && kind != Recv) return {kSuccess};  // NCCL drops empty collectives, not messages
+  if (count == 0 && kind != Send && kind != Recv) return {kSuccess};  // NCCL skips empty collectives but not messages
   int64_t bytes = count * type_bytes(type);
   bool unknown = sliced(kind) && found->size < 0;
   if (sliced(kind) && !unknown) bytes *= found->size;
-  int32_t own_op = op >= kFirstOwnOp ? int(kFirstOwnOp) : op;  // factors do not matter for time
+  int32_t own_op = op >= kFirstOwnOp ? int(kFirstOwnOp) : op;  // factors do not affect time
   Key key{bytes, kind, type, own_op, found->serial, peer, unknown, call_site()};
   return {kSuccess, found, log_launch(*found, stream, descriptor(key, describe))};
 }
@@ -66,7 +67,7 @@ const char* slice_of(const void* buffer, int rank, int64_t bytes) {
   return buffer == nullptr ? nullptr : static_cast<const char*>(buffer) + rank * bytes;
 }
 
-// Moves now; where a stream is captured, at every replay of the graph, in its place among what the graph does.
+// Exchanges now or, on a capturing stream, at every replay of the graph in order.
 template <class Move>
 int now_or_replayed(const Logged& logged, void* stream, Move move) {
   if (logged.comm == nullptr) return logged.status;
@@ -76,7 +77,7 @@ int now_or_replayed(const Logged& logged, void* stream, Move move) {
   return logged.status;
 }
 
-// Small payloads move; what is too large counts, so that all ranks go on with the same numbers.
+// Small payloads are exchanged. Larger calls are counted, so that all ranks have the same numbers.
 void move_payload(Communicator& comm, Exchange exchange) {
   exchange.comm = &comm;
   int64_t bytes = exchange.count * type_bytes(exchange.type);
@@ -85,7 +86,7 @@ void move_payload(Communicator& comm, Exchange exchange) {
   bool gathers = exchange.shape == Shape::AllGather || exchange.shape == Shape::AllToAll || exchange.shape == Shape::Gather;
   if (gathers) small = small && bytes * comm.size <= kSmallResult;
   if (small && sliced_input && (exchange.alone || !others_are_there(comm) || bytes * comm.size > kSmallPayload)) {
-    // As if each rank held what this one holds: its own slice says it all.
+    // As if each rank had this rank's data: one slice represents all.
     if (!exchange.alone) skip_collective(comm);
     exchange.alone = true;
     exchange.send = slice_of(exchange.send, comm.rank, bytes);
@@ -119,7 +120,7 @@ PRESIM_EXPORT int ncclBroadcast(const void* send, void* recv, size_t count, int 
                                 void* stream) {
   Logged logged = log(Broadcast, int64_t(count), type, -1, root, comm, stream);
   return now_or_replayed(logged, stream, [=, comm = logged.comm] {
-    // From a rank that is not there the receiver keeps what it holds: the same data.
+    // From a rank that does not run, the receiver keeps its own data, which are the same.
     if (is_present(*comm, root)) {
       move_payload(*comm, {Shape::Broadcast, nullptr, send, recv, int64_t(count), type, -1, root});
     } else {
@@ -153,7 +154,7 @@ PRESIM_EXPORT int ncclGather(const void* send, void* recv, size_t count, int typ
   return move(logged, stream, {Shape::Gather, nullptr, send, recv, int64_t(count), type, -1, root});
 }
 
-// From a root that is not there nothing comes: the receiver keeps what it holds.
+// From a root that does not run, the receiver keeps its own data.
 PRESIM_EXPORT int ncclScatter(const void* send, void* recv, size_t count, int type, int root, void* comm, void* stream) {
   Logged logged = log(Scatter, int64_t(count), type, -1, root, comm, stream);
   return now_or_replayed(logged, stream, [=, comm = logged.comm] {

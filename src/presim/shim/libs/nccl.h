@@ -1,5 +1,5 @@
-// The communicators of one emulated rank. Calls return at once. Small payloads move: between the ranks that run together
-// on this machine for real, elsewhere as if a rank that is not there held what the rank that stands for it holds.
+// The communicators of one emulated rank. Calls return at once. Small payloads are exchanged between ranks that run
+// concurrently on this machine. A rank that does not run is assumed to have its representative's data.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,11 +15,11 @@ struct UniqueId {
   char internal[128];
 };
 
-// Ranks whose contribution is the same one.
+// Ranks with the same contribution.
 struct Voice {
-  int32_t rank;    // of the communicator: whose contribution it is
+  int32_t rank;    // rank of the communicator that contributes
   int64_t global;  // its global rank, -1: this process
-  int64_t ranks;   // how many, itself included
+  int64_t ranks;   // number of ranks, including itself
 };
 
 struct Communicator {
@@ -29,16 +29,16 @@ struct Communicator {
   int32_t size = 0;  // -1: a split whose size only the framework knows
   int32_t rank = 0;
   int32_t device = 0;
-  uint64_t identity = 0;   // hash of the unique id it grew from; equal on all its ranks
-  int32_t splits = 0;      // made of it so far; every rank of it takes part in each
-  std::string last_sent;   // payload of the latest small send: what an unmatched receive gets
-  uint8_t last_sent_origin = 0;  // who says what that holds (core/values.h)
+  uint64_t identity = 0;   // hash of the unique id it was created from; equal on all its ranks
+  int32_t splits = 0;      // number of splits so far; all its ranks take part in each
+  std::string last_sent;   // payload of the latest small send, which an unmatched receive returns
+  uint8_t last_sent_origin = 0;  // origin of its values (core/values.h)
   // Filled at its first use (nccl_members.cpp).
   bool known = false;
   std::vector<int64_t> members;  // global ranks; empty where unknown
-  std::vector<int32_t> voice;    // by rank: the rank whose contribution is taken for its own; empty: ours for all
+  std::vector<int32_t> voice;    // by rank: the rank whose contribution is used; empty: ours for all
   std::vector<Voice> voices;     // all of them, ours first
-  // Calls so far, which number them alike on all ranks (guarded by the exchange's lock).
+  // Number of calls so far, equal on all ranks (guarded by the exchange's lock).
   uint64_t collectives = 0;
   std::vector<uint64_t> sent, received;  // by peer
 };
@@ -48,17 +48,17 @@ inline Communicator* checked(void* comm) {
   return found != nullptr && found->magic == Communicator::kMagic ? found : nullptr;
 }
 
-// What the launcher says, or torchrun's variable: PRESIM_RANK or RANK, PRESIM_WORLD_SIZE or WORLD_SIZE; -1: neither.
+// Set by the launcher, or torchrun's variable: PRESIM_RANK or RANK, PRESIM_WORLD_SIZE or WORLD_SIZE; -1: neither.
 int64_t launched(const char* name);
 
-// Global ranks of the communicator, as far as they can be known, and who speaks for whom in it.
+// Global ranks of the communicator, where known, and their representatives.
 void learn_members(Communicator& comm);
-// Whether that rank runs beside us.
+// Whether that rank runs concurrently.
 bool is_present(const Communicator& comm, int rank);
 
 // ---- data types and reductions (nccl_values.cpp)
-constexpr int64_t kSmallPayload = 65536;      // per rank; larger ones are tensors nobody reads on the host
-constexpr int64_t kSmallResult = 64ll << 20;  // of all ranks together: objects gathered in a large world still move
+constexpr int64_t kSmallPayload = 65536;      // per rank; larger ones are tensors that hosts do not read
+constexpr int64_t kSmallResult = 64ll << 20;  // of all ranks; large enough for objects gathered in a large world
 int type_bytes(int type);
 const char* type_name(int type);
 
@@ -69,21 +69,21 @@ double read_scalar(const void* value, int type);
 
 struct Part {
   const char* data;
-  int64_t ranks;  // that hold it
+  int64_t ranks;  // number of ranks that hold it
 };
 // `ranks` in all.
 std::string reduce(const std::vector<Part>& parts, int64_t count, int type, int op, int64_t ranks);
-// What a rank with an operator of its own (ncclRedOpCreatePreMulSum) contributes to the sum.
+// Contribution of a rank to a sum with its own operator (ncclRedOpCreatePreMulSum).
 void scale_by_own_factor(std::string* data, int type, int op);
 
 // ---- groups (nccl_group.cpp)
-// Logs a call; whether it became a node of a graph. The calls of an outermost group share a serial, and are in the log
-// from its end on, when they are launched; a call outside is a launch of its own.
+// Logs a call and returns whether it became a node of a graph. Calls of an outermost group share a serial and are
+// logged at its end, when they are launched. Other calls are launches of their own.
 bool log_launch(const Communicator& comm, void* stream, int32_t work);
 void group_start();
 bool group_end();
 
-// Messages from ranks that are not there wait for the end of the group, because a receive may come before its send.
+// Messages from ranks that do not run wait for the end of the group, because a receive may precede its send.
 void queue_broadcast(Communicator* comm, void* data, int64_t bytes, int root);  // `data`: the receive buffer
 void queue_send(Communicator* comm, const void* data, int64_t bytes, int peer);
 void queue_recv(Communicator* comm, void* data, int64_t bytes, int peer);

@@ -15,7 +15,7 @@ constexpr char kMagic[8] = {'P', 'R', 'E', 'S', 'I', 'M', 'R', 'K'};
 
 struct Entry {
   Key key;
-  uint64_t bytes;  // of the payload, which follows
+  uint64_t bytes;  // size of the payload that follows
 };
 
 bool read_at(int file, void* to, size_t bytes, uint64_t offset) {

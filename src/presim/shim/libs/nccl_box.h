@@ -1,4 +1,4 @@
-// What one of the ranks that run together has posted: a file of one page of header, then entries. It only grows.
+// Posts of one of the concurrent ranks: a file with one page of header and then entries. It only grows.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -26,28 +26,28 @@ struct KeyHash {
   }
 };
 
-// capture/ranks/blocked.py reads it, too.
+// capture/ranks/blocked.py also reads it.
 struct Header {
   char magic[8];
   std::atomic<int64_t> pid;
-  std::atomic<uint64_t> end;       // bytes of the file that are written
-  std::atomic<uint64_t> stuck_at;  // 1 + the bell's position at which the process could not go on; 0: it can
+  std::atomic<uint64_t> end;       // bytes of the file that are complete
+  std::atomic<uint64_t> stuck_at;  // 1 + the bell's position at which the process was blocked; 0: not blocked
   std::atomic<uint32_t> ended;
 };
 
-// One process's file, as it is read or, of ourselves, written.
+// One process's file. Only that process writes it.
 class Box {
  public:
-  // Makes the file of this process; false also where there is one: programs that the script starts inherit its
-  // environment, and are not the rank.
+  // Creates the file of this process. False if it exists: child programs of the script inherit its environment and are
+  // not the rank.
   bool create(const std::string& path);
-  // Opens another's, once; false: its process has not started yet.
+  // Opens another process's file, once; false: that process has not started yet.
   bool open(const std::string& path);
-  // errno says why it could not be written.
+  // On failure, errno has the reason.
   bool append(const Key& key, const std::string& payload);
-  // Each entry can be taken once.
+  // Each entry can be taken only once.
   bool take(const Key& key, std::string* payload);
-  // Its process posts no more.
+  // Its process makes no further posts.
   bool over() const;
 
   Header* header = nullptr;
@@ -63,7 +63,7 @@ class Box {
   std::unordered_map<Key, Place, KeyHash> entries_;
 };
 
-// The first page of a file, shared; null: it cannot be mapped.
+// The first page of a file as a shared mapping; null: it cannot be mapped.
 void* map_page(int file);
 
 }  // namespace presim::libs::nccl::mail

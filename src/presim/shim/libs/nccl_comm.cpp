@@ -1,4 +1,4 @@
-// NCCL communicators: made at once, without peers, and noted for the reader of the log.
+// NCCL communicators: created at once, without peers, and noted for the reader of the log.
 #include <algorithm>
 #include <atomic>
 #include <climits>
@@ -48,7 +48,7 @@ int make(void** out, int size, int rank, uint64_t identity, Origin origin, int d
 
 constexpr int kAnyColor = -1;
 
-// Sizes of splits by colour: a rank alone cannot count who else passes its colour, the framework can.
+// Sizes of splits by colour. One rank cannot count which others pass its colour; the framework can.
 std::mutex& sizes_lock() {
   static auto* lock = new std::mutex;
   return *lock;
@@ -70,13 +70,13 @@ int split_size(int color) {
 int release(void* comm) {
   Communicator* found = checked(comm);
   if (found == nullptr) return kInvalidArgument;
-  found->magic = 0;  // and leaked: a watchdog thread may still hold the handle, and must get an error, not a crash
+  found->magic = 0;  // not freed: a watchdog thread may hold the handle and must get an error, not a crash
   return kSuccess;
 }
 
 }  // namespace
 
-// Called by the capturing Python process before a split, with the colour it will pass or kAnyColor; 0 forgets.
+// Called by the capturing Python process before a split, with the colour it will pass or kAnyColor; 0 resets.
 PRESIM_EXPORT void presim_nccl_split_size(int color, int size) {
   std::lock_guard lock(sizes_lock());
   split_sizes().erase(color);
@@ -87,7 +87,7 @@ PRESIM_EXPORT int ncclGetUniqueId(UniqueId* id) {
   if (id == nullptr) return kInvalidArgument;
   static std::atomic<int> made{0};
   *id = UniqueId{};
-  // Same run, same ids: a log must not differ from one run to the next.
+  // Deterministic ids: logs of equal runs must be equal.
   std::snprintf(id->internal, sizeof id->internal, "presim rank %ld id %d", long(std::max<int64_t>(launched("RANK"), 0)),
                 made++);
   return kSuccess;
@@ -117,7 +117,7 @@ PRESIM_EXPORT int ncclCommSplit(void* comm, int color, int key, void** out, void
   if (parent == nullptr || out == nullptr || color < -1) return kInvalidArgument;
   *out = nullptr;
   ++parent->splits;
-  if (color == -1) return kSuccess;  // takes part, but belongs to no new communicator
+  if (color == -1) return kSuccess;  // takes part but is in no new communicator
   uint64_t identity = hash(&color, sizeof color, hash(&parent->splits, sizeof parent->splits, parent->identity));
   return make(out, split_size(color), key, identity, {parent->serial, color, key}, parent->device);
 }

@@ -32,13 +32,13 @@ bool has_arrived(Operation& operation) {
     if (source.arrived) continue;
     mail::Key key = operation.key;
     key.from = source.rank;
-    bool over = mail::over(source.process);  // asked first: it may post and end in between
+    bool over = mail::over(source.process);  // checked first: it may post and end in between
     source.arrived = mail::take(source.process, key, &source.payload);
     if (!source.arrived && !over) return false;
     source.arrived = true;
     source.origin = source.payload.empty() ? operation.origin : uint8_t(source.payload.back());
     if (!source.payload.empty()) source.payload.pop_back();
-    // Of a rank that is gone, or that called something else: that shows when the traces are put together.
+    // The rank has ended or called something else; matching the traces reports it.
     if (source.payload.empty()) source.payload = operation.input;
     source.payload.resize(payload_bytes(operation.call));
   }
@@ -81,7 +81,7 @@ void progress() {
   }
 }
 
-// The first operation that waits for others gets what this rank itself holds in their place.
+// The first operation that waits for others gets this rank's own data in their place.
 void give_up() {
   for (auto& operation : pending()) {
     if (!operation->ready) continue;
@@ -96,7 +96,7 @@ void give_up() {
   }
 }
 
-constexpr int kPatience = 20;  // rounds of 50 ms in which nobody moved
+constexpr int kPatience = 20;  // rounds of 50 ms without any progress
 
 template <class Condition>
 void wait_while(std::unique_lock<std::mutex>& guard, Condition condition) {
@@ -185,7 +185,7 @@ void skip_message(Communicator& comm, int peer, bool sent) {
 
 }  // namespace presim::libs::nccl
 
-// The rank posts what it still owes to others, as far as that can be known, and nothing after.
+// The rank posts its pending contributions where known, and nothing afterwards.
 PRESIM_EXPORT void presim_ranks_end() {
   using namespace presim::libs::nccl;
   if (!mail::active()) return;

@@ -1,9 +1,9 @@
-// Small payloads on their way: what NCCL does on its streams, done as far as somebody needs the bytes.
+// Exchange of small payloads: done as on NCCL's streams, but only if the bytes are needed.
 //
-// A call never waits. What a rank contributes is copied and posted at once, or, where it is itself the result of an
-// earlier call, as soon as that is there. A result is put into memory when all that it needs has arrived; whoever reads
-// that memory before waits for it (core/arrivals.h). So a rank waits only for values, never in an order of its own, and
-// ranks whose values do not depend on each other in a circle cannot wait for each other in one.
+// A call never waits. A rank's contribution is copied and posted at once or, if it is the pending result of an earlier
+// call, as soon as that arrives. A result is written to memory when all its inputs have arrived. Reading that memory
+// earlier waits for it (core/arrivals.h). So a rank waits only for values, and ranks without circular dependencies
+// between values cannot deadlock.
 #pragma once
 #include "libs/nccl.h"
 
@@ -12,7 +12,7 @@ namespace presim::libs::nccl {
 enum class Shape {
   AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, Gather, Scatter,
   Send, Recv,
-  Local,  // from here to here: what a rank that is not there would have sent
+  Local,  // within this process: data of a rank that does not run
 };
 
 struct Exchange {
@@ -24,17 +24,17 @@ struct Exchange {
   int type = 0;
   int op = -1;
   int root = -1;      // or the peer
-  bool alone = false; // as if nobody else were there
-  int origin = -1;    // who says what is sent (core/values.h); -1: what is known of that memory
+  bool alone = false; // ignore other ranks
+  int origin = -1;    // origin of sent values (core/values.h); -1: as recorded for that memory
 };
 
 void start(const Exchange& exchange);
 
-// A collective, or a message to or from a rank, whose payload does not move: it counts all the same.
+// Counts a collective or message whose payload does not move.
 void skip_collective(Communicator& comm);
 void skip_message(Communicator& comm, int peer, bool sent);
 
-// While one lives, its thread looks at memory as it is: nothing is waited for, nothing made void.
+// While an instance exists, its thread accesses memory as it is: no waits, nothing discarded.
 class AsItIs {
  public:
   AsItIs() { ++depth(); }

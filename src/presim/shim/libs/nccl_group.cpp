@@ -1,4 +1,4 @@
-// ncclGroupStart/End: the calls between them are launched at its end, and sends meet receives there.
+// ncclGroupStart/End: the calls between them are launched at the end, where sends meet receives.
 #include <atomic>
 #include <set>
 #include <utility>
@@ -34,7 +34,7 @@ int64_t next_serial() {
   return ++serial;
 }
 
-// What the peer would have sent us, were its data ours: what we send to ourselves, else what we send to it.
+// Data that the peer would send if it had ours: our message to ourselves, else our message to it.
 const Message* match(const std::vector<Message>& sends, const Message& receive) {
   const Message* found = nullptr;
   for (const Message& send : sends) {
@@ -46,7 +46,7 @@ const Message* match(const std::vector<Message>& sends, const Message& receive) 
 }
 
 void copy(const Message& to, const void* from, int origin = -1) {
-  constexpr int kBytes = 1;  // the type of bytes without a type
+  constexpr int kBytes = 1;  // untyped bytes
   start({Shape::Local, to.comm, from, to.data, to.bytes, kBytes, -1, -1, false, origin});
 }
 
@@ -58,8 +58,8 @@ void deliver(const std::vector<Message>& sends, const Message& receive) {
   copy(receive, latest.data(), fits ? receive.comm->last_sent_origin : uint8_t(kNobody));
 }
 
-// Broadcasts from every rank, in one group, are how PyTorch gathers tensors that lie apart: what another root sends is
-// what we send as root. A broadcast from another rank alone leaves our data as it is.
+// PyTorch gathers non-contiguous tensors by broadcasts from every rank in one group. The data of another root are
+// those that we send as root. A single broadcast from another rank leaves our data unchanged.
 void deliver_broadcasts(const std::vector<Message>& broadcasts) {
   for (const Message& mine : broadcasts) {
     if (mine.peer != mine.comm->rank) continue;
@@ -84,7 +84,7 @@ void flush(Group& current) {
 
 bool worth_moving(const void* data, int64_t bytes) { return data != nullptr && bytes > 0 && bytes <= kSmallPayload; }
 
-// Messages between ranks that run together need no group: they are posted at once, and taken when they are read.
+// Messages between concurrent ranks need no group: they are posted at once and taken when they are read.
 void exchange(Shape shape, Communicator* comm, const void* from, void* to, int64_t bytes, int peer) {
   constexpr int kBytes = 1;
   if (bytes > 0 && bytes <= kSmallPayload) {

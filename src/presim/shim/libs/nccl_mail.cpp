@@ -95,7 +95,7 @@ Office*& office() {
   return only;
 }
 
-// At load: a rank that never communicates must be known to have started, and to have ended.
+// At load: ranks that never communicate must be known as started and ended.
 __attribute__((constructor)) void check_in() { office(); }
 
 Box* box_of(int64_t rank) {
@@ -178,7 +178,7 @@ void end() {
 
 }  // namespace presim::libs::nccl::mail
 
-// In a fork that becomes a rank: it has found what the process has that it was forked from (core/rank.cpp).
+// In a fork that becomes a rank: the lookups of its parent process are kept (core/rank.cpp).
 PRESIM_EXPORT void presim_ranks_begin() {
   using namespace presim::libs::nccl::mail;
   office() = make();

@@ -1,13 +1,13 @@
-// Payloads between the rank processes that run together on this machine.
+// Payloads between rank processes that run concurrently on this machine.
 //
-// The launcher names a directory, PRESIM_RANKS_DIR:
+// The launcher sets a directory, PRESIM_RANKS_DIR:
 //
-//   ranks       written by the launcher: a line for each process, "<rank>" or "<rank> <ranks it stands for>", those as
+//   ranks       written by the launcher: one line per process, "<rank>" or "<rank> <ranks it represents>" as
 //               first:end:step or single numbers, joined by commas
-//   bell        one page: a counter that moves with every post, which whoever waits watches
-//   rank-<r>    what rank r has posted: see nccl_box.h; it only grows, so posting never waits
+//   bell        one page: a counter that increases with every post; waiting processes watch it
+//   rank-<r>    posts of rank r (nccl_box.h); it only grows, so posting never waits
 //
-// All functions but active() are for the holder of the exchange's lock (nccl_pending.h).
+// All functions except active() require the exchange's lock (nccl_pending.h).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,30 +16,30 @@
 
 namespace presim::libs::nccl::mail {
 
-// Whether this process is one of several ranks that run together.
+// Whether this process is one of several concurrent ranks.
 bool active();
 
-// The rank that is captured and stands for a rank of the world, itself or another; -1: nobody.
+// The captured rank that represents a rank of the world, itself or another; -1: none.
 int64_t voice_of(int64_t rank);
 int64_t own_rank();
 
 void post(const Key& key, const std::string& payload);
-// What `rank` posted under that key; false: nothing yet. It can be taken once.
+// The post of `rank` under that key; false: not yet. It can be taken only once.
 bool take(int64_t rank, const Key& key, std::string* payload);
-// Nothing will come from that rank any more: its process has ended.
+// No further posts of that rank: its process has ended.
 bool over(int64_t rank);
 
-// The bell; it has moved when somebody posted or ended since.
+// The bell; it moves when a rank posts or ends.
 uint32_t bell();
-// Until the bell moves, at most 50 ms; called without the lock.
+// Waits until the bell moves, at most 50 ms. Called without the lock.
 void wait(uint32_t heard);
-// This process can do nothing more until the bell moves from here.
+// Records that this process is blocked until the bell moves from this position.
 void stuck(uint32_t heard);
 void unstuck();
-// Nobody can, and this process is the first of those that cannot: it has to give up what it waits for.
+// Whether all processes are blocked and this is the first of them, which has to stop waiting.
 bool nobody_moves(uint32_t heard);
 
-// This process posts no more.
+// Records that this process makes no further posts.
 void end();
 
 }  // namespace presim::libs::nccl::mail

@@ -1,4 +1,4 @@
-// Who is behind the ranks of a communicator.
+// Members of a communicator and their representatives.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -17,7 +17,7 @@ std::vector<int64_t> up_to(int64_t size) {
   return ranks;
 }
 
-// PyTorch sends and receives that are not batched on a communicator of the two ranks alone, the lower one first.
+// For unbatched sends and receives, PyTorch uses a communicator of the two ranks, lower rank first.
 std::vector<int64_t> pair_of(const ProcessGroup& group, int64_t own) {
   auto self = std::find(group.ranks.begin(), group.ranks.end(), own);
   bool known = group.peer >= 0 && group.peer < int64_t(group.ranks.size()) && self != group.ranks.end();
@@ -95,7 +95,7 @@ bool is_present(const Communicator& comm, int rank) {
 
 }  // namespace presim::libs::nccl
 
-// For programs that make communicators without a framework: the global ranks behind one, before it is first used.
+// For programs that create communicators without a framework: its global ranks, set before its first use.
 PRESIM_EXPORT int presim_nccl_members(void* comm, const int64_t* ranks, int count) {
   using namespace presim::libs::nccl;
   Communicator* found = checked(comm);

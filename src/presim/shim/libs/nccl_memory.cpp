@@ -1,4 +1,4 @@
-// NCCL: registered buffers, windows, its own allocations, and what it says of itself.
+// NCCL: registered buffers, windows, its own allocations, and its version.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -9,7 +9,7 @@ namespace {
 using namespace presim::libs;
 using namespace presim::libs::nccl;
 
-// 2.30.7, as PyTorch 2.14 pins it, unless the launcher names another (PRESIM_NCCL_VERSION=22907).
+// 2.30.7, which PyTorch 2.14 requires, unless the launcher sets another one (PRESIM_NCCL_VERSION=22907).
 int reported_version() {
   static const int reported = [] {
     const char* wanted = std::getenv("PRESIM_NCCL_VERSION");
@@ -25,7 +25,7 @@ struct Window {
   size_t bytes;
 };
 
-// Through whichever CUDA runtime the process has, so that the memory counts against the device's capacity.
+// Uses the CUDA runtime of the process, so that the memory counts against the device's capacity.
 template <class Function>
 Function runtime(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));

@@ -1,4 +1,4 @@
-// One exchange of this rank: what it contributes, who else does, and what comes of it.
+// One exchange of this rank: its contribution, the other contributors, and the result.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ namespace presim::libs::nccl {
 
 struct Operation;
 
-// Bytes of a result that are to be put somewhere.
+// Bytes of a result and their destination.
 struct Output {
   char* to;
   size_t bytes, from;  // from: offset in the result
@@ -22,45 +22,45 @@ struct Dependent {
   size_t to, bytes, from;  // to: offset in its input
 };
 
-// Where a contribution comes from: a process that runs beside us.
+// Source of a contribution: a concurrent process.
 struct Source {
   int32_t rank;     // of the communicator
   int64_t process;  // global rank
   bool arrived = false;
   std::string payload = {};
-  uint8_t origin = kNobody;  // who says what that is
+  uint8_t origin = kNobody;  // origin of its values
 };
 
 struct Operation {
   Exchange call;
   mail::Key key;
-  std::string input;    // what we contribute
-  uint8_t origin = kComputed;  // who says what that is
-  int missing = 0;      // parts of it that are results of earlier operations, not there yet
-  bool posts = false;   // others need it
-  bool ready = false;   // the input is whole
+  std::string input;    // our contribution
+  uint8_t origin = kComputed;  // origin of its values
+  int missing = 0;      // number of its parts that are pending results of earlier operations
+  bool posts = false;   // other ranks need it
+  bool ready = false;   // the input is complete
   std::vector<Source> sources;
-  std::vector<Output> outputs;  // made void where that memory was written since
+  std::vector<Output> outputs;  // removed if that memory was written since
   std::vector<Dependent> dependents;
 };
 
-// Bytes of one slice: as many elements as NCCL's count says.
+// Bytes of one slice: NCCL's count of elements.
 size_t slice_bytes(const Exchange& call);
-// What we contribute, and what we get, in slices; 0: nothing.
+// Number of slices of our contribution and of our result; 0: none.
 size_t slices_in(const Exchange& call);
 size_t slices_out(const Exchange& call);
-// What another rank contributes.
+// Contribution of another rank.
 size_t payload_bytes(const Exchange& call);
 
-// The processes beside us that contribute.
+// The concurrent processes that contribute.
 std::vector<Source> sources_of(const Exchange& call);
 bool is_needed_elsewhere(const Exchange& call);
 
-// Of the operation's result, once all its sources have arrived; its bytes, and who says what they are.
+// Result of the operation once all sources have arrived: its bytes and their origin.
 std::string result_of(const Operation& operation);
 uint8_t origin_of_result(const Operation& operation);
 
-// Of what comes of several, the greatest names it; nobody, where nobody knows one of them.
+// Origin of a result of several values: the greatest; unknown if one is unknown.
 uint8_t joined(uint8_t one, uint8_t other);
 
 }  // namespace presim::libs::nccl

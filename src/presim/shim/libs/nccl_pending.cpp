@@ -5,14 +5,14 @@
 namespace presim::libs::nccl {
 namespace {
 
-// The part of [to, to + bytes) that lies in an output.
+// The overlap of [to, to + bytes) with an output.
 bool overlap(const Output& output, const char* to, size_t bytes, const char** begin, const char** end) {
   *begin = std::max<const char*>(output.to, to);
   *end = std::min<const char*>(output.to + output.bytes, to + bytes);
   return *begin < *end;
 }
 
-// A message goes as it is: where its sender filled a part of a buffer (a shape of so many dimensions), that part counts.
+// A message keeps its known parts: the sender may have filled only a part of a buffer (a shape of some dimensions).
 uint8_t origin_read(const Operation& operation, const void* from, size_t bytes) {
   uint8_t whole = origin_of(from, bytes);
   return whole == kNobody && operation.call.shape == Shape::Send ? origin_within(from, bytes) : whole;

@@ -1,4 +1,4 @@
-// Exchanges that have begun and not ended, and the memory that their results are on the way to.
+// Exchanges in progress, and the memory of their pending results.
 #pragma once
 #include <list>
 #include <memory>
@@ -8,19 +8,19 @@
 
 namespace presim::libs::nccl {
 
-// Held by whoever looks at what is pending.
+// Held while pending exchanges are accessed.
 std::mutex& pending_lock();
 
-// In the order of their calls, so that one pass from the front meets results before what depends on them.
+// In call order, so that one pass from the front handles results before exchanges that depend on them.
 std::list<std::unique_ptr<Operation>>& pending();
 
-// Whether a result is on its way to some of these bytes.
+// Whether a result is pending for some of these bytes.
 bool awaited(const void* address, size_t bytes);
 
-// These bytes were written since: results that are on their way to them stay away.
+// These bytes were written: results pending for them are discarded.
 void make_void(const void* address, size_t bytes);
 
-// What memory holds, with what is on its way there added when it comes.
+// Content of memory; pending results are added when they arrive.
 void read_input(Operation& operation, const void* from, size_t bytes);
 
 }  // namespace presim::libs::nccl

@@ -17,7 +17,7 @@ constexpr Type kTypes[] = {{"i8", 1},  {"u8", 1},  {"i32", 4}, {"u32", 4},  {"i6
 constexpr int kTypeCount = sizeof(kTypes) / sizeof(kTypes[0]);
 enum : int { kI8, kU8, kI32, kU32, kI64, kU64, kF16, kF32, kF64, kBF16, kE4M3, kE5M2 };
 
-// Factors of the operators made by ncclRedOpCreatePreMulSum; never freed, a program makes a handful.
+// Factors of the operators created by ncclRedOpCreatePreMulSum. Never freed: programs create few.
 std::vector<double>& factors() {
   static auto* made = new std::vector<double>;
   return *made;
@@ -50,7 +50,7 @@ struct BFloat {
   }
 };
 
-// OCP 8-bit floats; too large becomes the largest finite value, as in NVIDIA's conversions.
+// OCP 8-bit floats. Overflow becomes the largest finite value, as in NVIDIA's conversions.
 template <int kExponentBits, int kBias, int kLargest>
 struct Float8 {
   static constexpr int kMantissaBits = 7 - kExponentBits;
@@ -71,7 +71,7 @@ struct Float8 {
     if (!std::isnan(v)) {
       double size = std::fabs(v);
       code = 0;
-      for (int step = 64; step > 0; step /= 2) {  // the largest code that is not above
+      for (int step = 64; step > 0; step /= 2) {  // finds the largest code not above the value
         if (code + step <= kLargest && decode(code + step) <= size) code += step;
       }
       if (code < kLargest) {
@@ -195,7 +195,7 @@ void scale_by_own_factor(std::string* data, int type, int op) {
 std::string reduce(const std::vector<Part>& parts, int64_t count, int type, int op, int64_t ranks) {
   std::string result(parts[0].data, size_t(count * type_bytes(type)));
   bool keeps = op == kMax || op == kMin || op == kAvg || ranks <= 1;
-  if (parts.size() == 1 && keeps) return result;  // of equal copies, mean and extremes are the value itself
+  if (parts.size() == 1 && keeps) return result;  // mean and extremes of equal copies are the value itself
   with_type(type, [&](auto like) {
     using T = decltype(like);
     for (int64_t i = 0; i < count; ++i) {

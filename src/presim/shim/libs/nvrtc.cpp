@@ -1,5 +1,5 @@
-// NVRTC: compilation "succeeds" with a PTX text that names the requested kernels. What they compute is not emulated,
-// their launches are logged as any other kernel's.
+// NVRTC: compilation "succeeds" with a PTX text that names the requested kernels. They are not emulated; launches are
+// logged like any other kernel's.
 #include <cstring>
 #include <map>
 #include <string>

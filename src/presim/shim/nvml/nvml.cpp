@@ -138,7 +138,7 @@ PRESIM_EXPORT int nvmlDeviceGetMemoryBusWidth(Device device, unsigned* out) {
 }
 PRESIM_EXPORT int nvmlDeviceGetUtilizationRates(Device device, Utilization* out) { return give(device, out, {0, 0}); }
 
-// The program itself is the only process, and NVML of a container sees none.
+// The program itself is the only process; NVML in a container lists none.
 PRESIM_EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned* count, void*) {
   return give(device, count, 0u);
 }
@@ -147,7 +147,7 @@ PRESIM_EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(Device device, unsigne
 }
 PRESIM_EXPORT int nvmlDeviceGetComputeRunningProcesses(Device device, unsigned* count, void*) { return give(device, count, 0u); }
 
-// All GPUs of the node reach each other; links are not told one from another.
+// All GPUs of the node are connected; links are not distinguished.
 PRESIM_EXPORT int nvmlDeviceGetP2PStatus(Device device, Device peer, int, int* out) {
   return valid(peer) ? give(device, out, 0) : int(kInvalidArgument);
 }
@@ -159,7 +159,7 @@ PRESIM_EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(Device device, unsigned, i
 PRESIM_EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(Device device, unsigned, PciInfo* out) { return pci_info(device, out); }
 PRESIM_EXPORT int nvmlDeviceGetGpuFabricInfoV(Device device, FabricInfo* out) {
   if (out == nullptr || !valid(device)) return kInvalidArgument;
-  out->state = 0;  // no fabric of several nodes
+  out->state = 0;  // no fabric across nodes
   out->status = 0;
   return kOk;
 }

@@ -1,4 +1,4 @@
-// The part of NVML's binary interface that is emulated; there is no header of it among the build requirements.
+// The emulated part of NVML's binary interface. No build requirement has a header for it.
 #pragma once
 #include <cstddef>
 

@@ -275,3 +275,22 @@ def test_a_program_installed_by_pip_runs_as_a_script(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PATH", str(tmp_path))
     launch = read("torchrun --nproc-per-node 2 --no-python tune full --lr 1")
     assert (launch.script, launch.args) == (str(program), ("full", "--lr", "1"))
+
+
+@pytest.mark.parametrize(
+    ("words", "content", "says"),
+    [
+        ("deepspeed --hostfile {file} train.py", b"a slots=\xff\n", "is not UTF-8 text"),
+        ("accelerate launch --config_file {file} train.py", b"distributed_type: \xff\n", "is not UTF-8 text"),
+        ("accelerate launch --config_file {file} train.py", b"distributed_type: NO\n7: 8\n", "settings without a name"),
+        (
+            "accelerate launch --config_file {file} train.py",
+            b"distributed_type: NO\nfsdp_config: x\n",
+            "settings without a name",
+        ),
+    ],
+)
+def test_a_damaged_file_of_a_launcher_is_named(words: str, content: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / "file.yaml").write_bytes(content)
+    with pytest.raises(InputError, match=rf"file\.yaml .*{says}"):
+        read_command(words.format(file=tmp_path / "file.yaml").split())
