@@ -89,4 +89,4 @@ def _json_of(name: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_two_ways_to_show_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["hardware", "show", "h100-sxm", "--json", "--toml"]) == 2
-    assert "two answers" in capsys.readouterr().err
+    assert "--json and --toml exclude each other" in capsys.readouterr().err

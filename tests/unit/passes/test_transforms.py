@@ -179,7 +179,7 @@ def test_a_pass_that_is_not_there_is_refused(name: str, sentence: str) -> None:
 def test_the_guide_s_own_passes_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = re.findall(r"```python\n(\"\"\"Two kernels.*?)```", GUIDE.read_text(), re.DOTALL)[0]
+    code = re.findall(r"```python\n(\"\"\"Fuse kernels.*?)```", GUIDE.read_text(), re.DOTALL)[0]
     (tmp_path / "my_kernels.py").write_text(code)
     store.save(llama(), tmp_path / "g")
     monkeypatch.chdir(tmp_path)

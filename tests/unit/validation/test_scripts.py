@@ -133,7 +133,7 @@ BAD = [
     ("benchmarks/live_agreement", ("no",), "error: there is no row no; there are torchtitan, megatron, tiny"),
     ("benchmarks/every", ("no",), "error: no is none of commands, frameworks"),
     ("benchmarks/guides", ("no",), "error: there is no page no; there are "),
-    ("benchmarks/search", ("no",), "no is no model: name a folder with config.json"),
+    ("benchmarks/search", ("no",), "no is not a model: give a folder with config.json"),
     *(
         (f"benchmarks/{name}", ("no",), "error: unrecognized arguments: no")
         for name in ("differing_ranks", "engine", "graphs", "learned_prices", "plans", "scale", "world_size")

@@ -57,7 +57,7 @@ def rules_of(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class NoPruning:
-    """RulePruner nothing."""
+    """Prunes nothing."""
 
     def order(self, points: Sequence[tuple[int, Point]]) -> list[tuple[int, Point]]:
         """The given order."""

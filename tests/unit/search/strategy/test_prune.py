@@ -56,10 +56,15 @@ SPACES = {
 
 
 @functools.cache
-def evaluator() -> Evaluator:
+def graph() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(LLAMA))
-        return Evaluator(Job(graph=msgspec.msgpack.encode(open_graph(folder))))
+        return msgspec.msgpack.encode(open_graph(folder))
+
+
+@functools.cache
+def evaluator(*prune: str) -> Evaluator:
+    return Evaluator(Job(graph=graph(), prune=list(prune)))
 
 
 @functools.cache
@@ -99,3 +104,17 @@ def test_no_plan_takes_less_time_or_memory_than_its_bound(name: str) -> None:
         assert bound.step_s <= found.step_time_s, point
         assert bound.memory_bytes <= found.memory_bytes, point
         assert bound.tokens_per_step == pytest.approx(found.tokens_per_step), point
+
+
+def test_a_pipeline_whose_first_stage_does_not_fit_does_not_fit_as_a_whole() -> None:
+    """The rule needs no more than one stage of four, and prunes no plan that fits."""
+    judging, fates = evaluator("first_stage"), {}
+    for size in (1, 16):
+        point = {"pipeline": 4, "tensor": 2, "micro_batch": size, "global_batch": 8 * size, "sequence": 8192}
+        point |= {"gpu": "a100-40gb-sxm", "nodes": 1}
+        found, whole = judging.evaluate(point), evaluator().evaluate(point)
+        assert whole.fate == "priced"
+        assert whole.figures is not None
+        fates[size] = found.fate
+        assert (found.fate == "pruned") == (whole.figures.fits is False)
+    assert fates == {1: "priced", 16: "pruned"}
