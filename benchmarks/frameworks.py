@@ -50,7 +50,7 @@ def torchtitan(folder: Path, runs: int) -> None:
 
     command(3, "auto")
     show(
-        "torchtitan Llama-3 8B, FSDP on 128 GPUs: whole command, 3 steps, a second rank beside it to check",
+        "torchtitan Llama-3 8B, FSDP on 128 GPUs: whole command, 3 steps, with the default check of other ranks",
         "25 s",
         [command(3, "auto") for _ in range(runs)],
     )
