@@ -25,7 +25,7 @@ from presim.graph.schema import VERSION, OperatorGraph
 
 DTYPES = ("bfloat16", "float16", "float32")
 _LIMIT_S = 300
-_TRACER = 4  # version of the exporter, part of the cache key
+_TRACER = 5  # version of the exporter, part of the cache key
 
 
 def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:

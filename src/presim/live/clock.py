@@ -35,7 +35,7 @@ class Clock:
     A rank that asks a question waits for the answer. A rank that runs may issue more work from its present time on. So
     the engine simulates up to the earliest running rank, and answers each question whose wait ends before that.
 
-    ``options``: by rank, alike but for the host factor of its node.
+    ``options``: one per rank. They differ only in the host factor of the rank's node.
     """
 
     def __init__(

@@ -202,7 +202,7 @@ class _Copies:
         return self._do("free", group, Phase.FORWARD, rows)
 
     def up(self, group: _Group) -> Do:
-        """From the host; buffers are of the compute stream's pool, so what ran before has to be done with them."""
+        """Copy from the host. The compute stream owns the buffers, so the copy waits for its earlier work."""
 
         def rows(rows: Rows) -> None:
             for index, size in enumerate(self.sizes(group)):

@@ -50,8 +50,8 @@ class _GatedDeltaRule(torch.autograd.Function):
         w, u = _w_and_u(key, value, beta, decay, inverse)
         states, new_value = _states(key, w, u, decay)
         out = torch.empty_like(value)
-        sizes = 2 * key.shape[3] * group + 2 * _CHUNK * group * (1 + value.shape[3] / key.shape[3])
-        launch("chunk_fwd_kernel_o", [query, key, new_value, states, decay], [out], _per_key(key, value, sizes))
+        flops = 2 * (key.shape[3] + _CHUNK) + 2 * _CHUNK * key.shape[3] // value.shape[3]
+        launch("chunk_fwd_kernel_o", [new_value, query, key, states, decay], [out], flops)
         context.save_for_backward(query, query_scale, key, key_scale, value, decay, beta, inverse)
         return out
 
@@ -59,18 +59,18 @@ class _GatedDeltaRule(torch.autograd.Function):
     def backward(context: Any, *gradients: torch.Tensor) -> Any:
         query, query_scale, key, key_scale, value, decay, beta, inverse = context.saved_tensors
         gradient = gradients[0]
-        per_state = 2 * value.shape[3]
         w, u = _w_and_u(key, value, beta, decay, inverse)
         states, new_value = _states(key, w, u, decay)
         local = torch.empty_like(value)
-        launch("chunk_bwd_kernel_dv_local", [gradient, query, key, decay], [local], 4 * _CHUNK)
+        flops = 2 * _CHUNK * (key.shape[3] + value.shape[3]) // value.shape[3]
+        launch("chunk_bwd_kernel_dv_local", [gradient, query, key, decay], [local], flops)
         d_states, d_new = torch.empty_like(states), torch.empty_like(value)
         reads = [gradient, query, key, w, local, decay]
         launch("chunk_gated_delta_rule_bwd_kernel_dhu_blockdim64", reads, [d_states, d_new], 3 * 2 * key.shape[3])
         del local
         d_query, d_key, d_w, d_decay = (torch.empty_like(w), torch.empty_like(w), torch.empty_like(w), decay.clone())
         reads = [gradient, query, key, new_value, states, decay, d_states, d_new]
-        launch("chunk_bwd_kernel_dqkwg", reads, [d_query, d_key, d_w, d_decay], 3 * per_state + 6 * _CHUNK)
+        launch("chunk_bwd_kernel_dqkwg", reads, [d_query, d_key, d_w, d_decay], 6 * key.shape[3] + 6 * _CHUNK)
         del states, d_states, new_value
         d_query, d_key = _over_group(d_query, key), _over_group(d_key, key)
         more_key, d_value, d_beta, more_decay = (
@@ -89,11 +89,6 @@ class _GatedDeltaRule(torch.autograd.Function):
             d_query = _normalised_backward(query, query_scale, d_query)
             d_key = _normalised_backward(key, key_scale, d_key)
         return d_query, d_key, d_value, d_g, d_beta, None
-
-
-def _per_key(key: torch.Tensor, value: torch.Tensor, flops: float) -> int:
-    """FLOPs for each element of the queries, where values are of another size than keys."""
-    return round(flops * max(1, value.shape[3] / key.shape[3]))
 
 
 def _normalised(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,8 +1,8 @@
 """Kernels that a model launches past PyTorch's operators, as operators of the graph: ``triton::NAME``.
 
-Libraries such as mamba-ssm and flash-linear-attention launch Triton and CUDA kernels directly, and transformers falls
-back to PyTorch code without them. A graph is taken without a GPU, so that neither can run as it does on one. Here
-transformers gets functions that do what the libraries' functions do, kernel by kernel, on tensors without memory.
+Libraries such as mamba-ssm and flash-linear-attention launch Triton and CUDA kernels directly. They need a GPU, and
+transformers runs slower PyTorch code in their place. While a graph is taken, transformers therefore gets functions that
+record the kernels of the libraries' functions, on tensors without memory.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def _scanned(
 ) -> torch.Tensor:
     decay, step = _cumulated(dt, A, dt_bias)
     states = _chunk_states(x, B, step, decay, chunk)
-    passed = _passed(states, decay, x.dtype)
+    passed = _passed(states, x.dtype)
     products = _products(B, C, chunk)
     out = x.new_empty(x.shape)
     flops = 2 * B.shape[3] + chunk
@@ -200,7 +200,7 @@ def _chunk_states(
     return states
 
 
-def _passed(states: torch.Tensor, decay: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _passed(states: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     passed = states.new_empty(states.shape, dtype=dtype)
     launch("_state_passing_fwd_kernel", [states], [passed])
     return passed
@@ -228,7 +228,7 @@ def _scanned_backward(
     state, n = x.dtype, B.shape[3]
     decay, step = _cumulated(dt, A, dt_bias)
     products = _products(B, C, chunk)
-    passed = _passed(_chunk_states(x, B, step, decay, chunk), decay, _FP32)
+    passed = _passed(_chunk_states(x, B, step, decay, chunk), _FP32)
     d_states = torch.empty_like(passed)
     launch("_chunk_scan_bwd_dstates_kernel", [gradient, C, decay], [d_states], 2 * n)
     d_passed = torch.empty_like(passed)
