@@ -18,7 +18,6 @@ from pathlib import Path
 from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.files import check_folder, make_folder
-from presim.profile import CARD_LOST
 from presim.profile.job import local_gpu, profile
 from presim.profile.sweep import standard_sweep
 
@@ -36,6 +35,7 @@ STEPS = (
 )
 SCRIPTS = {"energy": 70.0, "latencies": 45.0, "quantised": 110.0}  # of cases, and the seconds that a call gives them
 CUT_OFF = "not done after"
+ENDS = (0, 1, 2)  # exit codes of a script after which another process would not go on
 GRACE_S = 15.0  # for the case that is measured when a script's time is up
 MARGIN_S = 20.0  # left for writing and leaving
 
@@ -80,7 +80,7 @@ def overlap(out: Path, ends: float) -> str:
 
 
 def scripted(name: str, most: float, out: Path, ends: float) -> str:
-    """A script of cases, again after each case behind which the GPU did not answer; at most so many seconds in all."""
+    """A script of cases, again after each case that lost the GPU or the process; at most so many seconds in all."""
     ends = min(ends - MARGIN_S, time.monotonic() + most)
     said = f"{name}: not begun"
     while (left := ends - time.monotonic()) > 10:
@@ -89,8 +89,9 @@ def scripted(name: str, most: float, out: Path, ends: float) -> str:
             ended = subprocess.run(command, capture_output=True, text=True, timeout=left + GRACE_S, check=False)
         except subprocess.TimeoutExpired:
             return f"{name}: cut off, the next call goes on"
-        said = f"{name}: {(ended.stdout.strip() or ended.stderr.strip() or 'nothing was printed')[-200:]}"
-        if ended.returncode != CARD_LOST:
+        words = (ended.stdout.strip() or ended.stderr.strip())[-200:]
+        said = f"{name}: {words or f'ended with {ended.returncode}'}"
+        if ended.returncode in ENDS:
             break
     return said
 

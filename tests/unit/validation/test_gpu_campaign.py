@@ -16,6 +16,7 @@ from presim import hardware
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.measured import table
 from presim.cost.measured.rows import Measurement
+from presim.profile import CARD_LOST
 from presim.trace.signatures import Gemm
 
 FOLDER = Path(__file__).parent.parent.parent.parent / "validation" / "gpu"
@@ -146,8 +147,16 @@ def test_a_case_that_fails_or_hangs_leaves_a_row_and_the_next_one_runs(
     assert [row.get("error") for row in rows] == ["KeyError: 'no'", "TimeoutError: not done after 1 s", None]
 
 
+def test_a_case_with_which_the_process_ended_is_not_begun_again(tmp_path: Path) -> None:
+    cases, results = load("cases"), tmp_path / "rows.jsonl"
+    cases.begun(results).write_text("hangs")
+    cases.mark_ended(results)
+    cases.mark_ended(results)
+    assert campaign.lines_of(results) == [{"case": "hangs", "error": "the process ended with this case"}]
+
+
 def test_a_script_goes_on_behind_a_case_that_lost_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    codes = iter([campaign.CARD_LOST, campaign.CARD_LOST, 0])
+    codes = iter([CARD_LOST, -11, 0])
     made: list[list[str]] = []
 
     def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
