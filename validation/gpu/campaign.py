@@ -1,6 +1,6 @@
 """Measure operators, training steps and overlap on this machine's GPU, within a budget of time a call.
 
-    python validation/gpu/campaign.py --out DIR [--seconds 540] [--parts operators,steps,overlap]
+    python validation/gpu/campaign.py --out DIR [--seconds 540] [--parts operators,steps,overlap,serving]
 
 Each part keeps what it has and goes on from there. README.md beside this file says what is measured.
 """
@@ -75,6 +75,21 @@ def overlap(out: Path, ends: float) -> str:
     return f"overlap: {ended.stdout.strip() or ended.stderr.strip()[-200:]}"
 
 
+def serving(out: Path, ends: float) -> str:
+    """Kernels and steps of inference engines; another process goes on after an error that spoils what follows."""
+    said = "not begun"
+    while (left := ends - time.monotonic() - MARGIN_S) > 30 and said != "nothing left":
+        command = [sys.executable, str(HERE / "serving.py"), str(out / "serving.jsonl"), str(left - 15)]
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
+        except subprocess.TimeoutExpired:
+            return "serving: cut off, the next call goes on"
+        said = ended.stdout.strip()
+        if ended.returncode:
+            return f"serving: {ended.stderr.strip()[-200:]}"
+    return f"serving: {said}"
+
+
 def outcome(command: list[str], seconds: float) -> dict[str, object]:
     """The JSON that a script printed last, or why there is none."""
     try:
@@ -111,7 +126,7 @@ def append(path: Path, row: dict[str, object]) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-PARTS = {"operators": operators, "steps": steps, "overlap": overlap}
+PARTS = {"operators": operators, "steps": steps, "overlap": overlap, "serving": serving}
 
 
 def main() -> None:

@@ -122,6 +122,7 @@ BAD = [
     ("validation/gpu/compare", ("{tmp}/no",), "{tmp}/no holds nothing that was measured"),
     ("validation/gpu/compare", ("{tmp}/empty",), "{tmp}/empty holds nothing that was measured"),
     ("validation/gpu/compare", ("{tmp}/wrong",), "{tmp}/wrong/steps.jsonl: line 1 has no 'arguments'"),
+    ("validation/gpu/compare_serving", ("{tmp}/no",), "{tmp}/no holds no serving.jsonl; name the folder that campaign"),
     *(
         (f"benchmarks/{name}", (*rest, "--runs", runs), f"error: argument --runs: {runs} is no number of times; give 1")
         for name, rest in (("commands", ()), ("frameworks", ("megatron",)), ("live", ()), ("live_agreement", ("tiny",)))
@@ -166,6 +167,7 @@ def test_unusable_input_is_reported_in_a_sentence(
         ("campaign", ("--out", "{tmp}/no")),
         ("steps", ("{tmp}/other.csv",)),
         ("overlap", ("{tmp}/no", "1")),
+        ("serving", ("{tmp}/no", "1")),
     ],
 )
 def test_a_machine_without_a_gpu_measures_nothing(
@@ -180,7 +182,7 @@ def test_every_script_is_tried() -> None:
     scripts = [*(ROOT / "validation").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
     callable_ = {path for path in scripts if "with sentences():" in path.read_text()}
     tried = {ROOT / f"{script}.py" for script, *_ in BAD} | {
-        ROOT / "validation" / "gpu" / f"{name}.py" for name in ("steps", "overlap")
+        ROOT / "validation" / "gpu" / f"{name}.py" for name in ("steps", "overlap", "serving")
     }
     assert callable_ <= tried
 
