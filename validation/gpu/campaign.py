@@ -1,6 +1,6 @@
 """Measure operators, training steps and overlap on this machine's GPU, within a budget of time a call.
 
-    python validation/gpu/campaign.py --out DIR [--seconds 540] [--parts operators,steps,overlap,serving]
+    python validation/gpu/campaign.py --out DIR [--seconds 540] [--parts operators,steps,overlap,energy]
 
 Each part keeps what it has and goes on from there. README.md beside this file says what is measured.
 """
@@ -8,6 +8,7 @@ Each part keeps what it has and goes on from there. README.md beside this file s
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.files import check_folder, make_folder
+from presim.profile import CARD_LOST
 from presim.profile.job import local_gpu, profile
 from presim.profile.sweep import standard_sweep
 
@@ -32,7 +34,15 @@ STEPS = (
     "--model convnextv2-huge --batch 16 --image 224 --precision mixed",
     "--model t5-large --batch 8 --sequence 512 --precision full",
 )
+# Scripts of cases, and the seconds that a call gives them
+SCRIPTS = {"energy": 70.0, "latencies": 45.0, "quantised": 110.0, "serving": 150.0}
+    "energy": 70.0,
+    "latencies": 45.0,
+    "quantised": 110.0,
+    "serving": 150.0,
+}  # of cases, and the seconds that a call gives them
 CUT_OFF = "not done after"
+GRACE_S = 15.0  # for the case that is measured when a script's time is up
 MARGIN_S = 20.0  # left for writing and leaving
 
 
@@ -75,19 +85,20 @@ def overlap(out: Path, ends: float) -> str:
     return f"overlap: {ended.stdout.strip() or ended.stderr.strip()[-200:]}"
 
 
-def serving(out: Path, ends: float) -> str:
-    """Kernels and steps of inference engines; another process goes on after an error that spoils what follows."""
-    said = "not begun"
-    while (left := ends - time.monotonic() - MARGIN_S) > 30 and said != "nothing left":
-        command = [sys.executable, str(HERE / "serving.py"), str(out / "serving.jsonl"), str(left - 15)]
+def scripted(name: str, most: float, out: Path, ends: float) -> str:
+    """A script of cases, again after each case behind which the GPU did not answer; at most so many seconds in all."""
+    ends = min(ends - MARGIN_S, time.monotonic() + most)
+    said = f"{name}: not begun"
+    while (left := ends - time.monotonic()) > 10:
+        command = [sys.executable, str(HERE / f"{name}.py"), str(out / f"{name}.jsonl"), str(left - 5)]
         try:
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=left + GRACE_S, check=False)
         except subprocess.TimeoutExpired:
-            return "serving: cut off, the next call goes on"
-        said = ended.stdout.strip()
-        if ended.returncode:
-            return f"serving: {ended.stderr.strip()[-200:]}"
-    return f"serving: {said}"
+            return f"{name}: cut off, the next call goes on"
+        said = f"{name}: {(ended.stdout.strip() or ended.stderr.strip() or 'nothing was printed')[-200:]}"
+        if ended.returncode != CARD_LOST:
+            break
+    return said
 
 
 def outcome(command: list[str], seconds: float) -> dict[str, object]:
@@ -126,7 +137,12 @@ def append(path: Path, row: dict[str, object]) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-PARTS = {"operators": operators, "steps": steps, "overlap": overlap, "serving": serving}
+PARTS = {
+    "operators": operators,
+    "steps": steps,
+    "overlap": overlap,
+    **{name: functools.partial(scripted, name, most) for name, most in SCRIPTS.items()},
+}
 
 
 def main() -> None:

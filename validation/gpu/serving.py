@@ -10,7 +10,9 @@ library and two files with Triton kernels are loaded.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import os
 import subprocess
 import sys
 import time
@@ -18,8 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cases import limited
+
 from presim.cli.script import sentences
 from presim.errors import InputError
+from presim.profile import CARD_LOST
 
 with sentences():
     import torch
@@ -27,13 +32,14 @@ with sentences():
 if TYPE_CHECKING:
     from serving_work.timing import Case, Row
 
-COMPILERS = 8  # processes that compile Triton kernels while others are measured
-RETRIED = ("CUDA error", "captur", "cuBLAS")  # words of errors after which a process's later results mean nothing
+CASE_S = 40  # a case that takes longer is given up
+COMPILERS = max(1, min(12, (os.cpu_count() or 1) // 2))  # compile Triton kernels while others are measured
+FATAL = ("CUDA error", "captur", "CUBLAS")  # words of errors after which this process measures nothing more
 
 
 def all_cases() -> Iterator[Case]:
     """In the order of what is wanted most; kernels that have to be compiled come late."""
-    from serving_work import attention, experts, pointwise, products, steps, transformers_steps
+    from serving_work import attention, checks, experts, pointwise, products, steps, transformers_steps
 
     yield from pointwise.launch_cases()
     yield from attention.cases()
@@ -42,6 +48,7 @@ def all_cases() -> Iterator[Case]:
     yield from steps.cases()
     yield from experts.cases()
     yield from transformers_steps.cases()
+    yield from checks.cases()
     yield from attention.other_cases()
 
 
@@ -55,7 +62,8 @@ def attempted(case: Case) -> Row:
     from serving_work.timing import in_graph
 
     try:
-        return (case.measure or in_graph)(case.make())
+        with limited(CASE_S):
+            return (case.measure or in_graph)(case.make())
     except Exception as error:  # noqa: BLE001  # whatever another version of a library raises: the others go on
         lines = str(error).splitlines() or [""]
         return {"error": f"{type(error).__name__}: {lines[0][:300]}"}
@@ -87,15 +95,18 @@ def start_compilers() -> list[subprocess.Popen[bytes]]:
 
 
 def measure(results: Path, ends: float, families: set[str]) -> int:
-    """Cases that are left when the time is used up, or after an error that may spoil what follows."""
+    """Measure the cases that the file lacks until the time is used up; returns the exit code."""
     rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     done = {key_of(row["family"], row["shape"]) for row in rows}
     pending = [case for case in all_cases() if not families or case.family in families]
     pending = [case for case in pending if key_of(case.family, case.shape) not in done]
     compilers = start_compilers() if any(case.family == "experts" for case in pending) else []
-    gpu = torch.cuda.get_device_name()
+    gpu, code, last = torch.cuda.get_device_name(), 0, ""
     while pending and time.monotonic() < ends:
         case = pending.pop(0)
+        if case.family != last:
+            release()
+            last = case.family
         if case.family == "experts":
             wait(compilers, ends)
         began = time.monotonic()
@@ -103,11 +114,23 @@ def measure(results: Path, ends: float, families: set[str]) -> int:
         row["took_s"] = round(time.monotonic() - began, 4)
         with results.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        if any(word in str(row.get("error", "")) for word in RETRIED):
+        if any(word in str(row.get("error", "")) for word in FATAL):
+            code = CARD_LOST
             break
     for process in compilers:
         process.kill()
-    return len(pending)
+    print(f"{len(pending)} left" if pending else "nothing left")
+    return code
+
+
+def release() -> None:
+    """Free the weights that the last family kept."""
+    from serving_work import experts, steps, transformers_steps
+
+    for kept in (experts.weights, steps.decoder, transformers_steps.model):
+        kept.cache_clear()
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def wait(compilers: list[subprocess.Popen[bytes]], ends: float) -> None:
@@ -133,8 +156,7 @@ def main() -> None:
     if options.compile is not None:
         compile_share(options.compile)
         return
-    left = measure(options.results, ends, set(filter(None, options.families.split(","))))
-    print(f"{left} left" if left else "nothing left")
+    sys.exit(measure(options.results, ends, set(filter(None, options.families.split(",")))))
 
 
 if __name__ == "__main__":

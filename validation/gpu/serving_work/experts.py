@@ -42,7 +42,7 @@ class Layer:
         self.one = torch.ones(1, device="cuda") if kind == "float8" else None
         self.scales = torch.ones(self.count, device="cuda") if kind == "float8" else None
         chosen = torch.rand(tokens, self.count).topk(self.chosen).indices
-        self.busy = len(chosen.unique())
+        self.picks, self.busy = chosen, len(chosen.unique())
         self.order = assignment(chosen, self.config["BLOCK_SIZE_M"], self.count)
 
     def product(self, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *, last: bool) -> None:
