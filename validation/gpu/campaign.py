@@ -36,11 +36,6 @@ STEPS = (
 )
 # Scripts of cases, and the seconds that a call gives them
 SCRIPTS = {"energy": 70.0, "latencies": 45.0, "quantised": 110.0, "serving": 150.0}
-    "energy": 70.0,
-    "latencies": 45.0,
-    "quantised": 110.0,
-    "serving": 150.0,
-}  # of cases, and the seconds that a call gives them
 CUT_OFF = "not done after"
 GRACE_S = 15.0  # for the case that is measured when a script's time is up
 MARGIN_S = 20.0  # left for writing and leaving
