@@ -34,6 +34,7 @@ def load(name: str) -> ModuleType:
 
 campaign = load("campaign")
 compare = load("compare")
+compare_serving = load("compare_serving")
 
 
 def test_steps_that_are_done_are_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,6 +49,7 @@ def test_steps_that_are_done_are_not_measured_again(tmp_path: Path, monkeypatch:
 def test_without_time_nothing_is_begun(tmp_path: Path) -> None:
     assert campaign.steps(tmp_path, time.monotonic() + 30) == f"steps: {len(campaign.STEPS)} left"
     assert campaign.overlap(tmp_path, time.monotonic() + 30) == "overlap: not begun"
+    assert campaign.PARTS["serving"](tmp_path, time.monotonic() + 30) == "serving: not begun"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -101,6 +103,40 @@ def test_a_script_that_is_cut_off_is_tried_again(tmp_path: Path, monkeypatch: py
     assert campaign.steps(tmp_path, time.monotonic() + 1000) == f"steps: {left} left"
     assert campaign.steps(tmp_path, time.monotonic() + 1000) == f"steps: {left - 2} left"
     assert [line.get("error") for line in campaign.lines_of(tmp_path / "steps.jsonl")] == [None, cut["error"], None]
+
+
+def test_serving_rows_are_priced_by_what_they_measured(tmp_path: Path) -> None:
+    """A product's error is that of its price; a step's parts add up once each of them was measured."""
+    gpu = {"gpu": "NVIDIA H100 80GB HBM3"}
+    shape = {"layer": "8b o", "m": 1, "n": 4096, "k": 4096, "kind": "bfloat16"}
+    product = {**gpu, "family": "product", "shape": shape, "graph_s": 1e-5, "alone_s": 1.2e-5}
+    failed = {**gpu, "family": "product", "shape": {**shape, "m": 2}, "error": "no such kernel"}
+    priced = compare_serving.Priced([product, failed])
+    predicted = priced.predicted(product)
+    assert 1e-6 < predicted < 1e-4
+    assert list(compare_serving.errors(priced))[4:] == [
+        f"| product | bfloat16, 1 to 16 rows | 1 | {100 * abs(predicted / 1e-5 - 1):+.1f} % "
+        f"| {100 * abs(predicted / 1e-5 - 1):+.1f} % | {100 * (predicted / 1e-5 - 1):+.1f} % |"
+    ]
+    assert list(compare_serving.failures([product, failed]))[-1].endswith("| no such kernel |")
+    step = {"model": "llama-3-8b", "sequences": [[1, 1, 1024]]}
+    assert compare_serving.parts(step, {}) is None
+
+
+def test_a_step_is_the_sum_of_its_measured_kernels() -> None:
+    """32 layers of two norms, three small kernels, attention and four products, and the logits."""
+    sizes = {"tokens": 8, "heads": 32, "kv_heads": 8}
+    shapes = [
+        ("pointwise", {"kernel": "add_norm", "tokens": 8, "width": 4096}),
+        ("pointwise", {"kernel": "silu_and_mul", "tokens": 8, "width": 14336}),
+        ("pointwise", {"kernel": "rotary", **sizes}),
+        ("pointwise", {"kernel": "store", **sizes}),
+    ]
+    sequences = [[8, 1, 1024]]
+    asked = {"kernel": "flash3", "heads": 32, "kv_heads": 8, "sequences": sequences, "dtype": "bfloat16"}
+    measured = {json.dumps([family, shape], sort_keys=True): 1.0 for family, shape in [*shapes, ("attention", asked)]}
+    measured |= {f"8b {name} 8": 1.0 for name in ("qkv", "o", "gate_up", "down")} | {"8b lm_head 8": 0.5}
+    assert compare_serving.parts({"model": "llama-3-8b", "sequences": sequences}, measured) == 32 * 10 + 0.5
 
 
 class Counter:
