@@ -43,6 +43,7 @@ def all_cases() -> Iterator[Case]:
 
     yield from pointwise.launch_cases()
     yield from attention.cases()
+    yield from steps.attention_cases()
     yield from products.cases()
     yield from pointwise.cases()
     yield from steps.cases()
@@ -98,8 +99,8 @@ def measure(results: Path, ends: float, families: set[str]) -> int:
     """Measure the cases that the file lacks until the time is used up; returns the exit code."""
     rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     done = {key_of(row["family"], row["shape"]) for row in rows}
-    pending = [case for case in all_cases() if not families or case.family in families]
-    pending = [case for case in pending if key_of(case.family, case.shape) not in done]
+    wanted = {key_of(case.family, case.shape): case for case in all_cases() if not families or case.family in families}
+    pending = [case for key, case in wanted.items() if key not in done]
     compilers = start_compilers() if any(case.family == "experts" for case in pending) else []
     gpu, code, last = torch.cuda.get_device_name(), 0, ""
     while pending and time.monotonic() < ends:

@@ -25,7 +25,7 @@ FP8 = torch.float8_e4m3fn
 class Layer:
     """Routing and buffers of one layer's experts; weights are given apart."""
 
-    def __init__(self, model: str, tokens: int, kind: str) -> None:
+    def __init__(self, model: str, tokens: int, kind: str, device: str = "cuda") -> None:
         from vllm.model_executor.layers.fused_moe.fused_moe import try_get_optimal_moe_config
 
         self.count, self.chosen, self.hidden, self.width = MODELS[model]
@@ -33,17 +33,18 @@ class Layer:
         dtype = FP8 if kind == "float8" else torch.bfloat16
         shapes = (self.count, 2 * self.width, self.hidden), (self.count, self.hidden, self.width)
         self.config = try_get_optimal_moe_config(*shapes, self.chosen, _config_name(kind), tokens)
-        self.x = normal(tokens, self.hidden, dtype=dtype)
-        self.up = normal(tokens, self.chosen, 2 * self.width)
-        self.active = normal(rows, self.width)
+        self.x = normal(tokens, self.hidden, dtype=dtype, device=device)
+        self.up = normal(tokens, self.chosen, 2 * self.width, device=device)
+        self.active = normal(rows, self.width, device=device)
         self.quantised = self.active.to(dtype)
-        self.down = normal(tokens, self.chosen, self.hidden)
-        self.weights = torch.rand(tokens, self.chosen, device="cuda")
-        self.one = torch.ones(1, device="cuda") if kind == "float8" else None
-        self.scales = torch.ones(self.count, device="cuda") if kind == "float8" else None
+        self.down = normal(tokens, self.chosen, self.hidden, device=device)
+        self.weights = torch.rand(tokens, self.chosen, device=device)
+        self.one = torch.ones(1, device=device) if kind == "float8" else None
+        self.scales = torch.ones(self.count, device=device) if kind == "float8" else None
         chosen = torch.rand(tokens, self.count).topk(self.chosen).indices
         self.picks, self.busy = chosen, len(chosen.unique())
-        self.order = assignment(chosen, self.config["BLOCK_SIZE_M"], self.count)
+        order = assignment(chosen, self.config["BLOCK_SIZE_M"], self.count)
+        self.order = [None if part is None else torch.tensor(part, device=device, dtype=torch.int32) for part in order]
 
     def product(self, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *, last: bool) -> None:
         """One of the two grouped products."""
@@ -74,15 +75,14 @@ def _config_name(kind: str) -> str | None:
     return "fp8_w8a8" if kind == "float8" else None
 
 
-def assignment(chosen: torch.Tensor, block: int, count: int) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
+def assignment(chosen: torch.Tensor, block: int, count: int) -> tuple[list[int] | None, list[int], list[int]]:
     """Tokens sorted by expert and filled up to blocks, the blocks' experts, and the number of places.
 
     As in vLLM: with very few tokens nothing is sorted, and every choice has a block of its own.
     """
     rows = chosen.numel()
     if rows * 4 <= count:
-        flat = chosen.flatten().to("cuda", torch.int32)
-        return None, flat, torch.tensor([rows * block], device="cuda", dtype=torch.int32)
+        return None, chosen.flatten().tolist(), [rows * block]
     places, blocks = [], []
     for expert in range(count):
         mine = (chosen.flatten() == expert).nonzero().flatten().tolist()
@@ -91,13 +91,9 @@ def assignment(chosen: torch.Tensor, block: int, count: int) -> tuple[torch.Tens
         blocks += [expert] * ((len(mine) + filled) // block)
     most = min(rows * block, rows + count * (block - 1)) // block * block
     blocks += [-1] * (max(most, len(places)) // block - len(blocks))
-    total = torch.tensor([len(places)], device="cuda", dtype=torch.int32)
-    places += [rows] * (len(blocks) * block - len(places))
-    return _on_device(places), _on_device(blocks), total
-
-
-def _on_device(values: list[int]) -> torch.Tensor:
-    return torch.tensor(values, device="cuda", dtype=torch.int32)
+    total = len(places)
+    places += [rows] * (len(blocks) * block - total)
+    return places, blocks, [total]
 
 
 @functools.lru_cache(maxsize=1)
@@ -151,7 +147,7 @@ def compiles() -> list[Callable[[], object]]:
 
 
 def _compiled(model: str, kind: str, tokens: int) -> None:
-    layer = Layer(model, tokens, kind)
+    layer = Layer(model, tokens, kind, "meta")  # the GPU is being measured by another process
     dtype = FP8 if kind == "float8" else torch.bfloat16
     shapes = (layer.count, 2 * layer.width, layer.hidden), (layer.count, layer.hidden, layer.width)
     layer.run("gate_up", *(torch.empty(shape, device="meta", dtype=dtype) for shape in shapes))

@@ -16,7 +16,7 @@ import triton.language as tl
 
 from serving_work.timing import Case, Row, Run, captured, copies, elapsed, normal
 
-TOKENS = (1, 8, 32, 128, 512, 2048)
+TOKENS = (1, 8, 32, 128, 512, 2048, 8192)
 CYCLES = (0, 5_000, 10_000, 20_000)
 
 

@@ -54,6 +54,6 @@ def cases() -> Iterator[Case]:
         for name, (n, k) in SHAPES.items():
             if "lm_head" in name and kind != "bfloat16":
                 continue
-            for m in ROWS if "lm_head" in name else ROWS + MORE_ROWS:
+            for m in (*ROWS, 33) if "lm_head" in name else ROWS + MORE_ROWS:
                 shape = {"layer": name, "m": m, "n": n, "k": k, "kind": kind}
                 yield Case("product", shape, functools.partial(make, m, n, k))

@@ -39,7 +39,7 @@ MODELS = {
 }
 DECODES = ((1, 1024), (1, 4096), (8, 1024), (8, 4096), (32, 1024), (32, 4096), (128, 1024))
 PROMPTS = (512, 2048, 8192)
-MIXED = ((32, 1024, 448), (32, 1024, 2016))  # decodes, their context, tokens of a prompt
+MIXED = ((32, 1024, 480), (32, 1024, 2016))  # decodes, their context, tokens of a prompt
 
 
 class Decoder:
@@ -130,12 +130,23 @@ def one(name: str, sequences: attention.Sequences) -> list[Run]:
     return [Step(decoder(name), sequences)]
 
 
-def cases() -> Iterator[Case]:
+def batches() -> list[attention.Sequences]:
     """Decodes, prompts, both together."""
+    made: list[attention.Sequences] = [[(count, 1, context)] for count, context in DECODES]
+    made += [[(1, prompt, prompt)] for prompt in PROMPTS]
+    return made + [[(count, 1, context), (1, prompt, prompt)] for count, context, prompt in MIXED]
+
+
+def cases() -> Iterator[Case]:
+    """Steps of both models."""
     for name in MODELS:
-        batches: list[attention.Sequences] = [[(count, 1, context)] for count, context in DECODES]
-        batches += [[(1, prompt, prompt)] for prompt in PROMPTS]
-        batches += [[(count, 1, context), (1, prompt, prompt)] for count, context, prompt in MIXED]
-        for sequences in batches:
+        for sequences in batches():
             shape: Row = {"model": name, "sequences": sequences}
             yield Case("step", shape, functools.partial(one, name, sequences), whole)
+
+
+def attention_cases() -> Iterator[Case]:
+    """The attention of these steps, alone."""
+    for sizes in MODELS.values():
+        for sequences in batches():
+            yield attention.case("flash3", sizes.heads, sizes.kv_heads, sequences)

@@ -41,11 +41,11 @@ def copies(bytes_: int) -> int:
     return max(1, min(MOST_COPIES, math.ceil(COLD_BYTES / bytes_)))
 
 
-def normal(*shape: int, dtype: torch.dtype = torch.bfloat16, scale: float = 1.0) -> torch.Tensor:
+def normal(*shape: int, dtype: torch.dtype = torch.bfloat16, scale: float = 1.0, device: str = "cuda") -> torch.Tensor:
     """Random values; types of 8 bits are converted from 16."""
     if dtype.itemsize > 1:
-        return torch.empty(shape, device="cuda", dtype=dtype).normal_(0.0, scale)
-    return torch.empty(shape, device="cuda", dtype=torch.bfloat16).normal_(0.0, scale).to(dtype)
+        return torch.empty(shape, device=device, dtype=dtype).normal_(0.0, scale)
+    return torch.empty(shape, device=device, dtype=torch.bfloat16).normal_(0.0, scale).to(dtype)
 
 
 def elapsed(run: Run) -> float:
