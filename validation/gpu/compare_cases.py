@@ -130,7 +130,7 @@ def host_of_operators(rows: dict[str, dict[str, object]]) -> Iterator[str]:
 
 
 def captured_hosts(gpu: str) -> Iterator[tuple[str, float, float, float]]:
-    """By case, of one call: a capture's time of the reference host and the runtime's calls, in us; and the host factor."""
+    """By case, of one call: time of the reference host and calls of the runtime, in us; and the host factor."""
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "latencies.jsonl"
         command = [str(HERE / "latencies.py"), str(results), "1e9", PYTORCH_ONLY]
