@@ -64,7 +64,7 @@ def steps(out: Path, ends: float) -> str:
     pending = [arguments for arguments in STEPS if arguments not in done]
     for number, arguments in enumerate(pending):
         left = ends - time.monotonic() - MARGIN_S
-        if left < 60:
+        if left < 25:
             return f"steps: {len(pending) - number} left"
         trace = out / "step.pt.trace.json.gz" if arguments == PROFILED else None
         row = outcome([str(RECIPE), *arguments.split()], left, trace)

@@ -246,3 +246,11 @@ def test_power_stands_beside_the_shares_of_its_class(tmp_path: Path) -> None:
     lines = list(load("compare_cases").power(tmp_path))[4:]
     assert lines[0].startswith("| gaps of 50 % | 350 | 0.500 | 0.527 | ")
     assert lines[1].startswith("| fp8 8192x8192x8192 | 630 | 0.900 | 0.940 | 0.85 to 1.00 | 1980 | 40 | 1000.0 us |")
+
+
+def test_the_comparison_marks_cases_as_the_script_of_latencies_does() -> None:
+    """It cannot import that script, which needs PyTorch's libraries."""
+    compare_cases, source = load("compare_cases"), (FOLDER / "latencies.py").read_text()
+    assert f'PYTORCH_ONLY = "{compare_cases.PYTORCH_ONLY}"' in source
+    assert f"BATCHES, CALLS = {compare_cases.BATCHES}, " in source
+    assert f"MARK, MARK_STEP = {compare_cases.MARK >> 20} << 20, {compare_cases.MARK_STEP} " in source
