@@ -12,6 +12,7 @@ from presim.launch.job import Job as Launch
 from presim.launch.write_files import write_all
 from presim.options import EvaluationOptions
 from presim.trace.schema import Phase
+from presim.trace.signatures import Gemm
 from presim.verbs.simulate import evaluate_saved
 from support.captured import ROOT, Job
 from support.command import presim
@@ -75,3 +76,14 @@ def test_accelerate_does_a_plan_s_work(tmp_path: Path) -> None:
     job = captured(Plan(sequence=TOKENS, data_style="hsdp", shard=2, recompute="full"), "accelerate", tmp_path)
     assert job.gemm_flops(Phase.FORWARD) == FORWARD
     assert job.gemm_flops(Phase.RECOMPUTE)
+
+
+@pytest.mark.needs("torchao")
+@pytest.mark.needs("accelerate")
+@pytest.mark.parametrize("name", ["fp8-tensor", "fp8-row", "int8", "sparse24"])
+def test_accelerate_s_program_runs_torchao_s_layers_in_blocks(name: str, tmp_path: Path) -> None:
+    """Each block has seven linear layers; forward and backward of a layer are three products."""
+    job = captured(Plan(sequence=TOKENS, passes=(name,)), "accelerate", tmp_path)
+    products = [one for one in job.signatures() if isinstance(one, Gemm)]
+    narrow = [one for one in products if one.sparsity or one.dtype in ("int8", "float8_e4m3fn")]
+    assert len(narrow) == LAYERS * 7 * (2 if name in ("sparse24", "fp8-row") else 3)
