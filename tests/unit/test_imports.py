@@ -104,6 +104,8 @@ MAY_IMPORT_TORCH = {
     "presim.graph.compiled",
     "presim.graph.export",
     "presim.graph.libraries",
+    "presim.graph.vllm_layers",
+    "presim.graph.vllm_models",
     "presim.serving.engines.vllm_engine",
     "presim.serving.engines.vllm_scheduler",
     "presim.serving.engines.vllm_steps",

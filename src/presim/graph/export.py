@@ -343,7 +343,7 @@ def shorten(model: torch.nn.Module, keep: int = 4) -> list[Repeats]:
     return cut
 
 
-_NUMBERS = ("layer_number", "layer_id")  # of a block among others
+_NUMBERS = ("layer_number", "layer_id", "layer_name", "prefix")  # of a block among others
 
 
 def _structure(module: torch.nn.Module) -> str:
@@ -398,7 +398,7 @@ def _loss(output: Any) -> torch.Tensor:
 def record(
     model: torch.nn.Module, batch: int, sequence: int, repeats: Iterable[Repeats] = (), spec: str = ""
 ) -> Recording:
-    """One step of training of a model on the meta device."""
+    """One step of training of a model on the meta device; of a model in evaluation mode the forward pass."""
     scopes = Scopes(model)
     recorder = Recorder(scopes)
     gradients: dict[int, str] = {}
@@ -406,7 +406,8 @@ def record(
     handles: list[Any] = []
     for name, tensor in parameters:
         recorder.register(tensor, "parameter", name)
-        handles.append(tensor.register_post_accumulate_grad_hook(_noting(recorder, gradients, name)))
+        if model.training:
+            handles.append(tensor.register_post_accumulate_grad_hook(_noting(recorder, gradients, name)))
     for name, buffer in model.named_buffers():
         recorder.register(buffer, "buffer", name)
     inputs = _inputs(model, batch, sequence)
@@ -415,11 +416,13 @@ def record(
             recorder.register(value, "input", name)
     handles += scopes.install()
     try:
-        with torch.device("meta"), AsOnDevice(), recorder:
-            loss = _loss(model(**inputs))
-            recorder.backward_runs = True
-            with torch._C.DisableTorchFunction():
-                loss.backward()
+        with torch.device("meta"), AsOnDevice(), recorder, torch.set_grad_enabled(model.training):
+            output = model(**inputs)
+            if model.training:
+                loss = _loss(output)
+                recorder.backward_runs = True
+                with torch._C.DisableTorchFunction():
+                    loss.backward()
     finally:
         for handle in handles:
             handle.remove()
@@ -455,8 +458,9 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 def _versions() -> dict[str, str]:
     versions = {"torch": str(torch.__version__)}
-    if "transformers" in sys.modules:
-        versions["transformers"] = sys.modules["transformers"].__version__
+    for name in ("transformers", "vllm"):
+        if name in sys.modules:
+            versions[name] = sys.modules[name].__version__
     return versions
 
 
@@ -475,14 +479,20 @@ def main(request_path: str, out: str) -> None:
     kernels.install(FUNCTIONS)
     request = msgspec.json.decode(Path(request_path).read_bytes(), type=Request)
     make = _from_config if Path(request.model).exists() else _from_factory
+    if request.model.startswith("vllm:"):
+        from presim.graph.vllm_models import build as make
     model = make(request.model, getattr(torch, request.dtype))
-    model.train()
+    model.train(not request.model.startswith("vllm:"))
     repeats = shorten(model)
     constants: Iterable[int] = {size for tensor in model.parameters() for size in tensor.shape}
     recordings = []
     for witnesses in choose_witnesses(constants):
         recordings.append(record(model, witnesses.batch, witnesses.sequence, repeats, request.model))
         model.zero_grad()
+    if unknown := next((call for call in recordings[0].calls if call.operator.startswith("vllm::")), None):
+        raise ValueError(
+            f"{unknown.scope} runs {unknown.operator}, an operator of vLLM whose kernels are not known here"
+        )
     Path(out).write_bytes(msgspec.msgpack.encode(recordings))
 
 
