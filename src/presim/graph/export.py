@@ -145,6 +145,8 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """See `torch.utils._python_dispatch`."""
+        if any(kind not in (torch.Tensor, torch.nn.Parameter) for kind in types):
+            return NotImplemented  # a library's own class of tensors, e.g. torchao's, calls PyTorch's operators in turn
         kwargs = kwargs or {}
         name = function._schema.name
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
@@ -154,7 +156,7 @@ class Recorder(TorchDispatchMode):
             if known is None:
                 raise ValueError(f"the model reads a value of a {inputs[0].dtype} tensor, which depends on its input")
             return known
-        result = function(*args, **kwargs)
+        result = _scaled_mm(args, kwargs) if name == "aten::_scaled_mm" else function(*args, **kwargs)
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         if known is not None:
             for output, value in zip(outputs, tree_leaves(known)):
@@ -256,7 +258,19 @@ def _attributes(
     return found
 
 
-_LAYOUTS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
+def _scaled_mm(args: Any, kwargs: Any) -> torch.Tensor:
+    """The result of a product in 8 bits; PyTorch refuses sizes that are no multiples of 16, as those of a trace."""
+    dtype = kwargs.get("out_dtype") or (args[6] if len(args) > 6 else None) or args[0].dtype
+    return torch.empty((args[0].shape[0], args[1].shape[1]), dtype=dtype, device="meta")
+
+
+_LAYOUTS = {
+    "aten::mm": (0, 1),
+    "aten::_scaled_mm": (0, 1),
+    "aten::bmm": (0, 1),
+    "aten::addmm": (1, 2),
+    "aten::baddbmm": (1, 2),
+}
 _IGNORED = ("pin_memory", "non_blocking", "implicit", "sparse", "scale_grad_by_freq", "half_to_float")
 _KEPT = (
     "dim", "dims", "dim0", "dim1", "keepdim", "groups", "stride", "padding", "dilation", "k", "exponent", "flops",
