@@ -196,8 +196,8 @@ WHY = {  # names of differences that stay
     "than autograd does.",
     "torch pipelining + FSDP2": "Interleaved schedules of more than three stages a rank free and gather parameters "
     "between passes (`_add_unshard_reshard`); composed keeps all of them gathered.",
-    "torchao's float8, FSDP2": "The graph is taken from torchao's own layers, in eager mode: 14 memory-bound kernels for "
-    "each operand and its scales. Work: torchao recomputes the last product of a block, whose output nothing needs.",
+    "torchao's float8, FSDP2": "The graph is taken from torchao's own layers, in eager mode: 14 memory-bound kernels "
+    "for each operand and its scales. Work: torchao recomputes a block's last product, whose output nothing needs.",
     "torchtitan's trainer + CP": "Attention: torchtitan 0.3 runs FlexAttention over keys and values of 8 heads and "
     "gathers these; composed gathers them repeated to 32 heads, four times the bytes, as the recipe's plain modules "
     "repeat them. Products: torchtitan has one matrix for queries, keys and values. FSDP2: torchtitan shards the "

@@ -1,8 +1,8 @@
 """vLLM's models on tensors without memory: the forward pass over prompts that its model runner executes.
 
 ``vllm:MODEL`` names a config whose architecture vLLM has, or such an architecture, with the sizes that transformers
-gives its family. The layers are vLLM's own, for a Hopper GPU (`presim.graph.vllm_layers`). Only the last token of each
-prompt has logits.
+gives its family. The layers are vLLM's own, for a Hopper GPU (`presim.graph.export.vllm_layers`). Only the last token
+of each prompt has logits.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from presim.graph import vllm_layers
+from presim.graph.export import vllm_layers
+from presim.graph.recording import Call
 
 PREFIX = "vllm:"
 _MEMORY = 80 << 30
@@ -66,6 +67,17 @@ def build(spec: str, dtype: torch.dtype) -> Prompts:
     with tempfile.TemporaryDirectory(prefix="presim-vllm-") as folder:
         Path(folder, "config.json").write_text(json.dumps(_config(spec.removeprefix(PREFIX))))
         return _built(folder, dtype)
+
+
+def check(calls: Iterable[Call]) -> None:
+    """Raise if a layer runs an operator of vLLM that is not taken apart into kernels.
+
+    Raises:
+        ValueError: names the layer.
+    """
+    for call in calls:
+        if call.operator.startswith("vllm::"):
+            raise ValueError(f"{call.scope} runs {call.operator}, an operator of vLLM whose kernels are not known here")
 
 
 def _platform() -> Any:
