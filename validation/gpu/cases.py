@@ -1,7 +1,8 @@
 """Run named cases one after the other: one JSON line each, within a time budget, whatever becomes of a single case.
 
 A case returns its row. One that raises or takes longer than `CASE_S` leaves a row with its error. After an error from
-which the GPU does not recover in this process, it ends with `CARD_LOST`. Another call goes on behind that case.
+which the GPU does not recover in this process, it ends with `CARD_LOST`. Another call goes on behind that case, and
+behind one with which the process ended.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def main(documentation: str, cases: Callable[[], Mapping[str, Case]]) -> None:
     torch.zeros(1, device="cuda")
     about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     results: Path = options.results
+    mark_ended(results)
     done = {json.loads(line)["case"] for line in results.read_text().splitlines()} if results.exists() else set()
     pending = {name: case for name, case in cases().items() if name not in done and options.only in name}
     sys.exit(run(pending, results, ends, about))
@@ -50,16 +52,35 @@ def run(pending: Mapping[str, Case], results: Path, ends: float, about: Mapping[
         if time.monotonic() > ends:
             break
         began = time.monotonic()
+        begun(results).write_text(name)
         row = {"case": name, **about, **attempted(case)}
         row["took_s"] = round(time.monotonic() - began, 2)
-        with results.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        append(results, row)
+        begun(results).unlink()
         left -= 1
         if not usable():
             print(f"{name}: the GPU does not answer this process any more; {left} left")
             return CARD_LOST
     print(f"{left} left" if left else "nothing left")
     return 0
+
+
+def append(results: Path, row: Mapping[str, object]) -> None:
+    """Add one row."""
+    with results.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def begun(results: Path) -> Path:
+    """The file that names the case that runs; it stays where the process ends with the case."""
+    return results.with_suffix(".case")
+
+
+def mark_ended(results: Path) -> None:
+    """A row for the case with which the last process ended."""
+    if begun(results).exists():
+        append(results, {"case": begun(results).read_text(), "error": "the process ended with this case"})
+        begun(results).unlink()
 
 
 def attempted(case: Case) -> dict[str, object]:

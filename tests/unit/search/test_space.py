@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from presim.errors import InputError
+from presim.search.knobs import check_known
 from presim.search.space import Space, parse_knobs
+from presim.search.trials.evaluator import plan
 from presim.search.trials.trial import key
 
 KNOBS = some.dictionaries(
@@ -41,6 +43,21 @@ def test_knobs_have_short_names_ranges_and_the_plan_s_own_types() -> None:
     }
 
 
+def test_passes_are_a_knob_whose_values_are_joined_by_plus() -> None:
+    found = parse_knobs(["passes=none,int8,fuse-norm+fp8-row", "schedule=1f1b,dualpipev", "offload_activations=0,8"])
+    assert found == {
+        "passes": ("none", "int8", "fuse-norm+fp8-row"),
+        "schedule": ("1f1b", "dualpipev"),
+        "offload_activations": (0, 8),
+    }
+    chosen = [plan({"sequence": 4096, "passes": value}).passes for value in found["passes"]]
+    assert chosen == [(), ("int8",), ("fuse-norm", "fp8-row")]
+    with pytest.raises(
+        InputError, match=r"passes = 'int9' has no pass 'int9'; use none, or fuse-norm, .* joined by \+"
+    ):
+        parse_knobs(["passes=int9"])
+
+
 def test_a_knob_of_the_user_s_own_takes_any_value() -> None:
     found = parse_knobs(["tp=1,2", "lr=0.1", "attention=mine"], own=True)
     assert found == {"tp": (1, 2), "lr": (0.1,), "attention": ("mine",)}
@@ -69,6 +86,23 @@ def test_what_is_no_knob_is_one_sentence(word: str, sentence: str) -> None:
 def test_a_value_that_a_plan_s_field_does_not_have_is_named_with_those_it_has() -> None:
     with pytest.raises(InputError, match="recompute = 'half' is not one of none,"):
         parse_knobs(["recompute=half"])
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("tensro", "no knob 'tensro'; did you mean tensor?"),
+        ("nodse", "no knob 'nodse'; did you mean node or nodes?"),
+        (
+            "banana",
+            "no knob 'banana': a cluster has gpu, node, fabric, nodes, gpus_per_node, world_size; `presim search "
+            "--help` lists the knobs of a plan, such as --tp",
+        ),
+    ],
+)
+def test_an_unknown_knob_is_answered_with_the_nearest_names(name: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=re.escape(sentence) + "$"):
+        check_known(name)
 
 
 def test_a_knob_is_varied_once() -> None:

@@ -20,7 +20,7 @@ ON_KEPT_RUNS = ("ablation", "host_factors", "host_per_step", "intervals")
 ON_CAPTURES = ("host_repeats", "known_stretches")
 DATASETS = ("aiconfigurator", "neusight", "vidur", "frontier", "simumax", "vtrain", "echo")
 OUT = ("--out", "{tmp}/page.md")
-NEED_GPU = ("steps", "overlap", "energy", "latencies", "quantised")
+NEED_GPU = ("steps", "overlap", "energy", "latencies", "quantised", "serving")
 
 
 @pytest.fixture
@@ -129,6 +129,7 @@ BAD = [
     ("validation/gpu/compare", ("{tmp}/no",), "{tmp}/no holds nothing that was measured"),
     ("validation/gpu/compare", ("{tmp}/empty",), "{tmp}/empty holds nothing that was measured"),
     ("validation/gpu/compare", ("{tmp}/wrong",), "{tmp}/wrong/steps.jsonl: line 1 has no 'arguments'"),
+    ("validation/gpu/compare_serving", ("{tmp}/no",), "{tmp}/no holds no serving.jsonl; name the folder that campaign"),
     *(
         (f"benchmarks/{name}", (*rest, "--runs", runs), f"error: argument --runs: {runs} is no number of times; give 1")
         for name, rest in (("commands", ()), ("frameworks", ("megatron",)), ("live", ()), ("live_agreement", ("tiny",)))

@@ -148,7 +148,16 @@ class RulePruner:
             found = getattr(self, f"_{rule}")(point)
             if found is not None:
                 witness, words = found
-                return Trial(number=number, point=point, fate="pruned", rule=rule, witness=witness, words=words)
+                lacks = self._lacks(point) if rule == "memory_bound" else None
+                return Trial(
+                    number=number,
+                    point=point,
+                    fate="pruned",
+                    rule=rule,
+                    witness=witness,
+                    words=words,
+                    lacks_bytes=lacks,
+                )
         return None
 
     def _loss(self, figures: Figures) -> float:
@@ -167,21 +176,29 @@ class RulePruner:
         """An equivalent plan: another value of a knob that has no effect in this plan.
 
         In a pipeline, FSDP2 never frees parameters after a forward pass. Sequence parallelism needs several
-        tensor-parallel ranks.
+        tensor-parallel ranks, and a schedule several stages.
         """
         reshards = point.get("data_style", "fsdp2") in ("fsdp2", "hsdp") and point.get("pipeline", 1) == 1
         splits = point.get("tensor", 1) != 1
         for knob, usual, matters in (("reshard", True, reshards), ("sequence_parallel", False, splits)):
             if not matters and point.get(knob, usual) is not usual and usual in self.values.get(knob, ()):
                 return {**point, knob: usual}, f"{short(knob)} has no effect here"
+        schedules = self.values.get("schedule", ())
+        if point.get("pipeline", 1) == 1 and len(schedules) > 1 and point["schedule"] != schedules[0]:
+            return {**point, "schedule": schedules[0]}, "schedule has no effect here"
         return None
 
     def _memory_bound(self, point: Point) -> tuple[None, str] | None:
         bound = self._bound_of(point)
-        if bound is None or bound.memory_bytes + self.constraints.spare_bytes <= bound.capacity_bytes:
+        if bound is None or self._lacks(point) <= 0:
             return None
         spare = f" and {gib(self.constraints.spare_bytes)} to spare" if self.constraints.spare_bytes else ""
         return None, f"needs at least {gib(bound.memory_bytes)}{spare} of {gib(bound.capacity_bytes)}"
+
+    def _lacks(self, point: Point) -> int:
+        """Memory in bytes that a plan lacks at least; 0 if its bound is unknown."""
+        bound = self._bound_of(point)
+        return bound.memory_bytes + self.constraints.spare_bytes - bound.capacity_bytes if bound else 0
 
     def _time_bound(self, point: Point) -> tuple[Point, str] | None:
         bound = self._bound_of(point)
@@ -211,7 +228,9 @@ class RulePruner:
         return self._misfit(point, "micro_batch", [size for size in self._sizes() if size < size_here])
 
     def _needless_recompute(self, point: Point) -> tuple[Point, str] | None:
-        return None if point.get("recompute", "none") == "none" else self._suffices(point, "recompute", ["none"])
+        if point.get("recompute", "none") == "none" or point.get("offload_activations"):
+            return None  # recomputed blocks offload their inputs only, so recomputation may save time
+        return self._suffices(point, "recompute", ["none"])
 
     def _more_micro_batches(self, point: Point) -> tuple[Point, str] | None:
         if point.get("pipeline", 1) != 1 or not point.get("global_batch"):
