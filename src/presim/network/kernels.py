@@ -75,7 +75,9 @@ def walk(
                     continue
                 for at in range(in_first[vertex], in_first[vertex + 1]):
                     other = source[in_links[at]]
-                    if distance[other] < 0 and not (passes[vertex] == 2 and distance[vertex] == 1 and passes[other] == 0):
+                    if distance[other] < 0 and not (
+                        passes[vertex] == 2 and distance[vertex] == 1 and passes[other] == 0
+                    ):
                         distance[other] = distance[vertex] + 1
                         queue[tail] = other
                         tail += 1
