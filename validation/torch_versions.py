@@ -1,6 +1,6 @@
 """Runs the examples under each supported version of PyTorch. To be run by hand before a release.
 
-    python validation/torch_versions.py FOLDER [--versions 2.12.1 2.13.0 2.14.0 2.15.0]
+    python validation/torch_versions.py FOLDER [--versions 2.11.0 2.12.1 2.13.0 2.14.0 2.15.0]
 
 FOLDER gets one virtual environment (about 2 GB). Each version is installed into it in turn, with presim built from this
 checkout. Prints a table with one row per version and example: exit code, step time and peak memory.
@@ -69,7 +69,7 @@ def main() -> None:
     """Prints a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--versions", nargs="+", default=["2.12.1", "2.13.0", "2.14.0", "2.15.0"])
+    parser.add_argument("--versions", nargs="+", default=["2.11.0", "2.12.1", "2.13.0", "2.14.0", "2.15.0"])
     options = parser.parse_args()
     check_folder(options.folder)
     python = prepare(options.folder)

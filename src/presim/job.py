@@ -23,6 +23,7 @@ from presim.cost.price import PricedTrace
 from presim.cost.price_cache import with_caches
 from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
+from presim.prepared import Prepared, prepare
 from presim.result import Result
 from presim.trace import store
 from presim.trace.coverage import RankCoverage
@@ -74,7 +75,7 @@ class Evaluator:
         """``prices``: folders of measured tables and learned models. ``jobs``: number of jobs whose data is cached."""
         self._folders = [Path(folder) for folder in prices]
         self._most = jobs
-        self._prepared: collections.OrderedDict[int, tuple[Job, pipeline.Prepared]] = collections.OrderedDict()
+        self._prepared: collections.OrderedDict[int, tuple[Job, Prepared]] = collections.OrderedDict()
         self._priced: collections.OrderedDict[tuple[int, bytes], tuple[Trace, PricedTrace]] = collections.OrderedDict()
         self._chains: dict[tuple[bytes, tuple[tuple[str, str], ...]], Chain] = {}
 
@@ -98,10 +99,10 @@ class Evaluator:
         )
         return found.result
 
-    def _prepare(self, job: Job) -> pipeline.Prepared:
+    def _prepare(self, job: Job) -> Prepared:
         kept = self._prepared.get(id(job))
         if kept is None or kept[0] is not job:
-            kept = (job, pipeline.prepare(job.traces))
+            kept = (job, prepare(job.traces))
             self._prepared[id(job)] = kept
         self._prepared.move_to_end(id(job))
         while len(self._prepared) > self._most:

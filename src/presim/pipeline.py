@@ -7,18 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from presim.analysis.notes.caveats import PEERS_READY
 from presim.analysis.notes.coverage import coverage_figures, coverage_sentences
 from presim.analysis.notes.routing_draws import unseen_ranks
 from presim.analysis.notes.shared_links import shared_links
 from presim.analysis.ranks import fullest, rank_figures, straggler_note, unmatched
-from presim.analysis.summarise import Device, memory_of, steady_breakdown, summarise
-from presim.analysis.time.breakdown import Breakdown, break_down
-from presim.analysis.time.repetition import repeated_steps, stretches
-from presim.analysis.time.steps import Steps, find_steps
+from presim.analysis.repeated_batches import Repeats, break_down_ranks
+from presim.analysis.summarise import Device, memory_of, summarise
 from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
 from presim.cost.collectives.contended import described_network
@@ -31,11 +27,10 @@ from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.mixed_clusters import Views, apart, group_notes, slowed_collectives, tightest
+from presim.prepared import Prepared, choose, prepare
 from presim.result import Coverage, Memory, Rank, Result
 from presim.target import device_of, engine_options, host_factor_source
-from presim.trace.capture_speed import on_idle_machine, slowdown_between
 from presim.trace.coverage import RankCoverage
-from presim.trace.host_noise import without_host_noise
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Trace
 
@@ -95,7 +90,7 @@ def evaluate(
         NotRepeatedError: the simulation does not prove that the micro-batches of ``repeats`` only repeat.
     """
     prepared = prepared or prepare([traces] if isinstance(traces, Trace) else list(traces), rank=rank)
-    chosen = _choose(prepared.traces, rank)
+    chosen = choose(prepared.traces, rank)
     _check_size(chosen, cluster)
     views = Views(cluster, changes or Changes())
     job = _simulate(prepared, chosen, views, options or Options(), stands_for or {}, pricer or _pricer(prices, chain))
@@ -157,7 +152,7 @@ def _report(
     repeats: Repeats | None,
 ) -> Result:
     """The result of the reported rank, with figures of all ranks and the memory of the fullest one."""
-    broken_down = _broken_down(job.priced, job.timelines, repeats, job.options.launch_latency_ns)
+    broken_down = break_down_ranks(job.priced, job.timelines, repeats, job.options.launch_latency_ns)
     ranks = [
         rank_figures(
             job.priced[number].trace,
@@ -200,43 +195,6 @@ def _notes(job: _Simulation, prepared: Prepared, ranks: Sequence[Rank], of_captu
     ]
 
 
-@dataclasses.dataclass(frozen=True)
-class Repeats:
-    """Micro-batches that a job's traces lack: repetitions of one period."""
-
-    begins: Mapping[int, NDArray[np.int64]]  # by rank: the entries at which micro-batches begin
-    memory: Mapping[int, Trace]  # by rank: the memory entries of all micro-batches
-    period: int  # micro-batches in one period
-    times: int  # number of periods that the traces lack
-
-
-class NotRepeatedError(Exception):
-    """The simulation of a few micro-batches does not prove that further ones only repeat."""
-
-
-def _broken_down(
-    priced: Mapping[int, PricedTrace], timelines: Mapping[int, Timeline], repeats: Repeats | None, latency_ns: int
-) -> dict[int, tuple[Steps, Breakdown]]:
-    """By rank, its steps and the breakdown of the steady one."""
-    traces = {rank: one.trace for rank, one in priced.items()}
-    if repeats is None:
-        return {rank: steady_breakdown(trace, timelines[rank], latency_ns) for rank, trace in traces.items()}
-    if not traces.keys() <= repeats.begins.keys():
-        raise NotRepeatedError
-    in_order = [timelines[rank] for rank in traces], [repeats.begins[rank] for rank in traces]
-    found = stretches(list(traces.values()), *in_order, repeats.period)
-    if found is None:
-        raise NotRepeatedError
-    result = {}
-    for place, (rank, trace) in enumerate(traces.items()):
-        steps = find_steps(trace, timelines[rank])
-        stretch = found[steps.steady_index]
-        again = (stretch.start_ns, stretch.end_ns, repeats.times)
-        parts = break_down(trace, timelines[rank], steps.steady, launch_latency_ns=latency_ns, again=again)
-        result[rank] = repeated_steps(steps, found, place, repeats.times), parts
-    return result
-
-
 def _pricer(prices: Sequence[Path], chain: Callable[[Trace], Chain] | None) -> Callable[[Trace, Cluster], PricedTrace]:
     """A function that prices a trace. Ranks with the same environment share a chain and its cache."""
     known: dict[tuple[tuple[tuple[str, str], ...], str, str, str], Chain] = {}
@@ -263,26 +221,6 @@ def _coverage(
     stopped = any(trace.manifest.exit == "stopped" for trace in captured)
     composed = all(trace.manifest.origin == "composed" for trace in captured)
     return figures, coverage_sentences(world_size, figures, stopped=stopped, composed=composed)
-
-
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """A job's traces with the host times of an idle machine."""
-
-    traces: list[Trace]
-    undisturbed: bool  # whether host noise was removed
-    slowdown: float | None  # slowdown of the reported rank's host time that was divided out; None: unknown
-
-
-def prepare(traces: Sequence[Trace], *, rank: int | None = None) -> Prepared:
-    """Remove the effect of other work on the capturing machine from host times; ``rank`` as in `evaluate`."""
-    given = list(traces)
-    if all(trace.manifest.origin == "composed" for trace in given):
-        return Prepared(given, True, None)
-    idle = [on_idle_machine(trace) for trace in given]
-    captured = without_host_noise(idle)
-    undisturbed = any(after is not before for after, before in zip(captured, idle))
-    return Prepared(captured, undisturbed, slowdown_between(_choose(given, rank), _choose(idle, rank)))
 
 
 def _of_ranks(captured: Sequence[Trace], representatives: Representatives) -> list[str]:
@@ -320,20 +258,6 @@ def _memory_of_another(
         device = device_of(job.views.of(rank), priced.trace, job.options)
     memory = memory_of(priced, job.timelines[rank], device, whole.get(rank))
     return msgspec.structs.replace(memory, verdict=f"Rank {rank}, the fullest: {memory.verdict}")
-
-
-def _choose(traces: list[Trace], rank: int | None) -> Trace:
-    by_rank = {trace.manifest.rank: trace for trace in traces}
-    if not by_rank:
-        raise ValueError("a job has at least one trace")
-    if rank is not None and rank not in by_rank:
-        raise InputError(f"rank {rank} was not captured; the job has {_listing(sorted(by_rank))}")
-    return by_rank[min(by_rank) if rank is None else rank]
-
-
-def _listing(ranks: list[int]) -> str:
-    shown = ", ".join(str(rank) for rank in ranks[:8])
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{', …' if len(ranks) > 8 else ''}"
 
 
 def _check_size(trace: Trace, cluster: Cluster) -> None:

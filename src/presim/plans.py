@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from presim.analysis.repeated_batches import NotRepeatedError, Repeats
 from presim.compose.all_memory import Lacks
 from presim.compose.compose import Composed, compose
 from presim.compose.plan import Plan
 from presim.engine.options import Options
 from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
-from presim.pipeline import Evaluation, NotRepeatedError, Repeats, evaluate
+from presim.pipeline import Evaluation, evaluate
 
 _SWITCH = "PRESIM_REPEAT"
 _IN_ROUNDS = ("interleaved",)

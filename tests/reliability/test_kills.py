@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 from presim.cli import main
+from support.reliability import signals, writing_verbs
 from support.reliability.kills import changes, killed
 from support.reliability.kinds import KINDS
 
@@ -45,6 +47,17 @@ def test_a_killed_verb_leaves_whole_files(verb: str, tmp_path: Path) -> None:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(folder):
             main.run(words.split())
         assert {name: data for name, data in _files(folder).items() if name in expected} == expected
+
+
+@pytest.mark.parametrize("name", ["report", "network", "fit"])
+def test_ctrl_c_ends_a_verb_in_a_sentence(name: str, tmp_path: Path) -> None:
+    """From its first millisecond to its last, with whole outputs; the whole campaign is `validation/kills.py`."""
+    verb = next(verb for verb in writing_verbs.VERBS if verb.name == name)
+    inputs = writing_verbs.prepared(verb, tmp_path / "inputs")
+    whole = signals.undisturbed(verb, inputs, tmp_path / "whole", fork=False)
+    for share in (0.3, 0.6, 0.97):
+        moment = share * whole.seconds
+        assert not signals.judged(verb, inputs, tmp_path / "ended", signal.SIGINT, moment, whole)
 
 
 def _is_progress(name: str, data: bytes, whole: bytes) -> bool:

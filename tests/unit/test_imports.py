@@ -89,6 +89,7 @@ CLIENTS = {
     "search",
     "validation",
     "pipeline",
+    "prepared",
     "target",
     "plans",
     "options",

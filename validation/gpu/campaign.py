@@ -1,6 +1,6 @@
 """Measure operators, training steps and overlap on this machine's GPU, within a budget of time a call.
 
-    python validation/gpu/campaign.py --out DIR [--seconds 540] [--parts operators,steps,overlap]
+    python validation/gpu/campaign.py --out DIR [--seconds 540] [--parts operators,steps,overlap,energy]
 
 Each part keeps what it has and goes on from there. README.md beside this file says what is measured.
 """
@@ -8,10 +8,14 @@ Each part keeps what it has and goes on from there. README.md beside this file s
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import multiprocessing
+import os
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from presim.cli.script import sentences
@@ -31,9 +35,17 @@ STEPS = (
     "--model vit-h14 --batch 32 --image 224 --precision half",
     "--model convnextv2-huge --batch 16 --image 224 --precision mixed",
     "--model t5-large --batch 8 --sequence 512 --precision full",
+    "--model gpt2 --batch 16 --sequence 1024 --precision mixed --compile",
+    "--model llama3.2-1b --batch 9 --sequence 2048 --precision half",  # about the largest that fits in 80 GB
+    "--model llama3.2-1b --batch 10 --sequence 2048 --precision half",
 )
+PROFILED = STEPS[1]  # its step is kept as PyTorch's profiler exports it
+# Scripts of cases, and the seconds that a call gives them
+SCRIPTS = {"energy": 70.0, "latencies": 45.0, "quantised": 110.0, "serving": 150.0}
 CUT_OFF = "not done after"
-MARGIN_S = 20.0  # left for writing and leaving
+ENDS = (0, 1, 2)  # exit codes of a script after which another process would not go on
+GRACE_S = 15.0  # for the case that is measured when a script's time is up
+MARGIN_S = 10.0  # left for writing and leaving
 
 
 def operators(out: Path, ends: float) -> str:
@@ -52,10 +64,10 @@ def steps(out: Path, ends: float) -> str:
     pending = [arguments for arguments in STEPS if arguments not in done]
     for number, arguments in enumerate(pending):
         left = ends - time.monotonic() - MARGIN_S
-        if left < 60:
+        if left < 25:
             return f"steps: {len(pending) - number} left"
-        command = [sys.executable, str(HERE / "steps.py"), str(RECIPE), *arguments.split()]
-        row = outcome(command, left)
+        trace = out / "step.pt.trace.json.gz" if arguments == PROFILED else None
+        row = outcome([str(RECIPE), *arguments.split()], left, trace)
         if str(row.get("error", "")).startswith(CUT_OFF) and number > 0:
             return f"steps: {len(pending) - number} left"
         append(path, {"arguments": arguments, **row})
@@ -75,16 +87,51 @@ def overlap(out: Path, ends: float) -> str:
     return f"overlap: {ended.stdout.strip() or ended.stderr.strip()[-200:]}"
 
 
-def outcome(command: list[str], seconds: float) -> dict[str, object]:
-    """The JSON that a script printed last, or why there is none."""
+def scripted(name: str, most: float, out: Path, ends: float) -> str:
+    """A script of cases, again after each case that lost the GPU or the process; at most so many seconds in all."""
+    ends = min(ends - MARGIN_S, time.monotonic() + most)
+    said = f"{name}: not begun"
+    while (left := ends - time.monotonic()) > 10:
+        command = [sys.executable, str(HERE / f"{name}.py"), str(out / f"{name}.jsonl"), str(left - 5)]
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=left + GRACE_S, check=False)
+        except subprocess.TimeoutExpired:
+            return f"{name}: cut off, the next call goes on"
+        words = (ended.stdout.strip() or ended.stderr.strip())[-200:]
+        said = f"{name}: {words or f'ended with {ended.returncode}'}"
+        if ended.returncode in ENDS:
+            break
+    return said
+
+
+def outcome(command: list[str], seconds: float, trace: Path | None = None) -> dict[str, object]:
+    """What steps.py sees of a script, or why there is nothing.
+
+    Each script has a process of its own, forked from one that has imported PyTorch and the models.
+    """
+    paths = [str(HERE), str(RECIPE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(os.pathsep.join(paths).split(os.pathsep)))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["steps", RECIPE.stem])
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=run_steps, args=(sender, command, trace))
+    process.start()
+    sender.close()
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-        said: dict[str, object] = json.loads(ended.stdout.strip().splitlines()[-1])
-        return said
-    except subprocess.TimeoutExpired:
-        return {"error": f"{CUT_OFF} {seconds:.0f} s"}
-    except (IndexError, ValueError):
-        return {"error": ended.stderr.strip()[-300:] or "nothing was printed"}
+        row: dict[str, object] = receiver.recv() if receiver.poll(seconds) else {"error": f"{CUT_OFF} {seconds:.0f} s"}
+    except EOFError:
+        process.join()
+        row = {"error": f"it ended with exit code {process.exitcode}"}
+    process.kill()
+    process.join()
+    return row
+
+
+def run_steps(results: Connection, command: list[str], trace: Path | None) -> None:
+    """In the script's own process."""
+    import steps
+
+    steps.send(results, command, trace)
 
 
 def lines_of(path: Path, *needed: str) -> list[dict[str, object]]:
@@ -111,7 +158,12 @@ def append(path: Path, row: dict[str, object]) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-PARTS = {"operators": operators, "steps": steps, "overlap": overlap}
+PARTS = {
+    "operators": operators,
+    "steps": steps,
+    "overlap": overlap,
+    **{name: functools.partial(scripted, name, most) for name, most in SCRIPTS.items()},
+}
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
     python validation/gpu/steps.py SCRIPT [ARGS...]
 
-A step ends with the optimizer's. Five are timed between synchronisations after three that warm up, and what their
-hosts did before they waited; one more is recorded by PyTorch's profiler for its kernels and who launched them. The
-script is stopped then.
+A step ends with the optimizer's. Ten are timed between synchronisations after three that warm up, with the CPU time of
+the host before it waits and the energy that the GPU counts; one more is recorded by PyTorch's profiler for its kernels
+and who launched them. The script is stopped then.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from __future__ import annotations
 import collections
 import contextlib
 import json
+import math
+import os
 import runpy
 import statistics
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from presim.cli.script import sentences
@@ -26,17 +29,19 @@ with sentences():
     from torch.optim.optimizer import register_optimizer_step_post_hook
     from torch.profiler import ProfilerActivity, profile
 
-WARM_UP, TIMED = 3, 5
+WARM_UP, TIMED = 3, 10
 
 
 class Watch:
     """Counts steps, times them, and leaves the script when it has what it wants."""
 
-    def __init__(self) -> None:
+    def __init__(self, trace: Path | None = None) -> None:
+        self.trace = trace  # where the profile of the last step goes
         self.seen = 0
         self.marks: list[float] = []  # wall time after each synchronisation
         self.before: list[float] = []  # CPU time of all threads when the host begins to wait for the device
         self.after: list[float] = []  # and when it goes on; between the two it may spin
+        self.joules: list[float] = []  # the GPU's counter before and after the timed steps
         self.memory = (0, 0)  # peak allocated and reserved bytes
         self.profiler: profile | None = None
 
@@ -47,16 +52,25 @@ class Watch:
             self.before.append(time.process_time())
             torch.cuda.synchronize()
             self.marks.append(time.perf_counter())
+            if self.seen in (WARM_UP, WARM_UP + TIMED):
+                self.joules.append(joules())
             self.after.append(time.process_time())
         if self.seen == WARM_UP:
             torch.cuda.reset_peak_memory_stats()
+            self.marks[0] = time.perf_counter()
         if self.seen == WARM_UP + TIMED:
             self.memory = (torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
-            self.profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
+            self.profiler = profile(
+                activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
+                record_shapes=self.trace is not None,
+                profile_memory=self.trace is not None,
+            )
             self.profiler.start()
         if self.seen == WARM_UP + TIMED + 1:
             torch.cuda.synchronize()
             self.profiler.stop()
+            if self.trace is not None:
+                self.profiler.export_chrome_trace(str(self.trace))
             raise SystemExit(0)
 
     def report(self) -> dict[str, object]:
@@ -72,6 +86,7 @@ class Watch:
             "step_s": statistics.median(times),
             "step_spread": (max(times) - min(times)) / 2 / statistics.median(times),
             "host_s": statistics.median(host),
+            "joules": None if math.isnan(spent := self.joules[1] - self.joules[0]) else spent / TIMED,
             "peak_allocated": self.memory[0],
             "peak_reserved": self.memory[1],
             "kernels": len(kernels),
@@ -91,15 +106,28 @@ def launches(events: list[object]) -> dict[str, int]:
     return dict(counts.most_common())
 
 
-def watched(command: list[str]) -> Watch:
-    """What is seen of a script with its arguments.
+def joules() -> float:
+    """Energy of the first GPU since its driver was loaded; NaN where NVML's bindings or the counter are missing."""
+    try:
+        import pynvml
+    except ImportError:
+        return math.nan
+    try:
+        pynvml.nvmlInit()
+        return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByIndex(0))) * 1e-3
+    except pynvml.NVMLError:
+        return math.nan
+
+
+def watched(command: list[str], trace: Path | None = None) -> Watch:
+    """What is seen of a script with its arguments; ``trace``: where PyTorch's profile of one step goes.
 
     Raises:
         InputError: there is no such script, or it makes too few steps.
     """
     if not Path(command[0]).is_file():
         raise InputError(f"there is no script {command[0]}")
-    watch = Watch()
+    watch = Watch(trace)
     register_optimizer_step_post_hook(watch.step)
     before, sys.argv = sys.argv, list(command)
     if "--steps" not in command:
@@ -110,6 +138,15 @@ def watched(command: list[str]) -> Watch:
     if watch.seen <= WARM_UP + TIMED:
         raise InputError(f"the script made {watch.seen} optimizer steps, {WARM_UP + TIMED + 1} are needed")
     return watch
+
+
+def send(results: Connection, command: list[str], trace: Path | None) -> None:
+    """Run a script in this process, which ends with it, and send what was seen, or why there is nothing."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        try:
+            results.send(watched(command, trace).report())
+        except Exception as error:  # noqa: BLE001 whatever ends the script
+            results.send({"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:300]})
 
 
 def main() -> None:

@@ -212,7 +212,8 @@ def build(o: argparse.Namespace) -> torch.nn.Module:
         for parameter in model.parameters():
             parameter.normal_(std=0.02)
     if o.checkpoint and model.supports_gradient_checkpointing:
-        model.activation_checkpointing_enable()
+        older = not hasattr(model, "activation_checkpointing_enable")  # transformers before 5.20
+        (model.gradient_checkpointing_enable if older else model.activation_checkpointing_enable)()
     elif o.checkpoint:
         blocks = (ConvNextV2Layer,)
         apply_activation_checkpointing(
@@ -257,6 +258,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--image", type=int, default=0)
     parser.add_argument("--precision", choices=tuple(_DTYPES), default="full")
     parser.add_argument("--checkpoint", action="store_true")
+    parser.add_argument("--compile", action="store_true", help="with torch.compile")
     parser.add_argument("--attention", choices=("eager", "sdpa", "fused"))
     parser.add_argument("--optimizer", choices=("adam", "none"), default="adam")
     parser.add_argument("--steps", type=int, default=3)
@@ -269,6 +271,8 @@ def main() -> None:
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = o.precision == "tf32"
     model = build(o)
+    if o.compile:
+        model.compile()
     inputs = batch(o, model)
     # A step without an optimizer still ends where one would step: SGD over one scalar costs nothing.
     held = list(model.parameters()) if o.optimizer == "adam" else [torch.nn.Parameter(torch.zeros(1))]

@@ -1,7 +1,8 @@
-"""Handle Ctrl-C while the command line itself is being imported."""
+"""Handle Ctrl-C before the command line can: while it is imported, and after its last verb has returned."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal  # import nothing slow here: until the handler is installed, Ctrl-C prints a traceback
 
@@ -17,6 +18,20 @@ class EarlyInterrupt:
     def __exit__(self, *error: object) -> None:
         if self._caught:
             _handled_by(signal.default_int_handler)
+
+
+def until_exit() -> None:
+    """Make Ctrl-C exit as `presim.cli.main.run` does from now on, where it is not ignored or caught by others."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        _handled_by(_leave)
+
+
+def ignored_at_last() -> None:
+    """Ignore Ctrl-C when everything else that runs at exit has run. Call it early: the first registered runs last.
+
+    Python's finalisation gives signals their default actions back, so Ctrl-C would end a finished call as a failed one.
+    """
+    atexit.register(_handled_by, signal.SIG_IGN)
 
 
 def _handled_by(handler: object) -> bool:

@@ -88,8 +88,11 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and exit with its code (`presim.errors.ExitCode`)."""
+    early_interrupt.ignored_at_last()
     streams.prepare()
-    sys.exit(run(args))
+    code = run(args)
+    early_interrupt.until_exit()
+    sys.exit(code)
 
 
 def run(args: list[str] | None = None) -> int:

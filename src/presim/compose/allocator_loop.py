@@ -23,6 +23,7 @@ ROUND_LARGE = 2 << 20
 BASE = 1 << 40
 CAPACITY = 16384  # most free blocks of one pool
 FULL = -1  # returned if a pool exceeds its capacity
+BLOCKS, SPARES, SEGMENTS, TOP = range(4)  # of the state: numbers given to blocks, spare ones, segments, next address
 
 
 class Columns(NamedTuple):
@@ -45,6 +46,7 @@ class Columns(NamedTuple):
     free: NDArray[np.int64]  # pool, place -> block
     counts: Ints  # number of free blocks per pool
     taken: NDArray[np.int64]  # output: (entry, address, bytes) of each new segment
+    state: Ints  # see `BLOCKS`
 
 
 TYPES = {"kinds": np.uint8, "slots": np.int32, "streams": np.uint16, "block_of": np.int32}  # others are int64
@@ -63,90 +65,111 @@ def columns(kinds: Column, slots: Column, sizes: Column, streams: Column, live: 
     block_of = np.zeros(int(slots.max(initial=0)) + 1, np.int32)
     of_blocks = [np.empty(blocks, np.int64) for _ in range(7)]
     free, counts = np.empty((pools, CAPACITY), np.int64), np.zeros(pools, np.int64)
-    return Columns._make((*typed, *made, block_of, *of_blocks, free, counts, np.empty((allocs + 1, 3), np.int64)))
+    taken = np.empty((allocs + 1, 3), np.int64)
+    return Columns._make((*typed, *made, block_of, *of_blocks, free, counts, taken, np.zeros(4, np.int64)))
 
 
 def carry_out(c: Columns, alloc: int, freed: int) -> int:
     """Carry out all entries; returns the number of new segments, or `FULL`."""
-    blocks, spares, segments, top = 0, 0, 0, BASE
+    c.state[:] = 0
+    c.state[TOP] = BASE
     for place in range(len(c.kinds)):
         kind, slot = c.kinds[place], c.slots[place]
-        block = np.int64(c.block_of[slot])
         if kind == alloc:
-            size = c.sizes[place]
-            is_small = size <= SMALL
-            pool = 2 * np.int64(c.streams[place]) + (1 if is_small else 0)
-            count = c.counts[pool]
-            low, high = 0, count
-            while low < high:
-                middle = (low + high) // 2
-                if c.size[c.free[pool, middle]] < size:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < count:
-                block = c.free[pool, low]
-                for index in range(low, count - 1):
-                    c.free[pool, index] = c.free[pool, index + 1]
-                c.counts[pool] = count - 1
-            else:
-                if is_small:
-                    bytes_ = SMALL_BUFFER
-                elif size < MIN_LARGE:
-                    bytes_ = LARGE_BUFFER
-                else:
-                    bytes_ = -(-size // ROUND_LARGE) * ROUND_LARGE
-                if spares:
-                    spares -= 1
-                    block = c.spare[spares]
-                else:
-                    block, blocks = np.int64(blocks), blocks + 1
-                c.address[block], c.size[block], c.pool[block] = top, bytes_, pool
-                c.before[block], c.after[block] = -1, -1
-                c.taken[segments, 0], c.taken[segments, 1], c.taken[segments, 2] = place, top, bytes_
-                segments += 1
-                top += bytes_ + ROUND_LARGE
-            left = c.size[block] - size
-            if left > (511 if is_small else SMALL):
-                if spares:
-                    spares -= 1
-                    rest = c.spare[spares]
-                else:
-                    rest, blocks = np.int64(blocks), blocks + 1
-                c.address[rest], c.size[rest], c.pool[rest] = c.address[block] + size, left, pool
-                c.before[rest], c.after[rest] = block, c.after[block]
-                if c.after[block] >= 0:
-                    c.before[c.after[block]] = rest
-                c.after[block], c.size[block], c.is_free[rest] = rest, size, 1
-                if c.counts[pool] >= CAPACITY:
-                    return FULL
-                insert(c, pool, rest)
-            c.is_free[block] = 0
-            c.block_of[slot] = block
-        c.addresses[place], c.held[place] = c.address[block], c.size[block]
-        if kind == freed:
-            pool = c.pool[block]
-            after, before = c.after[block], c.before[block]
-            if after >= 0 and c.is_free[after] == 1:
-                remove(c, pool, after)
-                c.spare[spares], spares = after, spares + 1
-                c.size[block] += c.size[after]
-                c.after[block] = c.after[after]
-                if c.after[after] >= 0:
-                    c.before[c.after[after]] = block
-            if before >= 0 and c.is_free[before] == 1:
-                remove(c, pool, before)
-                c.size[before] += c.size[block]
-                c.after[before] = c.after[block]
-                if c.after[block] >= 0:
-                    c.before[c.after[block]] = before
-                c.spare[spares], spares = block, spares + 1
-                block = before
-            c.is_free[block] = 1
-            if c.counts[pool] >= CAPACITY:
+            c.block_of[slot] = allocate(c, place)
+            if c.block_of[slot] == FULL:
                 return FULL
-            insert(c, pool, block)
-    return segments
+        block = np.int64(c.block_of[slot])
+        c.addresses[place], c.held[place] = c.address[block], c.size[block]
+        if kind == freed and not release(c, block):
+            return FULL
+    return int(c.state[SEGMENTS])
+
+
+def allocate(c: Columns, place: int) -> Number:
+    """A block for a request, or `FULL`: the smallest free one that is large enough, else a new segment; then split."""
+    size = c.sizes[place]
+    is_small = size <= SMALL
+    pool = 2 * np.int64(c.streams[place]) + (1 if is_small else 0)
+    found = first_of_size(c, pool, size)
+    if found < c.counts[pool]:
+        block = c.free[pool, found]
+        take_out(c, pool, found)
+    else:
+        block = new_segment(c, pool, place)
+    c.is_free[block] = 0
+    left = c.size[block] - size
+    if left <= (511 if is_small else SMALL):
+        return block  # type: ignore[no-any-return]
+    rest = new_block(c)
+    c.address[rest], c.size[rest], c.pool[rest] = c.address[block] + size, left, pool
+    c.before[rest], c.after[rest] = block, c.after[block]
+    if c.after[block] >= 0:
+        c.before[c.after[block]] = rest
+    c.after[block], c.size[block] = rest, size
+    return block if insert(c, pool, rest) else FULL
+
+
+def new_segment(c: Columns, pool: Number, place: int) -> Number:
+    """A block that is a whole new segment, large enough for a request."""
+    size = c.sizes[place]
+    if size <= SMALL:
+        held = SMALL_BUFFER
+    elif size < MIN_LARGE:
+        held = LARGE_BUFFER
+    else:
+        held = -(-size // ROUND_LARGE) * ROUND_LARGE
+    block, segment, top = new_block(c), c.state[SEGMENTS], c.state[TOP]
+    c.address[block], c.size[block], c.pool[block] = top, held, pool
+    c.before[block], c.after[block] = -1, -1
+    c.taken[segment, 0], c.taken[segment, 1], c.taken[segment, 2] = place, top, held
+    c.state[SEGMENTS], c.state[TOP] = segment + 1, top + held + ROUND_LARGE
+    return block
+
+
+def new_block(c: Columns) -> Number:
+    """A number for a block: a spare one if there is any."""
+    if c.state[SPARES]:
+        c.state[SPARES] -= 1
+        return c.spare[c.state[SPARES]]  # type: ignore[no-any-return]
+    c.state[BLOCKS] += 1
+    return c.state[BLOCKS] - 1  # type: ignore[no-any-return]
+
+
+def release(c: Columns, block: Number) -> bool:
+    """Free a block and merge it with its free neighbours; False if its pool is full."""
+    pool = c.pool[block]
+    after, before = c.after[block], c.before[block]
+    if after >= 0 and c.is_free[after] == 1:
+        take_out(c, pool, position(c, pool, after))
+        merge(c, block, after)
+    if before >= 0 and c.is_free[before] == 1:
+        take_out(c, pool, position(c, pool, before))
+        merge(c, before, block)
+        block = before
+    return insert(c, pool, block)
+
+
+def merge(c: Columns, block: Number, after: Number) -> None:
+    """Make a block and the one behind it one block; the second one's number is spare."""
+    c.size[block] += c.size[after]
+    c.after[block] = c.after[after]
+    if c.after[after] >= 0:
+        c.before[c.after[after]] = block
+    c.spare[c.state[SPARES]] = after
+    c.state[SPARES] += 1
+
+
+def first_of_size(c: Columns, pool: Number, size: Number) -> int:
+    """Position of the first of a pool's free blocks that has at least so many bytes."""
+    low, high = 0, c.counts[pool]
+    while low < high:
+        middle = (low + high) // 2
+        if c.size[c.free[pool, middle]] < size:
+            low = middle + 1
+        else:
+            high = middle
+    return int(low)
 
 
 def position(c: Columns, pool: Number, block: Number) -> int:
@@ -162,17 +185,21 @@ def position(c: Columns, pool: Number, block: Number) -> int:
     return int(low)
 
 
-def insert(c: Columns, pool: Number, block: Number) -> None:
-    """Insert a block into a pool."""
+def insert(c: Columns, pool: Number, block: Number) -> bool:
+    """Insert a free block into a pool; False if the pool is full."""
+    if c.counts[pool] >= CAPACITY:
+        return False
     place = position(c, pool, block)
     for index in range(c.counts[pool], place, -1):
         c.free[pool, index] = c.free[pool, index - 1]
     c.free[pool, place] = block
     c.counts[pool] += 1
+    c.is_free[block] = 1
+    return True
 
 
-def remove(c: Columns, pool: Number, block: Number) -> None:
-    """Remove a free block from its pool."""
-    for index in range(position(c, pool, block), c.counts[pool] - 1):
+def take_out(c: Columns, pool: Number, place: int) -> None:
+    """Remove the block at a position from a pool's free blocks."""
+    for index in range(place, c.counts[pool] - 1):
         c.free[pool, index] = c.free[pool, index + 1]
     c.counts[pool] -= 1

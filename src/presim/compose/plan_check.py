@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 
 from presim.compose.plan import Plan
@@ -22,7 +23,7 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
     for name, others in degrees:
         degree = getattr(plan, name)
         if world_size % (degree * others):
-            near = _near(degree, functools.partial(_divides, world_size, others))
+            near = _near_divisor(degree, world_size, others)
             product = f"{name} = {degree}" if others == 1 else f"{name} x others = {degree} x {others}"
             raise InputError(
                 f"{product} does not divide {world_size} GPUs ({world_size} % {degree * others} = "
@@ -99,7 +100,7 @@ def _check_shard(plan: Plan, world_size: int) -> None:
             )
         return
     if plan.shard < 1 or data % plan.shard:
-        near = _near(max(1, plan.shard), functools.partial(_divides, data, 1))
+        near = _near_divisor(max(1, plan.shard), data)
         raise InputError(
             f"shard = {plan.shard} does not divide {data} data-parallel ranks; degrees that do: {near} (--shard)"
         )
@@ -120,7 +121,7 @@ def _check_experts(plan: Plan, world_size: int) -> None:
         )
     ranks = plan.shard * plan.tensor or world_size // plan.pipeline
     if ranks % plan.expert:
-        near = _near(plan.expert, functools.partial(_divides, ranks, 1))
+        near = _near_divisor(plan.expert, ranks)
         raise InputError(
             f"expert = {plan.expert} does not divide the {ranks} ranks that share parameters "
             f"({ranks} % {plan.expert} = {ranks % plan.expert}); degrees that do: {near}"
@@ -195,7 +196,13 @@ def _divides(world_size: int, others: int, degree: int) -> bool:
     return world_size % (degree * others) == 0
 
 
+def _near_divisor(wanted: int, total: int, others: int = 1) -> str:
+    """As `_near`, of values that divide ``total`` together with ``others``; none is larger than ``total``."""
+    return _near(min(wanted, total), functools.partial(_divides, total, others))
+
+
 def _near(wanted: int, fits: Callable[[int], bool]) -> str:
-    candidates = [degree for degree in range(1, 4 * wanted + 1) if fits(degree)]
-    nearest = sorted(sorted(candidates, key=lambda degree: abs(degree - wanted))[:4])
+    """The four fitting values nearest to ``wanted``, at most four times as large, searched outwards from it."""
+    around = (value for gap in range(3 * wanted + 1) for value in sorted({wanted - gap, wanted + gap}))
+    nearest = sorted(itertools.islice((value for value in around if value > 0 and fits(value)), 4))
     return ", ".join(map(str, nearest))

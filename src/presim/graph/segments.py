@@ -2,175 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import math
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
 
-import msgspec
-
+from presim.graph.gradient_sums import sum_in_place
 from presim.graph.recording import Call, Recording, Repeats, Tensor
+from presim.graph.runs import Block, Run, block_of, find_runs, group_runs, relative, relative_scope
 from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
 from presim.graph.sizes import Size, Witnesses, product
 from presim.trace.dtypes import dtype_bytes
 
-_Block: TypeAlias = "tuple[str, int] | None"  # module list and number of the block; None: outside of any
-_Made: TypeAlias = tuple[int, int]  # (run that creates a storage, index among the storages it creates)
-
-
-@dataclasses.dataclass
-class _Run:
-    """Calls of one block in one direction, one after the other."""
-
-    block: _Block
-    backward: bool
-    calls: list[Call]
-    storages: list[int] = dataclasses.field(default_factory=list)  # in order of first use
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.block[0]}.{self.block[1]}" if self.block else ""
-
 
 def build(recording: Recording) -> OperatorGraph:
     """The graph of a recording."""
-    recording = _sum_in_place(recording)
-    runs = _runs(recording)
-    groups = _groups(recording, runs)
+    recording = sum_in_place(recording)
+    runs = find_runs(recording)
+    groups = group_runs(recording, runs)
     return _Builder(recording, runs, groups).graph()
-
-
-def _sum_in_place(recording: Recording) -> Recording:
-    """As autograd's engine sums gradients: into the first, unless that is a view, which shares its memory.
-
-    Below a dispatch mode it never does so (`isTensorSubclassLike` in torch/csrc/autograd/input_buffer.cpp).
-    """
-    made_as: dict[int, tuple[int, ...]] = {}  # storage -> shape of the tensor that it was made for
-    renamed: dict[int, int] = {}
-    calls = []
-
-    def moved(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(
-            msgspec.structs.replace(tensor, storage=renamed[tensor.storage]) if tensor.storage in renamed else tensor
-            for tensor in tensors
-        )
-
-    for call in recording.calls:
-        call = msgspec.structs.replace(call, inputs=moved(call.inputs), outputs=moved(call.outputs))
-        for tensor in call.outputs:
-            made_as.setdefault(tensor.storage, tensor.shape)
-        if _is_sum(call) and call.inputs[0].shape == made_as.get(call.inputs[0].storage):
-            (made,) = call.outputs
-            target = call.inputs[0].storage
-            renamed[made.storage] = target
-            outputs = (msgspec.structs.replace(made, storage=target),)
-            call = msgspec.structs.replace(call, operator="aten::add_", outputs=outputs, written=(0,))
-        calls.append(call)
-    gradients = {renamed.get(storage, storage): name for storage, name in recording.gradients.items()}
-    return msgspec.structs.replace(recording, calls=tuple(calls), gradients=gradients)
-
-
-def _is_sum(call: Call) -> bool:
-    """Autograd's sum of two gradients: formulas of backward operators add nothing to each other."""
-    if not (call.backward and call.operator == "aten::add" and len(call.inputs) == 2):
-        return False
-    first, second = call.inputs
-    return first.shape == second.shape and first.dtype == second.dtype and first.storage != second.storage
-
-
-def _runs(recording: Recording) -> list[_Run]:
-    lists = list(dict.fromkeys(repeat.name for repeat in recording.repeats))
-    runs: list[_Run] = []
-    for call in recording.calls:
-        if call.operator == "aten::detach" and call.backward and not call.scope:
-            continue  # a gradient is handed to its parameter
-        block = _block_of(call.scope, lists)
-        if runs and runs[-1].block == block and runs[-1].backward == call.backward:
-            runs[-1].calls.append(call)
-        else:
-            runs.append(_Run(block, call.backward, [call]))
-    runs = _joined(runs)
-    for run in runs:
-        tensors = itertools.chain.from_iterable((*call.inputs, *call.outputs) for call in run.calls)
-        run.storages = list(dict.fromkeys(tensor.storage for tensor in tensors))
-    return runs
-
-
-def _block_of(scope: str, lists: Sequence[str]) -> _Block:
-    for name in lists:
-        if scope.startswith(name + "."):
-            number = scope[len(name) + 1 :].split(".", 1)[0]
-            if number.isdigit():
-                return name, int(number)
-    return None
-
-
-def _joined(runs: list[_Run]) -> list[_Run]:
-    """What lies between two blocks of a list belongs to the block before it, and a block's pieces are one."""
-    joined: list[_Run] = []
-    for index, run in enumerate(runs):
-        before = joined[-1] if joined else None
-        after = runs[index + 1] if index + 1 < len(runs) else None
-        if before and before.block and before.backward == run.backward:
-            between = run.block is None and after and after.block and after.block[0] == before.block[0]
-            if (between and after and after.backward == run.backward) or run.block == before.block:
-                before.calls += run.calls
-                continue
-        joined.append(run)
-    return joined
-
-
-def _groups(recording: Recording, runs: list[_Run]) -> list[list[int]]:
-    """Runs that become one segment, as indices in the order of execution."""
-    forms = [_form(recording, run) for run in runs]
-    paired: dict[tuple[str, int], list[object]] = {}
-    for run, form in zip(runs, forms):
-        if run.block:
-            paired.setdefault(run.block, []).append((run.backward, form))
-    groups: list[list[int]] = []
-    for index, run in enumerate(runs):
-        last = runs[groups[-1][-1]] if groups else None
-        follows = (
-            last is not None
-            and last.block is not None
-            and run.block is not None
-            and last.block[0] == run.block[0]
-            and last.backward == run.backward
-            and paired[last.block] == paired[run.block]
-        )
-        if follows:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
-    return groups
-
-
-def _form(recording: Recording, run: _Run) -> object:
-    """A block without its number: equal for equal blocks."""
-    place = {storage: index for index, storage in enumerate(run.storages)}
-    names = [_relative(recording.storages[storage].name, run) for storage in run.storages]
-    calls = [
-        (
-            call.operator,
-            _relative_scope(call.scope, run),
-            tuple((place[t.storage], t.shape, t.stride, t.dtype) for t in call.inputs),
-            tuple((place[t.storage], t.shape, t.stride, t.dtype) for t in call.outputs),
-            tuple(sorted((key, str(value)) for key, value in call.attributes.items())),
-        )
-        for call in run.calls
-    ]
-    return names, calls
-
-
-def _relative(name: str, run: _Run) -> str:
-    """A parameter's name without its block."""
-    prefix = run.prefix
-    return name[len(prefix) :] if prefix and name.startswith(prefix + ".") else name
-
-
-def _relative_scope(scope: str, run: _Run) -> str:
-    return "." if run.prefix and scope == run.prefix else _relative(scope, run)
 
 
 def _held(tensor: Tensor) -> tuple[int, ...]:
@@ -181,7 +28,7 @@ def _held(tensor: Tensor) -> tuple[int, ...]:
 class _Builder:
     """Numbers values and shapes."""
 
-    def __init__(self, recording: Recording, runs: list[_Run], groups: list[list[int]]) -> None:
+    def __init__(self, recording: Recording, runs: list[Run], groups: list[list[int]]) -> None:
         self._recording, self._runs, self._groups = recording, runs, groups
         self._witnesses = Witnesses(recording.batch, recording.sequence)
         self._sizes: dict[int, Size] = {}
@@ -214,7 +61,7 @@ class _Builder:
             {"batch": recording.batch, "sequence": recording.sequence},
             recording.versions,
             recording.notes,
-            sum(one.bytes for one in recording.storages if one.kind == "buffer" and not _block_of(one.name, lists)),
+            sum(one.bytes for one in recording.storages if one.kind == "buffer" and not block_of(one.name, lists)),
         )
 
     def _segment(self, index: int) -> Segment:
@@ -234,7 +81,7 @@ class _Builder:
             count=count,
             twin=self._twin(run) if run.backward else -1,
             gradients={
-                _relative(name, run): self._place[group[0]][storage]
+                relative(name, run): self._place[group[0]][storage]
                 for storage, name in self._recording.gradients.items()
                 if self._completes(storage) == group[0]
             },
@@ -244,7 +91,7 @@ class _Builder:
         """The run that uses a gradient's storage last."""
         return max(index for index, run in enumerate(self._runs) if storage in self._place[index] and run.calls)
 
-    def _repeat(self, block: _Block) -> Repeats | None:
+    def _repeat(self, block: Block) -> Repeats | None:
         """The equal blocks that a traced block is one of."""
         for one in self._recording.repeats if block else ():
             if block and one.name == block[0] and one.first <= block[1] < one.first + one.traced:
@@ -257,7 +104,7 @@ class _Builder:
         past = repeat.count - repeat.traced if block > repeat.first + repeat.traced // 2 else 0
         return block + sum(one.count - one.traced for one in before) + past
 
-    def _twin(self, run: _Run) -> int:
+    def _twin(self, run: Run) -> int:
         if run.block is None:
             return -1
         return next(
@@ -273,7 +120,7 @@ class _Builder:
         size = self._bytes(storage)
         if described.kind != "own":
             origin = Origin(described.kind) if described.kind in ("parameter", "buffer", "input") else Origin.BUFFER
-            return Value(origin, size, _relative(described.name, run))
+            return Value(origin, size, relative(described.name, run))
         maker = self._first_run[storage]
         if maker == group[0]:
             return Value(Origin.OWN, size)
@@ -290,7 +137,7 @@ class _Builder:
                 return Value(Origin.CARRY, size, "", segment, index, place_of_carried - 1)
         return Value(Origin.SEGMENT, size, "", segment, index)
 
-    def _forward_run(self, run: _Run) -> int | None:
+    def _forward_run(self, run: Run) -> int | None:
         """Of a block's backward run: the forward run of the same block."""
         if run.block is None or not run.backward:
             return None
@@ -313,10 +160,10 @@ class _Builder:
         )
         return before[storage] + 1 if is_other and written else 0
 
-    def _node(self, call: Call, run: _Run, place: dict[int, int]) -> Node:
+    def _node(self, call: Call, run: Run, place: dict[int, int]) -> Node:
         return Node(
             call.operator,
-            _relative_scope(call.scope, run),
+            relative_scope(call.scope, run),
             tuple(self._operand(tensor, place) for tensor in call.inputs),
             tuple(self._operand(tensor, place) for tensor in call.outputs),
             call.view,
@@ -351,7 +198,7 @@ class _Builder:
 
     def _parameters(self) -> tuple[Parameter, ...]:
         lists = list(dict.fromkeys(repeat.name for repeat in self._recording.repeats))
-        segment_of: dict[_Block, tuple[int, bool]] = {}
+        segment_of: dict[Block, tuple[int, bool]] = {}
         for segment, group in enumerate(self._groups):
             for position, index in enumerate(group):
                 run = self._runs[index]
@@ -359,7 +206,7 @@ class _Builder:
                     segment_of[run.block] = (segment, position == 0)
         found = []
         for named in self._recording.parameters:
-            block = _block_of(named.name, lists)
+            block = block_of(named.name, lists)
             segment, is_first = segment_of.get(block, (-1, True))
             if block is None or segment < 0:
                 found.append(Parameter(named.name, named.shape, named.dtype))

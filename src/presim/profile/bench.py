@@ -58,8 +58,8 @@ def main(work: str, results: str, seconds: str) -> int:
     signatures = msgspec.json.decode(Path(work).read_bytes(), type=list[Signature])
     with Path(results).open("a") as out:
         _write_line(out, {"gpu": torch.cuda.get_device_name(), **versions()})
-        flush = torch.empty(int(_FLUSH * _l2_bytes()), dtype=torch.int8, device="cuda")
-        busy = _warm_up(min(_WARM_UP_S, float(seconds) / 10))
+        flush = torch.empty(int(_FLUSH * l2_bytes()), dtype=torch.int8, device="cuda")
+        busy = warm_up(min(_WARM_UP_S, float(seconds) / 10))
         for signature in signatures:
             if time.monotonic() > ends:
                 break
@@ -80,11 +80,13 @@ def _write_line(out: Any, row: dict[str, Any]) -> None:
     out.flush()
 
 
-def _l2_bytes() -> int:
+def l2_bytes() -> int:
+    """Size of the GPU's L2 cache; 64 MiB if PyTorch does not tell it."""
     return int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) or 64 << 20)
 
 
-def _warm_up(seconds: float) -> Busy:
+def warm_up(seconds: float) -> Busy:
+    """Multiply matrices for a time, until the power limit has settled the clocks."""
     side = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
     ends = time.monotonic() + seconds
     took = math.inf
@@ -122,12 +124,12 @@ def _can_use_gpu() -> bool:
 
 def _timed(run: kernels.Run, flush: torch.Tensor, busy: Busy) -> list[float]:
     """Times in ms, without the kernels that PyTorch launches first."""
-    whole = _call_times(run.whole, flush, busy)
-    front = statistics.median(_call_times(run.front, flush, busy)) if run.front else 0.0
+    whole = call_times(run.whole, flush, busy)
+    front = statistics.median(call_times(run.front, flush, busy)) if run.front else 0.0
     return [each - front for each in whole]
 
 
-def _call_times(run: Callable[[], Any], flush: torch.Tensor, busy: Busy) -> list[float]:
+def call_times(run: Callable[[], Any], flush: torch.Tensor, busy: Busy) -> list[float]:
     """Times of one call in ms; its result is freed at once, so that the next run gets the same memory."""
     _queued(run, flush, 3)  # loads kernels and lets libraries choose algorithms
     torch.cuda.synchronize()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -80,6 +81,24 @@ def field_of(name: str) -> str:
     name = name.strip().removeprefix("--")
     full = SHORT.get(name, name.replace("-", "_"))
     return SHORT.get(full, full)
+
+
+def check_known(name: str) -> None:
+    """Raise if neither plans nor clusters have a knob.
+
+    Raises:
+        InputError: the names that come nearest, or where the names are listed.
+    """
+    known = {*fields(), *CLUSTER, "global_batch"}
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, sorted({*known, *SHORT}), n=3)
+    if near:
+        raise InputError(f"no knob {name!r}; did you mean {' or '.join(near)}?")
+    raise InputError(
+        f"no knob {name!r}: a cluster has {', '.join(CLUSTER)}; `presim search --help` lists the knobs of a plan, "
+        "such as --tp"
+    )
 
 
 def short(name: str) -> str:

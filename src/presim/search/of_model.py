@@ -11,7 +11,7 @@ import msgspec
 from presim.errors import InputError
 from presim.options import ClusterOptions, RunOptions
 from presim.passes.expert_parallel import expert_count
-from presim.search.knobs import CLUSTER, Extent, fields, free, short
+from presim.search.knobs import CLUSTER, Extent, check_known, free, short
 from presim.search.request import Request
 from presim.search.search_options import SearchOptions, request_of
 from presim.search.space import Space, parse_knobs
@@ -31,12 +31,8 @@ def request_for_model(
     from presim.graph.take import open_graph
 
     varied = parse_knobs(settings.vary)
-    known = {*fields(), *CLUSTER, "global_batch"}
-    if unknown := [name for name in varied if name not in known]:
-        raise InputError(
-            f"no knob {unknown[0]!r}: plans have {', '.join(sorted(map(short, fields())))}, "
-            f"clusters {', '.join(CLUSTER)}"
-        )
+    for name in varied:
+        check_known(name)
     if twice := [name for name in varied if name in fixed]:
         raise InputError(f"{short(twice[0])} is both fixed and varied: leave out one of the two")
     check_sequence(fixed, varied)

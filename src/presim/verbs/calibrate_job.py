@@ -17,6 +17,7 @@ from presim.engine.options import Options
 from presim.errors import InputError
 from presim.job import Job
 from presim.options import ClusterOptions, EvaluationOptions
+from presim.prepared import prepare
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
@@ -88,7 +89,7 @@ def _by_profile(
     if captured is None:
         note = "The host factor stays: only the captured job (--trace) tells how long its code takes on presim's host."
         return dataclasses.replace(found, notes=(*found.notes, note))
-    reference = pipeline.prepare(captured.traces).traces[0]
+    reference = prepare(captured.traces).traces[0]
     factor = fit.host_of_profile(profiled.traces[0], reference, _calls_ns(reference))
     return found if factor is None else fit.with_host(found, factor, predict)
 
@@ -101,7 +102,7 @@ def _cluster_of(trace: str | os.PathLike[str] | None, options: ClusterOptions) -
 
 
 def _predictor(job: Job, options: Options | None = None) -> Callable[[Cluster], float]:
-    prepared = pipeline.prepare(job.traces)
+    prepared = prepare(job.traces)
 
     def predict(cluster: Cluster) -> float:
         result = pipeline.evaluate(

@@ -19,7 +19,7 @@ from presim.engine.simulate import simulate_job
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.host import host_factor
-from presim.pipeline import prepare
+from presim.prepared import prepare
 from presim.serving.model import from_config
 from presim.serving.steps.captured import Captured, Sample
 from presim.trace import store

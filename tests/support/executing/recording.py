@@ -8,7 +8,9 @@ import msgspec
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from presim.graph import export, segments
+from presim.graph import segments
+from presim.graph.export import recorder, step
+from presim.graph.export.models import shorten
 from presim.graph.schema import OperatorGraph
 from presim.graph.sizes import choose_witnesses
 
@@ -27,7 +29,7 @@ CALLS: list[tuple[Any, Any, Any]] = []  # function, arguments and named argument
 _KNOWN: dict[str, int] = {}
 
 
-class Recorder(export.Recorder):
+class Recorder(recorder.Recorder):
     """Adds ``call``, an index into `CALLS`, and ``offsets`` of inputs and outputs to each call's attributes."""
 
     def _take_down(self, function: Any, args: Any, kwargs: Any, inputs: Any, outputs: Any) -> None:
@@ -45,13 +47,13 @@ class Recorder(export.Recorder):
 
 def graph_of(make: Any) -> OperatorGraph:
     """The graph of a model, which `make` builds on the meta device."""
-    export.Recorder = Recorder  # type: ignore[misc]
+    step.Recorder = Recorder  # type: ignore[misc]
     with torch.device("meta"):
         model = make()
     model.train()
-    repeats = export.shorten(model)
+    repeats = shorten(model)
     witnesses = choose_witnesses({size for tensor in model.parameters() for size in tensor.shape})[0]
-    recording = export.record(model, witnesses.batch, witnesses.sequence, repeats, "small")
+    recording = step.record(model, witnesses.batch, witnesses.sequence, repeats, "small")
     return segments.build(recording)
 
 

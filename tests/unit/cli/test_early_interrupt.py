@@ -1,4 +1,4 @@
-"""Ctrl-C before the command line is there to catch it."""
+"""Ctrl-C before the command line is there to catch it, and after its verb has ended."""
 
 from __future__ import annotations
 
@@ -32,6 +32,28 @@ def test_while_it_is_imported_it_ends_without_a_traceback(handler: str, code: in
     """In the background of a shell, which ignores Ctrl-C for it, it goes on."""
     command = [sys.executable, "-c", IMPORTS.format(handler=handler)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (code, errors)
+
+
+AT_THE_END = """
+import atexit, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def end(): os.kill(os.getpid(), signal.SIGINT)
+class Last:
+    def __del__(self, kill=os.kill, me=os.getpid(), number=signal.SIGINT): kill(me, number)
+from presim.cli import main
+if sys.argv[1] == "finalised":
+    sys.kept = Last()  # modules are emptied after all that was registered for the exit
+else:
+    main.streams.prepare = lambda: atexit.register(end)  # as a module that the verb imports
+main.main(["--version"])
+"""
+
+
+@pytest.mark.parametrize(("moment", "code", "errors"), [("exit", 130, "presim: interrupted\n"), ("finalised", 0, "")])
+def test_after_the_verb_it_ends_without_a_signal(moment: str, code: int, errors: str) -> None:
+    """While functions run at exit it ends the call; after those everything is written, and the call succeeds."""
+    ended = subprocess.run([sys.executable, "-c", AT_THE_END, moment], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (code, errors)
 
 

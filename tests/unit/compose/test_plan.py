@@ -49,3 +49,10 @@ def test_what_does_not_divide_is_said_with_the_equation_and_what_does() -> None:
 def test_tensor_parallel_ranks_are_neighbours() -> None:
     found = layout(Plan(sequence=1, tensor=4), 16)
     assert (found.tensor, found.data) == ((0, 1, 2, 3), (0, 4, 8, 12))
+
+
+def test_a_huge_degree_is_refused_without_trying_all_below_it() -> None:
+    """Trying four times as many took minutes."""
+    sentence = r"^tensor = 2147483648 does not divide 4 GPUs \(4 % 2147483648 = 4\); degrees that do: 1, 2, 4$"
+    with pytest.raises(InputError, match=sentence):
+        check(Plan(sequence=512, tensor=1 << 31), 4)

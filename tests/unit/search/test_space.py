@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from presim.errors import InputError
+from presim.search.knobs import check_known
 from presim.search.space import Space, parse_knobs
 from presim.search.trials.trial import key
 
@@ -69,6 +70,23 @@ def test_what_is_no_knob_is_one_sentence(word: str, sentence: str) -> None:
 def test_a_value_that_a_plan_s_field_does_not_have_is_named_with_those_it_has() -> None:
     with pytest.raises(InputError, match="recompute = 'half' is not one of none,"):
         parse_knobs(["recompute=half"])
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("tensro", "no knob 'tensro'; did you mean tensor?"),
+        ("nodse", "no knob 'nodse'; did you mean node or nodes?"),
+        (
+            "banana",
+            "no knob 'banana': a cluster has gpu, node, fabric, nodes, gpus_per_node, world_size; `presim search "
+            "--help` lists the knobs of a plan, such as --tp",
+        ),
+    ],
+)
+def test_an_unknown_knob_is_answered_with_the_nearest_names(name: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=re.escape(sentence) + "$"):
+        check_known(name)
 
 
 def test_a_knob_is_varied_once() -> None:

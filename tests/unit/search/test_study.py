@@ -111,6 +111,24 @@ def test_without_a_feasible_plan_it_is_said_what_excludes_most_and_which_is_near
     ]
 
 
+def test_where_all_plans_are_pruned_the_one_whose_bound_exceeds_the_memory_least_is_the_nearest() -> None:
+    trials = [
+        Trial(
+            number=number,
+            point={"tensor": degree},
+            fate="pruned",
+            rule="memory_bound",
+            words=f"needs at least {80 + lacks} GiB of 80.0 GiB",
+            lacks_bytes=lacks << 30,
+        )
+        for number, degree, lacks in ((0, 1, 60), (1, 4, 5), (2, 2, 20))
+    ]
+    assert answer(request(), trials).notes == [
+        "no plan of 3 is feasible: 3 are pruned for memory; the nearest, tp=4, needs at least 85 GiB of 80.0 GiB. Use "
+        "more GPUs, recompute, or a smaller micro-batch"
+    ]
+
+
 def test_an_answer_is_read_back_and_its_ledger_has_a_line_for_each_trial() -> None:
     found = answer(request(), [trial(0, 2.0), trial(1, 1.0), trial(2, 3.0)])
     assert decode(encode(found), "it") == found

@@ -20,6 +20,7 @@ ON_KEPT_RUNS = ("ablation", "host_factors", "host_per_step", "intervals")
 ON_CAPTURES = ("host_repeats", "known_stretches")
 DATASETS = ("aiconfigurator", "neusight", "vidur", "frontier", "simumax", "vtrain", "echo")
 OUT = ("--out", "{tmp}/page.md")
+NEED_GPU = ("steps", "overlap", "energy", "latencies", "quantised", "serving")
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def given(tmp_path: Path) -> Path:
         path = tmp_path / "wrong" / name
         path.parent.mkdir(parents=True)
         path.write_text("a,b\n1,2\n")
-    for name in ("steps.jsonl", "overlap.jsonl"):
+    for name in ("steps.jsonl", "overlap.jsonl", "energy.jsonl"):
         (tmp_path / "wrong" / name).write_text('{"a": 1}\n')
     return tmp_path
 
@@ -74,6 +75,7 @@ BAD = [
     ),
     ("validation/intervals", (CASES, "--captures", "{tmp}", "--recipes", "{tmp}/no"), "there is no folder {tmp}/no of"),
     ("validation/ablation", (CASES, "--captures", "{tmp}", "--prices", "{tmp}/no"), "there is no folder {tmp}/no with"),
+    ("validation/kills", ("--verb", "spoon", *OUT), "no verb is called 'spoon': there are run, import"),
     ("validation/reliability", ("--kind", "spoon", *OUT), "no kind is called 'spoon': there are job, rank"),
     ("validation/captured_steps", ("nothing", *OUT), "unknown model 'nothing'. Known models: deepseek-v3, "),
     ("validation/choices", ("{tmp}/no.csv", *OUT), "{tmp}/no.csv cannot be read (No such"),
@@ -118,10 +120,16 @@ BAD = [
     ("validation/torch_versions", ("{tmp}/other.csv",), "cannot write to {tmp}/other.csv: {tmp}/other.csv is a file"),
     ("validation/gpu/campaign", ("--out", "{tmp}/no", "--parts", "naps"), "--parts naps: there is no part 'naps'"),
     ("validation/gpu/campaign", ("--out", "{tmp}/other.csv"), "cannot write to {tmp}/other.csv"),
-    ("validation/gpu/compare", (), "error: the following arguments are required: DIR"),
+    *(
+        (f"validation/gpu/compare{cases}", (), "error: the following arguments are required: DIR")
+        for cases in ("", "_cases")
+    ),
+    ("validation/gpu/compare_cases", ("{tmp}/empty",), "{tmp}/empty has none of energy.jsonl, latencies.jsonl, quanti"),
+    ("validation/gpu/compare_cases", ("{tmp}/wrong",), "{tmp}/wrong/energy.jsonl: line 1 has no 'case'"),
     ("validation/gpu/compare", ("{tmp}/no",), "{tmp}/no holds nothing that was measured"),
     ("validation/gpu/compare", ("{tmp}/empty",), "{tmp}/empty holds nothing that was measured"),
     ("validation/gpu/compare", ("{tmp}/wrong",), "{tmp}/wrong/steps.jsonl: line 1 has no 'arguments'"),
+    ("validation/gpu/compare_serving", ("{tmp}/no",), "{tmp}/no holds no serving.jsonl; name the folder that campaign"),
     *(
         (f"benchmarks/{name}", (*rest, "--runs", runs), f"error: argument --runs: {runs} is no number of times; give 1")
         for name, rest in (("commands", ()), ("frameworks", ("megatron",)), ("live", ()), ("live_agreement", ("tiny",)))
@@ -165,7 +173,7 @@ def test_unusable_input_is_reported_in_a_sentence(
     [
         ("campaign", ("--out", "{tmp}/no")),
         ("steps", ("{tmp}/other.csv",)),
-        ("overlap", ("{tmp}/no", "1")),
+        *((name, ("{tmp}/no", "1")) for name in NEED_GPU[1:]),
     ],
 )
 def test_a_machine_without_a_gpu_measures_nothing(
@@ -180,7 +188,7 @@ def test_every_script_is_tried() -> None:
     scripts = [*(ROOT / "validation").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
     callable_ = {path for path in scripts if "with sentences():" in path.read_text()}
     tried = {ROOT / f"{script}.py" for script, *_ in BAD} | {
-        ROOT / "validation" / "gpu" / f"{name}.py" for name in ("steps", "overlap")
+        ROOT / "validation" / "gpu" / f"{name}.py" for name in NEED_GPU
     }
     assert callable_ <= tried
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from presim.errors import CaptureError
 
-SUPPORTED_TORCH = ((2, 12), (2, 15))  # oldest and newest minor version tested
+SUPPORTED_TORCH = ((2, 11), (2, 15))  # oldest and newest minor version tested
 SUPPORTED_CUDA = "13."
 REFERENCE_TORCH = "2.14.0"  # version used by the tests
 

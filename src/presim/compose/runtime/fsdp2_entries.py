@@ -143,8 +143,8 @@ class Entries:
         shard = sum(self.shards(unit))
         return shard * dtype_bytes(unit.parameters[0].dtype) * self.ranks(unit)
 
-    def _reduced_bytes(self, name: Name) -> int:
-        unit = self._units[name]
+    def _reduced_bytes(self, unit: Unit) -> int:
+        """Bytes of a unit's gradients in fp32, before they are reduced to a shard."""
         return sum(self.shards(unit)) * _MASTER * self.ranks(unit)
 
     def turn(self, gathered: Name | None) -> list[Action]:
@@ -188,66 +188,84 @@ class Entries:
         earlier units; in a block with several units, only the first one waits (``_fsdp_param_group.post_backward``).
         """
         unit = self._units[name]
-        shard = sum(self.shards(unit))
-        ranks, group = self._sharing[unit.experts]
-        whole = shard * _MASTER * ranks
-        table = 8 * -(-shard // 512) + 50 * len(unit.parameters)
         before = tuple(self._reducing) if waits else ()
-        parts = self.shards(unit)
 
         def rows(rows: Rows) -> None:
             self._free_parameters(rows, unit)
             for index, one in enumerate(before):
                 rows.wait(f"before{index}", _COMPUTE)
-                rows.free(f"released{index}", rounded(self._reduced_bytes(one)))
-            rows.alloc("in", rounded(whole), Category.TEMPORARY, operator="aten::empty")
-            rows.alloc("table", rounded(table), Category.TEMPORARY, operator="aten::empty_strided")
-            rows.work("aten::copy_", Copy("h2d", table, pinned=True))
-            rows.record("sent", _COMPUTE)
-            read = sum(held for _, held in gradients)
-            cat = "aten::_chunk_cat"
-            rows.work(cat, Elementwise(read, whole, whole // _MASTER, dtype, len(unit.parameters), cat))
-            rows.free("table", rounded(table))
-            for index, (_, size) in enumerate(gradients[:-1]):
-                rows.free(f"g{index}", rounded(size))
-            rows.record("packed", _COMPUTE)
-            rows.wait("packed", _SCATTER)
-            held = rounded(shard * _MASTER)
-            rows.alloc("shard", held, Category.GRADIENT, operator="aten::empty", stream=_SCATTER)
-            signature = Collective("reduce_scatter", whole, "float32", group)
-            if ranks > 1:
-                rows.work("nccl::reduce_scatter", signature, stream=_SCATTER)
-            for event in ("ended", "recorded"):
-                rows.record(event, _SCATTER)
-            last = _SCATTER
-            if self._replicas > 1:
-                rows.record("scattered", _SCATTER)
-                rows.wait("scattered", _ALL_REDUCE)
-                reduced = Collective("all_reduce", shard * _MASTER, "float32", self._replica_group)
-                rows.work("nccl::all_reduce", reduced, stream=_ALL_REDUCE)
-                last = _ALL_REDUCE
+                rows.free(f"released{index}", rounded(self._reduced_bytes(self._units[one])))
+            self._pack(rows, unit, [held for _, held in gradients], dtype)
+            last = self._scatter(rows, unit)
             if micro:
-                for part in parts:
-                    add = Elementwise(2 * part * _MASTER, part * _MASTER, part, "float32", 2, "aten::add_")
-                    rows.work("aten::add_", add, stream=last)
-                rows.free("shard", held)
+                self._accumulate(rows, unit, last)
             if gradients:  # foreach_reduce's loop holds the last gradient until it returns
                 rows.free(f"g{len(gradients) - 1}", rounded(gradients[-1][1]))
             if last == _SCATTER:
                 rows.record("scattered", _SCATTER)
             rows.record("reduced", last)
 
-        slots = ("in", "table", "sent", "packed", "shard", "ended", "recorded", "scattered", "reduced")
-        named: dict[str, Key] = {slot: ("reduce", slot, name) for slot in slots}
-        named["shard"] = ("reduce", "shard", name) if not micro else ("reduce", "again", name)
-        named |= {f"g{index}": key for index, (key, _) in enumerate(gradients)}
-        named |= {f"p{index}": ("fsdp", "parameter", name, index) for index in range(len(unit.parameters))}
-        for index, one in enumerate(before):
-            named[f"before{index}"], named[f"released{index}"] = ("reduce", "scattered", one), ("reduce", "in", one)
+        named = self._reduction_keys(name, [key for key, _ in gradients], before, again=micro > 0)
         kinds = tuple(self._units[one].kind for one in before)
         kind = ("reduce", unit.kind, kinds, len(gradients), dtype, micro > 0)
         self._reducing = [*(() if waits else self._reducing), name]
         return [self._do(kind, Phase.BACKWARD, rows, named, unit.scope)]
+
+    def _pack(self, rows: Rows, unit: Unit, gradients: list[int], dtype: str) -> None:
+        """Copy a unit's gradients, of so many bytes each, into the input of its reduction; the last one stays."""
+        whole = self._reduced_bytes(unit)
+        table = 8 * -(-sum(self.shards(unit)) // 512) + 50 * len(unit.parameters)
+        rows.alloc("in", rounded(whole), Category.TEMPORARY, operator="aten::empty")
+        rows.alloc("table", rounded(table), Category.TEMPORARY, operator="aten::empty_strided")
+        rows.work("aten::copy_", Copy("h2d", table, pinned=True))
+        rows.record("sent", _COMPUTE)
+        cat = "aten::_chunk_cat"
+        rows.work(cat, Elementwise(sum(gradients), whole, whole // _MASTER, dtype, len(unit.parameters), cat))
+        rows.free("table", rounded(table))
+        for index, size in enumerate(gradients[:-1]):
+            rows.free(f"g{index}", rounded(size))
+        rows.record("packed", _COMPUTE)
+
+    def _scatter(self, rows: Rows, unit: Unit) -> int:
+        """Reduce packed gradients to a shard, under HSDP over the replicas too; returns the stream that ends last."""
+        ranks, group = self._sharing[unit.experts]
+        held = sum(self.shards(unit)) * _MASTER
+        rows.wait("packed", _SCATTER)
+        rows.alloc("shard", rounded(held), Category.GRADIENT, operator="aten::empty", stream=_SCATTER)
+        if ranks > 1:
+            signature = Collective("reduce_scatter", self._reduced_bytes(unit), "float32", group)
+            rows.work("nccl::reduce_scatter", signature, stream=_SCATTER)
+        for event in ("ended", "recorded"):
+            rows.record(event, _SCATTER)
+        if self._replicas <= 1:
+            return _SCATTER
+        rows.record("scattered", _SCATTER)
+        rows.wait("scattered", _ALL_REDUCE)
+        reduced = Collective("all_reduce", held, "float32", self._replica_group)
+        rows.work("nccl::all_reduce", reduced, stream=_ALL_REDUCE)
+        return _ALL_REDUCE
+
+    def _accumulate(self, rows: Rows, unit: Unit, stream: int) -> None:
+        """Add a reduced shard to that of the earlier micro-batches."""
+        parts = self.shards(unit)
+        for part in parts:
+            add = Elementwise(2 * part * _MASTER, part * _MASTER, part, "float32", 2, "aten::add_")
+            rows.work("aten::add_", add, stream=stream)
+        rows.free("shard", rounded(sum(parts) * _MASTER))
+
+    def _reduction_keys(
+        self, name: Name, gradients: list[Key], before: tuple[Name, ...], *, again: bool
+    ) -> dict[str, Key]:
+        """Memory blocks and events of a reduction; ``again``: its shard is added to that of an earlier micro-batch."""
+        slots = ("in", "table", "sent", "packed", "shard", "ended", "recorded", "scattered", "reduced")
+        named: dict[str, Key] = {slot: ("reduce", slot, name) for slot in slots}
+        if again:
+            named["shard"] = ("reduce", "again", name)
+        named |= {f"g{index}": key for index, key in enumerate(gradients)}
+        named |= {f"p{index}": ("fsdp", "parameter", name, index) for index in range(len(self._units[name].parameters))}
+        for index, one in enumerate(before):
+            named[f"before{index}"], named[f"released{index}"] = ("reduce", "scattered", one), ("reduce", "in", one)
+        return named
 
     def end(self) -> Action:
         """Make the compute stream wait for the last reduction."""
@@ -257,7 +275,7 @@ class Entries:
             for index, one in enumerate(left):
                 rows.wait(f"reduced{index}", _COMPUTE)
                 rows.wait(f"scattered{index}", _COMPUTE)
-                rows.free(f"in{index}", rounded(self._reduced_bytes(one)))
+                rows.free(f"in{index}", rounded(self._reduced_bytes(self._units[one])))
 
         slots = ("reduced", "scattered", "in")
         named: dict[str, Key] = {

@@ -60,6 +60,9 @@ def loses_on(best: Figures, other: Figures, objective: str) -> dict[str, float]:
     return dict(sorted(parts.items(), key=lambda item: (-item[1], item[0])))
 
 
+_REMEDIES = "Use more GPUs, recompute, or a smaller micro-batch"
+
+
 def infeasible(trials: Sequence[Trial], constraints: Constraints, work: Work) -> str:
     """Why no plan is feasible: reasons by frequency, and the plan that comes nearest to fitting."""
     reasons: collections.Counter[str] = collections.Counter()
@@ -75,10 +78,11 @@ def infeasible(trials: Sequence[Trial], constraints: Constraints, work: Work) ->
     sentence = f"no plan of {len(trials)} is feasible: {counted}"
     if nearest is not None:
         plan = show(nearest[1], _varying(trials))
-        return (
-            f"{sentence}; the nearest lacks {three_digits(nearest[0] / GIB)} GiB: {plan}. "
-            "Use more GPUs, recompute, or a smaller micro-batch"
-        )
+        return f"{sentence}; the nearest lacks {three_digits(nearest[0] / GIB)} GiB: {plan}. {_REMEDIES}"
+    bounded = [(trial.lacks_bytes, trial) for trial in trials if trial.lacks_bytes is not None]
+    if bounded:
+        _, least = min(bounded, key=lambda pair: pair[0])
+        return f"{sentence}; the nearest, {show(least.point, _varying(trials))}, {least.words}. {_REMEDIES}"
     first = next((trial.words for trial in trials if trial.words), "")
     return f"{sentence}; the first: {first}" if first else sentence
 

@@ -148,7 +148,16 @@ class RulePruner:
             found = getattr(self, f"_{rule}")(point)
             if found is not None:
                 witness, words = found
-                return Trial(number=number, point=point, fate="pruned", rule=rule, witness=witness, words=words)
+                lacks = self._lacks(point) if rule == "memory_bound" else None
+                return Trial(
+                    number=number,
+                    point=point,
+                    fate="pruned",
+                    rule=rule,
+                    witness=witness,
+                    words=words,
+                    lacks_bytes=lacks,
+                )
         return None
 
     def _loss(self, figures: Figures) -> float:
@@ -178,10 +187,15 @@ class RulePruner:
 
     def _memory_bound(self, point: Point) -> tuple[None, str] | None:
         bound = self._bound_of(point)
-        if bound is None or bound.memory_bytes + self.constraints.spare_bytes <= bound.capacity_bytes:
+        if bound is None or self._lacks(point) <= 0:
             return None
         spare = f" and {gib(self.constraints.spare_bytes)} to spare" if self.constraints.spare_bytes else ""
         return None, f"needs at least {gib(bound.memory_bytes)}{spare} of {gib(bound.capacity_bytes)}"
+
+    def _lacks(self, point: Point) -> int:
+        """Memory in bytes that a plan lacks at least; 0 if its bound is unknown."""
+        bound = self._bound_of(point)
+        return bound.memory_bytes + self.constraints.spare_bytes - bound.capacity_bytes if bound else 0
 
     def _time_bound(self, point: Point) -> tuple[Point, str] | None:
         bound = self._bound_of(point)

@@ -48,6 +48,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""  # rule that pruned it
     witness: Point | None = None  # the point that the rule compares with
     words: str = ""  # failing equation, numbers of the rule, or error text
+    lacks_bytes: int | None = None  # lower bound of the memory that a pruned plan lacks
 
     @property
     def fits(self) -> bool:

@@ -49,7 +49,7 @@ def test_a_complete_machine_passes() -> None:
         ("PyTorch", {"torch": None}, "PyTorch is not installed", "pip install --no-deps torch===2.14.0"),
         ("PyTorch", {"torch": Torch(Path(), "2.14.0+cpu", "")}, "2.14.0+cpu is a CPU-only build", "torch===2.14.0"),
         ("PyTorch", {"torch": Torch(Path(), "2.14.0", "12.6")}, "built for CUDA 12.6", "torch===2.14.0"),
-        ("PyTorch", {"torch": Torch(Path(), "2.9.1", "13.0")}, "supported versions 2.12 to 2.15", "torch===2.14.0"),
+        ("PyTorch", {"torch": Torch(Path(), "2.9.1", "13.0")}, "supported versions 2.11 to 2.15", "torch===2.14.0"),
         ("PyTorch", {"torch_needs_missing": ("sympy", "jinja2")}, "without sympy, jinja2", "pip install sympy jinja2"),
         ("emulated CUDA libraries", {"shim_missing": ("libnccl.so.2",)}, "libnccl.so.2", "shim"),
         ("emulated CUDA libraries", {"shim_changed": ("core/pace.cpp", "x.h")}, "core/pace.cpp and 1 more", "shim"),

@@ -1,0 +1,54 @@
+"""Breaks down steps of which only a few micro-batches were simulated."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.analysis.summarise import steady_breakdown
+from presim.analysis.time.breakdown import Breakdown, break_down
+from presim.analysis.time.repetition import repeated_steps, stretches
+from presim.analysis.time.steps import Steps, find_steps
+from presim.cost.price import PricedTrace
+from presim.engine.timeline import Timeline
+from presim.trace.schema import Trace
+
+
+@dataclasses.dataclass(frozen=True)
+class Repeats:
+    """Micro-batches that a job's traces lack: repetitions of one period."""
+
+    begins: Mapping[int, NDArray[np.int64]]  # by rank: the entries at which micro-batches begin
+    memory: Mapping[int, Trace]  # by rank: the memory entries of all micro-batches
+    period: int  # micro-batches in one period
+    times: int  # number of periods that the traces lack
+
+
+class NotRepeatedError(Exception):
+    """The simulation of a few micro-batches does not prove that further ones only repeat."""
+
+
+def break_down_ranks(
+    priced: Mapping[int, PricedTrace], timelines: Mapping[int, Timeline], repeats: Repeats | None, latency_ns: int
+) -> dict[int, tuple[Steps, Breakdown]]:
+    """By rank, its steps and the breakdown of the steady one."""
+    traces = {rank: one.trace for rank, one in priced.items()}
+    if repeats is None:
+        return {rank: steady_breakdown(trace, timelines[rank], latency_ns) for rank, trace in traces.items()}
+    if not traces.keys() <= repeats.begins.keys():
+        raise NotRepeatedError
+    in_order = [timelines[rank] for rank in traces], [repeats.begins[rank] for rank in traces]
+    found = stretches(list(traces.values()), *in_order, repeats.period)
+    if found is None:
+        raise NotRepeatedError
+    result = {}
+    for place, (rank, trace) in enumerate(traces.items()):
+        steps = find_steps(trace, timelines[rank])
+        stretch = found[steps.steady_index]
+        again = (stretch.start_ns, stretch.end_ns, repeats.times)
+        parts = break_down(trace, timelines[rank], steps.steady, launch_latency_ns=latency_ns, again=again)
+        result[rank] = repeated_steps(steps, found, place, repeats.times), parts
+    return result

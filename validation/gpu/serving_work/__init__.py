@@ -1,0 +1,1 @@
+"""What serving.py measures: kernels of inference engines and whole steps."""
