@@ -6,8 +6,8 @@ from pathlib import Path
 
 from presim.errors import InputError
 from presim.hardware import choose_cluster, gpus, nodes
-from presim.hardware.catalogue import load_toml
 from presim.hardware.cluster import Cluster, Fabric, Node
+from presim.hardware.codec import load_toml
 from presim.hardware.schema import Gpu, Sourced
 from presim.network.describe import topology_of
 from presim.network.topology import Topology
