@@ -93,6 +93,7 @@ class Watch:
             "kernel_s": sum(event.time_range.elapsed_us() for event in kernels) * 1e-6,
             "sequence": [event.name[:60] for event in kernels],
             "by_operator": launches(events),
+            "seconds_by_operator": durations(events),
             "by_name": dict(collections.Counter(event.name[:60] for event in kernels).most_common()),
         }
 
@@ -104,6 +105,15 @@ def launches(events: list[object]) -> dict[str, int]:
         if event.device_type == torch.autograd.DeviceType.CPU and event.kernels:
             counts[event.name] += len(event.kernels)
     return dict(counts.most_common())
+
+
+def durations(events: list[object]) -> dict[str, float]:
+    """Device time in seconds of the kernels that each operator launched, longest first."""
+    seconds = collections.Counter[str]()
+    for event in events:
+        if event.device_type == torch.autograd.DeviceType.CPU and event.kernels:
+            seconds[event.name] += sum(kernel.duration for kernel in event.kernels) * 1e-6
+    return dict(seconds.most_common())
 
 
 def joules() -> float:

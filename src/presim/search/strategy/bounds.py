@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # Bytes of a parameter with its states, by data-parallel style: (on every rank, sharded over all ranks). As a lower
 # bound, gradients count as zero and parameters that tensor parallelism replicates count as split.
 _STATES = {"fsdp2": (0, 12), "hsdp": (0, 12), "ddp": (6, 0), "zero1": (2, 12)}
+# The same where the host has the optimizer states.
+_ON_HOST = {"fsdp2": (0, 4), "hsdp": (0, 4), "ddp": (2, 0), "zero1": (2, 0)}
 _ADAM = 3  # an fp32 parameter with Adam's two moments is 3 times the parameter alone
 # Degrees that split a micro-batch's work over ranks and that `_Floor` does not already account for.
 _SPREAD = ("context", "expert", "expert_tensor")
@@ -143,16 +145,19 @@ class Bounds:
 
     def _states(self, candidate: Plan, world_size: int) -> int:
         count = self._evaluator.graph().parameter_count()
-        copied, spread = _STATES.get(candidate.data_style, (0, 0))
+        on_host = candidate.offload_optimizer != "none"
+        copied, spread = (_ON_HOST if on_host else _STATES).get(candidate.data_style, (0, 0))
         least = count * copied // (candidate.tensor * candidate.pipeline) + count * spread // world_size
         if candidate.data_style == "hsdp":
             least = count * spread // (candidate.tensor * candidate.pipeline * max(candidate.shard, 1))
-        return least if candidate.optimizer == "adamw" else least // _ADAM
+        return least if candidate.optimizer == "adamw" or on_host else least // _ADAM
 
     def _activations(self, candidate: Plan, floor: _Floor, share: float, micro: int) -> int:
         """Activation bytes on the first stage, which holds one micro-batch in flight per stage."""
         rest = floor.rest_bytes if candidate.pipeline == 1 else 0
         flying = share * min(candidate.pipeline, micro)
+        if candidate.offload_activations or candidate.activation_budget < 1:
+            return rest
         if candidate.recompute == "none":
             return int(floor.blocks_bytes * flying) + rest
         return int(floor.inputs_bytes * flying) + max(floor.block_bytes, rest) if candidate.recompute == "full" else 0
@@ -170,18 +175,23 @@ class Bounds:
             candidate.micro_batch,
             candidate.sequence,
             backend,
+            candidate.passes,
         )
         if name not in self._floors:
-            graph = self._graph(candidate.tensor, backend)
+            graph = self._graph(candidate, backend)
             self._floors[name] = self._priced(graph, candidate, cluster)
         return self._floors[name]
 
-    def _graph(self, tensor: int, backend: str) -> OperatorGraph:
-        from presim.passes import attention, tensor_parallel
+    def _graph(self, candidate: Plan, backend: str) -> OperatorGraph:
+        from presim.passes import attention, compiled, registry, tensor_parallel
 
-        name = (tensor, backend)
+        passes = candidate.passes
+        name = (candidate.tensor, backend, passes)
         if name not in self._graphs:
-            self._graphs[name] = attention.apply(tensor_parallel.apply(self._evaluator.graph(), tensor), backend)
+            graph = attention.apply(tensor_parallel.apply(self._evaluator.graph(), candidate.tensor), backend)
+            if passes:
+                graph, _ = registry.apply(compiled.apply(graph), passes, candidate.micro_batch, candidate.sequence)
+            self._graphs[name] = graph
         return self._graphs[name]
 
     def _priced(self, graph: OperatorGraph, candidate: Plan, cluster: Cluster) -> _Floor:

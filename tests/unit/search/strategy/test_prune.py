@@ -48,6 +48,11 @@ SPACES = {
         | {"recompute": ("none", "full"), "data_style": ("fsdp2", "zero1")},
         {"sequence": 2048, "global_batch": 16, "gpu": "h100-sxm", "nodes": 1},
     ),
+    "offloading and passes": Space(
+        {"passes": ("none", "int8", "sparse24", "fuse-norm+fp8-row"), "offload_activations": (0, 2)}
+        | {"offload_optimizer": ("none", "cpu"), "recompute": ("none", "full"), "micro_batch": (1, 4)},
+        {"sequence": 4096, "gpu": "h100-sxm", "world_size": 1},
+    ),
     "clusters vary": Space(
         {"gpu": ("h100-sxm", "a100-80gb-sxm"), "nodes": (1, 4), "micro_batch": (1, 4), "recompute": ("none", "full")},
         {"sequence": 4096, "tensor": 2},
