@@ -4,8 +4,8 @@
 
 A step ends with the optimizer's. Ten are timed between synchronisations after three that warm up, with the CPU time of
 the host before it waits and the energy that the GPU counts; eight more between one synchronisation and the next, as the
-script alone would run them; one more is recorded by PyTorch's profiler for its kernels and who launched them. The script
-is stopped then.
+script alone would run them; one more is recorded by PyTorch's profiler for its kernels and who launched them. Then
+the script is stopped.
 """
 
 from __future__ import annotations
