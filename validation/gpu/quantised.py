@@ -41,9 +41,9 @@ class Clock:
     """Times calls with what `presim profile` needs for it; made once, when the first case begins."""
 
     @functools.cached_property
-    def tools(self) -> tuple[torch.Tensor, bench.Busy]:
+    def tools(self) -> tuple[bench.Cold, bench.Busy]:
         """Memory that sweeps L2, and products that keep the GPU busy."""
-        return torch.empty(2 * bench.l2_bytes(), dtype=torch.int8, device="cuda"), bench.warm_up(0.5)
+        return bench.cold(), bench.warm_up(0.5)
 
     def __call__(self, make: Make) -> dict[str, object]:
         """The row of a call."""
