@@ -33,6 +33,7 @@ _STATES = {"fsdp2": (0, 12), "hsdp": (0, 12), "ddp": (6, 0), "zero1": (2, 12)}
 # The same where the host has the optimizer states.
 _ON_HOST = {"fsdp2": (0, 4), "hsdp": (0, 4), "ddp": (2, 0), "zero1": (2, 0)}
 _ADAM = 3  # an fp32 parameter with Adam's two moments is 3 times the parameter alone
+_WHOLE_BACKWARDS = ("gpipe", "1f1b", "interleaved")  # others fill the bubble with gradients of weights
 # Degrees that split a micro-batch's work over ranks and that `_Floor` does not already account for.
 _SPREAD = ("context", "expert", "expert_tensor")
 
@@ -131,7 +132,8 @@ class Bounds:
         own_ns = blocks_ns * share + (floor.rest_ns if stages == 1 else 0.0)
         chunks = stages * candidate.virtual
         bubble_ns = (stages - 1) * blocks_ns * (floor.count // chunks / floor.count if floor.count else 0.0)
-        step_ns = (micro * own_ns + (0.0 if candidate.stages else bubble_ns)) / spread
+        has_bubble = not candidate.stages and candidate.order in _WHOLE_BACKWARDS
+        step_ns = (micro * own_ns + (bubble_ns if has_bubble else 0.0)) / spread
         held = self._states(candidate, cluster.world_size) + self._activations(candidate, floor, share, micro) // spread
         bound = Bound(
             step_s=step_ns / 1e9,
