@@ -48,8 +48,9 @@ class Job:
         self.whole = graph.parameter_count()
         self.tables = Tables()
         self.hosts = host_times(plan.launch_style, plan.cuda_graphs)
-        quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
-        sparse.check(plan.passes, cluster.gpu.name, cluster.gpu.vendor, cluster.gpu.compute_major)
+        for gpu in dict.fromkeys(view.gpu for view in cluster.views()):
+            quantisation.check(plan.passes, gpu.name, gpu.peak)
+            sparse.check(plan.passes, gpu.name, gpu.vendor, gpu.compute_major)
         self.graph, self.notes = apply_passes(graph, plan, cluster)
         self.experts = expert_parallel.experts(self.graph) if plan.expert > 1 else frozenset()
         count = plan.pipeline * plan.virtual
