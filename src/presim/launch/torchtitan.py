@@ -37,6 +37,7 @@ def files(job: Job) -> Files:
         offload_activations=(0,),
         offload_optimizer=("none",),
         context_style=("all-gather",),
+        schedule=("", *_SCHEDULES),
         attention=("auto",),
     )
     layers = words_of(NAME, plan)
