@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -144,9 +147,23 @@ def titan_trainer_experts() -> torch.nn.Module:
     """torchtitan's own Qwen 3 30B-A3B with four layers, likewise."""
     from torchtitan.models.qwen3 import model_registry
 
+    torch.autocast = _no_autocast  # PyTorch does not know it of meta tensors; routers multiply in fp32 by it
     model = model_registry("30B-A3B", attn_backend="flex").model
     model.layers = model.layers[:4]
-    return _titan_trainer(model.build())
+    made = model.build()
+    for layer in made.layers.values():
+        gate = layer.moe.router.gate
+        gate.forward = functools.partial(_in_fp32, gate)
+    return _titan_trainer(made)
+
+
+def _in_fp32(layer: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.linear(hidden.float(), layer.weight.float())
+
+
+@contextlib.contextmanager
+def _no_autocast(*args: object, **kwargs: object) -> Iterator[None]:
+    yield
 
 
 def _titan_trainer(made: torch.nn.Module) -> torch.nn.Module:
