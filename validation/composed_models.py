@@ -103,3 +103,13 @@ def titan_llama() -> torch.nn.Module:
     import llama_fsdp2
 
     return TitanModel(llama_fsdp2.Llama(argparse.Namespace(**_TITAN)))
+
+
+def titan_float8_llama() -> torch.nn.Module:
+    """The same with torchao's rowwise float8 in all blocks, as its eager mode runs it."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    made = titan_llama()
+    config = Float8LinearConfig.from_recipe_name("rowwise")
+    convert_to_float8_training(made, config=config, module_filter_fn=lambda module, name: name != "model.output")
+    return made

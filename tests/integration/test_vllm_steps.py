@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from presim.hardware.choose import choose_cluster
 from presim.serving.model import config_of, from_config
 from presim.serving.plan import Plan
-from presim.serving.steps.captured import with_captured
-from presim.serving.steps.times import build
+from presim.serving.steps.captured import Captured, with_captured
+from presim.serving.steps.times import Engine, build
 from presim.verbs.capture_steps import capture_request, capture_steps
 from presim.verbs.step_times import read_captured
 
@@ -19,14 +21,19 @@ pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slo
 PLAN = Plan(max_num_seqs=8, max_num_batched_tokens=512, max_model_len=4096, cuda_graphs=False)
 
 
+def captured(folder: Path, name: str, plan: Plan, **changes: Any) -> tuple[Engine, Captured]:
+    """A known model with other keys in its config, captured."""
+    config = {**config_of(name)[0], **changes}
+    engine = build(from_config(config, "few layers"), plan, choose_cluster(gpu="h100-sxm", world_size=plan.gpus))
+    (folder / "asked.json").write_text(json.dumps(capture_request(engine, config)))
+    capture_steps(folder, engine.cluster, lambda text: None)
+    return engine, read_captured(folder, engine.cluster)
+
+
 def test_batches_run_as_asked_and_are_timed(tmp_path: Path) -> None:
     """Two layers of Llama-3-8B; the steps are the asked ones, weights are read once in each, and tokens add up."""
-    config = {**config_of("llama3-8b")[0], "num_hidden_layers": 2}
-    engine = build(from_config(config, "two layers"), PLAN, choose_cluster(gpu="h100-sxm", world_size=1))
-    asked = capture_request(engine, config)
-    (tmp_path / "asked.json").write_text(json.dumps(asked))
-    capture_steps(tmp_path, engine.cluster, lambda text: None)
-    found = read_captured(tmp_path, engine.cluster)
+    engine, found = captured(tmp_path, "llama3-8b", PLAN, num_hidden_layers=2)
+    asked = json.loads((tmp_path / "asked.json").read_text())
     assert [(len(one.decodes), sum(queries for queries, _ in one.prefills)) for one in found.samples] == [
         (len(one["decodes"]), sum(one["prefills"])) for one in asked["batches"]
     ]
@@ -39,3 +46,32 @@ def test_batches_run_as_asked_and_are_timed(tmp_path: Path) -> None:
     steps = with_captured(engine, found).steps
     assert steps is not None
     assert float(steps["held_out_median_error"]) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "changes"),
+    [
+        ("qwen3-30b-a3b", PLAN, {}),
+        ("qwen3-30b-a3b", dataclasses.replace(PLAN, weights="fp8-block"), {}),
+        ("qwen3-30b-a3b", dataclasses.replace(PLAN, tp=2), {}),
+        ("deepseek-v3", PLAN, {"first_k_dense_replace": 1}),
+    ],
+    ids=["experts", "experts in FP8", "experts on two ranks", "latent attention"],
+)
+def test_each_sequence_reads_the_weights_of_its_experts(
+    tmp_path: Path, name: str, plan: Plan, changes: dict[str, Any]
+) -> None:
+    """Two layers: eight sequences read those of 52 of 128 experts, or 57 of 256, where one reads those of 8."""
+    engine, found = captured(tmp_path, name, plan, num_hidden_layers=2, **changes)
+    experts = engine.model.experts
+    assert experts is not None
+    used = experts.count * (1 - (1 - experts.chosen / experts.count) ** 8)
+    sparse = 2 - experts.dense_layers
+    size = 1 if plan.weights == "fp8-block" else 2
+    read = sparse * (used - experts.chosen) * 3 * engine.model.hidden * experts.width * size / plan.tp
+    one, eight = (next(each for each in found.samples if len(each.decodes) == count) for count in (1, 8))
+    least_ns = read / engine.cluster.gpu.memory_bytes_per_s * 1e9
+    assert least_ns < eight.device_ns - one.device_ns < 1.6 * least_ns
+    prompt = next(each for each in found.samples if sum(queries for queries, _ in each.prefills) == 512)
+    assert prompt.attention_ns > 0
+    assert with_captured(engine, found).steps is not None

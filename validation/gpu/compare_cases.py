@@ -9,6 +9,7 @@ presim's constants, power beside the shares of `presim/calibration/power.toml`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import subprocess
 import sys
@@ -25,10 +26,14 @@ from presim.cost.estimators import estimators
 from presim.errors import InputError
 from presim.hardware import choose_cluster
 from presim.hardware.power import shares
+from presim.options import RunOptions
 from presim.profile.job import gpu_named
+from presim.trace.schema import Kind
 from presim.trace.signatures import Copy
+from presim.verbs.run import run_and_evaluate
 
 CAPTURE_S = 3600
+PYTORCH_ONLY, MARK, MARK_STEP, BATCHES = "--pytorch-only", 8 << 20, 512, 15  # as latencies.py has them
 # Classes of power.toml of each case of energy.py: shares of the time.
 CLASSES = {
     "idle": {"idle": 1.0}, "norm": {"memory": 1.0}, "pointwise": {"memory": 1.0}, "softmax": {"memory": 1.0},
@@ -88,6 +93,7 @@ def latencies(folder: Path) -> Iterator[str]:
             measured = rows["memory"][key] / (1 << 20)
             yield f"| context_MiB | {gpu.context_bytes / (1 << 20):.0f} | {measured:.0f} | {key} |"
     yield from copies(rows)
+    yield from host_of_operators(rows)
     yield from ("", "| case | us | lowest tenth | CPU time |", "|---|---:|---:|---:|")
     for case, row in rows.items():
         if "ns" in row:
@@ -95,6 +101,58 @@ def latencies(folder: Path) -> Iterator[str]:
             yield f"| {case} | {row['ns'] / 1e3:.3f} | {row.get('low', row['ns']) / 1e3:.3f} | {used} |"
         else:
             yield f"| {case} | {row.get('error', '')} | | |"
+
+
+def host_of_operators(rows: dict[str, dict[str, object]]) -> Iterator[str]:
+    """CPU time of PyTorch's operators beside that of a capture: presim's own calls of the runtime, and the rest.
+
+    The ratio is the host factor that the operator asks for: what was measured less the runtime's calls, over the
+    capture's time of the reference host.
+    """
+    measured = {case: row for case, row in rows.items() if "calls" in row}
+    if not measured:
+        return
+    yield from (
+        "",
+        "| operator | CPU time, us | presim | of it calls | capture | ratio |",
+        "|---|---:|---:|---:|---:|---:|",
+    )
+    ratios = []
+    for case, captured, calls, factor in captured_hosts(str(next(iter(measured.values()))["gpu"])):
+        if case in measured:
+            found = measured[case]["cpu_ns"] / 1e3
+            ratios.append((found - calls) / max(captured, 1e-3))
+            yield (
+                f"| {case} | {found:.2f} | {captured * factor + calls:.2f} | {calls:.2f} | {captured:.2f} "
+                f"| {ratios[-1]:.2f} |"
+            )
+    yield f"| median | | | | | {np.median(ratios):.2f} |"
+
+
+def captured_hosts(gpu: str) -> Iterator[tuple[str, float, float, float]]:
+    """By case, of one call: time of the reference host and calls of the runtime, in us; and the host factor."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "latencies.jsonl"
+        command = [str(HERE / "latencies.py"), str(results), "1e9", PYTORCH_ONLY]
+        made = run_and_evaluate(
+            command, RunOptions(gpu=gpu_named(gpu).id, steps=0, limit=CAPTURE_S), stdout=subprocess.DEVNULL
+        )
+        rows = lines_of(results, "case")
+    trace = made.priced.trace
+    kind, value_of, host = (trace.columns[name].astype(np.int64) for name in ("kind", "value", "host_ns"))
+    calls = made.device.calls.of(trace)
+    syncs = np.flatnonzero(kind == Kind.DEVICE_SYNC)
+    marks = [
+        np.flatnonzero((kind == Kind.ALLOC) & (value_of == MARK + MARK_STEP * place)) for place in range(len(rows))
+    ]
+    for row, mark in zip(rows, marks):
+        inside = syncs[syncs > mark[0]][: BATCHES + 1] if len(mark) and "calls" in row else syncs[:0]
+        batches = [slice(first + 1, last + 1) for first, last in itertools.pairwise(inside)]
+        if batches:
+            each = [
+                np.median([column[batch].sum() for batch in batches]) / row["calls"] / 1e3 for column in (host, calls)
+            ]
+            yield str(row["case"]), each[0], each[1], made.device.host_factor
 
 
 def copies(rows: dict[str, dict[str, object]]) -> Iterator[str]:

@@ -31,23 +31,25 @@ with sentences():
 SOURCE = Path(__file__).with_suffix(".cu")
 RUNTIME_S = 60  # for compiling and running latencies.cu
 BATCHES, CALLS = 15, 40
-PYTORCH_ONLY = "--pytorch-only"  # for the emulated GPU, which runs no compiled kernel
+PYTORCH_ONLY = "--pytorch-only"  # for the emulated GPU, which runs no compiled kernel; marks the cases in the trace
+MARK, MARK_STEP = 8 << 20, 512  # bytes of the allocation before the first marked case, and more for each later one
 
 
 def host(call: Callable[[], object], calls: int = CALLS, batches: int = BATCHES) -> dict[str, object]:
-    """Host time of one call in ns, and the part of it that is CPU time."""
+    """Host time of one call in ns, and CPU time of all threads."""
     call()
     call()
     wall, cpu = [], []
     for _ in range(batches):
         torch.cuda.synchronize()
-        began, used = time.perf_counter(), time.thread_time()
+        began, used = time.perf_counter(), time.process_time()
         for _ in range(calls):
             call()
         wall.append((time.perf_counter() - began) / calls * 1e9)
-        cpu.append((time.thread_time() - used) / calls * 1e9)
+        cpu.append((time.process_time() - used) / calls * 1e9)
     torch.cuda.synchronize()
-    return {"ns": statistics.median(wall), "low": sorted(wall)[len(wall) // 10], "cpu_ns": statistics.median(cpu)}
+    return {"ns": statistics.median(wall), "low": sorted(wall)[len(wall) // 10], "cpu_ns": statistics.median(cpu),
+            "calls": calls}  # fmt: skip
 
 
 def waited(call: Callable[[], object], rounds: int = 60) -> dict[str, object]:
@@ -188,6 +190,16 @@ def table() -> dict[str, cases.Case]:
     return found
 
 
+def marked() -> dict[str, cases.Case]:
+    """All cases of PyTorch, each behind an allocation whose size tells its place."""
+
+    def one(place: int, case: cases.Case) -> dict[str, object]:
+        torch.empty(MARK + MARK_STEP * place, dtype=torch.int8, device="cuda")
+        return case()
+
+    return {name: functools.partial(one, place, case) for place, (name, case) in enumerate(table().items())}
+
+
 def runtime(results: Path) -> None:
     """Compile and run latencies.cu, and add its lines; not again once they are there."""
     if results.exists() and '"launch, no argument"' in results.read_text():
@@ -225,8 +237,8 @@ def compiled(compiler: str, program: str) -> None:
 
 if __name__ == "__main__":
     with sentences():
-        if PYTORCH_ONLY in sys.argv:
+        if only := PYTORCH_ONLY in sys.argv:
             sys.argv.remove(PYTORCH_ONLY)
         elif len(sys.argv) > 2 and torch.cuda.is_available():
             runtime(Path(sys.argv[1]))
-        cases.main(__doc__ or "", table)
+        cases.main(__doc__ or "", marked if only else table)

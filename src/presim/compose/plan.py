@@ -30,7 +30,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     pipeline: int = 1  # pipeline-parallel degree
     virtual: int = 1  # virtual stages per rank
     # empty: 1f1b, or interleaved if virtual > 1
-    schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipev"] = ""
+    schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe", "dualpipev"] = ""
     data_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"  # data-parallel style
     shard: int = 0  # hsdp: number of consecutive data-parallel ranks that shard parameters; 0: not set
     overlap: bool = True  # ddp and zero1: overlap communication of gradients and parameters with compute

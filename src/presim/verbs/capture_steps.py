@@ -28,7 +28,7 @@ from presim.serving.steps.times import Engine
 if TYPE_CHECKING:
     from presim.hardware import Cluster
 
-_FORMAT = 2
+_FORMAT = 3
 _MODULE = "presim.serving.engines.vllm_steps"
 _LIMIT_S = 3600.0  # for torch.compile of a large model on a small machine
 _LOG_LEVEL = "VLLM_LOGGING_LEVEL"
@@ -65,7 +65,7 @@ def capture_request(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
     longest = engine.limits.max_model_len
     return {
         "format": _FORMAT,
-        "config": asked_for.config_for_vllm(config, engine.model),
+        "config": asked_for.config_for_vllm(config, engine.model, engine.plan.weights),
         "arguments": asked_for.arguments(engine.plan, longest),
         "batches": [
             {"decodes": list(one.decodes), "prefills": list(one.prefills), "held_out": one.held_out}

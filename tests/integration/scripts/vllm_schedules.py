@@ -74,12 +74,14 @@ def cases(draw: st.DrawFn) -> tuple[Limits, Workload]:
 
 
 def step_times(limits: Limits) -> StepTimes:
-    """Steps that all take the same, with sampling, adapters and the host in it."""
+    """Steps that all take the same, with sampling, adapters, launches and the host in it."""
     times = constant_times(STEP, limits)
     return dataclasses.replace(
         times,
         head_ns=times.head_ns + STEP // 4,
         lora_ns=np.arange(len(times.token_ns)) * 10.0,
+        prompt_launch_ns=np.full(len(times.token_ns), 1.5 * STEP),
+        decode_launch_ns=np.full(len(times.token_ns), 0.5 * STEP),
         mask_ns=100.0,
         host_ns=150.0,
         back_ns=50.0,

@@ -13,6 +13,7 @@ import msgspec
 
 from presim.capture.reading import (
     compute_kernels,
+    expert_kernels,
     extension_kernels,
     library_calls,
     norm_kernels,
@@ -117,7 +118,7 @@ def classify_launch(work: Descriptor, operator: Operator | None, share: float) -
     if operator is None or not operator.inputs + operator.outputs or _SLEEP_KERNEL in work.fields.get("name", ""):
         return _bare_kernel(work, operator)
     if operator.name.startswith("triton::"):
-        return _triton_kernel(work, operator, share)
+        return expert_kernels.signature(operator) or _triton_kernel(work, operator, share)
     special = compute_kernels.signature(work, operator) or extension_kernels.signature(work, operator)
     special = special or quantised_kernels.signature(work, operator) or solver_calls.signature(work, operator)
     if special is None and memory_family(operator.base_name) is Normalization:

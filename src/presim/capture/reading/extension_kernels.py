@@ -12,7 +12,7 @@ from collections.abc import Callable
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operator
 from presim.trace.dtypes import dtype_bytes
-from presim.trace.signatures import Attention, Elementwise, Gemm, Index, Signature
+from presim.trace.signatures import Attention, Elementwise, Gemm, Index, Signature, Softmax
 
 _CAUSAL = {
     "fwd": 2,
@@ -29,8 +29,9 @@ def signature(work: Descriptor, operator: Operator) -> Signature | None:
 def _paged_attention(work: Descriptor, operator: Operator) -> Signature | None:
     """Attention of [tokens, heads, dim] queries over a cache of [blocks, block size, kv heads, dim].
 
-    Lengths of single sequences are device values. Queries are assumed to be evenly distributed, and each sequence to be
-    as long as the longest, which is an argument.
+    With DeepSeek's latent attention, queries and keys come in two parts: one with rotary embedding (64 wide), and the
+    compressed values (512), which are keys as well. Lengths of single sequences are device values. Queries are assumed
+    to be evenly distributed, and each sequence to be as long as the longest, which is an argument.
     """
     bounds = [operand for operand in operator.inputs if operand.dtype == "int32" and len(operand.shape) == 1]
     if not bounds or len(operator.scalars) < 4 or len(operator.inputs) < 3:
@@ -48,7 +49,7 @@ def _paged_attention(work: Descriptor, operator: Operator) -> Signature | None:
         kv_heads=key.shape[-2],
         q_len=max(1, round(query.shape[0] / sequences)),
         kv_len=operator.scalars[1],
-        head_dim=query.shape[-1],
+        head_dim=query.shape[-1] + (value.shape[-1] if value.shape[-1] > query.shape[-1] else 0),
         v_head_dim=value.shape[-1],
         causal=bool(causal),
         dtype=query.dtype,
@@ -87,12 +88,29 @@ def _scaled_product(work: Descriptor, operator: Operator) -> Signature | None:
     matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
     if len(matrices) < 2 or not operator.outputs or "cutlass" not in work.fields.get("name", ""):
         return None
-    left, right = matrices[0], matrices[1]
+    left, right, *scales = matrices
     rows, columns = operator.outputs[0].shape
+    blocks = bool(scales) and scales[0].dtype == "float32" and scales[0].shape[1] > 1  # several in a row of the left
     return Gemm(
         m=rows, n=columns, k=left.shape[1], batch=1, dtype=left.dtype, b_dtype=right.dtype,
-        out_dtype=operator.outputs[0].dtype, scaling="outer",
+        out_dtype=operator.outputs[0].dtype, scaling="block" if blocks else "outer",
     )  # fmt: skip
+
+
+def _product_into(work: Descriptor, operator: Operator) -> Signature | None:
+    """A product of two matrices into an output argument."""
+    matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
+    if len(matrices) < 2 or not operator.outputs or len(operator.outputs[0].shape) != 2:
+        return None
+    rows, columns = operator.outputs[0].shape
+    return Gemm(m=rows, n=columns, k=matrices[0].shape[1], batch=1, dtype=matrices[0].dtype, layout="NT")
+
+
+def _grouped_choice(work: Descriptor, operator: Operator) -> Signature | None:
+    """One kernel scores each token's experts and chooses among those of the best groups; nothing is sorted."""
+    scores = operator.inputs[0]
+    written = sum(operand.bytes for operand in operator.outputs)
+    return Softmax(scores.bytes, written, scores.elements, scores.dtype, operator=operator.name, row=scores.shape[-1])
 
 
 def _four_bit_product(work: Descriptor, operator: Operator) -> Signature | None:
@@ -117,7 +135,10 @@ _OPERATORS: dict[str, Callable[[Descriptor, Operator], Signature | None]] = {
     "_vllm_fa2_C::varlen_fwd": _paged_attention,
     "_C_cache_ops::reshape_and_cache_flash": _cache_write,
     "_C_cache_ops::reshape_and_cache": _cache_write,
+    "_C_cache_ops::concat_and_cache_mla": _cache_write,
     "_C::rotary_embedding": _rotary,
     "_C::cutlass_scaled_mm": _scaled_product,
+    "_C::dsv3_fused_a_gemm": _product_into,
+    "_moe_C::grouped_topk": _grouped_choice,
     "bitsandbytes::gemm_4bit": _four_bit_product,
 }

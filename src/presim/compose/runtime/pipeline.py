@@ -47,8 +47,12 @@ class Pipeline:
         schedule: str = "",
     ) -> None:
         self._rank_of = functools.partial(rank_of, schedule, ranks)
+        # DualPipe: stages of one direction, and whether micro-batches of the other direction enter nearer to this rank
+        self._length = ranks if schedule == "dualpipe" else len(stages)
+        self._turned = schedule == "dualpipe" and place >= ranks // 2
         self._own = [stage for stage in range(len(stages)) if self._rank_of(stage) == place]
         self._graph, self._stages, self._place, self._ranks = graph, stages, place, ranks
+        self._each = 1
         self._bytes, self._tables, self._hosts = sizes, tables, hosts
         self._group, self._pairs, self._has_buffers = group, pairs, has_buffers
         self._shared = [index for index, segment in enumerate(graph.segments) if segment.shared]
@@ -57,16 +61,20 @@ class Pipeline:
         came = {one for stage, backward in own if self._crosses(stage, backward) for one in self._came(stage, backward)}
         self._buffers = came if has_buffers else set[Crossing]()  # allocated at the start, one per micro-batch
 
-    def apply(self, steps: Sequence[Step], data: DataParallel, recomputed: Again) -> list[Action]:
-        """The passes and messages of one training step."""
+    def apply(self, steps: Sequence[Step], data: DataParallel, recomputed: Again, each: int) -> list[Action]:
+        """The passes and messages of one training step; ``each``: micro-batches that each stage runs.
+
+        Data parallelism sees them counted from 0, in either direction.
+        """
+        self._each = each
         actions: list[Action] = []
         for step in steps:
-            chunk = step.stage // self._ranks
+            chunk = self.chunk(step.stage)
             if step.kind == FORWARD:
-                actions += data.forward(self.forward_runs(step.stage, step.micro), chunk, step.micro)
+                actions += data.forward(self.forward_runs(step.stage, step.micro), chunk, step.micro % each)
             elif step.kind in (BACKWARD, INPUT):
                 runs = recomputed(self.backward_runs(step.stage, step.micro))
-                actions += data.backward([run for run in runs if isinstance(run, Run)], chunk, step.micro)
+                actions += data.backward([run for run in runs if isinstance(run, Run)], chunk, step.micro % each)
                 actions += self._weights(step, data, recomputed) if step.kind == BACKWARD else []
                 actions += self._used(step) if step.kind == BACKWARD else []
                 actions += self._freed(self._outputs(step.stage), step.micro)
@@ -85,24 +93,28 @@ class Pipeline:
             return []
         again = self._again(recomputed(self.backward_runs(step.stage)))
         runs = self.weight_runs(step.stage, step.micro, again)
-        return data.backward(runs, step.stage // self._ranks, step.micro)
+        return data.backward(runs, self.chunk(step.stage), step.micro % self._each)
+
+    def chunk(self, stage: int) -> int:
+        """Number of a stage among those of this rank; under DualPipe the ranks with the same two stages agree on it."""
+        return stage // self._ranks ^ self._turned
 
     def forward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
         """A stage's forward pass."""
-        chunk = stage // self._ranks
+        chunk = self.chunk(stage)
         shared = [Run(segment, 0, micro, chunk=chunk) for segment in self._shared]
         return (*shared, *(Run(*one, micro, chunk=chunk) for one in self._stages[stage].forward))
 
     def backward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
         """A stage's backward pass."""
-        return tuple(Run(*one, micro, chunk=stage // self._ranks) for one in self._stages[stage].backward)
+        return tuple(Run(*one, micro, chunk=self.chunk(stage)) for one in self._stages[stage].backward)
 
     def weight_runs(self, stage: int, micro: int = 0, again: Collection[tuple[int, int]] = ()) -> tuple[Run, ...]:
         """The part of a stage's backward pass that computes weight gradients, if split.
 
         ``again``: (forward segment, block) pairs that were recomputed.
         """
-        chunk, segments = stage // self._ranks, self._graph.segments
+        chunk, segments = self.chunk(stage), self._graph.segments
         return tuple(
             Run(segment, block, micro, (segments[segment].twin, block) in again, chunk)
             for segment, block in self._stages[stage].weights
@@ -124,7 +136,7 @@ class Pipeline:
 
     def _outputs(self, stage: int) -> tuple[Crossing, ...]:
         """The last stage's outputs (logits), which PyTorch keeps until the micro-batch's backward pass."""
-        if self._ranks == 1 or not self._has_buffers or stage < len(self._stages) - 1:
+        if self._ranks == 1 or not self._has_buffers or stage % self._length < self._length - 1:
             return ()
         segment, block = self._stages[stage].forward[-1]
         nodes = self._graph.segments[segment].nodes

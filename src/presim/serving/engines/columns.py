@@ -15,6 +15,7 @@ from presim.serving.fast import state
 from presim.serving.workloads.workload import Workload
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 _LOG_ROWS = 200_000
 _PAIR_ROWS = 400_000
@@ -125,7 +126,7 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
     for place, value in life.items():
         whole[place] = value
     limits = [replica.limits for replica in replicas]
-    loras = [np.zeros(len(t.token_ns)) if t.lora_ns is None else t.lora_ns for t in tables]
+    loras = [_or_zeros(t.lora_ns, t) for t in tables]
     longest = longest or (int((workload.prompt + workload.output).max()) if len(workload) else 1)
     columns: dict[str, Any] = {
         "whole": whole,
@@ -155,6 +156,10 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         "lifetimes": lifetimes,
         "token_first": _firsts([len(times.token_ns) for times in tables]),
         "token_ns": np.concatenate([times.token_ns for times in tables]),
+        **{
+            name: np.concatenate([_or_zeros(getattr(times, name), times) for times in tables])
+            for name in ("prompt_launch_ns", "decode_launch_ns")
+        },
         "shared_first": _firsts([len(times.shared_ns) for times in tables]),
         "shared_ns": np.concatenate([times.shared_ns for times in tables]),
         "head_first": _firsts([len(times.head_ns) for times in tables]),
@@ -166,6 +171,11 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         "costs": [cost for t in tables for cost in (t.host_ns, t.host_seq_ns, t.back_ns, t.back_seq_ns, t.mask_ns)],
     }
     return {name: _column(name, value) for name, value in columns.items()}
+
+
+def _or_zeros(table: Floats | None, times: StepTimes) -> Floats:
+    """A table by tokens, of zeros where it takes no time."""
+    return np.zeros(len(times.token_ns)) if table is None else table
 
 
 def _apart(ids: Ints, adapters: Ints) -> Ints:

@@ -118,16 +118,25 @@ class StepTimes:
     back_seq_ns: float = 0.0
     # [tokens of a rank] experts and their exchange if data-parallel ranks share experts; else included in `token_ns`
     shared_ns: Floats = dataclasses.field(default_factory=lambda: np.zeros(1))
+    # [tokens in the step] host time to launch the kernels of a step with prompt tokens, and of one that only decodes
+    # (less with a CUDA graph); the device cannot be done before. None: no time.
+    prompt_launch_ns: Floats | None = None
+    decode_launch_ns: Floats | None = None
     lora_ns: Floats | None = None  # [tokens of the step that have an adapter]; None: adapters take no time
     mask_ns: float = 0.0  # of the host, for a row of the mask by which a grammar allows tokens
 
     def step_ns(self, prefills: list[tuple[int, int]], decodes: list[int]) -> float:
-        """Device time of a stage in ns for chunks (queries, keys) and decodes (keys), computed as in the loop."""
+        """Time of a stage in ns for chunks (queries, keys) and decodes (keys), computed as in the loop.
+
+        It is the device's, or the host's to launch the kernels where that is longer.
+        """
         tokens = sum(queries for queries, _ in prefills) + len(decodes)
         total = float(self.token_ns[tokens] + self.head_ns[len(prefills) + len(decodes)])
         total += float(self.shared_ns[min(tokens, len(self.shared_ns) - 1)])
         total += sum(between(self.prefill_ns, queries, keys) for queries, keys in prefills)
-        return total + (between(self.decode_ns, len(decodes), sum(decodes) / len(decodes)) if decodes else 0.0)
+        total += between(self.decode_ns, len(decodes), sum(decodes) / len(decodes)) if decodes else 0.0
+        launches = self.prompt_launch_ns if prefills else self.decode_launch_ns
+        return total if launches is None else max(total, float(launches[tokens]))
 
 
 def between(table: Floats, one: float, two: float) -> float:

@@ -26,6 +26,7 @@ from presim.serving.workloads.workload import Ints, Workload
 
 _LIMIT_S = 900
 _TABLES = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")
+_OPTIONAL = ("lora_ns", "prompt_launch_ns", "decode_launch_ns")  # tables by tokens, which may be missing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,12 +76,13 @@ def _write_input(workload: Workload, fleet: Fleet, folder: Path) -> None:
     replica = fleet.replicas[0]
     workloads.write(workload, folder / "workload.jsonl")
     times = replica.times
-    loras = np.zeros(len(times.token_ns)) if times.lora_ns is None else times.lora_ns
-    np.savez(folder / "times.npz", lora_ns=loras, **{name: getattr(times, name) for name in _TABLES})
+    zeros = np.zeros(len(times.token_ns))
+    tables: dict[str, Any] = {name: getattr(times, name) for name in (*_TABLES, *_OPTIONAL)}
+    np.savez(folder / "times.npz", **{name: zeros if table is None else table for name, table in tables.items()})
     costs = {
         field.name: getattr(replica.times, field.name)
         for field in dataclasses.fields(replica.times)
-        if field.name not in (*_TABLES, "lora_ns")
+        if field.name not in (*_TABLES, *_OPTIONAL)
     }
     content = {
         "limits": dataclasses.asdict(replica.limits),
@@ -95,7 +97,7 @@ def read_input(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int]:
     """Read the parent's input, in the process that runs vLLM."""
     content = json.loads((folder / "engine.json").read_text())
     with np.load(folder / "times.npz") as tables:
-        times = StepTimes(**{name: tables[name] for name in (*_TABLES, "lora_ns")}, **content["costs"])
+        times = StepTimes(**{name: tables[name] for name in (*_TABLES, *_OPTIONAL)}, **content["costs"])
     workload = workloads.read(folder / "workload.jsonl")
     limits = Limits(**{**content["limits"], "tiers": Tiers(**content["limits"]["tiers"])})
     return workload, limits, times, content["input_ns"], content["output_ns"]

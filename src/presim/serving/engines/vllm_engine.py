@@ -101,7 +101,9 @@ class Engine:
         times = self.times
         now += int(times.host_ns + times.host_seq_ns * len(output.num_scheduled_tokens))
         samples = self._samples(output)
-        end = self.device_free = max(now, self.device_free) + self._device_ns(output, samples)
+        device, launch = self._device_ns(output, samples)
+        end = self.device_free = max(max(now, self.device_free) + device, now + launch)
+        now += launch
         self.steps.append({int(key): count for key, count in output.num_scheduled_tokens.items()})
         self.free_blocks.append(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
         rows = sum(count for name, count in samples.items() if self.workload.grammar_ns[int(name)] >= 0)
@@ -141,9 +143,9 @@ class Engine:
     def _rows(self, output: Any, samples: dict[str, int]) -> int:
         return sum(max(samples.get(name, 0), 1) for name in output.num_scheduled_tokens)
 
-    def _device_ns(self, output: Any, samples: dict[str, int]) -> int:
-        """As `presim.serving.fast.cost.device_ns`."""
-        decodes = context = adapted = 0
+    def _device_ns(self, output: Any, samples: dict[str, int]) -> tuple[int, int]:
+        """As `presim.serving.fast.cost.device_ns` and `launch_ns`."""
+        decodes = context = adapted = prompt = 0
         attention = 0.0
         for name, new in output.num_scheduled_tokens.items():
             computed = self.scheduler.requests[name].num_computed_tokens
@@ -152,12 +154,15 @@ class Engine:
                 decodes += 1
                 context += computed
             else:
+                prompt += new
                 attention += cost.between(self.prefill_log, 0, float(new), float(computed))
         if decodes:
             attention += cost.between(self.decode_log, 0, float(decodes), context / decodes)
-        times, rows = self.times, self._rows(output, samples)
-        linear = float(times.token_ns[output.total_num_scheduled_tokens]) + float(times.head_ns[rows])
-        return int(linear + attention + (0.0 if times.lora_ns is None else float(times.lora_ns[adapted])))
+        times, rows, tokens = self.times, self._rows(output, samples), output.total_num_scheduled_tokens
+        linear = float(times.token_ns[tokens]) + float(times.head_ns[rows])
+        device = int(linear + attention + (0.0 if times.lora_ns is None else float(times.lora_ns[adapted])))
+        launches = times.prompt_launch_ns if prompt else times.decode_launch_ns
+        return device, 0 if launches is None else int(launches[tokens])
 
     def _samples(self, output: Any) -> dict[str, int]:
         """Tokens that a step samples of each request: one, and those that verify drafts."""

@@ -115,6 +115,7 @@ def main(folder: Path) -> None:
     """Start the engine, step through all batches, and write what was in each step."""
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("VLLM_USE_DEEP_GEMM", "0")  # compiles its kernels for the GPU when they are first called
     from vllm import LLM
 
     asked = json.loads((folder / "asked.json").read_text())

@@ -33,7 +33,10 @@ _MODULES = (
     *(output, cost, routing, lifecycle, lockstep, loop),
 )
 FLOATS = frozenset(
-    ("token_ns", "shared_ns", "head_ns", "lora_ns", "prefill_log", "decode_log", "costs")
+    (
+        *("token_ns", "prompt_launch_ns", "decode_launch_ns", "shared_ns", "head_ns", "lora_ns"),
+        *("prefill_log", "decode_log", "costs"),
+    )
 )  # columns that are not int64
 
 

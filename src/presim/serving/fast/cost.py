@@ -74,6 +74,12 @@ def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
     return int(linear + attention + p.lora_ns[p.lora_first[cost] + adapted])
 
 
+def launch_ns(p: Program, replica: int, tokens: int, prompt_tokens: int) -> int:
+    """Time of the host to launch a step's kernels; the device cannot be done before."""
+    at = p.token_first[p.knobs[replica * KNOBS + COST]] + tokens
+    return int(p.prompt_launch_ns[at] if prompt_tokens > 0 else p.decode_launch_ns[at])
+
+
 def sampling_ns(p: Program, s: State, replica: int, slot: int) -> int:
     """Time of a batch's logits and sampling, the last of its device time."""
     knob = replica * KNOBS

@@ -46,6 +46,12 @@ def take_part(p: Program, s: State, replica: int, now: int, ready: int, own: int
     return s.round_start[group], s.round_end[group]
 
 
+def own_ns(p: Program, replica: int, ns: int, launch: int, tokens: int) -> int:
+    """Time of a rank's own work; longer if its host needs longer to launch all kernels, those of experts included."""
+    cost = p.knobs[replica * KNOBS + COST]
+    return max(ns, launch - int(p.shared_ns[p.shared_first[cost] + tokens]))
+
+
 def shared_ns(p: Program, s: State, group: int) -> int:
     """Time of the experts for the tokens of all ranks."""
     cost = p.knobs[group * KNOBS + COST]

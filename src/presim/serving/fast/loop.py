@@ -6,9 +6,9 @@ oldest batch and processes its output. A request that arrives at the time of a d
 
 from __future__ import annotations
 
-from presim.serving.fast.cost import device_ns, host_ns, mask_ns, sampling_ns
+from presim.serving.fast.cost import device_ns, host_ns, launch_ns, mask_ns, sampling_ns
 from presim.serving.fast.lifecycle import closed, left, turn
-from presim.serving.fast.lockstep import take_part
+from presim.serving.fast.lockstep import own_ns, take_part
 from presim.serving.fast.output import update
 from presim.serving.fast.policy import schedule
 from presim.serving.fast.routing import arrive, transfer
@@ -30,6 +30,7 @@ from presim.serving.fast.state import (
     LOG_CHOSEN,
     LOG_END,
     LOG_PREEMPTED,
+    LOG_PREFILL,
     LOG_REPLICA,
     LOG_ROWS,
     LOG_RUNNING,
@@ -135,14 +136,17 @@ def start_step(p: Program, s: State, replica: int) -> None:
     s.clock[replica] = ready
     s.entry_of[replica] = entry
     note(p, s, replica, slot, entry, preempted)
+    launch = launch_ns(p, replica, s.log[entry * LOG + LOG_TOKENS], s.log[entry * LOG + LOG_PREFILL])
     if p.knobs[knob + MEMBERS] > 1:
-        start, end = take_part(p, s, replica, chosen, ready, ns, s.log[entry * LOG + LOG_TOKENS])
-    else:
+        own = own_ns(p, replica, ns, launch, s.log[entry * LOG + LOG_TOKENS])
+        start, end = take_part(p, s, replica, chosen, ready, own, s.log[entry * LOG + LOG_TOKENS])
+    elif p.knobs[knob + STAGES] > 1:
+        start, end = through_stages(p, s, replica, ready, max(ns, launch))
+    else:  # host and device are two lines: the device waits for the last launch, the host for no kernel
         start = max(ready, s.stage_free[replica * _STAGES_AT_MOST])
-        end = start
-        for stage in range(p.knobs[knob + STAGES]):
-            end = max(end, s.stage_free[replica * _STAGES_AT_MOST + stage]) + ns
-            s.stage_free[replica * _STAGES_AT_MOST + stage] = end
+        s.clock[replica] = ready + launch
+        end = max(start + ns, ready + launch)
+        s.stage_free[replica * _STAGES_AT_MOST] = end
     s.slot_end[at] = end
     s.unsampled[replica] = s.slot_waits[at]
     if s.slot_masked[at] > 0 and s.slot_waits[at] == 0:
@@ -151,6 +155,16 @@ def start_step(p: Program, s: State, replica: int) -> None:
     s.log[entry * LOG + LOG_CHOSEN] = chosen
     s.log[entry * LOG + LOG_START] = start
     s.log[entry * LOG + LOG_END] = end
+
+
+def through_stages(p: Program, s: State, replica: int, ready: int, ns: int) -> tuple[int, int]:
+    """Start and end of a batch that runs for so long on each pipeline stage; each stage launches its own kernels."""
+    start = max(ready, s.stage_free[replica * _STAGES_AT_MOST])
+    end = start
+    for stage in range(p.knobs[replica * KNOBS + STAGES]):
+        end = max(end, s.stage_free[replica * _STAGES_AT_MOST + stage]) + ns
+        s.stage_free[replica * _STAGES_AT_MOST + stage] = end
+    return start, end
 
 
 def mask(p: Program, s: State, replica: int, slot: int) -> int:

@@ -1,4 +1,4 @@
-"""Arrays that the loop reads and changes: knobs, program, state.
+"""Arrays that the loop changes, and the indices into them and into `presim.serving.fast.program`.
 
 Everything is a flat int64 array (float64 for tables of times), so that the same source runs compiled and uncompiled.
 Arrays of a replica are `stride` apart; -1 means none, or not yet.
@@ -6,11 +6,11 @@ Arrays of a replica are `stride` apart; -1 means none, or not yet.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-# Lists if uncompiled, numpy int64 arrays if compiled; the annotations use lists.
-Column: TypeAlias = list[int]
-Table: TypeAlias = list[float]
+from presim.serving.fast.program import Column as Column
+from presim.serving.fast.program import Program as Program
+from presim.serving.fast.program import Table as Table
 
 # Knobs of one replica, at Program.knobs[replica * KNOBS + …].
 BLOCK = 0  # tokens per block
@@ -94,7 +94,7 @@ PREFIX = 3
 SESSION = 4
 
 # Constants of a table of times, at Program.costs[table * COSTS + …].
-HOST_NS = 0  # scheduling, input preparation and launch of a step
+HOST_NS = 0  # scheduling and input preparation of a step
 HOST_SEQ_NS = 1  # the same, per sequence
 BACK_NS = 2  # processing a step's output
 BACK_SEQ_NS = 3
@@ -167,47 +167,6 @@ LOG_USED = 9  # blocks
 LOG_PREEMPTED = 10
 LOG_CONTEXT = 11  # context tokens of the step's decodes
 LOG = 12
-
-
-class Program(NamedTuple):
-    """The input of the loop."""
-
-    whole: Column  # [WHOLE]
-    knobs: Column  # [replica * KNOBS + knob]
-    base: Column  # [replica] first block; one more at the end
-    row_base: Column  # [replica] first row of block tables; one more at the end
-    batch_base: Column  # [replica] first place of its batches in flight; one more at the end
-    slot_base: Column  # [replica] first batch in flight; one more at the end
-    lora_base: Column  # [replica] first place of its adapters; one more at the end
-    hash_base: Column  # [replica] first place of its table of hashes; one more at the end. Sizes are powers of two
-    tier_base: Column  # [replica * 2 + tier] first node (a sentinel); one more at the end
-    tier_hash_base: Column  # the same, for its hash table
-    row_blocks: Column  # [0] blocks of a row
-    arrival: Column  # [request] ns
-    prompt: Column  # [request] tokens
-    output: Column  # [request] tokens, at least 1
-    rank: Column  # [request] place under the policy "priority"
-    stream: Column  # [request] id of the tokens after its segments
-    segment_first: Column  # [request] one more at the end
-    segments: Column
-    child_first: Column  # [request] first follow-up request
-    child_next: Column  # [request]
-    delay: Column  # [request] ns between its parent's end and its arrival
-    is_child: Column  # [request]
-    adapter: Column  # [request] LoRA adapter; 0: none
-    grammar_ns: Column  # [request] to compile the grammar of its output; -1: it has none
-    lifetimes: Column  # [replica * LIFETIMES + which] ns from a replica's start to its failure
-    token_first: Column  # [table] first of its times by tokens
-    token_ns: Table  # linear layers, norms, communication by tokens of a step
-    shared_first: Column  # [table]
-    shared_ns: Table  # experts and their exchange by tokens of a rank, on average over those that step together
-    head_first: Column  # [table]
-    head_ns: Table  # logits and sampling by sequences
-    lora_first: Column  # [table]
-    lora_ns: Table  # adapters' products by tokens of a step that have an adapter
-    prefill_log: Table  # [table * GRID * GRID + log2 q * GRID + log2 kv] log2 of ns of attention
-    decode_log: Table  # [table * GRID * GRID + log2 sequences * GRID + log2 context] likewise
-    costs: Table  # [table * COSTS]
 
 
 class State(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 from presim.errors import InputError
 from presim.serving.model import Model
-from presim.serving.plan import Plan
+from presim.serving.plan import Plan, Weights
 
 REPEATS = 4  # steps of each batch
 _CONTEXT = 256  # tokens of a decode; attention is priced from the true contexts, so that few tokens suffice
@@ -17,7 +17,28 @@ _ARCHITECTURES = {
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
 }
+# Keys that vLLM reads and that the built-in shapes lack, because they do not change what a step takes: as published.
+_REQUIRED: dict[str, dict[str, Any]] = {
+    "qwen3_moe": {"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
+    "deepseek_v3": {
+        "n_group": 8,
+        "topk_group": 4,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+        "scoring_func": "sigmoid",
+        "topk_method": "noaux_tc",
+        "hidden_act": "silu",
+        "moe_layer_freq": 1,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000,
+    },
+}
+_FP8_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]}
+_WEIGHTS = ("bf16", "fp8", "fp8-block")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,25 +101,24 @@ def _tokens(batch: Batch) -> int:
     return sum(batch.decodes) + 16 * len(batch.decodes) + sum(batch.prefills)
 
 
-def config_for_vllm(config: dict[str, Any], model: Model) -> dict[str, Any]:
-    """A model's config with the architecture that vLLM looks for.
+def config_for_vllm(config: dict[str, Any], model: Model, weights: Weights) -> dict[str, Any]:
+    """A model's config with the architecture that vLLM looks for, and with the quantisation of its checkpoint.
 
     Raises:
-        InputError: the model has experts or latent attention, kernels of which nobody checked a capture, or its
-            architecture is not known.
+        InputError: the architecture is not known.
     """
-    if model.experts is not None or model.latent is not None:
-        part = "experts" if model.experts is not None else "latent attention"
-        raise InputError(f"steps of {model.name} are not captured, because it has {part}; leave --steps at composed")
+    kept = {key: value for key, value in config.items() if key != "quantization_config"}
+    if weights == "fp8-block":
+        kept["quantization_config"] = _FP8_BLOCKS
     if "architectures" in config:
-        return config
+        return kept
     kind = str(config.get("model_type"))
     if kind not in _ARCHITECTURES:
         raise InputError(
             f"steps of {model.name} cannot be captured: no architecture is known for its model type {kind!r}; name a "
             "config.json that has `architectures`, or leave --steps at composed"
         )
-    return {**config, "architectures": [_ARCHITECTURES[kind]], "torch_dtype": "bfloat16"}
+    return {**kept, "architectures": [_ARCHITECTURES[kind]], "torch_dtype": "bfloat16", **_REQUIRED.get(kind, {})}
 
 
 def arguments(plan: Plan, longest: int) -> dict[str, Any]:
@@ -117,6 +137,8 @@ def arguments(plan: Plan, longest: int) -> dict[str, Any]:
         "max_model_len": longest,
         "block_size": plan.block_size,
         "enable_expert_parallel": plan.ep,
+        "quantization": "fp8" if plan.weights == "fp8" else None,
+        "kv_cache_dtype": "fp8" if plan.cache == "fp8" else "auto",
     }
 
 
@@ -125,10 +147,10 @@ def _check(plan: Plan) -> None:
     lacks = {
         "--pp": plan.pp > 1,
         "--dp": plan.dp > 1,
+        "--ep": plan.ep,
         "--speculative": plan.drafting is not None,
-        f"--weights {plan.weights}": plan.weights != "bf16",
+        f"--weights {plan.weights}": plan.weights not in _WEIGHTS,
         f"--expert-weights {plan.of_experts}": plan.of_experts != plan.weights,
-        f"--kv {plan.cache}": plan.cache != "bf16",
         f"--kernels {plan.kernels}": plan.kernels != "vllm",
     }
     if found := [name for name, there in lacks.items() if there]:

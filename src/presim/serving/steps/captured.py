@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.serving.engines.engine import GRID, StepTimes
+from presim.serving.engines.engine import StepTimes
 from presim.serving.plan import Plan, graph_sizes
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine
 
 Floats = NDArray[np.float64]
-_SEEN = 0.02  # of attention's time, where launches hide it: tables hold logarithms, and 0 has none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,11 +108,10 @@ def _with_blocks(engine: Engine, blocks: int) -> Engine:
 
 
 def checks(engine: Engine, captured: Captured) -> list[Check]:
-    """Each batch beside what is interpolated for it, without the host's work that asynchronous steps also wait for."""
+    """Each batch beside what is interpolated for it."""
     fitted = [sample for sample in captured.samples if not sample.held_out]
-    plan = dataclasses.replace(engine.plan, async_scheduling=False)
-    padded = graph_sizes(plan, engine.cluster.gpu.architecture == "blackwell")
-    times = tables(fitted, plan, engine.times, engine.overheads, padded)
+    padded = graph_sizes(engine.plan, engine.cluster.gpu.architecture == "blackwell")
+    times = tables(fitted, engine.plan, engine.times, engine.overheads, padded)
     return [check(sample, times, engine.times, engine.overheads.step_scale) for sample in captured.samples]
 
 
@@ -129,27 +127,19 @@ def check(sample: Sample, times: StepTimes, composed: StepTimes, scale: float = 
 def tables(
     fitted: Sequence[Sample], plan: Plan, composed: StepTimes, overheads: Overheads, padded: tuple[int, ...]
 ) -> StepTimes:
-    """Times by tokens and by sampled rows; attention as composed, less what it runs while the host launches."""
+    """Times by tokens and by sampled rows, and of launches; attention as composed."""
     decodes = sorted((one for one in fitted if not one.prefills), key=lambda one: one.rows)
     prompts = sorted((one for one in fitted if not one.decodes), key=lambda one: one.tokens)
     if not decodes or not prompts:
         raise InputError("captured steps have decodes and prompts; capture them with --steps captured")
-    scale, rows = overheads.step_scale, [one.rows for one in decodes]
-    points: dict[int, float] = {}
-    idle: list[float] = []
-    in_graphs = [one for one in prompts if padded and one.tokens <= padded[-1]]
-    for kind in (in_graphs, [one for one in prompts if one not in in_graphs]):
-        for one, least in zip(kind, _least_ns(kind, overheads, plan)):
-            points[one.tokens] = max(_busy_ns(one), least - one.head_ns - attention_of(one, composed) / scale)
-    for one, least in zip(decodes, _least_ns(decodes, overheads, plan)):
-        points[one.tokens] = max(_busy_ns(one), least - one.head_ns)
-        idle.append(points[one.tokens] - _busy_ns(one))
-    hidden = np.interp(1 << np.arange(GRID), rows, idle)[:, None] * scale
+    scale, count = overheads.step_scale, len(composed.token_ns)
+    points = {one.tokens: _busy_ns(one) for one in (*prompts, *decodes)}  # decodes where both are of one size
     return dataclasses.replace(
         composed,
         token_ns=_by_tokens(points, plan.max_num_batched_tokens, padded) * scale,
         head_ns=_by_rows(decodes, len(composed.head_ns)) * scale,
-        decode_ns=np.maximum(composed.decode_ns - hidden, _SEEN * composed.decode_ns),
+        prompt_launch_ns=_launches(prompts, padded, count),
+        decode_launch_ns=_launches(decodes, padded, count),
         host_ns=overheads.host_us * 1e3,
         host_seq_ns=overheads.host_sequence_us * 1e3,
         back_ns=overheads.back_us * 1e3,
@@ -162,18 +152,15 @@ def _busy_ns(sample: Sample) -> float:
     return max(sample.device_ns - sample.head_ns - sample.attention_ns, 0.0)
 
 
-def _least_ns(kind: Sequence[Sample], overheads: Overheads, plan: Plan) -> list[float]:
-    """What batches of a kind take at least: the launches of their kernels, which are as many in each of them.
+def _launches(kind: Sequence[Sample], padded: tuple[int, ...], count: int) -> Floats:
+    """Host time of a step's launches by tokens: batches of a kind launch equally many kernels, so it is their median.
 
-    With asynchronous scheduling, the host also prepares a step while the device runs the one before it: then all that
-    the host does for a step counts.
+    Up to the largest CUDA graph there are fewer.
     """
-    launches = float(np.median([one.launch_ns for one in kind])) if kind else 0.0
-    if not plan.async_scheduling:
-        return [launches] * len(kind)
-    host = (overheads.host_us + overheads.back_us) * 1e3
-    each = (overheads.host_sequence_us + overheads.back_sequence_us) * 1e3
-    return [launches + host + each * one.rows for one in kind]
+    graphs = [one.launch_ns for one in kind if padded and one.tokens <= padded[-1]]
+    single = [one.launch_ns for one in kind if not padded or one.tokens > padded[-1]]
+    within, beyond = (float(np.median(times or single or graphs)) for times in (graphs, single))
+    return np.where(np.arange(count) <= (padded[-1] if padded else -1), within, beyond)
 
 
 def _by_tokens(points: dict[int, float], most: int, padded: tuple[int, ...]) -> Floats:
@@ -201,7 +188,7 @@ def _by_rows(decodes: Sequence[Sample], count: int) -> Floats:
 def attention_of(sample: Sample, composed: StepTimes) -> float:
     """ns of attention with the true lengths."""
     tokens, rows = np.zeros_like(composed.token_ns), np.zeros_like(composed.head_ns)
-    alone = dataclasses.replace(composed, token_ns=tokens, head_ns=rows)
+    alone = dataclasses.replace(composed, token_ns=tokens, head_ns=rows, prompt_launch_ns=None, decode_launch_ns=None)
     return alone.step_ns(list(sample.prefills), list(sample.decodes))
 
 

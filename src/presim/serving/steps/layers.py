@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from typing import Literal
 
 from presim.serving.model import Experts, Model
@@ -199,6 +200,17 @@ def attention(
         window=window,
         paged=True,
     )
+
+
+def stage(model: Model, plan: Plan, tokens: int) -> list[tuple[Work, int]]:
+    """Work of a pipeline stage's layers except attention kernels, each with its number."""
+    dense, sparse = stage_layers(model, plan)
+    works: Counter[Work] = Counter(embedding(model, plan, tokens))
+    for work in layer(model, plan, tokens, dense=True):
+        works[work] += dense
+    for work in layer(model, plan, tokens, dense=False) if sparse else ():
+        works[work] += sparse
+    return [(work, count) for work, count in works.items() if count]
 
 
 def stage_layers(model: Model, plan: Plan) -> tuple[int, int]:

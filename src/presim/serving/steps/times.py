@@ -7,25 +7,21 @@ sources (`Overheads`).
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.cost.chain import Chain
 from presim.hardware import Cluster
 from presim.serving.drafting import drafter, with_passes
 from presim.serving.engines.engine import GRID, Limits, StepTimes, Tiers
 from presim.serving.model import Model
 from presim.serving.plan import Plan, graph_sizes
-from presim.serving.steps import experts, layers, lora
+from presim.serving.steps import launches, layers, lora
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.memory import MemoryPlan, lay_out, tiers
-from presim.serving.steps.overheads import Overheads, all_reduce_ns, slower
-from presim.trace.schema import Group
-from presim.trace.signatures import Collective, Gemm, Signature
+from presim.serving.steps.overheads import Overheads
+from presim.serving.steps.pricer import Pricer
 
 Floats = NDArray[np.float64]
 
@@ -83,13 +79,14 @@ def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | Non
     memory = lay_out(model, plan, cluster.gpu)
     pricer = Pricer(cluster, plan, overheads)
     limits = _limits(model, plan, memory, tiers(plan, cluster, memory))
-    tables = _tables(model, plan, pricer, overheads)
+    tables = _tables(model, plan, pricer)
     times = StepTimes(
         **{name: table * overheads.step_scale for name, table in tables.items()},
         host_ns=overheads.host_us * 1e3,
         host_seq_ns=overheads.host_sequence_us * 1e3,
         back_ns=overheads.back_us * 1e3,
         back_seq_ns=overheads.back_sequence_us * 1e3,
+        **launches.tables(model, plan, overheads, cluster.gpu),
         lora_ns=_lora_table(model, plan, pricer) * overheads.step_scale if plan.max_loras else None,
         mask_ns=overheads.mask_row_us * 1e3,
     )
@@ -118,12 +115,12 @@ def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers) -> Limi
     )
 
 
-def _tables(model: Model, plan: Plan, pricer: Pricer, overheads: Overheads) -> dict[str, Floats]:
+def _tables(model: Model, plan: Plan, pricer: Pricer) -> dict[str, Floats]:
     """Tables by the fields of `StepTimes`, including the drafter's passes."""
     apart = plan.dp > 1 and plan.pp == 1
     tables = {
-        "token_ns": _token_table(model, plan, pricer, overheads, "own" if apart else "all"),
-        "shared_ns": _token_table(model, plan, pricer, overheads, "shared") if apart else np.zeros(1),
+        "token_ns": _token_table(model, plan, pricer, "own" if apart else "all"),
+        "shared_ns": _token_table(model, plan, pricer, "shared") if apart else np.zeros(1),
         "head_ns": _head_table(model, plan, pricer),
         "prefill_ns": _attention_table(model, plan, pricer, decode=False),
         "decode_ns": _attention_table(model, plan, pricer, decode=True),
@@ -132,74 +129,13 @@ def _tables(model: Model, plan: Plan, pricer: Pricer, overheads: Overheads) -> d
     if plan.drafting is None or proposes is None:
         return tables
     alone = dataclasses.replace(plan, drafting=None, pp=1)
-    token_ns, head_ns = _token_table(proposes, alone, pricer, overheads), _head_table(proposes, alone, pricer)
+    token_ns, head_ns = _token_table(proposes, alone, pricer), _head_table(proposes, alone, pricer)
     both = with_passes(tables["token_ns"], tables["head_ns"], token_ns, head_ns, plan.drafting.tokens)
     tables["token_ns"], tables["head_ns"] = both
     tables["prefill_ns"] = tables["prefill_ns"] + _attention_table(proposes, alone, pricer, decode=False)
     passes = plan.drafting.tokens * _attention_table(proposes, alone, pricer, decode=True)
     tables["decode_ns"] = tables["decode_ns"] + passes
     return tables
-
-
-class Pricer:
-    """Prices work once with the chain of estimators; all-reduces use the engines' kernels."""
-
-    def __init__(self, cluster: Cluster, plan: Plan, overheads: Overheads) -> None:
-        self.cluster, self.plan, self.overheads = cluster, plan, overheads
-        self.chain = Chain.default(cluster)
-        self.groups = [
-            Group("tp", tuple(range(plan.tp)), plan.tp),
-            Group("experts", tuple(range(plan.tp * plan.dp)), plan.tp * plan.dp),
-        ]
-        self.known: dict[layers.Work, tuple[float, str, float]] = {}
-
-    def price(self, works: Sequence[layers.Work]) -> None:
-        """Price the work that is not priced yet."""
-        fresh = list(dict.fromkeys(work for work in works if work not in self.known))
-        plain = [work for work in fresh if not isinstance(work, Routed)]
-        prices, _ = self.chain.price_all([self._signature(work) for work in plain], self.groups, self.cluster)
-        for work, price in zip(plain, prices):
-            ns, origin = float(price.duration_ns), price.origin.name.lower()
-            if isinstance(work, layers.Reduce):
-                ranks = self.groups[0 if work.over == "tp" else 1].size
-                ns, origin = (0.0, origin) if ranks == 1 else self._reduce(work, ranks, ns, origin)
-            self.known[work] = ns * self._slower(work), origin, price.uncertainty
-        for routed in [work for work in fresh if isinstance(work, Routed)]:
-            typed = dataclasses.replace(routed, weights=experts.kind_of(routed.weights, self.cluster.gpu))
-            ns, width = experts.price(typed, self.cluster.gpu, self.plan.kernels)
-            self.known[routed] = ns, "learned", width
-
-    def _slower(self, work: layers.Work) -> float:
-        quantised = isinstance(work, Gemm) and work.dtype != "bfloat16"
-        return slower(self.cluster, "product", self.plan.weights) if quantised else 1.0
-
-    def _signature(self, work: Signature | layers.Reduce) -> Signature:
-        if isinstance(work, layers.Reduce):
-            return Collective(work.kind, max(work.bytes, 1), "bfloat16", 0 if work.over == "tp" else 1)
-        return work
-
-    def _reduce(self, work: layers.Reduce, ranks: int, nccl_ns: float, origin: str) -> tuple[float, str]:
-        custom = all_reduce_ns(self.cluster, ranks, work.bytes) if work.kind == "all_reduce" else None
-        return (nccl_ns, origin) if custom is None or nccl_ns < custom else (custom, "measured")
-
-    def total_ns(self, works: Sequence[layers.Work]) -> float:
-        """Sum of kernel times, each followed by the gap of a CUDA graph, ns."""
-        self.price(works)
-        kernels = sum(not isinstance(work, layers.Reduce) for work in works)
-        return sum(self.known[work][0] for work in works) + kernels * self.overheads.kernel_gap_us * 1e3
-
-    def rests_on(self, works: Sequence[layers.Work]) -> tuple[dict[str, float], float]:
-        """(share of time by origin, relative uncertainty); errors within one kind of kernel are fully correlated."""
-        self.price(works)
-        by_origin: Counter[str] = Counter()
-        squares: Counter[str] = Counter()
-        for work in works:
-            ns, origin, width = self.known[work]
-            by_origin[origin] += ns  # type: ignore[assignment]  # a Counter of times
-            squares[type(work).__name__] += ns * width  # type: ignore[assignment]
-        total = sum(by_origin.values()) or 1.0
-        spread = float(np.sqrt(sum(float(value) ** 2 for value in squares.values()))) / total
-        return {origin: float(ns) / total for origin, ns in sorted(by_origin.items())}, spread
 
 
 def _backend(cluster: Cluster) -> str:
@@ -222,17 +158,14 @@ def _shared(work: layers.Work) -> bool:
     return isinstance(work, Routed) or (isinstance(work, layers.Reduce) and work.over == "experts")
 
 
-def _token_table(
-    model: Model, plan: Plan, pricer: Pricer, overheads: Overheads, part: Literal["all", "own", "shared"] = "all"
-) -> Floats:
+def _token_table(model: Model, plan: Plan, pricer: Pricer, part: Literal["all", "own", "shared"] = "all") -> Floats:
     """Times by tokens of a step: priced on the grid, linear in between, padded to CUDA graph sizes."""
     most = plan.max_num_batched_tokens
     grid = sorted({*(size for size in _GRID_TOKENS if size < most), *_doubling(1024, most), most})
-    dense, sparse = layers.stage_layers(model, plan)
     per_token = {
         tokens: [
             (work, count)
-            for work, count in _stage(model, plan, tokens, dense, sparse)
+            for work, count in layers.stage(model, plan, tokens)
             if part == "all" or _shared(work) == (part == "shared")
         ]
         for tokens in grid
@@ -243,28 +176,11 @@ def _token_table(
         priced.append(sum(count * pricer.total_ns([work]) for work, count in per_token[tokens]))
     table = np.interp(np.arange(most + 1), grid, priced)
     sizes = graph_sizes(plan, pricer.cluster.gpu.architecture == "blackwell")
-    alone = {"tp": plan.tp == 1, "experts": plan.tp * plan.dp == 1}
-    launched = sum(
-        count for work, count in per_token[grid[0]] if not (isinstance(work, layers.Reduce) and alone[work.over])
-    )
-    floor = launched * (overheads.launch_us if plan.cuda_graphs else overheads.eager_launch_us) * 1e3
     padded = np.arange(most + 1)
     if sizes:
         within = padded <= sizes[-1]
         padded[within] = np.array(sizes)[np.searchsorted(sizes, padded[within])]
-    table = table[np.minimum(padded, most)]
-    above_graphs = np.arange(most + 1) > (sizes[-1] if sizes else 0)
-    table[above_graphs] = np.maximum(table[above_graphs], floor)
-    return table
-
-
-def _stage(model: Model, plan: Plan, tokens: int, dense: int, sparse: int) -> list[tuple[layers.Work, int]]:
-    works: Counter[layers.Work] = Counter(layers.embedding(model, plan, tokens))
-    for work in layers.layer(model, plan, tokens, dense=True):
-        works[work] += dense
-    for work in layers.layer(model, plan, tokens, dense=False) if sparse else ():
-        works[work] += sparse
-    return [(work, count) for work, count in works.items() if count]
+    return table[np.minimum(padded, most)]
 
 
 def _doubling(first: int, last: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from presim.capture.reading.classify import classify_launch
 from presim.capture.reading.log import parse
 from presim.capture.reading.operators import parse_operator
-from presim.trace.signatures import Attention, Elementwise, Gemm, Index, Signature
+from presim.trace.signatures import Attention, Elementwise, Gemm, Index, Signature, Softmax
 
 CACHE = "BFloat16[28583;16;8;128]"
 
@@ -84,3 +84,34 @@ def test_few_rows_are_multiplied_with_packed_weights_in_one_kernel() -> None:
     found = launched("bitsandbytes::gemm_4bit", inputs, "out=BFloat16[1;1;8192] args=", "kgemm_4bit_inference_naive")
     assert isinstance(found, Gemm)
     assert (found.m, found.n, found.k, found.b_dtype) == (1, 8192, 2048, "uint4")
+
+
+def test_scaled_products_have_factors_of_rows_or_of_blocks() -> None:
+    """CUTLASS's product in vLLM: several factors in a row of the left matrix are those of blocks of 128."""
+    for scales, scaling in (("Float[64;1],Float[1;512]", "outer"), ("Float[64;16],Float[16;4]", "block")):
+        inputs = f"BFloat16[64;512],Float8_e4m3fn[64;2048],Float8_e4m3fn[2048;512],{scales}"
+        found = launched("_C::cutlass_scaled_mm", inputs, "out= args= writes=0!", "cutlass_kernel")
+        assert isinstance(found, Gemm)
+        assert (found.m, found.n, found.k, found.scaling) == (64, 512, 2048, scaling)
+
+
+def test_latent_attention_has_one_head_of_keys_in_two_parts() -> None:
+    """DeepSeek's decoding: 64 dimensions with rotary embedding, and 512 that are keys and values."""
+    inputs = "BFloat16[8;128;64],BFloat16[99;16;1;64],BFloat16[99;16;1;512],BFloat16[8;128;512],Int[9],Int[8]"
+    found = launched("_vllm_fa3_C::fwd", inputs, "out= args=1,700,1,-1,-1,1,0,0,1,0", "FlashAttnFwdSm90flash")
+    assert isinstance(found, Attention)
+    assert (found.heads, found.kv_heads, found.head_dim, found.v_head_dim) == (128, 1, 576, 512)
+    cache = "BFloat16[8;512],BFloat16[8;64],BFloat16[99;16;576],Long[8]"
+    written = launched("_C_cache_ops::concat_and_cache_mla", cache, "out= args= writes=2")
+    assert isinstance(written, Index)
+    assert written.bytes_written == 8 * 576 * 2
+
+
+def test_the_product_of_few_rows_and_the_choice_of_experts_are_one_kernel_each() -> None:
+    inputs = "BFloat16[8;2112],BFloat16[8;7168],BFloat16[7168;2112]"
+    product = launched("_C::dsv3_fused_a_gemm", inputs, "out= args= writes=0!")
+    assert isinstance(product, Gemm)
+    assert (product.m, product.n, product.k) == (8, 2112, 7168)
+    chosen = launched("_moe_C::grouped_topk", "Float[8;256],Float[256]", "out=Float[8;8],Int[8;8] args=")
+    assert isinstance(chosen, Softmax)
+    assert (chosen.bytes_read, chosen.row) == (8 * 256 * 4, 256)

@@ -65,6 +65,22 @@ def test_asynchronous_scheduling_hides_the_host_behind_the_device(asynchronous: 
     assert steady == (STEP if asynchronous else 1.5 * STEP)
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("launch", [0.5, 2.0])
+def test_host_and_device_are_two_lines(asynchronous: bool, launch: float) -> None:
+    """Launches run beside kernels: a step takes the longer of both, and asynchronously all of the host's work."""
+    which = limits(async_scheduling=asynchronous)
+    base = constant_times(STEP, which)
+    launches = np.full(len(base.token_ns), STEP * launch)
+    times = dataclasses.replace(base, host_ns=STEP * 0.25, back_ns=STEP * 0.25, decode_launch_ns=launches)
+    served = simulate(
+        make("one", np.array([0]), np.array([8]), np.array([50])), Fleet((Replica(which, times),)), compiled=False
+    )
+    steady = np.median(np.diff(served.steps[5:45, state.LOG_END]))
+    host = 0.5 + launch
+    assert steady == STEP * (max(1.0, host) if asynchronous else 0.5 + max(1.0, launch))
+
+
 def test_an_engine_that_looks_seldom_lets_arrivals_wait() -> None:
     """With an interval of n steps, a prompt that comes while others decode waits for the n-th step after the last."""
     which = limits(scheduler_recv_interval=5, async_scheduling=False)

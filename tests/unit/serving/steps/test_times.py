@@ -98,6 +98,22 @@ def test_steps_are_padded_to_the_sizes_of_cuda_graphs() -> None:
     assert graph_sizes(dataclasses.replace(Plan(), cuda_graphs=False), blackwell=False) == ()
 
 
+def test_steps_without_graphs_wait_for_their_launches_or_for_the_device_but_not_for_both() -> None:
+    """Long contexts hide the launches of an eager step, which its attention does not lengthen."""
+    graphs, eager = (engine("llama3-8b", Plan(cuda_graphs=kept)).times for kept in (True, False))
+    short, long = [200] * 8, [20_000] * 64
+    assert eager.step_ns([], short) == eager.decode_launch_ns[8] > 1.2 * graphs.step_ns([], short)
+    assert eager.step_ns([], long) == pytest.approx(graphs.step_ns([], long), rel=0.02)
+
+
+def test_steps_with_prompts_of_sglang_and_tensorrt_llm_are_launched_one_by_one() -> None:
+    """vLLM has graphs between two attention kernels; the others only for decoding."""
+    vllm, other = (engine("llama3-8b", Plan(kernels=which)).times for which in ("vllm", "sglang"))
+    assert vllm.step_ns([(64, 64)], []) < other.step_ns([(64, 64)], []) == other.prompt_launch_ns[64]
+    assert vllm.prompt_launch_ns[64] < vllm.prompt_launch_ns[600] == other.prompt_launch_ns[600]
+    assert vllm.step_ns([], [64] * 8) == other.step_ns([], [64] * 8)
+
+
 def test_more_ranks_and_smaller_weights_make_decoding_faster() -> None:
     plans = [Plan(tp=4), Plan(tp=8), Plan(tp=8, weights="fp8")]
     took = [engine("llama3-70b", plan).times.step_ns([], [1000] * 8) for plan in plans]

@@ -1,0 +1,79 @@
+"""Prices the work of an engine's layers with the chain that prices captured programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from presim.cost.chain import Chain
+from presim.hardware import Cluster
+from presim.serving.plan import Plan
+from presim.serving.steps import experts, layers
+from presim.serving.steps.experts import Routed
+from presim.serving.steps.overheads import Overheads, all_reduce_ns, slower
+from presim.trace.schema import Group
+from presim.trace.signatures import Collective, Gemm, Signature
+
+
+class Pricer:
+    """Prices work once with the chain of estimators; all-reduces use the engines' kernels."""
+
+    def __init__(self, cluster: Cluster, plan: Plan, overheads: Overheads) -> None:
+        self.cluster, self.plan, self.overheads = cluster, plan, overheads
+        self.chain = Chain.default(cluster)
+        self.groups = [
+            Group("tp", tuple(range(plan.tp)), plan.tp),
+            Group("experts", tuple(range(plan.tp * plan.dp)), plan.tp * plan.dp),
+        ]
+        self.known: dict[layers.Work, tuple[float, str, float]] = {}
+
+    def price(self, works: Sequence[layers.Work]) -> None:
+        """Price the work that is not priced yet."""
+        fresh = list(dict.fromkeys(work for work in works if work not in self.known))
+        plain = [work for work in fresh if not isinstance(work, Routed)]
+        prices, _ = self.chain.price_all([self._signature(work) for work in plain], self.groups, self.cluster)
+        for work, price in zip(plain, prices):
+            ns, origin = float(price.duration_ns), price.origin.name.lower()
+            if isinstance(work, layers.Reduce):
+                ranks = self.groups[0 if work.over == "tp" else 1].size
+                ns, origin = (0.0, origin) if ranks == 1 else self._reduce(work, ranks, ns, origin)
+            self.known[work] = ns * self._slower(work), origin, price.uncertainty
+        for routed in [work for work in fresh if isinstance(work, Routed)]:
+            typed = dataclasses.replace(routed, weights=experts.kind_of(routed.weights, self.cluster.gpu))
+            ns, width = experts.price(typed, self.cluster.gpu, self.plan.kernels)
+            self.known[routed] = ns, "learned", width
+
+    def _slower(self, work: layers.Work) -> float:
+        quantised = isinstance(work, Gemm) and work.dtype != "bfloat16"
+        return slower(self.cluster, "product", self.plan.weights) if quantised else 1.0
+
+    def _signature(self, work: Signature | layers.Reduce) -> Signature:
+        if isinstance(work, layers.Reduce):
+            return Collective(work.kind, max(work.bytes, 1), "bfloat16", 0 if work.over == "tp" else 1)
+        return work
+
+    def _reduce(self, work: layers.Reduce, ranks: int, nccl_ns: float, origin: str) -> tuple[float, str]:
+        custom = all_reduce_ns(self.cluster, ranks, work.bytes) if work.kind == "all_reduce" else None
+        return (nccl_ns, origin) if custom is None or nccl_ns < custom else (custom, "measured")
+
+    def total_ns(self, works: Sequence[layers.Work]) -> float:
+        """Sum of kernel times, each followed by the gap of a CUDA graph, ns."""
+        self.price(works)
+        kernels = sum(not isinstance(work, layers.Reduce) for work in works)
+        return sum(self.known[work][0] for work in works) + kernels * self.overheads.kernel_gap_us * 1e3
+
+    def rests_on(self, works: Sequence[layers.Work]) -> tuple[dict[str, float], float]:
+        """(share of time by origin, relative uncertainty); errors within one kind of kernel are fully correlated."""
+        self.price(works)
+        by_origin: Counter[str] = Counter()
+        squares: Counter[str] = Counter()
+        for work in works:
+            ns, origin, width = self.known[work]
+            by_origin[origin] += ns  # type: ignore[assignment]  # a Counter of times
+            squares[type(work).__name__] += ns * width  # type: ignore[assignment]
+        total = sum(by_origin.values()) or 1.0
+        spread = float(np.sqrt(sum(float(value) ** 2 for value in squares.values()))) / total
+        return {origin: float(ns) / total for origin, ns in sorted(by_origin.items())}, spread

@@ -1,0 +1,36 @@
+"""The products of routed experts in vLLM's Triton kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.capture.reading.classify import classify_launch
+from presim.capture.reading.log import parse
+from presim.capture.reading.operators import parse_operator
+from presim.trace.signatures import Fused, GroupedGemm, Signature
+
+
+def launched(tokens: int, name: str = "triton::fused_moe_kernel") -> Signature:
+    """The first product of Qwen3-30B-A3B's experts, of which the code's analysis saw a read of 4 bytes."""
+    places = f"Int[{tokens * 8 + 100}],Int[40],Int[1]"
+    tensors = f"Float8_e4m3fn[{tokens};2048],Float8_e4m3fn[128;1536;2048],BFloat16[{tokens};8;1536]"
+    said = "out= args= moved=4,0 instructions=9,0,0 programs=9"
+    text = f"op name={name} in={tensors},Float[{tokens};16],Float[128;12;16],{places} {said}"
+    return classify_launch(parse("kernel name=moe grid=9,1,1 block=64,1,1"), parse_operator(parse(text)), 1.0)
+
+
+@pytest.mark.parametrize(("tokens", "used"), [(1, 8), (8, 52), (512, 128)])
+def test_weights_of_chosen_experts_are_read_and_each_token_is_multiplied_by_its_own(tokens: int, used: int) -> None:
+    """With few tokens, experts that no token chose are not read."""
+    found = launched(tokens)
+    assert isinstance(found, GroupedGemm)
+    assert (found.groups, found.m, found.n, found.k) == (used, 8 * tokens, 1536, 2048)
+    assert found.flops == 2 * 8 * tokens * 1536 * 2048
+    assert found.dtype.startswith("float8")
+    assert found.out_dtype == "bfloat16"
+
+
+def test_other_kernels_keep_what_the_analysis_of_their_code_found() -> None:
+    found = launched(4, "triton::other_kernel")
+    assert isinstance(found, Fused)
+    assert found.bytes_read == 4
