@@ -207,12 +207,32 @@ def _plan(row: Row, prefix: str, most: int) -> Plan:
         expert_weights=experts,
         cache="fp8" if plain != "bf16" and _keeps_fp8(row) else "bf16",
         max_num_seqs=min(max(each, 16), 1024),
-        max_num_batched_tokens=8192,
+        max_num_batched_tokens=_budget(row),
+        async_scheduling=_schedules_asynchronously(row),
         max_model_len=max(int((_number(row, "isl") + _number(row, "osl")) * _LONGER) + 16, 2048),
         gpu_memory_utilization=0.9,
         scheduler_recv_interval=_recv_interval(row),
         kernels=_KERNELS.get(row.get("framework", "").lower(), "vllm"),
     )
+
+
+def _schedules_asynchronously(row: Row) -> bool:
+    """Whether steps are scheduled while others run.
+
+    TensorRT-LLM and SGLang do so, and vLLM by default since 0.14. InferenceMAX's scripts set it for earlier versions.
+    """
+    version = re.match(r"0\.(\d+)", row.get("framework_version") or "")
+    early = row.get("framework", "").lower() == "vllm" and version is not None and int(version.group(1)) < 14
+    return not early or _of_inferencemax(row)
+
+
+def _budget(row: Row) -> int:
+    """Tokens of a step: 8,192 is every engine's default; InferenceMAX's scripts for SGLang on B200 raise it."""
+    if row.get("framework") != "sglang" or not _of_inferencemax(row) or "B200" not in row.get("gpu", ""):
+        return 8192
+    if row.get("gemm_quant") == "nvfp4":
+        return 16384
+    return 8192 if _factors(row, "")[0] == 4 else 32768
 
 
 def _recv_interval(row: Row) -> int:
