@@ -226,9 +226,15 @@ def _schedules_asynchronously(row: Row) -> bool:
     return not early or _of_inferencemax(row)
 
 
+def _of_dsr1_scripts(row: Row) -> bool:
+    """Whether a row was made by InferenceMAX's scripts for DeepSeek-R1 with SGLang on B200, which set some options."""
+    names = row.get("framework") == "sglang" and "DeepSeek" in row.get("model", "") and "B200" in row.get("gpu", "")
+    return names and _of_inferencemax(row)
+
+
 def _budget(row: Row) -> int:
-    """Tokens of a step: 8,192 is every engine's default; InferenceMAX's scripts for SGLang on B200 raise it."""
-    if row.get("framework") != "sglang" or not _of_inferencemax(row) or "B200" not in row.get("gpu", ""):
+    """Tokens of a step: 8,192 is every engine's default; InferenceMAX's scripts for DeepSeek-R1 raise SGLang's."""
+    if not _of_dsr1_scripts(row):
         return 8192
     if row.get("gemm_quant") == "nvfp4":
         return 16384
@@ -237,7 +243,7 @@ def _budget(row: Row) -> int:
 
 def _recv_interval(row: Row) -> int:
     """SGLang's scheduler_recv_interval in InferenceMAX's scripts for Blackwell (dsr1_fp4_b200.sh, dsr1_fp8_b200.sh)."""
-    if row.get("framework") != "sglang" or not _of_inferencemax(row) or "B200" not in row.get("gpu", ""):
+    if not _of_dsr1_scripts(row):
         return 1
     small = _number(row, "concurrency") < 16 or (row.get("gemm_quant") == "fp8" and _number(row, "tp") == 4)
     return 10 if small else 30

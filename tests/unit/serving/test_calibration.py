@@ -108,6 +108,13 @@ def test_engines_have_the_defaults_of_their_version_and_of_the_benchmark_s_scrip
         }.items()
     }
     assert asynchronous == {"early": False, "later": True, "of InferenceMAX": True, "TensorRT-LLM": True}
-    sglang = {**row, "framework": "sglang", "gpu": "B200", "note": "db-dump/2026-04-27", "gemm_quant": "nvfp4"}
+    sglang = {
+        **row,
+        "framework": "sglang",
+        "model": "deepseek-ai/DeepSeek-V3",
+        "gpu": "B200",
+        "note": "db-dump/2026-04-27",
+        "gemm_quant": "nvfp4",
+    }
     assert serving._plan(sglang, "", 8).max_num_batched_tokens == 16384
     assert serving._plan({**sglang, "note": ""}, "", 8).max_num_batched_tokens == 8192

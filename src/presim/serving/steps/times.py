@@ -234,12 +234,9 @@ def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) 
         for window in {0, model.window}
     }
     scored = {
-        (row, column): layers.scoring(
-            model,
-            1 << row if decode else 1,
-            verified if decode else 1 << row,
-            max(1 << column, 0 if decode else 1 << row),
-        )
+        (row, column): layers.scoring(model, 1 << row, verified, 1 << column)
+        if decode
+        else layers.scoring(model, 1, 1 << row, max(1 << column, 1 << row))
         for row in rows
         for column in columns
     }

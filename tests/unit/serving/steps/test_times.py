@@ -139,6 +139,18 @@ def test_experts_latent_attention_and_windows_have_steps() -> None:
         assert sum(one.origins.values()) == pytest.approx(1)
 
 
+def test_sparse_attention_reads_chosen_keys_and_scores_all_of_them() -> None:
+    """GLM-5: the indexer's key is 128 of 704 cached elements, and 2,048 of many keys are attended to."""
+    plan = Plan(tp=8, weights="fp8-block", cache="fp8")
+    sparse = engine("glm-5", plan, "b200")
+    dense = build(dataclasses.replace(sparse.model, indexer=None), plan, sparse.cluster)
+    assert (sparse.model.kv_elements, dense.model.kv_elements) == (512 + 64 + 128, 512 + 64)
+    assert sparse.memory.weights > dense.memory.weights
+    short, long = ([keys] * 32 for keys in (1024, 65_536))
+    assert sparse.times.step_ns([], short) > dense.times.step_ns([], short)
+    assert sparse.times.step_ns([], long) < dense.times.step_ns([], long)
+
+
 def test_tokens_reach_their_experts_by_an_exchange_or_by_a_sum() -> None:
     """vLLM sums over all ranks; SGLang and TensorRT-LLM send each token to the ranks of its experts, and back."""
     model = find("deepseek-v3")
