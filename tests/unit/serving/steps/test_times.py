@@ -113,11 +113,13 @@ def test_experts_of_an_eager_step_take_several_launches() -> None:
 
 
 def test_steps_with_prompts_of_sglang_and_tensorrt_llm_are_launched_one_by_one() -> None:
-    """vLLM has graphs between two attention kernels; the others only for decoding."""
-    vllm, other = (engine("llama3-8b", Plan(kernels=which)).times for which in ("vllm", "sglang"))
-    assert vllm.step_ns([(64, 64)], []) < other.step_ns([(64, 64)], []) == other.prompt_launch_ns[64]
-    assert vllm.prompt_launch_ns[64] < vllm.prompt_launch_ns[600] == other.prompt_launch_ns[600]
-    assert vllm.step_ns([], [64] * 8) == other.step_ns([], [64] * 8)
+    """vLLM has graphs between two attention kernels; the others only for decoding. SGLang runs them eagerly."""
+    vllm, sglang, trtllm = (engine("llama3-8b", Plan(kernels=which)).times for which in ("vllm", "sglang", "trtllm"))
+    eager = engine("llama3-8b", Plan(cuda_graphs=False)).times
+    assert vllm.step_ns([(64, 64)], []) < trtllm.step_ns([(64, 64)], []) == trtllm.prompt_launch_ns[64]
+    assert vllm.prompt_launch_ns[64] < vllm.prompt_launch_ns[600] == trtllm.prompt_launch_ns[64]
+    assert sglang.step_ns([(64, 64)], []) == eager.step_ns([(64, 64)], []) > trtllm.prompt_launch_ns[64]
+    assert vllm.step_ns([], [64] * 8) == sglang.step_ns([], [64] * 8) == trtllm.step_ns([], [64] * 8)
 
 
 def test_more_ranks_and_smaller_weights_make_decoding_faster() -> None:
