@@ -58,6 +58,7 @@ _SCHEDULES = {
     "1F1B": "1f1b",
     "Interleaved1F1B": "interleaved",
     "InterleavedZeroBubble": "zero-bubble",
+    "DualPipeV": "dualpipev",
 }
 
 
@@ -117,6 +118,15 @@ def _trainer(gpus: int, words: str, said: Mapping[str, Any]) -> Case:
     return Case(name, family, TRAINER, line, gpus, "composed_models:titan_llama", said={**fixed, **said})
 
 
+def _experts(gpus: int, words: str, said: Mapping[str, Any]) -> Case:
+    """torchtitan's own trainer with a mixture of experts; transformers' model of the same sizes is composed."""
+    name = f"qwen3-30b-a3b-4-h100-sxm-{gpus} {words}"
+    line = f"--family qwen3 --flavor 30B-A3B --layers 4 --even {words}"
+    family = "torchtitan's trainer + EP"
+    fixed = {"attention": "flash", "tensor": 1, **said}
+    return Case(name, family, TRAINER, line, gpus, "qwen3-30b-a3b", _blocks("qwen3-30b-a3b", 4), said=fixed)
+
+
 _ZERO1 = "--distributed-optimizer --overlap"
 CASES = (
     _hf("llama3-8b", 8, 8, "--sequence 4096"),
@@ -169,6 +179,16 @@ CASES = (
         "--sequence 16384 --batch 1 --context-parallel 4 --checkpoint full",
         {"sequence": 16384, "micro_batch": 1, "context": 4, "recompute": "full"},
     ),
+    _experts(
+        16,
+        "--sequence 4096 --batch 1 --expert-parallel 8",
+        {"sequence": 4096, "micro_batch": 1, "expert": 8},
+    ),
+    _experts(
+        16,
+        "--sequence 4096 --batch 2 --expert-parallel 4 --checkpoint full",
+        {"sequence": 4096, "micro_batch": 2, "expert": 4, "recompute": "full"},
+    ),
     _megatron(8, 4, _ZERO1),
     _megatron(8, 2, f"--tensor-parallel 2 {_ZERO1}"),
     _megatron(16, 4, f"--tensor-parallel 4 --sequence-parallel {_ZERO1}"),
@@ -186,9 +206,15 @@ CASES = (
     _pipeline("8b", 8, 2, "1F1B", 6),
     _pipeline("8b", 8, 2, "Interleaved1F1B", 4, 4),
     _pipeline("small", 4, 2, "1F1B", 4),
+    _pipeline("8b", 16, 4, "DualPipeV", 8, 2),
+    _pipeline("8b", 8, 2, "DualPipeV", 6, 2),
 )
 
-_NOT_FITTED = ("torchao's float8, FSDP2", "torchtitan's trainer + CP")  # families without launch times of their own
+_NOT_FITTED = (
+    "torchao's float8, FSDP2",
+    "torchtitan's trainer + CP",
+    "torchtitan's trainer + EP",
+)  # families without launch times of their own
 WHY = {  # names of differences that stay
     "Megatron-core": "Memory: compiled functions and Python frames of Megatron's loss hold logits and copies of them "
     "longer than their last use, at most 5 %; reserved memory also has what building the model left.",

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from presim.compose.plan import Plan
 from presim.errors import InputError
 
+_MOST_TOKENS = 1 << 40  # in a micro-batch: sums of its tensors' bytes still fit in 64 bits
+
 
 def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
     """Raise if the plan is invalid; ``blocks``: repeated blocks of the model, 0 if unknown.
@@ -19,6 +21,11 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
     for name in ("sequence", "micro_batch", "tensor", "context", "expert", "pipeline", "virtual"):
         if getattr(plan, name) < 1:
             raise InputError(f"{name} = {getattr(plan, name)} must be at least 1; correct the plan")
+    if plan.sequence * plan.micro_batch > _MOST_TOKENS:
+        raise InputError(
+            f"sequence x micro_batch = {plan.sequence} x {plan.micro_batch} tokens is more than 2^40 = {_MOST_TOKENS}; "
+            "correct the plan"
+        )
     degrees = (("tensor", 1), ("context", plan.tensor), ("pipeline", plan.tensor * plan.context))
     for name, others in degrees:
         degree = getattr(plan, name)
