@@ -12,6 +12,7 @@ from presim.launch.job import Job as Launch
 from presim.launch.write_files import write_all
 from presim.options import EvaluationOptions
 from presim.trace.schema import Phase
+from presim.trace.signatures import Copy, Fused, Gemm
 from presim.verbs.simulate import evaluate_saved
 from support.captured import ROOT, Job
 from support.command import presim
@@ -75,3 +76,29 @@ def test_accelerate_does_a_plan_s_work(tmp_path: Path) -> None:
     job = captured(Plan(sequence=TOKENS, data_style="hsdp", shard=2, recompute="full"), "accelerate", tmp_path)
     assert job.gemm_flops(Phase.FORWARD) == FORWARD
     assert job.gemm_flops(Phase.RECOMPUTE)
+
+
+@pytest.mark.needs("torchao")
+@pytest.mark.needs("accelerate")
+@pytest.mark.parametrize("name", ["fp8-row", "int8"])
+def test_accelerate_s_program_runs_torchao_s_layers_in_blocks(name: str, tmp_path: Path) -> None:
+    """Each block has seven linear layers; forward and backward of a layer are three products."""
+    job = captured(Plan(sequence=TOKENS, passes=(name,)), "accelerate", tmp_path)
+    work = job.signatures(job.work())
+    floats = [one for one in work if isinstance(one, Gemm) and one.dtype == "float8_e4m3fn"]
+    integers = [one for one in work if isinstance(one, Fused) and one.name == "_scaled_int8_mm_kernel"]
+    assert len(integers if name == "int8" else floats) == LAYERS * 7 * 3
+
+
+@pytest.mark.needs("megatron.core")
+@pytest.mark.needs("transformer_engine")
+def test_megatron_core_offloads_activations_and_the_optimizer(tmp_path: Path) -> None:
+    """Saved tensors of the first layer travel down and up; so do gradients and updated parameters, in their turn."""
+    plan = Plan(sequence=TOKENS, data_style="zero1", global_batch=4, offload_activations=1, offload_optimizer="cpu")
+    job = captured(plan, "megatron", tmp_path)
+    copies = [one for one in job.signatures(job.work()) if isinstance(one, Copy)]
+    moved = {way: sum(one.bytes for one in copies if one.direction == way) for way in ("d2h", "h2d")}
+    norms = 2 * TOKENS * HIDDEN * 2  # inputs of the first layer's two norms at least
+    parameters = LAYERS * LAYER + 2 * VOCABULARY * HIDDEN
+    assert moved["d2h"] > norms + 4 * parameters // 4  # a quarter of the gradients on each of four ranks, in fp32
+    assert moved["h2d"] > norms + 2 * parameters // 4

@@ -115,6 +115,7 @@ MAY_IMPORT_TORCH = {
     "presim.capture.script",
     "presim.capture.device_values.triton",
     "presim.profile.bench",
+    "presim.profile.tracer",
     "presim.profile.kernels",
 }
 

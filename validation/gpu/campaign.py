@@ -39,7 +39,6 @@ STEPS = (
     "--model llama3.2-1b --batch 9 --sequence 2048 --precision half",  # about the largest that fits in 80 GB
     "--model llama3.2-1b --batch 10 --sequence 2048 --precision half",
 )
-PROFILED = STEPS[1]  # its step is kept as PyTorch's profiler exports it
 # Scripts of cases, and the seconds that a call gives them
 SCRIPTS = {"energy": 70.0, "latencies": 45.0, "quantised": 110.0, "serving": 150.0}
 CUT_OFF = "not done after"
@@ -66,7 +65,7 @@ def steps(out: Path, ends: float) -> str:
         left = ends - time.monotonic() - MARGIN_S
         if left < 25:
             return f"steps: {len(pending) - number} left"
-        trace = out / "step.pt.trace.json.gz" if arguments == PROFILED else None
+        trace = out / f"step{STEPS.index(arguments) + 1}.pt.trace.json.gz"
         row = outcome([str(RECIPE), *arguments.split()], left, trace)
         if str(row.get("error", "")).startswith(CUT_OFF) and number > 0:
             return f"steps: {len(pending) - number} left"
@@ -105,7 +104,7 @@ def scripted(name: str, most: float, out: Path, ends: float) -> str:
 
 
 def outcome(command: list[str], seconds: float, trace: Path | None = None) -> dict[str, object]:
-    """What steps.py sees of a script, or why there is nothing.
+    """What steps.py sees of a script, or why there is nothing; ``trace``: where PyTorch's profile of a step goes.
 
     Each script has a process of its own, forked from one that has imported PyTorch and the models.
     """

@@ -12,6 +12,7 @@ import collections
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from campaign import RECIPE, lines_of
@@ -32,7 +33,8 @@ from presim.verbs.run import run_and_evaluate
 
 GIB = 1 << 30
 STEPS, OVERLAP = "steps.jsonl", "overlap.jsonl"
-MEASURED = ("step_s", "host_s", "peak_allocated", "peak_reserved", "kernels", "by_operator")  # of a step
+MEASURED = ("step_s", "host_s", "peak_allocated", "peak_reserved", "kernels", "by_operator", "seconds_by_operator")
+SHOWN_SHARE = 0.01  # of the step: smaller differences in an operator's device time are not listed
 PAIR = ("gpu", "work", "beside", "alone_s", "beside_s", "neighbour_sms", "neighbour_GBps")
 ROWS_BYTES = 2 * 65536 * 4096
 WORKS: dict[str, Signature] = {  # as overlap.py makes them
@@ -76,16 +78,16 @@ def operators(folder: Path) -> Iterator[str]:
 def steps(folder: Path) -> Iterator[str]:
     """Time, host time, peaks and number of kernels of each script; then which operators launched more or fewer."""
     yield from ("", "## Steps", "", "| script | | measured | presim | error |", "|---|---|---:|---:|---:|")
-    differ = []
+    differ, slower, gpu = [], [], "h100-sxm"
     for row in lines_of(folder / STEPS, "arguments", "gpu", *MEASURED):
-        if "error" in row:
-            yield f"| {row['arguments']} | | {row['error']} | | |"
-            continue
-        gpu = gpu_named(str(row["gpu"])).id
+        gpu = gpu_named(str(row["gpu"])).id if "gpu" in row else gpu
         made = run_and_evaluate(
             [str(RECIPE), *str(row["arguments"]).split()], RunOptions(gpu=gpu), stdout=subprocess.DEVNULL
         )
         said = made.result
+        if "error" in row:
+            yield f"| {row['arguments']} | end | {str(row['error'])[:60]} | {said.exit} | |"
+            continue
         for name, measured, predicted in (
             ("step, ms", row["step_s"] * 1e3, (said.step_time_s or 0.0) * 1e3),
             ("host, ms of CPU time", row["host_s"] * 1e3, host_s(made) * 1e3),
@@ -98,8 +100,29 @@ def steps(folder: Path) -> Iterator[str]:
         differ += launches(
             str(row["arguments"]), row["by_operator"], {each.name: each.count for each in said.operators}
         )
+        slower += device_times(row, {each.name: each.seconds for each in said.operators})
+    yield from (
+        "",
+        "## Device time of operators",
+        "",
+        "| script | operator | measured, ms | presim, ms | of the step |",
+    )
+    yield "|---|---|---:|---:|---:|"
+    yield from slower
     yield from ("", "## Launches that differ", "", "| script | operator | measured | presim |", "|---|---|---:|---:|")
     yield from differ
+
+
+def device_times(row: dict[str, Any], predicted: dict[str, float]) -> list[str]:
+    """The operators whose device time differs by so much of the measured step, largest difference first."""
+    measured, step = row["seconds_by_operator"], row["step_s"]
+    gaps = {name: predicted.get(name, 0.0) - measured.get(name, 0.0) for name in {*measured, *predicted}}
+    return [
+        f"| {row['arguments']} | {name} | {measured.get(name, 0.0) * 1e3:.2f} | {predicted.get(name, 0.0) * 1e3:.2f} "
+        f"| {100 * gap / step:+.1f} % |"
+        for name, gap in sorted(gaps.items(), key=lambda item: (-abs(item[1]), item[0]))
+        if abs(gap) > SHOWN_SHARE * step
+    ]
 
 
 def host_s(made: Evaluation) -> float:

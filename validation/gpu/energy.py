@@ -24,7 +24,7 @@ with sentences():
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import layer_norm, scaled_dot_product_attention, softmax
 
-WARM_S, WINDOW_S = 0.5, 1.6
+WARM_S, WINDOW_S = 0.4, 1.2
 CHUNK_S = 0.01  # of work between two looks at the clock
 Run = Callable[[], object]
 

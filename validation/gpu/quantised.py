@@ -41,9 +41,9 @@ class Clock:
     """Times calls with what `presim profile` needs for it; made once, when the first case begins."""
 
     @functools.cached_property
-    def tools(self) -> tuple[torch.Tensor, bench.Busy]:
+    def tools(self) -> tuple[bench.Cold, bench.Busy]:
         """Memory that sweeps L2, and products that keep the GPU busy."""
-        return torch.empty(2 * bench.l2_bytes(), dtype=torch.int8, device="cuda"), bench.warm_up(0.5)
+        return bench.cold(), bench.warm_up(0.5)
 
     def __call__(self, make: Make) -> dict[str, object]:
         """The row of a call."""
@@ -329,7 +329,21 @@ def normalised() -> Run:
 
 
 def makers() -> Iterator[tuple[str, Make]]:
-    """Each case's name and what prepares its call, quick ones first."""
+    """Each case's name and what prepares its call: what Triton compiles comes last, and of that the quickest first."""
+    yield from products()
+    yield from training()
+    yield from casts()
+    yield from operators()
+    for recipe, backward in itertools.product(("tensorwise", "rowwise"), (False, True)):
+        yield (
+            f"torchao {recipe} {'forward and backward' if backward else 'forward'} 8192x4096x4096",
+            functools.partial(ao_linear, recipe, 8192, 4096, 4096, backward),
+        )
+    yield from compiled()
+
+
+def products() -> Iterator[tuple[str, Make]]:
+    """Matrix products."""
     for shape in SHAPES:
         size = "x".join(map(str, shape))
         yield f"bf16 {size}", functools.partial(dense, *shape)
@@ -346,12 +360,10 @@ def makers() -> Iterator[tuple[str, Make]]:
     for groups, (n, k) in itertools.product((8, 64, 128), ((4096, 2048), (2048, 7168))):
         yield f"grouped bf16 {groups} of 16384x{n}x{k}", functools.partial(grouped, groups, 16384, n, k)
         yield f"grouped fp8 {groups} of 16384x{n}x{k}", functools.partial(scaled_grouped, groups, 16384, n, k)
-    yield from casts()
-    for recipe, backward in itertools.product(("tensorwise", "rowwise"), (False, True)):
-        yield (
-            f"torchao {recipe} {'forward and backward' if backward else 'forward'} 8192x4096x4096",
-            functools.partial(ao_linear, recipe, 8192, 4096, 4096, backward),
-        )
+
+
+def training() -> Iterator[tuple[str, Make]]:
+    """Losses, embeddings, optimizer steps and attention."""
     for wide in (False, True):
         yield f"cross entropy 8192x128256{' in float32' if wide else ''}", functools.partial(cross_entropy, 8192, wide)
     for words in (128256, 1024):
@@ -361,15 +373,19 @@ def makers() -> Iterator[tuple[str, Make]]:
     for backend, backward in itertools.product(("FLASH_ATTENTION", "CUDNN_ATTENTION"), (False, True)):
         name = f"{backend.split('_')[0].lower()} {'backward' if backward else 'forward'} 8192"
         yield name, functools.partial(attention, backend, backward, 8192)
-    for window, backward in itertools.product((0, 1024), (False, True)):
-        name = f"flex {f'window {window}' if window else 'causal'} {'backward' if backward else 'forward'} 8192"
-        yield name, functools.partial(flex, window, backward, 8192)
+
+
+def compiled() -> Iterator[tuple[str, Make]]:
+    """What Triton compiles first, which takes seconds a case."""
     for sequences in (1, 64):
         yield f"recurrent delta rule of {sequences}", functools.partial(recurrent, sequences)
-    for backward, length in itertools.product((False, True), (2048, 8192)):
-        name = f"gated delta rule {'backward' if backward else 'forward'} {length}"
-        yield name, functools.partial(delta_rule, length, backward)
-    yield from operators()
+    for backward in (False, True):
+        for window in (1024, 0):
+            name = f"flex {f'window {window}' if window else 'causal'} {'backward' if backward else 'forward'} 8192"
+            yield name, functools.partial(flex, window, backward, 8192)
+        for length in (8192, 2048):
+            name = f"gated delta rule {'backward' if backward else 'forward'} {length}"
+            yield name, functools.partial(delta_rule, length, backward)
 
 
 def table() -> dict[str, cases.Case]:

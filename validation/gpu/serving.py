@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cases import limited
+from serving_work.attempts import unmeasured
 
 from presim.cli.script import sentences
 from presim.errors import InputError
@@ -44,18 +45,13 @@ def all_cases() -> Iterator[Case]:
     yield from pointwise.launch_cases()
     yield from attention.cases()
     yield from steps.attention_cases()
-    yield from products.cases()
-    yield from pointwise.cases()
-    yield from steps.cases()
-    yield from experts.cases()
-    yield from transformers_steps.cases()
     yield from checks.cases()
+    yield from steps.cases()
+    yield from transformers_steps.cases()
+    yield from pointwise.cases()
+    yield from experts.cases()
+    yield from products.cases()
     yield from attention.other_cases()
-
-
-def key_of(family: str, shape: Row) -> str:
-    """What a case is known by."""
-    return json.dumps([family, shape], sort_keys=True)
 
 
 def attempted(case: Case) -> Row:
@@ -98,9 +94,7 @@ def start_compilers() -> list[subprocess.Popen[bytes]]:
 def measure(results: Path, ends: float, families: set[str]) -> int:
     """Measure the cases that the file lacks until the time is used up; returns the exit code."""
     rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    done = {key_of(row["family"], row["shape"]) for row in rows}
-    wanted = {key_of(case.family, case.shape): case for case in all_cases() if not families or case.family in families}
-    pending = [case for key, case in wanted.items() if key not in done]
+    pending = unmeasured(rows, [case for case in all_cases() if not families or case.family in families])
     compilers = start_compilers() if any(case.family == "experts" for case in pending) else []
     gpu, code, last = torch.cuda.get_device_name(), 0, ""
     while pending and time.monotonic() < ends:

@@ -36,7 +36,8 @@ def take_(model: str, out: str, dtype: str) -> None:
     """Trace one training step of MODEL, forward and backward, without weights, memory or a GPU.
 
     MODEL is a folder with Hugging Face's config.json, such a file, a model id in the local cache, or
-    package.module:function, which returns a torch.nn.Module.
+    package.module:function, which returns a torch.nn.Module. vllm:MODEL, or vllm:ARCHITECTURE, traces the forward pass
+    of vLLM's own model over prompts.
     """
     from presim.files import check_writable
     from presim.graph import store

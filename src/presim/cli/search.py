@@ -27,6 +27,10 @@ _PLAN = (  # option, field, help: values of one knob; several vary it
     ("--recompute", "recompute", "Activation recomputation."),
     ("--reshard", "reshard", "FSDP2: free a block's parameters after its forward pass: true, false."),
     ("--optimizer", "optimizer", "Optimizer."),
+    ("--activation-budget", "activation_budget", "Share of a block's activations to keep."),
+    ("--offload-activations", "offload_activations", "The first N blocks of a rank keep activations in host memory."),
+    ("--offload-optimizer", "offload_optimizer", "Optimizer states in host memory: none, cpu, states."),
+    ("--passes", "passes", "Passes over the graph, joined by +: none, fp8-row, int8, sparse24, fuse-norm+fp8-row."),
     ("--attention", "attention", "Fused attention backend."),
     ("--clip", "clip", "Clip gradients by norm: true, false."),
 )

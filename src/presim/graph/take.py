@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from presim.graph.schema import VERSION, OperatorGraph
 
 DTYPES = ("bfloat16", "float16", "float32")
 _LIMIT_S = 300
+_VLLM = "vllm:"  # a model of vLLM's, for inference
 _TRACER = 5  # version of the exporter, part of the cache key
 
 
@@ -85,8 +87,9 @@ def config_file(model: str) -> Path | None:
     if found:
         return found[-1]
     raise InputError(
-        f"{model} is not a model: give a folder with config.json, a config file, a graph that `presim graph` wrote, or "
-        f"a factory as package.module:function; nothing is downloaded. Named models: {', '.join(named_models())}"
+        f"{model} is not a model: give a folder with config.json, a config file, a graph that `presim graph` wrote, "
+        "a factory as package.module:function, or vllm:MODEL; nothing is downloaded. Named models: "
+        f"{', '.join(named_models())}"
     )
 
 
@@ -106,15 +109,23 @@ def take(model: str, dtype: str = "bfloat16") -> OperatorGraph:
     Raises:
         InputError: it cannot be traced, with the exporter's reason.
     """
-    config = config_file(model)
     with tempfile.TemporaryDirectory(prefix="presim-graph-") as folder:
         request, out = Path(folder, "request.json"), Path(folder, "recordings")
-        request.write_bytes(msgspec.json.encode({"model": str(config or model), "dtype": dtype}))
+        request.write_bytes(msgspec.json.encode({"model": _located(model), "dtype": dtype}))
         ended = _run([sys.executable, "-m", "presim.graph.export", str(request), str(out)])
         if not out.exists():
             raise InputError(_reason(model, ended.stderr))
         recordings = msgspec.msgpack.decode(out.read_bytes(), type=list[Recording])
     return proved(model, recordings)
+
+
+def _located(model: str) -> str:
+    """The model with the path of its config, if it has one."""
+    name = model.removeprefix(_VLLM)
+    if name != model and re.fullmatch(r"[A-Z][A-Za-z0-9]+", name):
+        return model  # an architecture
+    config = config_file(name)
+    return f"{_VLLM if name != model else ''}{config.resolve() if config else name}"
 
 
 def proved(model: str, recordings: list[Recording]) -> OperatorGraph:

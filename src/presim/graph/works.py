@@ -158,6 +158,25 @@ def _product(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
     return [(node.operator, gemm)]
 
 
+def _scaled(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    """A product in 8 bits with factors; cuBLASLt's calls with precise sums have no factors in captures."""
+    a, b, scale = inputs[:3]
+    is_fast = bool(node.attributes.get("use_fast_accum"))
+    gemm = Gemm(
+        m=a.shape[-2],
+        n=b.shape[-1],
+        k=a.shape[-1],
+        batch=1,
+        dtype=a.dtype,
+        compute="float32",
+        out_dtype=outputs[0].dtype,
+        layout=str(node.attributes.get("layout", "NT")),
+        scaling="outer" if is_fast and scale.elements > 1 else "",
+        sums="" if is_fast else "precise",
+    )
+    return [(node.operator, gemm)]
+
+
 def _attention(direction: str, usual: str = "cudnn") -> Callable[[Node, list[Seen], list[Seen]], list[Work]]:
     def make(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
         query, key, value = inputs[1:4] if direction == "backward" else inputs[:3]
@@ -250,6 +269,7 @@ _MADE: dict[str, Callable[[Node, list[Seen], list[Seen]], list[Work]]] = {
     "aten::bmm": _product,
     "aten::addmm": _product,
     "aten::baddbmm": _product,
+    "aten::_scaled_mm": _scaled,
     "aten::_grouped_mm": _grouped,
     "aten::_scaled_dot_product_cudnn_attention": _attention("forward"),
     "aten::_scaled_dot_product_cudnn_attention_backward": _attention("backward"),

@@ -6,9 +6,17 @@ import json
 
 from presim.errors import InputError
 from presim.launch.job import Files, Job, program, refuse, torchrun
+from presim.launch.layers import words_of
 
 ACCELERATE, DEEPSPEED = "accelerate", "deepspeed"
 _CONFIG = "model/config.json"
+_SAVED = "accelerate's program offloads activations by PyTorch's save_on_cpu, whose copies wait for the computation."
+_CAST = "DeepSpeed keeps bf16 parameters beside its fp32 shards, whereas an FSDP2 plan casts its fp32 shards."
+_RESIDENT = "DeepCompile keeps on the GPU what its memory budget allows, whereas the plan streams all states."
+_BUDGETED = (
+    "deepspeed cannot express this plan's offload_activations: DeepCompile's offload_activation chooses tensors by a "
+    "memory budget; accelerate and megatron can"
+)
 
 
 def accelerate(job: Job) -> Files:
@@ -18,7 +26,11 @@ def accelerate(job: Job) -> Files:
         InputError: accelerate cannot express the plan.
     """
     plan = job.plan
-    _refuse(ACCELERATE, job, data_style=("fsdp2", "hsdp"))
+    _refuse(ACCELERATE, job, data_style=("fsdp2", "hsdp"), offload_optimizer=("none",))
+    if len(plan.passes) > 1:
+        raise InputError(f"accelerate's program takes one pass, not {' and '.join(plan.passes)}")
+    layers = [word for name in words_of(ACCELERATE, plan) for word in ("--layers", name)]
+    offload = ["--offload-activations", str(plan.offload_activations)] if plan.offload_activations else []
     fsdp = {
         "fsdp_version": 2,
         "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
@@ -53,7 +65,8 @@ def accelerate(job: Job) -> Files:
     return Files(
         framework=ACCELERATE,
         files={"accelerate.yaml": _yaml(settings), "train_accelerate.py": program("accelerate"), **_model(job)},
-        command=[*command, "train_accelerate.py", *_sizes(job)],
+        command=[*command, "train_accelerate.py", *_sizes(job), *layers, *offload],
+        notes=(_SAVED,) if offload else (),
     )
 
 
@@ -64,20 +77,32 @@ def deepspeed(job: Job) -> Files:
         InputError: DeepSpeed cannot express the plan.
     """
     plan = job.plan
-    _refuse(DEEPSPEED, job, data_style=("fsdp2", "zero1"))
+    _refuse(DEEPSPEED, job, data_style=("fsdp2", "zero1"), offload_optimizer=("none", "cpu", "states"))
+    words_of(DEEPSPEED, plan)
+    if plan.offload_activations:
+        raise InputError(_BUDGETED)
     if plan.data_style == "fsdp2" and not plan.reshard:
         raise InputError("deepspeed cannot express this plan's reshard = False: ZeRO-3 frees parameters after use")
     stage = 3 if plan.data_style == "fsdp2" else 1
+    zero: dict[str, object] = {"stage": stage, "overlap_comm": plan.overlap}
+    on_cpu = plan.offload_optimizer == "cpu"
+    if on_cpu:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     settings = {
         "train_micro_batch_size_per_gpu": plan.micro_batch,
         "gradient_accumulation_steps": job.micro_batches,
         "train_batch_size": plan.micro_batch * job.micro_batches * plan.data(job.world_size),
         "gradient_clipping": 1.0 if plan.clip else 0.0,
         "bf16": {"enabled": True},
-        "zero_optimization": {"stage": stage, "overlap_comm": plan.overlap},
-        "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "weight_decay": 0.1, "torch_adam": True}},
+        "zero_optimization": zero,
+        # with offloading, DeepSpeed's own AdamW for CPUs
+        "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "weight_decay": 0.1, "torch_adam": not on_cpu}},
         "steps_per_print": 1,
     }
+    streamed = plan.offload_optimizer == "states"
+    if streamed:
+        _check_streamed(job)
+        settings["compile"] = {"deepcompile": True, "offload_opt_states": True}
     recompute = ["--recompute"] if plan.recompute == "full" else []
     return Files(
         framework=DEEPSPEED,
@@ -87,13 +112,22 @@ def deepspeed(job: Job) -> Files:
             **_model(job),
         },
         command=torchrun(job, "train_deepspeed.py", *_sizes(job)[:2], *recompute),
-        notes=("DeepSpeed keeps bf16 parameters beside its fp32 shards, whereas an FSDP2 plan casts its fp32 shards.",)
-        if stage == 3
-        else (),
+        notes=[*([_CAST] if stage == 3 else []), *([_RESIDENT] if streamed else [])],
     )
 
 
-def _refuse(framework: str, job: Job, data_style: tuple[str, ...]) -> None:
+def _check_streamed(job: Job) -> None:
+    """Check what DeepCompile asks of offloaded states."""
+    if job.plan.data_style != "fsdp2":
+        raise InputError("deepspeed streams optimizer states with ZeRO-3 only; use data_style = 'fsdp2'")
+    if job.micro_batches > 1:
+        raise InputError(
+            f"deepspeed's offload_opt_states moves the states once per micro-batch, and this plan has "
+            f"{job.micro_batches}; use a global batch of one micro-batch per rank"
+        )
+
+
+def _refuse(framework: str, job: Job, data_style: tuple[str, ...], offload_optimizer: tuple[str, ...]) -> None:
     refuse(
         framework,
         job.plan,
@@ -104,9 +138,7 @@ def _refuse(framework: str, job: Job, data_style: tuple[str, ...]) -> None:
         recompute=("none", "full"),
         recompute_blocks=(0,),
         optimizer=("adamw",),
-        passes=((),),
-        offload_activations=(0,),
-        offload_optimizer=("none",),
+        offload_optimizer=offload_optimizer,
         attention=("auto",),
         cuda_graphs=(False,),
     )

@@ -7,9 +7,11 @@ allgather; megatron-core and Transformer Engine take all_gather.
 
 from __future__ import annotations
 
+from presim.compose.plan import Plan
 from presim.compose.stages import even
 from presim.errors import InputError
 from presim.launch.job import Files, Job, program, quoted, refuse, torchrun
+from presim.launch.layers import words_of
 from presim.launch.shapes import Shapes, shapes
 
 NAME, PROGRAM, ARGUMENTS = "megatron", "train_megatron.py", "megatron.args"
@@ -30,15 +32,16 @@ def files(job: Job) -> Files:
         data_style=("zero1",),
         recompute=("none", "full"),
         optimizer=("adamw",),
-        passes=((),),
-        offload_activations=(0,),
-        offload_optimizer=("none",),
+        offload_optimizer=("none", "cpu"),
         cuda_graphs=(False,),
+        attention=("auto", "cudnn", "flash"),
         schedule=("", "1f1b", "interleaved"),
     )
     model = shapes(job.config)
     _check_stages(job, model)
-    words = [*_model(model, job), *_parallelism(job), *_training(job)]
+    _check_offload(plan, model)
+    words = [*_model(model, job), *_parallelism(job), *_training(job), *_offload(plan)]
+    words += words_of("Megatron-LM", plan)
     lines = "".join(f"{quoted([word])}{chr(10) if last else ' '}" for word, last in _words_with_line_ends(words))
     return Files(
         framework=NAME,
@@ -67,6 +70,19 @@ def _check_stages(job: Job, model: Shapes) -> None:
             f"Megatron-LM cannot express this plan's stages of {', '.join(map(str, sizes))} blocks: its stages are "
             f"equal, but {model.layers} % {len(sizes)} = {model.layers % len(sizes)}"
         )
+
+
+def _check_offload(plan: Plan, model: Shapes) -> None:
+    """Check what megatron-core's configuration asks of offloaded activations."""
+    count = plan.offload_activations
+    if count and plan.pipeline > 1:
+        raise InputError(
+            f"Megatron-LM offloads activations without a pipeline only, not with pipeline = {plan.pipeline}"
+        )
+    if count and plan.recompute != "none":
+        raise InputError(f"Megatron-LM offloads activations without recomputation only, not with {plan.recompute}")
+    if count >= model.layers:
+        raise InputError(f"Megatron-LM offloads at most {model.layers - 1} of {model.layers} layers, not {count}")
 
 
 def _model(model: Shapes, job: Job) -> list[str]:
@@ -122,4 +138,14 @@ def _training(job: Job) -> list[str]:
     backend = {"auto": "auto", "cudnn": "fused", "flash": "flash"}[plan.attention]
     words += ["--attention-backend", backend, "--transformer-impl", "transformer_engine"]
     words += ["--no-gradient-accumulation-fusion"]
+    return [str(word) for word in words]
+
+
+def _offload(plan: Plan) -> list[str]:
+    words: list[object] = []
+    if plan.offload_activations:
+        words += ["--cpu-offloading-num-layers", plan.offload_activations]
+    if plan.offload_optimizer == "cpu":
+        words += ["--optimizer-cpu-offload", "--optimizer-offload-fraction", "1.0", "--use-precision-aware-optimizer"]
+        words += ["--overlap-cpu-optimizer-d2h-h2d"]
     return [str(word) for word in words]

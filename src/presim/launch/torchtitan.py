@@ -5,10 +5,13 @@ from __future__ import annotations
 from presim.compose.stages import even
 from presim.errors import InputError
 from presim.launch.job import Files, Job, program, refuse, torchrun
+from presim.launch.layers import words_of
 from presim.launch.shapes import Shapes, shapes
 
 NAME, MODULE = "torchtitan", "plan_config"
 _WORDS = "torchtitan splits embedding, output layer and loss by vocabulary, but the plan does not."
+_FLEX = "torchtitan runs flex attention instead of a fused kernel: compose with --attention flex."
+_SELECTIVE = "torchtitan recomputes every second product as well, whereas the plan keeps all of them."
 _SCHEDULES = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
@@ -32,12 +35,13 @@ def files(job: Job) -> Files:
         recompute=("none", "full"),
         recompute_blocks=(0,),
         optimizer=("adamw",),
-        passes=((),),
         offload_activations=(0,),
         offload_optimizer=("none",),
         context_style=("all-gather",),
-        attention=("auto",),
+        schedule=("", *_SCHEDULES),
+        attention=("auto", "flex"),
     )
+    layers = words_of(NAME, plan)
     model = shapes(job.config)
     if model.family not in ("llama", "mistral") or model.experts:
         raise InputError(f"torchtitan files support Llama's architecture; this model is {model.family}")
@@ -47,17 +51,21 @@ def files(job: Job) -> Files:
             f"{model.heads * model.head_size} is not its width of {model.hidden}"
         )
     words = () if plan.splits_words or plan.tensor == 1 else (_WORDS,)
-    text = program("torchtitan").replace("{settings}", _settings(job, model))
+    text = program("torchtitan").replace("{settings}", _settings(job, model, layers))
     return Files(
         framework=NAME,
         files={f"{MODULE}.py": text},
         command=torchrun(job, "-m", "torchtitan.train", "--module", MODULE, "--config", "plan"),
         environment={"PYTHONPATH": '"$PWD${PYTHONPATH:+:$PYTHONPATH}"'},
-        notes=(*words, "torchtitan runs flex attention instead of a fused kernel."),
+        notes=(
+            *words,
+            *((_SELECTIVE,) if "selective" in layers else ()),
+            *(() if plan.attention == "flex" else (_FLEX,)),
+        ),
     )
 
 
-def _settings(job: Job, model: Shapes) -> str:
+def _settings(job: Job, model: Shapes, layers: list[str]) -> str:
     """Named dictionaries of settings, as Python source."""
     plan = job.plan
     shard = job.plan.shard if plan.data_style == "hsdp" else 0
@@ -98,7 +106,10 @@ def _settings(job: Job, model: Shapes) -> str:
         parallelism["module_fqns_per_model_part"] = _parts(job, model)
     settings = (("MODEL", model_part), ("TRAINING", training), ("PARALLELISM", parallelism))
     parts = [f"{name} = {_python(values)}" for name, values in settings]
-    return "\n".join([*parts, f"RECOMPUTE = {plan.recompute == 'full'}"])
+    recompute = "full" if plan.recompute == "full" else "selective" if "selective" in layers else "none"
+    converters = [word for word in layers if word.endswith("Converter")]
+    parts += [f"RECOMPUTE = {recompute!r}", f"CONVERTERS = {converters!r}", f"COMPILE = {'compile' in layers}"]
+    return "\n".join(parts)
 
 
 def _parts(job: Job, model: Shapes) -> list[list[str]]:

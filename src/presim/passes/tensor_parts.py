@@ -76,7 +76,8 @@ class Tensors:
         shape, stride = self.numbers[operand.shape], self.numbers[operand.stride]
         found = [dim for dim, (size, step) in enumerate(zip(shape, stride)) if size > 1 and size * step == end]
         if not found and is_part and stride[-1:] == (1,) and end in stride and end % shape[-1] == 0:
-            return len(shape) - 1  # a part of each row, e.g. gate and input stored side by side
+            # a part of each row, e.g. gate and input, or queries and keys, stored side by side: its outermost dimension
+            return max((step, dim) for dim, (size, step) in enumerate(zip(shape, stride)) if size > 1 and step < end)[1]
         return found[0] if found else None
 
     def end(self, part: Part, operand: Operand) -> int:

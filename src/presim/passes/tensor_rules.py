@@ -46,8 +46,28 @@ class Rules:
             return False
         if node.operator in _REDUCTIONS:
             return self._reduction(part, node, dims[0])
+        if node.operator.startswith("triton::"):
+            self._launched(part, node, dims)
+            return False
         self._elementwise(part, node, dims)
         return False
+
+    def _launched(self, part: Part, node: Node, dims: Sequence[int | None]) -> None:
+        """Rule for kernels of libraries: what they write is split as what they read, counted from the right."""
+        read = [
+            len(self._tensors.numbers[operand.shape]) - dim
+            for position, (operand, dim) in enumerate(zip(node.inputs, dims))
+            if dim is not None and position not in node.written
+        ]
+        if not read:
+            return
+        from_right = read[0]
+        if len(set(read)) > 1 or (from_right == 1 and "Norm" in node.operator):
+            raise self._impossible(part, node, "it works along the dimension that is split, or along several")
+        for position in node.written:
+            shape = self._tensors.numbers[node.inputs[position].shape]
+            if len(shape) >= from_right:
+                self._tensors.mark(part, node.inputs[position], len(shape) - from_right)
 
     def _joined(self, part: Part, node: Node, dims: Sequence[int | None]) -> None:
         """Rule for concatenation: tensors joined along the split dimension stay split along it."""

@@ -1,11 +1,12 @@
 """The measuring process: read signatures, write one line of JSON for each. It imports torch, but not the shim.
 
 ``python -m presim.profile.bench WORK RESULTS SECONDS``: WORK has a JSON array of signatures; lines are appended to
-RESULTS. The first line names the GPU. Each kernel is timed between two events, after a sweep over more memory than L2
-holds, so that the cache is cold. If a signature leaves the memory layout of operands open, each layout is timed. Matrix
-products keep the GPU busy until the host has queued all runs: otherwise events would wait for the host, whose launch
-overhead exceeds the time of many kernels, and clocks stay those of a busy GPU. The process ends after a failure that
-leaves the GPU unusable for it; the caller then starts another process after that signature.
+RESULTS. The first line names the GPU. Each run follows a sweep over more memory than L2 holds, so that the cache is
+cold. The GPU's tracer times it, or two events where there is no tracer. If a signature leaves the memory layout of
+operands open, each layout is timed. Matrix products keep the GPU busy until the host has queued all runs: otherwise the
+kernels of a run would wait for the host, whose launch overhead exceeds the time of many kernels; and clocks stay those
+of a busy GPU. The process ends after a failure that leaves the GPU unusable for it; the caller then starts another
+process after that signature.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import torch
 
 from presim.profile import CARD_LOST, NO_GPU, kernels
 from presim.profile.times import row
+from presim.profile.tracer import sweep, sweep_name, traced
 from presim.trace.signatures import Signature
 
 _WARM_UP_S = 2.0  # of products, until the power limit has settled the clocks
@@ -35,6 +37,14 @@ _FLUSH = 2.0  # sizes of L2
 _BUSY_FACTOR = 2.0  # busy time relative to the host's last queueing time
 _MAX_BUSY_S = 0.5
 _ATTEMPTS = 3  # at queueing all runs before the first begins
+
+
+@dataclasses.dataclass(frozen=True)
+class Cold:
+    """The sweep that empties L2 before each run."""
+
+    memory: torch.Tensor
+    name: str  # of its kernel in traces; empty where there is no tracer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +60,18 @@ class Busy:
             torch.matmul(self.side, self.side)
 
 
+_Marks = list[tuple[torch.cuda.Event, torch.cuda.Event]]
+
+
+@dataclasses.dataclass
+class Queued:
+    """Runs that the host has queued."""
+
+    marks: _Marks = dataclasses.field(default_factory=list)
+    host_s: float = 0.0  # to queue all
+    ahead: bool = False  # before the first began
+
+
 def main(work: str, results: str, seconds: str) -> int:
     """Measure until all signatures are done or the time is up; returns the exit code."""
     if not torch.cuda.is_available():
@@ -57,8 +79,9 @@ def main(work: str, results: str, seconds: str) -> int:
     ends = time.monotonic() + float(seconds)
     signatures = msgspec.json.decode(Path(work).read_bytes(), type=list[Signature])
     with Path(results).open("a") as out:
-        _write_line(out, {"gpu": torch.cuda.get_device_name(), **versions()})
-        flush = torch.empty(int(_FLUSH * l2_bytes()), dtype=torch.int8, device="cuda")
+        flush = cold()
+        timer = "CUPTI" if flush.name else "events"
+        _write_line(out, {"gpu": torch.cuda.get_device_name(), "timer": timer, **versions()})
         busy = warm_up(min(_WARM_UP_S, float(seconds) / 10))
         for signature in signatures:
             if time.monotonic() > ends:
@@ -80,6 +103,12 @@ def _write_line(out: Any, row: dict[str, Any]) -> None:
     out.flush()
 
 
+def cold() -> Cold:
+    """The sweep of this machine's first GPU."""
+    memory = torch.zeros(int(_FLUSH * l2_bytes()), dtype=torch.int8, device="cuda")
+    return Cold(memory, sweep_name(memory))
+
+
 def l2_bytes() -> int:
     """Size of the GPU's L2 cache; 64 MiB if PyTorch does not tell it."""
     return int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) or 64 << 20)
@@ -99,7 +128,7 @@ def warm_up(seconds: float) -> Busy:
     return Busy(side, max(took, 1e-5))
 
 
-def _measured(signature: Signature, flush: torch.Tensor, busy: Busy) -> dict[str, Any]:
+def _measured(signature: Signature, flush: Cold, busy: Busy) -> dict[str, Any]:
     """Median and spread of one signature, or the reason why there is none."""
     try:
         with kernels.prepared(signature) as runs:
@@ -122,14 +151,14 @@ def _can_use_gpu() -> bool:
     return True
 
 
-def _timed(run: kernels.Run, flush: torch.Tensor, busy: Busy) -> list[float]:
+def _timed(run: kernels.Run, flush: Cold, busy: Busy) -> list[float]:
     """Times in ms, without the kernels that PyTorch launches first."""
     whole = call_times(run.whole, flush, busy)
     front = statistics.median(call_times(run.front, flush, busy)) if run.front else 0.0
     return [each - front for each in whole]
 
 
-def call_times(run: Callable[[], Any], flush: torch.Tensor, busy: Busy) -> list[float]:
+def call_times(run: Callable[[], Any], flush: Cold, busy: Busy) -> list[float]:
     """Times of one call in ms; its result is freed at once, so that the next run gets the same memory."""
     _queued(run, flush, 3)  # loads kernels and lets libraries choose algorithms
     torch.cuda.synchronize()
@@ -139,31 +168,37 @@ def call_times(run: Callable[[], Any], flush: torch.Tensor, busy: Busy) -> list[
     return _times(run, flush, busy, count, host_s / 3 * count)
 
 
-def _times(run: Callable[[], Any], flush: torch.Tensor, busy: Busy, count: int, host_s: float) -> list[float]:
+def _times(run: Callable[[], Any], flush: Cold, busy: Busy, count: int, host_s: float) -> list[float]:
     """Times in ms of runs that were all queued before the first began.
 
     That is impossible for work that the host waits for, such as a copy from pageable memory, which is timed as it is.
     """
+    times: list[float] = []
     for _ in range(_ATTEMPTS):
-        busy.queue(_BUSY_FACTOR * host_s)
-        marks, host_s = _queued(run, flush, count)
-        queued_ahead = not marks[0][0].query()
-        times = _elapsed(marks)
-        if queued_ahead:
+        queued = Queued()
+
+        def queue(queued: Queued = queued, host_s: float = host_s) -> None:
+            busy.queue(_BUSY_FACTOR * host_s)
+            queued.marks, queued.host_s = _queued(run, flush, count)
+            queued.ahead = not queued.marks[0][0].query()
+
+        times = traced(queue, flush.name) if flush.name else []
+        if not flush.name:
+            queue()
+        if len(times) != count:  # the tracer has no record of what runs on no device
+            times = _elapsed(queued.marks)
+        if queued.ahead:
             break
-        host_s *= _BUSY_FACTOR
+        host_s = _BUSY_FACTOR * queued.host_s
     return times
 
 
-_Marks = list[tuple[torch.cuda.Event, torch.cuda.Event]]
-
-
-def _queued(run: Callable[[], Any], flush: torch.Tensor, count: int) -> tuple[_Marks, float]:
+def _queued(run: Callable[[], Any], flush: Cold, count: int) -> tuple[_Marks, float]:
     """Events around each run, and the host's time to queue all of it in seconds."""
     began = time.perf_counter()
     marks = []
     for _ in range(count):
-        flush.zero_()
+        sweep(flush.memory)
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         run()

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 _MAX_DIFFERENCE = 0.3  # of their mean: the slowest call may take 1.9 times as long as the fastest
 
 
+Span = tuple[int, int, str]  # start and end in ns, name
+
+
 def row(calls: Sequence[Sequence[float]]) -> dict[str, float]:
     """The midpoint of the fastest and the slowest call's median, from times in ms, several per call.
 
@@ -27,3 +30,14 @@ def row(calls: Sequence[Sequence[float]]) -> dict[str, float]:
     own = max((third - first) / 2 for first, _, third in quartiles)
     spread = max(own, (most - least) / 2) / middle
     return {"duration_ns": middle * 1e6, "spread": spread, "samples": sum(map(len, calls))}
+
+
+def run_times(spans: list[Span], name: str) -> list[float]:
+    """Times in ms of the runs between sweeps; work before the first sweep belongs to none."""
+    runs: list[list[Span]] = []
+    for span in spans:
+        if span[2] == name:
+            runs.append([])
+        elif runs:
+            runs[-1].append(span)
+    return [(max(end for _, end, _ in run) - run[0][0]) * 1e-6 for run in runs if run]

@@ -126,6 +126,8 @@ def read_value(name: str, text: str) -> Value:
         return _whole(name, text)
     if name in CLUSTER:
         return text
+    if name == "passes":
+        return _passes(text)
     hint = fields().get(name)
     if hint is None:
         return guess(text)
@@ -137,6 +139,23 @@ def read_value(name: str, text: str) -> Value:
         return next(choice for choice in choices if _word(choice) == text.lower())
     least = 0 if getattr(Plan(sequence=1), name) == 0 else 1
     return _whole(name, text, least) if _is_int(hint) else guess(text) if not _is_text(hint) else text
+
+
+def _passes(text: str) -> str:
+    """Check the names of passes, joined by ``+``; ``none`` is no pass.
+
+    Raises:
+        InputError: a pass is unknown.
+    """
+    from presim.passes import registry
+
+    for one in text.split("+") if text != "none" else ():
+        if ":" not in one and one not in registry.names():
+            raise InputError(
+                f"passes = {text!r} has no pass {one!r}; use none, or {', '.join(registry.names())}, joined by +, or "
+                "package.module:function"
+            )
+    return text
 
 
 def guess(text: str) -> Value:
@@ -217,9 +236,17 @@ def translated(point: Mapping[str, Value], fields_by_knob: Mapping[str, Field]) 
     return found
 
 
-def plan_of(point: Mapping[str, Value]) -> dict[str, Value]:
-    """The plan fields of a point."""
-    return {name: value for name, value in point.items() if name in _FIELDS}
+def plan_of(point: Mapping[str, Value]) -> dict[str, Value | tuple[str, ...]]:
+    """The plan fields of a point.
+
+    >>> plan_of({"tensor": 2, "passes": "fuse-norm+fp8-row", "gpu": "h100-sxm"})
+    {'tensor': 2, 'passes': ('fuse-norm', 'fp8-row')}
+    """
+    return {
+        name: tuple(one for one in str(value).split("+") if one != "none") if name == "passes" else value
+        for name, value in point.items()
+        if name in _FIELDS
+    }
 
 
 _FIELDS = frozenset(field.name for field in msgspec.structs.fields(Plan))

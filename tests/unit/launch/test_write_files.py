@@ -13,6 +13,7 @@ import pytest
 
 from presim.compose.plan import Plan
 from presim.errors import InputError
+from presim.launch.hugging_face import accelerate, deepspeed
 from presim.launch.job import Job
 from presim.launch.megatron import files as megatron
 from presim.launch.shapes import shapes
@@ -88,7 +89,7 @@ def test_torchtitan_s_configuration_has_the_plan_s_degrees_and_stages() -> None:
     ]
     assert parallelism["data_parallel_shard_degree"] == 2
     assert said["TRAINING"]["local_batch_size"] == 8  # all micro-batches of a rank
-    assert said["RECOMPUTE"] is False
+    assert (said["RECOMPUTE"], said["CONVERTERS"], said["COMPILE"]) == ("none", [], False)
 
 
 def test_an_unsupported_plan_is_refused_with_one_sentence(tmp_path: Path) -> None:
@@ -122,3 +123,60 @@ def test_deepspeed_and_accelerate_have_the_model_and_the_batch(tmp_path: Path) -
 def test_an_unsupported_model_family_is_named() -> None:
     with pytest.raises(InputError, match=r"launch files support llama, mistral, .* not models of type gpt2"):
         shapes({**LLAMA, "model_type": "gpt2"})
+
+
+def test_offloading_is_written_in_the_words_of_megatron_and_deepspeed() -> None:
+    plan = Plan(sequence=512, data_style="zero1", offload_activations=3, offload_optimizer="cpu")
+    said = options(megatron(job(plan)).files["megatron.args"])
+    assert said["--cpu-offloading-num-layers"] == "3"
+    assert said["--optimizer-offload-fraction"] == "1.0"
+    assert {"--optimizer-cpu-offload", "--use-precision-aware-optimizer", "--overlap-cpu-optimizer-d2h-h2d"} <= set(
+        said
+    )
+    settings = json.loads(deepspeed(job(Plan(sequence=512, offload_optimizer="cpu"))).files["ds_config.json"])
+    assert settings["zero_optimization"]["offload_optimizer"] == {"device": "cpu", "pin_memory": True}
+    settings = json.loads(deepspeed(job(Plan(sequence=512, offload_optimizer="states"))).files["ds_config.json"])
+    assert settings["compile"] == {"deepcompile": True, "offload_opt_states": True}
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ({"recompute": "full"}, "Megatron-LM offloads activations without recomputation only, not with full"),
+        ({"pipeline": 2, "global_batch": 16}, "without a pipeline only, not with pipeline = 2"),
+        ({"offload_activations": 4}, "Megatron-LM offloads at most 3 of 4 layers, not 4"),
+    ],
+)
+def test_megatron_refuses_what_it_cannot_offload(plan: dict[str, Any], words: str) -> None:
+    known: dict[str, Any] = {"sequence": 512, "data_style": "zero1", "offload_activations": 2}
+    with pytest.raises(InputError, match=words):
+        megatron(job(Plan(**{**known, **plan})))
+
+
+def test_quantised_and_sparse_layers_are_written_where_a_framework_has_them(tmp_path: Path) -> None:
+    written = write_all(job(Plan(sequence=512, passes=("int8",))), tmp_path)
+    assert list(written.folders) == ["accelerate"]
+    assert written.commands["accelerate"][-2:] == ["--layers", "int8"]
+    assert "No files for torchtitan: torchtitan cannot express this plan's pass int8; accelerate can." in written.notes
+    assert accelerate(job(Plan(sequence=512, passes=("sparse24",)))).command[-1] == "sparse24"
+    text = torchtitan(job(Plan(sequence=512, passes=("fp8-row", "recompute-selective")))).files["plan_config.py"]
+    assert "CONVERTERS = ['Float8LinearConverter']" in text
+    assert "RECOMPUTE = 'selective'" in text
+    said = options(megatron(job(Plan(sequence=512, data_style="zero1", passes=("nvfp4",)))).files["megatron.args"])
+    assert (said["--fp4-format"], said["--fp4-recipe"]) == ("e2m1", "nvfp4")
+
+
+def test_a_pass_that_no_framework_trains_with_is_named() -> None:
+    with pytest.raises(InputError, match=r"torchtitan cannot train with w4a16, a format of inference; serve it"):
+        torchtitan(job(Plan(sequence=512, passes=("w4a16",))))
+    with pytest.raises(InputError, match="pass my:own, and neither can the other frameworks"):
+        torchtitan(job(Plan(sequence=512, passes=("my:own",))))
+
+
+def test_dualpipev_is_written_for_torchtitan_only(tmp_path: Path) -> None:
+    plan = Plan(sequence=512, pipeline=2, virtual=2, schedule="dualpipev", global_batch=16)
+    written = write_all(job(plan), tmp_path)
+    assert list(written.folders) == ["torchtitan"]
+    text = (written.folders["torchtitan"] / "plan_config.py").read_text()
+    assert "'pipeline_parallel_schedule': 'DualPipeV'" in text
+    assert any("this plan's data_style = 'fsdp2', only zero1" in note for note in written.notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.profile.times import row
+from presim.profile.times import row, run_times
 
 
 def test_one_call_gives_its_median_and_half_the_interquartile_range() -> None:
@@ -24,3 +24,11 @@ def test_a_call_without_time_of_its_own_gives_no_row() -> None:
     """The kernels that PyTorch launched first were subtracted."""
     with pytest.raises(ValueError, match=r"^the kernels launched first take as long as the whole call$"):
         row([[-0.001] * 7])
+
+
+def test_runs_are_what_lies_between_sweeps() -> None:
+    """A run of several kernels lasts from the start of its first to the end of its last; what came earlier is none."""
+    spans = [(0, 9, "product"), (10, 20, "sweep"), (21, 25, "add"), (30, 40, "sweep"), (41, 44, "max"), (45, 49, "sum")]
+    assert run_times(spans, "sweep") == pytest.approx([4e-6, 8e-6])
+    assert len(run_times([*spans, (50, 60, "sweep")], "sweep")) == 2  # without a kernel
+    assert run_times([(0, 9, "product")], "sweep") == []

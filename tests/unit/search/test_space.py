@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 from presim.errors import InputError
 from presim.search.knobs import check_known
 from presim.search.space import Space, parse_knobs
+from presim.search.trials.evaluator import plan
 from presim.search.trials.trial import key
 
 KNOBS = some.dictionaries(
@@ -40,6 +41,21 @@ def test_knobs_have_short_names_ranges_and_the_plan_s_own_types() -> None:
         "micro_batch": (1, 3, 5),
         "gpu": ("b200",),
     }
+
+
+def test_passes_are_a_knob_whose_values_are_joined_by_plus() -> None:
+    found = parse_knobs(["passes=none,int8,fuse-norm+fp8-row", "schedule=1f1b,dualpipev", "offload_activations=0,8"])
+    assert found == {
+        "passes": ("none", "int8", "fuse-norm+fp8-row"),
+        "schedule": ("1f1b", "dualpipev"),
+        "offload_activations": (0, 8),
+    }
+    chosen = [plan({"sequence": 4096, "passes": value}).passes for value in found["passes"]]
+    assert chosen == [(), ("int8",), ("fuse-norm", "fp8-row")]
+    with pytest.raises(
+        InputError, match=r"passes = 'int9' has no pass 'int9'; use none, or fuse-norm, .* joined by \+"
+    ):
+        parse_knobs(["passes=int9"])
 
 
 def test_a_knob_of_the_user_s_own_takes_any_value() -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -36,6 +36,7 @@ def load(name: str) -> ModuleType:
 campaign = load("campaign")
 compare = load("compare")
 compare_serving = load("compare_serving")
+attempts = load("serving_work/attempts")
 
 
 def test_steps_that_are_done_are_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +66,7 @@ def test_a_script_that_fails_leaves_its_last_words(tmp_path: Path, monkeypatch: 
         return campaign.outcome([str(script)], seconds)["error"]
 
     assert outcome("raise ValueError('no')") == "ValueError: no"
-    assert outcome("pass") == "InputError: the script made 0 optimizer steps, 14 are needed"
+    assert outcome("pass") == "InputError: the script made 0 optimizer steps, 22 are needed"
     assert outcome("import os; os._exit(3)") == "it ended with exit code 3"
     assert outcome("import threading; threading.Event().wait()", 0.1) == f"{campaign.CUT_OFF} 0 s"
 
@@ -148,6 +149,21 @@ def test_a_step_is_the_sum_of_its_measured_kernels() -> None:
     measured = {json.dumps([family, shape], sort_keys=True): 1.0 for family, shape in [*shapes, ("attention", asked)]}
     measured |= {f"8b {name} 8": 1.0 for name in ("qkv", "o", "gate_up", "down")} | {"8b lm_head 8": 0.5}
     assert compare_serving.parts({"model": "llama-3-8b", "sequences": sequences}, measured) == 32 * 10 + 0.5
+
+
+def test_cases_that_failed_are_measured_last_and_once_more() -> None:
+    """A case with a result is done, whatever it failed with before."""
+    cases = [SimpleNamespace(family="step", shape={"size": size}) for size in (1, 2, 3, 4, 4)]
+    good = {size: {"family": "step", "shape": {"size": size}, "graph_s": 1.0} for size in (1, 2, 3, 4)}
+    bad = {size: {"family": "step", "shape": {"size": size}, "error": "out of memory"} for size in (1, 2, 3, 4)}
+
+    def left(*rows: dict[str, object]) -> list[int]:
+        return [case.shape["size"] for case in attempts.unmeasured(rows, cases)]
+
+    assert left(bad[1]) == [2, 3, 4, 1]
+    assert left(bad[1], bad[2], bad[1], good[4]) == [3, 2]
+    assert left(bad[1], good[1]) == [2, 3, 4]
+    assert [*compare_serving.failures([bad[1], good[1]])] == []
 
 
 class Counter:

@@ -19,7 +19,7 @@ from serving_work.timing import Case, Row, Run, copies, eager, in_graph, normal
 
 HEAD = 128
 PAGE = 16
-POOL_BYTES = 24 << 30
+POOL_BYTES = 12 << 30
 SPLITS = 32  # vLLM's flash_attn_max_num_splits_for_cuda_graph
 GRAPH_TOKENS = 512  # steps of more tokens run without a graph, and FlashAttention chooses the splits
 SEGMENTS, LEAST_GRID = 16, 128  # of the Triton kernel, as vLLM calls it

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from serving_work.timing import Case, Row, Run, captured, copies, elapsed, normal
+from serving_work.timing import Case, Row, Run, captured, copies, elapsed, in_order, normal
 
 TOKENS = (1, 8, 32, 128, 512, 2048, 8192)
 CYCLES = (0, 5_000, 10_000, 20_000)
@@ -57,7 +57,7 @@ def rotary_kernel(x, table, positions, heads, row, HALF: tl.constexpr):
 
 @triton.jit(do_not_specialize=["start"])
 def store_kernel(x, keys, values, slots, start, row, WIDTH: tl.constexpr):
-    """Write a token's keys and values into its slot of the cache."""
+    """Write a token's keys and values, which follow each other from column ``start`` on, into its slot of the cache."""
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + token)
     at = tl.arange(0, WIDTH)
@@ -116,7 +116,7 @@ def writes(tokens: int, heads: int, kv_heads: int) -> list[Run]:
     keys, values = (normal(slots, kv_heads, 128) for _ in range(2))
     places = torch.randperm(slots, device="cuda")[:tokens]
     sets = [normal(tokens, width) for _ in range(copies(2 * tokens * width))]
-    return [functools.partial(store, qkv, keys, values, places, (heads + kv_heads) * 128) for qkv in sets]
+    return [functools.partial(store, qkv, keys, values, places, heads * 128) for qkv in sets]
 
 
 def cases() -> Iterator[Case]:
@@ -136,7 +136,7 @@ def cases() -> Iterator[Case]:
 
 def replays(kernels: int, cycles: int, calls: Sequence[Run]) -> Row:
     """Device and host time of replays of a graph of kernels that each wait for so many cycles."""
-    graph = captured(lambda: [call() for _ in range(kernels) for call in calls])
+    graph = captured(lambda: in_order(list(calls) * kernels))
     graph.replay()
     once = statistics.median(elapsed(graph.replay) for _ in range(9))
     twice = statistics.median(elapsed(lambda: (graph.replay(), graph.replay())) for _ in range(9))

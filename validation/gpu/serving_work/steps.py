@@ -88,7 +88,7 @@ class Step:
             add_norm(x, residual, model.norm, normed)
             qkv = linear(normed, layer["qkv"])
             rotary(qkv, sizes.heads + sizes.kv_heads, model.angles, self.positions)
-            store(qkv, batch.k, batch.v, self.slots, (sizes.heads + sizes.kv_heads) * attention.HEAD)
+            store(qkv, batch.k, batch.v, self.slots, sizes.heads * attention.HEAD)
             batch.q = qkv[:, : sizes.heads * attention.HEAD].view(-1, sizes.heads, attention.HEAD)
             attention.flash3(batch, pages, made)()
             x = linear(batch.out.view(-1, sizes.heads * attention.HEAD), layer["o"])

@@ -11,9 +11,10 @@ import msgspec
 import torch
 
 from presim.graph import compiled
+from presim.graph.export import vllm_models
 from presim.graph.export.models import from_config, from_factory, shorten
 from presim.graph.export.step import record
-from presim.graph.libraries import delta_rule, kernels, mamba, selective_scan
+from presim.graph.libraries import delta_rule, kernels, kimi_delta, mamba, selective_scan
 from presim.graph.sizes import choose_witnesses
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {  # of libraries, by the names under which transformers looks for them
@@ -23,6 +24,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {  # of libraries, by the names unde
     "mamba_inner_fn": selective_scan.mamba_inner_fn,
     "selective_scan_fn": selective_scan.selective_scan_fn,
     "chunk_gated_delta_rule": delta_rule.chunk_gated_delta_rule,
+    "chunk_kda": kimi_delta.chunk_kda,
 }
 
 
@@ -38,15 +40,16 @@ def main(request_path: str, out: str) -> None:
     compiled.install()
     kernels.install(_FUNCTIONS)
     request = msgspec.json.decode(Path(request_path).read_bytes(), type=Request)
-    make = from_config if Path(request.model).exists() else from_factory
-    model = make(request.model, getattr(torch, request.dtype))
-    model.train()
+    is_served = request.model.startswith(vllm_models.PREFIX)
+    make = vllm_models.build if is_served else from_config if Path(request.model).exists() else from_factory
+    model = make(request.model, getattr(torch, request.dtype)).train(not is_served)
     repeats = shorten(model)
     constants: Iterable[int] = {size for tensor in model.parameters() for size in tensor.shape}
     recordings = []
     for witnesses in choose_witnesses(constants):
         recordings.append(record(model, witnesses.batch, witnesses.sequence, repeats, request.model))
         model.zero_grad()
+    vllm_models.check(recordings[0].calls)
     Path(out).write_bytes(msgspec.msgpack.encode(recordings))
 
 

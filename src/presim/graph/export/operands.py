@@ -49,7 +49,19 @@ def attributes(
     return found
 
 
-_LAYOUTS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
+def scaled_mm(args: Any, kwargs: Any) -> torch.Tensor:
+    """The result of a product in 8 bits; PyTorch refuses sizes that are no multiples of 16, as those of a trace."""
+    dtype = kwargs.get("out_dtype") or (args[6] if len(args) > 6 else None) or args[0].dtype
+    return torch.empty((args[0].shape[0], args[1].shape[1]), dtype=dtype, device="meta")
+
+
+_LAYOUTS = {
+    "aten::mm": (0, 1),
+    "aten::_scaled_mm": (0, 1),
+    "aten::bmm": (0, 1),
+    "aten::addmm": (1, 2),
+    "aten::baddbmm": (1, 2),
+}
 _IGNORED = ("pin_memory", "non_blocking", "implicit", "sparse", "scale_grad_by_freq", "half_to_float")
 _KEPT = (
     "dim", "dims", "dim0", "dim1", "keepdim", "groups", "stride", "padding", "dilation", "k", "exponent", "flops",

@@ -42,6 +42,8 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """See `torch.utils._python_dispatch`."""
+        if any(kind not in (torch.Tensor, torch.nn.Parameter) for kind in types):
+            return NotImplemented  # a library's own class of tensors, e.g. torchao's, calls PyTorch's operators in turn
         kwargs = kwargs or {}
         name = function._schema.name
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
@@ -51,7 +53,7 @@ class Recorder(TorchDispatchMode):
             if known is None:
                 raise ValueError(f"the model reads a value of a {inputs[0].dtype} tensor, which depends on its input")
             return known
-        result = function(*args, **kwargs)
+        result = operands.scaled_mm(args, kwargs) if name == "aten::_scaled_mm" else function(*args, **kwargs)
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         if known is not None:
             for output, value in zip(outputs, tree_leaves(known)):

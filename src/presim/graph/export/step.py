@@ -20,7 +20,7 @@ from presim.graph.recording import Named, Recording, Repeats
 def record(
     model: torch.nn.Module, batch: int, sequence: int, repeats: Iterable[Repeats] = (), spec: str = ""
 ) -> Recording:
-    """One step of training of a model on the meta device."""
+    """One step of training of a model on the meta device; of a model in evaluation mode the forward pass."""
     scopes = Scopes(model)
     recorder = Recorder(scopes)
     gradients: dict[int, str] = {}
@@ -28,7 +28,8 @@ def record(
     handles: list[Any] = []
     for name, tensor in parameters:
         recorder.register(tensor, "parameter", name)
-        handles.append(tensor.register_post_accumulate_grad_hook(_noting(recorder, gradients, name)))
+        if model.training:
+            handles.append(tensor.register_post_accumulate_grad_hook(_noting(recorder, gradients, name)))
     for name, buffer in model.named_buffers():
         recorder.register(buffer, "buffer", name)
     inputs = _inputs(model, batch, sequence)
@@ -37,11 +38,13 @@ def record(
             recorder.register(value, "input", name)
     handles += scopes.install()
     try:
-        with torch.device("meta"), AsOnDevice(), recorder:
-            loss = _loss(model(**inputs))
-            recorder.backward_runs = True
-            with torch._C.DisableTorchFunction():
-                loss.backward()
+        with torch.device("meta"), AsOnDevice(), recorder, torch.set_grad_enabled(model.training):
+            output = model(**inputs)
+            if model.training:
+                loss = _loss(output)
+                recorder.backward_runs = True
+                with torch._C.DisableTorchFunction():
+                    loss.backward()
     finally:
         for handle in handles:
             handle.remove()
@@ -100,6 +103,7 @@ def _loss(output: Any) -> torch.Tensor:
 
 def _versions() -> dict[str, str]:
     versions = {"torch": str(torch.__version__)}
-    if "transformers" in sys.modules:
-        versions["transformers"] = sys.modules["transformers"].__version__
+    for name in ("transformers", "vllm"):
+        if name in sys.modules:
+            versions[name] = sys.modules[name].__version__
     return versions

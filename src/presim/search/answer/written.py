@@ -74,7 +74,9 @@ def launch(request: Request, point: Point, folder: str) -> LaunchFiles | None:
     return write_for_model(request.subject, plan(point), options, Path(folder))
 
 
-def _toml(value: Value) -> str:
+def _toml(value: Value | tuple[str, ...]) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
     return (
         format_value(value)
         if not isinstance(value, str)

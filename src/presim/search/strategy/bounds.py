@@ -4,6 +4,9 @@ Time: kernels of one stream run one after the other. A step takes at least the s
 at the prices that the simulation would use, plus the all-reduces of tensor parallelism that the next kernel waits for.
 The last rank of a pipeline starts after one micro-batch has passed all other ranks.
 
+On nodes of different kinds, a rank of each kind has at least the least work of a rank, at the prices of its node; the
+wait for other stages counts as on the fastest nodes. Memory is compared with the kind of GPU that has most.
+
 Memory: every parameter and its optimizer states are stored somewhere in the job. Tensors that the backward pass reads
 are alive when the forward pass ends.
 """
@@ -27,7 +30,10 @@ if TYPE_CHECKING:
 # Bytes of a parameter with its states, by data-parallel style: (on every rank, sharded over all ranks). As a lower
 # bound, gradients count as zero and parameters that tensor parallelism replicates count as split.
 _STATES = {"fsdp2": (0, 12), "hsdp": (0, 12), "ddp": (6, 0), "zero1": (2, 12)}
+# The same where the host has the optimizer states.
+_ON_HOST = {"fsdp2": (0, 4), "hsdp": (0, 4), "ddp": (2, 0), "zero1": (2, 0)}
 _ADAM = 3  # an fp32 parameter with Adam's two moments is 3 times the parameter alone
+_WHOLE_BACKWARDS = ("gpipe", "1f1b", "interleaved")  # others fill the bubble with gradients of weights
 # Degrees that split a micro-batch's work over ranks and that `_Floor` does not already account for.
 _SPREAD = ("context", "expert", "expert_tensor")
 
@@ -65,6 +71,14 @@ class Bound:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Alike:
+    """The bound of a cluster of like nodes."""
+
+    bound: Bound
+    work_s: float  # kernels of the rank with the least work, without waiting for other stages
+
+
+@dataclasses.dataclass(frozen=True)
 class _Floor:
     """Lower bounds of one micro-batch on one tensor-parallel rank."""
 
@@ -93,6 +107,18 @@ class Bounds:
             InputError: the graph cannot be split this way.
         """
         candidate, cluster = plan(point), self._evaluator.cluster(point)
+        bounds = [self._alike(point, candidate, view) for view in cluster.views()]
+        slowest, fastest = max(bounds, key=lambda one: one.work_s), min(bounds, key=lambda one: one.bound.step_s)
+        most = max(bounds, key=lambda one: one.bound.capacity_bytes - one.bound.memory_bytes).bound
+        return dataclasses.replace(
+            fastest.bound,
+            step_s=max(slowest.work_s, fastest.bound.step_s),
+            memory_bytes=most.memory_bytes,
+            capacity_bytes=most.capacity_bytes,
+        )
+
+    def _alike(self, point: Point, candidate: Plan, cluster: Cluster) -> _Alike:
+        """The bound where all nodes are alike."""
         floor = self._floor(candidate, cluster)
         data = candidate.data(cluster.world_size)
         micro = candidate.micro_batches(cluster.world_size)
@@ -106,9 +132,10 @@ class Bounds:
         own_ns = blocks_ns * share + (floor.rest_ns if stages == 1 else 0.0)
         chunks = stages * candidate.virtual
         bubble_ns = (stages - 1) * blocks_ns * (floor.count // chunks / floor.count if floor.count else 0.0)
-        step_ns = (micro * own_ns + (0.0 if candidate.stages else bubble_ns)) / spread
+        has_bubble = not candidate.stages and candidate.order in _WHOLE_BACKWARDS
+        step_ns = (micro * own_ns + (bubble_ns if has_bubble else 0.0)) / spread
         held = self._states(candidate, cluster.world_size) + self._activations(candidate, floor, share, micro) // spread
-        return Bound(
+        bound = Bound(
             step_s=step_ns / 1e9,
             memory_bytes=held + cluster.gpu.context_bytes,
             capacity_bytes=cluster.gpu.memory_bytes,
@@ -116,19 +143,23 @@ class Bounds:
             gpus=cluster.world_size,
             gpu=cluster.gpu.id,
         )
+        return _Alike(bound, micro * own_ns / spread / 1e9)
 
     def _states(self, candidate: Plan, world_size: int) -> int:
         count = self._evaluator.graph().parameter_count()
-        copied, spread = _STATES.get(candidate.data_style, (0, 0))
+        on_host = candidate.offload_optimizer != "none"
+        copied, spread = (_ON_HOST if on_host else _STATES).get(candidate.data_style, (0, 0))
         least = count * copied // (candidate.tensor * candidate.pipeline) + count * spread // world_size
         if candidate.data_style == "hsdp":
             least = count * spread // (candidate.tensor * candidate.pipeline * max(candidate.shard, 1))
-        return least if candidate.optimizer == "adamw" else least // _ADAM
+        return least if candidate.optimizer == "adamw" or on_host else least // _ADAM
 
     def _activations(self, candidate: Plan, floor: _Floor, share: float, micro: int) -> int:
         """Activation bytes on the first stage, which holds one micro-batch in flight per stage."""
         rest = floor.rest_bytes if candidate.pipeline == 1 else 0
         flying = share * min(candidate.pipeline, micro)
+        if candidate.offload_activations or candidate.activation_budget < 1:
+            return rest
         if candidate.recompute == "none":
             return int(floor.blocks_bytes * flying) + rest
         return int(floor.inputs_bytes * flying) + max(floor.block_bytes, rest) if candidate.recompute == "full" else 0
@@ -146,18 +177,23 @@ class Bounds:
             candidate.micro_batch,
             candidate.sequence,
             backend,
+            candidate.passes,
         )
         if name not in self._floors:
-            graph = self._graph(candidate.tensor, backend)
+            graph = self._graph(candidate, backend)
             self._floors[name] = self._priced(graph, candidate, cluster)
         return self._floors[name]
 
-    def _graph(self, tensor: int, backend: str) -> OperatorGraph:
-        from presim.passes import attention, tensor_parallel
+    def _graph(self, candidate: Plan, backend: str) -> OperatorGraph:
+        from presim.passes import attention, compiled, registry, tensor_parallel
 
-        name = (tensor, backend)
+        passes = candidate.passes
+        name = (candidate.tensor, backend, passes)
         if name not in self._graphs:
-            self._graphs[name] = attention.apply(tensor_parallel.apply(self._evaluator.graph(), tensor), backend)
+            graph = attention.apply(tensor_parallel.apply(self._evaluator.graph(), candidate.tensor), backend)
+            if passes:
+                graph, _ = registry.apply(compiled.apply(graph), passes, candidate.micro_batch, candidate.sequence)
+            self._graphs[name] = graph
         return self._graphs[name]
 
     def _priced(self, graph: OperatorGraph, candidate: Plan, cluster: Cluster) -> _Floor:

@@ -176,13 +176,16 @@ class RulePruner:
         """An equivalent plan: another value of a knob that has no effect in this plan.
 
         In a pipeline, FSDP2 never frees parameters after a forward pass. Sequence parallelism needs several
-        tensor-parallel ranks.
+        tensor-parallel ranks, and a schedule several stages.
         """
         reshards = point.get("data_style", "fsdp2") in ("fsdp2", "hsdp") and point.get("pipeline", 1) == 1
         splits = point.get("tensor", 1) != 1
         for knob, usual, matters in (("reshard", True, reshards), ("sequence_parallel", False, splits)):
             if not matters and point.get(knob, usual) is not usual and usual in self.values.get(knob, ()):
                 return {**point, knob: usual}, f"{short(knob)} has no effect here"
+        schedules = self.values.get("schedule", ())
+        if point.get("pipeline", 1) == 1 and len(schedules) > 1 and point["schedule"] != schedules[0]:
+            return {**point, "schedule": schedules[0]}, "schedule has no effect here"
         return None
 
     def _memory_bound(self, point: Point) -> tuple[None, str] | None:
@@ -225,7 +228,9 @@ class RulePruner:
         return self._misfit(point, "micro_batch", [size for size in self._sizes() if size < size_here])
 
     def _needless_recompute(self, point: Point) -> tuple[Point, str] | None:
-        return None if point.get("recompute", "none") == "none" else self._suffices(point, "recompute", ["none"])
+        if point.get("recompute", "none") == "none" or point.get("offload_activations"):
+            return None  # recomputed blocks offload their inputs only, so recomputation may save time
+        return self._suffices(point, "recompute", ["none"])
 
     def _more_micro_batches(self, point: Point) -> tuple[Point, str] | None:
         if point.get("pipeline", 1) != 1 or not point.get("global_batch"):
