@@ -90,11 +90,14 @@ class Job:
             has_buffers=plan.order != "dualpipe" and (plan.data_style != "zero1" or plan.virtual > 1),
             pairs=(len(self.named) - 2, len(self.named) - 1),
             schedule=plan.order,
+            separate_ends=plan.separate_ends,
         )
         own = [one for one in range(len(self.stages)) if rank_of(plan.order, plan.pipeline, one) == stage]
         own.sort(key=pipeline.chunk)
         runs = [run for one in own for run in pipeline.forward_runs(one)]
-        held_units = separate_experts(units(self.graph, runs if plan.pipeline > 1 else None), self.experts)
+        held_units = separate_experts(
+            units(self.graph, runs if plan.pipeline > 1 or plan.separate_ends else None), self.experts
+        )
         backward = [run for one in reversed(own) for run in (*pipeline.backward_runs(one), *pipeline.weight_runs(one))]
         data = self._data(held_units, backward, place)
         again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
@@ -181,9 +184,10 @@ class Job:
         if plan.pipeline > 1:
             return GatheredFsdp2(self.graph, held, ranks, group, self.tables, self.hosts, replicas, shared)
         known = (self.graph, held, ranks, group, plan.reshard, self.tables, self.hosts, replicas)
+        has_root = not plan.separate_ends
         if place.copies:
-            return ExpertFsdp2(*known, experts=shared)
-        return Fsdp2(*known, keep_last=plan.keep_last)
+            return ExpertFsdp2(*known, keep_last=plan.keep_last, experts=shared, has_root=has_root)
+        return Fsdp2(*known, keep_last=plan.keep_last, has_root=has_root)
 
     def _number(self, place: Layout) -> int:
         """Number of a rank in its pipeline; under DualPipe from the nearer end, as both ends have the first stage."""

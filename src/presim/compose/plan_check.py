@@ -40,6 +40,7 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
     _check_budget(plan)
     _check_offload(plan, blocks)
     _check_shard(plan, world_size)
+    _check_ends(plan)
     _check_experts(plan, world_size)
     _check_batch(plan, world_size)
     _check_rounds(plan, world_size)
@@ -96,6 +97,14 @@ def _check_offload(plan: Plan, blocks: int) -> None:
         )
     if plan.offload_optimizer == "states" and plan.optimizer in ("none", "sgd"):
         raise InputError(f"optimizer = {plan.optimizer} has no states to offload; leave out offload_optimizer")
+
+
+def _check_ends(plan: Plan) -> None:
+    if plan.separate_ends and (plan.pipeline > 1 or plan.data_style not in ("fsdp2", "hsdp")):
+        raise InputError(
+            "separate_ends applies to data_style fsdp2 and hsdp without a pipeline, not to "
+            f"{plan.data_style} and pipeline = {plan.pipeline}; leave it out"
+        )
 
 
 def _check_shard(plan: Plan, world_size: int) -> None:
