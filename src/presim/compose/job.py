@@ -73,7 +73,7 @@ class Job:
             self.tables,
             self.hosts,
             named,
-            whole_again=plan.data_style == "zero1",
+            whole_again=plan.recompute_whole or plan.data_style == "zero1",
         )
 
     def trace(self, stage: int, place: Layout) -> tuple[Assembled, HostUse]:
