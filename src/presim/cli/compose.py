@@ -77,7 +77,7 @@ _PLAN = (  # option, field, type, help
         click.Choice(("none", "cpu", "states")),
         "Optimizer states in host memory: the CPU updates, or states are streamed to the GPU.",
     ),
-    ("--attention", "attention", click.Choice(("auto", "cudnn", "flash")), "Fused attention backend."),
+    ("--attention", "attention", click.Choice(("auto", "cudnn", "flash", "flex")), "Fused attention backend."),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 from presim.compose import stages
@@ -26,6 +27,7 @@ from presim.compose.runtime.optimizer import Held
 from presim.compose.runtime.pipeline import Pipeline
 from presim.compose.runtime.updates import UPDATES
 from presim.compose.runtime.zero1 import Zero1
+from presim.compose.runtime.zero1_experts import ExpertZero1
 from presim.compose.schedule import Action, Do, Key, Run
 from presim.compose.steps import place as rank_of
 from presim.compose.units import Unit, separate_experts, units
@@ -71,7 +73,7 @@ class Job:
             self.tables,
             self.hosts,
             named,
-            whole_again=plan.data_style == "zero1",
+            whole_again=plan.recompute_whole or plan.data_style == "zero1",
         )
 
     def trace(self, stage: int, place: Layout) -> tuple[Assembled, HostUse]:
@@ -90,11 +92,14 @@ class Job:
             has_buffers=plan.order != "dualpipe" and (plan.data_style != "zero1" or plan.virtual > 1),
             pairs=(len(self.named) - 2, len(self.named) - 1),
             schedule=plan.order,
+            separate_ends=plan.separate_ends,
         )
         own = [one for one in range(len(self.stages)) if rank_of(plan.order, plan.pipeline, one) == stage]
         own.sort(key=pipeline.chunk)
         runs = [run for one in own for run in pipeline.forward_runs(one)]
-        held_units = separate_experts(units(self.graph, runs if plan.pipeline > 1 else None), self.experts)
+        held_units = separate_experts(
+            units(self.graph, runs if plan.pipeline > 1 or plan.separate_ends else None), self.experts
+        )
         backward = [run for one in reversed(own) for run in (*pipeline.backward_runs(one), *pipeline.weight_runs(one))]
         data = self._data(held_units, backward, place)
         again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
@@ -128,7 +133,8 @@ class Job:
         second = self.blocks.place(tuple(data.before_second()), names)
         steps = [computed, made, updated, second, computed, updated]
         setup = self.blocks.place(at_first, names)
-        shared = {False: self._sharers(place), True: max(1, len(place.copies))}
+        own_copies = len(place.copies) if plan.data_style in ("fsdp2", "hsdp") else 1
+        shared = {False: self._sharers(place), True: max(1, own_copies)}
         local = sum(unit.elements // shared[unit.experts] for unit in held_units)
         manifest = self._manifest(place, found, local)
         made_of = assemble(setup, steps, names, tables, manifest, self.graph.root, self.lacks)
@@ -161,29 +167,38 @@ class Job:
         plan, group = self.plan, self.named["shard" if place.shard else "data"]
         if plan.data_style in ("ddp", "zero1"):
             flavour = Ddp if plan.data_style == "ddp" else Zero1
-            return flavour(
-                self.graph,
-                held,
-                backward,
-                len(place.data),
-                group,
-                self.tables,
-                self.hosts,
+            make = functools.partial(
+                flavour,
+                graph=self.graph,
+                runs=backward,
+                tables=self.tables,
+                hosts=self.hosts,
                 micros=self.each,
                 overlap=plan.overlap,
                 stage=self._number(place),
-                sequence_group=self.named["tensor"] if plan.sequence_parallel else -1,
                 on_host=plan.offload_optimizer == "cpu",
             )
+            others = make(
+                units=[unit for unit in held if not unit.experts],
+                ranks=len(place.data),
+                group=group,
+                sequence_group=self.named["tensor"] if plan.sequence_parallel else -1,
+            )
+            own = [dataclasses.replace(unit, experts=False) for unit in held if unit.experts]
+            if not own or not isinstance(others, Zero1):
+                return others
+            experts = make(units=own, ranks=len(place.copies), group=self.named["copies"], tag="experts")
+            return ExpertZero1(others, experts)  # type: ignore[arg-type]  # both are Zero1
         ranks = self._sharers(place)
         replicas = (len(place.replicas), self.named["replicas"]) if place.shard else (1, -1)
         shared = (len(place.copies), self.named["copies"]) if place.copies else (1, -1)
         if plan.pipeline > 1:
             return GatheredFsdp2(self.graph, held, ranks, group, self.tables, self.hosts, replicas, shared)
         known = (self.graph, held, ranks, group, plan.reshard, self.tables, self.hosts, replicas)
+        has_root = not plan.separate_ends
         if place.copies:
-            return ExpertFsdp2(*known, experts=shared)
-        return Fsdp2(*known, keep_last=plan.keep_last)
+            return ExpertFsdp2(*known, keep_last=plan.keep_last, experts=shared, has_root=has_root)
+        return Fsdp2(*known, keep_last=plan.keep_last, has_root=has_root)
 
     def _number(self, place: Layout) -> int:
         """Number of a rank in its pipeline; under DualPipe from the nearer end, as both ends have the first stage."""

@@ -37,15 +37,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     stages: tuple[int, ...] = ()  # repeated blocks per stage; empty: as equal as possible
     reshard: bool = True  # FSDP2: free a block's gathered parameters after its forward pass
     keep_last: bool = False  # FSDP2: do not free the last block's parameters, as torchtitan does
+    # FSDP2: the embedding is a unit, and norm and output layer are another, as in torchtitan's trainer
+    separate_ends: bool = False
     recompute: Literal["none", "full"] = "none"  # activation recomputation of repeated blocks
     activation_budget: float = 1.0  # share of a block's activations to keep; the rest is recomputed at the least cost
     optimizer: Choice = "adamw"
     clip: bool = True  # clip gradients by norm
     # attention backend; auto: cuDNN on Hopper and newer, else flash
-    attention: Literal["auto", "cudnn", "flash"] = "auto"
+    attention: Literal["auto", "cudnn", "flash", "flex"] = "auto"
     passes: tuple[str, ...] = ()  # additional graph passes, in order: fusion, quantisation, user-defined
     offload_activations: int = 0  # so many blocks of each rank, from the first on, keep activations in host memory
     offload_optimizer: Literal["none", "cpu", "states"] = "none"  # in host memory: updated by the CPU, or streamed
+    # recompute whole blocks, not only what the backward pass needs: torchtitan, torchao's layers; Megatron always does
+    recompute_whole: bool = False
     recompute_blocks: int = 0  # number of blocks to recompute, from the first; 0: all
     cuda_graphs: bool = False  # launch kernels with CUDA graphs: no host time between them
     # framework style of the launch times; empty: eager, or dtensor with tensor parallelism

@@ -40,6 +40,7 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
     _check_budget(plan)
     _check_offload(plan, blocks)
     _check_shard(plan, world_size)
+    _check_ends(plan)
     _check_experts(plan, world_size)
     _check_batch(plan, world_size)
     _check_rounds(plan, world_size)
@@ -98,6 +99,14 @@ def _check_offload(plan: Plan, blocks: int) -> None:
         raise InputError(f"optimizer = {plan.optimizer} has no states to offload; leave out offload_optimizer")
 
 
+def _check_ends(plan: Plan) -> None:
+    if plan.separate_ends and (plan.pipeline > 1 or plan.data_style not in ("fsdp2", "hsdp")):
+        raise InputError(
+            "separate_ends applies to data_style fsdp2 and hsdp without a pipeline, not to "
+            f"{plan.data_style} and pipeline = {plan.pipeline}; leave it out"
+        )
+
+
 def _check_shard(plan: Plan, world_size: int) -> None:
     data = plan.sharing(world_size)
     if plan.data_style != "hsdp":
@@ -116,10 +125,10 @@ def _check_shard(plan: Plan, world_size: int) -> None:
 def _check_experts(plan: Plan, world_size: int) -> None:
     if plan.expert == 1:
         return
-    if plan.data_style not in ("fsdp2", "hsdp"):
+    if plan.data_style == "ddp":
         raise InputError(
-            f"expert = {plan.expert} works with data_style fsdp2 and hsdp only, not {plan.data_style}; use one "
-            "of them (--dp-style)"
+            f"expert = {plan.expert} works with data_style fsdp2, hsdp and zero1 only, not ddp; use one of them "
+            "(--dp-style)"
         )
     if plan.tensor > 1 and not plan.sequence_parallel:
         raise InputError(

@@ -10,6 +10,7 @@ from presim.launch.shapes import Shapes, shapes
 
 NAME, MODULE = "torchtitan", "plan_config"
 _WORDS = "torchtitan splits embedding, output layer and loss by vocabulary, but the plan does not."
+_FLEX = "torchtitan runs flex attention instead of a fused kernel: compose with --attention flex."
 _SELECTIVE = "torchtitan recomputes every second product as well, whereas the plan keeps all of them."
 _SCHEDULES = {
     "gpipe": "GPipe",
@@ -38,7 +39,7 @@ def files(job: Job) -> Files:
         offload_optimizer=("none",),
         context_style=("all-gather",),
         schedule=("", *_SCHEDULES),
-        attention=("auto",),
+        attention=("auto", "flex"),
     )
     layers = words_of(NAME, plan)
     model = shapes(job.config)
@@ -59,7 +60,7 @@ def files(job: Job) -> Files:
         notes=(
             *words,
             *((_SELECTIVE,) if "selective" in layers else ()),
-            "torchtitan runs flex attention instead of a fused kernel.",
+            *(() if plan.attention == "flex" else (_FLEX,)),
         ),
     )
 

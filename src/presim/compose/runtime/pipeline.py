@@ -45,7 +45,9 @@ class Pipeline:
         pairs: tuple[int, int] = (-1, -1),
         has_buffers: bool = True,
         schedule: str = "",
+        separate_ends: bool = False,
     ) -> None:
+        """``separate_ends``: what follows the blocks counts as another chunk than what precedes them."""
         self._rank_of = functools.partial(rank_of, schedule, ranks)
         # DualPipe: stages of one direction, and whether micro-batches of the other direction enter nearer to this rank
         self._length = ranks if schedule == "dualpipe" else len(stages)
@@ -53,6 +55,7 @@ class Pipeline:
         self._own = [stage for stage in range(len(stages)) if self._rank_of(stage) == place]
         self._graph, self._stages, self._place, self._ranks = graph, stages, place, ranks
         self._each = 1
+        self._late = frozenset(_after_blocks(graph)) if separate_ends else frozenset[int]()
         self._bytes, self._tables, self._hosts = sizes, tables, hosts
         self._group, self._pairs, self._has_buffers = group, pairs, has_buffers
         self._shared = [index for index, segment in enumerate(graph.segments) if segment.shared]
@@ -103,11 +106,14 @@ class Pipeline:
         """A stage's forward pass."""
         chunk = self.chunk(stage)
         shared = [Run(segment, 0, micro, chunk=chunk) for segment in self._shared]
-        return (*shared, *(Run(*one, micro, chunk=chunk) for one in self._stages[stage].forward))
+        return (*shared, *(self._run(*one, micro, chunk) for one in self._stages[stage].forward))
 
     def backward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
         """A stage's backward pass."""
-        return tuple(Run(*one, micro, chunk=self.chunk(stage)) for one in self._stages[stage].backward)
+        return tuple(self._run(*one, micro, self.chunk(stage)) for one in self._stages[stage].backward)
+
+    def _run(self, segment: int, block: int, micro: int, chunk: int) -> Run:
+        return Run(segment, block, micro, chunk=chunk + (segment in self._late))
 
     def weight_runs(self, stage: int, micro: int = 0, again: Collection[tuple[int, int]] = ()) -> tuple[Run, ...]:
         """The part of a stage's backward pass that computes weight gradients, if split.
@@ -266,3 +272,14 @@ class Pipeline:
                 if operand.value == one.index and not node.view:
                     return operand.dtype
         return "uint8"
+
+
+def _after_blocks(graph: OperatorGraph) -> list[int]:
+    """Segments of what follows the blocks: norm, output layer and loss, forward and backward."""
+    blocks = [index for index, segment in enumerate(graph.segments) if segment.name]
+    forward = [index for index in blocks if not graph.segments[index].backward]
+    backward = [index for index in blocks if graph.segments[index].backward]
+    if not forward:
+        return []
+    last, first = forward[-1], backward[0] if backward else len(graph.segments)
+    return [index for index, segment in enumerate(graph.segments) if not segment.name and last < index < first]

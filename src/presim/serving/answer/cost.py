@@ -1,8 +1,8 @@
 """Energy and cost of a served load, per million tokens.
 
 A GPU's power is a share of its power limit that depends on its activity (`presim.hardware.power`): steps with prefill
-count as compute-bound, steps of decode alone have a share of their own, the rest of the time as idle. The power of the rest of the
-node is added. A deployment is paid by the hour, busy or not.
+count as compute-bound, steps without have a share of their own (`decode`), and the rest of the time is idle. The power
+of the rest of the node is added. A deployment is paid by the hour, busy or not.
 """
 
 from __future__ import annotations
