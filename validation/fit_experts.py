@@ -34,7 +34,7 @@ _START = (15.0, 1.0, 0.6, 0.4, 8.0, 0.8, 2.0, 0.1)
 _LEAST = (0.0, 0.0, 0.05, 0.02, 0.0, 0.05, 1.0, 0.0)
 _MOST = (200.0, 20.0, 1.0, 1.0, 128.0, 1.0, 6.0, 0.6)
 _DISTRIBUTION, _MOST_TOKENS, _MOST_RANKS, _LEAST_WIDTH, _POINTS = "power_law_1.01", 16384, 16, 96, 700
-# vLLM's Triton kernel takes 0.22 of its time on an H100 (results/serving-h100.md); who serves FP8 does not keep this one.
+# vLLM's Triton kernel takes 0.22 of its time on an H100 (results/serving-h100.md): nobody serves FP8 with this one.
 _SLOW = ("hopper", "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts")
 Case = tuple[Routed, str, float]  # work, GPU, seconds
 
