@@ -1,9 +1,10 @@
 """Compares composed jobs with captured ones: products, attention and collectives as multisets, step time, peak memory.
 
-    python validation/composed.py FOLDER [--only WORD]
+    python validation/composed.py FOLDER [--only WORD] [--captured]
 
 Captures the jobs of `composed_cases.py` into FOLDER, composes the same jobs with `presim compose --like`, and writes
-`results/composed-vs-captured.md`. Jobs that are in FOLDER already are not captured again.
+`results/composed-vs-captured.md`. Jobs that are in FOLDER already are not captured again. The file of the same name
+with `.json` keeps the rows, so that a part of the jobs can be compared again.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import re
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from composed_cases import CASES, WHY, Case, fitted
 from presim.cli.script import sentences
@@ -32,6 +34,7 @@ from presim.verbs.compose import compose_like
 
 ROOT = Path(__file__).parent.parent
 RESULT = ROOT / "validation" / "results" / "composed-vs-captured.md"
+ROWS = RESULT.with_suffix(".json")
 FIGURES = ("step time", "peak allocated", "peak reserved")
 
 
@@ -82,76 +85,94 @@ def compared(case: Case, folder: Path) -> Agreement:
     return compose_like(str(graph), capture(case, config, folder), dict(case.said), EvaluationOptions())[1]
 
 
-def row(case: Case, agreement: Agreement) -> str:
-    """A line of the table."""
-    figures = [f"{agreement.error(name):+.2%}" for name in FIGURES]
+class Row(msgspec.Struct, frozen=True):
+    """What comparing a job gave, and when."""
+
+    family: str
+    name: str
+    date: str
+    captured_s: float  # step time
+    errors: dict[str, float]  # composed over captured - 1, by figure
+    differences: tuple[str, ...]  # signatures with different counts
+
+    def line(self, is_fitted: bool) -> str:
+        """A line of the table."""
+        figures = [f"{self.errors[name]:+.2%}" for name in FIGURES]
+        work = f"{len(self.differences)} differ" if self.differences else "equal"
+        cells = [f"{self.name}{' *' if is_fitted else ''}", work, f"{self.captured_s:.4f} s", *figures, self.date]
+        return f"| {' | '.join(cells)} |"
+
+
+def row(case: Case, agreement: Agreement) -> Row:
+    """The row of a job compared today."""
     captured = next(one.captured for one in agreement.figures if one.name == "step time")
-    work = "equal" if agreement.same_work else f"{len(agreement.differences)} differ"
-    return f"| {case.name}{' *' if fitted(case) else ''} | {work} | {captured:.4f} s | {' | '.join(figures)} |"
+    errors = {name: agreement.error(name) for name in FIGURES}
+    differences = [
+        f"rank {one.rank}: {one.signature}: {one.captured} captured, {one.composed} composed"
+        for one in agreement.differences
+    ]
+    return Row(case.family, case.name, f"{datetime.date.today()}", captured, errors, tuple(differences))
+
+
+def known() -> dict[tuple[str, str], Row]:
+    """Rows of the last runs."""
+    rows = msgspec.json.decode(ROWS.read_bytes(), type=list[Row]) if ROWS.exists() else []
+    return {(one.family, one.name): one for one in rows}
 
 
 def main() -> None:
-    """Write the table."""
+    """Compare jobs, and write the table with their rows and the others' last ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", help="jobs whose family or name has this; prints instead of writing")
-    parser.add_argument("--differences", action="store_true", help="print the work that differs, too")
+    parser.add_argument("--only", default="", help="jobs whose family or name has this; the others keep their rows")
+    parser.add_argument("--captured", action="store_true", help="jobs that are in FOLDER already")
     options = parser.parse_args()
     check_folder(options.folder)
     options.folder.mkdir(parents=True, exist_ok=True)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
-    found: list[tuple[Case, Agreement]] = []
-    missed: list[str] = []
+    rows, missed = known(), list[str]()
     for case in CASES:
-        if options.only not in f"{case.family} {case.name}":
+        is_there = (folder_of(case, options.folder) / "job.json").exists()
+        if options.only not in f"{case.family} {case.name}" or (options.captured and not is_there):
             continue
         try:
-            found.append((case, compared(case, options.folder)))
-            print(row(*found[-1]), flush=True)
+            found = row(case, compared(case, options.folder))
         except InputError as error:
             missed.append(f"- {case.family}, {case.name}: {error}")
             print(missed[-1], flush=True)
             continue
-        if options.differences:
-            print(*differences([found[-1]]), sep="\n", flush=True)
-    if not options.only:
-        RESULT.write_text(table(found, missed))
+        rows[case.family, case.name] = found
+        print(found.line(fitted(case)), *found.differences, sep="\n", flush=True)
+    kept = [(case, rows[case.family, case.name]) for case in CASES if (case.family, case.name) in rows]
+    ROWS.write_bytes(msgspec.json.format(msgspec.json.encode([one for _, one in kept]), indent=1) + b"\n")
+    RESULT.write_text(table(kept, missed))
 
 
-def differences(found: Sequence[tuple[Case, Agreement]]) -> list[str]:
-    """Signatures with different counts."""
-    return [
-        f"- {case.family}, {case.name}, rank {one.rank}: {one.signature}: {one.captured} captured, "
-        f"{one.composed} composed"
-        for case, agreement in found
-        for one in agreement.differences
-    ]
-
-
-def table(found: list[tuple[Case, Agreement]], missed: list[str]) -> str:
+def table(found: list[tuple[Case, Row]], missed: list[str]) -> str:
     """The page."""
-    equal = sum(agreement.same_work for _, agreement in found)
+    equal = sum(not one.differences for _, one in found)
     lines = [
         "# Composed beside captured",
         "",
-        f"`presim compose --like` of {len(found)} captured jobs, written by `validation/composed.py` on "
-        f"{datetime.date.today()}, on 2 CPU cores shared with other work. Times of captures were not measured. Errors "
-        "are composed over captured. `equal`: products, attention and collectives of the last step are equal as "
-        "multisets of signatures. `*`: `validation/composed_hosts.py` took launch times from this capture.",
+        f"`presim compose --like` of {len(found)} captured jobs, written by `validation/composed.py`, on 2 CPU cores "
+        "shared with other work. Times of captures were not measured. Errors are composed over captured. `equal`: "
+        "products, attention and collectives of the last step are equal as multisets. `*`: "
+        "`validation/composed_hosts.py` took launch times from this capture. The last column: when.",
         "",
     ]
     for name in FIGURES:
-        errors = [abs(agreement.error(name)) for _, agreement in found]
+        errors = [abs(one.errors[name]) for _, one in found]
         over = sum(error > 0.1 for error in errors)
         said = f"- {name}: median error {statistics.median(errors):.2%}, largest {max(errors):.2%}"
         lines.append(f"{said}, {over} of {len(errors)} beyond 10 %.")
     lines += [f"- Work is equal in {equal} of {len(found)} jobs.", ""]
     for family, group in itertools.groupby(found, lambda one: one[0].family):
-        heads = "job | work | step time, captured | step time | peak allocated | peak reserved"
-        lines += [f"## {family}", "", f"| {heads} |", "|---|---|---|---|---|---|"]
-        lines += [*(row(case, agreement) for case, agreement in group), ""]
+        heads = "job | work | step time, captured | step time | peak allocated | peak reserved | made"
+        lines += [f"## {family}", "", f"| {heads} |", "|---|---|---|---|---|---|---|"]
+        lines += [*(one.line(fitted(case)) for case, one in group), ""]
         lines += [WHY[family], ""] if family in WHY else []
-    lines += ["## Work that differs", "", *(differences(found) or ["None."])]
+    differing = [f"- {one.family}, {one.name}, {text}" for _, one in found for text in one.differences]
+    lines += ["## Work that differs", "", *(differing or ["None."])]
     if missed:
         lines += ["", "## Not compared", "", *missed]
     return "\n".join([*lines, ""])

@@ -58,6 +58,7 @@ _SCHEDULES = {
     "1F1B": "1f1b",
     "Interleaved1F1B": "interleaved",
     "InterleavedZeroBubble": "zero-bubble",
+    "DualPipeV": "dualpipev",
 }
 
 
@@ -109,12 +110,22 @@ TRAINER = "validation/recipes/torchtitan_trainer.py"
 
 
 def _trainer(gpus: int, words: str, said: Mapping[str, Any]) -> Case:
-    """torchtitan's own trainer; its Llama is composed from the plain modules of the recipe beside it."""
+    """torchtitan's own trainer, and its own Llama with another kernel of attention."""
     name = f"llama-4-h100-sxm-{gpus} {words}"
     line = f"--family llama3 --shapes 4,4096,14336,32,8,128256 {words}"
-    fixed = {"attention": "flash", "tensor": 1, "sequence_parallel": False, "vocabulary_parallel": False}
+    fixed = {"tensor": 1, "sequence_parallel": False, "vocabulary_parallel": False}
+    fixed |= {"separate_ends": True, "keep_last": True}
     family = "torchtitan's trainer + CP"
-    return Case(name, family, TRAINER, line, gpus, "composed_models:titan_llama", said={**fixed, **said})
+    return Case(name, family, TRAINER, line, gpus, "composed_models:titan_trainer_llama", said={**fixed, **said})
+
+
+def _experts(gpus: int, words: str, said: Mapping[str, Any]) -> Case:
+    """torchtitan's own trainer with its own mixture of experts, and another kernel of attention."""
+    name = f"qwen3-30b-a3b-4-h100-sxm-{gpus} {words}"
+    line = f"--family qwen3 --flavor 30B-A3B --layers 4 --even {words}"
+    family = "torchtitan's trainer + EP"
+    fixed = {"tensor": 1, "separate_ends": True, "keep_last": True, **said}
+    return Case(name, family, TRAINER, line, gpus, "composed_models:titan_trainer_experts", said=fixed)
 
 
 _ZERO1 = "--distributed-optimizer --overlap"
@@ -169,6 +180,16 @@ CASES = (
         "--sequence 16384 --batch 1 --context-parallel 4 --checkpoint full",
         {"sequence": 16384, "micro_batch": 1, "context": 4, "recompute": "full"},
     ),
+    _experts(
+        16,
+        "--sequence 4096 --batch 1 --expert-parallel 8",
+        {"sequence": 4096, "micro_batch": 1, "expert": 8},
+    ),
+    _experts(
+        16,
+        "--sequence 4096 --batch 2 --expert-parallel 4 --checkpoint full",
+        {"sequence": 4096, "micro_batch": 2, "expert": 4, "recompute": "full"},
+    ),
     _megatron(8, 4, _ZERO1),
     _megatron(8, 2, f"--tensor-parallel 2 {_ZERO1}"),
     _megatron(16, 4, f"--tensor-parallel 4 --sequence-parallel {_ZERO1}"),
@@ -186,9 +207,15 @@ CASES = (
     _pipeline("8b", 8, 2, "1F1B", 6),
     _pipeline("8b", 8, 2, "Interleaved1F1B", 4, 4),
     _pipeline("small", 4, 2, "1F1B", 4),
+    _pipeline("8b", 16, 4, "DualPipeV", 8, 2),
+    _pipeline("8b", 8, 2, "DualPipeV", 6, 2),
 )
 
-_NOT_FITTED = ("torchao's float8, FSDP2", "torchtitan's trainer + CP")  # families without launch times of their own
+_NOT_FITTED = (
+    "torchao's float8, FSDP2",
+    "torchtitan's trainer + CP",
+    "torchtitan's trainer + EP",
+)  # families without launch times of their own
 WHY = {  # names of differences that stay
     "Megatron-core": "Memory: compiled functions and Python frames of Megatron's loss hold logits and copies of them "
     "longer than their last use, at most 5 %; reserved memory also has what building the model left.",
@@ -198,16 +225,17 @@ WHY = {  # names of differences that stay
     "between passes (`_add_unshard_reshard`); composed keeps all of them gathered.",
     "torchao's float8, FSDP2": "The graph is taken from torchao's own layers, in eager mode: 14 memory-bound kernels "
     "for each operand and its scales. Work: torchao recomputes a block's last product, whose output nothing needs.",
-    "torchtitan's trainer + CP": "Attention: torchtitan 0.3 runs FlexAttention over keys and values of 8 heads and "
-    "gathers these; composed gathers them repeated to 32 heads, four times the bytes, as the recipe's plain modules "
-    "repeat them. Products: torchtitan has one matrix for queries, keys and values. FSDP2: torchtitan shards the "
-    "embedding, and norm and output layer, as units of their own, which is less memory; composed has one root.",
+    "torchtitan's trainer + CP": "The graph is taken from torchtitan's own Llama, with FlexAttention's price. Work: "
+    "ranks add up their numbers of tokens, 8 bytes.",
+    "torchtitan's trainer + EP": "The graph is taken from torchtitan's own Qwen 3, with FlexAttention's price. Work: "
+    "torchtitan sums norms of gradients over all ranks at once, tokens of a step, and of each expert. Step time: the "
+    "capture's host runs more and slower launches: tokens are dealt in turn, and sums are deterministic, by sorting.",
     "HF + FSDP2": "GPT-2 waits for its host, whose time differs between captures on a shared machine.",
 }
 
 
 def fitted(case: Case) -> bool:
     """Whether `composed_hosts.py` uses the case for launch times: the first of the two cases of a family."""
-    if case.family in _NOT_FITTED:
+    if case.family in _NOT_FITTED or "DualPipeV" in case.name:
         return False
     return [one for one in CASES if one.family == case.family].index(case) % 2 == 0

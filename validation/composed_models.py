@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -113,3 +116,58 @@ def titan_float8_llama() -> torch.nn.Module:
     config = Float8LinearConfig.from_recipe_name("rowwise")
     convert_to_float8_training(made, config=config, module_filter_fn=lambda module, name: name != "model.output")
     return made
+
+
+class _Layers(torch.nn.ModuleList):
+    """torchtitan's layers, which lie in a dictionary, as a list whose equal blocks are found."""
+
+    values = torch.nn.ModuleList.__iter__
+
+
+class _Fused(torch.nn.Module):
+    """Causal attention of [batch, tokens, heads, size]; keys and values may have fewer heads."""
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **ignored: object) -> torch.Tensor:
+        """The output, in the same order of dimensions."""
+        parts = (one.transpose(1, 2) for one in (query, key, value))
+        out = torch.nn.functional.scaled_dot_product_attention(*parts, is_causal=True, enable_gqa=True)
+        return out.transpose(1, 2)
+
+
+def titan_trainer_llama() -> torch.nn.Module:
+    """torchtitan's own Llama with four layers, with PyTorch's fused attention in place of FlexAttention."""
+    import torchtitan_trainer
+    from torchtitan.models.llama3 import model_registry
+
+    torchtitan_trainer.custom([4, 4096, 14336, 32, 8, 128256])
+    return _titan_trainer(model_registry("custom", attn_backend="flex").model.build())
+
+
+def titan_trainer_experts() -> torch.nn.Module:
+    """torchtitan's own Qwen 3 30B-A3B with four layers, likewise."""
+    from torchtitan.models.qwen3 import model_registry
+
+    torch.autocast = _no_autocast  # PyTorch does not know it of meta tensors; routers multiply in fp32 by it
+    model = model_registry("30B-A3B", attn_backend="flex").model
+    model.layers = model.layers[:4]
+    made = model.build()
+    for layer in made.layers.values():
+        gate = layer.moe.router.gate
+        gate.forward = functools.partial(_in_fp32, gate)
+    return _titan_trainer(made)
+
+
+def _in_fp32(layer: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.linear(hidden.float(), layer.weight.float())
+
+
+@contextlib.contextmanager
+def _no_autocast(*args: object, **kwargs: object) -> Iterator[None]:
+    yield
+
+
+def _titan_trainer(made: torch.nn.Module) -> torch.nn.Module:
+    for layer in made.layers.values():
+        layer.attention.inner_attention = _Fused()
+    made.layers = _Layers(made.layers.values())
+    return TitanModel(made)

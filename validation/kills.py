@@ -34,7 +34,7 @@ from presim.files import check_writable, write_file
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 from support.reliability.campaign import run_quietly
-from support.reliability.signals import Undisturbed, judged, undisturbed
+from support.reliability.signals import BEFORE_PRESIM, Undisturbed, judged, undisturbed
 from support.reliability.writing_verbs import VERBS, Writing, prepared
 
 _SIGNALS = {"kill -9": signal.SIGKILL, "Ctrl-C": signal.SIGINT}
@@ -44,11 +44,12 @@ Each of {verbs} verbs that write was ended at {points} random moments by SIGKILL
 {calls} calls ended badly. After either signal, inputs are unchanged and each output is whole or absent. The next call
 keeps finished trials and cases, completes the rest, and writes the bytes of an undisturbed call (`run` measures host
 time, so its outputs are only read back). Ctrl-C also gives exit code 130 and one sentence, and leaves no temporary file
-and no process. SIGKILL strikes a fork that has imported presim; Ctrl-C reaches a process from its first millisecond.
+and no process. SIGKILL strikes a fork that has imported presim. Ctrl-C reaches a process from its first millisecond: in
+the first tenth of a second Python itself starts, and ends as every Python program does; nothing has been written then.
 Seconds are those of an undisturbed call on a busy machine. Made on {date} on {machine} by `validation/kills.py`.
 
-| verb | signal | seconds of a call | points | ended badly |
-|---|---|---:|---:|---|
+| verb | signal | seconds of a call | points | in Python's start | ended badly |
+|---|---|---:|---:|---:|---|
 """
 
 
@@ -60,16 +61,17 @@ class Row:
     signal: str
     seconds: float = 0.0
     well: int = 0
+    early: int = 0  # ended while Python itself started, before it ran a line of presim's
     wrong: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # by what was wrong
 
     @property
     def points(self) -> int:
         """Number of points that were tried."""
-        return self.well + self.wrong.total()
+        return self.well + self.early + self.wrong.total()
 
     def __str__(self) -> str:
         told = ", ".join(f"{count} ({reason})" for reason, count in sorted(self.wrong.items())) or "0"
-        return f"| {self.verb} | {self.signal} | {self.seconds:.1f} | {self.points} | {told} |\n"
+        return f"| {self.verb} | {self.signal} | {self.seconds:.1f} | {self.points} | {self.early} | {told} |\n"
 
 
 def main() -> None:
@@ -143,7 +145,9 @@ def _go_on(verb: Writing, row: Row, inputs: Path, whole: Undisturbed, points: in
     for point in range(row.points, points):
         moment = random.Random(f"{verb.name} {row.signal} {point}").random() * whole.seconds
         wrong = judged(verb, inputs, inputs.parent / "ended", _SIGNALS[row.signal], moment, whole)
-        if wrong:
+        if wrong == BEFORE_PRESIM:
+            row.early += 1
+        elif wrong:
             row.wrong[wrong] += 1
             print(f"{verb.name}, {row.signal} after {moment:.2f} s: {wrong}", file=sys.stderr)
         else:
@@ -174,13 +178,13 @@ def _kept(path: Path) -> list[Row]:
     """The rows of an earlier run."""
     if not path.exists():
         return []
-    lines = re.finditer(r"^\| (.+?) \| (.+?) \| ([\d.]+) \| (\d+) \| (.+) \|$", path.read_text(), re.MULTILINE)
+    lines = re.finditer(r"^\| (.+?) \| (.+?) \| ([\d.]+) \| (\d+) \| (\d+) \| (.+) \|$", path.read_text(), re.MULTILINE)
     rows = []
     for line in lines:
-        wrong = {found[2]: int(found[1]) for found in re.finditer(r"(\d+) \((.+?)\)(?:, |$)", line[5])}
-        rows.append(
-            Row(line[1], line[2], float(line[3]), int(line[4]) - sum(wrong.values()), collections.Counter(wrong))
-        )
+        wrong = {found[2]: int(found[1]) for found in re.finditer(r"(\d+) \((.+?)\)(?:, |$)", line[6])}
+        early = int(line[5])
+        well = int(line[4]) - early - sum(wrong.values())
+        rows.append(Row(line[1], line[2], float(line[3]), well, early, collections.Counter(wrong)))
     return rows
 
 

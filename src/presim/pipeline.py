@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -114,6 +114,7 @@ class _Simulation:
     cluster: Cluster  # as seen by the reported rank, with changes
     options: Options
     device: Device
+    splits: Mapping[int, int]  # simulated rank -> the rank whose trace it has, where that is another one
 
 
 def _simulate(
@@ -139,7 +140,16 @@ def _simulate(
         priced[trace.manifest.rank] = changes.prices(on_fabric(pricer(trace, own), own, representatives), cluster)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     device = device_of(cluster, chosen, options, host=host_factor_source(given, cluster), slowdown=prepared.slowdown)
-    return _Simulation(rank, traces, priced, timelines, representatives, views, cluster, options, device)
+    splits = _splits(captured, stands_for, priced)
+    return _Simulation(rank, traces, priced, timelines, representatives, views, cluster, options, device, splits)
+
+
+def _splits(
+    captured: Sequence[Trace], stands_for: Mapping[int, Sequence[int]], simulated: Iterable[int]
+) -> dict[int, int]:
+    """By rank that is simulated and was not captured, the captured rank that represented it."""
+    new = set(simulated) - {trace.manifest.rank for trace in captured}
+    return {rank: origin for origin, ranks in stands_for.items() for rank in new.intersection(ranks)} if new else {}
 
 
 def _report(
@@ -152,6 +162,8 @@ def _report(
     repeats: Repeats | None,
 ) -> Result:
     """The result of the reported rank, with figures of all ranks and the memory of the fullest one."""
+    if repeats is not None:
+        repeats = repeats.of_ranks(job.priced, job.splits)
     broken_down = break_down_ranks(job.priced, job.timelines, repeats, job.options.launch_latency_ns)
     ranks = [
         rank_figures(

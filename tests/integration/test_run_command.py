@@ -77,30 +77,36 @@ def test_one_process_can_be_any_rank_of_any_world(rank: int, world: int, tmp_pat
     assert ("all_gather", 8 << 20, 2) in kinds
 
 
-WORKERS = """
+WORKERS = '''
 import subprocess, sys, torch
 import torch.multiprocessing as mp
 from torch.utils.data import DataLoader, TensorDataset
 def child(index): print("child", index, flush=True)
+TIMES = """
+import torch
+start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+start.record(); torch.zeros(8, device="cuda"); end.record(); torch.cuda.synchronize()
+print("subprocess", 0 < start.elapsed_time(end) < 1000, flush=True)
+"""
 if __name__ == "__main__":
     data = DataLoader(TensorDataset(torch.randn(64, 32)), batch_size=16, num_workers=2, pin_memory=True)
     model = torch.nn.Linear(32, 32).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    subprocess.run([sys.executable, "-c", "print('subprocess', flush=True)"], check=True)
+    subprocess.run([sys.executable, "-c", TIMES], check=True)
     mp.spawn(child, nprocs=1)
     for (inputs,) in data:
         model(inputs.cuda(non_blocking=True)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
     print("end")
-"""
+'''
 
 
 def test_workers_and_subprocesses_run_without_affecting_the_trace(tmp_path: Path) -> None:
-    """Four batches give four steps with copies of pinned inputs."""
+    """Four batches give four steps with copies of pinned inputs; programs that it starts can time events."""
     (tmp_path / "workers.py").write_text(WORKERS)
     ended = presim("run", *ONE, "--steps", "0", "--json", tmp_path / "r.json", "-q", tmp_path / "workers.py")
-    assert (ended.returncode, ended.stdout.split("\n")) == (0, ["subprocess", "child 0", "end", ""]), ended.stderr
+    assert (ended.returncode, ended.stdout.split("\n")) == (0, ["subprocess True", "child 0", "end", ""]), ended.stderr
     assert json.loads((tmp_path / "r.json").read_text())["steps"]["count"] == 4
 
 

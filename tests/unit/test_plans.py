@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presim import hardware
+from presim import hardware, plans
+from presim.analysis.repeated_batches import Repeats
+from presim.compose.compose import compose
 from presim.compose.plan import Plan
 from presim.errors import InputError
+from presim.hardware.cluster import NodeGroup
 from presim.plans import evaluate_plan, shorter
 from presim.result import Result
 from support.models import llama
+from support.workloads import launch_bound
 
 CLUSTER = hardware.choose_cluster(gpu="h100-sxm", world_size=16)
 PLANS = st.fixed_dictionaries(
@@ -111,3 +116,24 @@ def test_memory_of_the_first_stage_alone_is_that_of_the_job(said: dict[str, Any]
     assert [rank.rank for rank in first.ranks] == [0]
     assert first.ranks[0].peak_reserved_bytes == whole.ranks[0].peak_reserved_bytes
     assert first.memory.headroom_bytes >= whole.memory.headroom_bytes
+
+
+@pytest.mark.torch_cuda
+def test_stages_on_different_nodes_repeat_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Micro-batches are left out where the stages of a pipeline are on different groups of nodes."""
+    old = hardware.choose_cluster(gpu="a100-80gb-sxm", world_size=8)
+    mixed = msgspec.structs.replace(CLUSTER, groups=(NodeGroup("old", 1, 1, old.gpu, old.node, old.fabric),))
+    chosen = plan(24, sequence=2048, tensor=2, pipeline=2, data_style="zero1")
+    every = evaluate_plan(llama(), chosen, mixed, repeat=False)
+    composed = []
+    monkeypatch.setattr(plans, "compose", lambda *args, **more: composed.append(more) or compose(*args, **more))
+    few = evaluate_plan(llama(), chosen, mixed)
+    assert all("lacks" in more for more in composed)
+    assert agree(figures(few.result), figures(every.result))
+
+
+def test_a_rank_that_is_split_off_repeats_as_the_rank_that_stood_for_it() -> None:
+    begins = {0: np.array([1, 2]), 4: np.array([3])}
+    found = Repeats(begins, {0: launch_bound()}, 1, 5).of_ranks([0, 2, 4, 6, 7], {2: 0, 6: 4, 7: 5})
+    assert {rank: list(entries) for rank, entries in found.begins.items()} == {0: [1, 2], 2: [1, 2], 4: [3], 6: [3]}
+    assert sorted(found.memory) == [0, 2]

@@ -3,8 +3,9 @@
     python validation/gpu/steps.py SCRIPT [ARGS...]
 
 A step ends with the optimizer's. Ten are timed between synchronisations after three that warm up, with the CPU time of
-the host before it waits and the energy that the GPU counts; one more is recorded by PyTorch's profiler for its kernels
-and who launched them. The script is stopped then.
+the host before it waits and the energy that the GPU counts; eight more between one synchronisation and the next, as the
+script alone would run them; one more is recorded by PyTorch's profiler for its kernels and who launched them. Then
+the script is stopped.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ with sentences():
     from torch.optim.optimizer import register_optimizer_step_post_hook
     from torch.profiler import ProfilerActivity, profile
 
-WARM_UP, TIMED = 3, 10
+WARM_UP, TIMED, FREE = 3, 10, 8
 
 
 class Watch:
@@ -43,6 +44,7 @@ class Watch:
         self.after: list[float] = []  # and when it goes on; between the two it may spin
         self.joules: list[float] = []  # the GPU's counter before and after the timed steps
         self.memory = (0, 0)  # peak allocated and reserved bytes
+        self.free: list[float] = []  # wall time before and after the steps without synchronisation
         self.profiler: profile | None = None
 
     def step(self, *_: object) -> None:
@@ -60,13 +62,17 @@ class Watch:
             self.marks[0] = time.perf_counter()
         if self.seen == WARM_UP + TIMED:
             self.memory = (torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
+            self.free.append(time.perf_counter())
+        if self.seen == WARM_UP + TIMED + FREE:
+            torch.cuda.synchronize()
+            self.free.append(time.perf_counter())
             self.profiler = profile(
                 activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
                 record_shapes=self.trace is not None,
                 profile_memory=self.trace is not None,
             )
             self.profiler.start()
-        if self.seen == WARM_UP + TIMED + 1:
+        if self.seen == WARM_UP + TIMED + FREE + 1:
             torch.cuda.synchronize()
             self.profiler.stop()
             if self.trace is not None:
@@ -79,11 +85,13 @@ class Watch:
         host = [later - earlier for earlier, later in zip(self.after, self.before[1:])]
         events = self.profiler.events() if self.profiler else []
         kernels = [event for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
+        kernels = [event for event in kernels if not event.is_user_annotation]
         kernels.sort(key=lambda event: event.time_range.start)
         return {
             "gpu": torch.cuda.get_device_name(),
             "torch": torch.__version__,
             "step_s": statistics.median(times),
+            "free_s": (self.free[1] - self.free[0]) / FREE,
             "step_spread": (max(times) - min(times)) / 2 / statistics.median(times),
             "host_s": statistics.median(host),
             "joules": None if math.isnan(spent := self.joules[1] - self.joules[0]) else spent / TIMED,
@@ -141,12 +149,12 @@ def watched(command: list[str], trace: Path | None = None) -> Watch:
     register_optimizer_step_post_hook(watch.step)
     before, sys.argv = sys.argv, list(command)
     if "--steps" not in command:
-        sys.argv += ["--steps", str(WARM_UP + TIMED + 2)]
+        sys.argv += ["--steps", str(WARM_UP + TIMED + FREE + 2)]
     with contextlib.suppress(SystemExit):
         runpy.run_path(command[0], run_name="__main__")
     sys.argv = before
-    if watch.seen <= WARM_UP + TIMED:
-        raise InputError(f"the script made {watch.seen} optimizer steps, {WARM_UP + TIMED + 1} are needed")
+    if watch.seen <= WARM_UP + TIMED + FREE:
+        raise InputError(f"the script made {watch.seen} optimizer steps, {WARM_UP + TIMED + FREE + 1} are needed")
     return watch
 
 

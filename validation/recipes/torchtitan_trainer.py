@@ -114,6 +114,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--family", required=True, help="module of torchtitan's models, e.g. llama3")
     parser.add_argument("--flavor", default="custom", help="of the family, e.g. 8B")
     parser.add_argument("--shapes", type=_counts, help="of a Llama: layers,width,FFN,heads,those of keys,vocabulary")
+    parser.add_argument("--layers", type=int, help="keep the first ones of the flavor only")
     for name in ("sequence", "batch"):
         parser.add_argument(f"--{name}", type=int, required=True)
     for name in ("microbatch", "tensor-parallel", "pipeline-parallel", "context-parallel", "expert-parallel"):
@@ -165,6 +166,8 @@ def model_of(o: argparse.Namespace):
     if o.exchange == "hybridep" and "non_blocking_capacity_factor" in inspect.signature(registry).parameters:
         exchange["non_blocking_capacity_factor"] = 1.0  # room for a balanced exchange, so that no host waits for counts
     model = registry(o.flavor, attn_backend="flex", converters=converters or None, **exchange)
+    if o.layers:
+        model.model.layers = model.model.layers[: o.layers]
     return dataclasses.replace(model, parallelize_fn=only_adapters(model.parallelize_fn)) if o.lora else model
 
 

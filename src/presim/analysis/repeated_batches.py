@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,13 @@ class Repeats:
     memory: Mapping[int, Trace]  # by rank: the memory entries of all micro-batches
     period: int  # micro-batches in one period
     times: int  # number of periods that the traces lack
+
+    def of_ranks(self, ranks: Iterable[int], origin: Mapping[int, int]) -> Repeats:
+        """Those of simulated ranks; ``origin``: the rank whose trace a rank has that was split off."""
+        known = [rank for rank in ranks if origin.get(rank, rank) in self.begins]
+        begins = {rank: self.begins[origin.get(rank, rank)] for rank in known}
+        memory = {rank: self.memory[origin.get(rank, rank)] for rank in known if origin.get(rank, rank) in self.memory}
+        return dataclasses.replace(self, begins=begins, memory=memory)
 
 
 class NotRepeatedError(Exception):

@@ -77,7 +77,8 @@ def job(
     """Fit a cluster description to your own RUN and write a new file for --cluster.
 
     RUN is a trace of PyTorch's profiler (one file per rank), a log with step times, or the seconds of a step. A profile
-    corrects the GPU's rates and bandwidths, and with --trace the host overhead; a step time corrects one of these.
+    corrects the GPU's rates and bandwidths, and with --trace the host overhead; a step time corrects one of these. With
+    --trace, the memory peaks of a profile (profile_memory=True) are shown beside the predicted ones.
     """
     from presim.options import ClusterOptions
     from presim.run_calibration import parts

@@ -40,7 +40,7 @@ _PLAN = (  # option, field, type, help
     (
         "--schedule",
         "schedule",
-        click.Choice(("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipev")),
+        click.Choice(("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe", "dualpipev")),
         "Pipeline schedule. Default: 1f1b, or interleaved with --vpp.",
     ),
     ("--stages", "stages", _Blocks(), "Repeated blocks per stage, e.g. 7,8,8,7. Default: as equal as possible."),
@@ -77,7 +77,7 @@ _PLAN = (  # option, field, type, help
         click.Choice(("none", "cpu", "states")),
         "Optimizer states in host memory: the CPU updates, or states are streamed to the GPU.",
     ),
-    ("--attention", "attention", click.Choice(("auto", "cudnn", "flash")), "Fused attention backend."),
+    ("--attention", "attention", click.Choice(("auto", "cudnn", "flash", "flex")), "Fused attention backend."),
 )
 
 

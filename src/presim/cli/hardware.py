@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from presim.hardware.cluster import Fabric, Node
     from presim.hardware.schema import Gpu, Sourced
+    from presim.network.topology import Topology
 
 # Columns that never wrap.
 _WHOLE = ("id", "figure", "default fabric", "interconnect", "kind", "GiB", "TB/s", "bf16", "fp8", "fp4", "NVLink", "W")
@@ -47,20 +48,59 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with presim's internal units.")
 @click.option("--toml", "as_toml", is_flag=True, help="Print its TOML file, to start your own from.")
-def show(name: str, as_json: bool, as_toml: bool) -> None:
-    """Show one GPU, node type or fabric: every figure with its source.
+@click.option(
+    "--plot", metavar="FILE", help="Draw its links as an SVG: a cluster's network, two nodes, or a fabric of four."
+)
+def show(name: str, as_json: bool, as_toml: bool, plot: str | None) -> None:
+    """Show one GPU, node type or fabric, every figure with its source, or the network of a cluster's file.
 
     NAME is an id, an alias, or the path of a TOML file, which is also checked.
     """
     if as_json and as_toml:
         raise click.UsageError("--json and --toml exclude each other; use one")
+    from presim.network.drawn import is_cluster, network_of_part
+
+    if is_cluster(name):
+        _show_cluster(name, as_json, as_toml, plot)
+        return
     part = _find(name)
+    if plot:
+        _draw(network_of_part(name, part), plot)
     if as_json:
         _print_json(part)
     elif as_toml:
         _print_toml(name, type(part))
     else:
         _print(_figures(part), *_remarks(part))
+
+
+def _show_cluster(name: str, as_json: bool, as_toml: bool, plot: str | None) -> None:
+    from presim.network.drawn import network_of_cluster
+
+    cluster, topology = network_of_cluster(name)
+    if plot:
+        _draw(topology, plot)
+    if as_json:
+        _print_json(cluster)
+    elif as_toml:
+        _print_toml(name, type(cluster.gpu))
+    else:
+        for part in cluster.all_parts:
+            title = f"group {part.name!r}" if part.name else "all nodes" if not cluster.groups else "the rest"
+            count = f"{part.nodes} nodes from node {part.first_node}: " if part.name else ""
+            click.echo(f"{title}: {count}{part.gpu.id} in {part.node.id} on {part.fabric.id}")
+        click.echo(
+            f"{cluster.world_size} GPUs, {cluster.gpus_per_node} on each of {cluster.nodes} nodes; the network has "
+            f"{len(topology.names)} vertices and {topology.links} links, one way each"
+        )
+
+
+def _draw(topology: Topology, file: str) -> None:
+    from presim.files import check_writable, write_file
+    from presim.network.plot import svg
+
+    check_writable(file)
+    write_file(file, svg(topology).encode())
 
 
 def _find(name: str) -> Sourced:

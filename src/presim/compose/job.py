@@ -48,16 +48,19 @@ class Job:
         self.whole = graph.parameter_count()
         self.tables = Tables()
         self.hosts = host_times(plan.launch_style, plan.cuda_graphs)
-        quantisation.check(plan.passes, cluster.gpu.name, cluster.gpu.peak)
-        sparse.check(plan.passes, cluster.gpu.name, cluster.gpu.vendor, cluster.gpu.compute_major)
+        for gpu in dict.fromkeys(view.gpu for view in cluster.views()):
+            quantisation.check(plan.passes, gpu.name, gpu.peak)
+            sparse.check(plan.passes, gpu.name, gpu.vendor, gpu.compute_major)
         self.graph, self.notes = apply_passes(graph, plan, cluster)
         self.experts = expert_parallel.experts(self.graph) if plan.expert > 1 else frozenset()
         count = plan.pipeline * plan.virtual
         sizes = plan.stages or stages.even(stages.blocks(graph), count)
         self.stages = stages.split(self.graph, sizes)
+        self.stages *= 2 if plan.order == "dualpipe" and plan.pipeline > 1 else 1  # with the copies of each
         self.all_micros = plan.micro_batches(cluster.world_size)
         self.lacks = lacks
         self.micros = self.all_micros - (lacks.micros if lacks else 0)
+        self.each = self.micros // 2 if plan.order == "dualpipe" and plan.pipeline > 1 else self.micros  # of a stage
         self.orders = orders(plan.order, plan.pipeline, plan.virtual, self.micros, self.all_micros - self.micros)
         named = {group.name: index for index, group in enumerate(groups(layout(plan, cluster.world_size)))}
         self.named = named
@@ -84,17 +87,21 @@ class Job:
             hosts,
             group=self.named["pipeline"],
             # with virtual stages, chunks share gradient names
-            has_buffers=plan.data_style != "zero1" or plan.virtual > 1,
+            has_buffers=plan.order != "dualpipe" and (plan.data_style != "zero1" or plan.virtual > 1),
             pairs=(len(self.named) - 2, len(self.named) - 1),
             schedule=plan.order,
+            separate_ends=plan.separate_ends,
         )
         own = [one for one in range(len(self.stages)) if rank_of(plan.order, plan.pipeline, one) == stage]
+        own.sort(key=pipeline.chunk)
         runs = [run for one in own for run in pipeline.forward_runs(one)]
-        held_units = separate_experts(units(self.graph, runs if plan.pipeline > 1 else None), self.experts)
+        held_units = separate_experts(
+            units(self.graph, runs if plan.pipeline > 1 or plan.separate_ends else None), self.experts
+        )
         backward = [run for one in reversed(own) for run in (*pipeline.backward_runs(one), *pipeline.weight_runs(one))]
         data = self._data(held_units, backward, place)
         again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
-        passes = pipeline.apply(self.orders[stage], data, again if plan.recompute == "full" else tuple)
+        passes = pipeline.apply(self.orders[stage], data, again if plan.recompute == "full" else tuple, self.each)
         found = groups(place)
         clipped = [self.named[name] for name in _NORMS[plan.data_style] if found[self.named[name]].size > 1]
         held = data.held()
@@ -165,9 +172,9 @@ class Job:
                 group,
                 self.tables,
                 self.hosts,
-                micros=self.micros,
+                micros=self.each,
                 overlap=plan.overlap,
-                stage=place.pipeline.index(place.rank),
+                stage=self._number(place),
                 sequence_group=self.named["tensor"] if plan.sequence_parallel else -1,
                 on_host=plan.offload_optimizer == "cpu",
             )
@@ -177,9 +184,15 @@ class Job:
         if plan.pipeline > 1:
             return GatheredFsdp2(self.graph, held, ranks, group, self.tables, self.hosts, replicas, shared)
         known = (self.graph, held, ranks, group, plan.reshard, self.tables, self.hosts, replicas)
+        has_root = not plan.separate_ends
         if place.copies:
-            return ExpertFsdp2(*known, experts=shared)
-        return Fsdp2(*known, keep_last=plan.keep_last)
+            return ExpertFsdp2(*known, keep_last=plan.keep_last, experts=shared, has_root=has_root)
+        return Fsdp2(*known, keep_last=plan.keep_last, has_root=has_root)
+
+    def _number(self, place: Layout) -> int:
+        """Number of a rank in its pipeline; under DualPipe from the nearer end, as both ends have the first stage."""
+        number = place.pipeline.index(place.rank)
+        return min(number, self.plan.pipeline - 1 - number) if self.plan.order == "dualpipe" else number
 
     def _sharers(self, place: Layout) -> int:
         """Number of ranks that share one copy of the parameters."""

@@ -16,7 +16,8 @@ class Layout(msgspec.Struct, frozen=True):
 
     world_size: int
     rank: int
-    data: tuple[int, ...]  # data-parallel group, including context-parallel ranks
+    # data-parallel group, including context-parallel ranks, and under DualPipe those with the copies of the stages
+    data: tuple[int, ...]
     tensor: tuple[int, ...]
     context: tuple[int, ...]
     pipeline: tuple[int, ...]
@@ -35,26 +36,32 @@ class Layout(msgspec.Struct, frozen=True):
     @property
     def stands_for(self) -> tuple[int, ...]:
         """The other ranks of the stage, which this rank represents."""
-        return tuple(range(self.rank + 1, self.rank + len(self.data) * len(self.tensor)))
+        return tuple(range(self.rank + 1, self.rank + self.world_size // len(self.pipeline)))
 
 
 def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
     """Process groups of a stage's first rank."""
     inside = world_size // plan.pipeline  # ranks per stage
     first = stage * inside
-    data = tuple(range(first, first + inside, plan.tensor))
+    own = tuple(range(first, first + inside, plan.tensor))
+    # under DualPipe the opposite rank of the pipeline has the same two stages
+    across = (plan.pipeline - 1 - 2 * stage) * inside if plan.order == "dualpipe" and plan.pipeline > 1 else 0
+    data = tuple(sorted((*own, *(rank + across for rank in own)))) if across else own
     sharers = plan.shard * plan.tensor or inside
+    copies = tuple(range(first, first + sharers, plan.expert)) if plan.expert > 1 else ()
+    if across and copies and not plan.shard:
+        copies = tuple(sorted((*copies, *(rank + across for rank in copies))))
     return Layout(
         world_size,
         first,
         data,
         tuple(range(first, first + plan.tensor)),
-        data[: plan.context],
+        own[: plan.context],
         tuple(range(0, world_size, inside)),
-        data[: plan.shard] if plan.shard else (),
+        own[: plan.shard] if plan.shard else (),
         data[:: plan.shard] if plan.shard else (),
         tuple(range(first, first + plan.expert)) if plan.expert > 1 else (),
-        tuple(range(first, first + sharers, plan.expert)) if plan.expert > 1 else (),
+        copies,
     )
 
 

@@ -34,7 +34,7 @@ def plan_of(trace: Trace, known: Mapping[str, Any]) -> dict[str, Any]:
     plan: dict[str, Any] = {
         **({"sequence": tokens // samples, "micro_batch": samples} if samples and tokens else {}),
         "recompute": "full" if (columns["phase"] == Phase.RECOMPUTE).any() else "none",
-        "optimizer": "adamw" if any("adam" in name for name in launched) else "none",
+        "optimizer": "adamw" if _has_adam(launched) else "none",
         "clip": any("foreach_norm" in name or "l2norm" in name for name in launched),
     }
     backends = {one.backend for one in times if isinstance(one, Attention)}
@@ -45,6 +45,13 @@ def plan_of(trace: Trace, known: Mapping[str, Any]) -> dict[str, Any]:
     batch_of = _batch(trace, times, {**plan, **known}, samples)
     micros = samples // int({**plan, **batch_of, **known}.get("micro_batch", samples) or 1)
     return plan | _kept(trace, times, micros) | batch_of
+
+
+def _has_adam(launched: set[str]) -> bool:
+    """Whether Adam's own kernel runs, or the operators of PyTorch's version without it, for lists or single tensors."""
+    unfused = ("lerp_", "addcmul_", "addcdiv_")  # first moment, second moment, update
+    parts = [{f"aten::{prefix}{name}" for name in unfused} for prefix in ("_foreach_", "")]
+    return any("adam" in name for name in launched) or any(part <= launched for part in parts)
 
 
 def _kept(trace: Trace, times: _Times, micros: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
-from presim.compose.pass_orders import dual_pipe_v, interleaved
+from presim.compose.pass_orders import dual_pipe, dual_pipe_v, interleaved
 from presim.compose.steps import (
     BACKWARD,
     EXCHANGE,
@@ -38,6 +38,9 @@ def orders(schedule: str, ranks: int, chunks: int, micros: int, left_out: int = 
         return tuple(tuple(_gpipe(rank, ranks, micros)) for rank in range(ranks))
     if schedule == "1f1b":
         return tuple(tuple(_one_forward_one_backward(rank, ranks, micros)) for rank in range(ranks))
+    if schedule == "dualpipe":
+        directions = [dual_pipe(rank, ranks, micros) for rank in range(ranks)]
+        return _with_messages(directions, ranks, functools.partial(place, schedule, ranks))
     if schedule == "dualpipev":
         both = [dual_pipe_v(rank, ranks, micros) for rank in range(ranks)]
         return _with_messages(both, 2 * ranks, functools.partial(place, schedule, ranks))
@@ -50,12 +53,12 @@ def orders(schedule: str, ranks: int, chunks: int, micros: int, left_out: int = 
 
 
 def _received(stage: int, micro: int, stages: int, backward: bool) -> tuple[Message, ...]:
-    has_other = stage < stages - 1 if backward else stage > 0
+    has_other = stage % stages < stages - 1 if backward else stage % stages > 0
     return (Message(stage, micro, backward, False),) if has_other else ()
 
 
 def _sent(stage: int, micro: int, stages: int, backward: bool) -> tuple[Message, ...]:
-    has_other = stage > 0 if backward else stage < stages - 1
+    has_other = stage % stages > 0 if backward else stage % stages < stages - 1
     return (Message(stage, micro, backward, True),) if has_other else ()
 
 
@@ -117,7 +120,10 @@ def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[S
 def _with_messages(
     passes: Sequence[Sequence[Step | None]], stages: int, where: Callable[[int], int]
 ) -> tuple[tuple[Step, ...], ...]:
-    """Insert messages: both sides start them when the sender has the tensor; a pass waits for its inputs."""
+    """Insert messages: both sides start them when the sender has the tensor; a pass waits for its inputs.
+
+    ``stages``: those of one direction; stages of the other direction are numbered after them.
+    """
     found: list[list[Step]] = [[] for _ in passes]
     sent: list[list[Message]] = [[] for _ in passes]
     came: set[tuple[int, int, bool]] = set()  # (stage, micro, is a gradient)

@@ -101,6 +101,26 @@ def dual_pipe_v(rank: int, ranks: int, micros: int) -> list[Step]:
     return steps
 
 
+def dual_pipe(rank: int, ranks: int, micros: int) -> list[Step]:
+    """The passes of DeepSeek's DualPipe on one of an even number of ranks.
+
+    Half of the micro-batches enter at the first rank, the others at the last. Rank r has stage r for the former, and
+    for the latter a copy of stage ``ranks - 1 - r``, numbered ``2 * ranks - 1 - r``. The ranks of either half of the
+    pipeline run the passes that DualPipeV has on half as many ranks, seen from their end of the pipeline.
+    """
+    near, half = min(rank, ranks - 1 - rank), micros // 2
+    is_first = rank < ranks // 2
+    own, copy = rank, 2 * ranks - 1 - rank
+
+    def seen(step: Step) -> Step:
+        enters_here = step.stage == near
+        if enters_here == is_first:
+            return Step(step.kind, own, step.micro)
+        return Step(step.kind, copy, half + step.micro)
+
+    return [seen(step) for step in dual_pipe_v(near, ranks // 2, half)]
+
+
 def _whole_backwards(rank: int) -> int:
     """How many backward passes of the last run up and down are whole: the first half, one more on even ranks."""
     return (rank + 1) // 2 * 2 + (1 - rank % 2)

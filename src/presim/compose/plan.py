@@ -30,19 +30,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     pipeline: int = 1  # pipeline-parallel degree
     virtual: int = 1  # virtual stages per rank
     # empty: 1f1b, or interleaved if virtual > 1
-    schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipev"] = ""
+    schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe", "dualpipev"] = ""
     data_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"  # data-parallel style
     shard: int = 0  # hsdp: number of consecutive data-parallel ranks that shard parameters; 0: not set
     overlap: bool = True  # ddp and zero1: overlap communication of gradients and parameters with compute
     stages: tuple[int, ...] = ()  # repeated blocks per stage; empty: as equal as possible
     reshard: bool = True  # FSDP2: free a block's gathered parameters after its forward pass
     keep_last: bool = False  # FSDP2: do not free the last block's parameters, as torchtitan does
+    # FSDP2: the embedding is a unit, and norm and output layer are another, as in torchtitan's trainer
+    separate_ends: bool = False
     recompute: Literal["none", "full"] = "none"  # activation recomputation of repeated blocks
     activation_budget: float = 1.0  # share of a block's activations to keep; the rest is recomputed at the least cost
     optimizer: Choice = "adamw"
     clip: bool = True  # clip gradients by norm
     # attention backend; auto: cuDNN on Hopper and newer, else flash
-    attention: Literal["auto", "cudnn", "flash"] = "auto"
+    attention: Literal["auto", "cudnn", "flash", "flex"] = "auto"
     passes: tuple[str, ...] = ()  # additional graph passes, in order: fusion, quantisation, user-defined
     offload_activations: int = 0  # so many blocks of each rank, from the first on, keep activations in host memory
     offload_optimizer: Literal["none", "cpu", "states"] = "none"  # in host memory: updated by the CPU, or streamed

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from presim.compose.plan import Plan
 from presim.errors import InputError
 
+_MOST_TOKENS = 1 << 40  # in a micro-batch: sums of its tensors' bytes still fit in 64 bits
+
 
 def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
     """Raise if the plan is invalid; ``blocks``: repeated blocks of the model, 0 if unknown.
@@ -19,6 +21,11 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
     for name in ("sequence", "micro_batch", "tensor", "context", "expert", "pipeline", "virtual"):
         if getattr(plan, name) < 1:
             raise InputError(f"{name} = {getattr(plan, name)} must be at least 1; correct the plan")
+    if plan.sequence * plan.micro_batch > _MOST_TOKENS:
+        raise InputError(
+            f"sequence x micro_batch = {plan.sequence} x {plan.micro_batch} tokens is more than 2^40 = {_MOST_TOKENS}; "
+            "correct the plan"
+        )
     degrees = (("tensor", 1), ("context", plan.tensor), ("pipeline", plan.tensor * plan.context))
     for name, others in degrees:
         degree = getattr(plan, name)
@@ -33,6 +40,7 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
     _check_budget(plan)
     _check_offload(plan, blocks)
     _check_shard(plan, world_size)
+    _check_ends(plan)
     _check_experts(plan, world_size)
     _check_batch(plan, world_size)
     _check_rounds(plan, world_size)
@@ -89,6 +97,14 @@ def _check_offload(plan: Plan, blocks: int) -> None:
         )
     if plan.offload_optimizer == "states" and plan.optimizer in ("none", "sgd"):
         raise InputError(f"optimizer = {plan.optimizer} has no states to offload; leave out offload_optimizer")
+
+
+def _check_ends(plan: Plan) -> None:
+    if plan.separate_ends and (plan.pipeline > 1 or plan.data_style not in ("fsdp2", "hsdp")):
+        raise InputError(
+            "separate_ends applies to data_style fsdp2 and hsdp without a pipeline, not to "
+            f"{plan.data_style} and pipeline = {plan.pipeline}; leave it out"
+        )
 
 
 def _check_shard(plan: Plan, world_size: int) -> None:
@@ -149,6 +165,12 @@ def _check_stages(plan: Plan, blocks: int) -> None:
     count = plan.pipeline * plan.virtual
     if plan.virtual > 1 and plan.pipeline == 1:
         raise InputError(f"virtual = {plan.virtual} needs a pipeline of at least 2; correct the plan")
+    if plan.order == "dualpipe" and plan.pipeline > 1 and (plan.pipeline % 2 or plan.virtual > 1):
+        raise InputError(
+            "schedule dualpipe has an even number of ranks, each with one stage and a copy of the opposite one, not "
+            f"pipeline = {plan.pipeline} and virtual = {plan.virtual}; use pipeline = "
+            f"{plan.pipeline + plan.pipeline % 2} and virtual = 1"
+        )
     if plan.order in ("gpipe", "1f1b") and plan.virtual > 1:
         raise InputError(f"schedule {plan.order} has one stage per rank, not {plan.virtual}; use interleaved")
     if plan.order == "dualpipev" and plan.pipeline > 1 and plan.virtual != 2:
@@ -178,6 +200,12 @@ def _check_rounds(plan: Plan, world_size: int) -> None:
     """
     micros, ranks = plan.micro_batches(world_size), plan.pipeline
     each = plan.micro_batch * plan.data(world_size)
+    if ranks > 1 and plan.order == "dualpipe" and (micros % 2 or micros < 2 * ranks):
+        even = max(2 * ranks, micros + micros % 2)
+        raise InputError(
+            f"schedule dualpipe needs an even number of micro-batches, half from each end, and at least 2 x {ranks} = "
+            f"{2 * ranks}, not {micros}; use --global-batch {even * each}"
+        )
     if ranks > 1 and plan.order == "dualpipev" and micros < 2 * ranks:
         raise InputError(
             f"schedule dualpipev needs a micro-batch for each of 2 x {ranks} = {2 * ranks} stages, not {micros}; use "

@@ -51,7 +51,7 @@ def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[Op
     if plan.pipeline > 1:
         chain = Chain(chain.graph, plan.micro_batch, plan.local_sequence)
         chain.step("pipeline", shared_root.apply)
-        if plan.order in ("zero-bubble", "dualpipev"):
+        if plan.order in ("zero-bubble", "dualpipe", "dualpipev"):
             chain.step("zero-bubble", zero_bubble.apply)
     return chain.graph, notes
 

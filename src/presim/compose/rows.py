@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.compose.hosts import HostTimes
+from presim.errors import InputError
 from presim.trace.schema import Category, Kind, Phase
 from presim.trace.signatures import Collective, Signature
 
@@ -130,8 +131,15 @@ class Rows:
         return len(self._rows)
 
     def template(self) -> Template:
-        """The finished template."""
-        rows = np.array(self._rows, np.int64).reshape(-1, len(COLUMNS))
+        """The finished template.
+
+        Raises:
+            InputError: a tensor is too large for any memory.
+        """
+        try:
+            rows = np.array(self._rows, np.int64).reshape(-1, len(COLUMNS))
+        except OverflowError as error:
+            raise InputError("a tensor of the step takes 2^63 bytes or more; lower sequence or micro_batch") from error
         columns = {name: rows[:, index].astype(dtype) for index, (name, dtype) in enumerate(COLUMNS.items())}
         return Template(columns, tuple(self._slots), tuple(self._scopes))
 

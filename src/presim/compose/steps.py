@@ -8,7 +8,7 @@ from typing import Literal
 # input, weight: the two parts of a split backward pass
 FORWARD, BACKWARD, INPUT, WEIGHT = "forward", "backward", "input", "weight"
 SEND, RECEIVE, EXCHANGE, WAIT = "send", "receive", "exchange", "wait"
-Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipev"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe", "dualpipev"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +42,8 @@ def place(schedule: str, ranks: int, stage: int) -> int:
 
     >>> [place("dualpipev", 3, stage) for stage in range(6)]
     [0, 1, 2, 2, 1, 0]
+
+    DualPipe has each stage twice; the second copies, numbered after all first ones, lie in the opposite direction.
     """
-    turns_back = schedule == "dualpipev" and stage // ranks % 2
+    turns_back = schedule in ("dualpipe", "dualpipev") and stage // ranks % 2
     return ranks - 1 - stage % ranks if turns_back else stage % ranks

@@ -137,6 +137,10 @@ def confirm(
             return found
 
         by, before = ask(point, "the unchanged job")
+        if before.figures is None and not captures.command and point.get("attention", "auto") != "auto":
+            # read from the capture; Hugging Face's programs choose it themselves
+            point = {**point, "attention": "auto"}
+            by, before = ask(point, "the unchanged job")
         if before.figures is None:
             what_to_do = (
                 "correct the command"

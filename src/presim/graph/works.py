@@ -166,6 +166,7 @@ def _scaled(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
         m=a.shape[-2],
         n=b.shape[-1],
         k=a.shape[-1],
+        batch=1,
         dtype=a.dtype,
         compute="float32",
         out_dtype=outputs[0].dtype,

@@ -133,6 +133,22 @@ class Cluster(msgspec.Struct, frozen=True):
         rest = NodeGroup("", 0, self.nodes, self.gpu, self.node, self.fabric)
         return self.neighbours or (rest, *self.groups)
 
+    def views(self) -> tuple[Cluster, ...]:
+        """The cluster as a rank of each part sees it that has nodes: of each group, and of the rest."""
+        firsts = [group.first_node for group in self.groups]
+        claimed = {node for group in self.groups for node in range(group.first_node, group.first_node + group.nodes)}
+        rest = next((node for node in range(self.nodes) if node not in claimed), None)
+        nodes = firsts if rest is None else [rest, *firsts]
+        return tuple(self.as_seen_by(node * self.gpus_per_node) for node in nodes)
+
+    def gpus_by_kind(self) -> dict[str, int]:
+        """Number of GPUs of each kind, by id; also of a view."""
+        rest, *groups = self.all_parts
+        counts = {rest.gpu.id: (rest.nodes - sum(group.nodes for group in groups)) * self.gpus_per_node}
+        for group in groups:
+            counts[group.gpu.id] = counts.get(group.gpu.id, 0) + group.nodes * self.gpus_per_node
+        return {gpu: count for gpu, count in counts.items() if count}
+
     @property
     def world_size(self) -> int:
         """Number of GPUs, which is the number of ranks."""

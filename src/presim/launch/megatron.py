@@ -34,6 +34,7 @@ def files(job: Job) -> Files:
         optimizer=("adamw",),
         offload_optimizer=("none", "cpu"),
         cuda_graphs=(False,),
+        attention=("auto", "cudnn", "flash"),
         schedule=("", "1f1b", "interleaved"),
     )
     model = shapes(job.config)

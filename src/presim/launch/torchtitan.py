@@ -10,6 +10,7 @@ from presim.launch.shapes import Shapes, shapes
 
 NAME, MODULE = "torchtitan", "plan_config"
 _WORDS = "torchtitan splits embedding, output layer and loss by vocabulary, but the plan does not."
+_FLEX = "torchtitan runs flex attention instead of a fused kernel: compose with --attention flex."
 _SELECTIVE = "torchtitan recomputes every second product as well, whereas the plan keeps all of them."
 _SCHEDULES = {
     "gpipe": "GPipe",
@@ -37,7 +38,8 @@ def files(job: Job) -> Files:
         offload_activations=(0,),
         offload_optimizer=("none",),
         context_style=("all-gather",),
-        attention=("auto",),
+        schedule=("", *_SCHEDULES),
+        attention=("auto", "flex"),
     )
     layers = words_of(NAME, plan)
     model = shapes(job.config)
@@ -58,7 +60,7 @@ def files(job: Job) -> Files:
         notes=(
             *words,
             *((_SELECTIVE,) if "selective" in layers else ()),
-            "torchtitan runs flex attention instead of a fused kernel.",
+            *(() if plan.attention == "flex" else (_FLEX,)),
         ),
     )
 

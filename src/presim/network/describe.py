@@ -14,6 +14,7 @@ from presim.hardware import Cluster
 from presim.hardware.cluster import NodeGroup
 from presim.network.fabrics import FABRICS
 from presim.network.failures import fail, failure_of
+from presim.network.nodes import add_node
 from presim.network.topology import Builder, Topology
 
 
@@ -30,7 +31,7 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The ``[network]`` table of a cluster file; missing figures come from its GPU, node type and fabric."""
 
     fabric: Literal["fat-tree", "rail", "dragonfly", "torus", "ring", "mesh"] = "fat-tree"
-    node: Literal["", "nvswitch", "nvlink-mesh", "pcie"] = ""  # empty: from the cluster's node type
+    node: Literal["", "nvswitch", "nvlink-mesh", "nvlink-pairs", "pcie"] = ""  # empty: from the cluster's node type
     levels: int = 2  # levels of switches in a tree
     leaf_nodes: int = 16  # nodes per leaf switch (also per rail); dragonfly: per router
     pod_leaves: int = 16  # leaf switches per pod, with three levels; dragonfly: routers per group
@@ -44,6 +45,8 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     nic_GBps: float = 0.0
     nvlink_GBps: float = 0.0
     pcie_GBps: float = 0.0
+    pcie_switch_gpus: int = 0  # GPUs behind one PCIe switch, whose uplink they share; 0: no switches
+    socket_GBps: float = 0.0  # between the PCIe roots of a node's sockets; 0: not a limit
     nvlink_latency_us: float = 0.5
     switch_latency_us: float = 0.5
     link_latency_us: float = 0.3
@@ -65,6 +68,8 @@ class Plan:
     pcie_Bps: float
     node: str
     description: Description
+    links: tuple[tuple[int, ...], ...] = ()  # of an NVLink mesh whose pairs differ: number of links by pair
+    sockets: int = 1
     groups: tuple[tuple[range, Plan], ...] = ()  # nodes that are otherwise
 
     def of(self, node: int) -> Plan:
@@ -97,10 +102,17 @@ def read_description(table: Mapping[str, Any]) -> Description:
                 f"[network] {name} = {getattr(description, name):g}: it must be at least 1 (1: none; larger: less "
                 "uplink bandwidth); correct it"
             )
-    if min(description.leaf_nodes, description.pod_leaves) < 1 or description.spines < 0 or description.nics < 0:
+    if (
+        min(description.leaf_nodes, description.pod_leaves) < 1
+        or min(description.spines, description.nics, description.pcie_switch_gpus, description.socket_GBps) < 0
+    ):
         raise InputError(
-            "[network] leaf_nodes and pod_leaves must be at least 1, spines and nics at least 0; correct them"
+            "[network] leaf_nodes and pod_leaves must be at least 1, spines, nics, pcie_switch_gpus and socket_GBps at "
+            "least 0; correct them"
         )
+    for name in ("nvlink_latency_us", "switch_latency_us", "link_latency_us"):
+        if not getattr(description, name) >= 0:
+            raise InputError(f"[network] {name} = {getattr(description, name):g}: a latency is at least 0; correct it")
     return description
 
 
@@ -138,7 +150,8 @@ def _plan(cluster: Cluster, description: Description) -> Plan:
     nodes = -(-cluster.world_size // cluster.domain_size)
     per_node = min(cluster.domain_size, cluster.world_size)
     ports = description.nics or max(round(cluster.ports_per_gpu * per_node), 1)
-    interconnect = {"nvswitch": "nvswitch", "pcie": "pcie"}.get(cluster.node.interconnect, "nvlink-mesh")
+    kind = cluster.node.interconnect
+    interconnect = "nvlink-mesh" if kind == "xgmi-mesh" else kind if cluster.gpu.nvlink_bytes_per_s else "pcie"
     return Plan(
         nodes=nodes,
         per_node=per_node,
@@ -148,6 +161,8 @@ def _plan(cluster: Cluster, description: Description) -> Plan:
         pcie_Bps=description.pcie_GBps * 1e9 or max(cluster.pcie_bytes_per_s, cluster.gpu.c2c_bytes_per_s),
         node=description.node or interconnect,
         description=description,
+        links=() if description.node else tuple(row[:per_node] for row in cluster.node.links[:per_node]),
+        sockets=max(cluster.node.sockets, 1),
     )
 
 
@@ -155,7 +170,7 @@ def build(plan: Plan) -> Topology:
     """Build nodes, the fabric between them, then extra links, factors and failures."""
     builder = Builder(plan.nodes * plan.per_node)
     for node in range(plan.nodes):
-        _node(builder, plan.of(node), node)
+        add_node(builder, plan.of(node), node)
     if plan.nodes > 1:
         FABRICS[plan.description.fabric](builder, plan)
     for extra in plan.description.links:
@@ -168,31 +183,3 @@ def build(plan: Plan) -> Topology:
         fail(builder, failure_of(text))
     relay = plan.description.fabric == "rail" and plan.description.relay and plan.nics == plan.per_node
     return builder.build(gpus_per_node=plan.per_node, relay=relay, seed=plan.description.seed)
-
-
-def _node(builder: Builder, plan: Plan, node: int) -> None:
-    """Connect a node's GPUs with each other, and each with its NIC."""
-    gpus = range(node * plan.per_node, (node + 1) * plan.per_node)
-    half_ns = plan.description.nvlink_latency_us * 500
-    if plan.node == "nvlink-mesh" and plan.per_node > 1:
-        for one in gpus:
-            for other in gpus:
-                if one < other:
-                    builder.both_ways(one, other, plan.nvlink_Bps / (plan.per_node - 1), 2 * half_ns)
-    elif plan.node == "nvswitch" and plan.per_node > 1:
-        switch = builder.vertex(f"node{node}.nvswitch")
-        for gpu in gpus:
-            builder.both_ways(gpu, switch, plan.nvlink_Bps, half_ns)
-    root = -1
-    if plan.node == "pcie" and plan.per_node > 1:
-        root = builder.vertex(f"node{node}.pcie")
-        for gpu in gpus:
-            builder.both_ways(gpu, root, plan.pcie_Bps, half_ns)
-    if plan.nodes == 1:
-        return
-    for place, gpu in enumerate(gpus):
-        nic = builder.vertex(f"node{node}.nic{place * plan.nics // plan.per_node}")
-        if root < 0:
-            builder.both_ways(gpu, nic, plan.pcie_Bps, half_ns)
-        elif place * plan.nics % plan.per_node < plan.nics:
-            builder.both_ways(root, nic, plan.pcie_Bps, half_ns)

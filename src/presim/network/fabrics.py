@@ -38,7 +38,7 @@ def rail(builder: Builder, plan: Plan) -> None:
 
 
 def dragonfly(builder: Builder, plan: Plan) -> None:
-    """Fully connected groups of routers; every group has links to every other group."""
+    """Fully connected groups of routers; every group has a link to every other group, one router after the other."""
     routers = _leaves(
         builder, plan, [(node, nic) for node in range(plan.nodes) for nic in range(plan.nics)], "", plan.nics
     )
@@ -51,7 +51,7 @@ def dragonfly(builder: Builder, plan: Plan) -> None:
     for at, place in itertools.combinations(range(len(groups)), 2):
         near, far = groups[at], groups[place]
         share = down_Bps * min(len(near), len(far)) / (len(groups) - 1) / plan.description.oversubscription
-        builder.both_ways(near[place % len(near)], far[at % len(far)], share, plan.hop_ns)
+        builder.both_ways(near[(place - 1) % len(near)], far[at % len(far)], share, plan.hop_ns)
 
 
 def torus(builder: Builder, plan: Plan) -> None:

@@ -46,7 +46,8 @@ def walk(
     path or with one of more hops than there is room for, or -1.
 
     ``first`` [vertex] is where its outgoing links begin in ``links``; ``in_first`` and ``in_links`` likewise incoming.
-    ``passes`` [vertex] is 1 if it forwards traffic of others.
+    ``passes`` [vertex] is 0 if it forwards no traffic of others (a GPU), 1 if it does, and 2 if it does not between
+    two GPUs (a NIC).
     """
     vertices = len(first) - 1
     distance = np.full(vertices, -1, np.int64)
@@ -74,7 +75,9 @@ def walk(
                     continue
                 for at in range(in_first[vertex], in_first[vertex + 1]):
                     other = source[in_links[at]]
-                    if distance[other] < 0:
+                    if distance[other] < 0 and not (
+                        passes[vertex] == 2 and distance[vertex] == 1 and passes[other] == 0
+                    ):
                         distance[other] = distance[vertex] + 1
                         queue[tail] = other
                         tail += 1
@@ -87,13 +90,21 @@ def walk(
             count = 0
             for at in range(first[vertex], first[vertex + 1]):
                 other = target[links[at]]
-                if distance[other] == distance[vertex] - 1 and (other == end or passes[other] == 1):
+                if (
+                    distance[other] == distance[vertex] - 1
+                    and (other == end or passes[other] > 0)
+                    and not (passes[other] == 2 and passes[vertex] == 0 and distance[other] == 1)
+                ):
                     count += 1
             mixed = (mixed * 48271 + 11) % 2147483647
             wanted = mixed // 7 % count
             for at in range(first[vertex], first[vertex + 1]):
                 other = target[links[at]]
-                if distance[other] == distance[vertex] - 1 and (other == end or passes[other] == 1):
+                if (
+                    distance[other] == distance[vertex] - 1
+                    and (other == end or passes[other] > 0)
+                    and not (passes[other] == 2 and passes[vertex] == 0 and distance[other] == 1)
+                ):
                     if wanted == 0:
                         paths[flow, hop] = links[at]
                         vertex = other

@@ -8,7 +8,17 @@ from presim.network.topology import Topology
 
 _WIDTH, _ROW = 1200, 110
 _MOST = 4_000  # most vertices; more would be unreadable
-_LEVELS = (("core", 5), ("spine", 4), ("leaf", 3), ("router", 3), ("switch", 3), ("nvswitch", 1), ("nic", 2))
+_LEVELS = (
+    ("core", 5),
+    ("spine", 4),
+    ("leaf", 3),
+    ("router", 3),
+    ("switch", 3),
+    ("nvswitch", 1),
+    ("pcie", 1),
+    ("pcie-switch", 1),
+    ("nic", 2),
+)
 
 
 def svg(topology: Topology) -> str:
@@ -59,7 +69,9 @@ def _kind(name: str) -> str:
 
 def _line(one: tuple[float, float], other: tuple[float, float], share: float) -> str:
     width = max(0.3, 4 * math.sqrt(share))
-    return (
-        f'<line x1="{one[0]}" y1="{one[1]}" x2="{other[0]}" y2="{other[1]}" stroke="#999" '
-        f'stroke-width="{width:.2f}" stroke-opacity="0.5"/>'
-    )
+    stroke = f'stroke="#999" stroke-width="{width:.2f}" stroke-opacity="0.5"'
+    if one[1] == other[1]:  # an arc: links within a row would hide each other
+        top = round(one[1] - min(0.8 * _ROW, 10 + abs(other[0] - one[0]) / 4), 1)
+        middle = round((one[0] + other[0]) / 2, 1)
+        return f'<path d="M {one[0]} {one[1]} Q {middle} {top} {other[0]} {other[1]}" fill="none" {stroke}/>'
+    return f'<line x1="{one[0]}" y1="{one[1]}" x2="{other[0]}" y2="{other[1]}" {stroke}/>'

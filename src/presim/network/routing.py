@@ -50,9 +50,10 @@ def _shortest(topology: Topology, begins: Ints, ends: Ints) -> Ints:
     order = np.argsort(ends, kind="stable")
     work = len(begins) * 8 + len(np.unique(ends)) * topology.links
     begins, ends = begins[order], ends[order]
-    for hops in (_USUAL_HOPS, _MOST_HOPS):
+    for hops, through_nics in ((_USUAL_HOPS, False), (_MOST_HOPS, False), (_MOST_HOPS, True)):
         walked = np.full((len(begins), min(hops, len(topology.names))), -1, np.int64)
-        stuck = int(fast(_walk, work)(*_adjacency(topology), begins, ends, topology.seed, walked))
+        adjacency = _adjacency_of(_Same(topology), through_nics)
+        stuck = int(fast(_walk, work)(*adjacency, begins, ends, topology.seed, walked))
         if stuck < 0:
             break
     if stuck >= 0:
@@ -65,10 +66,6 @@ def _shortest(topology: Topology, begins: Ints, ends: Ints) -> Ints:
     paths = np.empty((len(begins), used), np.int64)
     paths[order] = walked[:, :used]
     return paths
-
-
-def _adjacency(topology: Topology) -> tuple[Ints, ...]:
-    return _adjacency_of(_Same(topology))
 
 
 class _Same:
@@ -85,10 +82,13 @@ class _Same:
 
 
 @functools.lru_cache(maxsize=8)
-def _adjacency_of(same: _Same) -> tuple[Ints, ...]:
+def _adjacency_of(same: _Same, through_nics: bool) -> tuple[Ints, ...]:
+    """What `walk` takes; ``through_nics``: GPUs of a node may reach each other through a NIC that they share."""
     topology = same.topology
     vertices = len(topology.names)
     passes = np.ones(vertices, np.int64)
+    if not through_nics:
+        passes[[".nic" in name for name in topology.names]] = 2
     if not topology.transit:
         passes[: topology.gpus] = 0
     out, into = (np.argsort(ends, kind="stable") for ends in (topology.source, topology.target))

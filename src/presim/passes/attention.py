@@ -10,7 +10,7 @@ OPERATORS = ("aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_pro
 
 
 def apply(graph: OperatorGraph, backend: str) -> OperatorGraph:
-    """The graph with one backend (cudnn or flash) for all attention operators."""
+    """The graph with one backend (cudnn, flash or flex) for all attention operators."""
     return msgspec.structs.replace(graph, segments=tuple(_segment(segment, backend) for segment in graph.segments))
 
 

@@ -52,6 +52,16 @@ class Change:
 
 
 @dataclasses.dataclass(frozen=True)
+class MemoryCheck:
+    """Peaks of device memory in bytes. A cluster has no figure to correct them by."""
+
+    measured_allocated: int
+    measured_reserved: int
+    predicted_allocated: int
+    predicted_reserved: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Calibration:
     """What was found."""
 
@@ -62,6 +72,7 @@ class Calibration:
     after_s: float
     held_out: bool  # whether that step time was not used
     notes: tuple[str, ...]
+    memory: MemoryCheck | None = None  # None: the profile has no memory events, or no captured job is beside it
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 
-from presim.run_calibration.fit import Calibration, Change
+from presim.run_calibration.fit import Calibration, Change, MemoryCheck
 from presim.run_calibration.parts import WORDS
 
 
@@ -21,7 +23,7 @@ def text(found: Calibration, path: str) -> str:
         f"({found.before_s / found.measured_s - 1:+.1%}), after {found.after_s:.4g} s "
         f"({found.after_s / found.measured_s - 1:+.1%})"
     )
-    return "\n".join([*lines, *(f"  {note}" for note in found.notes)])
+    return "\n".join([*lines, *_memory_lines(found.memory), *(f"  {note}" for note in found.notes)])
 
 
 def encode(found: Calibration) -> bytes:
@@ -43,9 +45,29 @@ def encode(found: Calibration) -> bytes:
             "after_s": found.after_s,
             "held_out": found.held_out,
         },
+        "memory": None if found.memory is None else dataclasses.asdict(found.memory),
         "notes": list(found.notes),
     }
     return msgspec.json.format(msgspec.json.encode(content, order="sorted"), indent=2) + b"\n"
+
+
+def _memory_lines(memory: MemoryCheck | None) -> list[str]:
+    """Measured and predicted peaks, if the profile has any."""
+    if memory is None:
+        return []
+    pairs = {
+        "allocated": (memory.measured_allocated, memory.predicted_allocated),
+        "reserved": (memory.measured_reserved, memory.predicted_reserved),
+    }
+    return [
+        f"  peak {name} memory: measured {_gib(measured)}, predicted {_gib(predicted)}"
+        + (f" ({predicted / measured - 1:+.1%})" if measured else "")
+        for name, (measured, predicted) in pairs.items()
+    ]
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.2f} GiB"
 
 
 def _change_text(change: Change) -> str:

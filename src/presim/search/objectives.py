@@ -32,8 +32,13 @@ class Work:
 
     def money(self, figures: Figures) -> float | None:
         """Cost of these GPU-hours; None if unknown."""
-        hours, price = self.gpu_hours(figures), self.price(figures.gpu)
-        return None if hours is None or price is None else hours * price
+        days = self.days(figures)
+        parts = [
+            (self.price(gpu), count) for gpu, count in (figures.gpus_by_kind or {figures.gpu: figures.gpus}).items()
+        ]
+        if days is None or any(price is None for price, _ in parts):
+            return None
+        return days * 24 * sum(price * count for price, count in parts if price is not None)
 
     def price(self, gpu: str) -> float | None:
         """Price of one GPU-hour; None if not given."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,6 +18,9 @@ from presim.search.space import Space, parse_knobs
 from presim.search.trials.evaluator import Evaluator
 from presim.search.trials.job import Job
 from presim.search.trials.trial import Value
+
+if TYPE_CHECKING:
+    from presim.hardware.cluster import Cluster
 
 
 def request_for_model(
@@ -37,7 +40,8 @@ def request_for_model(
         raise InputError(f"{short(twice[0])} is both fixed and varied: leave out one of the two")
     check_sequence(fixed, varied)
     graph = open_graph(model, settings.dtype)
-    space = Space({**varied, **_free(graph, {**fixed, **varied}, varied, options)}, dict(fixed))
+    clusters = _clusters(varied, options)
+    space = Space({**varied, **_free(graph, {**fixed, **varied}, clusters)}, dict(fixed))
     if command and not settings.confirm:
         raise InputError(
             f"{model} and a command are two different searches: leave out one, or add --confirm 5 to capture the best "
@@ -45,7 +49,11 @@ def request_for_model(
         )
     request = request_of(model, settings, options, space, graph=msgspec.msgpack.encode(graph))
     return dataclasses.replace(
-        request, confirm=settings.confirm, framework=settings.framework, confirm_command=list(command)
+        request,
+        notes=[*request.notes, *_on_groups(clusters)],
+        confirm=settings.confirm,
+        framework=settings.framework,
+        confirm_command=list(command),
     )
 
 
@@ -59,15 +67,26 @@ def check_sequence(fixed: Mapping[str, Value], varied: Mapping[str, object]) -> 
         raise InputError("a plan needs the sequence length: use --seq, e.g. --seq 4096")
 
 
-def _free(
-    graph: Any, fixed: Mapping[str, object], varied: Mapping[str, Sequence[Value]], options: ClusterOptions
-) -> dict[str, tuple[Value, ...]]:
-    """Values for the knobs that the user neither fixed nor varied."""
+def _clusters(varied: Mapping[str, Sequence[Value]], options: ClusterOptions) -> list[Cluster]:
     base = {name: getattr(options, name) for name in (*CLUSTER, "cluster")}
-    parts = {name: list(varied[name]) for name in CLUSTER if name in varied}
-    clusters = [
-        Evaluator(Job(options=base)).cluster(point) for point in Space({k: tuple(v) for k, v in parts.items()}, {})
+    parts = {name: tuple(varied[name]) for name in CLUSTER if name in varied}
+    return [Evaluator(Job(options=base)).cluster(point) for point in Space(parts, {})]
+
+
+def _on_groups(clusters: Sequence[Cluster]) -> list[str]:
+    """A note on clusters of different nodes; none where all nodes are alike."""
+    cluster = next((one for one in clusters if one.groups), None)
+    if cluster is None:
+        return []
+    counts = ", ".join(f"{count} {gpu}" for gpu, count in cluster.gpus_by_kind().items())
+    return [
+        f"The cluster has {len(cluster.views())} kinds of nodes ({counts}): ranks are priced on their nodes and wait "
+        "for the slowest, and memory is that of the fullest GPU for its size."
     ]
+
+
+def _free(graph: Any, fixed: Mapping[str, object], clusters: Sequence[Cluster]) -> dict[str, tuple[Value, ...]]:
+    """Values for the knobs that the user neither fixed nor varied."""
     batch = fixed.get("global_batch")
     extent = Extent(
         world=max(cluster.world_size for cluster in clusters),

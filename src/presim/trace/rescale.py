@@ -68,9 +68,9 @@ def data_parallel(traces: Sequence[Trace]) -> Digit:
     if len(narrow) != 1:
         named = ", ".join(f"{name!r} ({size} ranks, {stride} apart)" for (stride, size), name in narrow.items())
         raise InputError(
-            f"the job of {world} ranks has {'several groups' if narrow else 'no group'} that share gradients only"
-            f"{': ' + named if narrow else ''}, so it is not known which ranks to multiply; capture it again at the "
-            "size you want"
+            f"the job of {world} ranks has {'several groups that share' if narrow else 'no group that shares'} "
+            f"gradients only{': ' + named if narrow else ''}, so it is not known which ranks to multiply; capture it "
+            "with --world-size, at the size you want"
         )
     ((stride, size), name) = next(iter(narrow.items()))
     return Digit(stride, size, name)

@@ -73,10 +73,12 @@ def _by_profile(
     from presim.cost.profiled import origin_of
     from presim.hardware import choose_cluster
     from presim.run_calibration import fit
+    from presim.sources.kineto.source import Kineto
     from presim.sources.source import Request, open_files
 
     request = Request(**dataclasses.asdict(options), step=step, missing=missing)
-    profiled = open_files(paths, request, "kineto").job()
+    source = open_files(paths, request, "kineto")
+    profiled = source.job()
     measured = profiled.traces[0].manifest.measured
     assert measured is not None  # every Kineto source sets it
     cluster = choose_cluster(cluster=options.cluster) if options.cluster else origin_of(measured)
@@ -86,12 +88,30 @@ def _by_profile(
     models = Job(tuple(map(fit.as_predicted, profiled.traces)), profiled.stands_for)
     predict = _predictor(captured) if captured is not None else _predictor(models, replayed)
     found = fit.by_profile(profiled.traces, cluster, predict, measured.step_ns / 1e9)
+    found = _with_memory(found, source.paths if isinstance(source, Kineto) else (), captured, cluster)
     if captured is None:
         note = "The host factor stays: only the captured job (--trace) tells how long its code takes on presim's host."
         return dataclasses.replace(found, notes=(*found.notes, note))
     reference = prepare(captured.traces).traces[0]
     factor = fit.host_of_profile(profiled.traces[0], reference, _calls_ns(reference))
     return found if factor is None else fit.with_host(found, factor, predict)
+
+
+def _with_memory(found: Calibration, paths: Sequence[Path], captured: Job | None, cluster: Cluster) -> Calibration:
+    """The same with the profile's memory peaks beside those of the captured job's steady step."""
+    from presim.run_calibration.fit import MemoryCheck
+    from presim.sources.kineto.memory import read_peaks
+
+    peaks = read_peaks(paths)
+    if peaks is None:
+        note = "Memory is not compared: the profile has no memory events (profile_memory=True records them)."
+    elif captured is None:
+        note = "Memory is not compared: only the captured job (--trace) tells what presim predicts."
+    else:
+        memory = pipeline.evaluate(captured.traces, cluster, stands_for=captured.stands_for).result.memory
+        predicted = memory.step_peak_allocated_bytes, memory.step_peak_reserved_bytes
+        return dataclasses.replace(found, memory=MemoryCheck(peaks.allocated, peaks.reserved, *predicted))
+    return dataclasses.replace(found, notes=(*found.notes, note))
 
 
 def _cluster_of(trace: str | os.PathLike[str] | None, options: ClusterOptions) -> Cluster:

@@ -13,7 +13,7 @@ from presim.pipeline import Evaluation, evaluate
 from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
 if TYPE_CHECKING:
-    from presim.trace.schema import Trace
+    from presim.trace.schema import Group, Trace
     from presim.trace.store import Job
 
 
@@ -63,18 +63,24 @@ def _world_of(job: Job, scale: str) -> int:
     traces = [job.traces[rank] for rank in sorted(job.traces)]
     world, shards = job.manifest.world_size, with_shards(traces)
     if shards is not None:
-        raise InputError(
-            f"the {shards.size} ranks of {shards.name!r} hold shards of the parameters, and their sizes change with "
-            f"their number; capture the job with --world-size {world // shards.size * int(number)}"
-        )
+        raise _holds_shards(shards, world // shards.size * int(number))
     return world // data_parallel(traces).size * int(number)
+
+
+def _holds_shards(shards: Group, world_size: int) -> InputError:
+    return InputError(
+        f"the {shards.size} ranks of {shards.name!r} hold shards of the parameters, and their sizes change with "
+        f"their number; capture the job with --world-size {world_size}"
+    )
 
 
 def _at_size(job: Job, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:
     """A job's traces at a world size, the ranks that each represents, and notes for the result."""
-    from presim.trace.rescale import at_world_size
+    from presim.trace.rescale import at_world_size, with_shards
 
     traces = [job.traces[number] for number in sorted(job.traces)]
     if world_size == job.manifest.world_size:
         return traces, job.manifest.others(), []
+    if (shards := with_shards(traces)) is not None:
+        raise _holds_shards(shards, world_size)
     return at_world_size(traces, job.manifest.others(), world_size)

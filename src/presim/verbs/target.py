@@ -51,6 +51,7 @@ def as_captured(options: EvaluationOptions, captured: JobManifest) -> Evaluation
     if not any((options.nodes, gpus_per_node, world_size)):
         gpus_per_node = min(captured.gpus_per_node, captured.world_size)
     if not (options.nodes and gpus_per_node):
+        _check_spread(options, captured)
         world_size = world_size or captured.world_size
     completed = dataclasses.replace(
         options, gpu=options.gpu or _captured_part("gpu", captured), gpus_per_node=gpus_per_node, world_size=world_size
@@ -61,6 +62,20 @@ def as_captured(options: EvaluationOptions, captured: JobManifest) -> Evaluation
     if completed.node != captured.node:
         return completed
     return dataclasses.replace(completed, fabric=options.fabric or _captured_part("fabric", captured))
+
+
+def _check_spread(options: EvaluationOptions, captured: JobManifest) -> None:
+    """Check that the captured ranks can be spread over the nodes, if only the number of these is given.
+
+    Raises:
+        InputError: it is no divisor of their number.
+    """
+    nodes, world, per_node = options.nodes, captured.world_size, captured.gpus_per_node
+    if nodes and not options.world_size and world % nodes:
+        raise InputError(
+            f"the {world} captured ranks cannot be spread over {nodes} nodes evenly; for {nodes * per_node} ranks, "
+            f"{per_node} on each node, add --gpus-per-node {per_node}"
+        )
 
 
 def _with_tables(cluster: Cluster, options: EvaluationOptions, captured: JobManifest) -> Cluster:

@@ -78,6 +78,8 @@ def main() -> None:
     )
     place = mesh["pp"].get_local_rank()
     own = [place + stages * chunk for chunk in range(options.chunks)]
+    if options.schedule == "DualPipeV":  # down and up again
+        own = [place, count - 1 - place]
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     parts, each = [], options.layers // count
     for index in own:

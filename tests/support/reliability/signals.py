@@ -20,6 +20,7 @@ from support.reliability.campaign import run_quietly
 from support.reliability.writing_verbs import Writing, files
 
 _MARK = "PRESIM_TEST_MARK"
+BEFORE_PRESIM = "ended while Python itself started"
 _SECONDS_TO_END = 60.0  # after a signal; what it started has ended by then, too
 
 
@@ -57,6 +58,8 @@ def undisturbed(verb: Writing, inputs: Path, folder: Path, *, fork: bool) -> Und
 def judged(verb: Writing, inputs: Path, folder: Path, number: int, seconds: float, whole: Undisturbed) -> str:
     """End a verb by a signal after a time, then call it again; what is wrong with how it went, or ``""``.
 
+    `BEFORE_PRESIM` is nothing wrong: no program can answer Ctrl-C before its interpreter runs its first line.
+
     SIGKILL goes to a fork that inherits presim's modules, so that it strikes the work rather than the imports.
     Ctrl-C goes to a process of its own, as a terminal sends it.
     """
@@ -64,12 +67,19 @@ def judged(verb: Writing, inputs: Path, folder: Path, number: int, seconds: floa
     try:
         end = _forked if number == signal.SIGKILL else _started
         ended = end(verb, folder, seconds, number)
+        if _before_presim(ended, number, seconds, whole) and files(folder) == whole.inputs:
+            return BEFORE_PRESIM
         wrong = _badly_ended(ended, number, whole) or _damaged(verb, folder, number, whole)
         if not wrong and files(folder) != whole.inputs:
             wrong = _not_completed(verb, folder, whole)
         return wrong
     finally:
         shutil.rmtree(folder)
+
+
+def _before_presim(ended: Ended, number: int, seconds: float, whole: Undisturbed) -> bool:
+    early = number == signal.SIGINT and seconds < whole.seconds / 2
+    return early and ended.code in (1, -signal.SIGINT) and "/presim/" not in ended.errors
 
 
 def _badly_ended(ended: Ended, number: int, whole: Undisturbed) -> str:

@@ -169,7 +169,8 @@ def test_other_nodes_for_the_same_ranks(saved: Path) -> None:
     [
         (
             ("--nodes", 4, "--gpus-per-node", 8),
-            "presim: the job of 128 ranks has no group that share gradients only, so it is not known which ranks",
+            "presim: the 128 ranks of 'fsdp' hold shards of the parameters, and their sizes change with their number; "
+            "capture the job with --world-size 32",
         ),
         (("--rank", 5), "presim: rank 5 was not captured; the job has rank 0"),
         (("--gpu", "h100-smx"), "presim: unknown GPU 'h100-smx': did you mean h100-sxm"),

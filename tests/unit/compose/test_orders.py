@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.compose.orders import orders
-from presim.compose.pass_orders import dual_pipe_v
+from presim.compose.pass_orders import dual_pipe, dual_pipe_v
 from presim.compose.steps import BACKWARD, EXCHANGE, FORWARD, INPUT, RECEIVE, SEND, WAIT, WEIGHT, Step, place
 from support import emulated
 
@@ -97,10 +97,13 @@ class Run:
     most: tuple[int, ...]  # micro-batches of a stage that a rank has activations of, at most
 
 
-def run(passes: Sequence[Sequence[tuple[Step, ...]]], times: Mapping[str, int]) -> Run:
-    """Steps that form a tuple run at once, for the sum of their times; messages take no time."""
+def run(passes: Sequence[Sequence[tuple[Step, ...]]], times: Mapping[str, int], stages: int) -> Run:
+    """Steps that form a tuple run at once, for the sum of their times; messages take no time.
+
+    ``stages``: those that a micro-batch passes; the others are copies of them.
+    """
     done: dict[tuple[bool, int, int], int] = {}
-    ranks, last = len(passes), 2 * len(passes) - 1
+    ranks, last = len(passes), stages - 1
     at, clock, busy, live, most = ([0] * ranks for _ in range(5))
     while any(place < len(own) for place, own in zip(at, passes)):
         before = list(at)
@@ -108,8 +111,8 @@ def run(passes: Sequence[Sequence[tuple[Step, ...]]], times: Mapping[str, int]) 
             if at[rank] == len(own):
                 continue
             steps = own[at[rank]]
-            needs = [(False, one.stage - 1, one.micro) for one in steps if one.kind == FORWARD and one.stage]
-            backward = [one for one in steps if one.kind in (BACKWARD, INPUT) and one.stage < last]
+            needs = [(False, one.stage - 1, one.micro) for one in steps if one.kind == FORWARD and one.stage % stages]
+            backward = [one for one in steps if one.kind in (BACKWARD, INPUT) and one.stage % stages < last]
             needs += [(True, one.stage + 1, one.micro) for one in backward]
             if not done.keys() >= set(needs):
                 continue
@@ -125,11 +128,10 @@ def run(passes: Sequence[Sequence[tuple[Step, ...]]], times: Mapping[str, int]) 
     return Run(max(clock), tuple(busy), tuple(most))
 
 
-def overlapped(rank: int, ranks: int, count: int) -> list[tuple[Step, ...]]:
-    """Forward and backward passes that DeepSeek overlaps are one; the first pair at the turn is not overlapped."""
+def overlapped(steps: Sequence[Step], apart: bool) -> list[tuple[Step, ...]]:
+    """Forward and backward passes that DeepSeek overlaps are one; ``apart``: the first pair is not, as at the turn."""
     found: list[tuple[Step, ...]] = []
-    apart = rank == ranks - 1
-    for step in dual_pipe_v(rank, ranks, count):
+    for step in steps:
         if step.kind == BACKWARD and found[-1][-1].kind == FORWARD and not apart:
             found[-1] = (*found[-1], step)
             continue
@@ -142,8 +144,8 @@ def overlapped(rank: int, ranks: int, count: int) -> list[tuple[Step, ...]]:
 def test_dual_pipe_v_ends_and_holds_one_micro_batch_more_than_it_has_stages(ranks: int, more: int) -> None:
     """Published of DualPipe with PP stages: PP + 1 activations, and a bubble of (PP/2 - 1)(F&B + B - 3W)."""
     stages = 2 * ranks
-    passes = [overlapped(rank, ranks, stages + more) for rank in range(ranks)]
-    found = run(passes, {FORWARD: 1, INPUT: 1, WEIGHT: 1, BACKWARD: 2})
+    passes = [overlapped(dual_pipe_v(rank, ranks, stages + more), rank == ranks - 1) for rank in range(ranks)]
+    found = run(passes, {FORWARD: 1, INPUT: 1, WEIGHT: 1, BACKWARD: 2}, stages)
     assert found.most == (stages + 1,) * ranks
     assert {found.end - busy for busy in found.busy} == {(ranks - 1) * (3 + 2 - 3)}
 
@@ -151,9 +153,57 @@ def test_dual_pipe_v_ends_and_holds_one_micro_batch_more_than_it_has_stages(rank
 @given(st.integers(1, 6), st.integers(0, 9), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
 def test_dual_pipe_v_ends_with_passes_of_any_length(ranks: int, more: int, f: int, i: int, w: int) -> None:
     passes = [[(step,) for step in dual_pipe_v(rank, ranks, 2 * ranks + more)] for rank in range(ranks)]
-    found = run(passes, {FORWARD: f, INPUT: i, WEIGHT: w, BACKWARD: i + w})
+    found = run(passes, {FORWARD: f, INPUT: i, WEIGHT: w, BACKWARD: i + w}, 2 * ranks)
     assert found.busy == ((2 * ranks + more) * 2 * (f + i + w),) * ranks
     assert max(found.most) <= 2 * ranks + 1
+
+
+@given(st.integers(1, 6), st.integers(0, 9))
+def test_dual_pipe_runs_half_of_the_micro_batches_from_each_end(half: int, more: int) -> None:
+    """Published of DualPipe with PP ranks: PP + 1 activations on each, and a bubble of (PP/2 - 1)(F&B + B - 3W)."""
+    ranks, each = 2 * half, 2 * half + more
+    own = [dual_pipe(rank, ranks, 2 * each) for rank in range(ranks)]
+    for rank, steps in enumerate(own):
+        copy = 2 * ranks - 1 - rank
+        assert {place("dualpipe", ranks, step.stage) for step in steps} == {rank}
+        forwards = [(step.stage, step.micro) for step in steps if step.kind == FORWARD]
+        expected = [(rank, micro) for micro in range(each)] + [(copy, each + micro) for micro in range(each)]
+        assert sorted(forwards) == sorted(expected)
+        backwards = [(step.stage, step.micro) for step in steps if step.kind in (BACKWARD, INPUT)]
+        assert sorted(backwards) == sorted(expected)
+        assert sum(step.kind == INPUT for step in steps) == sum(step.kind == WEIGHT for step in steps)
+    turns = (half - 1, half)
+    passes = [overlapped(steps, rank in turns) for rank, steps in enumerate(own)]
+    found = run(passes, {FORWARD: 1, INPUT: 1, WEIGHT: 1, BACKWARD: 2}, ranks)
+    assert found.most == (ranks + 1,) * ranks
+    assert {found.end - busy for busy in found.busy} == {(half - 1) * (3 + 2 - 3)}
+
+
+def test_dual_pipe_starts_as_published_for_8_ranks_and_20_micro_batches() -> None:
+    """The first ranks' warm-up: forward passes of the near direction, pairs of both, then split backward passes."""
+    first, middle = dual_pipe(0, 8, 20), dual_pipe(3, 8, 20)
+    near, far = (FORWARD, 0), (FORWARD, 15)  # stage 15 is the copy of stage 7
+    assert [(step.kind, step.stage) for step in first[:8]] == [near] * 6 + [near, far]
+    assert [(step.kind, step.stage) for step in first[8:17]] == [(INPUT, 15), (WEIGHT, 15), far] * 3
+    assert [(step.kind, step.stage) for step in middle[:8]] == [(FORWARD, 3), (FORWARD, 12)] * 4
+    mirrored = dual_pipe(7, 8, 20)
+    assert [(one.kind, (one.stage + 8) % 16, (one.micro + 10) % 20) for one in mirrored] == [
+        (one.kind, one.stage, one.micro) for one in first
+    ]
+
+
+@given(st.integers(1, 3), st.integers(0, 4))
+def test_messages_of_both_directions_meet_in_the_same_order(half: int, more: int) -> None:
+    ranks = 2 * half
+    sent, came = defaultdict(list), defaultdict(list)
+    for rank, steps in enumerate(orders("dualpipe", ranks, 1, 2 * (ranks + more))):
+        for message in (one for step in steps if step.kind in (SEND, RECEIVE) for one in step.messages):
+            other = place("dualpipe", ranks, message.neighbour)
+            assert abs(other - rank) == 1
+            what = (min(message.stage, message.neighbour), message.micro, message.backward)
+            (sent if message.outgoing else came)[(rank, other) if message.outgoing else (other, rank)].append(what)
+    assert sent == came
+    assert sum(map(len, sent.values())) == 2 * (ranks - 1) * 2 * (ranks + more)
 
 
 PROGRAM = """

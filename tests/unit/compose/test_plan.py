@@ -56,3 +56,12 @@ def test_a_huge_degree_is_refused_without_trying_all_below_it() -> None:
     sentence = r"^tensor = 2147483648 does not divide 4 GPUs \(4 % 2147483648 = 4\); degrees that do: 1, 2, 4$"
     with pytest.raises(InputError, match=sentence):
         check(Plan(sequence=512, tensor=1 << 31), 4)
+
+
+def test_more_tokens_than_64_bits_can_count_the_bytes_of_are_refused() -> None:
+    said = (
+        "sequence x micro_batch = 99999999999999999999 x 2 tokens is more than 2^40 = 1099511627776; correct the plan"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+        check(Plan(sequence=10**20 - 1, micro_batch=2), 4)
+    check(Plan(sequence=1 << 40), 4)

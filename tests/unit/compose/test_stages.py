@@ -166,6 +166,39 @@ def test_a_v_starts_and_ends_on_the_first_rank(style: str) -> None:
     assert evaluate(job.traces, CLUSTER, stands_for=job.stands_for).result.step_time_s
 
 
+@pytest.mark.torch_cuda
+@pytest.mark.parametrize("style", ["fsdp2", "ddp", "zero1"])
+def test_dual_pipe_has_each_parameter_twice_and_the_work_of_once(style: str) -> None:
+    """Opposite ranks have the same two stages, and reduce gradients among them and their replicas."""
+    job = made(pipeline=2, schedule="dualpipe", data_style=style)
+    (whole,) = made(data_style=style).traces
+    single = made(pipeline=2, data_style=style)
+    assert sum(map(flops, job.traces)) == flops(whole) * 2
+    (data,) = {tuple(group.ranks) for trace in job.traces for group in trace.manifest.groups if group.name == "data"}
+    assert data == tuple(range(8))
+    held = sum(trace.manifest.model["parameters_local"] for trace in job.traces)
+    once = sum(trace.manifest.model["parameters_local"] for trace in single.traces)
+    assert held == once if style == "fsdp2" else held == 2 * once  # FSDP2 shards both copies over all
+    for trace in job.traces:
+        check(trace)
+    assert evaluate(job.traces, CLUSTER, stands_for=job.stands_for).result.step_time_s
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"pipeline": 3, "global_batch": 48}, "schedule dualpipe has an even number of ranks, each with one stage and"),
+        ({"virtual": 2, "global_batch": 16}, "schedule dualpipe has an even number of ranks, each with one stage and"),
+        ({"global_batch": 8}, "schedule dualpipe needs an even number of micro-batches, half from each end, and at"),
+        ({"global_batch": 20}, "schedule dualpipe needs an even number of micro-batches, half from each end, and at"),
+    ],
+)
+def test_dual_pipe_needs_two_halves(fields: dict[str, int], sentence: str) -> None:
+    world = 12 if fields.get("pipeline") == 3 else 8
+    with pytest.raises(InputError, match=f"^{sentence}"):
+        check_plan(Plan(**{"sequence": 256, "pipeline": 2, "schedule": "dualpipe", **fields}), world, 4)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [

@@ -63,6 +63,25 @@ def test_a_composed_plan_has_both_gains() -> None:
     assert row.gain_low_s <= row.gain_s <= row.gain_high_s
 
 
+def test_a_framework_that_chooses_attention_itself_is_asked_without_the_one_that_was_read() -> None:
+    """A capture names the kernel that ran; the programs for accelerate and DeepSpeed take what PyTorch chooses."""
+    plan, asked = msgspec.structs.replace(PLAN, attention="cudnn"), []
+
+    def take(point: Point) -> tuple[str, Reply]:
+        asked.append(point["attention"])
+        return ("accelerate", priced(2.0)) if point["attention"] == "auto" else ("", FAILED)
+
+    captures = CaptureOptions(most=1)
+    point = current_point(captures, plan)
+    candidates = plan_candidates([(GAIN, msgspec.structs.replace(plan, micro_batch=4))], captures, plan)
+    request = request_of("model", captures, {})
+    found = confirm(captures, request, point, candidates, lambda text: None, take)
+    assert asked == ["cudnn", "auto", "auto"]
+    assert (found.by, found.step_time_s, len(found.rows)) == ("accelerate", 2.0, 1)
+    with pytest.raises(InputError, match="the unchanged job cannot be captured again: the script raised"):
+        confirm(captures, request, {**point, "attention": "auto"}, [], lambda text: None, lambda point: ("", FAILED))
+
+
 def test_each_other_value_of_a_knob_is_captured_and_the_best_is_first() -> None:
     captures = CaptureOptions(vary=["mbs=1,2,4", "compile=off,on"], command=COMMAND)
     found = confirmed(captures, [priced(2.0), priced(1.9), FAILED, priced(1.0)])

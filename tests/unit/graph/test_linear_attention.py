@@ -56,6 +56,30 @@ DELTA_RULE = {
     "linear_value_head_dim": 64,
     "layer_types": ["linear_attention", "full_attention"] * 2,
 }
+KIMI_DELTA = {
+    "architectures": ["KimiLinearForCausalLM"],
+    "model_type": "kimi_linear",
+    "pad_token_id": 0,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "moe_intermediate_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 64,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 32,
+    "vocab_size": 512,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "linear_num_heads": 4,
+    "linear_head_dim": 64,
+    "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+    "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+}
 
 
 @functools.cache
@@ -63,7 +87,7 @@ def graph(name: str) -> OperatorGraph:
     """The graph of one of the models above."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "config.json")
-        path.write_text(json.dumps({"MAMBA_2": MAMBA_2, "DELTA_RULE": DELTA_RULE}[name]))
+        path.write_text(json.dumps({"MAMBA_2": MAMBA_2, "DELTA_RULE": DELTA_RULE, "KIMI_DELTA": KIMI_DELTA}[name]))
         return take(str(path))
 
 
@@ -99,6 +123,20 @@ def test_the_gated_delta_rule_runs_as_in_flash_linear_attention() -> None:
     states = next(one for one in found if one.name == "chunk_gated_delta_rule_fwd_kernel_h_blockdim64")
     of_states, of_values = tokens // chunk * heads * size * size * 2, tokens * heads * size * 2
     assert states.bytes_written == of_states + of_values
+
+
+def test_kimi_s_delta_attention_has_a_decay_for_each_channel() -> None:
+    """Three of four layers have it; the backward pass makes the WY representation and the states again."""
+    found = kernels("KIMI_DELTA")
+    times = Counter(one.name for one in found)
+    assert times["chunk_gla_fwd_kernel_o"] == times["chunk_kda_bwd_kernel_wy_dqkg_fused"] == 3
+    assert times["recompute_w_u_fwd_kda_kernel"] == times["chunk_gated_delta_rule_fwd_kernel_h_blockdim64"] == 6
+    tokens, heads, size, chunk = BATCH * SEQUENCE, 4, 64, 64
+    sums = next(one for one in found if one.name == "chunk_local_cumsum_vector_kernel")
+    assert sums.bytes_written == tokens * heads * size * 4
+    scores = [one for one in found if one.name.startswith("chunk_kda_fwd_kernel_int")]
+    both = 2 * 2 * tokens * heads * chunk * size  # scores of queries, and of keys among themselves
+    assert sum(one.product_flops for one in scores) == 3 * both
 
 
 def test_a_sequence_is_not_split_where_a_state_runs_along_it() -> None:

@@ -40,6 +40,20 @@ def test_gpus_whose_nic_is_gone_share_the_next_one() -> None:
     assert seconds("node0.nic0", "node0.nic1") == pytest.approx(1.0, rel=1e-3)
 
 
+def test_traffic_within_a_node_stays_off_a_nic_that_two_gpus_share() -> None:
+    """A ring over all GPUs of the cluster: two of its eight parts leave node 0 by NIC 1, at half of its bandwidth each.
+
+    Before NICs were no way between two GPUs, one hash in two sent NVLink's traffic over PCIe.
+    """
+    topology = topology_of(CLUSTER, {**TREE, "failed": ("node0.nic0",)})
+    (outcome,) = run(topology, [Exchange("all_gather", round(NIC_BPS), tuple(range(32)))]).seconds
+    assert outcome == pytest.approx(2 * (31 / 32) / 8, rel=1e-3)
+    shared = topology_of(CLUSTER, {**TREE, "nics": 4})
+    (outcome,) = run(shared, [Exchange("all_gather", round(NIC_BPS), tuple(range(32)))]).seconds
+    assert outcome == pytest.approx(2 * (31 / 32) / 8, rel=1e-3)
+    assert seconds("node0.nvswitch", ranks=(0, 1), nics=4) == pytest.approx(50 / 63, rel=1e-2)  # nothing else is left
+
+
 def test_ecmp_takes_other_paths() -> None:
     """A spine that is gone is on no path; the others have room."""
     assert seconds("spine0", routing="ecmp", spines=16) == pytest.approx(1.0, rel=1e-3)

@@ -58,6 +58,8 @@ def test_money_is_counted_with_the_price_of_each_gpu() -> None:
     assert OBJECTIVES["money"].of(figures(gpu="h100-sxm"), work) == pytest.approx(20)
     assert OBJECTIVES["money"].of(figures(gpu="b200"), work) == pytest.approx(40)
     assert OBJECTIVES["money"].of(figures(gpu="a100-80g-sxm"), work) is None
+    mixed = figures(gpu="h100-sxm", gpus_by_kind={"h100-sxm": 2, "b200": 6})
+    assert OBJECTIVES["money"].of(mixed, work) == pytest.approx(20 / 4 + 40 * 3 / 4)
 
 
 @pytest.mark.parametrize(

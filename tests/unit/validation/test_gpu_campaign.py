@@ -66,7 +66,7 @@ def test_a_script_that_fails_leaves_its_last_words(tmp_path: Path, monkeypatch: 
         return campaign.outcome([str(script)], seconds)["error"]
 
     assert outcome("raise ValueError('no')") == "ValueError: no"
-    assert outcome("pass") == "InputError: the script made 0 optimizer steps, 14 are needed"
+    assert outcome("pass") == "InputError: the script made 0 optimizer steps, 22 are needed"
     assert outcome("import os; os._exit(3)") == "it ended with exit code 3"
     assert outcome("import threading; threading.Event().wait()", 0.1) == f"{campaign.CUT_OFF} 0 s"
 

@@ -38,14 +38,17 @@ class Fsdp2:
         replicas: tuple[int, int] = (1, -1),
         keep_last: bool = False,
         experts: tuple[int, int] = (1, -1),
+        has_root: bool = True,
     ) -> None:
         """``replicas``.
 
         Number of groups that each shard the parameters, and the group that reduces gradients between them.
 
         ``keep_last``: keep the last block's parameters between its passes. ``experts``: number of ranks that shard
-        expert units, and their group.
+        expert units, and their group. ``has_root``: parameters outside blocks stay gathered from the first pass on;
+        else they are units as blocks are.
         """
+        self._has_root = has_root
         self._keep_last = keep_last
         self._graph, self._reshard = graph, reshard
         self._tables, self._hosts = tables, hosts
@@ -55,7 +58,7 @@ class Fsdp2:
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
         """Forward pass: gather parameters before the blocks that need them."""
-        entries, root = self._entries, (-1, chunk)
+        entries, root = self._entries, self._root(chunk)
         actions = entries.begin()
         self._gathered = None
         if root in self._units:
@@ -63,19 +66,20 @@ class Fsdp2:
             self._gathered = root
         names = [unit_of(self._graph, run) for run in runs]
         kept = [name for name in names if name in self._units and name != root][-1:] if self._keep_last else []
-        for run, name in zip(runs, names):
+        places = range(len(runs))
+        for place, run, name in zip(places, runs, names):
             sharded = name != root and name in self._units
-            if sharded:
+            if sharded and names[place - 1 : place] != [name]:
                 actions += [*entries.gather(name, Phase.FORWARD), entries.finish(name, Phase.FORWARD, self._gathered)]
                 self._gathered = name
             actions.append(run)
-            if sharded and self._reshard and name not in kept:
+            if sharded and self._reshard and name not in kept and names[place + 1 : place + 2] != [name]:
                 actions.append(entries.release(name, Phase.FORWARD))
         return actions
 
     def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
         """Backward pass: gather freed parameters again, and reduce gradients after the blocks that compute them."""
-        entries, root = self._entries, (-1, chunk)
+        entries, root = self._entries, self._root(chunk)
         order = [name for name in dict.fromkeys(unit_of(self._graph, run) for run in runs) if name in self._units]
         order = [name for name in order if name != root] if self._reshard else []
         actions = entries.turn(self._gathered)
@@ -100,6 +104,9 @@ class Fsdp2:
         if root in self._units:
             actions += self._reduce(root, made, micro)
         return [*actions, entries.end()]
+
+    def _root(self, chunk: int) -> Name:
+        return (-1, chunk) if self._has_root else ()
 
     def end(self) -> list[Action]:
         """No actions."""

@@ -19,7 +19,7 @@ class ExpertFsdp2(Fsdp2):
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
         """Forward pass: gather the next block's parameters while a block runs."""
-        entries, root = self._entries, (-1, chunk)
+        entries, root = self._entries, self._root(chunk)
         actions = entries.begin()
         self._gathered = None
         if root in self._units:
@@ -36,17 +36,17 @@ class ExpertFsdp2(Fsdp2):
                     self._gathered = one
                 actions += self._prefetch(order, name, Phase.FORWARD)
             actions.append(run)
-            if name in order and self._reshard:
+            if name in order and self._reshard and not (self._keep_last and name == order[-1]):
                 actions += [entries.release(one, Phase.FORWARD) for one in self._of(name)]
         return actions
 
     def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
         """Backward pass, with the same prefetch; a block's expert gradients are reduced before its other gradients."""
-        entries, root = self._entries, (-1, chunk)
+        entries, root = self._entries, self._root(chunk)
         order = self._blocks(runs, root)
         actions = entries.turn(self._gathered)
-        again = self._reshard  # units freed in the forward pass
-        for one in reversed(self._of(order[0])) if order and again else ():
+        again = order[int(self._keep_last) :] if self._reshard else []  # units freed in the forward pass
+        for one in reversed(self._of(again[0])) if again else ():
             actions += entries.gather(one, Phase.BACKWARD)
         made = gradient_keys(self._graph, runs)
         open_block: Name | None = None
@@ -56,9 +56,9 @@ class ExpertFsdp2(Fsdp2):
                 actions += self._reduced(open_block, made, micro)
                 open_block = None
             if name in order and open_block is None:
-                if again:
+                if name in again:
                     actions += [entries.finish(one, Phase.BACKWARD, one) for one in self._of(name)]
-                    actions += self._prefetch(order, name, Phase.BACKWARD)
+                    actions += self._prefetch(again, name, Phase.BACKWARD)
                 open_block = name
             actions.append(run)
         actions += self._reduced(open_block, made, micro)

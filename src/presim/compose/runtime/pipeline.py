@@ -45,10 +45,17 @@ class Pipeline:
         pairs: tuple[int, int] = (-1, -1),
         has_buffers: bool = True,
         schedule: str = "",
+        separate_ends: bool = False,
     ) -> None:
+        """``separate_ends``: what follows the blocks counts as another chunk than what precedes them."""
         self._rank_of = functools.partial(rank_of, schedule, ranks)
+        # DualPipe: stages of one direction, and whether micro-batches of the other direction enter nearer to this rank
+        self._length = ranks if schedule == "dualpipe" else len(stages)
+        self._turned = schedule == "dualpipe" and place >= ranks // 2
         self._own = [stage for stage in range(len(stages)) if self._rank_of(stage) == place]
         self._graph, self._stages, self._place, self._ranks = graph, stages, place, ranks
+        self._each = 1
+        self._late = frozenset(_after_blocks(graph)) if separate_ends else frozenset[int]()
         self._bytes, self._tables, self._hosts = sizes, tables, hosts
         self._group, self._pairs, self._has_buffers = group, pairs, has_buffers
         self._shared = [index for index, segment in enumerate(graph.segments) if segment.shared]
@@ -57,16 +64,20 @@ class Pipeline:
         came = {one for stage, backward in own if self._crosses(stage, backward) for one in self._came(stage, backward)}
         self._buffers = came if has_buffers else set[Crossing]()  # allocated at the start, one per micro-batch
 
-    def apply(self, steps: Sequence[Step], data: DataParallel, recomputed: Again) -> list[Action]:
-        """The passes and messages of one training step."""
+    def apply(self, steps: Sequence[Step], data: DataParallel, recomputed: Again, each: int) -> list[Action]:
+        """The passes and messages of one training step; ``each``: micro-batches that each stage runs.
+
+        Data parallelism sees them counted from 0, in either direction.
+        """
+        self._each = each
         actions: list[Action] = []
         for step in steps:
-            chunk = step.stage // self._ranks
+            chunk = self.chunk(step.stage)
             if step.kind == FORWARD:
-                actions += data.forward(self.forward_runs(step.stage, step.micro), chunk, step.micro)
+                actions += data.forward(self.forward_runs(step.stage, step.micro), chunk, step.micro % each)
             elif step.kind in (BACKWARD, INPUT):
                 runs = recomputed(self.backward_runs(step.stage, step.micro))
-                actions += data.backward([run for run in runs if isinstance(run, Run)], chunk, step.micro)
+                actions += data.backward([run for run in runs if isinstance(run, Run)], chunk, step.micro % each)
                 actions += self._weights(step, data, recomputed) if step.kind == BACKWARD else []
                 actions += self._used(step) if step.kind == BACKWARD else []
                 actions += self._freed(self._outputs(step.stage), step.micro)
@@ -85,24 +96,31 @@ class Pipeline:
             return []
         again = self._again(recomputed(self.backward_runs(step.stage)))
         runs = self.weight_runs(step.stage, step.micro, again)
-        return data.backward(runs, step.stage // self._ranks, step.micro)
+        return data.backward(runs, self.chunk(step.stage), step.micro % self._each)
+
+    def chunk(self, stage: int) -> int:
+        """Number of a stage among those of this rank; under DualPipe the ranks with the same two stages agree on it."""
+        return stage // self._ranks ^ self._turned
 
     def forward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
         """A stage's forward pass."""
-        chunk = stage // self._ranks
+        chunk = self.chunk(stage)
         shared = [Run(segment, 0, micro, chunk=chunk) for segment in self._shared]
-        return (*shared, *(Run(*one, micro, chunk=chunk) for one in self._stages[stage].forward))
+        return (*shared, *(self._run(*one, micro, chunk) for one in self._stages[stage].forward))
 
     def backward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
         """A stage's backward pass."""
-        return tuple(Run(*one, micro, chunk=stage // self._ranks) for one in self._stages[stage].backward)
+        return tuple(self._run(*one, micro, self.chunk(stage)) for one in self._stages[stage].backward)
+
+    def _run(self, segment: int, block: int, micro: int, chunk: int) -> Run:
+        return Run(segment, block, micro, chunk=chunk + (segment in self._late))
 
     def weight_runs(self, stage: int, micro: int = 0, again: Collection[tuple[int, int]] = ()) -> tuple[Run, ...]:
         """The part of a stage's backward pass that computes weight gradients, if split.
 
         ``again``: (forward segment, block) pairs that were recomputed.
         """
-        chunk, segments = stage // self._ranks, self._graph.segments
+        chunk, segments = self.chunk(stage), self._graph.segments
         return tuple(
             Run(segment, block, micro, (segments[segment].twin, block) in again, chunk)
             for segment, block in self._stages[stage].weights
@@ -124,7 +142,7 @@ class Pipeline:
 
     def _outputs(self, stage: int) -> tuple[Crossing, ...]:
         """The last stage's outputs (logits), which PyTorch keeps until the micro-batch's backward pass."""
-        if self._ranks == 1 or not self._has_buffers or stage < len(self._stages) - 1:
+        if self._ranks == 1 or not self._has_buffers or stage % self._length < self._length - 1:
             return ()
         segment, block = self._stages[stage].forward[-1]
         nodes = self._graph.segments[segment].nodes
@@ -254,3 +272,14 @@ class Pipeline:
                 if operand.value == one.index and not node.view:
                     return operand.dtype
         return "uint8"
+
+
+def _after_blocks(graph: OperatorGraph) -> list[int]:
+    """Segments of what follows the blocks: norm, output layer and loss, forward and backward."""
+    blocks = [index for index, segment in enumerate(graph.segments) if segment.name]
+    forward = [index for index in blocks if not graph.segments[index].backward]
+    backward = [index for index in blocks if graph.segments[index].backward]
+    if not forward:
+        return []
+    last, first = forward[-1], backward[0] if backward else len(graph.segments)
+    return [index for index, segment in enumerate(graph.segments) if not segment.name and last < index < first]

@@ -14,7 +14,7 @@ from presim.graph import compiled
 from presim.graph.export import vllm_models
 from presim.graph.export.models import from_config, from_factory, shorten
 from presim.graph.export.step import record
-from presim.graph.libraries import delta_rule, kernels, mamba, selective_scan
+from presim.graph.libraries import delta_rule, kernels, kimi_delta, mamba, selective_scan
 from presim.graph.sizes import choose_witnesses
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {  # of libraries, by the names under which transformers looks for them
@@ -24,6 +24,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {  # of libraries, by the names unde
     "mamba_inner_fn": selective_scan.mamba_inner_fn,
     "selective_scan_fn": selective_scan.selective_scan_fn,
     "chunk_gated_delta_rule": delta_rule.chunk_gated_delta_rule,
+    "chunk_kda": kimi_delta.chunk_kda,
 }
 
 

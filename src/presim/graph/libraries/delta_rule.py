@@ -12,7 +12,7 @@ import torch
 
 from presim.graph.libraries.kernels import launch
 
-_CHUNK = 64
+CHUNK = 64
 
 
 def chunk_gated_delta_rule(
@@ -40,17 +40,17 @@ class _GatedDeltaRule(torch.autograd.Function):
         beta: torch.Tensor,
         normalise: bool,
     ) -> torch.Tensor:
-        query, query_scale = _normalised(query) if normalise else (query, None)
-        key, key_scale = _normalised(key) if normalise else (key, None)
+        query, query_scale = normalised(query) if normalise else (query, None)
+        key, key_scale = normalised(key) if normalise else (key, None)
         decay = torch.empty_like(g)
         launch("chunk_local_cumsum_scalar_kernel", [g], [decay])
-        inverse = key.new_zeros(*value.shape[:3], _CHUNK)
+        inverse = key.new_zeros(*value.shape[:3], CHUNK)
         group = value.shape[2] // key.shape[2]
-        launch("chunk_gated_delta_rule_fwd_kkt_solve_kernel", [key, decay, beta], [inverse], 4 * _CHUNK * group)
+        launch("chunk_gated_delta_rule_fwd_kkt_solve_kernel", [key, decay, beta], [inverse], 4 * CHUNK * group)
         w, u = _w_and_u(key, value, beta, decay, inverse)
-        states, new_value = _states(key, w, u, decay)
+        states, new_value = states_of(key, w, u, decay)
         out = torch.empty_like(value)
-        flops = 2 * (key.shape[3] + _CHUNK) + 2 * _CHUNK * key.shape[3] // value.shape[3]
+        flops = 2 * (key.shape[3] + CHUNK) + 2 * CHUNK * key.shape[3] // value.shape[3]
         launch("chunk_fwd_kernel_o", [new_value, query, key, states, decay], [out], flops)
         context.save_for_backward(query, query_scale, key, key_scale, value, decay, beta, inverse)
         return out
@@ -60,9 +60,9 @@ class _GatedDeltaRule(torch.autograd.Function):
         query, query_scale, key, key_scale, value, decay, beta, inverse = context.saved_tensors
         gradient = gradients[0]
         w, u = _w_and_u(key, value, beta, decay, inverse)
-        states, new_value = _states(key, w, u, decay)
+        states, new_value = states_of(key, w, u, decay)
         local = torch.empty_like(value)
-        flops = 2 * _CHUNK * (key.shape[3] + value.shape[3]) // value.shape[3]
+        flops = 2 * CHUNK * (key.shape[3] + value.shape[3]) // value.shape[3]
         launch("chunk_bwd_kernel_dv_local", [gradient, query, key, decay], [local], flops)
         d_states, d_new = torch.empty_like(states), torch.empty_like(value)
         reads = [gradient, query, key, w, local, decay]
@@ -70,7 +70,7 @@ class _GatedDeltaRule(torch.autograd.Function):
         del local
         d_query, d_key, d_w, d_decay = (torch.empty_like(w), torch.empty_like(w), torch.empty_like(w), decay.clone())
         reads = [gradient, query, key, new_value, states, decay, d_states, d_new]
-        launch("chunk_bwd_kernel_dqkwg", reads, [d_query, d_key, d_w, d_decay], 6 * key.shape[3] + 6 * _CHUNK)
+        launch("chunk_bwd_kernel_dqkwg", reads, [d_query, d_key, d_w, d_decay], 6 * key.shape[3] + 6 * CHUNK)
         del states, d_states, new_value
         d_query, d_key = _over_group(d_query, key), _over_group(d_key, key)
         more_key, d_value, d_beta, more_decay = (
@@ -80,24 +80,26 @@ class _GatedDeltaRule(torch.autograd.Function):
             torch.empty_like(decay),
         )
         reads = [w, key, value, beta, decay, inverse, d_w, d_new]
-        launch("prepare_wy_repr_bwd_kernel", reads, [more_key, d_value, d_beta, more_decay], 16 * _CHUNK)
+        launch("prepare_wy_repr_bwd_kernel", reads, [more_key, d_value, d_beta, more_decay], 16 * CHUNK)
         d_key += _over_group(more_key, key)
         d_decay += more_decay
         d_g = torch.empty_like(d_decay)
         launch("chunk_local_cumsum_scalar_kernel", [d_decay], [d_g])
         if query_scale is not None:
-            d_query = _normalised_backward(query, query_scale, d_query)
-            d_key = _normalised_backward(key, key_scale, d_key)
+            d_query = normalised_backward(query, query_scale, d_query)
+            d_key = normalised_backward(key, key_scale, d_key)
         return d_query, d_key, d_value, d_g, d_beta, None
 
 
-def _normalised(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def normalised(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows with a Euclidean norm of 1, and their factors."""
     out, scale = torch.empty_like(tensor), tensor.new_empty(tensor.shape[:3], dtype=torch.float32)
     launch("l2norm_fwd_kernel", [tensor], [out, scale])
     return out, scale
 
 
-def _normalised_backward(out: torch.Tensor, scale: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+def normalised_backward(out: torch.Tensor, scale: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient of rows before `normalised`."""
     result = torch.empty_like(out)
     launch("l2norm_bwd_kernel", [out, scale, gradient], [result])
     return result
@@ -108,16 +110,16 @@ def _w_and_u(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The keys and values of the WY representation, one for each value head."""
     w, u = value.new_empty(*value.shape[:3], key.shape[3]), torch.empty_like(value)
-    flops = 2 * _CHUNK * (key.shape[3] + value.shape[3]) // value.shape[3]
+    flops = 2 * CHUNK * (key.shape[3] + value.shape[3]) // value.shape[3]
     launch("recompute_w_u_fwd_kernel", [value, key, beta, inverse, decay], [w, u], flops)
     return w, u
 
 
-def _states(
+def states_of(
     key: torch.Tensor, w: torch.Tensor, u: torch.Tensor, decay: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The states at the beginning of each chunk, by token, and the new values."""
-    each = -(-u.shape[2] * u.shape[3] * key.shape[3] // _CHUNK)
+    each = -(-u.shape[2] * u.shape[3] * key.shape[3] // CHUNK)
     states, new_value = u.new_empty(*u.shape[:2], each), torch.empty_like(u)
     flops = 4 * key.shape[3]
     launch("chunk_gated_delta_rule_fwd_kernel_h_blockdim64", [u, key, w, decay], [states, new_value], flops)

@@ -4,6 +4,9 @@ Time: kernels of one stream run one after the other. A step takes at least the s
 at the prices that the simulation would use, plus the all-reduces of tensor parallelism that the next kernel waits for.
 The last rank of a pipeline starts after one micro-batch has passed all other ranks.
 
+On nodes of different kinds, a rank of each kind has at least the least work of a rank, at the prices of its node; the
+wait for other stages counts as on the fastest nodes. Memory is compared with the kind of GPU that has most.
+
 Memory: every parameter and its optimizer states are stored somewhere in the job. Tensors that the backward pass reads
 are alive when the forward pass ends.
 """
@@ -30,6 +33,7 @@ _STATES = {"fsdp2": (0, 12), "hsdp": (0, 12), "ddp": (6, 0), "zero1": (2, 12)}
 # The same where the host has the optimizer states.
 _ON_HOST = {"fsdp2": (0, 4), "hsdp": (0, 4), "ddp": (2, 0), "zero1": (2, 0)}
 _ADAM = 3  # an fp32 parameter with Adam's two moments is 3 times the parameter alone
+_WHOLE_BACKWARDS = ("gpipe", "1f1b", "interleaved")  # others fill the bubble with gradients of weights
 # Degrees that split a micro-batch's work over ranks and that `_Floor` does not already account for.
 _SPREAD = ("context", "expert", "expert_tensor")
 
@@ -67,6 +71,14 @@ class Bound:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Alike:
+    """The bound of a cluster of like nodes."""
+
+    bound: Bound
+    work_s: float  # kernels of the rank with the least work, without waiting for other stages
+
+
+@dataclasses.dataclass(frozen=True)
 class _Floor:
     """Lower bounds of one micro-batch on one tensor-parallel rank."""
 
@@ -95,6 +107,18 @@ class Bounds:
             InputError: the graph cannot be split this way.
         """
         candidate, cluster = plan(point), self._evaluator.cluster(point)
+        bounds = [self._alike(point, candidate, view) for view in cluster.views()]
+        slowest, fastest = max(bounds, key=lambda one: one.work_s), min(bounds, key=lambda one: one.bound.step_s)
+        most = max(bounds, key=lambda one: one.bound.capacity_bytes - one.bound.memory_bytes).bound
+        return dataclasses.replace(
+            fastest.bound,
+            step_s=max(slowest.work_s, fastest.bound.step_s),
+            memory_bytes=most.memory_bytes,
+            capacity_bytes=most.capacity_bytes,
+        )
+
+    def _alike(self, point: Point, candidate: Plan, cluster: Cluster) -> _Alike:
+        """The bound where all nodes are alike."""
         floor = self._floor(candidate, cluster)
         data = candidate.data(cluster.world_size)
         micro = candidate.micro_batches(cluster.world_size)
@@ -108,9 +132,10 @@ class Bounds:
         own_ns = blocks_ns * share + (floor.rest_ns if stages == 1 else 0.0)
         chunks = stages * candidate.virtual
         bubble_ns = (stages - 1) * blocks_ns * (floor.count // chunks / floor.count if floor.count else 0.0)
-        step_ns = (micro * own_ns + (0.0 if candidate.stages else bubble_ns)) / spread
+        has_bubble = not candidate.stages and candidate.order in _WHOLE_BACKWARDS
+        step_ns = (micro * own_ns + (bubble_ns if has_bubble else 0.0)) / spread
         held = self._states(candidate, cluster.world_size) + self._activations(candidate, floor, share, micro) // spread
-        return Bound(
+        bound = Bound(
             step_s=step_ns / 1e9,
             memory_bytes=held + cluster.gpu.context_bytes,
             capacity_bytes=cluster.gpu.memory_bytes,
@@ -118,6 +143,7 @@ class Bounds:
             gpus=cluster.world_size,
             gpu=cluster.gpu.id,
         )
+        return _Alike(bound, micro * own_ns / spread / 1e9)
 
     def _states(self, candidate: Plan, world_size: int) -> int:
         count = self._evaluator.graph().parameter_count()

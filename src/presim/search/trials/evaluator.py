@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     from presim.compose.plan import Plan
     from presim.cost.chain import Chain
+    from presim.cost.price import PricedTrace
     from presim.graph.schema import OperatorGraph
     from presim.hardware.cluster import Cluster
-    from presim.result import Result
+    from presim.pipeline import Evaluation
     from presim.search.trials.reply_cache import ReplyCache
     from presim.trace.schema import Trace
 
@@ -63,13 +64,7 @@ class Evaluator:
         }
         name = tuple(cluster_options.values())
         if name not in self._clusters:
-            chosen = choose_cluster(**cluster_options)
-            if chosen.groups:
-                raise InputError(
-                    f"the cluster has {len(chosen.groups)} groups of nodes, but a search supports identical nodes "
-                    "only; search for one group, then simulate the best plan on all of them"
-                )
-            self._clusters[name] = chosen
+            self._clusters[name] = choose_cluster(**cluster_options)
         return self._clusters[name]
 
     def graph(self) -> OperatorGraph:
@@ -81,7 +76,7 @@ class Evaluator:
         return self._graph
 
     def chain(self, cluster: Cluster) -> Chain:
-        """Prices for a cluster's GPU, cached between points."""
+        """Prices for a cluster's GPU, cached between points; of a cluster with groups, for the view of one of them."""
         from presim.cost.chain import Chain
         from presim.cost.price_cache import with_caches
 
@@ -134,6 +129,7 @@ class Evaluator:
         return Reply(fate="priced", figures=self._simulated(chosen, cluster))
 
     def _simulated(self, chosen: Plan, cluster: Cluster, *, first_only: bool = False) -> Figures:
+        from presim.cost.chain import price_trace
         from presim.engine.options import Options
         from presim.plans import evaluate_plan
 
@@ -144,14 +140,13 @@ class Evaluator:
             contention=options.get("contention", True),
         )
 
-        def chain(trace: Trace) -> Chain:
-            return self.chain(cluster)
-
         prices = self._folders()
-        found = evaluate_plan(
-            self.graph(), chosen, cluster, engine, first_only=first_only, prices=prices, chain=chain, brief=True
-        )
-        return figures(found.result, "composed")
+
+        def price(trace: Trace, own: Cluster) -> PricedTrace:
+            return price_trace(trace, own, self.chain(own), prices=prices)
+
+        found = evaluate_plan(self.graph(), chosen, cluster, engine, first_only=first_only, pricer=price, brief=True)
+        return figures(found, "composed")
 
     def _captured(self, point: Point) -> Reply:
         """The reply of the command, or the cached reply of an identical capture."""
@@ -176,12 +171,13 @@ class Evaluator:
         from presim.options import RunOptions
         from presim.verbs.run import run_and_evaluate
 
-        result = run_and_evaluate(words, RunOptions(**options), stdout=DEVNULL).result
+        evaluation = run_and_evaluate(words, RunOptions(**options), stdout=DEVNULL)
+        result = evaluation.result
         if result.exit == "out_of_memory" and result.step_time_s is None:
             return Reply(fate="failed", figures=None, words=_short(f"does not fit: {result.error}"))
         if result.exit in ("raised", "exited", "killed") or result.step_time_s is None:
             return Reply(fate="failed", words=_short(result.error or f"the script ended early ({result.exit})"))
-        return Reply(fate="priced", figures=figures(result, "captured"))
+        return Reply(fate="priced", figures=figures(evaluation, "captured"))
 
 
 def plan(point: Mapping[str, Value]) -> Plan:
@@ -229,19 +225,22 @@ def filled(
     return found
 
 
-def figures(result: Result, source: Any) -> Figures:
+def figures(evaluation: Evaluation, source: Any) -> Figures:
     """Extract the figures that a search compares.
 
     Raises:
         CaptureError: no step was timed.
     """
+    result = evaluation.result
     time, memory, job = result.time, result.memory, result.job
     if result.step_time_s is None:
         raise CaptureError("no step was timed")
     rate = result.throughput.tokens_per_s
+    kinds = evaluation.cluster.gpus_by_kind()
     return Figures(
         gpu=job.gpu,
         gpus=job.world_size,
+        gpus_by_kind=kinds if len(kinds) > 1 else {},
         step_time_s=result.step_time_s,
         low_s=result.step_time_low_s or result.step_time_s,
         high_s=result.step_time_high_s or result.step_time_s,

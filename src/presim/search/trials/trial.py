@@ -19,6 +19,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     gpu: str = ""  # its id in the catalogue
     gpus: int
+    gpus_by_kind: dict[str, int] = {}  # number of each kind; empty: all are ``gpu``
     step_time_s: float
     low_s: float  # 80 % interval
     high_s: float

@@ -18,13 +18,21 @@ from presim.serving.answer.cost import Prices
 from presim.serving.deployments.deployment import Prediction
 
 Floats = NDArray[np.float64]
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 600, 220, 100, 34
-_COLOURS = ("#0b68cb", "#cd2b31", "#18794e", "#8d4bb8")
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 600, 220, 90, 34
+_LINES = 4  # colours of lines
 _POINTS = 400
 _STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:74rem;margin:2rem auto;color:#1c2024;background:#fff}"
-    "pre{background:#f6f7f9;padding:1rem;overflow:auto;font-size:13px}figure{display:inline-block;margin:0 1rem 1rem 0}"
-    "figcaption{font-weight:600}svg text{font-size:11px;fill:#60646c}"
+    ":root{--paper:#fff;--ink:#1c2024;--dim:#60646c;--line:#c1c8cd;--card:#f6f7f9;"
+    "--l0:#0b68cb;--l1:#cd2b31;--l2:#18794e;--l3:#8d4bb8}"
+    "@media (prefers-color-scheme:dark){:root{--paper:#14171a;--ink:#eceef0;--dim:#9ba1a6;--line:#4c5155;"
+    "--card:#1c2024;--l0:#70b8ff;--l1:#ff9592;--l2:#3dd68c;--l3:#d19dff}}"
+    "*{box-sizing:border-box}body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:0 auto;"
+    "padding:1.5rem 1rem 4rem;color:var(--ink);background:var(--paper)}h1{margin:0 0 1rem;font-size:1.25rem}"
+    "pre{background:var(--card);padding:1rem;border-radius:.5rem;overflow:auto;font-size:13px}"
+    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(28rem,100%),1fr));gap:1.5rem 1rem}"
+    "figure{margin:0}figcaption{font-weight:600}svg{display:block;width:100%;height:auto}svg text{font-size:11px;"
+    "fill:var(--dim)}.axes{stroke:var(--line)}"
+    + "".join(f"polyline.l{line}{{stroke:var(--l{line})}}text.l{line}{{fill:var(--l{line})}}" for line in range(_LINES))
 )
 Line = tuple[str, Floats, Floats]
 
@@ -45,8 +53,10 @@ def render(prediction: Prediction, prices: Prices) -> str:
         f"<figure><figcaption>{html.escape(name)}</figcaption>{svg}</figure>" for name, svg in _all(prediction)
     )
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>presim: {html.escape(title)}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1><pre>{html.escape(text)}</pre>{pictures}</body></html>\n"
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>presim: {html.escape(title)}</title><style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>"
+        f'<pre>{html.escape(text)}</pre><section class="charts">{pictures}</section></body></html>\n'
     )
 
 
@@ -110,14 +120,14 @@ def draw(lines: Sequence[Line], across: str, up: str) -> str:
         along, above = (x - left) / ((right - left) or 1), (y - low) / ((high - low) or 1)
         return f"{_LEFT + wide * along:.1f},{top + tall * (1 - above):.1f}"
 
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img">']
-    parts.append(f'<path d="M{_LEFT} {top}V{top + tall}H{_WIDTH - 10}" fill="none" stroke="#c1c8cd"/>')
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">']
+    parts.append(f'<path class="axes" d="M{_LEFT} {top}V{top + tall}H{_WIDTH - 10}" fill="none"/>')
     for place, (name, x, y) in enumerate(lines):
         points = " ".join(point(float(one), float(two)) for one, two in zip(x, y))
-        colour = _COLOURS[place % len(_COLOURS)]
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        shade = f"l{place % _LINES}"
+        parts.append(f'<polyline class="{shade}" points="{points}" fill="none" stroke-width="1.5"/>')
         if len(lines) > 1:
-            parts.append(f'<text x="{_LEFT + 8 + 80 * place}" y="16" style="fill:{colour}">{html.escape(name)}</text>')
+            parts.append(f'<text class="{shade}" x="{_LEFT + 8 + 80 * place}" y="16">{html.escape(name)}</text>')
     parts.append(f'<text x="{_LEFT - 4}" y="{top + 8}" text-anchor="end">{_number(high)} {up}</text>')
     parts.append(f'<text x="{_LEFT - 4}" y="{top + tall}" text-anchor="end">{_number(low)}</text>')
     parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 10}">{_number(left)} {across}</text>')

@@ -33,11 +33,8 @@ _DEVICE = (
 _WAVES = 6  # times that all seats are taken while the largest throughput is measured
 _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
-NOT_MODELLED = (
-    "Encoders are not modelled.",
-    "The KV cache is sized as if all layers kept all tokens, also those with a sliding window.",
-    "The load of experts is assumed to follow a power law with exponent 1.01.",
-)
+_WINDOW = "The KV cache is sized as if all layers kept all tokens, also those with a sliding window."
+_EXPERTS = "The load of experts is assumed to follow a power law with exponent 1.01."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +117,8 @@ class Prediction:
     @property
     def not_modelled(self) -> list[str]:
         """Parts of this deployment and workload that the simulation leaves out, in sentences."""
-        limits = list(NOT_MODELLED)
+        model = self.deployment.engine.model
+        limits = [*([_WINDOW] if model.window else []), *([_EXPERTS] if model.experts else [])]
         if self.deployment.engine.plan.max_loras:
             limits.append(
                 "Copies of LoRA adapters from host memory to the GPU are not modelled, nor adapters of experts, "
@@ -131,7 +129,7 @@ class Prediction:
                 "Grammars are compiled as if a host thread were free for each. Drafted tokens that a grammar forbids "
                 "are not told from others."
             )
-        return limits + [f"{part} is not modelled." for part in self.deployment.engine.model.not_modelled]
+        return limits + [f"{part} is not modelled." for part in model.not_modelled]
 
     @property
     def notes(self) -> list[str]:

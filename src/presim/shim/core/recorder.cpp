@@ -119,8 +119,14 @@ void claim_later(Context& here, uint64_t index) {
 
 bool waits(Kind kind) { return kind == Kind::EventSync || kind == Kind::StreamSync || kind == Kind::DeviceSync; }
 
-// The clock continues from the answer before the next query.
+// The clock continues from the answer before the next query. A process without a log, such as a program that the script
+// starts, has no moment to ask about.
 Answer ask(Recorder& log, Ask what, int64_t first, int64_t second, const Moment* when) {
+  if (log.state.load(std::memory_order_acquire) != State::Open) {
+    Answer answer{};
+    answer.status = kNobody;
+    return answer;
+  }
   OwnWork observing;
   own_moment_ns() = -1;
   std::lock_guard turn(log.asking);

@@ -123,3 +123,41 @@ def test_a_pipeline_whose_first_stage_does_not_fit_does_not_fit_as_a_whole() -> 
         fates[size] = found.fate
         assert (found.fate == "pruned") == (whole.figures.fits is False)
     assert fates == {1: "priced", 16: "pruned"}
+
+
+MIXED = """gpu = "h100-sxm"
+nodes = 3
+[[groups]]
+name = "old"
+first_node = 1
+nodes = 2
+gpu = "a100-40gb-sxm"
+"""
+ON_GROUPS = Space(
+    {"tensor": (1, 8), "pipeline": (1, 3), "micro_batch": (1, 4), "recompute": ("none", "full")},
+    {"sequence": 4096, "global_batch": 96, "data_style": "zero1"},
+)
+
+
+def test_on_groups_of_nodes_bounds_hold_and_pruning_keeps_the_optimum(tmp_path: Path) -> None:
+    """Eight H100 and 16 A100 of 40 GB: the bound of a kind of node alone would be too high or too low."""
+    (tmp_path / "mixed.toml").write_text(MIXED)
+    options = {"cluster": str(tmp_path / "mixed.toml")}
+    judge = Evaluator(Job(graph=graph(), options=options))
+    bounds, objective = Bounds(judge), OBJECTIVES["step_time"]
+    request = Request(subject="llama", space=ON_GROUPS, objectives=[objective], options=options)
+    found = {}
+    for name in ("none", "lossless"):
+        rules = RulePruner(tuple(LOSSLESS), bounds, request.objectives, Work(), Constraints(), ON_GROUPS.varied)
+        evaluation = Evaluation(request, InProcess(judge.evaluate), NoStore(), lambda text: None)  # type: ignore[arg-type]
+        found[name] = exhaustive(request, evaluation, NoPruning() if name == "none" else rules)
+    for trial in found["none"]:
+        if trial.figures is not None:
+            bound = bounds.of(trial.point)
+            assert bound.step_s <= trial.figures.step_time_s
+            assert bound.memory_bytes <= trial.figures.memory_bytes
+            assert trial.figures.gpus_by_kind == {"h100-sxm": 8, "a100-40gb-sxm": 16}
+    best = [ranked(trials, objective, Work(), Constraints())[0] for trials in found.values()]
+    assert best[0].point == best[1].point
+    assert any(trial.fate == "priced" for trial in found["none"])
+    assert any(trial.rule == "time_bound" for trial in found["lossless"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -69,10 +70,23 @@ def test_the_verb_writes_everything(tmp_path: Path) -> None:
     assert low < said["figures"]["mean_tpot_ms"] < high
     assert 0 < said["largest_request_rate_within_slo"] <= 1.25 * said["sustainable_request_rate"]
     assert not said["overloaded"]
-    assert files["page.html"].read_text().count("<svg") == 7
+    page = files["page.html"].read_text()
+    assert page.count("<svg") == 7
+    assert "prefers-color-scheme:dark" in page
+    assert not re.search('(fill|stroke)[:=]"?#', page.split("</style>")[1])  # colours follow the theme
+    assert said["not_modelled"] == []  # of a dense model
     assert files["steps.pftrace"].stat().st_size > 1000
     again = json.loads(serve("--workload", str(files["load.jsonl"]), "--slo", "ttft:200").output)
     assert again["figures"] == said["figures"]
+
+
+def test_limits_are_those_of_the_model() -> None:
+    """A mixture of experts names the load that it assumes, and a sliding window how the cache is sized."""
+    words = ["--gpu", "h100-sxm", "--requests", "5", "--input", "30", "--output", "4", "--json", "-"]
+    found = json.loads(CliRunner().invoke(command, ["qwen3-30b-a3b", *words]).output)
+    assert found["not_modelled"] == ["The load of experts is assumed to follow a power law with exponent 1.01."]
+    found = json.loads(CliRunner().invoke(command, ["gpt-oss-20b", *words]).output)
+    assert found["not_modelled"][0].startswith("The KV cache is sized as if all layers kept all tokens")
 
 
 def test_overload_is_said_with_the_load_that_is_sustainable() -> None:
