@@ -115,6 +115,12 @@ def _check_shard(plan: Plan, world_size: int) -> None:
                 f"shard = {plan.shard} applies to data_style hsdp only, not to {plan.data_style}; leave out one of them"
             )
         return
+    if plan.shard == 0:
+        near = _near_divisor(min(8, data), data)  # most nodes have eight GPUs
+        raise InputError(
+            "data_style hsdp needs shard, the number of ranks that hold one copy of the parameters; degrees that "
+            f"divide {data} data-parallel ranks: {near} (--shard)"
+        )
     if plan.shard < 1 or data % plan.shard:
         near = _near_divisor(max(1, plan.shard), data)
         raise InputError(
@@ -125,10 +131,10 @@ def _check_shard(plan: Plan, world_size: int) -> None:
 def _check_experts(plan: Plan, world_size: int) -> None:
     if plan.expert == 1:
         return
-    if plan.data_style not in ("fsdp2", "hsdp"):
+    if plan.data_style == "ddp":
         raise InputError(
-            f"expert = {plan.expert} works with data_style fsdp2 and hsdp only, not {plan.data_style}; use one "
-            "of them (--dp-style)"
+            f"expert = {plan.expert} works with data_style fsdp2, hsdp and zero1 only, not ddp; use one of them "
+            "(--dp-style)"
         )
     if plan.tensor > 1 and not plan.sequence_parallel:
         raise InputError(

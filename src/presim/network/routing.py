@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from presim.errors import InputError
-from presim.network.kernels import fast, walk
+from presim.network.kernels import fast
+from presim.network.path_kernels import meet, walk
 from presim.network.topology import Ints, Topology
 
-_walk: Callable[..., Any] = walk
+_FEW_SENDERS = 4  # to a receiver: a search for each receiver sees the whole network, one for each flow little of it
 _USUAL_HOPS, _MOST_HOPS = 10, 512
 
 
@@ -47,13 +48,32 @@ def _relayed(topology: Topology, begins: Ints, ends: Ints) -> Ints:
 
 
 def _shortest(topology: Topology, begins: Ints, ends: Ints) -> Ints:
-    order = np.argsort(ends, kind="stable")
+    """Paths of all flows; flows with the same ends have the same path."""
+    pairs, flow = np.unique(ends * topology.gpus + begins, return_inverse=True)
+    begins, ends = pairs % topology.gpus, pairs // topology.gpus
+    per_node = max(topology.gpus_per_node, 1)
+    far = begins // per_node != ends // per_node
+    by_pair = bool(far.any()) and int(far.sum()) <= _FEW_SENDERS * len(np.unique(ends[far]))
+    found = np.full((len(pairs), 1), -1, np.int64)
+    for these, search in ((far, meet), (~far, walk)) if by_pair else ((np.ones(len(pairs), bool), walk),):
+        if not these.any():
+            continue
+        paths = _searched(topology, begins[these], ends[these], search)
+        wider = np.full((len(pairs), max(found.shape[1], paths.shape[1])), -1, np.int64)
+        wider[:, : found.shape[1]] = found
+        wider[these, : paths.shape[1]] = paths
+        found = wider
+    return np.ascontiguousarray(found[flow.reshape(-1)])
+
+
+def _searched(topology: Topology, begins: Ints, ends: Ints, search: Callable[..., int]) -> Ints:
+    """Paths of flows that are ordered by their ends."""
     work = len(begins) * 8 + len(np.unique(ends)) * topology.links
-    begins, ends = begins[order], ends[order]
+    compiled: Callable[..., Any] = fast(search, work)
     for hops, through_nics in ((_USUAL_HOPS, False), (_MOST_HOPS, False), (_MOST_HOPS, True)):
         walked = np.full((len(begins), min(hops, len(topology.names))), -1, np.int64)
         adjacency = _adjacency_of(_Same(topology), through_nics)
-        stuck = int(fast(_walk, work)(*adjacency, begins, ends, topology.seed, walked))
+        stuck = int(compiled(*adjacency, begins, ends, topology.seed, walked))
         if stuck < 0:
             break
     if stuck >= 0:
@@ -63,9 +83,7 @@ def _shortest(topology: Topology, begins: Ints, ends: Ints) -> Ints:
             "their parts of the network"
         )
     used = max(int((walked >= 0).sum(axis=1).max(initial=0)), 1)
-    paths = np.empty((len(begins), used), np.int64)
-    paths[order] = walked[:, :used]
-    return paths
+    return walked[:, :used]
 
 
 class _Same:

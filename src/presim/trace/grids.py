@@ -21,7 +21,8 @@ def axes_of(ranks: tuple[int, ...]) -> Axes | None:
     >>> axes_of((3, 11, 19)), axes_of((0, 1, 8, 9)), axes_of((0, 1, 3))
     (((8, 3),), ((1, 2), (8, 2)), None)
     """
-    offsets = [rank - min(ranks, default=0) for rank in sorted(ranks)]
+    base = min(ranks, default=0)
+    offsets = [rank - base for rank in sorted(ranks)]
     axes: list[tuple[int, int]] = []
     while len(offsets) > 1:
         stride = offsets[1]
@@ -37,7 +38,6 @@ def axes_of(ranks: tuple[int, ...]) -> Axes | None:
         axes.append((stride, size))
         offsets = offsets[::size]
     is_grid = all(outer % (inner * size) == 0 for (inner, size), (outer, _) in itertools.pairwise(axes))
-    base = min(ranks, default=0)
     return tuple(axes) if is_grid and all(base // stride % size == 0 for stride, size in axes) else None
 
 

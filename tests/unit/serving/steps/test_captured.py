@@ -127,7 +127,7 @@ def test_batches_reach_both_limits_and_hold_some_out() -> None:
     found = batches(Plan(max_num_seqs=200, max_num_batched_tokens=5000), 8192, 400_000)
     fitted, held = ([one for one in found if one.held_out is out] for out in (False, True))
     assert [len(one.decodes) for one in fitted if one.decodes] == [1, 2, 4, 8, 16, 32, 64, 128, 200]
-    assert [sum(one.prefills) for one in fitted if one.prefills] == [256, 512, 1024, 2048, 4096, 5000]
+    assert [sum(one.prefills) for one in fitted if one.prefills] == [32, 128, 256, 512, 1024, 2048, 4096, 5000]
     assert {bool(one.decodes) + 2 * bool(one.prefills) for one in held} == {1, 2, 3}
     assert not {(one.decodes, one.prefills) for one in fitted} & {(one.decodes, one.prefills) for one in held}
     assert Batch((256,) * 16, (448,)).text == "16 decodes of 256 + 1 prompt of 448"
