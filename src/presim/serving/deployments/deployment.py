@@ -28,6 +28,7 @@ _DEVICE = (
     "prefill_ns",
     "decode_ns",
     "lora_ns",
+    "attention_fixed_ns",
 )  # of `StepTimes`; the others are of the host
 _WAVES = 6  # times that all seats are taken while the largest throughput is measured
 _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
