@@ -169,7 +169,7 @@ CASES = (
     _titan(16, "--sequence 8192 --batch 1 --tensor-parallel 4 --accumulate 2"),
     _titan(8, "--sequence 8192 --batch 2 --tensor-parallel 2 --accumulate 2"),
     _titan(8, "--sequence 4096 --batch 1 --float8 rowwise"),
-    _titan(16, "--sequence 8192 --batch 1 --checkpoint full --float8 rowwise"),
+    _titan(16, "--sequence 8192 --batch 1 --checkpoint full --float8 rowwise", {"recompute_whole": True}),
     _trainer(
         16,
         "--sequence 8192 --batch 1 --context-parallel 2",
@@ -178,7 +178,7 @@ CASES = (
     _trainer(
         16,
         "--sequence 16384 --batch 1 --context-parallel 4 --checkpoint full",
-        {"sequence": 16384, "micro_batch": 1, "context": 4, "recompute": "full"},
+        {"sequence": 16384, "micro_batch": 1, "context": 4, "recompute": "full", "recompute_whole": True},
     ),
     _experts(
         16,
@@ -188,7 +188,7 @@ CASES = (
     _experts(
         16,
         "--sequence 4096 --batch 2 --expert-parallel 4 --checkpoint full",
-        {"sequence": 4096, "micro_batch": 2, "expert": 4, "recompute": "full"},
+        {"sequence": 4096, "micro_batch": 2, "expert": 4, "recompute": "full", "recompute_whole": True},
     ),
     _megatron(8, 4, _ZERO1),
     _megatron(8, 2, f"--tensor-parallel 2 {_ZERO1}"),
@@ -224,7 +224,7 @@ WHY = {  # names of differences that stay
     "torch pipelining + FSDP2": "Interleaved schedules of more than three stages a rank free and gather parameters "
     "between passes (`_add_unshard_reshard`); composed keeps all of them gathered.",
     "torchao's float8, FSDP2": "The graph is taken from torchao's own layers, in eager mode: 14 memory-bound kernels "
-    "for each operand and its scales. Work: torchao recomputes a block's last product, whose output nothing needs.",
+    "for each operand and its scales. Its functions save tensors when they end, so whole blocks are recomputed.",
     "torchtitan's trainer + CP": "The graph is taken from torchtitan's own Llama, with FlexAttention's price. Work: "
     "ranks add up their numbers of tokens, 8 bytes.",
     "torchtitan's trainer + EP": "The graph is taken from torchtitan's own Qwen 3, with FlexAttention's price. Work: "

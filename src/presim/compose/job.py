@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 from presim.compose import stages
@@ -26,6 +27,7 @@ from presim.compose.runtime.optimizer import Held
 from presim.compose.runtime.pipeline import Pipeline
 from presim.compose.runtime.updates import UPDATES
 from presim.compose.runtime.zero1 import Zero1
+from presim.compose.runtime.zero1_experts import ExpertZero1
 from presim.compose.schedule import Action, Do, Key, Run
 from presim.compose.steps import place as rank_of
 from presim.compose.units import Unit, separate_experts, units
@@ -71,7 +73,7 @@ class Job:
             self.tables,
             self.hosts,
             named,
-            whole_again=plan.data_style == "zero1",
+            whole_again=plan.recompute_whole or plan.data_style == "zero1",
         )
 
     def trace(self, stage: int, place: Layout) -> tuple[Assembled, HostUse]:
@@ -131,7 +133,8 @@ class Job:
         second = self.blocks.place(tuple(data.before_second()), names)
         steps = [computed, made, updated, second, computed, updated]
         setup = self.blocks.place(at_first, names)
-        shared = {False: self._sharers(place), True: max(1, len(place.copies))}
+        own_copies = len(place.copies) if plan.data_style in ("fsdp2", "hsdp") else 1
+        shared = {False: self._sharers(place), True: max(1, own_copies)}
         local = sum(unit.elements // shared[unit.experts] for unit in held_units)
         manifest = self._manifest(place, found, local)
         made_of = assemble(setup, steps, names, tables, manifest, self.graph.root, self.lacks)
@@ -164,20 +167,28 @@ class Job:
         plan, group = self.plan, self.named["shard" if place.shard else "data"]
         if plan.data_style in ("ddp", "zero1"):
             flavour = Ddp if plan.data_style == "ddp" else Zero1
-            return flavour(
-                self.graph,
-                held,
-                backward,
-                len(place.data),
-                group,
-                self.tables,
-                self.hosts,
+            make = functools.partial(
+                flavour,
+                graph=self.graph,
+                runs=backward,
+                tables=self.tables,
+                hosts=self.hosts,
                 micros=self.each,
                 overlap=plan.overlap,
                 stage=self._number(place),
-                sequence_group=self.named["tensor"] if plan.sequence_parallel else -1,
                 on_host=plan.offload_optimizer == "cpu",
             )
+            others = make(
+                units=[unit for unit in held if not unit.experts],
+                ranks=len(place.data),
+                group=group,
+                sequence_group=self.named["tensor"] if plan.sequence_parallel else -1,
+            )
+            own = [dataclasses.replace(unit, experts=False) for unit in held if unit.experts]
+            if not own or not isinstance(others, Zero1):
+                return others
+            experts = make(units=own, ranks=len(place.copies), group=self.named["copies"], tag="experts")
+            return ExpertZero1(others, experts)  # type: ignore[arg-type]  # both are Zero1
         ranks = self._sharers(place)
         replicas = (len(place.replicas), self.named["replicas"]) if place.shard else (1, -1)
         shared = (len(place.copies), self.named["copies"]) if place.copies else (1, -1)

@@ -48,6 +48,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     passes: tuple[str, ...] = ()  # additional graph passes, in order: fusion, quantisation, user-defined
     offload_activations: int = 0  # so many blocks of each rank, from the first on, keep activations in host memory
     offload_optimizer: Literal["none", "cpu", "states"] = "none"  # in host memory: updated by the CPU, or streamed
+    # recompute whole blocks, not only what the backward pass needs: torchtitan, torchao's layers; Megatron always does
+    recompute_whole: bool = False
     recompute_blocks: int = 0  # number of blocks to recompute, from the first; 0: all
     cuda_graphs: bool = False  # launch kernels with CUDA graphs: no host time between them
     # framework style of the launch times; empty: eager, or dtensor with tensor parallelism

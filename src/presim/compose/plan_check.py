@@ -125,10 +125,10 @@ def _check_shard(plan: Plan, world_size: int) -> None:
 def _check_experts(plan: Plan, world_size: int) -> None:
     if plan.expert == 1:
         return
-    if plan.data_style not in ("fsdp2", "hsdp"):
+    if plan.data_style == "ddp":
         raise InputError(
-            f"expert = {plan.expert} works with data_style fsdp2 and hsdp only, not {plan.data_style}; use one "
-            "of them (--dp-style)"
+            f"expert = {plan.expert} works with data_style fsdp2, hsdp and zero1 only, not ddp; use one of them "
+            "(--dp-style)"
         )
     if plan.tensor > 1 and not plan.sequence_parallel:
         raise InputError(

@@ -53,7 +53,7 @@ def render(projection: Projection) -> RenderableType:
     return Group(
         Title(projection.script, projection.cluster),
         table,
-        section_title("Days by activity", f"{projection.failures:.0f} interruptions"),
+        section_title("Days by activity", _interruptions(projection)),
         Padding(Bar(parts(projection)), (0, 0, 0, 2)),
         section_title("Checkpoints"),
         Padding(Text(checkpoints(projection)), (0, 0, 0, 2)),
@@ -118,8 +118,14 @@ def page(projection: Projection) -> str:
         headline=headline(projection),
         bar=bar,
         checkpoints=checkpoints(projection),
+        interruptions=_interruptions(projection),
         chart=_chart(projection),
     )
+
+
+def _interruptions(projection: Projection) -> str:
+    number = f"{projection.failures:.0f}"
+    return f"{number} interruption{'' if number == '1' else 's'}"
 
 
 def _chart(projection: Projection) -> dict[str, Any]:

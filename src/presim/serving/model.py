@@ -18,7 +18,6 @@ _MOST = 1 << 31  # largest number accepted in a config
 _NOT_READ = {  # parts of models that serving does not model
     "linear_num_value_heads": "linear attention (Gated DeltaNet)",
     "mamba_d_state": "Mamba layers",
-    "index_topk": "sparse attention by an indexer",
     "vision_config": "a vision encoder",
 }
 
@@ -35,6 +34,15 @@ class Latent:
     nope: int
     rope: int
     value: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Indexer:
+    """Sparse attention: an indexer scores all keys of a query, which attends to those with the highest scores."""
+
+    heads: int
+    dim: int  # of a head, and of the one key for all heads
+    keys: int  # keys that a query attends to
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +73,7 @@ class Model:
     window: int = 0  # sliding window of every second layer, in tokens; 0: full attention everywhere
     experts: Experts | None = None
     latent: Latent | None = None
+    indexer: Indexer | None = None
     # queries and keys are normalised over all heads, so ranks all-reduce their sums of squares
     whole_norms: bool = False
     checkpoint: Checkpoint = "bf16"  # weight type of its published checkpoint
@@ -78,6 +87,9 @@ class Model:
         latent = self.latent
         query_in = latent.query_rank or self.hidden
         down = self.hidden * (latent.query_rank + latent.rank + latent.rope)
+        if self.indexer is not None:
+            heads, dim = self.indexer.heads, self.indexer.dim
+            down += query_in * heads * dim + self.hidden * (dim + heads)
         up = query_in * self.heads * (latent.nope + latent.rope) + latent.rank * self.heads * (
             latent.nope + latent.value
         )
@@ -110,7 +122,7 @@ class Model:
     def kv_elements(self) -> int:
         """KV-cache elements per token and layer."""
         if self.latent is not None:
-            return self.latent.rank + self.latent.rope
+            return self.latent.rank + self.latent.rope + (self.indexer.dim if self.indexer else 0)
         return 2 * self.kv_heads * self.head_dim
 
 
@@ -198,6 +210,7 @@ def from_config(config: Mapping[str, Any], name: str) -> Model:
         window=number("sliding_window", default=0) if alternates else 0,
         experts=_experts(text, number),
         latent=latent,
+        indexer=_indexer(number),
         whole_norms=text.get("qk_norm_type") == "per_layer",
         checkpoint=_checkpoint(_object(text, "quantization_config") or _object(config, "quantization_config")),
         not_modelled=tuple(f"{part} of {name}" for key, part in _NOT_READ.items() if text.get(key) or config.get(key)),
@@ -215,6 +228,11 @@ def _checkpoint(quantization: Mapping[str, Any]) -> Checkpoint:
     if method == "fp8":
         return "fp8-block" if quantization.get("weight_block_size") else "fp8"
     return "mxfp4" if method == "mxfp4" else "bf16"
+
+
+def _indexer(number: Any) -> Indexer | None:
+    keys = number("index_topk", default=0)
+    return Indexer(number("index_n_heads"), number("index_head_dim"), keys) if keys else None
 
 
 def _experts(text: Mapping[str, Any], number: Any) -> Experts | None:

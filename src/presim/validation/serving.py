@@ -207,7 +207,8 @@ def _plan(row: Row, prefix: str, most: int) -> Plan:
         expert_weights=experts,
         cache="fp8" if plain != "bf16" and _keeps_fp8(row) else "bf16",
         max_num_seqs=min(max(each, 16), 1024),
-        max_num_batched_tokens=8192,
+        max_num_batched_tokens=_budget(row),
+        async_scheduling=_schedules_asynchronously(row),
         max_model_len=max(int((_number(row, "isl") + _number(row, "osl")) * _LONGER) + 16, 2048),
         gpu_memory_utilization=0.9,
         scheduler_recv_interval=_recv_interval(row),
@@ -215,9 +216,34 @@ def _plan(row: Row, prefix: str, most: int) -> Plan:
     )
 
 
+def _schedules_asynchronously(row: Row) -> bool:
+    """Whether steps are scheduled while others run.
+
+    TensorRT-LLM and SGLang do so, and vLLM by default since 0.14. InferenceMAX's scripts set it for earlier versions.
+    """
+    version = re.match(r"0\.(\d+)", row.get("framework_version") or "")
+    early = row.get("framework", "").lower() == "vllm" and version is not None and int(version.group(1)) < 14
+    return not early or _of_inferencemax(row)
+
+
+def _of_dsr1_scripts(row: Row) -> bool:
+    """Whether a row was made by InferenceMAX's scripts for DeepSeek-R1 with SGLang on B200, which set some options."""
+    names = row.get("framework") == "sglang" and "DeepSeek" in row.get("model", "") and "B200" in row.get("gpu", "")
+    return names and _of_inferencemax(row)
+
+
+def _budget(row: Row) -> int:
+    """Tokens of a step: 8,192 is every engine's default; InferenceMAX's scripts for DeepSeek-R1 raise SGLang's."""
+    if not _of_dsr1_scripts(row):
+        return 8192
+    if row.get("gemm_quant") == "nvfp4":
+        return 16384
+    return 8192 if _factors(row, "")[0] == 4 else 32768
+
+
 def _recv_interval(row: Row) -> int:
     """SGLang's scheduler_recv_interval in InferenceMAX's scripts for Blackwell (dsr1_fp4_b200.sh, dsr1_fp8_b200.sh)."""
-    if row.get("framework") != "sglang" or not _of_inferencemax(row) or "B200" not in row.get("gpu", ""):
+    if not _of_dsr1_scripts(row):
         return 1
     small = _number(row, "concurrency") < 16 or (row.get("gemm_quant") == "fp8" and _number(row, "tp") == 4)
     return 10 if small else 30

@@ -103,6 +103,24 @@ def test_experts_are_sharded_by_the_ranks_that_have_the_same_ones() -> None:
     assert gathered["copies"] == 2 * of_experts  # forward and backward
 
 
+def test_megatron_s_optimizer_has_buffers_of_experts_of_their_own() -> None:
+    """Their gradients are reduced over the ranks with the same experts, once a step; all others over all ranks."""
+    plan = Plan(sequence=TOKENS, expert=8, data_style="zero1", global_batch=2 * WORLD)
+    trace = compose(mixture(), plan, CLUSTER).traces[0]
+    check(trace)
+    moved = Counter[tuple[str, str]]()
+    for one in work(trace):
+        if isinstance(one, Collective) and one.kind in ("all_gather", "reduce_scatter"):
+            moved[one.kind, trace.manifest.groups[one.group].name] += one.bytes
+    of_experts = 3 * HIDDEN * 512 * EXPERTS // 8 * LAYERS  # elements of one expert's three matrices
+    whole = mixture().parameter_count() - of_experts * 8
+    assert moved["all_gather", "copies"] == 2 * of_experts
+    assert moved["reduce_scatter", "copies"] == 4 * of_experts  # in fp32
+    assert moved["all_gather", "data"] == 2 * whole
+    assert moved["reduce_scatter", "data"] == 4 * whole
+    assert trace.manifest.model["parameters_local"] == whole + of_experts
+
+
 def test_few_experts_on_many_ranks_are_named_as_padded() -> None:
     assert any("pads 8 experts of a layer to its 16 ranks" in note for note in made(1).notes)
     assert not any("pads" in note for note in made(8).notes)
@@ -116,7 +134,7 @@ def test_few_experts_on_many_ranks_are_named_as_padded() -> None:
             r"expert = 3 does not divide the 16 ranks that share parameters \(16 % 3 = 1\); degrees that do: 1, 2, 4",
         ),
         ({"expert": 16}, r"expert = 16 does not divide 8 experts of .* \(8 % 16 = 8\)"),
-        ({"expert": 2, "data_style": "ddp"}, "works with data_style fsdp2 and hsdp only, not ddp"),
+        ({"expert": 2, "data_style": "ddp"}, "works with data_style fsdp2, hsdp and zero1 only, not ddp"),
         ({"expert": 2, "tensor": 2}, "use sequence_parallel"),
     ],
 )

@@ -92,3 +92,29 @@ def test_published_runs_are_held_against_predictions(tmp_path: Path) -> None:
     assert "| all complete | tpot | 1 |" in serving.report(found)
     serving.write(found, tmp_path / "out.csv")
     assert [row["id"] for row in serving.read(tmp_path / "out.csv")] == ["a", "a"]
+
+
+def test_engines_have_the_defaults_of_their_version_and_of_the_benchmark_s_scripts() -> None:
+    """vLLM schedules asynchronously by default since 0.14, and InferenceMAX asked for it before."""
+    row = {"framework": "vllm", "framework_version": "0.12.0", "model": "Qwen/Qwen3-32B", "gpu": "H100 SXM 80GB"}
+    row |= {"isl": "1024", "osl": "1024", "concurrency": "8", "tp": "2", "gemm_quant": "bf16"}
+    asynchronous = {
+        name: serving._plan({**row, **changes}, "", 8).async_scheduling
+        for name, changes in {
+            "early": {},
+            "later": {"framework_version": "0.14.1"},
+            "of InferenceMAX": {"note": "db-dump/2026-04-27; config_id=1"},
+            "TensorRT-LLM": {"framework": "trtllm", "framework_version": "0.8.1"},
+        }.items()
+    }
+    assert asynchronous == {"early": False, "later": True, "of InferenceMAX": True, "TensorRT-LLM": True}
+    sglang = {
+        **row,
+        "framework": "sglang",
+        "model": "deepseek-ai/DeepSeek-V3",
+        "gpu": "B200",
+        "note": "db-dump/2026-04-27",
+        "gemm_quant": "nvfp4",
+    }
+    assert serving._plan(sglang, "", 8).max_num_batched_tokens == 16384
+    assert serving._plan({**sglang, "note": ""}, "", 8).max_num_batched_tokens == 8192

@@ -125,7 +125,7 @@ class _Sampling:
             ranks = exchange_closure(groups)
             layout = self._layout(ranks)
             self.kinds, self.is_regular = DistinctReplicas(layout or Layout(self.world)), layout is not None
-            numbers = self._next_replicas([(_FIRST_SAMPLE, first_sample(self.world))]) if layout else []
+            numbers = self._next_replicas([{_FIRST_SAMPLE: first_sample(self.world)}]) if layout else []
             doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks together"
             wave = self._wave(ranks, numbers, is_scout=len(groups) < _MAX_SCOUTS)
             with run_wave(wave, self.setting, functools.partial(self.progress, doing)) as captured:
@@ -202,38 +202,45 @@ class _Sampling:
                 self.failed.update(dict.fromkeys(numbers))
                 self.notes.append(f"Not compared: {_list_ranks(ranks)}, because running them failed: {error}.")
 
-    def _candidates(self) -> list[tuple[str, list[int]]]:
-        """Ranks to sample, each list with the rule that selects it, most informative first."""
+    def _candidates(self) -> list[dict[str, list[int]]]:
+        """Ranks to sample by the rule that selects them; those of one dictionary run together."""
         groups = [group.ranks for group in self.kinds.traces[0][0].manifest.groups]
         is_wide = depends_on_rank(self.reads) or bool(self.checks.count)
-        choices = []
+        wide: dict[str, list[int]] = {}
         if is_wide or not is_line(groups, self.world):
-            choices.append((_AXES, axis_sample(groups, self.world)))
+            wide[_AXES] = axis_sample(groups, self.world)
         elif self.checks.count is None:
             self.rules[_RANK_NOT_READ] = None
         if is_wide:
-            choices.append((_CORNERS, wide_sample(groups, self.world)))
+            wide[_CORNERS] = wide_sample(groups, self.world)
         between: list[int] = []
         if self.checks.count:
             between = gap_sample(0, len(self.kinds.origins), self.checks.count)
         elif self._found_new:
             between = [number for gap in self.kinds.gaps() for number in gap_sample(*gap, _PER_GAP)]
-        return [*choices, (_BETWEEN, [int(self.kinds.origins[number]) for number in between])]
+        return [wide, {_BETWEEN: [int(self.kinds.origins[number]) for number in between]}]
 
-    def _next_replicas(self, choices: Sequence[tuple[str, list[int]]]) -> list[int]:
-        """The replicas of the first candidate list that has some left to run, limited to what may run at once."""
+    def _next_replicas(self, choices: Sequence[Mapping[str, list[int]]]) -> list[int]:
+        """The replicas of the first candidates of which some are left to run, limited to what may run at once.
+
+        Each wave repeats the first replica, so few large waves take less time than many small ones.
+        """
         kinds, size = self.kinds, len(self.kinds.layout.offsets)
         room = max(1, _MAX_PROCESSES // size - 1)
         if self.checks.count is not None:
             compared = len(kinds.kind) + len(self.failed) - 1
             room = min(room, (self.checks.count + size - 1) // size - max(compared, 0))
-        for rule, ranks in choices:
-            numbers = dict.fromkeys(kinds.layout.number_of(rank) for rank in ranks)
-            left = [number for number in numbers if number and number not in kinds.kind and number not in self.failed]
+        for candidates in choices:
+            left: dict[int, str] = {}  # number of a replica -> the rule that selects it
+            for rule, ranks in candidates.items():
+                for number in map(kinds.layout.number_of, ranks):
+                    if number and number not in kinds.kind and number not in self.failed:
+                        left.setdefault(number, rule)
             if left and room > 0:
-                self.rules[rule] = None
-                self._found_new &= rule != _BETWEEN
-                return left[:room]
+                chosen = list(left)[:room]
+                self.rules |= dict.fromkeys(left[number] for number in chosen)
+                self._found_new &= _BETWEEN not in candidates
+                return chosen
         return []
 
     def found(self) -> DifferingRanks:

@@ -154,30 +154,25 @@ def _triton_kernel(work: Descriptor, operator: Operator, share: float) -> Signat
     read = sum(operand.bytes for operand in operator.inputs)
     if not operator.outputs:
         return msgspec.structs.replace(_bare_kernel(work, operator), bytes=round(read * share))
-    largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)
     written = sum(operand.bytes for operand in operator.outputs)
-    name = operator.name.removeprefix("triton::")
-    counts = [round(count * share) for count in operator.instructions]
-    plain, special, wide = [*counts, 0, 0, 0][:3]
     across = min(dtype_bytes(operand.dtype) for operand in operator.outputs) if operator.is_tiled else 0
-    return Fused(
-        name,
-        round(read * share),
-        round(written * share),
-        round(largest.elements * share),
-        largest.dtype,
-        plain=plain,
-        special=special,
-        wide=wide,
-        across_bytes=round(across),
-    )
+    return msgspec.structs.replace(_fused(operator, share, read, written), across_bytes=round(across))
 
 
 def _analysed_kernel(operator: Operator, share: float) -> Fused:
-    tensors = operator.inputs + operator.outputs
-    largest = max(tensors, key=lambda operand: operand.elements)
     read, written = operator.moved
-    plain, special, wide = (round(count * share) for count in operator.instructions)
+    return msgspec.structs.replace(
+        _fused(operator, share, read, written),
+        products=tuple((dtype, round(flops * share)) for dtype, flops in operator.products),
+        programs=operator.programs,
+        longest=operator.longest / 100,
+    )
+
+
+def _fused(operator: Operator, share: float, read: float, written: float) -> Fused:
+    """A kernel's share of the bytes that it reads and writes, of its largest tensor and of its instructions."""
+    largest = max(operator.inputs + operator.outputs, key=lambda operand: operand.elements)
+    plain, special, wide = (round(count * share) for count in [*operator.instructions, 0, 0, 0][:3])
     return Fused(
         operator.name.removeprefix("triton::"),
         round(read * share),
@@ -187,9 +182,6 @@ def _analysed_kernel(operator: Operator, share: float) -> Fused:
         plain=plain,
         special=special,
         wide=wide,
-        products=tuple((dtype, round(flops * share)) for dtype, flops in operator.products),
-        programs=operator.programs,
-        longest=operator.longest / 100,
     )
 
 

@@ -57,11 +57,13 @@ class Buckets:
         stage: int = 0,
         sequence_group: int = -1,
         on_host: bool = False,
+        tag: str = "",
     ) -> None:
         """``runs``: all backward passes of a micro-batch, in order; ``sequence_group``: of sequence parallelism.
 
-        ``on_host``: the CPU updates parameters, and has those in fp32.
+        ``on_host``: the CPU updates parameters, and has those in fp32. ``tag`` distinguishes the memory of several.
         """
+        self._tag = (tag,) if tag else ()
         self._on_host = on_host
         self._stage, self._sequence_group = stage, sequence_group
         self._chunk_of = {unit_of(graph, run): run.chunk for run in runs}
@@ -116,7 +118,7 @@ class Buckets:
         for run in runs:
             actions.append(run)
             made = self._made_by(run)
-            if not made:
+            if not made or unit_of(self._graph, run) not in self._units:
                 continue
             actions.append(self._added(unit_of(self._graph, run), made, micro))
             if micro == self._last:
@@ -201,4 +203,4 @@ class Buckets:
 
     def _do(self, rows: Rows, named: dict[str, Key], scope: str = "") -> Do:
         template = rows.template()
-        return Do(template, tuple(named[slot] for slot in template.slots), scope)
+        return Do(template, tuple((*named[slot], *self._tag) for slot in template.slots), scope)

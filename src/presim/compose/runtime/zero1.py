@@ -63,7 +63,8 @@ class Zero1(Buckets):
         share = -(-self._numbers // self._ranks)
         count = max(1, -(-tensors // self._ranks))
         parts = tuple(share // count + (index < share % count) for index in range(count))
-        return [Held("shard", ("buffer", "gradients"), 0, False, parts)]
+        gradient = ("buffer", "gradients", *self._tag)
+        return [Held(("shard", *self._tag), gradient, 0, False, parts, experts=bool(self._tag))]
 
     def end(self) -> list[Action]:
         """Wait for reductions; with sequence parallelism, all-reduce gradients of norms over its ranks."""
@@ -91,11 +92,11 @@ class Zero1(Buckets):
         rows.alloc("parameters", rounded(whole), Category.PARAMETER)
         rows.alloc("gradients", rounded(self._numbers * _FP32), Category.GRADIENT)
         template = rows.template()
-        buffers = Do(template, tuple(("buffer", slot) for slot in template.slots))
+        buffers = Do(template, tuple(("buffer", slot, *self._tag) for slot in template.slots))
         if self._on_host:
             return [buffers]
         shards = [part * _FP32 for one in self.held() for part in one.shards]
-        return [buffers, parameters(shards, self._tables, self._hosts, "main")]
+        return [buffers, parameters(shards, self._tables, self._hosts, " ".join(("main", *self._tag)))]
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
         """Forward pass: zero the gradient buffer first, and wait for gathered parameters before their first use."""

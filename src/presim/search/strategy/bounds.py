@@ -149,7 +149,8 @@ class Bounds:
         count = self._evaluator.graph().parameter_count()
         on_host = candidate.offload_optimizer != "none"
         copied, spread = (_ON_HOST if on_host else _STATES).get(candidate.data_style, (0, 0))
-        least = count * copied // (candidate.tensor * candidate.pipeline) + count * spread // world_size
+        parts = candidate.tensor * candidate.pipeline * candidate.expert  # at most
+        least = count * copied // parts + count * spread // world_size
         if candidate.data_style == "hsdp":
             least = count * spread // (candidate.tensor * candidate.pipeline * max(candidate.shard, 1))
         return least if candidate.optimizer == "adamw" or on_host else least // _ADAM

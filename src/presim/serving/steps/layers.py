@@ -94,8 +94,38 @@ def _latent_projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
     works += product(tokens, heads * (latent.nope + latent.rope), latent.query_rank or model.hidden, plan.weights)
     works += [Gemm(tokens, latent.rank, latent.nope, heads, _HALF)]
     works += [_elementwise(4 * tokens * heads * latent.rope, 2 * tokens * heads * latent.rope, "rotary")]
-    works += [Gemm(tokens, latent.value, latent.rank, heads, _HALF)]
+    works += [Gemm(tokens, latent.value, latent.rank, heads, _HALF), *_indexer_projections(model, plan, tokens)]
     return [*works, *product(tokens, model.hidden, heads * latent.value, plan.weights, quantises=True)]
+
+
+def _indexer_projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
+    """Queries, the key and the heads' weights of the indexer, which every rank computes whole, in 8 bits."""
+    indexer, latent = model.indexer, model.latent
+    if indexer is None:
+        return []
+    wide = indexer.heads * indexer.dim
+    return [
+        *product(tokens, wide, latent.query_rank if latent and latent.query_rank else model.hidden, plan.weights),
+        Gemm(tokens, indexer.dim, model.hidden, 1, _HALF, layout="NT"),
+        Gemm(tokens, indexer.heads, model.hidden, 1, _HALF, layout="NT"),
+        _norm(tokens, indexer.dim),
+        _elementwise(2 * tokens * (wide + indexer.dim), 2 * tokens * (wide + indexer.dim), "rotary"),
+        _elementwise(2 * tokens * wide, tokens * wide, "quantise"),
+        _elementwise(2 * tokens * indexer.dim, tokens * indexer.dim, "store"),
+    ]
+
+
+def scoring(model: Model, batch: int, queries: int, keys: int) -> list[Work]:
+    """The indexer's scores of all keys, half of them where all are new, and the choice of the highest ones."""
+    indexer = model.indexer
+    if indexer is None:
+        return []
+    seen = max(keys - queries // 2, 1)
+    scores = 4 * batch * queries * seen
+    return [
+        Gemm(queries * indexer.heads, seen, indexer.dim, batch, DTYPES["fp8"], out_dtype=_HALF, layout="NT"),
+        Softmax(scores, 4 * batch * queries * indexer.keys, scores // 4, "float32", operator="topk", row=seen),
+    ]
 
 
 def feed_forward(model: Model, plan: Plan, tokens: int, width: int, over: int) -> list[Work]:
@@ -177,6 +207,8 @@ def attention(
     heads = model.heads // plan.tp
     dtype = "float8_e4m3fn" if plan.cache == "fp8" and decode else _HALF
     keys = max(keys, queries)
+    if model.indexer is not None and decode:
+        keys = min(keys, max(model.indexer.keys, queries))
     if model.latent is not None:
         latent = model.latent
         if not decode:

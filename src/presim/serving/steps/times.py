@@ -233,7 +233,14 @@ def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) 
         for column in columns
         for window in {0, model.window}
     }
-    pricer.price(list(shapes.values()))
+    scored = {
+        (row, column): layers.scoring(model, 1 << row, verified, 1 << column)
+        if decode
+        else layers.scoring(model, 1, 1 << row, max(1 << column, 1 << row))
+        for row in rows
+        for column in columns
+    }
+    pricer.price([*shapes.values(), *(work for works in scored.values() for work in works)])
     table = np.ones((GRID, GRID))
     for row in range(GRID):
         for column in range(GRID):
@@ -241,4 +248,5 @@ def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) 
             full = pricer.known[shapes[*near, 0]][0]
             cut = pricer.known[shapes[*near, model.window]][0]
             table[row, column] = full * (count - count // 2) + cut * (count // 2)
+            table[row, column] += count * sum(pricer.known[work][0] for work in scored[near])
     return table

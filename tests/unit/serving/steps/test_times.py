@@ -106,12 +106,20 @@ def test_steps_without_graphs_wait_for_their_launches_or_for_the_device_but_not_
     assert eager.step_ns([], long) == pytest.approx(graphs.step_ns([], long), rel=0.02)
 
 
+def test_experts_of_an_eager_step_take_several_launches() -> None:
+    """41 ms for Qwen3-30B-A3B's 48 layers, as vLLM's model runner takes on the emulated H100."""
+    times = engine("qwen3-30b-a3b", Plan(cuda_graphs=False)).times
+    assert times.step_ns([], [200] * 4) == pytest.approx(41e6, rel=0.05)
+
+
 def test_steps_with_prompts_of_sglang_and_tensorrt_llm_are_launched_one_by_one() -> None:
-    """vLLM has graphs between two attention kernels; the others only for decoding."""
-    vllm, other = (engine("llama3-8b", Plan(kernels=which)).times for which in ("vllm", "sglang"))
-    assert vllm.step_ns([(64, 64)], []) < other.step_ns([(64, 64)], []) == other.prompt_launch_ns[64]
-    assert vllm.prompt_launch_ns[64] < vllm.prompt_launch_ns[600] == other.prompt_launch_ns[600]
-    assert vllm.step_ns([], [64] * 8) == other.step_ns([], [64] * 8)
+    """vLLM has graphs between two attention kernels; the others only for decoding. SGLang runs them eagerly."""
+    vllm, sglang, trtllm = (engine("llama3-8b", Plan(kernels=which)).times for which in ("vllm", "sglang", "trtllm"))
+    eager = engine("llama3-8b", Plan(cuda_graphs=False)).times
+    assert vllm.step_ns([(64, 64)], []) < trtllm.step_ns([(64, 64)], []) == trtllm.prompt_launch_ns[64]
+    assert vllm.prompt_launch_ns[64] < vllm.prompt_launch_ns[600] == trtllm.prompt_launch_ns[64]
+    assert sglang.step_ns([(64, 64)], []) == eager.step_ns([(64, 64)], []) > trtllm.prompt_launch_ns[64]
+    assert vllm.step_ns([], [64] * 8) == sglang.step_ns([], [64] * 8) == trtllm.step_ns([], [64] * 8)
 
 
 def test_more_ranks_and_smaller_weights_make_decoding_faster() -> None:
@@ -131,6 +139,18 @@ def test_experts_latent_attention_and_windows_have_steps() -> None:
         assert 1e6 < one.times.step_ns([], [1000] * 8) < 1e8
         assert 0 < one.uncertainty < 1
         assert sum(one.origins.values()) == pytest.approx(1)
+
+
+def test_sparse_attention_reads_chosen_keys_and_scores_all_of_them() -> None:
+    """GLM-5: the indexer's key is 128 of 704 cached elements, and 2,048 of many keys are attended to."""
+    plan = Plan(tp=8, weights="fp8-block", cache="fp8")
+    sparse = engine("glm-5", plan, "b200")
+    dense = build(dataclasses.replace(sparse.model, indexer=None), plan, sparse.cluster)
+    assert (sparse.model.kv_elements, dense.model.kv_elements) == (512 + 64 + 128, 512 + 64)
+    assert sparse.memory.weights > dense.memory.weights
+    short, long = ([keys] * 32 for keys in (1024, 65_536))
+    assert sparse.times.step_ns([], short) > dense.times.step_ns([], short)
+    assert sparse.times.step_ns([], long) < dense.times.step_ns([], long)
 
 
 def test_tokens_reach_their_experts_by_an_exchange_or_by_a_sum() -> None:
