@@ -94,6 +94,7 @@ def steps(folder: Path) -> Iterator[str]:
             ("peak allocated, GiB", row["peak_allocated"] / GIB, said.memory.peak_allocated_bytes / GIB),
             ("peak reserved, GiB", row["peak_reserved"] / GIB, said.memory.peak_reserved_bytes / GIB),
             ("kernels", row["kernels"], sum(family.count for family in said.families)),
+            ("energy, J", row.get("joules") or 0.0, said.energy.joules if said.energy else 0.0),
         ):
             error = f"{100 * (predicted / measured - 1):+.1f} %" if measured else "not measured"
             yield f"| {row['arguments']} | {name} | {measured:.2f} | {predicted:.2f} | {error} |"

@@ -37,8 +37,8 @@ PYTORCH_ONLY, MARK, MARK_STEP, BATCHES = "--pytorch-only", 8 << 20, 512, 15  # a
 # Classes of power.toml of each case of energy.py: shares of the time.
 CLASSES = {
     "idle": {"idle": 1.0}, "norm": {"memory": 1.0}, "pointwise": {"memory": 1.0}, "softmax": {"memory": 1.0},
-    "copy": {"communication": 1.0}, "host to device": {"communication": 1.0}, "device to host": {"communication": 1.0},
-    "bf16 1x": {"memory": 1.0}, "bf16 16x": {"memory": 1.0}, "launch-bound": {"memory": 0.5, "idle": 0.5},
+    "copy": {"memory": 1.0}, "host to device": {"communication": 1.0}, "device to host": {"communication": 1.0},
+    "bf16 1x": {"memory": 1.0}, "bf16 16x": {"memory": 1.0}, "launch-bound": {"latency": 1.0},
     "half product": {"compute": 0.5, "memory": 0.5}, "gaps of 50 %": {"compute": 0.5, "idle": 0.5},
     "gaps of 10 %": {"compute": 0.9, "idle": 0.1},
 }  # fmt: skip

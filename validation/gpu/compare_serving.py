@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from campaign import lines_of
 
 from presim.cli.script import sentences
@@ -28,7 +29,8 @@ from presim.serving.plan import Plan
 from presim.serving.steps import layers
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.overheads import Overheads
-from presim.serving.steps.times import Pricer
+from presim.serving.steps.pricer import Pricer
+from presim.serving.steps.times import FIXED_SHARE
 from presim.trace.signatures import Attention, Elementwise, Gemm, GroupedGemm, Normalization
 
 SERVING = "serving.jsonl"
@@ -180,7 +182,18 @@ class Priced:
 
     def predicted(self, row: Row) -> float:
         """Seconds."""
-        return self.pricer(row["gpu"]).total_ns(WORKS[row["family"]](row["shape"])) * 1e-9
+        pricer, works = self.pricer(row["gpu"]), WORKS[row["family"]](row["shape"])
+        return (pricer.total_ns(works) - shared_ns(pricer, works)) * 1e-9
+
+
+def shared_ns(pricer: Pricer, works: Works) -> float:
+    """What attention kernels of a step's decodes and prompts save as one kernel, as `presim serve` prices it."""
+    kernels = [work for work in works if isinstance(work, Attention) and work.paged]
+    shapes = dict.fromkeys(kernels)
+    if len(shapes) < 2:
+        return 0.0
+    least = pricer.total_ns([msgspec.structs.replace(kernels[0], batch=1, q_len=1, kv_len=1)])
+    return FIXED_SHARE * least * len(kernels) * (1 - 1 / len(shapes))
 
 
 def errors(priced: Priced) -> Iterator[str]:

@@ -189,7 +189,7 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
         raise InputError("--space needs a command: write it after --, e.g. -- torchrun … pretrain_gpt.py")
     if len(models) != 1:
         raise InputError(
-            "name a model, e.g. `presim search llama-70b/ --gpu h100-sxm --nodes 64 --seq 8192`, or a command after --"
+            "name a model, e.g. `presim search llama3-70b --gpu h100-sxm --nodes 64 --seq 8192`, or a command after --"
             if not models
             else f"{len(models)} models are given, {' and '.join(models)}: search one at a time"
         )

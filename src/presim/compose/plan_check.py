@@ -115,6 +115,12 @@ def _check_shard(plan: Plan, world_size: int) -> None:
                 f"shard = {plan.shard} applies to data_style hsdp only, not to {plan.data_style}; leave out one of them"
             )
         return
+    if plan.shard == 0:
+        near = _near_divisor(min(8, data), data)  # most nodes have eight GPUs
+        raise InputError(
+            "data_style hsdp needs shard, the number of ranks that hold one copy of the parameters; degrees that "
+            f"divide {data} data-parallel ranks: {near} (--shard)"
+        )
     if plan.shard < 1 or data % plan.shard:
         near = _near_divisor(max(1, plan.shard), data)
         raise InputError(

@@ -12,7 +12,7 @@ from presim.field_docs import doc
 class PowerPart(msgspec.Struct, frozen=True):
     """A class of work with its power."""
 
-    name: Annotated[str, doc("compute, memory, communication or idle.")]
+    name: Annotated[str, doc("compute, memory, latency, communication or idle.")]
     seconds: Annotated[float, doc("Seconds of the step; work that is hidden behind other work is not counted.")]
     watts: Annotated[float, doc("Power of one GPU meanwhile.")]
     joules: Annotated[float, doc("Energy of one GPU in the step, hidden communication included.")]

@@ -23,5 +23,5 @@ class PowerShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def shares() -> dict[str, PowerShare]:
-    """Shares by class of work: idle, compute, memory, communication. ``node``: the rest of a node, per GPU."""
+    """Shares by class of work; ``node``: the rest of a node, per GPU."""
     return msgspec.convert(calibration.read("power.toml"), dict[str, PowerShare])

@@ -209,3 +209,33 @@ def test_dual_pipe_needs_two_halves(fields: dict[str, int], sentence: str) -> No
 def test_a_v_needs_two_stages_a_rank_and_enough_micro_batches(fields: dict[str, int], sentence: str) -> None:
     with pytest.raises(InputError, match=f"^{sentence}"):
         check_plan(Plan(sequence=256, pipeline=2, schedule="dualpipev", **fields), 8, 4)  # type: ignore[arg-type]
+
+
+@pytest.mark.torch_cuda
+def test_ends_are_units_of_their_own_where_a_plan_says_so() -> None:
+    """The embedding is gathered forward and backward, norm and output layer once; without it one root has both."""
+    gathered = []
+    for fields in ({}, {"separate_ends": True, "keep_last": True}):
+        (trace,) = made(**fields).traces
+        check(trace)
+        rows = trace.columns["signature"][trace.steps()[-1]]
+        found = [trace.signatures[one] for one in rows[rows >= 0].tolist()]
+        gathered.append([one.bytes for one in found if getattr(one, "kind", "") == "all_gather"])
+    whole, ends = gathered
+    micros, root = 2, whole[0]
+    assert len(ends) == len(whole) + 2 * micros  # embedding twice and head once, in place of the root
+    embedding = (sum(ends) - sum(whole)) // micros
+    assert ends.count(embedding) == 2 * micros
+    assert ends.count(root - embedding) == micros
+    with pytest.raises(
+        InputError, match=r"^separate_ends applies to data_style fsdp2 and hsdp without a pipeline, not"
+    ):
+        made(pipeline=2, separate_ends=True)
+
+
+@pytest.mark.torch_cuda
+def test_whole_blocks_are_recomputed_where_a_plan_says_so() -> None:
+    """Backward needs all of a block but its last product's output."""
+    less, more = (flops(made(recompute="full", recompute_whole=whole).traces[0]) for whole in (False, True))
+    again = flops(made().traces[0])
+    assert again < less < more

@@ -135,6 +135,11 @@ def no_steps(body: Any) -> None:
     body["traceEvents"] = [event for event in body["traceEvents"] if "ProfilerStep" not in event["name"]]
 
 
+def no_work(body: Any) -> None:
+    no_steps(body)
+    no_kernels(body)
+
+
 def negative(body: Any) -> None:
     next(event for event in body["traceEvents"] if event.get("cat") == "kernel")["dur"] = -5
 
@@ -163,7 +168,7 @@ def other_world(body: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (no_steps, "has no ProfilerStep annotation: call prof.step"),
+        (no_work, "has no GPU work: record it with ProfilerActivity.CUDA, on a GPU, and call prof.step"),
         (negative, r"has a negative duration \(-5 us\); record"),
         (no_kernels, "has no GPU work in steps 0, 1, 2; record it with ProfilerActivity.CUDA"),
         (no_day, "no profile spans more than a day; record it again"),
@@ -177,6 +182,16 @@ def test_a_profile_that_cannot_be_used_ends_in_a_sentence(tmp_path: Path, change
     edited(paths[0], change)
     with pytest.raises(InputError, match=message):
         imported(paths)
+
+
+def test_a_profile_without_steps_is_one_step(tmp_path: Path) -> None:
+    paths = exported(tmp_path, simulated())
+    for path in paths:
+        edited(path, no_steps)
+    job = imported(paths)
+    assert any(
+        "marks no steps (prof.step() was not called): all of it counts as one step" in note for note in job.notes
+    )
 
 
 def test_files_that_are_damaged_missing_or_twice_are_named(tmp_path: Path) -> None:

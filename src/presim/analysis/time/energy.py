@@ -18,6 +18,8 @@ from presim.figures.energy import Energy, PowerPart
 from presim.hardware.power import shares
 from presim.trace.schema import Kind
 
+_KERNELS = ("compute", "memory", "latency")
+
 
 def energy(priced: PricedTrace, parts: Breakdown, limit_watts: float) -> Energy | None:
     """Energy of the steady step; None if the power limit is unknown or nothing ran."""
@@ -47,23 +49,28 @@ def _seconds(priced: PricedTrace, parts: Breakdown) -> dict[str, float]:
     critical = np.bincount(
         trace.columns["signature"][work].astype(np.int64), parts.critical_ns[work], minlength=len(trace.signatures)
     )
-    is_compute = np.array([price.bound == "compute" for price in priced.prices], np.bool_)
-    compute = min(float(critical[: len(is_compute)][is_compute].sum()), float(spent[Instant.COMPUTE]))
-    return {
-        "compute": compute / 1e9,
-        "memory": (spent[Instant.COMPUTE] - compute) / 1e9,
-        "communication": (spent[Instant.EXPOSED_COMMUNICATION] + spent[Instant.WAITING] + spent[Instant.EXPOSED_COPY])
-        / 1e9,
-        "idle": (spent[Instant.HOST_BOUND] + spent[Instant.IDLE]) / 1e9,
+    left = float(spent[Instant.COMPUTE])
+    seconds = {}
+    for bound in ("compute", "latency"):
+        bounded = np.array([price.bound == bound for price in priced.prices], np.bool_)
+        seconds[bound] = min(float(critical[: len(bounded)][bounded].sum()), left)
+        left -= seconds[bound]
+    nanoseconds = {
+        "compute": seconds["compute"],
+        "memory": left,
+        "latency": seconds["latency"],
+        "communication": spent[Instant.EXPOSED_COMMUNICATION] + spent[Instant.WAITING] + spent[Instant.EXPOSED_COPY],
+        "idle": spent[Instant.HOST_BOUND] + spent[Instant.IDLE],
     }
+    return {name: float(each) / 1e9 for name, each in nanoseconds.items()}
 
 
 def _joules(seconds: dict[str, float], hidden: float, limit_watts: float, end: str) -> dict[str, float]:
     """Joules by class of work, for one bound of the power shares."""
     share = {name: float(getattr(shares()[name], end)) for name in seconds}
     joules = {name: seconds[name] * share[name] * limit_watts for name in seconds}
-    busy = seconds["compute"] + seconds["memory"]
-    room = seconds["compute"] * (1 - share["compute"]) + seconds["memory"] * (1 - share["memory"])
+    busy = sum(seconds[name] for name in _KERNELS)
+    room = sum(seconds[name] * (1 - share[name]) for name in _KERNELS)
     beside = min(hidden, busy) * max(share["communication"] - share["idle"], 0)
     joules["communication"] += min(beside, room) * limit_watts
     return joules
@@ -76,13 +83,16 @@ def power_over_time(
     trace = priced.trace
     edges = np.linspace(step.start_ns, step.end_ns, points + 1)
     signature = trace.columns["signature"].astype(np.int64)
-    is_compute = np.array([price.bound == "compute" for price in priced.prices] or [False], np.bool_)[signature]
+    bounds = np.array([price.bound for price in priced.prices] or [""])[signature]
     work, sends = trace.mask(Kind.WORK), trace.mask(Kind.COLLECTIVE)
     is_copy = np.array([is_transfer(each) for each in trace.signatures] or [False], np.bool_)[signature] & work
-    masks = {"compute": work & is_compute & ~is_copy, "memory": work & ~is_compute & ~is_copy}
+    kernels = work & ~is_copy
+    masks = {name: kernels & (bounds == name) for name in ("compute", "latency")}
+    masks["memory"] = kernels & ~masks["compute"] & ~masks["latency"]
     masks["communication"] = sends | is_copy
     busy = {name: _busy(timeline.start_ns[mask], timeline.end_ns[mask], edges) for name, mask in masks.items()}
     busy["memory"] = np.minimum(busy["memory"], 1 - busy["compute"])
+    busy["latency"] = np.minimum(busy["latency"], 1 - busy["compute"] - busy["memory"])
     idle = shares()["idle"].share
     share = idle + sum(busy[name] * (shares()[name].share - idle) for name in busy)
     return edges[1:], np.minimum(share, 1.0) * limit_watts

@@ -23,6 +23,7 @@ _TILE = 128
 _DECODE_QUERIES = 16  # with at most this many queries, the keys are split over the SMs instead
 _DECODE_SHARE = value("attention.decode_share")
 _DECODE_ROUND_US = value("attention.decode_round_us")
+_WHOLE_KEYS = 4  # key tiles that FlashAttention 3 never divides
 _BACKWARD_FLOPS = 2.5  # relative to forward: Dao, FlashAttention-2 (2023), section 4.1
 _WIDE_BACKWARD = value("attention.wide_backward")  # head dimensions above 128 leave too few registers
 
@@ -92,11 +93,13 @@ def seconds(signature: Attention, device: Device, constants: AttentionConstants)
     pairs, rows, longest = _tiles(signature)
     tiles = sequences * rows
     overhead = constants.tile_overhead + (constants.window_overhead if _is_bounded(signature) else 0.0)
-    whole = sequences * (pairs + overhead * rows) * unit
+    parts = _key_parts(signature, tiles, longest, device.sms)
+    tiles, longest = tiles * parts, longest / parts
+    whole = sequences * (pairs + overhead * rows * parts) * unit
     waves = np.ceil(tiles / device.sms) * whole / tiles
     shared = (1 - constants.quantisation) * whole / device.sms + constants.quantisation * waves
     arithmetic = max(shared, (longest + overhead) * unit * max(constants.lone, 1.0))
-    memory = _bytes(signature) / (device.memory_Bps * constants.memory)
+    memory = (_bytes(signature) + _exchanged(signature, parts)) / (device.memory_Bps * constants.memory)
     joined = float((arithmetic**constants.blend + memory**constants.blend) ** (1 / constants.blend))
     launch = constants.launch_us * 1e-6 * (2 if backward else 1)
     if backward and constants.backward_passes:
@@ -115,6 +118,27 @@ def _tiles(signature: Attention) -> tuple[float, float, float]:
         longest = min(-(-(signature.window + _TILE) // _TILE), columns)
         pairs = min(pairs, rows * longest)
     return max(pairs, 1), max(rows, 1), max(longest, 1)
+
+
+def _key_parts(signature: Attention, tiles: float, longest: float, sms: int) -> int:
+    """Parts into which FlashAttention 3 divides the keys of a paged cache, so that few query tiles occupy all SMs.
+
+    It takes the fewest parts that reach 0.85 of the best occupancy, and one where the tiles occupy 0.8 of the SMs or
+    see at most four key tiles (Dao-AILab/flash-attention, hopper/heuristics.h). Kernels of contiguous tensors, which
+    train, do not divide.
+    """
+    if not signature.paged or signature.backend != "flash3" or tiles >= 0.8 * sms or longest <= _WHOLE_KEYS:
+        return 1
+    parts = np.arange(1, min(sms, int(longest)) + 1)
+    waves = tiles * parts / sms
+    occupied = waves / np.ceil(waves)
+    return int(parts[np.argmax(occupied >= 0.85 * occupied.max())])
+
+
+def _exchanged(signature: Attention, parts: int) -> float:
+    """Bytes of partial results in float32, written and read, where keys are divided."""
+    rows = signature.batch * signature.heads * signature.q_len
+    return 8.0 * parts * rows * signature.v_head_dim if parts > 1 else 0.0
 
 
 def _is_bounded(signature: Attention) -> bool:

@@ -38,6 +38,10 @@ _OTHER_LAYOUT = 0.5
 # On Blackwell, the tables list other libraries' attention as cuDNN's (cost/measured/importers/aiconfigurator.py).
 # cuDNN's attention over whole tensors takes other times (validation/results/operators-attention.md).
 _STANDS_IN = ("blackwell", "cudnn")
+# Shortest kernels of layers in these tables: shorter ones were rounded to a microsecond and are not fitted
+# (cost/measured/importers/layers.py). Corrections of longer ones make additions of 1.5 us on an H100 twice as long as
+# measured (validation/results/serving-h100.md).
+_SHORTEST_NS = {"vidur": 5000.0, "frontier": 5000.0}
 _BY_TENSOR_CORES = ("gemm", "grouped-gemm", "attention")  # prefixes of class names
 _CLOCK_DOUBT = 0.5  # share of the extra time by a busy GPU's lower clocks (docs/decisions/sustained-clocks.md)
 
@@ -112,7 +116,8 @@ class LearnedEstimator:
             [base.duration_ns for base in self.measured_like.price(signatures) if base is not None], float
         )
         rows = features.KINDS[kind].rows(signatures, burst_ns, self.analytic.device)
-        correction = np.exp(forest.evaluate(rows) * _shares(signatures, model))
+        shares = _shares(signatures, model) * _share_of_short(burst_ns, model)
+        correction = np.exp(forest.evaluate(rows) * shares)
         sustained = np.array([base.duration_ns for base in bases]) / burst_ns
         classes = np.searchsorted(model.widths_us, burst_ns * correction / 1e3)
         doubts = [np.array(model.widths)[classes], _CLOCK_DOUBT * (sustained - 1)]
@@ -135,6 +140,18 @@ def _shares(signatures: Sequence[Signature], model: Model) -> Array:
     """Factor on a correction's logarithm for each signature."""
     measured = [not isinstance(each, Gemm) or features.variant(each) in model.variants for each in signatures]
     return np.where(measured, 1.0, _OTHER_LAYOUT)
+
+
+def _share_of_short(burst_ns: Array, model: Model) -> Array:
+    """Factor on a correction's logarithm by duration: 0 up to half of the shortest duration in the tables, then rising.
+
+    A launch dominates shorter kernels, so what large ones deviate from the formula says nothing of them.
+    """
+    if model.kind.startswith(_BY_TENSOR_CORES) or any(source.name not in _SHORTEST_NS for source in model.sources):
+        return np.ones_like(burst_ns)
+    shortest = max(_SHORTEST_NS[source.name] for source in model.sources)
+    share: Array = np.clip(2 * burst_ns / shortest - 1, 0.0, 1.0)
+    return share
 
 
 def _halves(product: Gemm) -> list[Gemm]:

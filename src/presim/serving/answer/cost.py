@@ -1,8 +1,8 @@
 """Energy and cost of a served load, per million tokens.
 
 A GPU's power is a share of its power limit that depends on its activity (`presim.hardware.power`): steps with prefill
-count as compute-bound, decode-only steps as memory-bound, the rest of the time as idle. The power of the rest of the
-node is added. A deployment is paid by the hour, busy or not.
+count as compute-bound, steps without have a share of their own (`decode`), and the rest of the time is idle. The power
+of the rest of the node is added. A deployment is paid by the hour, busy or not.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _watts(inside: dict[str, Any], limit: float, end: str) -> float:
     """Mean power of a GPU and its part of the node, W, at one end of the range of shares."""
     busy = min(float(inside["device_busy"]), 1.0)
     prefill = busy * float(inside["time_in_steps_with_prefill"])
-    spent = {"compute": prefill, "memory": busy - prefill, "idle": 1 - busy, "node": 1.0}
+    spent = {"compute": prefill, "decode": busy - prefill, "idle": 1 - busy, "node": 1.0}
     return limit * sum(part * float(getattr(shares()[name], end)) for name, part in spent.items())
 
 

@@ -28,11 +28,13 @@ _DEVICE = (
     "prefill_ns",
     "decode_ns",
     "lora_ns",
+    "attention_fixed_ns",
 )  # of `StepTimes`; the others are of the host
 _WAVES = 6  # times that all seats are taken while the largest throughput is measured
 _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
 _WINDOW = "The KV cache is sized as if all layers kept all tokens, also those with a sliding window."
+_CAPTURED_EXPERTS = "Tokens of captured steps are assumed to choose their experts evenly."
 _EXPERTS = "The load of experts is assumed to follow a power law with exponent 1.01."
 
 
@@ -117,7 +119,8 @@ class Prediction:
     def not_modelled(self) -> list[str]:
         """Parts of this deployment and workload that the simulation leaves out, in sentences."""
         model = self.deployment.engine.model
-        limits = [*([_WINDOW] if model.window else []), *([_EXPERTS] if model.experts else [])]
+        evenly = _EXPERTS if self.deployment.engine.steps is None else _CAPTURED_EXPERTS
+        limits = [*([_WINDOW] if model.window else []), *([evenly] if model.experts else [])]
         if self.deployment.engine.plan.max_loras:
             limits.append(
                 "Copies of LoRA adapters from host memory to the GPU are not modelled, nor adapters of experts, "

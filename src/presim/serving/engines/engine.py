@@ -124,6 +124,8 @@ class StepTimes:
     decode_launch_ns: Floats | None = None
     lora_ns: Floats | None = None  # [tokens of the step that have an adapter]; None: adapters take no time
     mask_ns: float = 0.0  # of the host, for a row of the mask by which a grammar allows tokens
+    # Part of `token_ns`: the fixed time of attention kernels, where one takes all sequences of a step
+    attention_fixed_ns: float = 0.0
 
     def step_ns(self, prefills: list[tuple[int, int]], decodes: list[int]) -> float:
         """Time of a stage in ns for chunks (queries, keys) and decodes (keys), computed as in the loop.

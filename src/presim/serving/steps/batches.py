@@ -12,6 +12,7 @@ from presim.serving.plan import Plan, Weights
 REPEATS = 4  # steps of each batch
 _CONTEXT = 256  # tokens of a decode; attention is priced from the true contexts, so that few tokens suffice
 _MOST_SEQUENCES = 1024
+_SMALL_PROMPTS = (32, 128)
 _ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -60,7 +61,7 @@ class Batch:
 
 
 def batches(plan: Plan, longest: int, kv_tokens: int) -> list[Batch]:
-    """Decodes by powers of two, prompts from there on; between them and beside each other, held out.
+    """Decodes by powers of two, prompts from there on and two small ones; between and beside them, held out.
 
     ``longest``: tokens of a request at most; ``kv_tokens``: room for keys and values.
     """
@@ -73,7 +74,8 @@ def batches(plan: Plan, longest: int, kv_tokens: int) -> list[Batch]:
     sizes = sorted({*(1 << power for power in range(11) if 1 << power <= most), most})
     fitted = [Batch((context,) * size) for size in sizes]
     prompts = sorted({*(1 << power for power in range(5, 18) if most < 1 << power < budget), budget})
-    fitted += [_prompt(tokens, longest) for tokens in prompts if tokens > most]
+    small = [tokens for tokens in _SMALL_PROMPTS if tokens <= min(most, budget)]  # they launch more than decodes do
+    fitted += [_prompt(tokens, longest) for tokens in (*small, *prompts) if tokens in small or tokens > most]
     between = [size for size in (3, 6, 12, 24, 48, 96, 192, 384, 768) if size < most]
     held = [Batch((context,) * size, held_out=True) for size in between]
     held += [Batch((min(4096, longest // 2),) * size, held_out=True) for size in (8, 32) if size <= most]

@@ -136,7 +136,7 @@ def tables(
     points = {one.tokens: _busy_ns(one) for one in (*prompts, *decodes)}  # decodes where both are of one size
     return dataclasses.replace(
         composed,
-        token_ns=_by_tokens(points, plan.max_num_batched_tokens, padded) * scale,
+        token_ns=_by_tokens(points, plan.max_num_batched_tokens, padded) * scale + composed.attention_fixed_ns,
         head_ns=_by_rows(decodes, len(composed.head_ns)) * scale,
         prompt_launch_ns=_launches(prompts, padded, count),
         decode_launch_ns=_launches(decodes, padded, count),
@@ -187,7 +187,7 @@ def _by_rows(decodes: Sequence[Sample], count: int) -> Floats:
 
 def attention_of(sample: Sample, composed: StepTimes) -> float:
     """ns of attention with the true lengths."""
-    tokens, rows = np.zeros_like(composed.token_ns), np.zeros_like(composed.head_ns)
+    tokens, rows = np.full_like(composed.token_ns, composed.attention_fixed_ns), np.zeros_like(composed.head_ns)
     alone = dataclasses.replace(composed, token_ns=tokens, head_ns=rows, prompt_launch_ns=None, decode_launch_ns=None)
     return alone.step_ns(list(sample.prefills), list(sample.decodes))
 

@@ -53,6 +53,10 @@ _GRID_TOKENS = (
 )
 
 
+# Share of the shortest attention kernel's time that does not depend on its sequences. With FlashAttention 3, batches of
+# decodes and a prompt take 8 to 10 us less than a kernel for each, on an H100 (validation/results/serving-h100.md).
+FIXED_SHARE = 0.8
+
 TABLES = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")  # of `StepTimes`: device time
 
 
@@ -80,8 +84,13 @@ def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | Non
     pricer = Pricer(cluster, plan, overheads)
     limits = _limits(model, plan, memory, tiers(plan, cluster, memory))
     tables = _tables(model, plan, pricer)
+    fixed_ns = _fixed_ns(model, plan, tables)
+    tables["token_ns"] = tables["token_ns"] + fixed_ns
+    for name in ("prefill_ns", "decode_ns"):
+        tables[name] = tables[name] - fixed_ns
     times = StepTimes(
         **{name: table * overheads.step_scale for name, table in tables.items()},
+        attention_fixed_ns=fixed_ns * overheads.step_scale,
         host_ns=overheads.host_us * 1e3,
         host_seq_ns=overheads.host_sequence_us * 1e3,
         back_ns=overheads.back_us * 1e3,
@@ -136,6 +145,16 @@ def _tables(model: Model, plan: Plan, pricer: Pricer) -> dict[str, Floats]:
     passes = plan.drafting.tokens * _attention_table(proposes, alone, pricer, decode=True)
     tables["decode_ns"] = tables["decode_ns"] + passes
     return tables
+
+
+def _fixed_ns(model: Model, plan: Plan, tables: dict[str, Floats]) -> float:
+    """Time of a step's attention kernels that its sequences share: vLLM runs one a layer for all of them.
+
+    Others run prompts and decodes apart, as does latent attention.
+    """
+    if plan.kernels != "vllm" or model.latent is not None:
+        return 0.0
+    return FIXED_SHARE * float(min(tables["prefill_ns"].min(), tables["decode_ns"].min()))
 
 
 def _backend(cluster: Cluster) -> str:

@@ -15,6 +15,7 @@ from presim.files import read_profile
 STEP = re.compile(r"ProfilerStep#(\d+)$")
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+WHOLE = "the whole profile"  # the step of a profile that marks none
 _MOST_US = 86_400e6
 _Value = TypeVar("_Value")
 _FORMAT = "a Chrome trace that PyTorch's profiler wrote (prof.export_chrome_trace, or a trace handler)"
@@ -95,7 +96,7 @@ def read(path: Path) -> Profile:
         device=str(device),
         groups=[group for group in info.get("pg_config") or [] if isinstance(group, dict)],
         written_by=file.presim,
-        steps=_steps(by_category),
+        steps=_steps(by_category) or _whole_profile(by_category),
         calls=_all(by_category, LAUNCHES),
         work=_all(by_category, DEVICE),
         syncs=by_category.get("cuda_sync", []),
@@ -161,6 +162,15 @@ def _steps(by_category: dict[str, list[Event]]) -> dict[int, Event]:
         if found:
             return found
     return {}
+
+
+def _whole_profile(by_category: dict[str, list[Event]]) -> dict[int, Event]:
+    """All calls as one step, on the thread of the first; for a profile of one step whose loop does not call step()."""
+    calls = _all(by_category, LAUNCHES)
+    if not calls or not _all(by_category, DEVICE):
+        return {}
+    end = max(call.end_ns for call in calls)
+    return {0: Event(WHOLE, "", calls[0].tid, calls[0].start_ns, end, {})}
 
 
 def _whole(value: object) -> int | None:

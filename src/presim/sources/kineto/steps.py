@@ -35,8 +35,8 @@ def choose(profile: Profile, wanted: Sequence[int] | None) -> Window:
     """
     if not profile.steps:
         raise InputError(
-            f"{profile.path} has no ProfilerStep annotation: call prof.step() after each step of the loop, with at "
-            "least one active step"
+            f"{profile.path} has no GPU work: record it with ProfilerActivity.CUDA, on a GPU, and call prof.step() "
+            "after each step of the loop"
         )
     numbers = sorted(profile.steps)
     absent = [number for number in wanted or () if number not in profile.steps]

@@ -53,7 +53,7 @@ def test_a_job_that_waits_for_its_host_draws_less() -> None:
     cluster = choose_cluster(gpu="h100-sxm", world_size=1)
     slow = of(evaluate(workloads.launch_bound(), cluster).result)
     assert slow.watts < 0.5 * slow.limit_watts
-    assert {part.name for part in slow.parts} == {"memory", "idle"}
+    assert {part.name for part in slow.parts} == {"latency", "idle"}
 
 
 def test_without_a_power_limit_there_is_no_energy() -> None:

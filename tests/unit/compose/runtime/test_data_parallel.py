@@ -66,6 +66,15 @@ def test_shards_that_do_not_divide_are_refused() -> None:
         made(data_style="hsdp", shard=3)
 
 
+def test_replicas_without_a_number_of_shards_are_refused() -> None:
+    sentence = (
+        r"^data_style hsdp needs shard, the number of ranks that hold one copy of the parameters; degrees that "
+        r"divide 8 data-parallel ranks: .*\b8\b.* \(--shard\)$"
+    )
+    with pytest.raises(InputError, match=sentence):
+        made(data_style="hsdp")
+
+
 def test_parameters_that_stay_gathered_are_gathered_once_a_micro_batch() -> None:
     """Without --no-reshard blocks are gathered again for the backward pass; neither way is anything left over."""
     stays, again = (work(made(reshard=reshard, global_batch=16))[1]["all_gather"] for reshard in (False, True))

@@ -151,3 +151,19 @@ def test_decoding_of_many_heads_a_key_is_bound_by_cut_tensor_cores(heads: int) -
     work = Attention("forward", 64, heads, 1, 1, 16384, 128, 128, True, "bfloat16", "flash3")
     (made,) = attention.price([work], device_of(hardware.gpu("h20"), burst=True))
     assert work.flops / made.duration_ns / 1e3 == pytest.approx(68, rel=0.15)
+
+
+@pytest.mark.parametrize(("keys", "measured_us"), [(512, 15.3), (2560, 22.2), (16896, 66.8)])
+def test_few_query_tiles_share_a_paged_cache_s_keys_among_all_sms(h100: Device, keys: int, measured_us: float) -> None:
+    """512 queries of 8 heads have 32 tiles for 132 SMs; measured on an H100 (validation/results/serving-h100.md)."""
+    work = Attention("forward", 1, 8, 1, 512, keys, 128, 128, True, "bfloat16", "flash3", paged=True)
+    whole = msgspec.structs.replace(work, paged=False)
+    paged, contiguous = attention.price([work, whole], h100)
+    assert paged.duration_ns / 1e3 == pytest.approx(measured_us, rel=0.3)
+    assert (paged.duration_ns < 0.8 * contiguous.duration_ns) == (keys > 512)
+
+
+def test_tiles_for_most_sms_leave_a_paged_cache_s_keys_whole(h100: Device) -> None:
+    work = Attention("forward", 1, 32, 8, 512, 16896, 128, 128, True, "bfloat16", "flash3", paged=True)
+    paged, contiguous = attention.price([work, msgspec.structs.replace(work, paged=False)], h100)
+    assert paged.duration_ns == contiguous.duration_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from presim.cost.learned.probes import probe_ns, same
 from presim.cost.learned.schema import read, write
 from presim.cost.price import Origin
 from presim.errors import InputError
-from presim.trace.signatures import Attention, Gemm, Sort
+from presim.trace.signatures import Attention, Elementwise, Gemm, Normalization, Sort
 
 FILES = sorted(PACKAGED.glob("*.json"))
 GEMM = Gemm(4096, 4096, 4096, 1, "bfloat16", layout="NT")
@@ -154,3 +155,23 @@ def test_corrections_of_a_gpu_that_throttles_are_not_lent_to_one_that_does_not()
     lent = {name: LearnedEstimator(hardware.gpu(name)).price([product])[0] for name in ("h20", "h800")}
     assert lent["h20"] is None
     assert lent["h800"] is not None
+
+
+def test_layers_too_short_for_the_tables_take_what_the_formula_says() -> None:
+    """vidur's times below 5 us are rounded: an addition of 128 KiB takes 1.6 us on an H100, not 2.9."""
+    gpu = hardware.gpu("h100-sxm")
+    short, long = (Elementwise(size, size, size // 4, "float32", operator="aten::add") for size in (1 << 17, 1 << 25))
+    learned = LearnedEstimator(gpu, burst=True).price([short, long])
+    formula = AnalyticEstimator(gpu, burst=True).price([short, long])
+    assert learned[0].duration_ns == formula[0].duration_ns == pytest.approx(1600, rel=0.1)
+    assert learned[1].duration_ns != formula[1].duration_ns
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "h800", "a100-80gb-sxm", "a100-40gb-pcie", "a40", "l4", "t4"])
+@pytest.mark.parametrize("kind", [Elementwise, Normalization])
+def test_more_elements_do_not_take_less_time(gpu: str, kind: type[Elementwise | Normalization]) -> None:
+    """Also where the corrections of long kernels begin."""
+    works = [kind(2 * size, 2 * size, size, "bfloat16") for size in (int(1.1**step) for step in range(80, 180))]
+    times = [price.duration_ns for price in LearnedEstimator(hardware.gpu(gpu)).price(works) if price]
+    assert all(later > 0.9 * earlier for earlier, later in itertools.pairwise(times))
+    assert len(times) in (0, len(works))

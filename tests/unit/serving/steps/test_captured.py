@@ -6,7 +6,6 @@ import dataclasses
 import functools
 from typing import Any
 
-import numpy as np
 import pytest
 
 from presim.errors import InputError
@@ -14,7 +13,7 @@ from presim.hardware.choose import choose_cluster
 from presim.serving.model import find
 from presim.serving.plan import Plan
 from presim.serving.steps.batches import Batch, arguments, batches, config_for_vllm
-from presim.serving.steps.captured import Captured, Sample, check, host_of, tables, with_captured
+from presim.serving.steps.captured import Captured, Sample, attention_of, check, host_of, tables, with_captured
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine, build
 
@@ -30,11 +29,7 @@ def engine() -> Engine:
 def sample(decodes: tuple[int, ...], prefills: tuple[tuple[int, int], ...] = (), **said: Any) -> Sample:
     """A batch of which all but attention grows evenly."""
     one = Sample(decodes, prefills, False, *[0.0] * 7)
-    zero = np.zeros_like(engine().times.token_ns)
-    only_attention = dataclasses.replace(
-        engine().times, token_ns=zero, head_ns=zero, prompt_launch_ns=None, decode_launch_ns=None
-    )
-    attention = only_attention.step_ns(list(prefills), list(decodes))
+    attention = attention_of(one, engine().times)
     head = 1e5 + HEAD_NS * one.rows
     device = 5e6 + LINEAR_NS * one.tokens + head + attention
     return dataclasses.replace(
@@ -132,7 +127,7 @@ def test_batches_reach_both_limits_and_hold_some_out() -> None:
     found = batches(Plan(max_num_seqs=200, max_num_batched_tokens=5000), 8192, 400_000)
     fitted, held = ([one for one in found if one.held_out is out] for out in (False, True))
     assert [len(one.decodes) for one in fitted if one.decodes] == [1, 2, 4, 8, 16, 32, 64, 128, 200]
-    assert [sum(one.prefills) for one in fitted if one.prefills] == [256, 512, 1024, 2048, 4096, 5000]
+    assert [sum(one.prefills) for one in fitted if one.prefills] == [32, 128, 256, 512, 1024, 2048, 4096, 5000]
     assert {bool(one.decodes) + 2 * bool(one.prefills) for one in held} == {1, 2, 3}
     assert not {(one.decodes, one.prefills) for one in fitted} & {(one.decodes, one.prefills) for one in held}
     assert Batch((256,) * 16, (448,)).text == "16 decodes of 256 + 1 prompt of 448"
