@@ -195,9 +195,33 @@ def _attention(direction: str, usual: str = "cudnn") -> Callable[[Node, list[See
             backend=backend,
             window=int(str(node.attributes.get("window", 0))),
         )
-        return [(f"aten::_{backend}_attention_{direction}", signature)]
+        name = f"aten::_{backend}_attention_{direction}"
+        if (backend, direction) != ("flash", "backward"):
+            return [(name, signature)]
+        beside = _third(name, inputs, outputs)  # before it the row sums of the gradient, after it the query's cast
+        return [(name, beside), (name, signature), (name, beside)]
 
     return make
+
+
+def _third(name: str, inputs: list[Seen], outputs: list[Seen]) -> Elementwise:
+    """One of flash attention's small kernels in the backward pass, as captures share its tensors among three."""
+    query = inputs[1]
+    return Elementwise(
+        bytes_read=sum(operand.bytes for operand in inputs[:6]) // 3,
+        bytes_written=sum(operand.bytes for operand in outputs) // 3,
+        elements=query.elements // 3,
+        dtype=query.dtype,
+        operator=name,
+    )
+
+
+def _summed(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    """A sum over rows is shared by thread blocks, whose counters are zeroed first: one for 128 columns."""
+    work = bound(node.operator, inputs, outputs)
+    rows, columns = inputs[0].elements // max(1, outputs[0].elements), outputs[0].elements
+    is_over_rows = node.attributes.get("dim") == [0] and len(inputs[0].shape) == 2 and rows >= _SHARED_ROWS
+    return [(node.operator, Copy("memset", 4 * -(-columns // 128))), work] if is_over_rows else [work]
 
 
 def _cast(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
@@ -263,6 +287,7 @@ def _read_back(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work
     return [(node.operator, Copy("d2h", inputs[0].bytes, pinned=True))]
 
 
+_SHARED_ROWS = 1024  # fewer are summed by one thread block
 _NOTHING = ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::detach", "aten::set_")
 _MADE: dict[str, Callable[[Node, list[Seen], list[Seen]], list[Work]]] = {
     "aten::mm": _product,
@@ -290,6 +315,8 @@ _MADE: dict[str, Callable[[Node, list[Seen], list[Seen]], list[Work]]] = {
     "aten::constant_pad_nd": _put_into_zeros,
     "aten::nll_loss_backward": _picked,
     "aten::_fused_rms_norm_backward": _norm_backward,
+    "aten::native_layer_norm_backward": _norm_backward,
+    "aten::sum": _summed,
     "aten::cat": _joined,
     "aten::stack": _joined,
     "aten::pow": _power,
