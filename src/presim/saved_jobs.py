@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from presim.figures.explanation import Confirmation, Explanation, Gain
     from presim.figures.training import Projection
     from presim.result import Result
-    from presim.training.projection import Request
+    from presim.training.request import Request
 
 
 def result_of(job: str | os.PathLike[str]) -> Result:

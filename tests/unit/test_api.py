@@ -31,6 +31,8 @@ BESIDE = {
     "chakra",
     "kineto",
     "html",
+    "tokens",  # a report beside the result
+    "price_per_gpu_hour",
     "quiet",
 }
 OWN_NODE = """

@@ -131,7 +131,7 @@ def _file(context: click.Context, option: click.Parameter, word: str | None) -> 
 
 
 def output_options(function: _Function) -> _Function:
-    """``--json --html --perfetto --memory-snapshot --quiet``: output of the result."""
+    """``--json --html --perfetto --memory-snapshot --tokens --quiet``: output of the result."""
     named = functools.partial(click.option, metavar="FILE", callback=_file)
     for option in reversed(
         (
@@ -142,6 +142,18 @@ def output_options(function: _Function) -> _Function:
             click.option("--chakra", metavar="DIR", help="Write Chakra execution traces for ASTRA-sim."),
             click.option(
                 "--kineto", metavar="DIR", help="Write a Chrome trace of each rank, as PyTorch's profiler does."
+            ),
+            click.option(
+                "--tokens",
+                type=click.FloatRange(0, min_open=True),
+                metavar="N",
+                help="Also report a whole training on N tokens, e.g. 15e12; `presim training` has more options.",
+            ),
+            click.option(
+                "--price-per-gpu-hour",
+                type=click.FloatRange(0, min_open=True),
+                metavar="X",
+                help="With --tokens: price of a GPU hour, in any currency.",
             ),
             click.option("-q", "--quiet", is_flag=True, help="Print no report."),
         )
@@ -160,6 +172,8 @@ class Outputs:
     memory_snapshot: str | None = None
     chakra: str | None = None
     kineto: str | None = None
+    tokens: float | None = None
+    price_per_gpu_hour: float | None = None
     quiet: bool = False
 
     @classmethod
@@ -176,6 +190,10 @@ class Outputs:
         from presim.files import check_folder, check_writable
         from presim.trace.store import owns
 
+        if self.price_per_gpu_hour is not None and self.tokens is None:
+            raise InputError(
+                f"--price-per-gpu-hour {self.price_per_gpu_hour:g} prices a whole training: add --tokens N"
+            )
         paths = [self.json_file, self.html, self.perfetto, self.memory_snapshot]
         named = [path for path in paths if path is not None and path != "-"]
         meant = [os.path.realpath(path) for path in named]
@@ -213,6 +231,15 @@ class Outputs:
             from presim.report import terminal
 
             terminal.write(evaluation.result)
+            if self.tokens is not None:
+                self._report_training(evaluation, self.tokens)
+
+    def _report_training(self, evaluation: Evaluation, tokens: float) -> None:
+        from presim.report import training
+        from presim.training.projection import Request, project
+
+        request = Request(tokens=tokens, price_per_gpu_hour=self.price_per_gpu_hour)
+        training.write(project(evaluation.result, request, evaluation.cluster.gpu))
 
     def _deliver_chakra(self, evaluation: Evaluation, folder: str) -> None:
         from presim.engine.ops import host_ns

@@ -46,7 +46,7 @@ def command(job: str, json_file: str | None, html: str | None, quiet: bool, **op
     from presim.files import check_writable, write_file
     from presim.report import training as report
     from presim.saved_jobs import project_training
-    from presim.training.projection import Request, check
+    from presim.training.request import Request, check
 
     for path in (json_file, html):
         if path is not None and path != "-":

@@ -15,7 +15,8 @@ from presim.network.topology import Floats, Ints, Topology
 
 Resolution = Literal["link", "flow"]
 _ROUNDS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
-KINDS = (*_ROUNDS, "broadcast", "reduce", "all_to_all", "send", "recv", "send_recv")
+ROUTED = ("dispatch", "combine")  # of a library's tokens to experts: between GPUs at the same place of their nodes
+KINDS = (*_ROUNDS, "broadcast", "reduce", "all_to_all", *ROUTED, "send", "recv", "send_recv")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Exchange:
     """One collective of one group."""
 
     kind: str  # one of KINDS
-    bytes: int  # as counted by nccl-tests
+    bytes: int  # as counted by nccl-tests; of a dispatch or combine, what a rank sends to other nodes
     ranks: tuple[int, ...]
     start_s: float = 0.0
 
@@ -72,7 +73,7 @@ def link_loads(topology: Topology, exchanges: Sequence[Exchange]) -> tuple[Float
 
 def flows_of(kind: str, ranks: int) -> int:
     """Upper bound on the flows of a collective."""
-    return ranks * (ranks - 1) if kind == "all_to_all" else ranks * 8
+    return ranks * (ranks - 1) if kind in ("all_to_all", *ROUTED) else ranks * 8
 
 
 def _latency_s(topology: Topology, paths: Ints) -> Floats:
@@ -94,6 +95,8 @@ def _pairs(exchange: Exchange, topology: Topology) -> tuple[Ints, Ints, Ints]:
         others = begins != ends
         size = exchange.bytes / count
         return begins[others], ends[others], np.full(int(others.sum()), size)
+    if exchange.kind in ROUTED:
+        return _to_other_nodes(exchange.bytes, ranks, max(topology.gpus_per_node, 1))
     if exchange.kind in ("send", "recv", "send_recv"):
         both = [(ranks[0], ranks[-1]), (ranks[-1], ranks[0])][: 2 if exchange.kind == "send_recv" else 1]
         pair = np.array(both, np.int64)
@@ -106,6 +109,21 @@ def _pairs(exchange: Exchange, topology: Topology) -> tuple[Ints, Ints, Ints]:
         keep = np.tile(np.arange(count) < count - 1, len(rings))
         begins, ends = begins[keep], ends[keep]
     return begins, ends, np.full(len(begins), share * exchange.bytes / len(rings))
+
+
+def _to_other_nodes(size: int, ranks: Ints, per_node: int) -> tuple[Ints, Ints, Ints]:
+    """A flow from each rank to the one at its place on every other node, or to all ranks there if nodes are unlike."""
+    ordered = np.sort(ranks)
+    nodes, first, counts = np.unique(ordered // per_node, return_index=True, return_counts=True)
+    if len(nodes) < 2:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    place = np.arange(len(ordered)) - np.repeat(first, counts)
+    node = ordered // per_node
+    wanted = node[:, None] != node[None, :]
+    if len(set(counts.tolist())) == 1:
+        wanted &= place[:, None] == place[None, :]
+    begins, ends = np.nonzero(wanted)
+    return ordered[begins], ordered[ends], size / wanted.sum(axis=1)[begins]
 
 
 def _rings(ranks: Ints, per_node: int) -> Ints:

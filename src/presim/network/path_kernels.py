@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from presim.network.kernels import Ints
+from presim.network.kernels import Floats, Ints
 
 
 def walk(
@@ -174,3 +174,47 @@ def meet(
                     wanted -= 1
             hop += 1
     return -1
+
+
+def divide(
+    first: Ints, links: Ints, source: Ints, target: Ints, in_first: Ints, in_links: Ints, switches: Ints,
+    pairs: Floats, carried: Floats,
+) -> bool:  # fmt: skip
+    """Add to ``carried`` [link] what flows between switches put on it, divided evenly at each fork of shortest paths.
+
+    ``pairs`` [sender, receiver]: number of flows. Adjacency as of `walk`, of switches. False: a pair is not joined.
+    """
+    vertices = len(first) - 1
+    distance, queue, load = np.full(vertices, -1, np.int64), np.zeros(vertices, np.int64), np.zeros(vertices)
+    for receiver in range(len(switches)):
+        distance[:] = -1
+        load[:] = 0.0
+        distance[switches[receiver]] = 0
+        queue[0] = switches[receiver]
+        head, tail = 0, 1
+        while head < tail:
+            vertex = queue[head]
+            head += 1
+            for at in range(in_first[vertex], in_first[vertex + 1]):
+                other = source[in_links[at]]
+                if distance[other] < 0:
+                    distance[other] = distance[vertex] + 1
+                    queue[tail] = other
+                    tail += 1
+        for sender in range(len(switches)):
+            if pairs[sender, receiver] > 0 and distance[switches[sender]] < 0:
+                return False
+            load[switches[sender]] += pairs[sender, receiver]
+        for place in range(tail - 1, 0, -1):
+            vertex = queue[place]
+            if load[vertex] <= 0:
+                continue
+            count = 0
+            for at in range(first[vertex], first[vertex + 1]):
+                if distance[target[links[at]]] == distance[vertex] - 1:
+                    count += 1
+            for at in range(first[vertex], first[vertex + 1]):
+                if distance[target[links[at]]] == distance[vertex] - 1:
+                    carried[links[at]] += load[vertex] / count
+                    load[target[links[at]]] += load[vertex] / count
+    return True

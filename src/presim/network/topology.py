@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,10 +98,15 @@ class Builder:
 
     def one_way(self, source: int, target: int, bandwidth_Bps: float, latency_ns: float) -> None:
         """Add a link in one direction."""
-        if not bandwidth_Bps > 0:
+        if not 0 < bandwidth_Bps < math.inf:
             raise InputError(
                 f"the link from {self.names[source]} to {self.names[target]} has a bandwidth of "
                 f"{bandwidth_Bps / 1e9:g} GB/s; set more than 0, or leave it out"
+            )
+        if not 0 <= latency_ns < math.inf:
+            raise InputError(
+                f"the link from {self.names[source]} to {self.names[target]} has a latency of {latency_ns / 1e3:g} us; "
+                "set 0 or more"
             )
         if len(self.links) >= _MOST_LINKS:
             raise InputError(f"the network has more than {_MOST_LINKS:,} links; describe a smaller part of it")

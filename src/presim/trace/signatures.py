@@ -19,6 +19,9 @@ from presim.trace.sparse_product import SparseProduct as SparseProduct
 Direction: TypeAlias = Literal["forward", "backward"]
 
 
+TINYGEMM = "tinygemm"
+
+
 class Gemm(msgspec.Struct, frozen=True, tag_field="family", tag="gemm"):
     """``d[batch, m, n] = a[batch, m, k] @ b[batch, k, n]`` (+ ``c``), in row-major terms."""
 
@@ -33,7 +36,9 @@ class Gemm(msgspec.Struct, frozen=True, tag_field="family", tag="gemm"):
     layout: str = "NN"  # N: as in the formula, T: transposed in memory; a then b
     accumulate: bool = False  # reads c (beta != 0)
     epilogue: str = ""  # fused bias, gelu, …; empty: none
-    scaling: str = ""  # factors of FP8 and FP4 operands: outer (one a row and column), block; empty: one a tensor
+    # Factors of FP8 and FP4 operands: outer (one a row and column), block; empty: one a tensor. TINYGEMM: factors of
+    # 4-bit weights in PyTorch's own kernel.
+    scaling: str = ""
     sums: str = ""  # of FP8: fast (in the tensor cores' few bits), precise (taken out in between); empty: not known
     sparsity: str = ""  # "2:4 a" or "2:4 b": two of every four values of that operand are kept; empty: dense
 

@@ -43,3 +43,18 @@ def test_a_budget_is_needed(saved: Path, capsysbinary: pytest.CaptureFixture[byt
     code, _, err = called(capsysbinary, "training", saved)
     assert code == 2
     assert "Missing option '--tokens'" in err
+
+
+def test_the_verbs_of_a_step_report_a_whole_training_too(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """With the defaults of `presim training`; a price without tokens is refused before any work."""
+    store.save([workloads.llama_8b(steps=2, layers=1)], tmp_path / "job")
+    words = ["--tokens", "1e12", "--price-per-gpu-hour", "2.5"]
+    assert main.run(["simulate", str(tmp_path / "job"), *words]) == 0
+    both = capsysbinary.readouterr().out.decode()
+    assert main.run(["training", str(tmp_path / "job"), *words]) == 0
+    assert capsysbinary.readouterr().out.decode() in both
+    assert main.run(["simulate", str(tmp_path / "job"), *words[2:]]) == 2
+    error = capsysbinary.readouterr().err.decode()
+    assert error == "presim: --price-per-gpu-hour 2.5 prices a whole training: add --tokens N\n"

@@ -99,6 +99,11 @@ def test_flows_that_ecmp_puts_on_one_path_share_it_and_adaptive_routing_does_not
     ("table", "message"),
     [
         ({"pcie_switch_gpus": -1}, "pcie_switch_gpus and socket_GBps at least 0"),
+        ({"nics": 1, "pcie_GBps": float("inf")}, "the link from gpu0 to node0.pcie has a bandwidth of inf GB/s"),
+        (
+            {"links": [{"from": "gpu0", "to": "gpu1", "GBps": 1.0, "latency_us": -3.0}]},
+            "the link from gpu0 to gpu1 has a latency of -3 us; set 0 or more",
+        ),
         ({"link_latency_us": -1.0}, "link_latency_us = -1: a latency is at least 0; correct it"),
     ],
 )

@@ -11,8 +11,9 @@ from presim.hardware import catalogue
 from presim.hardware.choose import choose_cluster
 from presim.pipeline import evaluate
 from presim.result import Result
-from presim.training.projection import Request, project
+from presim.training.projection import project
 from presim.training.reliability import load_reliability
+from presim.training.request import Request
 from support import workloads
 
 GPU = catalogue.gpu("h100-sxm")

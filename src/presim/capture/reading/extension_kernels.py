@@ -1,4 +1,4 @@
-"""Kernels of CUDA extensions whose work does not follow from the sizes of their tensors.
+"""Kernels of CUDA extensions, and one of PyTorch, whose work does not follow from the sizes of their tensors.
 
 Caches and packed weights are passed whole although only a few rows are used, and a fused operator launches kernels for
 parts of its work. Each function handles one family of operators by registered name (vLLM 0.33, bitsandbytes 0.50).
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operator
 from presim.trace.dtypes import dtype_bytes
-from presim.trace.signatures import Attention, Elementwise, Gemm, Index, Signature, Softmax
+from presim.trace.signatures import TINYGEMM, Attention, Elementwise, Gemm, Index, Signature, Softmax
 
 _CAUSAL = {
     "fwd": 2,
@@ -130,6 +130,14 @@ def _four_bit_product(work: Descriptor, operator: Operator) -> Signature | None:
     return Gemm(left.elements // inner, weights // inner, inner, 1, left.dtype, b_dtype="uint4")
 
 
+def _packed_product(_: Descriptor, operator: Operator) -> Signature | None:
+    """PyTorch's product of 16-bit rows with 4-bit weights; the packed weights' shape is the kernel's own."""
+    left, packed = operator.inputs[:2]
+    rows, inner = left.shape
+    columns = packed.bytes * 2 // inner
+    return Gemm(rows, columns, inner, 1, left.dtype, b_dtype="uint4", layout="NT", scaling=TINYGEMM)
+
+
 _OPERATORS: dict[str, Callable[[Descriptor, Operator], Signature | None]] = {
     "_vllm_fa3_C::fwd": _paged_attention,
     "_vllm_fa2_C::varlen_fwd": _paged_attention,
@@ -141,4 +149,5 @@ _OPERATORS: dict[str, Callable[[Descriptor, Operator], Signature | None]] = {
     "_C::dsv3_fused_a_gemm": _product_into,
     "_moe_C::grouped_topk": _grouped_choice,
     "bitsandbytes::gemm_4bit": _four_bit_product,
+    "aten::_weight_int4pack_mm": _packed_product,
 }

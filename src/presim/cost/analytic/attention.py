@@ -25,6 +25,8 @@ _DECODE_SHARE = value("attention.decode_share")
 _DECODE_ROUND_US = value("attention.decode_round_us")
 _WHOLE_KEYS = 4  # key tiles that FlashAttention 3 never divides
 _BACKWARD_FLOPS = 2.5  # relative to forward: Dao, FlashAttention-2 (2023), section 4.1
+_DROPOUT_SLOTS = value("attention.dropout_slots")
+_INTEGER_LANES = 64  # of an SM (CUDA C++ Programming Guide, arithmetic instructions: 64 results a clock since Volta)
 _WIDE_BACKWARD = value("attention.wide_backward")  # head dimensions above 128 leave too few registers
 
 _FALLBACKS = {
@@ -99,12 +101,20 @@ def seconds(signature: Attention, device: Device, constants: AttentionConstants)
     waves = np.ceil(tiles / device.sms) * whole / tiles
     shared = (1 - constants.quantisation) * whole / device.sms + constants.quantisation * waves
     arithmetic = max(shared, (longest + overhead) * unit * max(constants.lone, 1.0))
+    arithmetic += _dropout_seconds(signature, sequences * pairs, device)
     memory = (_bytes(signature) + _exchanged(signature, parts)) / (device.memory_Bps * constants.memory)
     joined = float((arithmetic**constants.blend + memory**constants.blend) ** (1 / constants.blend))
     launch = constants.launch_us * 1e-6 * (2 if backward else 1)
     if backward and constants.backward_passes:
         joined += constants.backward_passes * _beside_backward(signature) / device.memory_Bps
     return joined + launch, "compute" if arithmetic >= memory else "memory"
+
+
+def _dropout_seconds(signature: Attention, tiles: float, device: Device) -> float:
+    """Time to draw a random number for each score: integer work of the warps that also multiply."""
+    if not signature.dropout or not device.clock_hz:
+        return 0.0
+    return tiles * _TILE * _TILE * _DROPOUT_SLOTS / (_INTEGER_LANES * device.sms * device.clock_hz)
 
 
 def _tiles(signature: Attention) -> tuple[float, float, float]:

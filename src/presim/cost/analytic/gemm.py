@@ -16,7 +16,7 @@ from presim.cost.analytic.constants import GemmConstants, find
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
-from presim.trace.signatures import Gemm, GroupedGemm
+from presim.trace.signatures import TINYGEMM, Gemm, GroupedGemm
 
 Array = NDArray[np.float64]
 
@@ -57,14 +57,20 @@ _STRUCTURED = {"ampere": 1.6, "ada": 1.39, "hopper": 1.21}
 # was slower than dense on H100s without a search for its algorithm (pytorch/pytorch issue 153825).
 _STRUCTURED_DOUBT = 3.0
 _UNALIGNED = 1.5  # rows that are no multiple of 16 bytes: no TMA or vector loads. A guess, hence the uncertainty
+# PyTorch's kernel for 16-bit rows and 4-bit weights (tinygemm) unpacks the weights again for every few rows. On an H100
+# it has 28.7 TFLOP/s from 16 to 512 rows, 110 a clock and SM; for one row it reads its weights at 1.6 TB/s
+# (validation/results/gpu-quantised.md). Other GPUs are taken to do as many a clock, which is an assumption.
+_TINYGEMM_FLOPS, _TINYGEMM_MEMORY, _TINYGEMM_UNCERTAINTY = 110, 0.47, 0.2
 
 
 def price(signatures: Sequence[Gemm | GroupedGemm], device: Device) -> list[Price]:
     """One price per signature, in order."""
-    prices: dict[Gemm | GroupedGemm, Price] = {}
-    kinds = sorted({_precision(signature) for signature in signatures})
+    own = [each for each in signatures if isinstance(each, Gemm) and each.scaling == TINYGEMM and device.clock_hz]
+    prices: dict[Gemm | GroupedGemm, Price] = {each: _tinygemm(each, device) for each in own}
+    rest = [signature for signature in signatures if signature not in prices]
+    kinds = sorted({_precision(signature) for signature in rest})
     for kind in kinds:
-        members = [signature for signature in signatures if _precision(signature) == kind]
+        members = [signature for signature in rest if _precision(signature) == kind]
         prices.update(zip(members, _price_kind(members, kind, device)))
     return [prices[signature] for signature in signatures]
 
@@ -92,6 +98,18 @@ def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device)
         Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, min(float(width), 0.9), name, str(bound))
         for duration, width, bound in zip(total * slow, widths, bounds)
     ]
+
+
+def _tinygemm(signature: Gemm, device: Device) -> Price:
+    """The slower of its arithmetic and of reading its operands, plus the launch."""
+    m, n, k, _, a_bytes, b_bytes, out_bytes = _shape(signature)
+    constants, _ = find(GemmConstants, "gemm", device.generation, ("bf16",))
+    memory = (m * k * a_bytes + n * k * b_bytes + m * n * out_bytes) / (device.memory_Bps * _TINYGEMM_MEMORY)
+    arithmetic = signature.flops / (_TINYGEMM_FLOPS * device.sms * device.clock_hz)
+    total = max(memory, arithmetic) + constants.launch_us * 1e-6
+    width = _TINYGEMM_UNCERTAINTY * (1 if device.generation == "hopper" else 3)
+    bound = "compute" if arithmetic > memory else "memory"
+    return Price(max(1, round(total * 1e9)), Origin.ANALYTIC, min(width, 0.9), "analytic/gemm", bound)
 
 
 @dataclasses.dataclass(frozen=True)

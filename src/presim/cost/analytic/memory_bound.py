@@ -13,7 +13,7 @@ from presim.cost.analytic.constants import MemoryConstants, find, table
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
-from presim.trace.signatures import Fused, MemoryBound
+from presim.trace.signatures import Fused, MemoryBound, Softmax
 
 _FALLBACKS = {
     "elementwise": ("elementwise",),
@@ -54,6 +54,8 @@ def _price_one(signature: MemoryBound | Fused, device: Device) -> Price:
     share, factor = _operator(getattr(signature, "operator", ""), dtype_bytes(signature.dtype) <= 2, device.generation)
     if isinstance(signature, Fused) and signature.across_bytes:
         share, factor = share * _ACROSS.get(signature.across_bytes, _ACROSS_WIDER), max(factor, _ACROSS_UNCERTAINTY)
+    if isinstance(signature, Softmax) and signature.row:  # one thread block a row
+        share *= min(max(signature.elements / signature.row, 1) / device.sms, 1.0)
     moved = float(max(signature.bytes, 0))
     if kind == "sort":
         moved *= _SORT_PASSES

@@ -14,11 +14,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.cost.collectives.experts import moved
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.model import Transfer
+from presim.cost.collectives.placement import layout_of
 from presim.cost.overlap import Paths
 from presim.cost.price import Price
 from presim.hardware import Cluster
+from presim.network.aggregate import Spread, all_to_alls
 from presim.network.describe import topology_of
 from presim.network.exchange import KINDS, Exchange, flows_of, link_loads, run
 from presim.network.sharing import Load, crowdable, shared_seconds
@@ -29,6 +32,7 @@ from presim.trace.schema import Group
 
 NAME = "flow/contended"
 ANALYTIC = Hierarchical.name
+BY_LINK = "link/contended"  # flows counted by link
 TOO_MANY = "analytic/hierarchical, of too many flows to simulate"
 _MOST_FLOWS = 4_000_000
 # Kinds with the flows of another one, and how often these are sent.
@@ -66,13 +70,14 @@ class Contended:
             return None
         fabric = msgspec.structs.replace(cluster.fabric, oversubscription=1.0)
         alone = self._base.alone(collective, group, msgspec.structs.replace(cluster, fabric=fabric))
-        if collective.kind not in KINDS or collective.routed is not None or len(group.ranks) < 2:
+        if collective.kind not in KINDS or len(group.ranks) < 2:
             return alone
         if len({cluster.domain(rank) for rank in group.ranks}) == 1:
             return alone
         ranks = ends(collective, group)
         together = _sisters(ranks, cluster.world_size)
-        if _is_too_much(collective.kind, together):
+        by_link = _is_too_much(collective.kind, together)
+        if by_link and _by_link(_key(cluster), _Held(cluster), collective.kind, together) is None:
             return msgspec.structs.replace(alone, estimator=TOO_MANY, uncertainty=min(alone.uncertainty + 0.3, 0.9))
         more = exchange_s(collective, ranks, together, cluster)
         if more * 1e9 <= TELLING * alone.duration_ns:
@@ -80,7 +85,7 @@ class Contended:
         return msgspec.structs.replace(
             alone,
             duration_ns=alone.duration_ns + round(more * 1e9),
-            estimator=NAME,
+            estimator=BY_LINK if by_link else NAME,
             uncertainty=min(alone.uncertainty + _UNCERTAIN, 0.9),
             bound="network",
         )
@@ -96,11 +101,11 @@ def _beside_each_other(
         groups = _exchanging(transfer, cluster)
         if price is None or not groups:
             continue
-        kind, times = _RINGS.get(transfer.collective.kind, (transfer.collective.kind, 1.0))
+        kind, size = _sent(transfer.collective, groups[0], cluster)
         carried, flow = _on_fabric(key, _Held(cluster), kind, groups)
         if not carried.any():
             continue
-        scale, alone_s = transfer.collective.even.bytes * times / _SENT, price.duration_ns * 1e-9
+        scale, alone_s = size / _SENT, price.duration_ns * 1e-9
         if scale <= 0:
             continue
         limit = topology.bandwidth_Bps * alone_s  # a price below what the links allow counts as that
@@ -129,6 +134,8 @@ def _exchanging(transfer: Transfer, cluster: Cluster) -> Groups:
 def _on_fabric(key: bytes, held: _Held, kind: str, groups: Groups) -> tuple[Floats, float]:
     """Bytes on each link of the fabric while groups exchange, and bytes of each flow."""
     topology = _topologies(key, held)[0]
+    if (spread := _by_link(key, held, kind, groups)) is not None:
+        return spread.carried * (_SENT / len(groups[0])), _SENT / len(groups[0])
     carried, flow = link_loads(topology, [Exchange(kind, _SENT, each) for each in groups])
     return np.where(topology.within_nodes(), 0.0, carried), flow
 
@@ -137,11 +144,13 @@ def contended_note(estimators: list[str]) -> tuple[str, ...]:
     """A note on collectives that were simulated flow by flow; ``estimators`` of all collectives."""
     if not estimators:
         return ()
-    flows, left = estimators.count(NAME), estimators.count(TOO_MANY)
+    flows, left, by_link = (estimators.count(name) for name in (NAME, TOO_MANY, BY_LINK))
     said = (
         f"The network is described: {flows} of {len(estimators)} collectives share links and are simulated flow by "
         "flow, the others are analytic."
     )
+    if by_link:
+        said += f" {by_link} of these have more than {_MOST_FLOWS:,} flows, which are counted by link."
     more = f"{left} of them would have more than {_MOST_FLOWS:,} flows, and what they share is left out."
     return (said, more) if left else (said,)
 
@@ -187,6 +196,8 @@ def _longer_s(key: bytes, held: _Held, kind: str, ranks: tuple[int, ...], togeth
     """
     _, free = _topologies(key, held)
     own = next((at for at, each in enumerate(together) if set(each) == set(ranks)), 0)
+    if (spread := _by_link(key, held, kind, together)) is not None:
+        return max(0.0, spread.seconds - float(spread.ports_s[own])) / len(together[own])
     alone = run(free, [Exchange(kind, _SENT, together[own])])
     assert alone.shared is not None, "test_contended: at flow level"
     return max(0.0, _together(key, held, kind, together)[0][own] - alone.shared.seconds) / _SENT
@@ -196,6 +207,9 @@ def _longer_s(key: bytes, held: _Held, kind: str, ranks: tuple[int, ...], togeth
 def _together(key: bytes, held: _Held, kind: str, together: Groups) -> tuple[tuple[float, ...], Floats, float]:
     """When each of the exchanges is over that start together, what each link carried, and the bytes of a flow."""
     topology, _ = _topologies(key, held)
+    if (spread := _by_link(key, held, kind, together)) is not None:
+        size = _SENT / len(together[0])
+        return (spread.seconds * size,) * len(together), spread.carried * size, size
     crowded = run(topology, [Exchange(kind, _SENT, each) for each in together])
     assert crowded.shared is not None, "test_contended: at flow level"
     ends = np.zeros(len(together))
@@ -211,15 +225,32 @@ def described_network(cluster: Cluster) -> tuple[bytes, Topology]:
 
 def exchange_s(collective: Collective, own: tuple[int, ...], groups: Groups, cluster: Cluster) -> float:
     """What one of the groups takes longer while all of them exchange than alone on a fabric that limits nothing."""
+    kind, size = _sent(collective, own, cluster)
+    return size * _longer_s(_key(cluster), _Held(cluster), kind, own, groups)
+
+
+def _sent(collective: Collective, ranks: tuple[int, ...], cluster: Cluster) -> tuple[str, float]:
+    """The kind of flows of a collective, and its bytes as `Exchange` counts them."""
+    if collective.routed is not None:
+        layout = layout_of(collective, Group("", ranks, len(ranks)), cluster)
+        return collective.kind, moved(collective.routed, layout).far
     kind, times = _RINGS.get(collective.kind, (collective.kind, 1.0))
-    return collective.even.bytes * times * _longer_s(_key(cluster), _Held(cluster), kind, own, groups)
+    return kind, collective.even.bytes * times
+
+
+@functools.lru_cache(maxsize=64)
+def _by_link(key: bytes, held: _Held, kind: str, together: Groups) -> Spread | None:
+    """The load of an all-to-all of too many flows to simulate; None: of no other collective."""
+    if not _is_too_much(kind, together) or kind != "all_to_all":
+        return None
+    return all_to_alls(_topologies(key, held)[0], together)
 
 
 def paths_of(collective: Collective, groups: Groups, cluster: Cluster) -> tuple[Paths | None, int]:
     """The links that groups cross which exchange at once, of those that can be crowded, and the bytes of each flow."""
-    kind, times = _RINGS.get(collective.kind, (collective.kind, 1.0))
+    kind, size = _sent(collective, groups[0], cluster)
     paths, flow = _paths(_key(cluster), _Held(cluster), kind, groups)
-    return paths, round(collective.even.bytes * times * flow / _SENT)
+    return paths, round(size * flow / _SENT)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -246,18 +277,20 @@ def seconds_of_sisters(collective: Collective, group: Group, cluster: Cluster) -
     together = sisters_of(collective, group, cluster)
     if not together:
         return {}
-    kind, _ = _RINGS.get(collective.kind, (collective.kind, 1.0))
+    kind, _ = _sent(collective, together[0], cluster)
     return dict(zip(together, _together(_key(cluster), _Held(cluster), kind, together)[0]))
 
 
 def sisters_of(collective: Collective, group: Group, cluster: Cluster) -> Groups:
     """All groups of a collective's kind; none where nothing is simulated."""
-    if not cluster.network or collective.kind not in KINDS or collective.routed is not None or len(group.ranks) < 2:
+    if not cluster.network or collective.kind not in KINDS or len(group.ranks) < 2:
         return ()
     if len({cluster.domain(rank) for rank in group.ranks}) == 1:
         return ()
     together = _sisters(ends(collective, group), cluster.world_size)
-    return () if _is_too_much(collective.kind, together) else together
+    if not _is_too_much(collective.kind, together):
+        return together
+    return together if _by_link(_key(cluster), _Held(cluster), collective.kind, together) is not None else ()
 
 
 @functools.lru_cache(maxsize=1024)

@@ -13,6 +13,7 @@ import msgspec
 
 from presim.cost.collectives.contended import (
     ANALYTIC,
+    BY_LINK,
     NAME,
     TELLING,
     contended_note,
@@ -21,6 +22,7 @@ from presim.cost.collectives.contended import (
     paths_of,
     sisters_of,
 )
+from presim.cost.collectives.experts import NAME as EXPERTS
 from presim.cost.collectives.running import Groups, exchanging, sent_by_others
 from presim.cost.overlap import Flows
 from presim.cost.price import OnFabric, Price, PricedTrace
@@ -105,7 +107,7 @@ def _one(
         return nothing
     whole_s = exchange_s(signature, ends(signature, group), everyone, cluster)
     if share is None:
-        share = min(whole_s * 1e9 / max(price.duration_ns, 1), 1.0) if price.estimator == NAME else 0.0
+        share = min(whole_s * 1e9 / max(price.duration_ns, 1), 1.0) if price.estimator in (NAME, BY_LINK) else 0.0
     price = _of_running(signature, price, share, whole_s, running, rank, group, cluster)
     paths, flow_bytes = paths_of(signature, running, cluster)
     if paths is None or sent_by_others(signature, group, representatives):
@@ -124,12 +126,14 @@ def _of_running(
     cluster: Cluster,
 ) -> Price:
     """The price where only these groups exchange."""
-    if price.estimator not in (NAME, ANALYTIC) or (share == 0 and signature.kind not in MESSAGES):
+    plain = EXPERTS if signature.routed is not None else ANALYTIC
+    if price.estimator not in (NAME, BY_LINK, plain) or (share == 0 and signature.kind not in MESSAGES):
         return price
     own = next((each for each in running if rank in each), running[0])
     more_s = exchange_s(signature, own, running, cluster)
     crowded_ns = price.duration_ns * share * (more_s / whole_s) if share else more_s * 1e9
     alone_ns = price.duration_ns * (1 - share)
     if crowded_ns <= TELLING * alone_ns:
-        return msgspec.structs.replace(price, duration_ns=round(alone_ns), estimator=ANALYTIC)
-    return msgspec.structs.replace(price, duration_ns=round(alone_ns + crowded_ns), estimator=NAME, bound="network")
+        return msgspec.structs.replace(price, duration_ns=round(alone_ns), estimator=plain)
+    how = BY_LINK if price.estimator == BY_LINK else NAME
+    return msgspec.structs.replace(price, duration_ns=round(alone_ns + crowded_ns), estimator=how, bound="network")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from presim.cost.analytic.device import Device, precision
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
+    TINYGEMM,
     Attention,
     Fused,
     Gemm,
@@ -166,7 +167,7 @@ def kind_of(signature: Signature) -> str | None:
     """The key of `KINDS` for the models that correct a signature's price, or None."""
     if isinstance(signature, GroupedGemm):
         return "grouped-gemm" if signature.dtype in _HALF and not signature.sizes else None
-    if isinstance(signature, Gemm) and signature.sparsity:
+    if isinstance(signature, Gemm) and (signature.sparsity or signature.scaling == TINYGEMM):
         return None  # no table has these
     if isinstance(signature, Gemm):
         if signature.dtype in _HALF:

@@ -9,15 +9,17 @@ import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from presim.calibration import value
 from presim.cost.analytic.estimator import AnalyticEstimator, slowdown_at_work
 from presim.cost.bounds import datasheet_ns
 from presim.cost.measured.axes import Key, axes
-from presim.cost.measured.rows import AS_AT_WORK, Measurement
+from presim.cost.measured.rows import AS_AT_WORK, PROFILE, Measurement
 from presim.cost.price import Origin, Price
 from presim.hardware import Gpu
 from presim.trace.signatures import Signature
 
 _LEAST_DOUBT = 0.03  # differences between cards of one model, and between days
+_THROTTLED = value("gpu.throttled_products")
 _WIDEST_GAP = 4.0  # no interpolation between rows further apart than this factor
 
 
@@ -51,7 +53,10 @@ class MeasuredEstimator:
         bases = self.analytic.price(known)
         all_at_work = all(row.source in AS_AT_WORK for rows in found.values() for row in rows)
         slower = [1.0] * len(known) if all_at_work else slowdown_at_work(gpu, known, bases)
-        self.exact = {key: _median(found[key], factor) for key, factor in zip(known, slower)}
+        self.exact = {
+            key: _median(found[key], factor, base is not None and base.bound == "compute")
+            for key, factor, base in zip(known, slower, bases)
+        }
         self.lines = self._lines(known, bases)
 
     def _lines(self, known: list[Signature], bases: list[Price | None]) -> dict[Key, list[_Point]]:
@@ -108,11 +113,17 @@ def _interpolated(low: _Point, high: _Point, size: int) -> tuple[float, float]:
     return log_ratio, math.hypot(max(low.doubt, high.doubt), jump, _LEAST_DOUBT)
 
 
-def _median(rows: list[Measurement], slower: float) -> tuple[float, float]:
-    """Duration in ns and uncertainty: the largest of spread, differences between rows, and half of the clock effect."""
+def _median(rows: list[Measurement], slower: float, is_compute: bool) -> tuple[float, float]:
+    """Duration in ns and uncertainty: the largest of spread, differences between rows, and half of the clock effect.
+
+    `presim profile` sweeps memory between its runs, so arithmetic runs at full clocks there; a step at its power limit
+    lowers them.
+    """
     durations = [row.duration_ns * (1.0 if row.source in AS_AT_WORK else slower) for row in rows]
     middle = statistics.median(durations)
     apart = (max(durations) - min(durations)) / 2 / middle
     doubt = max(apart, *(row.spread for row in rows), _LEAST_DOUBT)
+    if is_compute and any(row.source == PROFILE for row in rows):
+        doubt = max(doubt, _THROTTLED / 2)
     rests = any(row.source not in AS_AT_WORK for row in rows)
     return middle, math.hypot(doubt, abs(math.log(slower)) / 2) if rests else doubt

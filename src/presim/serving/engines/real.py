@@ -76,9 +76,11 @@ def _write_input(workload: Workload, fleet: Fleet, folder: Path) -> None:
     replica = fleet.replicas[0]
     workloads.write(workload, folder / "workload.jsonl")
     times = replica.times
-    zeros = np.zeros(len(times.token_ns))
-    tables: dict[str, Any] = {name: getattr(times, name) for name in (*_TABLES, *_OPTIONAL)}
-    np.savez(folder / "times.npz", **{name: zeros if table is None else table for name, table in tables.items()})
+    tables: dict[str, Any] = {}
+    for name in (*_TABLES, *_OPTIONAL):
+        table = getattr(times, name)
+        tables[name] = np.zeros(len(times.token_ns)) if table is None else table
+    np.savez(folder / "times.npz", **tables)
     costs = {
         field.name: getattr(replica.times, field.name)
         for field in dataclasses.fields(replica.times)

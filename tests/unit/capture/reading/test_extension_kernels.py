@@ -5,7 +5,7 @@ from __future__ import annotations
 from presim.capture.reading.classify import classify_launch
 from presim.capture.reading.log import parse
 from presim.capture.reading.operators import parse_operator
-from presim.trace.signatures import Attention, Elementwise, Gemm, Index, Signature, Softmax
+from presim.trace.signatures import TINYGEMM, Attention, Elementwise, Gemm, Index, Signature, Softmax
 
 CACHE = "BFloat16[28583;16;8;128]"
 
@@ -84,6 +84,13 @@ def test_few_rows_are_multiplied_with_packed_weights_in_one_kernel() -> None:
     found = launched("bitsandbytes::gemm_4bit", inputs, "out=BFloat16[1;1;8192] args=", "kgemm_4bit_inference_naive")
     assert isinstance(found, Gemm)
     assert (found.m, found.n, found.k, found.b_dtype) == (1, 8192, 2048, "uint4")
+
+
+def test_packed_4_bit_weights_are_multiplied_and_not_read_only() -> None:
+    inputs = "BFloat16[64;8192],Int[1024;64;32;4],BFloat16[64;8192;2]"
+    found = launched("aten::_weight_int4pack_mm", inputs, "out=BFloat16[64;8192] args=128", "tinygemm_m16n8k16")
+    assert isinstance(found, Gemm)
+    assert (found.m, found.n, found.k, found.b_dtype, found.scaling) == (64, 8192, 8192, "uint4", TINYGEMM)
 
 
 def test_scaled_products_have_factors_of_rows_or_of_blocks() -> None:

@@ -9,7 +9,7 @@ from presim.cost.analytic import memory_bound
 from presim.cost.analytic.constants import MemoryConstants
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.price import Price
-from presim.trace.signatures import Elementwise, Fused, MemoryBound, Normalization, Random, Sort
+from presim.trace.signatures import Elementwise, Fused, MemoryBound, Normalization, Random, Softmax, Sort
 
 MIB = 1 << 20
 
@@ -51,9 +51,9 @@ def test_no_more_than_the_cache_holds_can_come_from_it(h100: Device) -> None:
 
 
 def test_operators_known_to_be_slow_are_priced_so(h100: Device) -> None:
-    add, cat = (priced(h100, elementwise(512 * MIB, operator=f"aten::{name}")) for name in ("add", "cat"))
-    assert cat.duration_ns > 2 * add.duration_ns
-    assert cat.uncertainty > add.uncertainty
+    add, scan = (priced(h100, elementwise(512 * MIB, operator=f"aten::{name}")) for name in ("add", "cumsum"))
+    assert scan.duration_ns > 2 * add.duration_ns
+    assert scan.uncertainty > add.uncertainty
 
 
 def test_casts_to_mxfp8_are_slower_than_their_bytes_on_blackwell_only(h100: Device) -> None:
@@ -130,3 +130,13 @@ def test_a_dropout_s_gradient_draws_no_numbers(h100: Device) -> None:
     mask = Random(256 * MIB, 128 * MIB, 64 * MIB, "float16", operator="aten::native_dropout_backward")
     plain = Elementwise(256 * MIB, 128 * MIB, 64 * MIB, "float16", operator="aten::mul")
     assert priced(h100, mask).duration_ns == priced(h100, plain).duration_ns < priced(h100, made).duration_ns
+
+
+def test_fewer_rows_than_sms_leave_bandwidth_unused(h100: Device) -> None:
+    """An H100 took 64 us for the softmax of 64 rows of 128,256 float32; 132 rows take no longer than 64."""
+    few, more = (
+        priced(h100, Softmax(4 * rows * 128256, 4 * rows * 128256, rows * 128256, "float32", row=128256))
+        for rows in (64, 132)
+    )
+    assert few.duration_ns / 1e3 == pytest.approx(64.2, rel=few.uncertainty)
+    assert few.duration_ns == pytest.approx(more.duration_ns, rel=0.15)

@@ -8,13 +8,16 @@ import msgspec
 import pytest
 
 from presim.cost.chain import price_trace
-from presim.cost.collectives.contended import NAME, Contended
+from presim.cost.collectives import contended
+from presim.cost.collectives.contended import BY_LINK, NAME, Contended, paths_of, sisters_of
+from presim.cost.collectives.experts import NAME as EXPERTS
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.model import Transfer, first_answers
 from presim.cost.collectives.models import collective_models
 from presim.cost.price import Price
 from presim.hardware import Cluster, choose_cluster
 from presim.trace.builder import TraceBuilder
+from presim.trace.collective import Routed
 from presim.trace.schema import Group, Manifest
 from presim.trace.signatures import Collective
 
@@ -92,3 +95,43 @@ def test_groups_that_do_not_run_leave_the_links_to_others() -> None:
     assert slow is not None
     assert quick is not None
     assert quick.duration_ns < 0.6 * slow.duration_ns
+
+
+def test_an_all_to_all_of_too_many_flows_is_counted_by_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its price and what it puts on links are those of its flows; the factor is another key for the caches."""
+    collective, group = Collective("all_to_all", 1 << 28, "bfloat16", 0), Group("g", ALL, 64)
+    narrow, same = (cluster(leaf_nodes=2, oversubscription=4.0, factors={"spine0": one}) for one in (1.0, 1 + 1e-9))
+    flows = price("all_to_all", ALL, narrow)
+    by_flow = paths_of(collective, sisters_of(collective, group, narrow), narrow)
+    monkeypatch.setattr(contended, "_MOST_FLOWS", 1000)
+    counted = price("all_to_all", ALL, same)
+    by_link = paths_of(collective, sisters_of(collective, group, same), same)
+    assert (flows.estimator, counted.estimator) == (NAME, BY_LINK)
+    assert counted.duration_ns == pytest.approx(flows.duration_ns, rel=1e-6)
+    assert by_flow[0] is not None
+    assert by_link[0] is not None
+    assert by_link[0].links == by_flow[0].links
+    assert by_link[0].flows_per_Bpns == pytest.approx(by_flow[0].flows_per_Bpns, rel=1e-6)
+    assert by_link[1] == by_flow[1]
+
+
+def test_an_exchange_of_experts_takes_longer_through_narrow_uplinks() -> None:
+    """Tokens to 32 GPUs on four nodes: what leaves a leaf of two nodes has an eighth of their ports' bandwidth."""
+    routed = Routed("deepep", 4096, 14336, 8, 256, 24)
+    group = Group("experts", ALL[:32], 32)
+    dispatch = Collective("dispatch", 4096 * 14336, "bfloat16", 0, routed=routed)
+
+    def answer(target: Cluster) -> Price:
+        found = first_answers(collective_models(target), [Transfer(dispatch, group)], target)[0]
+        assert found is not None
+        return found
+
+    free, narrow = cluster(leaf_nodes=2), cluster(leaf_nodes=2, oversubscription=8.0)
+    assert answer(free).estimator == EXPERTS
+    slow = answer(narrow)
+    assert slow.estimator == NAME
+    paths, size = paths_of(dispatch, sisters_of(dispatch, group, narrow), narrow)
+    assert paths is not None
+    far = size * 3  # to each of three other nodes
+    across_s, ports_s = 16 * far * (2 / 3) / (16 * 50e9 / 8), far / 50e9
+    assert slow.duration_ns - answer(free).duration_ns == pytest.approx((across_s - ports_s) * 1e9, rel=0.01)

@@ -14,7 +14,7 @@ from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.measured.estimator import MeasuredEstimator
 from presim.cost.measured.rows import AS_AT_WORK, PROFILE, Measurement
 from presim.cost.price import Origin
-from presim.trace.signatures import Attention, Collective, Elementwise, Gemm, Signature
+from presim.trace.signatures import Attention, Collective, Elementwise, Gemm, Normalization, Signature
 
 GPU = hardware.gpu("h100-sxm")
 GEMM = Gemm(4096, 4096, 4096, 1, "bfloat16")
@@ -33,11 +33,17 @@ def sized(**sizes: int) -> Gemm:
 
 
 def test_what_was_measured_costs_what_was_measured() -> None:
-    row = measured(GEMM, spread=0.07)
+    row = measured(GEMM, spread=0.12)
     (price,) = MeasuredEstimator(GPU, [row]).price([GEMM])
     assert price is not None
-    assert (price.origin, price.uncertainty) == (Origin.MEASURED, 0.07)
+    assert (price.origin, price.uncertainty) == (Origin.MEASURED, 0.12)
     assert price.duration_ns == pytest.approx(row.duration_ns, abs=1)
+
+
+def test_arithmetic_measured_at_full_clocks_is_doubted_by_half_of_what_a_power_limit_costs() -> None:
+    norm = Normalization(1 << 24, 1 << 24, 1 << 23, "bfloat16", row=4096)
+    prices = MeasuredEstimator(GPU, [measured(GEMM, spread=0.03), measured(norm, spread=0.03)]).price([GEMM, norm])
+    assert [price.uncertainty for price in prices if price] == [0.095, 0.03]
 
 
 def test_sources_that_disagree_count_as_their_median_and_widen_the_doubt() -> None:

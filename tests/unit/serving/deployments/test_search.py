@@ -34,14 +34,15 @@ def test_no_point_of_the_front_is_worse_in_both() -> None:
 
 
 def test_the_closed_form_is_near_the_simulation() -> None:
-    """TPOT and throughput of engines that prefill and decode, within a quarter."""
+    """TPOT and throughput of engines that prefill and decode. Batches of a pipeline are not as even as it assumes."""
     found = search(find("llama3-8b"), SMALL, 512, 128, Slo())
     chosen = [point for point in found.points if not point.prefill_replicas and point.batch in (1, 16, 64)]
     recipe = Recipe(1, Lengths(512, lowest=0.95), Lengths(128, lowest=0.95))
     for point in chosen:
         real = confirm(point, recipe, Slo())
         assert point.tpot_ms == pytest.approx(real["mean_tpot_ms"], rel=0.25)
-        assert point.tokens_per_s == pytest.approx(real["output_throughput"], rel=0.3)
+        near = 0.15 if point.engine.plan.pp == 1 else 0.35
+        assert point.tokens_per_s == pytest.approx(real["output_throughput"], rel=near)
 
 
 def test_a_search_without_any_plan_says_why() -> None:
