@@ -7,14 +7,17 @@ import io
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from presim.cli import main
 from support.command import COMMAND, environment, presim
+from support.reliability import writing_verbs
 from support.reliability.campaign import run_quietly
 from support.reliability.kinds import KINDS
 
@@ -47,6 +50,64 @@ def test_without_a_home_and_a_cache_verbs_work(folder: Path) -> None:
     nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), "/nonexistent/place")
     ended = presim(*SIMULATE, cwd=folder, **nowhere)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def _can_mount() -> bool:
+    words = ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/dev/shm"]
+    return bool(shutil.which("unshare")) and not subprocess.run(words, capture_output=True, check=False).returncode
+
+
+can_mount = pytest.mark.skipif(not _can_mount(), reason="no namespaces of mounts here")
+
+
+def _without_writing_to(place: str, words: Sequence[str], folder: Path, **variables: str) -> tuple[int, str]:
+    """Exit code and standard error of a call with an empty, read-only file system at a place."""
+    mount = 'mount -t tmpfs -o ro none "$0" && exec "$@"'
+    command = ["unshare", "-rm", "sh", "-c", mount, place, *COMMAND, *words]
+    ended = subprocess.run(
+        command, cwd=folder, env=environment(variables), capture_output=True, text=True, timeout=300, check=False
+    )
+    return ended.returncode, ended.stderr
+
+
+@can_mount
+def test_a_read_only_home_changes_nothing(folder: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    variables = {"HOME": str(home), "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": ""}
+    assert _without_writing_to(str(home), SIMULATE, folder, **variables) == (0, "")
+    written = (folder / "r.json").read_bytes()
+    assert presim(*SIMULATE, cwd=folder).returncode == 0
+    assert (folder / "r.json").read_bytes() == written
+
+
+@can_mount
+def test_without_shared_memory_a_job_is_simulated(folder: Path) -> None:
+    assert _without_writing_to("/dev/shm", SIMULATE, folder) == (0, "")
+
+
+@can_mount
+@pytest.mark.slow
+@pytest.mark.torch_cuda
+@pytest.mark.parametrize("place", ["home", "/dev/shm"])
+def test_a_script_runs_without_shared_memory_or_a_writable_home(place: str, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "train.py").write_text(writing_verbs.SCRIPT)
+    words = ("run", "--gpu", "h100-sxm", "--json", "r.json", "-q", "train.py")
+    variables = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": ""}
+    code, errors = _without_writing_to(str(tmp_path / place), words, tmp_path, **variables)
+    assert code == 0, errors
+    assert json.loads((tmp_path / "r.json").read_text())["exit"] == "stopped"  # after the steps that it needs
+
+
+@pytest.mark.slow
+def test_a_hundred_repetitions_give_the_same_bytes(folder: Path) -> None:
+    words = ["simulate", str(folder / "job"), "--json", str(folder / "r.json"), "--html", str(folder / "r.html"), "-q"]
+    found = set()
+    for _ in range(100):
+        assert main.run(list(words)) == 0
+        found.add((folder / "r.json").read_bytes() + (folder / "r.html").read_bytes())
+    assert len(found) == 1
 
 
 def test_a_gigabyte_of_memory_is_enough_to_simulate(folder: Path) -> None:

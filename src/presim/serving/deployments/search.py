@@ -121,20 +121,22 @@ def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float,
     share = -(-batch // stages)  # requests per batch in flight: a pipeline has one batch per stage
     host = times.host_ns + times.back_ns + (times.host_seq_ns + times.back_seq_ns) * share
     context = prompt + output // 2
-    decode = max(times.step_ns([], [context] * share), host)
+    decode = max(times.step_ns([], [context] * share), host + times.launch_ns(share, prompts=False))
     chunk = min(prompt, max(limits.max_num_batched_tokens - share, 1))
     pieces = -(-prompt // chunk)
     keys = [min((place + 1) * chunk, prompt) for place in range(pieces)]
     # Prefill of one prompt, in steps that also decode the other requests.
-    mixed = [max(times.step_ns([(chunk, key)], [context] * (share - 1)), host) for key in keys]
+    launched = host + times.launch_ns(chunk + share - 1, prompts=True)
+    mixed = [max(times.step_ns([(chunk, key)], [context] * (share - 1)), launched) for key in keys]
     prefill = sum(mixed)
     extra = max(prefill - pieces * decode, 0.0)
     # duration of one request: its decoding plus the prefills of others
     whole = output * decode * stages + batch * extra
     over = engine.overheads
-    ttft = (prefill * stages + 0.5 * decode) / 1e6 + (over.input_us + over.output_us) / 1e3
+    front = (over.input_us + over.output_us) * 1e3  # between a request's end and the next one's start
+    ttft = (prefill * stages + 0.5 * decode + front) / 1e6
     tpot = whole / output / 1e6
-    return ttft, tpot, batch * output / (whole / 1e9 + prefill / 1e9)
+    return ttft, tpot, batch * output / (whole + prefill + front) * 1e9
 
 
 def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float, float] | None:
@@ -145,7 +147,8 @@ def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple
     stages = limits.pipeline_parallel_size
     share = -(-batch // stages)
     host = times.host_ns + times.back_ns + (times.host_seq_ns + times.back_seq_ns) * share
-    decode = max(times.step_ns([], [prompt + output // 2] * share), host) * stages
+    launched = host + times.launch_ns(share, prompts=False)
+    decode = max(times.step_ns([], [prompt + output // 2] * share), launched) * stages
     chunk = min(prompt, limits.max_num_batched_tokens)
     pieces = -(-prompt // chunk)
     prefill = sum(times.step_ns([(chunk, min((place + 1) * chunk, prompt))], []) for place in range(pieces))

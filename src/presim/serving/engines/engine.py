@@ -137,8 +137,12 @@ class StepTimes:
         total += float(self.shared_ns[min(tokens, len(self.shared_ns) - 1)])
         total += sum(between(self.prefill_ns, queries, keys) for queries, keys in prefills)
         total += between(self.decode_ns, len(decodes), sum(decodes) / len(decodes)) if decodes else 0.0
-        launches = self.prompt_launch_ns if prefills else self.decode_launch_ns
-        return total if launches is None else max(total, float(launches[tokens]))
+        return max(total, self.launch_ns(tokens, prompts=bool(prefills)))
+
+    def launch_ns(self, tokens: int, *, prompts: bool) -> float:
+        """Host time in ns to launch the kernels of a step."""
+        launches = self.prompt_launch_ns if prompts else self.decode_launch_ns
+        return 0.0 if launches is None else float(launches[tokens])
 
 
 def between(table: Floats, one: float, two: float) -> float:
