@@ -20,6 +20,25 @@ class EarlyInterrupt:
             _handled_by(signal.default_int_handler)
 
 
+def delivered_again() -> None:
+    """Interrupt once more where Python drops Ctrl-C, as in a destructor or the callback of a weak reference."""
+    import _thread
+    import sys
+    import threading
+
+    before = sys.unraisablehook
+
+    def hook(dropped: sys.UnraisableHookArgs) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt):
+            before(dropped)
+            return
+        timer = threading.Timer(0.01, _thread.interrupt_main)  # later: raised here, it would be dropped again
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = hook
+
+
 def until_exit() -> None:
     """Make Ctrl-C exit as `presim.cli.main.run` does from now on, where it is not ignored or caught by others."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

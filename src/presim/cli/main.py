@@ -89,6 +89,7 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> None:
     """Run the command line and exit with its code (`presim.errors.ExitCode`)."""
     early_interrupt.ignored_at_last()
+    early_interrupt.delivered_again()
     streams.prepare()
     code = run(args)
     early_interrupt.until_exit()

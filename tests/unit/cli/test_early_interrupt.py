@@ -57,6 +57,25 @@ def test_after_the_verb_it_ends_without_a_signal(moment: str, code: int, errors:
     assert (ended.returncode, ended.stderr) == (code, errors)
 
 
+DROPPED = """
+import os, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Dropped:
+    def __del__(self): os.kill(os.getpid(), signal.SIGINT)
+from presim.cli import main
+def verb(**options):
+    Dropped()
+    for _ in range(3000): time.sleep(0.01)
+main.cli.main = verb
+main.main([])
+"""
+
+
+def test_in_a_destructor_it_is_not_dropped() -> None:
+    ended = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (130, "presim: interrupted\n")
+
+
 def test_afterwards_it_is_what_it_was() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

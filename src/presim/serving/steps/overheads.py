@@ -25,7 +25,7 @@ class Overheads:
     input_us: float = 24_000.0
     output_us: float = 1000.0
     # Gap between two kernels of a CUDA graph. Prices include a launch: 14 decoding steps of Llama models on an H100 are
-    # priced 2.7 % short to 2.9 % long without a gap (validation/results/serving-h100.md).
+    # priced 2.3 % short to 3.3 % long without a gap (validation/results/serving-h100.md).
     kernel_gap_us: float = 0.0
     # Launch time of one composed kernel without a CUDA graph: steps with more tokens than the largest graph may be
     # launch-bound. vLLM 0.33's model runner on the emulated H100 takes 7.3 ms compiled and 9 to 12 ms eager for the 289
