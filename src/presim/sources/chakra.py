@@ -123,7 +123,7 @@ def _ordered(nodes: dict[int, Any], path: Path) -> list[int]:
     follow: dict[int, list[int]] = {}
     for number, node in nodes.items():
         before = {*node.data_deps, *node.ctrl_deps}
-        if undeclared := before - nodes.keys():
+        if undeclared := [other for other in before if other not in nodes]:  # a difference of sets looks at all nodes
             raise InputError(
                 f"{path}: node {number} ({node.name!r}) depends on node {min(undeclared)}, which the file does not "
                 "contain; write the execution trace again"
