@@ -236,7 +236,8 @@ class Outputs:
 
     def _report_training(self, evaluation: Evaluation, tokens: float) -> None:
         from presim.report import training
-        from presim.training.projection import Request, project
+        from presim.training.projection import project
+        from presim.training.request import Request
 
         request = Request(tokens=tokens, price_per_gpu_hour=self.price_per_gpu_hour)
         training.write(project(evaluation.result, request, evaluation.cluster.gpu))

@@ -31,15 +31,15 @@ def record(model: torch.nn.Module, sizes: Sequence[int]) -> None:
     _unshare(model)
     for layer in model.modules():
         if isinstance(layer, Attention):
-            layer.forward = _attention(layer, sizes)
+            layer.forward = _attention(layer, sizes)  # type: ignore[method-assign]
         elif isinstance(layer, MLAAttention):
-            layer.forward = _latent_attention(layer, sizes)
+            layer.forward = _latent_attention(layer, sizes)  # type: ignore[method-assign]
         elif isinstance(layer, MoERunner):
-            layer.forward = _experts(layer)
+            layer.forward = _experts(layer)  # type: ignore[method-assign]
         elif hasattr(layer, "_use_min_latency_gemm"):
-            layer._use_min_latency_gemm = False  # a product for few tokens
+            setattr(layer, "_use_min_latency_gemm", False)  # noqa: B010 a product for few tokens
         elif isinstance(layer, CustomOp) and any(part in type(layer).__module__ for part in _FUSED):
-            layer.forward = _as_one_kernel(layer)
+            layer.forward = _as_one_kernel(layer)  # type: ignore[method-assign]
 
 
 def _unshare(model: torch.nn.Module) -> None:
@@ -116,10 +116,13 @@ def _experts(layer: Any) -> Forward:
         launch("act_and_mul_kernel", [wide], [gated])
         made = _like(hidden, rows, second.shape[1])
         launch("fused_moe_kernel", [gated, second, weights, order], [made], 2 * second.shape[1])
-        out = _empty(hidden)
+        out: torch.Tensor = _empty(hidden)
         launch("moe_sum_kernel", [made], [out])
         shared = layer._shared_experts
-        return out if shared is None else out + shared._layer(hidden)
+        if shared is not None:
+            beside: torch.Tensor = shared._layer(hidden)
+            return out + beside
+        return out
 
     return forward
 

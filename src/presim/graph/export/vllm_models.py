@@ -46,7 +46,7 @@ class Prompts(torch.nn.Module):
         with self._context(batch, sequence):
             hidden = self.model(input_ids.reshape(-1), positions)
             last = hidden.view(batch, sequence, -1)[:, -1].contiguous()
-            logits: torch.Tensor = self.model.compute_logits(last)
+            logits: torch.Tensor = self.model.compute_logits(last)  # type: ignore[operator]
         return logits
 
 
@@ -89,7 +89,9 @@ def _platform() -> Any:
         """A GPU of compute capability 9.0."""
 
         @classmethod
-        def get_device_capability(cls, device_id: int = 0) -> DeviceCapability:
+        def get_device_capability(  # type: ignore[override]
+            cls, device_id: int = 0
+        ) -> DeviceCapability:
             return DeviceCapability(9, 0)
 
         @classmethod
@@ -131,8 +133,7 @@ def _built(folder: str, dtype: torch.dtype) -> Prompts:
     from vllm.forward_context import set_forward_context
     from vllm.model_executor.model_loader.utils import initialize_model
 
-    name = str(dtype).removeprefix("torch.")
-    model_config = ModelConfig(model=folder, skip_tokenizer_init=True, dtype=name, enforce_eager=True)
+    model_config = ModelConfig(model=folder, skip_tokenizer_init=True, dtype=dtype, enforce_eager=True)
     compilation = CompilationConfig(mode=CompilationMode.NONE, custom_ops=["none"])
     config = VllmConfig(model_config=model_config, compilation_config=compilation)
     with set_current_vllm_config(config):
