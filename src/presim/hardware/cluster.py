@@ -80,6 +80,9 @@ class Fabric(Sourced, frozen=True, kw_only=True):
             1,
         ),
     ]
+    reduces_in_network: Annotated[
+        bool, doc("Whether the switches between nodes reduce (SHARP). NCCL uses it with NCCL_COLLNET_ENABLE=1.")
+    ] = False
     ports_per_gpu: Annotated[float, figure("ports_per_gpu", 1.0, "Ports per GPU; 0: those of the node.")] = 0.0
     ports_per_node: Annotated[
         int, figure("ports_per_node", 1, "Ports of a node that its GPUs share; 0: not shared.")

@@ -80,18 +80,43 @@ def nvls(call: Call, protocol: int) -> Run | None:
 
     Two nodes send all data once. With more nodes, an inner node of the tree forwards the data of its two children.
     """
-    layout, links, link, fabric = call.layout, call.links, call.link, call.fabric
-    fits = 0 < link.multicast_ranks <= layout.per_node and links.switched
-    if call.kind != "all_reduce" or protocol != SIMPLE or not fits:
+    layout, fabric = call.layout, call.fabric
+    if call.kind != "all_reduce" or protocol != SIMPLE or not _multicasts(call):
         return None
-    within = 2 * (layout.per_node - 1) / layout.per_node * call.size / (links.link_Bps * link.multicast_efficiency)
-    latency = link.multicast_us * 1e-6
+    within, latency = _multicast_s(call), call.link.multicast_us * 1e-6
     if layout.nodes == 1:
         return Run(latency + within, latency, "nvls", protocol)
     hops = 2 * math.ceil(math.log2(layout.nodes))
     latency += fabric.entry_us[SIMPLE] * 1e-6 + _hop_s(call) * hops
     between = (1 if layout.nodes == 2 else 2) * call.size / (_ports_Bps(call) * fabric.efficiency[SIMPLE])
     return Run(latency + max(within, between), latency, "nvlstree", protocol)
+
+
+def collnet(call: Call, protocol: int) -> Run | None:
+    """CollnetDirect: the switches between nodes reduce (SHARP), so each port sends and receives its share only once.
+
+    Within a node the switch reduces and multicasts if it can; else every GPU reduces a share and gathers the results.
+    Source: NCCL's documentation, NCCL_COLLNET_ENABLE and NCCL_ALGO. That ports keep their usual efficiency is assumed.
+    """
+    if call.kind != "all_reduce" or protocol != SIMPLE or call.layout.nodes == 1 or not call.links.reduces:
+        return None
+    if not _multicasts(call):
+        share = (call.layout.per_node - 1) / call.layout.per_node
+        return _run(call, protocol, "collnetdirect", 2 * share * call.size, call.size, 2, 2)
+    latency = (call.link.multicast_us + call.fabric.entry_us[SIMPLE]) * 1e-6 + 2 * _hop_s(call)
+    between = call.size / (_ports_Bps(call) * call.fabric.efficiency[SIMPLE])
+    return Run(latency + max(_multicast_s(call), between), latency, "collnetdirect", protocol)
+
+
+def _multicasts(call: Call) -> bool:
+    """Whether the node's switch reduces and multicasts for a group of this size."""
+    return 0 < call.link.multicast_ranks <= call.layout.per_node and call.links.switched
+
+
+def _multicast_s(call: Call) -> float:
+    """Time of an all-reduce's data over the node's switch."""
+    share = (call.layout.per_node - 1) / call.layout.per_node
+    return 2 * share * call.size / (call.links.link_Bps * call.link.multicast_efficiency)
 
 
 def pat(call: Call, protocol: int) -> Run | None:
@@ -124,7 +149,14 @@ def direct(call: Call, protocol: int) -> Run | None:
 
 
 # Keys are names in NCCL_ALGO. Algorithms without such a name are always allowed.
-FORMULAS: dict[str, Formula] = {"ring": ring, "tree": tree, "nvls": nvls, "pat": pat, "direct": direct}
+FORMULAS: dict[str, Formula] = {
+    "ring": ring,
+    "tree": tree,
+    "nvls": nvls,
+    "collnet": collnet,
+    "pat": pat,
+    "direct": direct,
+}
 
 
 def _run(call: Call, protocol: int, algorithm: str, volume: float, between: float, inside: int, hops: int) -> Run:

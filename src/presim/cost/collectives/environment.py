@@ -23,13 +23,14 @@ READ = (
     "NCCL_MAX_CTAS",
     "NCCL_NVLS_ENABLE",
     "NCCL_PAT_ENABLE",
+    "NCCL_COLLNET_ENABLE",
     "NCCL_P2P_DISABLE",
     "NCCL_IB_DISABLE",
 )
 # They change the speed and are not modelled.
 _UNREAD = frozenset((
     "NCCL_BUFFSIZE", "NCCL_NTHREADS", "NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL", "NCCL_IB_HCA", "NCCL_CROSS_NIC",
-    "NCCL_COLLNET_ENABLE", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD", "NCCL_P2P_NVL_CHUNKSIZE",
+    "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD", "NCCL_P2P_NVL_CHUNKSIZE",
     "NCCL_P2P_NET_CHUNKSIZE", "NCCL_P2P_PCI_CHUNKSIZE", "NCCL_TUNER_PLUGIN", "NCCL_NET_PLUGIN", "NCCL_NET",
     "NCCL_PXN_DISABLE", "NCCL_P2P_PXN_LEVEL", "NCCL_MIN_P2P_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS",
     "NCCL_NCHANNELS_PER_NET_PEER", "NCCL_NVLS_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MAX_NRINGS", "NCCL_SHM_DISABLE",
@@ -52,6 +53,7 @@ class Tuning:
     most_channels: int = _MOST_CHANNELS
     peer_to_peer: bool = True  # NVLink and PCIe between GPUs; False: through host memory
     rdma: bool = True  # InfiniBand or RoCE between nodes; False: sockets
+    in_network: bool = False  # reduction by the switches between nodes, where they can
 
     def allows(self, kind: str, algorithm: str, protocol: int) -> bool:
         """Whether NCCL may use this algorithm and protocol for a kind of collective."""
@@ -101,6 +103,7 @@ def _parsed(variables: tuple[tuple[str, str], ...]) -> Tuning:
         most_channels=most,
         peer_to_peer=_number(values, "NCCL_P2P_DISABLE", 0) == 0,
         rdma=_number(values, "NCCL_IB_DISABLE", 0) == 0,
+        in_network=_number(values, "NCCL_COLLNET_ENABLE", 0) != 0,
     )
 
 

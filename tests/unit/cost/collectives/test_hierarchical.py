@@ -44,6 +44,25 @@ def test_four_nodes_are_limited_by_their_ports(cluster: Cluster) -> None:
     assert bus_GBps(priced(cluster, "all_reduce", 8 * GIB, range(32)), 8 * GIB, 32, 2) == pytest.approx(325, rel=0.1)
 
 
+def test_switches_between_nodes_that_reduce_take_the_data_once(cluster: Cluster) -> None:
+    """If the fabric can and NCCL may: then the node's own switch limits. A gather gains nothing."""
+    sharp = msgspec.structs.replace(
+        cluster,
+        fabric=msgspec.structs.replace(cluster.fabric, reduces_in_network=True),
+        nccl={"NCCL_COLLNET_ENABLE": "1"},
+    )
+    forbidden = msgspec.structs.replace(sharp, nccl={})
+    size, ranks = 8 * GIB, range(512)
+    usual, faster = priced(cluster, "all_reduce", size, ranks), priced(sharp, "all_reduce", size, ranks)
+    assert 1.3 < usual.duration_ns / faster.duration_ns < 2.05
+    assert faster.duration_ns == pytest.approx(priced(cluster, "all_reduce", size, range(8)).duration_ns, rel=0.02)
+    assert faster.uncertainty > usual.uncertainty
+    assert faster.duration_ns >= size / 400  # 8 ports of 50 GB/s
+    assert priced(forbidden, "all_reduce", size, ranks) == usual
+    assert priced(sharp, "all_gather", size, ranks) == priced(cluster, "all_gather", size, ranks)
+    assert priced(sharp, "all_reduce", size, range(8)) == priced(cluster, "all_reduce", size, range(8))
+
+
 def test_one_rank_a_node_has_one_port(cluster: Cluster) -> None:
     """Sixteen ranks on sixteen nodes share nothing and have 50 GB/s each; eight a node have 400 together."""
     sparse = priced(cluster, "all_gather", GIB, range(0, 128, 8))
