@@ -108,6 +108,8 @@ def _damaged(verb: Writing, folder: Path, number: int, whole: Undisturbed) -> st
         if Path(name).name.startswith(".presim-"):
             if number != signal.SIGKILL:
                 return f"temporary file {name} left"
+        elif number == signal.SIGKILL and name.removesuffix(".lock") in verb.progress:
+            continue  # the study, or Optuna's lock on it, which the next call takes away
         elif name not in verb.progress and not _is_whole(verb, folder, name, found[name], whole):
             return f"{name} half written"
     return ""
