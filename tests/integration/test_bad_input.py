@@ -168,7 +168,7 @@ def test_a_script_beyond_the_limit_is_ended_with_its_line(tmp_path: Path) -> Non
     [
         ("__version__ = '2.14.0+cpu'\ncuda: Optional[str] = None\n", "is a CPU-only build"),
         ("__version__ = '2.14.0+cu126'\ncuda: Optional[str] = '12.6'\n", "is built for CUDA 12.6"),
-        ("__version__ = '2.9.1+cu130'\ncuda: Optional[str] = '13.0'\n", "outside the supported versions 2.12 to 2.15"),
+        ("__version__ = '2.9.1+cu130'\ncuda: Optional[str] = '13.0'\n", "outside the supported versions 2.11 to 2.15"),
     ],
 )
 def test_an_unsupported_pytorch_is_named_with_the_fix(version: str, says: str, tmp_path: Path) -> None:
