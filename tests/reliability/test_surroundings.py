@@ -89,15 +89,27 @@ def test_without_shared_memory_a_job_is_simulated(folder: Path) -> None:
 @can_mount
 @pytest.mark.slow
 @pytest.mark.torch_cuda
-@pytest.mark.parametrize("place", ["home", "/dev/shm"])
-def test_a_script_runs_without_shared_memory_or_a_writable_home(place: str, tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "train.py").write_text(writing_verbs.SCRIPT)
-    words = ("run", "--gpu", "h100-sxm", "--json", "r.json", "-q", "train.py")
-    variables = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": ""}
-    code, errors = _without_writing_to(str(tmp_path / place), words, tmp_path, **variables)
+def test_a_script_runs_without_shared_memory(tmp_path: Path) -> None:
+    code, errors = _run_without_writing_to("/dev/shm", tmp_path, {})
     assert code == 0, errors
     assert json.loads((tmp_path / "r.json").read_text())["exit"] == "stopped"  # after the steps that it needs
+
+
+@can_mount
+def test_a_read_only_home_is_named_with_the_variable_that_moves_the_cache(tmp_path: Path) -> None:
+    """Where the hook is not compiled yet."""
+    (tmp_path / "home").mkdir()
+    variables = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": ""}
+    code, errors = _run_without_writing_to(str(tmp_path / "home"), tmp_path, variables)
+    assert code == 2
+    assert "(Read-only file system): choose another cache folder with `export XDG_CACHE_HOME=DIR`" in errors
+    assert not (tmp_path / "r.json").exists()
+
+
+def _run_without_writing_to(place: str, folder: Path, variables: dict[str, str]) -> tuple[int, str]:
+    (folder / "train.py").write_text(writing_verbs.SCRIPT)
+    words = ("run", "--gpu", "h100-sxm", "--json", "r.json", "-q", "train.py")
+    return _without_writing_to(place, words, folder, **variables)
 
 
 @pytest.mark.slow
