@@ -90,7 +90,9 @@ ENGINE = (
 )
 LOAD = (
     click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second; default: all at once."),
-    click.option("--concurrency", type=click.IntRange(0), default=0, help="Most requests in flight; 0: no limit."),
+    click.option(
+        "--concurrency", type=click.IntRange(0, 1_000_000_000), default=0, help="Most requests in flight; 0: no limit."
+    ),
     click.option("--requests", type=click.IntRange(1), help="Number of requests; default: 1000, or all of a trace."),
     click.option("--input", "prompt", default="1024", show_default=True, help="Prompt tokens: N, N~SPREAD or a file."),
     click.option("--output", default="256", show_default=True, help="Output tokens, in the same notation."),

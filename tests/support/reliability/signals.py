@@ -62,7 +62,8 @@ def judged(verb: Writing, inputs: Path, folder: Path, number: int, seconds: floa
     `BEFORE_PRESIM` is nothing wrong: no program can answer Ctrl-C before its interpreter runs its first line.
 
     SIGKILL goes to a fork that inherits presim's modules, so that it strikes the work rather than the imports.
-    Ctrl-C goes to a process of its own, as a terminal sends it.
+    Ctrl-C goes to a process of its own, as a terminal sends it. Where all outputs are there, nothing is called again:
+    some verbs never overwrite.
     """
     shutil.copytree(inputs, folder)
     try:
@@ -71,7 +72,7 @@ def judged(verb: Writing, inputs: Path, folder: Path, number: int, seconds: floa
         if _before_presim(ended, number, seconds, whole) and files(folder) == whole.inputs:
             return BEFORE_PRESIM
         wrong = _badly_ended(ended, number, whole) or _damaged(verb, folder, number, whole)
-        if not wrong and files(folder) != whole.inputs:
+        if not wrong and files(folder) not in (whole.inputs, whole.inputs | whole.outputs):
             wrong = _not_completed(verb, folder, whole)
         return wrong
     finally:

@@ -69,11 +69,16 @@ def _profiles_and_job(folder: Path) -> None:
     store.save([profiles.program(0), profiles.program(1)], folder / "job")
 
 
-def _logs_and_profiles(folder: Path) -> None:
+def _logs(folder: Path, kind: str = "all_gather") -> None:
     from presim.hardware import choose_cluster
 
-    nccl_logs.write(folder, choose_cluster(gpu="h100-sxm", nodes=1), "all_gather", 8, 1)
-    _quietly("fit --nccl-tests all_gather-8.log --out cluster.toml -q", folder)
+    nccl_logs.write(folder, choose_cluster(gpu="h100-sxm", nodes=1), kind, 8, 1)
+
+
+def _cluster_and_profiles(folder: Path) -> None:
+    """A cluster fitted to the kind of collective that the profiles have."""
+    _logs(folder, "all_reduce")
+    _quietly("fit --nccl-tests all_reduce-8.log --out cluster.toml -q", folder)
     _two_ranks(folder)
 
 
@@ -103,8 +108,8 @@ VERBS = (
     Writing("calibrate job", _profiles_and_job, "calibrate job profiles --trace job --out c.toml"),
     Writing("calibrate serving", _kind("benchmark"), "calibrate serving llama3-8b --gpu h100-sxm --from bench.json"
             " --out o.json"),
-    Writing("fit", _logs_and_profiles, "fit --nccl-tests all_gather-8.log --out c.toml -q"),
-    Writing("fit --update", _logs_and_profiles, "fit --update cluster.toml profiles/rank-0.pt.trace.json"
+    Writing("fit", _logs, "fit --nccl-tests all_gather-8.log --out c.toml -q"),
+    Writing("fit --update", _cluster_and_profiles, "fit --update cluster.toml profiles/rank-0.pt.trace.json"
             " profiles/rank-1.pt.trace.json --out c.toml -q"),
     Writing("validate", _kind("cases"), "validate cases.csv --out p.csv --report p.md", progress=("p.csv",)),
 )  # fmt: skip
