@@ -182,10 +182,8 @@ def _times(run: Callable[[], Any], flush: Cold, busy: Busy, count: int, host_s: 
             queued.marks, queued.host_s = _queued(run, flush, count)
             queued.ahead = not queued.marks[0][0].query()
 
-        times = traced(queue, flush.name) if flush.name else []
-        if not flush.name:
-            queue()
-        if len(times) != count:  # the tracer has no record of what runs on no device
+        times = traced(queue, flush.name)
+        if len(times) != count:  # no tracer, or work of which it has no record
             times = _elapsed(queued.marks)
         if queued.ahead:
             break

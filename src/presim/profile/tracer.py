@@ -27,7 +27,13 @@ def sweep_name(memory: torch.Tensor) -> str:
 
 
 def traced(queue: Callable[[], object], name: str) -> list[float]:
-    """Times in ms from the start of a run's first kernel to the end of its last, of the runs that ``queue`` queues."""
+    """Times in ms from the start of a run's first kernel to the end of its last, of the runs that ``queue`` queues.
+
+    ``name``: of the sweep's kernel. Without one there is no tracer: the runs are queued, and no times are known.
+    """
+    if not name:
+        queue()
+        return []
     return run_times(_recorded(queue), name)
 
 
