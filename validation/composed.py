@@ -94,13 +94,15 @@ class Row(msgspec.Struct, frozen=True):
     captured_s: float  # step time
     errors: dict[str, float]  # composed over captured - 1, by figure
     differences: tuple[str, ...]  # signatures with different counts
+    turns: tuple[str, ...] | None = None  # where ranks' collectives come in another order first; None: not compared
 
     def line(self, is_fitted: bool) -> str:
         """A line of the table."""
         figures = [f"{self.errors[name]:+.2%}" for name in FIGURES]
         work = f"{len(self.differences)} differ" if self.differences else "equal"
-        cells = [f"{self.name}{' *' if is_fitted else ''}", work, f"{self.captured_s:.4f} s", *figures, self.date]
-        return f"| {' | '.join(cells)} |"
+        order = "" if self.turns is None else "another" if self.turns else "same"
+        name = f"{self.name} *" if is_fitted else self.name
+        return f"| {' | '.join([name, work, order, f'{self.captured_s:.4f} s', *figures, self.date])} |"
 
 
 def row(case: Case, agreement: Agreement) -> Row:
@@ -111,7 +113,11 @@ def row(case: Case, agreement: Agreement) -> Row:
         f"rank {one.rank}: {one.signature}: {one.captured} captured, {one.composed} composed"
         for one in agreement.differences
     ]
-    return Row(case.family, case.name, f"{datetime.date.today()}", captured, errors, tuple(differences))
+    turns = [
+        f"rank {one.rank}, number {one.place + 1}: {one.captured} captured, {one.composed} composed"
+        for one in agreement.turns
+    ]
+    return Row(case.family, case.name, f"{datetime.date.today()}", captured, errors, tuple(differences), tuple(turns))
 
 
 def known() -> dict[tuple[str, str], Row]:
@@ -156,7 +162,8 @@ def table(found: list[tuple[Case, Row]], missed: list[str]) -> str:
         "",
         f"`presim compose --like` of {len(found)} captured jobs, written by `validation/composed.py`, on 2 CPU cores "
         "shared with other work. Times of captures were not measured. Errors are composed over captured. `equal`: "
-        "products, attention and collectives of the last step are equal as multisets. `*`: "
+        "products, attention and collectives of the last step are equal as multisets. Order: whether collectives are "
+        "launched one after another in the same order, those aside whose counts differ. `*`: "
         "`validation/composed_hosts.py` took launch times from this capture. The last column: when.",
         "",
     ]
@@ -167,12 +174,14 @@ def table(found: list[tuple[Case, Row]], missed: list[str]) -> str:
         lines.append(f"{said}, {over} of {len(errors)} beyond 10 %.")
     lines += [f"- Work is equal in {equal} of {len(found)} jobs.", ""]
     for family, group in itertools.groupby(found, lambda one: one[0].family):
-        heads = "job | work | step time, captured | step time | peak allocated | peak reserved | made"
-        lines += [f"## {family}", "", f"| {heads} |", "|---|---|---|---|---|---|---|"]
+        heads = "job | work | order | step time, captured | step time | peak allocated | peak reserved | made"
+        lines += [f"## {family}", "", f"| {heads} |", "|---|---|---|---|---|---|---|---|"]
         lines += [*(one.line(fitted(case)) for case, one in group), ""]
         lines += [WHY[family], ""] if family in WHY else []
     differing = [f"- {one.family}, {one.name}, {text}" for _, one in found for text in one.differences]
     lines += ["## Work that differs", "", *(differing or ["None."])]
+    turns = [f"- {one.family}, {one.name}, {text}" for _, one in found for text in one.turns or ()]
+    lines += ["", "## First collective in another order", "", *(turns or ["None."])]
     if missed:
         lines += ["", "## Not compared", "", *missed]
     return "\n".join([*lines, ""])

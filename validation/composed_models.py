@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -86,14 +86,19 @@ _TITAN_PLAN = {
 }
 
 
+_TRAINER_PLAN = {
+    **_TITAN_PLAN,
+    "model.layers.*.attention.qkv_linear.wqkv": "colwise",
+    "model.lm_head": "colwise_gather_output",
+}
+
+
 class TitanModel(torch.nn.Module):
     """The Llama of `recipes/llama_fsdp2.py`, torchtitan's plain modules, with its loss."""
 
-    tp_plan = _TITAN_PLAN
-
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, plan: Mapping[str, str] = _TITAN_PLAN) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.tp_plan = model, plan
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         """The mean loss of tokens."""
@@ -170,4 +175,4 @@ def _titan_trainer(made: torch.nn.Module) -> torch.nn.Module:
     for layer in made.layers.values():
         layer.attention.inner_attention = _Fused()
     made.layers = _Layers(made.layers.values())
-    return TitanModel(made)
+    return TitanModel(made, _TRAINER_PLAN)

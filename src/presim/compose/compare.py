@@ -1,4 +1,4 @@
-"""Compare a composed job with a captured one: device work as multisets of signatures, step time, peak memory."""
+"""Compare a composed job with a captured one: device work, the order of collectives, step time, peak memory."""
 
 from __future__ import annotations
 
@@ -45,12 +45,22 @@ class Figure(msgspec.Struct, frozen=True):
         return self.composed / self.captured - 1 if self.captured else 0.0
 
 
+class Turn(msgspec.Struct, frozen=True):
+    """The first place at which a rank's collectives come in another order, without those whose counts differ."""
+
+    rank: int
+    place: int  # from 0
+    captured: str
+    composed: str
+
+
 class Agreement(msgspec.Struct, frozen=True):
     """Agreement and differences between a captured and a composed job."""
 
     counted: dict[str, int]  # product, attention, collective -> count in the last step of the captured ranks
     differences: tuple[Difference, ...]
     figures: tuple[Figure, ...]
+    turns: tuple[Turn, ...] = ()  # at most one of each rank; none: collectives are launched in the same order
 
     @property
     def same_work(self) -> bool:
@@ -67,28 +77,34 @@ def work(trace: Trace) -> Counter[tuple[str, Hashable]]:
 
     A collective's group counts by size, because frameworks number ranks differently.
     """
+    return Counter(_in_order(trace))
+
+
+def _in_order(trace: Trace) -> list[tuple[str, Hashable]]:
+    """The same, one by one, as the host launches them."""
     steps = trace.steps()
     chosen: list[int] = trace.columns["signature"][steps[-1] if steps else slice(None)].tolist()
-    found: Counter[tuple[str, Hashable]] = Counter()
-    for index, times in Counter(index for index in chosen if index >= 0).items():
-        described = _described(trace, trace.signatures[index])
-        if described is not None:
-            found[described] += times
-    return found
+    described = {index: _described(trace, trace.signatures[index]) for index in set(chosen) if index >= 0}
+    return [found for index in chosen if (found := described.get(index)) is not None]
 
 
 def compare(captured: Mapping[int, Trace], composed: Mapping[int, Trace], figures: Iterable[Figure] = ()) -> Agreement:
     """Compare the ranks that both jobs contain; ``figures``: whole-job figures to report."""
     counted: Counter[str] = Counter()
-    differences = []
+    differences, turns = list[Difference](), list[Turn]()
     for rank in sorted(set(captured) & set(composed)):
-        captured_work, composed_work = work(captured[rank]), work(composed[rank])
-        for kind, _ in captured_work.elements():
-            counted[kind] += 1
+        captured_order, composed_order = _in_order(captured[rank]), _in_order(composed[rank])
+        captured_work, composed_work = Counter(captured_order), Counter(composed_order)
+        counted.update(kind for kind, _ in captured_order)
         for key in sorted({*captured_work, *composed_work}, key=repr):
             if captured_work[key] != composed_work[key]:
                 differences.append(Difference(rank, key[0], _words(key[1]), captured_work[key], composed_work[key]))
-    return Agreement(dict(sorted(counted.items())), tuple(differences), tuple(figures))
+        alike = {key for key in captured_work if key[0] == "collective" and captured_work[key] == composed_work[key]}
+        pairs = zip(*([key[1] for key in order if key in alike] for order in (captured_order, composed_order)))
+        turn = next(((place, pair) for place, pair in enumerate(pairs) if pair[0] != pair[1]), None)
+        if turn is not None:
+            turns.append(Turn(rank, turn[0], _words(turn[1][0]), _words(turn[1][1])))
+    return Agreement(dict(sorted(counted.items())), tuple(differences), tuple(figures), tuple(turns))
 
 
 def _described(trace: Trace, one: Signature) -> tuple[str, Hashable] | None:

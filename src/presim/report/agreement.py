@@ -29,12 +29,20 @@ def write(agreement: Agreement) -> None:
                         for kind, count in agreement.counted.items())  # fmt: skip
     if agreement.same_work:
         console.print(f"Device work of the last step is equal: {counted or 'none'}.")
-        return
-    console.print(f"Captured: {counted}. {len(agreement.differences)} signatures have different counts:")
-    console.print(_differences(agreement))
-    left_out = len(agreement.differences) - _MOST
-    if left_out > 0:
-        console.print(f"{left_out} more; --json - has all of them.")
+    else:
+        console.print(f"Captured: {counted}. {len(agreement.differences)} signatures have different counts:")
+        console.print(_differences(agreement))
+        left_out = len(agreement.differences) - _MOST
+        if left_out > 0:
+            console.print(f"{left_out} more; --json - has all of them.")
+    if agreement.turns:
+        turn = agreement.turns[0]
+        console.print(
+            f"Collectives come in another order on {len(agreement.turns)} ranks, first number {turn.place + 1} of rank "
+            f"{turn.rank}: {turn.captured} captured, {turn.composed} composed."
+        )
+    elif "collective" in agreement.counted:
+        console.print("Collectives come in the same order.")
 
 
 def _figures(agreement: Agreement) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from presim.compose.plan import Plan
 from presim.graph.take import config_file, named_models
 from presim.trace import store
 from presim.trace.schema import Trace
+from presim.trace.signatures import Collective
 from support.models import llama
 
 CLUSTER = hardware.choose_cluster(gpu="h100-sxm", world_size=16)
@@ -50,6 +52,23 @@ def test_a_job_agrees_with_itself_and_differences_are_counted() -> None:
     assert {one.kind for one in found.differences} == {"attention", "product"}
     assert next(one for one in found.differences if one.kind == "attention").captured == 2 * 4
     assert found.error("step time") == -0.5
+    assert found.turns == ()
+
+
+@pytest.mark.torch_cuda
+def test_collectives_in_another_order_are_named() -> None:
+    plain = trace(Plan(sequence=512))
+    signatures = plain.columns["signature"].copy()
+    collectives = [
+        place
+        for place in range(*plain.steps()[-1].indices(len(signatures)))
+        if signatures[place] >= 0 and isinstance(plain.signatures[signatures[place]], Collective)
+    ]
+    signatures[collectives] = signatures[collectives[::-1]]
+    (turn,) = compare(
+        {0: plain}, {0: dataclasses.replace(plain, columns={**plain.columns, "signature": signatures})}
+    ).turns
+    assert (turn.place, turn.captured == turn.composed) == (0, False)
 
 
 @pytest.mark.torch_cuda
