@@ -78,6 +78,14 @@ def check_folder(path: Path) -> None:
         raise InputError(f"cannot write to {path}: {nearest} {why}; choose another folder")
 
 
+def names_file(word: str) -> bool:
+    """Whether a word of a command line is a file's name; one that no file can have, such as a long list, is not."""
+    try:
+        return Path(word).is_file()
+    except (OSError, ValueError):  # too long, or with a null byte
+        return False
+
+
 def version(path: Path) -> tuple[int, int]:
     """When a file was changed (ns) and its size (bytes), for the key of a cache: a changed file is read again."""
     try:

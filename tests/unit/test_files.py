@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from presim.errors import InputError
-from presim.files import check_folder, check_writable, make_folder, read_profile, write_file
+from presim.files import check_folder, check_writable, make_folder, names_file, read_profile, write_file
 
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
@@ -70,6 +70,11 @@ def test_below_a_file_there_is_no_folder(tmp_path: Path, below: str) -> None:
         check_folder(tmp_path / f"a{below}")
     with pytest.raises(InputError, match=r"^cannot write to .*; choose another folder$"):
         make_folder(tmp_path / f"a{below}")
+
+
+@pytest.mark.parametrize("word", ["5," * 2000, "a\0b", "missing"])
+def test_words_that_no_file_can_have_are_no_file_s_name(word: str) -> None:
+    assert not names_file(word)
 
 
 def test_no_name_is_no_file() -> None:

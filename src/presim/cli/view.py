@@ -24,14 +24,15 @@ def command(names: tuple[str, ...], port: int, opens: bool) -> None:
         from presim.errors import InputError
 
         raise InputError(f"`presim view` needs {error.name}: pip install 'presim[view]'") from error
+    from presim.files import names_file
     from presim.options import EvaluationOptions
     from presim.saved_jobs import compare_jobs
     from presim.verbs.simulate import evaluate_saved
     from presim.view.opened import open_result
     from presim.view.panes import Shown
 
-    results = [open_result(Path(name)) for name in names if Path(name).is_file()]
-    jobs = [name for name in names if not Path(name).is_file()]
+    results = [open_result(Path(name)) for name in names if names_file(name)]
+    jobs = [name for name in names if not names_file(name)]
 
     shown = [Shown(job, evaluate_saved(job, EvaluationOptions())) for job in jobs]
 

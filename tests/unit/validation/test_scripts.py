@@ -79,6 +79,7 @@ BAD = [
     ("validation/kills", ("--verb", "spoon", *OUT), "no verb is called 'spoon': there are run, import"),
     ("validation/reliability", ("--kind", "spoon", *OUT), "no kind is called 'spoon': there are job, rank"),
     ("validation/captured_steps", ("nothing", *OUT), "unknown model 'nothing'. Known models: deepseek-v3, "),
+    ("validation/prefill_study", ("--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such"),
     ("validation/choices", ("{tmp}/no.csv", *OUT), "{tmp}/no.csv cannot be read (No such"),
     ("validation/choices", ("{tmp}/other.csv", *OUT), "{tmp}/other.csv has no column 'id'"),
     ("validation/choices", (CASES, *OUT), "no two of 61 cases differ only in their plan"),

@@ -32,7 +32,10 @@ _STYLE = (
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(28rem,100%),1fr));gap:1.5rem 1rem}"
     "figure{margin:0}figcaption{font-weight:600}svg{display:block;width:100%;height:auto}svg text{font-size:11px;"
     "fill:var(--dim)}.axes{stroke:var(--line)}"
-    + "".join(f"polyline.l{line}{{stroke:var(--l{line})}}text.l{line}{{fill:var(--l{line})}}" for line in range(_LINES))
+    + "".join(
+        f"polyline.l{line}{{stroke:var(--l{line})}}text.l{line},rect.l{line}{{fill:var(--l{line})}}"
+        for line in range(_LINES)
+    )
 )
 Line = tuple[str, Floats, Floats]
 
@@ -48,15 +51,17 @@ def render(prediction: Prediction, prices: Prices) -> str:
     title = f"{where.engine.model.name} on {where.gpus} x {where.engine.cluster.gpu.id}"
     console = Console(file=io.StringIO(), width=110, highlight=False)
     console.print(record.screen(prediction, prices))
-    text = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
-    pictures = "".join(
-        f"<figure><figcaption>{html.escape(name)}</figcaption>{svg}</figure>" for name, svg in _all(prediction)
-    )
+    return frame(title, console.file.getvalue(), _all(prediction))  # type: ignore[attr-defined]  # a StringIO
+
+
+def frame(title: str, text: str, pictures: Sequence[tuple[str, str]]) -> str:
+    """A page of the report's text and of figures, each a name and an SVG."""
+    figures = "".join(f"<figure><figcaption>{html.escape(name)}</figcaption>{svg}</figure>" for name, svg in pictures)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>presim: {html.escape(title)}</title><style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>"
-        f'<pre>{html.escape(text)}</pre><section class="charts">{pictures}</section></body></html>\n'
+        f'<pre>{html.escape(text)}</pre><section class="charts">{figures}</section></body></html>\n'
     )
 
 

@@ -157,7 +157,8 @@ def _fixed_ns(model: Model, plan: Plan, tables: dict[str, Floats]) -> float:
     return FIXED_SHARE * float(min(tables["prefill_ns"].min(), tables["decode_ns"].min()))
 
 
-def _backend(cluster: Cluster) -> str:
+def backend(cluster: Cluster) -> str:
+    """The attention kernels that vLLM takes on the GPU."""
     return "flash3" if cluster.gpu.architecture == "hopper" else "flash"
 
 
@@ -233,7 +234,7 @@ def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) 
     """[log2 sequences or queries, log2 keys] table over the stage's layers; with a sliding window, half use it."""
     dense, sparse = layers.stage_layers(model, plan)
     count = dense + sparse
-    backend = _backend(pricer.cluster)
+    kernels = backend(pricer.cluster)
     verified = 1 + (plan.drafting.tokens if plan.drafting else 0)
     rows = range(min(GRID, 15))  # up to 16,384 queries or sequences
     columns = range(min(GRID, 19))  # and 262,144 keys
@@ -245,7 +246,7 @@ def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) 
             verified if decode else 1 << row,
             1 << column,
             window,
-            backend,
+            kernels,
             decode=decode,
         )
         for row in rows

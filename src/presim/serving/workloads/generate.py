@@ -11,6 +11,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from presim.errors import InputError
+from presim.files import names_file
 from presim.serving.workloads.workload import Ints, Workload, make
 
 Arrivals = Literal["poisson", "gamma", "constant", "burst", "ramp"]
@@ -47,8 +48,8 @@ class Lengths:
 
 def lengths_of(word: str) -> Lengths:
     """Parse lengths: ``1024``, ``1024~0.5`` (log-normal, standard deviation / mean), or a file of numbers."""
-    path = Path(word)
-    if path.is_file():
+    if names_file(word):
+        path = Path(word)
         try:
             numbers = tuple(int(each) for each in path.read_text().split())
         except ValueError as error:

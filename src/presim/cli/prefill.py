@@ -1,0 +1,116 @@
+"""``presim prefill``: plan over which ranks the prompts of a batch are split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from presim.hardware import Cluster
+    from presim.serving.model import Model
+    from presim.serving.plan import Plan
+    from presim.serving.prompts.prefill import Prefilled
+
+_WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
+
+
+@click.command("prefill")
+@click.argument("model")
+@click.option("--gpu", required=True, metavar="ID", help="GPU by catalogue id, e.g. h100-sxm, or a TOML file.")
+@click.option("--node", metavar="ID", help="Node type; default: the GPU's usual one.")
+@click.option("--fabric", metavar="ID", help="Fabric; default: the node type's usual one.")
+@click.option("--sp", "ranks", type=click.IntRange(1, 64), required=True, help="Ranks that split prompts.")
+@click.option(
+    "--tp", type=click.IntRange(1), default=1, show_default=True, help="GPUs of each rank: tensor parallelism."
+)
+@click.option("--weights", type=_WEIGHTS, default="bf16", show_default=True, help="Data type of the weights.")
+@click.option("--lengths", metavar="N,N,… or FILE", help="Tokens of the prompts of a batch, or a file of numbers.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Public request trace; its prompts come in batches.")
+@click.option("--requests", type=click.IntRange(1), help="Prompts to take of a trace; default: all.")
+@click.option(
+    "--budget", type=click.IntRange(1), help="Most tokens of a batch; default: of --lengths all, of a trace 65536."
+)
+@click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with the time of every rank.")
+def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> None:
+    """Plan the prefill of prompts of MODEL that ranks split along the sequence.
+
+    Each prompt is given its own number of ranks, and zigzag or contiguous chunks on them, so that the slowest rank is
+    done soonest; beside it stand zigzag and contiguous chunks of every prompt over all ranks, and whole prompts.
+    """
+    from presim.files import check_writable
+    from presim.hardware.choose import choose_cluster
+    from presim.serving.model import find
+    from presim.serving.plan import Plan
+
+    for name in ("json_file", "html"):
+        if options[name] not in (None, "-"):
+            check_writable(options[name])
+    shape, plan = find(model), Plan(tp=options["tp"], weights=options["weights"])
+    plan.check(shape)
+    batches = _batches(options)
+    world = options["ranks"] * plan.tp
+    planned = _planned(
+        shape, plan, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=world), batches, options
+    )
+    _deliver(planned, options)
+
+
+def _planned(
+    model: Model, plan: Plan, cluster: Cluster, batches: list[tuple[int, ...]], options: dict[str, Any]
+) -> list[Prefilled]:
+    from presim.cli.progress import progress
+    from presim.serving.prompts import prefill
+    from presim.serving.prompts.prices import Prices
+
+    for batch in batches:
+        prefill.check(model, plan, options["ranks"], batch)
+    prices = Prices(model, plan, cluster, options["ranks"], max(map(sum, batches)))
+    planned = []
+    with progress(options["json_file"] == "-") as say:
+        for number, batch in enumerate(batches, start=1):
+            say(f"batch {number} of {len(batches)}")
+            planned.append(prefill.of_batch(prices, batch))
+            prefill.check_memory(planned[-1])
+    return planned
+
+
+def _deliver(planned: list[Prefilled], options: dict[str, Any]) -> None:
+    from presim.cli.serve import deliver
+    from presim.files import write_file
+    from presim.serving.prompts import record
+
+    if options["html"]:
+        write_file(options["html"], record.render(planned).encode())
+    if options["json_file"]:
+        deliver(record.encode(planned), options["json_file"])
+    if options["json_file"] != "-":
+        from rich.console import Console
+
+        Console(highlight=False).print(record.screen(planned))
+
+
+def _batches(options: dict[str, Any]) -> list[tuple[int, ...]]:
+    """The prompts, batch by batch."""
+    from presim.errors import InputError
+    from presim.files import names_file
+    from presim.serving.prompts.prefill import batches
+    from presim.serving.workloads import traces
+    from presim.serving.workloads.generate import lengths_of
+
+    words, trace = options["lengths"], options["trace"]
+    if (words is None) == (trace is None):
+        raise InputError("give the prompts with either --lengths 32768,8192,512 or --trace FILE")
+    if trace is not None:
+        workload = traces.read_trace(trace, options["requests"])
+        return batches(workload.prompt.tolist(), options["budget"] or 65536)
+    if names_file(words):
+        lengths = list(lengths_of(words).drawn_from)
+    else:
+        try:
+            lengths = [int(word) for word in words.split(",")]
+        except ValueError:
+            raise InputError(f"--lengths is 32768,8192,512 or a file of numbers, not {words!r}") from None
+    return batches(lengths, options["budget"] or max(sum(lengths), 1))

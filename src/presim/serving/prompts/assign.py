@@ -1,0 +1,202 @@
+"""Chooses for each prompt of a batch over which ranks it is split, and how, so that the slowest rank is done soonest.
+
+All ranks step together, so a batch takes as long as its slowest rank. Prompts that share a group of ranks share its
+all-gathers. A few prompts are tried in all combinations. More start from the best of simple plans, and then single
+prompts and pairs on the slowest rank change their way as long as that helps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.serving.prompts import shares
+from presim.serving.prompts.prices import Prices
+from presim.serving.prompts.shares import Way
+
+Floats = NDArray[np.float64]
+_MOST_TRIED = 20_000  # combinations that are all tried
+_MOST_PAIRED = 24  # prompts of a batch of which pairs are changed together; single changes do for more
+_MEAN = 1e-3  # weight of the mean beside the slowest rank, so that a shorter sum wins among equals
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """What all ranks have to do; several loads at once have leading dimensions."""
+
+    tokens: Floats  # [rank]
+    attention_ns: Floats  # [rank]
+    calls: Floats  # [rank]
+    gathered: dict[int, Floats]  # degree -> tokens of the prompts of each group of ranks
+
+    def __add__(self, other: Load) -> Load:
+        return Load(
+            self.tokens + other.tokens,
+            self.attention_ns + other.attention_ns,
+            self.calls + other.calls,
+            {degree: tokens + other.gathered[degree] for degree, tokens in self.gathered.items()},
+        )
+
+    def __sub__(self, other: Load) -> Load:
+        return Load(
+            self.tokens - other.tokens,
+            self.attention_ns - other.attention_ns,
+            self.calls - other.calls,
+            {degree: tokens - other.gathered[degree] for degree, tokens in self.gathered.items()},
+        )
+
+    def __getitem__(self, place: int) -> Load:
+        gathered = {degree: tokens[place] for degree, tokens in self.gathered.items()}
+        return Load(self.tokens[place], self.attention_ns[place], self.calls[place], gathered)
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A way for each prompt."""
+
+    ways: tuple[Way, ...]
+    parts_ns: Floats  # [rank, part]: linear layers, attention, gathers (`prices.PARTS`)
+    exact: bool = False  # all combinations were tried
+
+    @property
+    def ns(self) -> float:
+        """Time of the slowest rank."""
+        return float(self.parts_ns.sum(axis=1).max())
+
+
+class Batch:
+    """The prompts of one step with all ways to split them."""
+
+    def __init__(self, prices: Prices, lengths: Sequence[int]) -> None:
+        self.prices, self.lengths = prices, tuple(lengths)
+        self.ways = [shares.ways(length, prices.ranks) for length in lengths]
+        split = {(length, way.degree, way.layout): way for length, found in zip(lengths, self.ways) for way in found}
+        prices.learn(call for (length, *_), way in split.items() for rank in shares.calls(length, way) for call in rank)
+        self._loads = [self._load(length, found) for length, found in zip(lengths, self.ways)]
+
+    def found(self, chosen: Sequence[int], *, exact: bool = False) -> Found:
+        """The plan that gives each prompt the way of that number."""
+        ways = tuple(found[number] for found, number in zip(self.ways, chosen))
+        return Found(ways, np.stack(self._parts(self._sum(chosen)), axis=-1), exact)
+
+    def uniform(self, layout: Literal["zigzag", "contiguous"]) -> Found:
+        """Every prompt over all ranks, or over as many as it has tokens for."""
+        return self.found([self._widest(found, layout) for found in self.ways])
+
+    def whole(self) -> Found:
+        """No prompt split: the longest first, each to the rank that is done soonest with it."""
+        return self.found(self._greedy(lambda way: way.degree == 1))
+
+    def best(self) -> Found:
+        """The plan with the shortest time found; never longer than the simple ones."""
+        counts = [len(found) for found in self.ways]
+        if math.prod(counts) <= _MOST_TRIED:
+            every = list(itertools.product(*map(range, counts)))
+            return self.found(every[int(np.argmin([self._cost(self._sum(one)) for one in every]))], exact=True)
+        starts = [
+            [self._widest(found, "zigzag") for found in self.ways],
+            [self._widest(found, "contiguous") for found in self.ways],
+            self._greedy(lambda way: way.degree == 1),
+            self._greedy(lambda way: True),
+        ]
+        improved = [self._improve(start) for start in starts]
+        return self.found(min(improved, key=lambda one: float(self._cost(self._sum(one)))))
+
+    def _widest(self, found: Sequence[Way], layout: str) -> int:
+        fitting = [number for number, way in enumerate(found) if way.layout in (layout, "whole")]
+        return max(fitting, key=lambda number: (found[number].degree, -found[number].first))
+
+    def _load(self, length: int, found: Sequence[Way]) -> Load:
+        """The loads of all ways of a prompt: arrays [way, rank]."""
+        count, ranks = len(found), self.prices.ranks
+        gathered = {degree: np.zeros((count, ranks // degree)) for degree in shares.degrees(ranks) if degree > 1}
+        load = Load(np.zeros((count, ranks)), np.zeros((count, ranks)), np.zeros((count, ranks)), gathered)
+        for number, way in enumerate(found):
+            for rank, calls in zip(way.ranks, shares.calls(length, way)):
+                load.tokens[number, rank] = sum(queries for queries, _ in calls)
+                load.attention_ns[number, rank] = self.prices.attention_ns(calls)
+                load.calls[number, rank] = len(calls)
+            if way.degree > 1:
+                gathered[way.degree][number, way.first // way.degree] = length
+        return load
+
+    def _sum(self, chosen: Iterable[int]) -> Load:
+        picked = [load[number] for load, number in zip(self._loads, chosen)]
+        return sum(picked[1:], start=picked[0])
+
+    def _parts(self, load: Load) -> tuple[Floats, Floats, Floats]:
+        """(linear layers, attention, gathers) of each rank, ns."""
+        attention = load.attention_ns - self.prices.fixed_ns * np.maximum(load.calls - 1, 0)
+        gathers = np.zeros_like(attention)
+        for degree, tokens in load.gathered.items():
+            gathers = gathers + np.repeat(self.prices.gather_ns(degree, tokens), degree, axis=-1)
+        return self.prices.linear_ns(load.tokens), attention, gathers
+
+    def _cost(self, load: Load) -> Floats:
+        total = sum(self._parts(load), start=np.zeros(1))
+        cost: Floats = total.max(axis=-1) + _MEAN * total.mean(axis=-1)
+        return cost
+
+    def _greedy(self, allowed: Callable[[Way], bool]) -> list[int]:
+        """The longest prompt first, each in the way that is best with those before it."""
+        chosen = [0] * len(self.lengths)
+        load: Load | None = None
+        for place in sorted(range(len(self.lengths)), key=lambda place: -self.lengths[place]):
+            every = self._loads[place] if load is None else self._loads[place] + load
+            costs = np.where([allowed(way) for way in self.ways[place]], self._cost(every), np.inf)
+            chosen[place] = int(costs.argmin())
+            load = every[chosen[place]]
+        return chosen
+
+    def _improve(self, chosen: Sequence[int]) -> list[int]:
+        """Change the way of one prompt, or of two, as long as that helps; those on the slowest rank first."""
+        now = list(chosen)
+        load = self._sum(now)
+        while True:
+            cost = float(self._cost(load))
+            slowest = int(sum(self._parts(load), start=np.zeros(1)).argmax())
+            busy = [place for place, number in enumerate(now) if slowest in self.ways[place][number].ranks]
+            changed = self._single(now, load, busy) or self._pair(now, load, busy)
+            if changed is None or changed[0] >= cost * (1 - 1e-9):
+                return now
+            _, load, moves = changed
+            for place, number in moves.items():
+                now[place] = number
+
+    def _single(self, now: Sequence[int], load: Load, busy: Sequence[int]) -> Change | None:
+        found: Change | None = None
+        before = float(self._cost(load))
+        for place in busy:
+            every = self._loads[place] + (load - self._loads[place][now[place]])
+            costs = self._cost(every)
+            number = int(costs.argmin())
+            if costs[number] < (found[0] if found else before * (1 - 1e-9)):
+                found = float(costs[number]), every[number], {place: number}
+        return found
+
+    def _pair(self, now: Sequence[int], load: Load, busy: Sequence[int]) -> Change | None:
+        """Two prompts change places: the first one takes its best way without the second, which then takes its own."""
+        if len(now) > _MOST_PAIRED:
+            return None
+        before = float(self._cost(load))
+        for one, other in itertools.product(busy, range(len(now))):
+            if one == other or now[one] == now[other]:
+                continue
+            without = load - self._loads[one][now[one]] - self._loads[other][now[other]]
+            first = self._loads[one] + without
+            number = int(self._cost(first).argmin())
+            second = self._loads[other] + first[number]
+            costs = self._cost(second)
+            last = int(costs.argmin())
+            if costs[last] < before * (1 - 1e-9):
+                return float(costs[last]), second[last], {one: number, other: last}
+        return None
+
+
+Change: TypeAlias = tuple[float, Load, dict[int, int]]  # cost, load, new ways by prompt

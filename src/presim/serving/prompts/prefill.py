@@ -1,0 +1,126 @@
+"""Plans the prefill of one batch of prompts on ranks that split them, beside the simple plans."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from presim.errors import InputError
+from presim.hardware import Cluster
+from presim.serving.model import Model
+from presim.serving.plan import Plan
+from presim.serving.prompts import shares
+from presim.serving.prompts.assign import Batch, Found
+from presim.serving.prompts.prices import Doubt, Prices
+from presim.serving.steps.memory import lay_out
+
+MOST_PROMPTS = 1024  # of a batch: the search compares each with all ranks
+NOT_MODELLED = (
+    "groups that gather at the same time do not slow each other down",
+    "host time and the first token's sampling",
+    "a prompt whose first tokens are in the prefix cache",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Prefilled:
+    """A batch with the plan found for it and the simple ones."""
+
+    model: Model
+    plan: Plan  # of one rank: its tensor-parallel GPUs
+    cluster: Cluster
+    ranks: int
+    lengths: tuple[int, ...]
+    policies: dict[str, Found]  # dynamic, zigzag, contiguous, whole
+    doubts: dict[str, Doubt]
+    blocks_ns: dict[str, float]  # attention block of the slowest rank: projections, attention, gathers
+
+    @property
+    def dynamic(self) -> Found:
+        """The plan found."""
+        return self.policies["dynamic"]
+
+    def gain(self, policy: str) -> float:
+        """The share of a simple plan's time that the plan found saves."""
+        return 1 - self.dynamic.ns / self.policies[policy].ns
+
+
+def check(model: Model, plan: Plan, ranks: int, lengths: Sequence[int]) -> None:
+    """Raise InputError for prompts that cannot be, or ranks that do not hold the model."""
+    plan.check(model)
+    if not lengths:
+        raise InputError("a batch needs at least one prompt; give --lengths 32768,8192 or a --trace")
+    if len(lengths) > MOST_PROMPTS:
+        raise InputError(
+            f"a batch of {len(lengths):,} prompts is more than {MOST_PROMPTS:,}; give fewer, or a --budget"
+        )
+    longest, shortest = max(lengths), min(lengths)
+    if shortest < 1:
+        raise InputError(f"a prompt of {shortest} tokens; give at least 1")
+    if longest > model.longest:
+        raise InputError(f"a prompt of {longest:,} tokens is longer than the {model.longest:,} that {model.name} takes")
+    if ranks < 1:
+        raise InputError(f"--sp {ranks} must be at least 1")
+
+
+def of_batch(prices: Prices, lengths: Sequence[int]) -> Prefilled:
+    """Plan a batch that `check` has passed. ``prices`` are of at least as many tokens as it has."""
+    batch = Batch(prices, lengths)
+    policies = {
+        "dynamic": batch.best(),
+        "zigzag": batch.uniform("zigzag"),
+        "contiguous": batch.uniform("contiguous"),
+        "whole": batch.whole(),
+    }
+    tokens = {name: _tokens(lengths, found, prices.ranks) for name, found in policies.items()}
+    return Prefilled(
+        prices.model,
+        prices.plan,
+        prices.cluster,
+        prices.ranks,
+        tuple(lengths),
+        policies,
+        {name: _doubt(prices, lengths, found, tokens[name]) for name, found in policies.items()},
+        {name: _block_ns(prices, found, tokens[name]) for name, found in policies.items()},
+    )
+
+
+def batches(lengths: Iterable[int], budget: int) -> list[tuple[int, ...]]:
+    """Prompts in order, as many together as have at most ``budget`` tokens; a longer one is alone."""
+    found: list[list[int]] = []
+    left = 0
+    for length in lengths:
+        if length > left or not found or len(found[-1]) == MOST_PROMPTS:
+            found.append([])
+            left = budget
+        found[-1].append(length)
+        left -= length
+    return [tuple(batch) for batch in found]
+
+
+def _tokens(lengths: Sequence[int], found: Found, ranks: int) -> np.ndarray:
+    tokens = np.zeros(ranks)
+    for length, way in zip(lengths, found.ways):
+        for rank, calls in zip(way.ranks, shares.calls(length, way)):
+            tokens[rank] += sum(queries for queries, _ in calls)
+    return tokens
+
+
+def check_memory(one: Prefilled) -> None:
+    """Raise InputError if a rank cannot hold the weights and, of the plan found, the activations of its tokens."""
+    tokens = max(int(_tokens(one.lengths, one.dynamic, one.ranks).max()), 1)
+    lay_out(one.model, dataclasses.replace(one.plan, max_num_batched_tokens=tokens), one.cluster.gpu)
+
+
+def _doubt(prices: Prices, lengths: Sequence[int], found: Found, tokens: np.ndarray) -> Doubt:
+    slowest = int(found.parts_ns.sum(axis=1).argmax())
+    own = [(length, way) for length, way in zip(lengths, found.ways) if slowest in way.ranks]
+    calls = [call for length, way in own for call in shares.calls(length, way)[slowest - way.first]]
+    degrees = sorted({way.degree for _, way in own} - {1})
+    return prices.rests_on(int(tokens[slowest]), calls, degrees, found.parts_ns[slowest])
+
+
+def _block_ns(prices: Prices, found: Found, tokens: np.ndarray) -> float:
+    return float((prices.projections_ns(tokens) + found.parts_ns[:, 1] + found.parts_ns[:, 2]).max())

@@ -1,0 +1,182 @@
+"""Planned prefills as one JSON document, as a terminal report, and as a page with the time of every rank."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from presim.serving.answer import page
+from presim.serving.prompts.assign import Found
+from presim.serving.prompts.prefill import NOT_MODELLED, Prefilled
+from presim.serving.prompts.prices import PARTS
+
+SCHEMA = "presim-prefill/1"
+SIMPLE = ("zigzag", "contiguous", "whole")
+_SAID = {
+    "dynamic": "each its own",
+    "zigzag": "zigzag, all ranks",
+    "contiguous": "contiguous, all",
+    "whole": "none",
+}
+_SHOWN = 20  # prompts that the terminal report lists
+_WIDTH, _LEFT, _ROW = 600, 150, 18
+
+
+def document(batches: Sequence[Prefilled]) -> dict[str, Any]:
+    """All results; times in ms. ``saved`` is 1 - dynamic / simple plan."""
+    first = batches[0]
+    return {
+        "schema": SCHEMA,
+        "model": first.model.name,
+        "gpu": first.cluster.gpu.id,
+        "ranks": first.ranks,
+        "plan_of_a_rank": first.plan.text,
+        "batches": [_batch(one) for one in batches],
+        "saved": {policy: _spread([one.gain(policy) for one in batches]) for policy in SIMPLE},
+        "saved_of_attention_blocks": {
+            policy: _spread([1 - one.blocks_ns["dynamic"] / one.blocks_ns[policy] for one in batches])
+            for policy in SIMPLE
+        },
+        "not_modelled": list(NOT_MODELLED),
+    }
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"mean": float(np.mean(values)), "median": float(np.median(values)), "largest": float(np.max(values))}
+
+
+def _batch(one: Prefilled) -> dict[str, Any]:
+    return {
+        "prompts": [
+            {"tokens": length, "degree": way.degree, "ranks": [way.first, way.ranks[-1]], "layout": way.layout}
+            for length, way in zip(one.lengths, one.dynamic.ways)
+        ],
+        "all_combinations_tried": one.dynamic.exact,
+        "policies": {name: _policy(one, name, found) for name, found in one.policies.items()},
+    }
+
+
+def _policy(one: Prefilled, name: str, found: Found) -> dict[str, Any]:
+    doubt, ms = one.doubts[name], found.ns / 1e6
+    slowest = int(found.parts_ns.sum(axis=1).argmax())
+    return {
+        "ms": ms,
+        "interval_80_ms": [ms * (1 - doubt.uncertainty), ms * (1 + doubt.uncertainty)],
+        "attention_block_ms": one.blocks_ns[name] / 1e6,
+        "slowest_rank": slowest,
+        "ms_of_ranks": [float(ns) / 1e6 for ns in found.parts_ns.sum(axis=1)],
+        "ms_of_the_slowest_by_part": {part: float(ns) / 1e6 for part, ns in zip(PARTS, found.parts_ns[slowest])},
+        "prices": doubt.origins,
+    }
+
+
+def encode(batches: Sequence[Prefilled]) -> bytes:
+    """Encode as JSON with sorted keys."""
+    return (json.dumps(document(batches), indent=1, sort_keys=True) + "\n").encode()
+
+
+def screen(batches: Sequence[Prefilled]) -> RenderableType:
+    """The terminal report."""
+    first = batches[0]
+    gpus = first.ranks * first.plan.tp
+    title = f"{first.model.name} on {gpus} x {first.cluster.gpu.id}: {first.ranks} ranks of {first.plan.text}"
+    body = [_policies(first), Text(), _prompts(first)] if len(batches) == 1 else [_over_batches(batches)]
+    missing = Text(f"Not modelled: {'; '.join(NOT_MODELLED)}.", style="dim")
+    return Group(Text(title, style="bold"), Text(), *body, Text(), missing)
+
+
+def _policies(one: Prefilled) -> Table:
+    table = Table(box=None)
+    heads = ("ms", "80 % interval", "linear", "attention", "gathers", "saved")
+    table.add_column("split of prompts", no_wrap=True)
+    for head in heads:
+        table.add_column(head, justify="right")
+    for name, found in one.policies.items():
+        entry = _policy(one, name, found)
+        low, high = entry["interval_80_ms"]
+        parts = [_number(ms) for ms in entry["ms_of_the_slowest_by_part"].values()]
+        saved = "" if name == "dynamic" else f"{one.gain(name):.1%}"
+        table.add_row(_SAID[name], _number(entry["ms"]), f"{_number(low)}-{_number(high)}", *parts, saved)
+    return table
+
+
+def _number(ms: float) -> str:
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
+def _prompts(one: Prefilled) -> Table:
+    table = Table(box=None)
+    for head in ("prompt", "tokens", "ranks", "split"):
+        table.add_column(head, justify="right")
+    for place, (length, way) in enumerate(zip(one.lengths[:_SHOWN], one.dynamic.ways)):
+        over = f"{way.first}-{way.ranks[-1]}" if way.degree > 1 else str(way.first)
+        table.add_row(str(place), f"{length:,}", over, way.layout)
+    if len(one.lengths) > _SHOWN:
+        table.add_row("…", "", "", f"{len(one.lengths) - _SHOWN} more: --json")
+    return table
+
+
+def _over_batches(batches: Sequence[Prefilled]) -> Table:
+    table = Table(box=None, title=f"{len(batches)} batches, {sum(len(one.lengths) for one in batches):,} prompts")
+    table.add_column("split of prompts", no_wrap=True)
+    for head in ("mean ms", "saved: mean", "median", "most", "attention blocks"):
+        table.add_column(head, justify="right")
+    found = document(batches)
+    for name in batches[0].policies:
+        mean = float(np.mean([one.policies[name].ns for one in batches])) / 1e6
+        saved = found["saved"].get(name)
+        cells = [f"{saved[key]:.1%}" for key in ("mean", "median", "largest")] if saved else ["", "", ""]
+        blocks = f"{found['saved_of_attention_blocks'][name]['mean']:.1%}" if saved else ""
+        table.add_row(_SAID[name], _number(mean), *cells, blocks)
+    return table
+
+
+def render(batches: Sequence[Prefilled]) -> str:
+    """A page: the report, and the time of every rank (of the first batches)."""
+    first = batches[0]
+    console = Console(file=io.StringIO(), width=110, highlight=False)
+    console.print(screen(batches))
+    pictures = [
+        (f"Split: {_SAID[name]}{f', batch {number}' if len(batches) > 1 else ''}", _bars(found, _longest(one)))
+        for number, one in enumerate(batches[:4])
+        for name, found in one.policies.items()
+    ]
+    title = f"Prompts of {first.model.name} on {first.ranks * first.plan.tp} x {first.cluster.gpu.id}"
+    return page.frame(title, console.file.getvalue(), pictures)  # type: ignore[attr-defined]  # a StringIO
+
+
+def _longest(one: Prefilled) -> float:
+    return max(found.ns for found in one.policies.values())
+
+
+def _bars(found: Found, longest_ns: float) -> str:
+    """A bar a rank, on one scale for all plans of a batch, its parts one after another."""
+    ranks = len(found.parts_ns)
+    height = 28 + _ROW * ranks + 26
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img">']
+    for place, part in enumerate(PARTS):
+        x = float(_LEFT + 130 * place)
+        parts.append(f'<rect class="l{place}" x="{x:g}" y="8" width="10" height="10"/>')
+        parts.append(f'<text x="{x + 14:g}" y="17">{html.escape(part)}</text>')
+    scale = (_WIDTH - _LEFT - 10) / longest_ns
+    for rank, row in enumerate(found.parts_ns):
+        x, y = float(_LEFT), 28 + _ROW * rank
+        label = f"rank {rank}: {row.sum() / 1e6:,.1f} ms"
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 12}" text-anchor="end">{label}</text>')
+        for place, ns in enumerate(row):
+            parts.append(f'<rect class="l{place}" x="{x:.1f}" y="{y}" width="{ns * scale:.1f}" height="{_ROW - 4}"/>')
+            x += float(ns) * scale
+    base = 28 + _ROW * ranks
+    parts.append(f'<path class="axes" d="M{_LEFT} 26V{base}H{_WIDTH - 10}" fill="none"/>')
+    parts.append(f'<text x="{_LEFT}" y="{height - 8}">0</text>')
+    end = f"{longest_ns / 1e6:,.1f} ms"
+    parts.append(f'<text x="{_WIDTH - 10}" y="{height - 8}" text-anchor="end">{end}</text></svg>')
+    return "".join(parts)
