@@ -47,7 +47,7 @@ $(TORCH): requirements/torch.txt $(PACKAGES)
 	@$(PIP) install --no-deps --requirement requirements/torch.txt
 	@touch $@
 
-$(PRESIM): pyproject.toml validation/pyproject.toml $(PACKAGES)
+$(PRESIM): pyproject.toml validation/pyproject.toml $(PACKAGES) | $(TORCH)
 	@echo "installing presim in place"
 	@$(PIP) install --constraint requirements/constraints.txt --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace \
 		--editable '.[dev,docs,examples,search,view]'
