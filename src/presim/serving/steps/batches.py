@@ -149,8 +149,7 @@ def _check(plan: Plan) -> None:
     lacks = {
         "--pp": plan.pp > 1,
         "--dp": plan.dp > 1,
-        "--ep": plan.ep,
-        "--speculative": plan.drafting is not None,
+        "--ep": plan.ep,  # vLLM's kernel does not show which of a token's experts are the rank's own
         f"--weights {plan.weights}": plan.weights not in _WEIGHTS,
         f"--expert-weights {plan.of_experts}": plan.of_experts != plan.weights,
         f"--kernels {plan.kernels}": plan.kernels != "vllm",

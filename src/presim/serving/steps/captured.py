@@ -17,7 +17,7 @@ from presim.errors import InputError
 from presim.serving.engines.engine import StepTimes
 from presim.serving.plan import Plan, graph_sizes
 from presim.serving.steps.overheads import Overheads
-from presim.serving.steps.times import Engine
+from presim.serving.steps.times import Engine, build, with_drafter
 
 Floats = NDArray[np.float64]
 
@@ -79,11 +79,11 @@ def with_captured(engine: Engine, captured: Captured) -> Engine:
     fitted = [sample for sample in captured.samples if not sample.held_out]
     overheads = host_of(fitted, engine.overheads, captured.source)
     padded = graph_sizes(engine.plan, engine.cluster.gpu.architecture == "blackwell")
-    times = tables(fitted, engine.plan, engine.times, overheads, padded)
-    found = [one for one in checks(engine, captured) if one.sample.held_out]
+    times = with_drafter(engine, tables(fitted, engine.plan, engine.times, overheads, padded))
+    found = [one for one in checks(_target(engine), captured) if one.sample.held_out]
     wrong = np.abs([one.error for one in found]) if found else np.zeros(1)
     summary: dict[str, str | int | float] = {
-        "source": captured.source,
+        "source": captured.source + (", the drafter's passes composed" if engine.plan.drafting else ""),
         "fitted_batches": len(fitted),
         "held_out_batches": len(found),
         "held_out_median_error": float(np.median(wrong)),
@@ -94,6 +94,13 @@ def with_captured(engine: Engine, captured: Captured) -> Engine:
     return dataclasses.replace(
         engine, times=times, origins=captured.origins, uncertainty=width, overheads=overheads, steps=summary
     )
+
+
+def _target(engine: Engine) -> Engine:
+    """The engine without its drafter, whose passes no captured step has."""
+    if engine.plan.drafting is None:
+        return engine
+    return build(engine.model, dataclasses.replace(engine.plan, drafting=None), engine.cluster, engine.overheads)
 
 
 def _with_blocks(engine: Engine, blocks: int) -> Engine:

@@ -138,13 +138,34 @@ def _tables(model: Model, plan: Plan, pricer: Pricer) -> dict[str, Floats]:
     if plan.drafting is None or proposes is None:
         return tables
     alone = dataclasses.replace(plan, drafting=None, pp=1)
-    token_ns, head_ns = _token_table(proposes, alone, pricer), _head_table(proposes, alone, pricer)
-    both = with_passes(tables["token_ns"], tables["head_ns"], token_ns, head_ns, plan.drafting.tokens)
+    both = _with_drafter(tables["token_ns"], tables["head_ns"], proposes, plan, pricer)
     tables["token_ns"], tables["head_ns"] = both
     tables["prefill_ns"] = tables["prefill_ns"] + _attention_table(proposes, alone, pricer, decode=False)
     passes = plan.drafting.tokens * _attention_table(proposes, alone, pricer, decode=True)
     tables["decode_ns"] = tables["decode_ns"] + passes
     return tables
+
+
+def _with_drafter(token_ns: Floats, head_ns: Floats, proposes: Model, plan: Plan, pricer: Pricer) -> list[Floats]:
+    """The target's tables by tokens and by rows with the passes of its drafter added."""
+    assert plan.drafting is not None
+    alone = dataclasses.replace(plan, drafting=None, pp=1)
+    drafts = _token_table(proposes, alone, pricer), _head_table(proposes, alone, pricer)
+    return with_passes(token_ns, head_ns, *drafts, plan.drafting.tokens)
+
+
+def with_drafter(engine: Engine, times: StepTimes) -> StepTimes:
+    """Step times of the target alone with its drafter's passes, composed; attention of ``times`` has them already."""
+    plan = engine.plan
+    proposes = drafter(engine.model, plan.drafting) if plan.drafting else None
+    if proposes is None:
+        return times
+    pricer = Pricer(engine.cluster, plan, engine.overheads)
+    nothing = np.zeros_like(times.token_ns), np.zeros_like(times.head_ns)
+    token_ns, head_ns = (
+        table * engine.overheads.step_scale for table in _with_drafter(*nothing, proposes, plan, pricer)
+    )
+    return dataclasses.replace(times, token_ns=times.token_ns + token_ns, head_ns=times.head_ns + head_ns)
 
 
 def _fixed_ns(model: Model, plan: Plan, tables: dict[str, Floats]) -> float:

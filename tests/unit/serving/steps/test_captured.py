@@ -10,6 +10,7 @@ import pytest
 
 from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
+from presim.serving.drafting import drafting_of
 from presim.serving.model import find
 from presim.serving.plan import Plan
 from presim.serving.steps.batches import Batch, arguments, batches, config_for_vllm
@@ -142,6 +143,26 @@ def test_batches_that_the_cache_has_no_room_for_are_left_out() -> None:
 def test_prompts_longer_than_a_request_are_several() -> None:
     longest = max(batches(Plan(), 2048, 400_000), key=lambda one: sum(one.prefills))
     assert longest.prefills == (1638,) * 5
+
+
+@pytest.mark.parametrize("method", ["ngram", "eagle"])
+def test_a_drafter_s_passes_are_added_to_the_target_s_captured_steps(method: str) -> None:
+    """Its errors are those of the target alone; three drafted tokens are verified as three more of the step."""
+    target = dataclasses.replace(engine(), plan=PLAN)
+    drafts = build(
+        target.model,
+        dataclasses.replace(PLAN, drafting=drafting_of(method, 3, 0.7, None)),
+        target.cluster,
+    )
+    captured = Captured(tuple(FITTED), {}, 0.1, "captured here")
+    alone, both = with_captured(target, captured), with_captured(drafts, captured)
+    assert alone.steps is not None
+    assert both.steps is not None
+    assert both.steps["source"] == "captured here, the drafter's passes composed"
+    assert both.steps["held_out_median_error"] == alone.steps["held_out_median_error"]
+    extra = both.times.token_ns - alone.times.token_ns
+    assert (extra.max() == 0) == (method == "ngram")
+    assert (extra >= 0).all()
 
 
 @pytest.mark.parametrize(
