@@ -44,8 +44,9 @@ _WEIGHTS: dict[str, Weights] = {
     "fp4": "fp4",
     "nvfp4": "fp4",
 }
+_MOST_SEQUENCES = {"trtllm": 2048}  # of a step, where all requests are queued: trtllm-bench's default (1.0)
 _HOST = 8  # GPUs of one host
-_KERNELS: dict[str, Kernels] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "nim": "trtllm"}
+_KERNELS: dict[str, Kernels] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
 FIGURES = {
     "ttft": ("ttft_mean_ms", "ttft_median_ms"),
     "tpot": ("tpot_mean_ms", "tpot_median_ms"),
@@ -132,6 +133,12 @@ def _lengths(row: Row, tokens: int) -> Lengths:
     return Lengths(tokens, lowest=_RANGE if _number(row, "concurrency") else 1.0)
 
 
+def _framework(row: Row) -> str:
+    """A short name of the engine: tables call TensorRT-LLM by either name, and NVIDIA's NIM runs it."""
+    word = row.get("framework", "").lower()
+    return "trtllm" if word.startswith(("tensorrt-llm", "nim")) else word
+
+
 def _of_inferencemax(row: Row) -> bool:
     """Whether a row is of InferenceMAX: it has the date of a database dump and one of its three pairs of lengths."""
     dump = re.search(r"(db-dump/|source_file=)20\d\d-\d\d-\d\d", row.get("note", ""))
@@ -180,8 +187,12 @@ def _factors(row: Row, prefix: str) -> tuple[int, int, bool]:
 
     InferenceMAX states the number of GPUs (`tp`), `ep` and whether attention is data-parallel. Tables derived from it
     multiply these: 8 GPUs with ep 8 become tp 64. An engine on one host has at most the host's GPUs, so the duplicate
-    factor is removed.
+    factor is removed. TensorRT-LLM's performance overview has attention data-parallel on all ranks, with whole experts,
+    for each model that has experts (docs/source/performance/perf-overview.md, 1.0).
     """
+    if _framework(row) == "trtllm" and row.get("mode", "").startswith("offline") and find(row["model"]).experts:
+        ranks = max(_number(row, "tp", 1), 1)
+        return 1, ranks, ranks > 1
     tp, dp = max(_number(row, f"{prefix}tp", 1), 1), max(_number(row, f"{prefix}attn_dp", 1), 1)
     ep = _number(row, f"{prefix}moe_ep", 1)
     if _of_inferencemax(row) and not prefix:
@@ -206,13 +217,13 @@ def _plan(row: Row, prefix: str, most: int) -> Plan:
         weights=plain,
         expert_weights=experts,
         cache="fp8" if plain != "bf16" and _keeps_fp8(row) else "bf16",
-        max_num_seqs=min(max(each, 16), 1024),
+        max_num_seqs=min(max(each, 16), 2048),
         max_num_batched_tokens=_budget(row),
         async_scheduling=_schedules_asynchronously(row),
         max_model_len=max(int((_number(row, "isl") + _number(row, "osl")) * _LONGER) + 16, 2048),
         gpu_memory_utilization=0.9,
         scheduler_recv_interval=_recv_interval(row),
-        kernels=_KERNELS.get(row.get("framework", "").lower(), "vllm"),
+        kernels=_KERNELS.get(_framework(row), "vllm"),
     )
 
 
@@ -222,13 +233,13 @@ def _schedules_asynchronously(row: Row) -> bool:
     TensorRT-LLM and SGLang do so, and vLLM by default since 0.14. InferenceMAX's scripts set it for earlier versions.
     """
     version = re.match(r"0\.(\d+)", row.get("framework_version") or "")
-    early = row.get("framework", "").lower() == "vllm" and version is not None and int(version.group(1)) < 14
+    early = _framework(row) == "vllm" and version is not None and int(version.group(1)) < 14
     return not early or _of_inferencemax(row)
 
 
 def _of_dsr1_scripts(row: Row) -> bool:
     """Whether a row was made by InferenceMAX's scripts for DeepSeek-R1 with SGLang on B200, which set some options."""
-    names = row.get("framework") == "sglang" and "DeepSeek" in row.get("model", "") and "B200" in row.get("gpu", "")
+    names = _framework(row) == "sglang" and "DeepSeek" in row.get("model", "") and "B200" in row.get("gpu", "")
     return names and _of_inferencemax(row)
 
 
@@ -251,7 +262,7 @@ def _recv_interval(row: Row) -> int:
 
 def _keeps_fp8(row: Row) -> bool:
     """Whether the KV cache is in FP8: TensorRT-LLM's default, and vLLM on Blackwell in InferenceMAX's scripts."""
-    return row.get("framework") == "trtllm" or (row.get("framework") == "vllm" and "B200" in row.get("gpu", ""))
+    return _framework(row) == "trtllm" or (_framework(row) == "vllm" and "B200" in row.get("gpu", ""))
 
 
 @functools.lru_cache(64)
@@ -260,7 +271,7 @@ def _engine(model: str, gpu: str, plan: Plan) -> Engine:
 
 
 def _aggregated(row: Row) -> Deployment:
-    most = _number(row, "concurrency") or 1024
+    most = _number(row, "concurrency") or _MOST_SEQUENCES.get(_framework(row), 1024)
     return Deployment(_engine(row["model"], gpu_word(row), _plan(row, "", most)), router="least-loaded")
 
 
