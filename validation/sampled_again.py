@@ -4,8 +4,8 @@
     presim validate sample.csv --captures DIR --out predicted.csv
     python validation/sampled_again.py compare predicted.csv
 
-``draw`` takes runs that `results/predictions.csv` predicts, of up to 256 GPUs, with a fixed seed, as many of each source
-as `SOURCES` says. ``compare`` writes `results/sampled-again.md`; a part of the sample will do.
+``draw`` takes runs that `results/predictions.csv` predicts, of up to 256 GPUs, as many of each source as `SOURCES` has.
+``compare`` writes `results/sampled-again.md`; a part of the sample will do.
 """
 
 from __future__ import annotations
@@ -105,9 +105,10 @@ def page(errors: dict[str, list[float]], lines: list[str], memory: int) -> str:
             "# A sample of published runs, predicted again",
             "",
             f"`validation/sampled_again.py`, {datetime.date.today()}: {len(lines)} runs captured and priced anew, "
-            f"beside the predictions of [the last full study](predictions.csv). Errors of step times: {said['then']} then; "
-            f"{said['now']} now. Predicted peaks of memory are equal in {memory} of {len(lines)} runs. Host time was "
-            "captured again as well, on a machine with other work, and moves steps that wait for their host.",
+            "beside the predictions of [the last full study](predictions.csv). Errors of step times: "
+            f"{said['then']} then; {said['now']} now. Predicted peaks of memory are equal in {memory} of "
+            f"{len(lines)} runs. Host time was captured again as well, on a machine with other work, and moves steps "
+            "that wait for their host.",
             "",
             "| run | GPU | GPUs | measured | error then | error now | changed by |",
             "|---|---|---|---|---|---|---|",

@@ -79,8 +79,9 @@ def drafter(model: Model, drafting: Drafting) -> Model | None:
         return drafting.model
     experts = model.experts
     if drafting.method == "mtp" and experts is not None:
-        return dataclasses.replace(model, layers=1, experts=dataclasses.replace(experts, dense_layers=0))
-    return dataclasses.replace(model, layers=1, experts=None)
+        one = dataclasses.replace(experts, dense_layers=0)
+        return dataclasses.replace(model, layers=1, experts=one, recurrent=None)
+    return dataclasses.replace(model, layers=1, experts=None, recurrent=None)
 
 
 def with_passes(

@@ -16,7 +16,6 @@ from presim.errors import InputError
 _TABLE = Path(__file__).parent / "data" / "models.toml"
 _MOST = 1 << 31  # largest number accepted in a config
 _NOT_READ = {  # parts of models that serving does not model
-    "linear_num_value_heads": "linear attention (Gated DeltaNet)",
     "mamba_d_state": "Mamba layers",
     "vision_config": "a vision encoder",
 }
@@ -43,6 +42,27 @@ class Indexer:
     heads: int
     dim: int  # of a head, and of the one key for all heads
     keys: int  # keys that a query attends to
+
+
+@dataclasses.dataclass(frozen=True)
+class Recurrent:
+    """Gated delta nets in place of attention in all layers but every ``every``-th (Qwen3-Next, Qwen3.5)."""
+
+    every: int
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+
+    @property
+    def mixed(self) -> int:
+        """Elements of a token's queries, keys and values."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+
+    @property
+    def state_bytes(self) -> int:
+        """State of one sequence in one layer, in 32 bits as vLLM and SGLang keep it."""
+        return 4 * self.value_heads * self.key_dim * self.value_dim
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +94,8 @@ class Model:
     experts: Experts | None = None
     latent: Latent | None = None
     indexer: Indexer | None = None
+    recurrent: Recurrent | None = None
+    gated: bool = False  # attention's output is multiplied by a gate, which is projected with the queries
     # queries and keys are normalised over all heads, so ranks all-reduce their sums of squares
     whole_norms: bool = False
     checkpoint: Checkpoint = "bf16"  # weight type of its published checkpoint
@@ -81,9 +103,15 @@ class Model:
 
     @property
     def attention_parameters(self) -> int:
-        """Attention parameters of one layer."""
+        """Attention parameters of one layer, on average."""
         if self.latent is None:
-            return self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+            full = self.hidden * self.head_dim * ((3 if self.gated else 2) * self.heads + 2 * self.kv_heads)
+            nets = self.recurrent
+            if nets is None:
+                return full
+            wide = nets.value_heads * nets.value_dim
+            each = self.hidden * (nets.mixed + 2 * wide + 2 * nets.value_heads)
+            return (full + (nets.every - 1) * each) // nets.every
         latent = self.latent
         query_in = latent.query_rank or self.hidden
         down = self.hidden * (latent.query_rank + latent.rank + latent.rope)
@@ -120,10 +148,10 @@ class Model:
 
     @property
     def kv_elements(self) -> int:
-        """KV-cache elements per token and layer."""
+        """KV-cache elements per token and layer, on average."""
         if self.latent is not None:
             return self.latent.rank + self.latent.rope + (self.indexer.dim if self.indexer else 0)
-        return 2 * self.kv_heads * self.head_dim
+        return 2 * self.kv_heads * self.head_dim // (self.recurrent.every if self.recurrent else 1)
 
 
 @functools.cache
@@ -211,6 +239,8 @@ def from_config(config: Mapping[str, Any], name: str) -> Model:
         experts=_experts(text, number),
         latent=latent,
         indexer=_indexer(number),
+        recurrent=_recurrent(number),
+        gated=bool(text.get("attn_output_gate", number("linear_num_value_heads", default=0))),
         whole_norms=text.get("qk_norm_type") == "per_layer",
         checkpoint=_checkpoint(_object(text, "quantization_config") or _object(config, "quantization_config")),
         not_modelled=tuple(f"{part} of {name}" for key, part in _NOT_READ.items() if text.get(key) or config.get(key)),
@@ -233,6 +263,19 @@ def _checkpoint(quantization: Mapping[str, Any]) -> Checkpoint:
 def _indexer(number: Any) -> Indexer | None:
     keys = number("index_topk", default=0)
     return Indexer(number("index_n_heads"), number("index_head_dim"), keys) if keys else None
+
+
+def _recurrent(number: Any) -> Recurrent | None:
+    values = number("linear_num_value_heads", default=0)
+    if not values:
+        return None
+    return Recurrent(
+        number("full_attention_interval", default=4),
+        number("linear_num_key_heads"),
+        values,
+        number("linear_key_head_dim"),
+        number("linear_value_head_dim"),
+    )
 
 
 def _experts(text: Mapping[str, Any], number: Any) -> Experts | None:

@@ -50,6 +50,11 @@ class Prefilled:
 def check(model: Model, plan: Plan, ranks: int, lengths: Sequence[int]) -> None:
     """Raise InputError for prompts that cannot be, or ranks that do not hold the model."""
     plan.check(model)
+    if model.recurrent is not None:
+        raise InputError(
+            f"{model.name} has gated delta nets, whose states pass from chunk to chunk: its prompts are not split over "
+            "ranks; choose a model with attention alone"
+        )
     if not lengths:
         raise InputError("a batch needs at least one prompt; give --lengths 32768,8192 or a --trace")
     if len(lengths) > MOST_PROMPTS:

@@ -63,7 +63,7 @@ def projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
     if model.latent is not None:
         return _latent_projections(model, plan, tokens)
     kv_heads = max(model.kv_heads // plan.tp, 1)
-    width = (heads + 2 * kv_heads) * model.head_dim
+    width = ((2 if model.gated else 1) * heads + 2 * kv_heads) * model.head_dim
     size = 1 if plan.cache == "fp8" else 2
     rope = _elementwise(2 * tokens * width, 2 * tokens * heads * model.head_dim, "rotary")
     store = _elementwise(4 * tokens * kv_heads * model.head_dim, 2 * size * tokens * kv_heads * model.head_dim, "store")
@@ -75,6 +75,34 @@ def projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
         store,
         *product(tokens, model.hidden, heads * model.head_dim, plan.weights, quantises=True),
     ]
+
+
+def recurrent_projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
+    """A layer's gated delta net, without its state: projections, convolution, chunks of the delta rule, gated norm.
+
+    The delta rule's kernels are priced by what they move: inputs and outputs of three passes over chunks.
+    """
+    nets = model.recurrent
+    assert nets is not None
+    wide, mixed = nets.value_heads * nets.value_dim // plan.tp, nets.mixed // plan.tp
+    moved = 2 * tokens * (mixed + wide)
+    return [
+        _norm(tokens, model.hidden),
+        *product(tokens, mixed + wide, model.hidden, plan.weights),
+        Gemm(tokens, max(2 * nets.value_heads // plan.tp, 1), model.hidden, 1, _HALF, layout="NT"),
+        _elementwise(2 * tokens * mixed, 2 * tokens * mixed, "causal_conv1d"),
+        *[_elementwise(moved, moved, "chunks of the delta rule")] * 3,
+        _elementwise(4 * tokens * wide, 2 * tokens * wide, "gated norm"),
+        *product(tokens, model.hidden, wide, plan.weights, quantises=True),
+    ]
+
+
+def states(model: Model, plan: Plan, sequences: int) -> list[Work]:
+    """Reading and writing the states of a layer's sequences."""
+    if model.recurrent is None:
+        return []
+    moved = sequences * model.recurrent.state_bytes // plan.tp
+    return [Elementwise(moved, moved, moved // 4, "float32", operator="states of the delta rule")]
 
 
 def _whole_norms(tokens: int, width: int) -> list[Work]:
@@ -154,10 +182,10 @@ def experts(model: Model, of: Experts, plan: Plan, tokens: int) -> list[Work]:
     return works
 
 
-def layer(model: Model, plan: Plan, tokens: int, *, dense: bool) -> list[Work]:
-    """Work of a layer, except its attention kernel."""
+def layer(model: Model, plan: Plan, tokens: int, *, dense: bool, recurrent: bool = False) -> list[Work]:
+    """Work of a layer, except its attention kernel, or its gated delta net's states."""
     moved = 2 * tokens * model.hidden
-    works = projections(model, plan, tokens)
+    works = (recurrent_projections if recurrent else projections)(model, plan, tokens)
     works += [Reduce(moved, "tp"), _norm(tokens, model.hidden)]
     if dense or model.experts is None:
         return [*works, *feed_forward(model, plan, tokens, model.width, plan.tp), Reduce(moved, "tp")]
@@ -238,11 +266,17 @@ def stage(model: Model, plan: Plan, tokens: int) -> list[tuple[Work, int]]:
     """Work of a pipeline stage's layers except attention kernels, each with its number."""
     dense, sparse = stage_layers(model, plan)
     works: Counter[Work] = Counter(embedding(model, plan, tokens))
-    for work in layer(model, plan, tokens, dense=True):
-        works[work] += dense
-    for work in layer(model, plan, tokens, dense=False) if sparse else ():
-        works[work] += sparse
+    for is_dense, count in ((True, dense), (False, sparse)):
+        full = full_layers(model, count)
+        for recurrent, times in ((False, full), (True, count - full)):
+            for work in layer(model, plan, tokens, dense=is_dense, recurrent=recurrent) if times else ():
+                works[work] += times
     return [(work, count) for work, count in works.items() if count]
+
+
+def full_layers(model: Model, count: int) -> int:
+    """How many of so many layers have attention."""
+    return count if model.recurrent is None else -(-count // model.recurrent.every)
 
 
 def stage_layers(model: Model, plan: Plan) -> tuple[int, int]:

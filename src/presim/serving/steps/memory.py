@@ -83,6 +83,14 @@ def block_bytes(model: Model, plan: Plan) -> int:
     return own + (block_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1)) if proposes else 0)
 
 
+def _state_bytes(model: Model, plan: Plan) -> int:
+    """States of gated delta nets for as many sequences as run together, on the ranks of a stage."""
+    if model.recurrent is None:
+        return 0
+    layers = math.ceil(model.layers / plan.pp) * (model.recurrent.every - 1) // model.recurrent.every
+    return plan.max_num_seqs * layers * model.recurrent.state_bytes // plan.tp
+
+
 def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     """The memory plan. Raises InputError with suggestions if not even one request fits."""
     found = _lay_out(model, plan, gpu)
@@ -100,6 +108,7 @@ def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     beside = (
         gpu.context_bytes + (_BESIDE_GROUP if plan.gpus > 1 else _BESIDE_ALONE) + (_GRAPHS if plan.cuda_graphs else 0)
     )
+    beside += _state_bytes(model, plan)
     allowed = int(gpu.memory_bytes * plan.gpu_memory_utilization)
     block = block_bytes(model, plan)
     blocks = max((allowed - weights - activations - beside) // block, 0)

@@ -253,8 +253,8 @@ def _lora_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
 
 def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) -> Floats:
     """[log2 sequences or queries, log2 keys] table over the stage's layers; with a sliding window, half use it."""
-    dense, sparse = layers.stage_layers(model, plan)
-    count = dense + sparse
+    whole = sum(layers.stage_layers(model, plan))
+    count = layers.full_layers(model, whole)
     kernels = backend(pricer.cluster)
     verified = 1 + (plan.drafting.tokens if plan.drafting else 0)
     rows = range(min(GRID, 15))  # up to 16,384 queries or sequences
@@ -282,6 +282,8 @@ def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) 
         for column in columns
     }
     pricer.price([*shapes.values(), *(work for works in scored.values() for work in works)])
+    kept = [layers.states(model, plan, 1 << row if decode else 1) for row in rows]
+    pricer.price([work for works in kept for work in works])
     table = np.ones((GRID, GRID))
     for row in range(GRID):
         for column in range(GRID):
@@ -290,4 +292,5 @@ def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) 
             cut = pricer.known[shapes[*near, model.window]][0]
             table[row, column] = full * (count - count // 2) + cut * (count // 2)
             table[row, column] += count * sum(pricer.known[work][0] for work in scored[near])
+            table[row, column] += (whole - count) * sum(pricer.known[work][0] for work in kept[near[0]])
     return table
