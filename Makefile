@@ -22,7 +22,7 @@ TRANSFORMER_ENGINE := $(VENV)/.transformer-engine
 LIBRARIES := $(SHIM)/lib/.built
 CUDA_HEADERS := build/cuda-headers
 
-.PHONY: help venv frameworks transformer-engine vllm shim demo test quick lint format docs site upgrade benchmarks clean
+.PHONY: help venv frameworks transformer-engine vllm sglang shim demo test quick lint format docs site upgrade benchmarks clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -77,6 +77,10 @@ $(TRANSFORMER_ENGINE): requirements/transformer-engine.txt $(FRAMEWORKS) | $(LIB
 vllm: $(FRAMEWORKS)  ## vLLM, without its CUDA packages
 	@echo "installing vLLM"
 	@$(PIP) install --no-deps --requirement requirements/vllm.txt
+
+sglang: vllm  ## SGLang, without its kernels
+	@echo "installing SGLang"
+	@$(PIP) install --no-deps --requirement requirements/sglang.txt
 
 shim: $(LIBRARIES)  ## the emulated CUDA libraries
 

@@ -20,7 +20,7 @@ MARKERS = {
     "slow": "takes more than ten seconds; left out by `make quick`",
 }
 RAY = "pip install --constraint requirements/constraints.txt ray"
-TOO_LARGE = {"vllm": "make vllm", "ray": RAY}  # to be asked of every machine
+TOO_LARGE = {"vllm": "make vllm", "sglang": "make sglang", "ray": RAY}  # to be asked of every machine
 NEED_ALL = "PRESIM_TESTS_NEED_ALL"  # set by `make test`: there nothing may be skipped for want of a part
 SHARE_CAPTURES = {  # files that ask for captures of the others run in the same worker, which keeps them
     "tests/integration/test_every_capture.py": "tests/integration/test_llama.py",

@@ -105,6 +105,8 @@ MAY_IMPORT_TORCH = {
     "presim.graph.compiled",
     "presim.graph.export",
     "presim.graph.libraries",
+    "presim.serving.engines.sglang_engine",
+    "presim.serving.engines.sglang_scheduler",
     "presim.serving.engines.vllm_engine",
     "presim.serving.engines.vllm_scheduler",
     "presim.serving.engines.vllm_steps",
@@ -199,7 +201,7 @@ def test_third_party_imports_are_those_declared() -> None:
     optional |= {"ray"}  # the extra ray
     optional |= {"scipy"}  # the extra search; budgets of activations are solved with it
     optional |= {"transformers"}  # in the process that takes a graph of one of its models
-    optional |= {"vllm"}  # in the process that runs its scheduler
+    optional |= {"vllm", "sglang"}  # in the process that runs its scheduler
     optional |= {"starlette", "uvicorn"}  # the extra view
     optional |= {"pytest"}  # in its plug-in, which it loads itself
     used = {name.split(".")[0] for names in IMPORTS.values() for name in names}

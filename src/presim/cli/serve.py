@@ -12,6 +12,7 @@ from presim.cli.serving_options import ENGINE, FLEET, LIFE, LOAD, add_options
 
 if TYPE_CHECKING:
     from presim.serving.deployments.deployment import Deployment, Prediction
+    from presim.serving.engines.real import Engine
 
 
 @click.command("serve")
@@ -33,16 +34,16 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--engine",
-    type=click.Choice(("fast", "vllm")),
+    type=click.Choice(("fast", "vllm", "sglang")),
     default="fast",
-    help="vllm: also run vLLM's own scheduler, and compare.",
+    help="vllm, sglang: also run that engine's own scheduler, and compare.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
     """Predict latency, throughput and the largest load within an SLO for engines that serve MODEL.
 
     MODEL is a known name (llama3-8b, qwen3-30b-a3b, deepseek-v3, ...), or a model's config.json. Steps are priced from
-    the model's shape; requests are scheduled as vLLM's own scheduler does.
+    the model's shape; requests are scheduled as vLLM's or SGLang's own scheduler does.
     """
     from presim.errors import ExitCode
     from presim.serving.answer import metrics, record
@@ -61,8 +62,8 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
         return _listen(deployment, outputs["listen"], outputs["speed"], options["grammar_ms"])
     workload = workload_of(options)
     prediction = predict(deployment, workload, slo, seed=options["seed"])
-    if outputs["engine"] == "vllm":
-        _compare_with_vllm(prediction)
+    if outputs["engine"] != "fast":
+        _compare_with(prediction, outputs["engine"])
     if outputs["html"]:
         from presim.serving.answer import page
 
@@ -80,18 +81,18 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     return int(ExitCode.STANDS)
 
 
-def _compare_with_vllm(prediction: Prediction) -> None:
-    """Serve the same workload with vLLM's own scheduler, and report differences to the compiled one."""
+def _compare_with(prediction: Prediction, engine: Engine) -> None:
+    """Serve the same workload with an engine's own scheduler, and report differences to the compiled one."""
     from presim.capture.setup.shim import SHIM_DIRECTORY
     from presim.serving.engines import real
 
     fleet = prediction.deployment.fleet()
-    compiled, reference = prediction.served, real.serve(prediction.workload, fleet, SHIM_DIRECTORY / "lib")
+    compiled = prediction.served
+    reference = real.serve(prediction.workload, fleet, SHIM_DIRECTORY / "lib", engine)
     same = int(((compiled.first == reference.first) & (compiled.last == reference.last)).sum())
     click.echo(
-        f"vLLM's own scheduler: {reference.steps:,} steps, compiled {len(compiled.steps):,}; {same:,} of "
-        f"{len(compiled.first):,} "
-        "requests have the same first and last token to the nanosecond",
+        f"{real.NAMES[engine]}'s own scheduler: {reference.steps:,} steps, compiled {len(compiled.steps):,}; {same:,} "
+        f"of {len(compiled.first):,} requests have the same first and last token to the nanosecond",
         err=True,
     )
 

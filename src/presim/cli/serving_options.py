@@ -41,6 +41,14 @@ ENGINE = (
     click.option("--max-model-len", type=click.IntRange(1), help="Same as in vLLM; default: the model's limit."),
     click.option("--block-size", type=click.IntRange(1), default=16, show_default=True, help="Tokens per KV block."),
     click.option(
+        "--scheduler",
+        type=click.Choice(("vllm", "sglang")),
+        help="Scheduler whose decisions are taken; default: SGLang's with --kernels sglang, else vLLM's.",
+    ),
+    click.option(
+        "--max-prefill-tokens", type=click.IntRange(1), default=16384, show_default=True, help="Same as in SGLang."
+    ),
+    click.option(
         "--scheduler-recv-interval",
         type=click.IntRange(1),
         default=1,

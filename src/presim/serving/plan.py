@@ -11,6 +11,7 @@ from presim.serving.model import Model
 
 Weights = Literal["bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"]
 Kernels = Literal["vllm", "sglang", "trtllm"]
+Scheduler = Literal["vllm", "sglang"]
 Cache = Literal["bf16", "fp8"]
 DTYPES: dict[str, str] = {
     "bf16": "bfloat16",
@@ -66,6 +67,8 @@ class Plan:
     policy: Literal["fcfs", "priority"] = "fcfs"
     cuda_graphs: bool = True
     num_gpu_blocks: int | None = None  # overrides the number from the memory plan
+    scheduler: Scheduler | None = None  # whose decisions are taken; None: SGLang's with its kernels, else vLLM's
+    max_prefill_tokens: int = 16384  # SGLang's default
     scheduler_recv_interval: int = 1  # SGLang; vLLM polls for new requests before each step
     drafting: Drafting | None = None  # speculative decoding
     max_loras: int = 0  # LoRA adapters in a batch together; 0: none are served
@@ -77,6 +80,12 @@ class Plan:
     def gpus(self) -> int:
         """GPUs of the engine, including all data-parallel ranks."""
         return self.tp * self.pp * self.dp
+
+    @property
+    def decides(self) -> Scheduler:
+        """Whose scheduler chooses the requests of a step; SGLang's pipeline stages are scheduled as vLLM's."""
+        chosen = self.scheduler or ("sglang" if self.kernels == "sglang" else "vllm")
+        return "vllm" if self.pp > 1 else chosen
 
     @property
     def of_experts(self) -> Weights:
@@ -96,6 +105,8 @@ class Plan:
                 f"{model.name} has no experts for {self.dp} data-parallel ranks to share: use --replicas instead of "
                 "--dp"
             )
+        if self.decides == "sglang" and self.policy != "fcfs":
+            raise InputError("SGLang's scheduling by priority is not modelled; leave out --policy")
         if self.weights == "mxfp4":
             raise InputError("MXFP4 is a type of experts' weights alone: use --expert-weights mxfp4")
         if self.max_loras and model.latent is not None:

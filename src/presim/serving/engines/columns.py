@@ -84,6 +84,9 @@ def _knobs(replica: Replica, table: int) -> list[int]:
     knobs[state.HOST_BLOCKS], knobs[state.DISK_BLOCKS] = limits.tiers.host_blocks, limits.tiers.disk_blocks
     knobs[state.HOST_BLOCK_NS], knobs[state.DISK_BLOCK_NS] = limits.tiers.host_block_ns, limits.tiers.disk_block_ns
     knobs[state.TIER_NS] = limits.tiers.latency_ns
+    if limits.scheduler == "sglang" and replica.role != "decode" and limits.pipeline_parallel_size == 1:
+        knobs[state.SCHEDULER] = state.SGLANG  # a decode engine's steps are the same in both
+    knobs[state.PROMPTS] = limits.max_prefill_tokens
     knobs[state.BORN], knobs[state.GONE] = replica.born_ns, replica.gone_ns
     return knobs
 

@@ -46,7 +46,11 @@ class Tiers:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Limits of vLLM's scheduler, with vLLM's names; defaults as in vLLM 0.33."""
+    """Limits of an engine's scheduler, with vLLM's names; defaults as in vLLM 0.33.
+
+    SGLang's: `max_running_requests` is max_num_seqs, `chunked_prefill_size` max_num_batched_tokens, and `page_size`
+    block_size.
+    """
 
     num_gpu_blocks: int  # including the null block
     block_size: int = 16
@@ -64,6 +68,8 @@ class Limits:
     draft_method: Literal["mtp", "eagle", "draft", "ngram"] = "eagle"  # where tokens are drafted
     acceptance: float = 0.0  # probability that one is accepted while all before it were
     scheduler_recv_interval: int = 1  # SGLang's: steps between looks at what arrived, while there are decodes
+    scheduler: Literal["vllm", "sglang"] = "vllm"  # whose decisions are taken
+    max_prefill_tokens: int = 16384  # SGLang's, with its default: prompt tokens after which a step takes no more
     max_loras: int = 0  # adapters of the running requests together; 0: no request has one
     tiers: Tiers = Tiers()
 

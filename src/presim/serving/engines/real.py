@@ -1,8 +1,9 @@
-"""Run a workload through vLLM's own scheduler in simulated time, for `--engine vllm`.
+"""Run a workload through an engine's own scheduler in simulated time, for `--engine vllm` and `--engine sglang`.
 
-vLLM's `Scheduler` (queues, KV-cache manager, prefix cache, preemption, asynchronous scheduling) runs unmodified in a
-separate process, with the emulated libraries if PyTorch's CUDA libraries are missing. Only the executor is presim's: a
-step returns after the time given by `StepTimes`. The engine core loop follows vLLM's `step_with_batch_queue`.
+The `Scheduler` of vLLM or SGLang (queues, memory, prefix cache, preemption, asynchronous scheduling) runs unmodified
+in a separate process, with the emulated libraries if PyTorch's CUDA libraries are missing. Only the executor is
+presim's: a step returns after the time given by `StepTimes`. The loop around it follows vLLM's
+`step_with_batch_queue`, or SGLang's `event_loop_overlap`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from presim.serving.engines.engine import Fleet, Limits, StepTimes, Tiers
 from presim.serving.workloads import workload as workloads
 from presim.serving.workloads.workload import Ints, Workload
 
+Engine = Literal["vllm", "sglang"]
+NAMES: dict[Engine, str] = {"vllm": "vLLM", "sglang": "SGLang"}
 _LIMIT_S = 900
 _TABLES = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")
 _OPTIONAL = ("lora_ns", "prompt_launch_ns", "decode_launch_ns")  # tables by tokens, which may be missing
@@ -31,27 +34,16 @@ _OPTIONAL = ("lora_ns", "prompt_launch_ns", "decode_launch_ns")  # tables by tok
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SchedulerRun:
-    """Times from vLLM's scheduler; -1 if nothing happened."""
+    """Times from an engine's scheduler; -1 if nothing happened."""
 
     first: Ints  # ns
     last: Ints
     steps: int
 
 
-def serve(workload: Workload, fleet: Fleet, libraries: Path) -> SchedulerRun:
-    """Serve a workload on one engine with vLLM's scheduler. ``libraries``: folder of the emulated CUDA libraries."""
-    if len(fleet.replicas) != 1 or fleet.replicas[0].limits.pipeline_parallel_size > 1:
-        raise InputError(
-            "--engine vllm supports one engine with one pipeline stage; leave out --replicas, --dp and --pp"
-        )
-    if any(fleet.replicas[0].limits.tiers.sizes):
-        raise InputError("--engine vllm keeps blocks on the GPU only; leave out --kv-host and --kv-disk")
-    if fleet.life is not None:
-        raise InputError("--engine vllm serves one engine that is always there; leave out --autoscale and --mtbf")
-    if fleet.replicas[0].limits.scheduler_recv_interval > 1:
-        raise InputError("--engine vllm looks at arrivals before each step; leave out --scheduler-recv-interval")
-    if workload.concurrency or (workload.parent >= 0).any():
-        raise InputError("--engine vllm supports timed arrivals only; leave out --concurrency and --turns")
+def serve(workload: Workload, fleet: Fleet, libraries: Path, engine: Engine = "vllm") -> SchedulerRun:
+    """Serve a workload on one engine with its own scheduler. ``libraries``: folder of the emulated CUDA libraries."""
+    _check(workload, fleet, engine)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _write_input(workload, fleet, folder)
@@ -59,17 +51,41 @@ def serve(workload: Workload, fleet: Fleet, libraries: Path) -> SchedulerRun:
         variables = {"LD_LIBRARY_PATH": paths, "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
         source = str(Path(__file__).parents[3])
         variables["PYTHONPATH"] = f"{source}:{os.environ.get('PYTHONPATH', '')}"
-        words = [sys.executable, "-m", "presim.serving.engines.vllm_engine", name]
+        words = [sys.executable, "-m", f"presim.serving.engines.{engine}_engine", name]
         try:
             ended = subprocess.run(
                 words, env={**os.environ, **variables}, capture_output=True, text=True, timeout=_LIMIT_S, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise InputError(f"vLLM's scheduler did not finish within {_LIMIT_S} s; serve fewer requests") from error
+            raise InputError(
+                f"{NAMES[engine]}'s scheduler did not finish within {_LIMIT_S} s; serve fewer requests"
+            ) from error
         if ended.returncode:
             last = (ended.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-            raise InputError(f"vLLM's scheduler cannot be run here: {last}; `make vllm` installs it")
+            raise InputError(f"{NAMES[engine]}'s scheduler cannot be run here: {last}; `make {engine}` installs it")
         return SchedulerRun(**read(folder))
+
+
+def _check(workload: Workload, fleet: Fleet, engine: Engine) -> None:
+    """Refuse what an engine's scheduler is not run with."""
+    limits, option = fleet.replicas[0].limits, f"--engine {engine}"
+    if len(fleet.replicas) != 1 or limits.pipeline_parallel_size > 1:
+        raise InputError(f"{option} supports one engine with one pipeline stage; leave out --replicas, --dp and --pp")
+    if any(limits.tiers.sizes):
+        raise InputError(f"{option} keeps blocks on the GPU only; leave out --kv-host and --kv-disk")
+    if fleet.life is not None:
+        raise InputError(f"{option} serves one engine that is always there; leave out --autoscale and --mtbf")
+    if workload.concurrency or (workload.parent >= 0).any():
+        raise InputError(f"{option} supports timed arrivals only; leave out --concurrency and --turns")
+    if limits.scheduler != engine:
+        raise InputError(f"{option} runs {NAMES[engine]}'s scheduler: choose its decisions, --scheduler {engine}")
+    if engine == "vllm" and limits.scheduler_recv_interval > 1:
+        raise InputError(f"{option} looks at arrivals before each step; leave out --scheduler-recv-interval")
+    if engine == "sglang" and (limits.draft_tokens or limits.max_loras or (workload.grammar_ns >= 0).any()):
+        raise InputError(
+            f"{option} is run without drafts, adapters and grammars; leave out --speculative, --max-loras and "
+            "--structured"
+        )
 
 
 def _write_input(workload: Workload, fleet: Fleet, folder: Path) -> None:
@@ -96,7 +112,7 @@ def _write_input(workload: Workload, fleet: Fleet, folder: Path) -> None:
 
 
 def read_input(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int]:
-    """Read the parent's input, in the process that runs vLLM."""
+    """Read the parent's input, in the process that runs the engine."""
     content = json.loads((folder / "engine.json").read_text())
     with np.load(folder / "times.npz") as tables:
         times = StepTimes(**{name: tables[name] for name in (*_TABLES, *_OPTIONAL)}, **content["costs"])

@@ -9,7 +9,7 @@ from typing import Any
 from presim.serving.engines.engine import Limits
 from presim.serving.workloads.workload import Workload
 
-_MODEL = {
+MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "hidden_size": 64,
@@ -43,7 +43,7 @@ def scheduler(limits: Limits, folder: Path) -> Any:
     from vllm.v1.structured_output import StructuredOutputManager
 
     init_none_hash(sha256)
-    (folder / "config.json").write_text(json.dumps(_MODEL))
+    (folder / "config.json").write_text(json.dumps(MODEL))
     model = ModelConfig(
         model=str(folder), skip_tokenizer_init=True, max_model_len=limits.max_model_len, dtype="float16", seed=0
     )
@@ -128,6 +128,17 @@ def token_of(workload: Workload, item: int, place: int) -> int:
     return (int(workload.stream[item]) * 1_000_003 + place * 7919) % (1 << 28)
 
 
+def tokens_of_prompt(workload: Workload, item: int) -> list[int]:
+    """Tokens of a request's prompt: those of its segments, which others may have too, then its own."""
+    first, end = workload.segment_first[item : item + 2]
+    tokens = [
+        (1 << 28) + (int(segment) * workload.segment_tokens + place) % (1 << 29)
+        for segment in workload.segments[first:end]
+        for place in range(workload.segment_tokens)
+    ][: int(workload.prompt[item])]
+    return tokens + [token_of(workload, item, place) for place in range(len(tokens), int(workload.prompt[item]))]
+
+
 def request(workload: Workload, item: int, limits: Limits) -> Any:
     """A request of a workload, with tokens that are alike where the workload says so."""
     from vllm import SamplingParams
@@ -137,18 +148,11 @@ def request(workload: Workload, item: int, limits: Limits) -> Any:
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher
     from vllm.v1.request import Request
 
-    first, end = workload.segment_first[item : item + 2]
-    tokens = [
-        (1 << 28) + (int(segment) * workload.segment_tokens + place) % (1 << 29)
-        for segment in workload.segments[first:end]
-        for place in range(workload.segment_tokens)
-    ][: int(workload.prompt[item])]
-    tokens += [token_of(workload, item, place) for place in range(len(tokens), int(workload.prompt[item]))]
     adapter = int(workload.adapter[item])
     grammar = StructuredOutputsParams(regex=".*") if workload.grammar_ns[item] >= 0 else None
     made = Request(
         request_id=f"{item:08d}",
-        prompt_token_ids=tokens,
+        prompt_token_ids=tokens_of_prompt(workload, item),
         sampling_params=SamplingParams(
             max_tokens=int(workload.output[item]), ignore_eos=True, structured_outputs=grammar
         ),

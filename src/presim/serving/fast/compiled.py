@@ -23,13 +23,15 @@ from presim.serving.fast import (
     pool,
     queues,
     routing,
+    sglang,
+    sglang_prompts,
     state,
     table,
     tiers,
 )
 
 _MODULES = (
-    *(state, table, heap, tiers, pool, queues, batch, loras, admission, policy),
+    *(state, table, heap, tiers, pool, queues, batch, loras, admission, sglang_prompts, sglang, policy),
     *(output, cost, routing, lifecycle, lockstep, loop),
 )
 FLOATS = frozenset(

@@ -1,9 +1,9 @@
-"""vLLM's `Scheduler.update_from_output`: append tokens, end requests, free their blocks."""
+"""vLLM's `Scheduler.update_from_output`, and SGLang's: append tokens, end requests, free their blocks."""
 
 from __future__ import annotations
 
 from presim.serving.fast.batch import tokens_of
-from presim.serving.fast.pool import cache, release
+from presim.serving.fast.pool import cache, release, share
 from presim.serving.fast.queues import dequeue
 from presim.serving.fast.state import (
     ACCEPT,
@@ -14,6 +14,9 @@ from presim.serving.fast.state import (
     MAX_SEQS,
     PREEMPTED,
     RUNNING,
+    SCHEDULER,
+    SGLANG,
+    VLLM,
     Program,
     State,
 )
@@ -31,12 +34,16 @@ def update(p: Program, s: State, replica: int, slot: int) -> int:
         if s.stale[item] > 0:
             is_stale = 1
             s.stale[item] -= tokens
-        if s.status[item] == FINISHED or s.batch_samples[place] == 0:
+        dropped = is_stale and p.knobs[replica * KNOBS + SCHEDULER] == SGLANG  # vLLM keeps what it sampled
+        if dropped or s.status[item] == FINISHED or s.batch_samples[place] == 0:
             s.batch_samples[place] = 0
             continue
         if take_tokens(p, s, replica, item, place, is_stale):
             ended += 1
+        if p.knobs[replica * KNOBS + SCHEDULER] == SGLANG:
+            insert_sglang(p, s, item, s.slot_prompts[p.slot_base[replica] + slot])
     if ended:
+        s.full[replica] = 0
         compact(p, s, replica)
     return ended
 
@@ -71,15 +78,27 @@ def take_tokens(p: Program, s: State, replica: int, item: int, place: int, is_st
         s.computed[item] -= sampled - 1 - kept + beyond
     if is_stale == 0 and had_placeholders > 0:
         s.placeholders[item] -= sampled
-    if is_stale == 0 and before == RUNNING and (had_placeholders > 0 or p.knobs[replica * KNOBS + DRAFT] > 0):
+    follows_vllm = p.knobs[replica * KNOBS + SCHEDULER] == VLLM
+    late = had_placeholders > 0 or p.knobs[replica * KNOBS + DRAFT] > 0
+    if follows_vllm and is_stale == 0 and before == RUNNING and late:
         cache(p, s, item, s.computed[item] - s.in_flight[item])
     if s.tokens[item] < limit:
         return 0
     s.status[item] = FINISHED
     if before == PREEMPTED:
         dequeue(s, item)
-    release(p, s, item)
+    if follows_vllm:
+        release(p, s, item)
     return 1
+
+
+def insert_sglang(p: Program, s: State, item: int, prompts: int) -> None:
+    """Cache a prompt that is computed, or all of a request that ended, whose blocks are freed."""
+    ended = s.status[item] == FINISHED
+    if ended or prompts:
+        share(p, s, item, s.computed[item] - s.in_flight[item])
+    if ended:
+        release(p, s, item)
 
 
 def compact(p: Program, s: State, replica: int) -> None:

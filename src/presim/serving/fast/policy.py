@@ -13,6 +13,7 @@ from presim.serving.fast.admission import schedule_waiting
 from presim.serving.fast.batch import add_to_batch, after_schedule, drop_from_batch, tokens_of
 from presim.serving.fast.pool import cache, extend
 from presim.serving.fast.queues import blocks_for, preempt
+from presim.serving.fast.sglang import schedule_sglang
 from presim.serving.fast.state import (
     BUDGET,
     BY_PRIORITY,
@@ -23,6 +24,8 @@ from presim.serving.fast.state import (
     LONG,
     LOOKAHEAD,
     MAX_LEN,
+    SCHEDULER,
+    SGLANG,
     Program,
     State,
 )
@@ -32,17 +35,20 @@ def schedule(p: Program, s: State, replica: int, slot: int, now: int) -> int:
     """Schedule the batch of a step into a slot; returns the number of preempted requests."""
     s.step[replica] += 1
     s.slot_count[p.slot_base[replica] + slot] = 0
-    budget, preempted = schedule_running(p, s, replica, slot)
-    if preempted == 0 and listens(p, s, replica):
-        schedule_waiting(p, s, replica, slot, budget, threshold(p, s, replica), now)
+    if p.knobs[replica * KNOBS + SCHEDULER] == SGLANG:
+        preempted = schedule_sglang(p, s, replica, slot, now)
+    else:
+        budget, preempted = schedule_running(p, s, replica, slot)
+        if preempted == 0 and listens(p, s, replica):
+            schedule_waiting(p, s, replica, slot, budget, threshold(p, s, replica), now)
     after_schedule(p, s, replica, slot)
     return preempted
 
 
 def listens(p: Program, s: State, replica: int) -> bool:
-    """Whether this step polls for new requests: always in vLLM, at an interval of decode steps in SGLang.
+    """Whether this step polls for new requests: always in vLLM.
 
-    SGLang's `scheduler_recv_interval` (managers/scheduler_recv_skipper.py): a step with a prompt counts several times.
+    An interval is SGLang's, and applies here to engines whose other decisions are taken as vLLM's.
     """
     interval = p.knobs[replica * KNOBS + LISTEN]
     if interval <= 1:

@@ -158,6 +158,43 @@ def cache(p: Program, s: State, item: int, tokens: int) -> None:
         s.cached[item] += 1
 
 
+def share(p: Program, s: State, item: int, tokens: int) -> None:
+    """Cache a request's full blocks up to ``tokens`` tokens; for one that is cached already, take that, free the own.
+
+    SGLang's `RadixCache.cache_unfinished_req` does so, where vLLM keeps both.
+    """
+    replica = s.replica[item]
+    knob = replica * KNOBS
+    if p.knobs[knob + CACHING] == 0:
+        return
+    full = min(tokens, s.tokens[item] - p.knobs[knob + HASH_AHEAD]) // p.knobs[knob + BLOCK]
+    row = s.row[item] * p.row_blocks[0]
+    while s.cached[item] < full:
+        place = s.cached[item]
+        key = key_of(p, s, item, place)
+        own = s.table[row + place]
+        other = found(p, s, replica, key)
+        if other < 0:
+            remember(p, s, replica, key, own)
+        elif other != own:
+            touch(s, replica, other)
+            s.table[row + place] = other
+            _free_first(p, s, replica, own)
+        s.cached[item] += 1
+
+
+def _free_first(p: Program, s: State, replica: int, block: int) -> None:
+    """Free a block without content."""
+    front = p.base[replica]
+    after = s.free_next[front]
+    s.refs[block] = 0
+    s.free_prev[block] = front
+    s.free_next[block] = after
+    s.free_next[front] = block
+    s.free_prev[after] = block
+    s.n_free[replica] += 1
+
+
 def hit_blocks(p: Program, s: State, item: int, replica: int, most: int) -> int:
     """Number of leading blocks of a request in a replica's cache."""
     count = 0

@@ -44,7 +44,12 @@ LOOKAHEAD = 27  # blocks are kept for so many tokens beyond a step's: those that
 HASH_AHEAD = 28  # 1: a cached block is known by the token behind it, too, which drafters of EAGLE's kind see
 DRAFT_SLOTS = 29  # of the token budget that the drafter takes for each request
 MAX_LORAS = 30  # adapters of the running requests together; 0: none are limited
-KNOBS = 31
+SCHEDULER = 31  # VLLM, SGLANG
+PROMPTS = 32  # SGLang's max_prefill_tokens; its chunked_prefill_size is BUDGET
+KNOBS = 33
+
+VLLM = 0
+SGLANG = 1
 
 ANY = 0
 PREFILL = 1
@@ -100,6 +105,14 @@ BACK_NS = 2  # processing a step's output
 BACK_SEQ_NS = 3
 MASK_NS = 4  # a row of the mask by which a grammar allows tokens
 COSTS = 5
+
+# What a pass over the waiting requests has reserved or may still take, at State.spent[replica * SPENT + …] (SGLang).
+TOTAL = 0  # tokens that running and admitted requests will take until they end
+CURRENT = 1  # tokens that admitted requests take in this step
+INPUT = 2  # tokens left of max_prefill_tokens
+CHUNK = 3  # tokens left of chunked_prefill_size
+STATES = 4  # entries of `left` and `held`; -1: not listed yet
+SPENT = 5
 
 # Grids of the tables of attention: powers of two, from 1.
 GRID = 21
@@ -215,6 +228,11 @@ class State(NamedTuple):
     round_tokens: Column  # of all ranks
     entry_of: Column  # log entry of its last step
     unheard: Column  # steps since its last poll, if LISTEN > 1
+    heard: Column  # ns: of its last poll (SGLang)
+    full: Column  # 1: admits no one until a request leaves (SGLang's batch_is_full)
+    spent: Column  # [replica * SPENT + …]
+    left: Column  # [row_base + place] output tokens that a request still gets, ascending
+    held: Column  # [row_base + place] its tokens now
     head: Column  # first waiting request
     tail: Column
     waiting: Column
@@ -239,6 +257,7 @@ class State(NamedTuple):
     slot_count: Column  # [slot_base + place]
     slot_end: Column
     slot_masked: Column  # rows of the mask by which grammars allow tokens
+    slot_prompts: Column  # 1: prompts (SGLang, whose batches are of prompts or of decodes)
     slot_waits: Column  # 1: the mask needs tokens that are in flight
     n_slots: Column  # [replica]
     oldest: Column  # [replica] slot of the oldest batch

@@ -119,6 +119,8 @@ def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers) -> Limi
         draft_method=plan.drafting.method if plan.drafting else "eagle",
         max_loras=plan.max_loras,
         acceptance=plan.drafting.acceptance if plan.drafting else 0.0,
+        scheduler=plan.decides,
+        max_prefill_tokens=plan.max_prefill_tokens,
         scheduler_recv_interval=plan.scheduler_recv_interval,
         tiers=beside,
     )
