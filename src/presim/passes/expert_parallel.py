@@ -18,12 +18,27 @@ from presim.passes.collectives import ALL_TO_ALL, WAIT
 
 GROUPED = "aten::_grouped_mm"
 GROUP = "experts"
+_INDEX, _PUT = "aten::index", "aten::index_put"
 _NUMBER = 8  # bytes of an int64 index
 Experts = frozenset[tuple[int, str]]  # (repeated forward segment, parameter name)
 
 
 def experts(graph: OperatorGraph) -> Experts:
-    """Parameters of grouped matrix products; their first dimension is the number of experts."""
+    """Parameters of experts: those of grouped matrix products, and others of the same modules, such as biases.
+
+    Their first dimension is the number of experts.
+    """
+    grouped = _grouped(graph)
+    homes = {(segment, name.rpartition(".")[0]) for segment, name in grouped}
+    counts = {one.shape[0] for one in graph.parameters if (one.segment, one.name) in grouped}
+    return grouped | {
+        (one.segment, one.name)
+        for one in graph.parameters
+        if (one.segment, one.name.rpartition(".")[0]) in homes and one.shape[:1] and one.shape[0] in counts
+    }
+
+
+def _grouped(graph: OperatorGraph) -> Experts:
     return frozenset(
         (index, segment.values[operand.value].name)
         for index, segment in enumerate(graph.segments)
@@ -81,8 +96,8 @@ def _check_others(graph: OperatorGraph, known: Experts) -> None:
     for one in graph.parameters:
         if (one.segment, one.name.rpartition(".")[0]) in homes and (one.segment, one.name) not in known:
             raise InputError(
-                f"{graph.model} adds {one.name.lstrip('.')} to its experts' products; expert parallelism cannot "
-                "split this parameter yet; use an expert degree of 1"
+                f"{graph.model} has {one.name.lstrip('.')} beside its experts' products; expert parallelism cannot "
+                "split this parameter; use an expert degree of 1"
             )
 
 
@@ -128,10 +143,18 @@ class _Exchange:
         self._values, self._nodes = list(segment.values), list[Node]()
         self.renamed: dict[int, int] = {}  # value -> tensor that replaces it after an exchange
         self.order: dict[str, int] = {}  # scope -> index that sorts tokens by expert
+        self.ids: dict[str, int] = {}  # scope -> each sorted token's expert among the rank's own, for biases
         self._experts = {
             index for index, value in enumerate(segment.values)
             if value.origin is Origin.PARAMETER and value.name in names
         } | {index for name, index in segment.gradients.items() if name in names}  # fmt: skip
+        self._sums: dict[str, Operand] = {}  # scope -> tokens of each of the rank's own experts
+        # gradients of biases are summed into zeros
+        self._experts |= {
+            node.inputs[0].value
+            for node in segment.nodes
+            if node.operator == _PUT and node.outputs[0].value in self._experts
+        }
         self._before = before
         if self._experts:
             self._rewrite()
@@ -154,11 +177,17 @@ class _Exchange:
         places = [self._place(scope) for scope in found]
         starts, ends = {one.first: one for one in places}, {one.last: one for one in places}
         offsets = {one.offsets.value for one in places}
+        early: list[Node] = []  # of biases, which are looked up for the tokens that arrive
         for number, node in enumerate(self._segment.nodes):
             if number in starts:
                 self._dispatch(starts[number], self._segment.nodes[number].scope)
+                self._nodes += [self._own(one, offsets) for one in early]
+                early.clear()
             if not self._segment.backward and any(one.value in offsets for one in node.outputs):
                 continue  # recomputed for the rank's own experts
+            if self._looks_up(node) and node.scope not in self.order:
+                early.append(node)
+                continue
             self._nodes.append(self._own(node, offsets))
             if number in ends:
                 self._combine(ends[number], node.scope)
@@ -176,8 +205,15 @@ class _Exchange:
     def _makes(self, node: Node, value: int) -> bool:
         return not node.view and any(one.value == value for one in node.outputs)
 
+    def _looks_up(self, node: Node) -> bool:
+        """Whether a node reads a bias of each token's expert, or sums its gradients."""
+        return node.operator in (_INDEX, _PUT) and node.inputs[0].value in self._experts
+
     def _own(self, node: Node, offsets: set[int]) -> Node:
         """The node applied to the rank's own experts and the tokens it received."""
+        if self._looks_up(node):
+            ids = msgspec.structs.replace(node.inputs[1], value=self._own_ids(node))
+            node = msgspec.structs.replace(node, inputs=(node.inputs[0], ids, *node.inputs[2:]))
 
         def new(operand: Operand) -> Operand:
             if operand.value in self._experts or operand.value in offsets:
@@ -244,11 +280,26 @@ class _Exchange:
         own = divide(experts_, self._degree) or 0
         sums = self._new(counts.dtype, own)
         self._add("aten::sum", scope, (self._matrix(counts),), sums, dim=[0], keepdim=0)
+        self._sums[scope] = sums
         offsets = msgspec.structs.replace(place.offsets, shape=self._index(own))
         size = divide(self._values[offsets.value].bytes, self._degree) or 0
         self._values[offsets.value] = msgspec.structs.replace(self._values[offsets.value], bytes=size)
         self._add("aten::cumsum", scope, (sums,), offsets, dim=0)
         return order.value
+
+    def _own_ids(self, node: Node) -> int:
+        """Each sorted token's expert among the rank's own; made once a layer, and kept for the backward pass."""
+        scope = node.scope
+        if scope not in self.ids and self._segment.backward:
+            twin, rows = self._segment.twin, self._shape(node.inputs[1])[0]
+            index = self._before[twin].ids[scope]
+            self._values.append(Value(Origin.SEGMENT, product([_NUMBER, rows]), segment=twin, index=index))
+            self.ids[scope] = len(self._values) - 1
+        elif scope not in self.ids:
+            sums, total = self._sums[scope], self._shape(node.inputs[1])[0]
+            own = self._made("aten::arange", scope, (), "int64", self._shape(sums)[0])
+            self.ids[scope] = self._made("aten::repeat_interleave", scope, (own, sums), "int64", total).value
+        return self.ids[scope]
 
     def _saved_order(self, place: _Place, scope: str) -> int:
         """The index that sorted tokens in the forward pass."""

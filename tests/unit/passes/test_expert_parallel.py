@@ -50,9 +50,27 @@ def mixture() -> OperatorGraph:
         return take(str(config))
 
 
+# with biases of experts, which are looked up by the expert of each token
+GPT_OSS = MIXTURE | {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "head_dim": 32,
+    "sliding_window": 128,
+    "layer_types": ["full_attention"] * LAYERS,
+}
+
+
 @functools.cache
-def made(expert: int) -> Composed:
-    job = compose(mixture(), Plan(sequence=TOKENS, expert=expert), CLUSTER)
+def with_biases() -> OperatorGraph:
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.json"
+        config.write_text(json.dumps(GPT_OSS))
+        return take(str(config))
+
+
+@functools.cache
+def made(expert: int, *, biases: bool = False) -> Composed:
+    job = compose(with_biases() if biases else mixture(), Plan(sequence=TOKENS, expert=expert), CLUSTER)
     check(job.traces[0])
     return job
 
@@ -77,6 +95,34 @@ def test_products_of_experts_are_conserved(expert: int) -> None:
     ]
     assert flops[0] == flops[1] > 0
     assert made(expert).traces[0].manifest.model["parameters"] == made(1).traces[0].manifest.model["parameters"]
+
+
+@pytest.mark.parametrize("expert", [2, 8])
+def test_biases_are_split_and_looked_up_among_the_rank_s_own(expert: int) -> None:
+    graph = apply(with_biases(), expert)
+    biases = {one.name: one.shape for one in graph.parameters if one.name.endswith("proj_bias")}
+    own = EXPERTS // expert
+    assert biases == {".mlp.experts.gate_up_proj_bias": (own, 1024), ".mlp.experts.down_proj_bias": (own, HIDDEN)}
+    forward = next(one for one in graph.segments if one.name and not one.backward)
+    made_by = {output.value: node.operator for node in forward.nodes for output in node.outputs}
+    looked = [node for node in forward.nodes if node.operator == "aten::index" and
+              forward.values[node.inputs[0].value].name in biases]  # fmt: skip
+    assert {made_by[node.inputs[1].value] for node in looked} == {"aten::repeat_interleave"}
+    parameters = [each.traces[0].manifest.model for each in (made(1, biases=True), made(expert, biases=True))]
+    assert parameters[0]["parameters"] == parameters[1]["parameters"]
+
+
+@pytest.mark.parametrize("expert", [2, 8])
+def test_gradients_of_biases_have_the_rank_s_own_experts(expert: int) -> None:
+    graph = apply(with_biases(), expert)
+    backward = next(one for one in graph.segments if one.name and one.backward)
+    for name in (".mlp.experts.gate_up_proj_bias", ".mlp.experts.down_proj_bias"):
+        value = backward.gradients[name]
+        node = next(one for one in backward.nodes if any(output.value == value for output in one.outputs))
+        assert node.operator == "aten::index_put"
+        zeros, ids, _ = node.inputs
+        assert graph.shapes[zeros.shape][0] == EXPERTS // expert
+        assert backward.values[ids.value].segment == backward.twin
 
 
 @pytest.mark.parametrize("expert", [2, 8])

@@ -39,13 +39,15 @@ def receive(file: IO[bytes]) -> bytes | None:
     return data if len(data) == size else None
 
 
-_MMAP_THRESHOLD, _LARGE = -3, 1 << 20  # glibc's M_MMAP_THRESHOLD, and its value in bytes
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
+_KEPT = 1 << 30  # bytes
 
 
-def _release_large_arrays() -> None:
-    """Make glibc return freed large arrays to the system; by default it keeps up to 32 MiB of each."""
+def _keep_freed_memory() -> None:
+    """Make glibc reuse the memory of freed arrays within an evaluation; else each array's pages are made anew."""
     with contextlib.suppress(AttributeError, OSError):  # not glibc
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
+        for parameter in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
+            ctypes.CDLL(None).mallopt(parameter, _KEPT)
 
 
 def _trim_heap() -> None:
@@ -89,7 +91,7 @@ def _answer() -> None:
     from presim.search.trials.evaluator import single_threaded_environment
 
     single_threaded_environment()
-    _release_large_arrays()
+    _keep_freed_memory()
     # Output of libraries must not mix with the replies.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
