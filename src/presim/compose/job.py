@@ -17,7 +17,7 @@ from presim.compose.orders import orders
 from presim.compose.plan import Plan
 from presim.compose.plan_passes import apply_passes
 from presim.compose.rows import PRIORITIES, Rows, Tables
-from presim.compose.runtime import activation_offload, optimizer, optimizer_offload, recompute
+from presim.compose.runtime import activation_offload, optimizer, optimizer_offload, recompute, tied
 from presim.compose.runtime.data_parallel import DataParallel
 from presim.compose.runtime.ddp import Ddp
 from presim.compose.runtime.fsdp2 import Fsdp2
@@ -33,7 +33,7 @@ from presim.compose.steps import place as rank_of
 from presim.compose.units import Unit, separate_experts, units
 from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
-from presim.passes import expert_parallel, quantisation, sparse
+from presim.passes import expert_parallel, quantisation, sparse, untie
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Category, Group, Manifest, Phase
 
@@ -64,7 +64,9 @@ class Job:
         self.micros = self.all_micros - (lacks.micros if lacks else 0)
         self.each = self.micros // 2 if plan.order == "dualpipe" and plan.pipeline > 1 else self.micros  # of a stage
         self.orders = orders(plan.order, plan.pipeline, plan.virtual, self.micros, self.all_micros - self.micros)
-        named = {group.name: index for index, group in enumerate(groups(layout(plan, cluster.world_size)))}
+        self.copies = untie.copies(self.graph)
+        first = groups(layout(plan, cluster.world_size), tied=bool(self.copies))
+        named = {group.name: index for index, group in enumerate(first)}
         self.named = named
         self.blocks = Blocks(
             self.graph,
@@ -79,6 +81,7 @@ class Job:
     def trace(self, stage: int, place: Layout) -> tuple[Assembled, HostUse]:
         """The trace of the rank that has this stage, and what it keeps in host memory."""
         plan, tables, hosts = self.plan, self.tables, self.hosts
+        count = len(groups(place))
         pipeline = Pipeline(
             self.graph,
             self.stages,
@@ -90,7 +93,7 @@ class Job:
             group=self.named["pipeline"],
             # with virtual stages, chunks share gradient names
             has_buffers=plan.order != "dualpipe" and (plan.data_style != "zero1" or plan.virtual > 1),
-            pairs=(len(self.named) - 2, len(self.named) - 1),
+            pairs=(count - 2, count - 1),
             schedule=plan.order,
             separate_ends=plan.separate_ends,
         )
@@ -104,12 +107,12 @@ class Job:
         data = self._data(held_units, backward, place)
         again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
         passes = pipeline.apply(self.orders[stage], data, again if plan.recompute == "full" else tuple, self.each)
-        found = groups(place)
+        found = groups(place, tied=bool(self.copies))
         clipped = [self.named[name] for name in _NORMS[plan.data_style] if found[self.named[name]].size > 1]
         held = data.held()
         kept = pipeline.held(self.micros)
         offloaded = self._offloaded(passes, kept)
-        schedule = offloaded.schedule
+        schedule = (*offloaded.schedule, *self._tied(place))
         updates, optimizer_bytes = self._updates(held, data)
         end = optimizer.end_of_step(
             held,
@@ -140,6 +143,17 @@ class Job:
         made_of = assemble(setup, steps, names, tables, manifest, self.graph.root, self.lacks)
         copied = offloaded.bytes * self.all_micros // self.micros
         return made_of, HostUse(offloaded.pinned_bytes, optimizer_bytes, copied)
+
+    def _tied(self, place: Layout) -> list[Do]:
+        """The gradients of tied parameters are summed over both ends of the pipeline."""
+        if not self.copies or place.rank not in (place.pipeline[0], place.pipeline[-1]):
+            return []
+        is_sharded = self.plan.data_style in ("fsdp2", "hsdp")
+        dtype = "float32" if self.plan.data_style == "zero1" else self.copies[0].dtype
+        group = self.named[tied.GROUP]
+        return tied.reduced(
+            self.copies, group, self._sharers(place) if is_sharded else 1, dtype, self.tables, self.hosts
+        )
 
     def _offloaded(self, passes: list[Action], kept: frozenset[Key]) -> activation_offload.Offloaded:
         blocks = self.plan.offload_activations

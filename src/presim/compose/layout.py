@@ -65,8 +65,8 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
     )
 
 
-def groups(place: Layout) -> list[Group]:
-    """The groups that the rank communicates in, by name."""
+def groups(place: Layout, *, tied: bool = False) -> list[Group]:
+    """The groups that the rank communicates in, by name; ``tied``: the pipeline's ends share a parameter."""
     everyone = tuple(range(place.world_size))
     named = [
         ("world", everyone),
@@ -81,4 +81,6 @@ def groups(place: Layout) -> list[Group]:
         named += [("experts", place.experts), ("copies", place.copies)]
     if len(place.pipeline) > 1:
         named += [(f"pipeline {'-'.join(map(str, pair))}", pair) for pair in place.neighbours]
+    if tied:
+        named.append(("embedding", (place.pipeline[0], place.pipeline[-1])))
     return [Group(name, ranks, len(ranks)) for name, ranks in named]

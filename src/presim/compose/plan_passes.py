@@ -19,6 +19,7 @@ from presim.passes import (
     shared_root,
     split_loss,
     tensor_parallel,
+    untie,
     zero_bubble,
 )
 from presim.passes.chain import Chain
@@ -49,7 +50,8 @@ def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[Op
     if plan.activation_budget < 1:
         notes += _within_budget(chain, plan, cluster.gpu)
     if plan.pipeline > 1:
-        chain = Chain(chain.graph, plan.micro_batch, plan.local_sequence)
+        ends_apart = not plan.order.startswith("dualpipe")  # there one rank has both ends
+        chain = Chain(untie.apply(chain.graph) if ends_apart else chain.graph, plan.micro_batch, plan.local_sequence)
         chain.step("pipeline", shared_root.apply)
         if plan.order in ("zero-bubble", "dualpipe", "dualpipev"):
             chain.step("zero-bubble", zero_bubble.apply)

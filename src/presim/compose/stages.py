@@ -138,6 +138,6 @@ def _check(graph: OperatorGraph, crossing: Crossing) -> None:
     if crossing and len(read(size).terms) == 1 and read(size).terms[0][1:] == (0, 0) and int(size) > _CONSTANT_BYTES:
         raise InputError(
             f"{graph.model} ties parameters of its first and last stage (a gradient of {int(size):,} bytes would "
-            "pass between them), which composing does not support; use a pipeline of 1, or untie them in the model's "
-            "config"
+            "pass between them), which composing does not support with this schedule or in more than two places; use "
+            "schedule 1f1b, a pipeline of 1, or untie them in the model's config"
         )

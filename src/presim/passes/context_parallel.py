@@ -34,12 +34,18 @@ def apply(graph: OperatorGraph, degree: int, style: str) -> OperatorGraph:
     """The graph of one of ``degree`` ranks; unchanged if ``degree`` is 1.
 
     Raises:
-        InputError: the model has no fused attention, or its heads do not divide among the ranks.
+        InputError: the model has no fused attention, several sequences, or heads that do not divide among the ranks.
     """
     if degree == 1:
         return graph
     if not any(node.operator == _FORWARD for segment in graph.segments for node in segment.nodes):
         raise InputError(f"{graph.model} has no fused attention, which context parallelism splits; use a context of 1")
+    blocks = dict.fromkeys(segment.name for segment in graph.segments if segment.name and not segment.backward)
+    if len(blocks) > 1:
+        raise InputError(
+            f"{graph.model} has a sequence in each of {' and '.join(blocks)}, and splitting several over ranks is not "
+            "modelled; use a context of 1"
+        )
     scan = next((node for segment in graph.segments for node in segment.nodes if node.operator in _SCANS), None)
     if scan is not None:
         kernel = scan.operator.removeprefix("triton::")

@@ -22,6 +22,8 @@ from presim.passes.tensor_rules import Rules
 from presim.trace.dtypes import dtype_bytes
 
 _COLUMNS, _ROWS = "colwise", "rowwise"
+_STORED_BY_INPUT = "conv1d_"  # in front of a style: the weight's first dimension is the input, as in GPT-2's Conv1D
+_STYLES = (_COLUMNS, _ROWS, _STORED_BY_INPUT + _COLUMNS, _STORED_BY_INPUT + _ROWS)
 _WORDS = ("embedding_rowwise", "colwise_gather_output", "colwise_rep")  # styles of embedding and output layer
 _REDUCED = "c10d::allreduce_"  # all-reduce in the model's own code
 _NORM_BACKWARD = "aten::_fused_rms_norm_backward"
@@ -47,7 +49,7 @@ def apply(
     """
     if degree == 1:
         return graph
-    if not any(style in (_COLUMNS, _ROWS) for style in graph.tensor_parallel.values()):
+    if not any(style in _STYLES for style in graph.tensor_parallel.values()):
         raise InputError(f"{graph.model} has no plan of how to split its modules (tp_plan); use a tensor degree of 1")
     if vocabulary and not any(style in _WORDS for style in graph.tensor_parallel.values()):
         raise InputError(
@@ -171,22 +173,18 @@ class _Split:
         return home is segment or (segment.twin >= 0 and self._graph.segments[segment.twin] is home)
 
     def _end_of(self, parameter: Parameter) -> int:
-        """End of a parameter's split dimension.
-
-        Columns are the first dimension of a weight in torch, rows the second.
-        """
+        """End of a parameter's split dimension: columns are the first of a Linear's weight, rows the second."""
         whole = self._graph.segments[parameter.segment].name if parameter.segment >= 0 else ""
         module, _, kind = f"{whole}{parameter.name}".rpartition(".")
         for pattern, style in self._graph.tensor_parallel.items():
             if self._vocabulary and style in _WORDS and fnmatch.fnmatchcase(module, pattern):
                 return math.prod(parameter.shape)
-            if style in (_COLUMNS, _ROWS) and fnmatch.fnmatchcase(module, pattern):
-                elements = 1
-                for size in parameter.shape:
-                    elements *= size
-                if style == _COLUMNS:
-                    return elements
-                return parameter.shape[-1] if kind == "weight" else 0
+            if style in _STYLES and fnmatch.fnmatchcase(module, pattern):
+                is_columns, is_first = style.endswith(_COLUMNS), style.endswith(_COLUMNS)
+                if kind != "weight":
+                    return math.prod(parameter.shape) if is_columns else 0
+                is_first ^= style.startswith(_STORED_BY_INPUT)
+                return math.prod(parameter.shape) if is_first else parameter.shape[-1]
         return 0
 
     def _localise(self, part: Part, node: Node, partial: bool) -> bool:

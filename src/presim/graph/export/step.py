@@ -14,6 +14,7 @@ from presim.graph.export.on_device import AsOnDevice
 from presim.graph.export.operands import dtype_name
 from presim.graph.export.recorder import Recorder
 from presim.graph.export.scopes import Scopes
+from presim.graph.export.tensor_plans import tensor_plan
 from presim.graph.recording import Named, Recording, Repeats
 
 
@@ -58,7 +59,7 @@ def record(
         gradients,
         tuple(Named(name, tuple(tensor.shape), dtype_name(tensor)) for name, tensor in parameters),
         tuple(repeats),
-        dict(getattr(model, "tp_plan", None) or {}),
+        tensor_plan(model),
         _versions(),
     )
 
