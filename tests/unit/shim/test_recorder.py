@@ -154,7 +154,8 @@ def test_long_computation_counts_the_same_whatever_the_caches_hold(tmp_path: Pat
     begins = np.flatnonzero(texts == "memset bytes=1")
     took = work["cpu_ns"][begins + 1] - work["cpu_ns"][begins]
     share = took / np.array(captured.results["spent"])
-    assert share.min() > 0.75 * share[0]
+    # where another process takes half of the core meanwhile, it takes longer and counts the same
+    assert np.maximum(took / took[0], share / share[0]).min() > 0.75
 
 
 def at_margin(code: str) -> str:
