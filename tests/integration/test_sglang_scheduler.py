@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -10,16 +11,43 @@ from pathlib import Path
 import pytest
 
 from presim.capture.setup.shim import SHIM_DIRECTORY
+from presim.serving.deployments.launch import arguments
+from presim.serving.plan import Plan
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("sglang"), pytest.mark.slow]
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = Path(__file__).parent / "scripts" / "sglang_schedules.py"
 
 
-def test_every_step_of_random_workloads_is_the_same() -> None:
-    """In a separate process, because SGLang needs PyTorch with the emulated libraries from the start."""
+def _environment() -> dict[str, str]:
+    """Of a process of its own, because SGLang needs PyTorch with the emulated libraries from the start."""
     libraries = f"{SHIM_DIRECTORY / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
-    environment = {**os.environ, "LD_LIBRARY_PATH": libraries, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}
+    return {**os.environ, "LD_LIBRARY_PATH": libraries, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}
+
+
+def test_every_step_of_random_workloads_is_the_same() -> None:
     words = [sys.executable, "-P", str(SCRIPT), "150"]  # -P: SGLang imports a name that a script beside it has
-    ended = subprocess.run(words, env=environment, capture_output=True, text=True)
+    ended = subprocess.run(words, env=_environment(), capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr[-4000:]
+
+
+_PARSES = """
+import argparse, sys
+from sglang.srt.server_args import ServerArgs
+parser = argparse.ArgumentParser()
+ServerArgs.add_cli_args(parser)
+parser.parse_args(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("role", ["any", "prefill", "decode"])
+def test_sglang_knows_the_arguments_that_deployments_start_it_with(role: str) -> None:
+    plan = Plan(2, dp=2, ep=True, kernels="sglang", weights="fp8", cache="fp8", max_model_len=4096)
+    plan = dataclasses.replace(plan, async_scheduling=False, prefix_caching=False)
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", _PARSES, *arguments("some/model", plan, role)],
+        env=_environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]

@@ -23,6 +23,9 @@ _SHOWN = 8
 @click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500 or tpot:50; repeatable.")
 @click.option("--max-gpus", type=click.IntRange(1), default=16, show_default=True, help="Most GPUs per deployment.")
 @click.option("--weights", multiple=True, type=click.Choice(("bf16", "fp8", "fp8-block", "fp4")), help="Types to try.")
+@click.option(
+    "--engine", "engines", multiple=True, type=click.Choice(("vllm", "sglang")), help="Engines to try; default: vllm."
+)
 @click.option("--no-disaggregation", is_flag=True, help="Do not separate prefill from decode.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option(
@@ -48,6 +51,7 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
         gpus,
         weights=options["weights"] or ("bf16", "fp8"),
         most_gpus=options["max_gpus"],
+        engines=options["engines"] or ("vllm",),
         disaggregated=not options["no_disaggregation"],
     )
     found = search.search(find(model), space, options["prompt"], options["output"], slo)

@@ -1,19 +1,24 @@
-"""Launch files of a deployment: a ``vllm serve`` command, a Compose file, Kubernetes manifests."""
+"""Launch files of a deployment: the command of vLLM or SGLang, a Compose file, Kubernetes manifests."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
+from collections.abc import Callable
 from typing import Any
 
-from presim.serving.plan import Plan
+from presim.serving.plan import Plan, Scheduler
 
-_IMAGE = "vllm/vllm-openai:v0.33.0"
 _PORT = 8000
 
 
 def arguments(model: str, plan: Plan, role: str = "any") -> list[str]:
-    """Arguments of ``vllm serve``; omitted where presim and vLLM share the default."""
+    """Arguments of the engine's server; omitted where presim and the engine share the default."""
+    return _SERVERS[plan.decides].arguments(model, plan, role)
+
+
+def _vllm(model: str, plan: Plan, role: str = "any") -> list[str]:
     words = [model, "--tensor-parallel-size", str(plan.tp)]
     words += ["--pipeline-parallel-size", str(plan.pp)] if plan.pp > 1 else []
     words += ["--data-parallel-size", str(plan.dp)] if plan.dp > 1 else []
@@ -34,9 +39,47 @@ def arguments(model: str, plan: Plan, role: str = "any") -> list[str]:
     return words
 
 
+def _sglang(model: str, plan: Plan, role: str = "any") -> list[str]:
+    ranks = plan.tp * plan.dp
+    words = ["--model-path", model, "--host", "0.0.0.0", "--port", str(_PORT), "--tp-size", str(ranks)]
+    words += ["--attn-dp-size", str(plan.dp)] if plan.dp > 1 else []
+    words += ["--ep-size", str(ranks)] if plan.ep else []
+    words += ["--quantization", "fp8"] if plan.weights == "fp8" else []
+    words += ["--kv-cache-dtype", "fp8_e4m3"] if plan.cache == "fp8" else []
+    words += ["--max-running-requests", str(plan.max_num_seqs)]
+    words += ["--chunked-prefill-size", str(plan.max_num_batched_tokens)]
+    words += ["--context-length", str(plan.max_model_len)] if plan.max_model_len else []
+    words += ["--page-size", str(plan.block_size)]
+    words += [] if plan.async_scheduling else ["--disable-overlap-schedule"]
+    words += [] if plan.prefix_caching else ["--disable-radix-cache"]
+    words += ["--disaggregation-mode", role, "--disaggregation-transfer-backend", "nixl"] if role != "any" else []
+    return words
+
+
+@dataclasses.dataclass(frozen=True)
+class _Server:
+    """How an engine is started."""
+
+    image: str
+    command: tuple[str, ...]
+    started_by_image: bool  # the image runs the command itself
+    arguments: Callable[[str, Plan, str], list[str]]
+
+
+_SERVERS: dict[Scheduler, _Server] = {
+    "vllm": _Server("vllm/vllm-openai:v0.33.0", ("vllm", "serve"), True, _vllm),
+    "sglang": _Server("lmsysorg/sglang:v0.5.23", ("python3", "-m", "sglang.launch_server"), False, _sglang),
+}
+
+
 def command(model: str, plan: Plan, role: str = "any") -> str:
-    """The ``vllm serve`` command of one engine."""
-    return shlex.join(["vllm", "serve", *arguments(model, plan, role)])
+    """The command that starts one engine."""
+    return shlex.join([*_SERVERS[plan.decides].command, *arguments(model, plan, role)])
+
+
+def _in_container(model: str, plan: Plan, role: str) -> list[str]:
+    server = _SERVERS[plan.decides]
+    return [*(() if server.started_by_image else server.command), *arguments(model, plan, role)]
 
 
 def _roles(replicas: int, prefill: int) -> list[tuple[str, str, int]]:
@@ -51,8 +94,8 @@ def compose(model: str, plan: Plan, replicas: int, prefill: int = 0) -> str:
     for name, role, count in _roles(replicas, prefill):
         for number in range(count):
             services[f"{name}-{number}"] = {
-                "image": _IMAGE,
-                "command": arguments(model, plan, role),
+                "image": _SERVERS[plan.decides].image,
+                "command": _in_container(model, plan, role),
                 "ipc": "host",
                 "ports": [f"{_PORT + len(services)}:{_PORT}"],
                 "deploy": {
@@ -70,11 +113,11 @@ def kubernetes(model: str, plan: Plan, replicas: int, prefill: int = 0) -> str:
     """A Kubernetes List with a Deployment and a Service per kind of engine (JSON is YAML)."""
     items: list[dict[str, Any]] = []
     for name, role, count in _roles(replicas, prefill):
-        labels = {"app": f"vllm-{name}"}
+        labels = {"app": f"{plan.decides}-{name}"}
         container = {
-            "name": "vllm",
-            "image": _IMAGE,
-            "args": arguments(model, plan, role),
+            "name": plan.decides,
+            "image": _SERVERS[plan.decides].image,
+            "args": _in_container(model, plan, role),
             "ports": [{"containerPort": _PORT}],
             "resources": {"limits": {"nvidia.com/gpu": plan.gpus}},
             "readinessProbe": {"httpGet": {"path": "/health", "port": _PORT}, "periodSeconds": 10},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from presim.serving.answer import metrics
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import Deployment, predict
 from presim.serving.model import Model
-from presim.serving.plan import Plan, Weights
+from presim.serving.plan import Plan, Scheduler, Weights
 from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Recipe, generate
 
@@ -36,7 +37,8 @@ class Space:
     tps: tuple[int, ...] = (1, 2, 4, 8)
     pps: tuple[int, ...] = (1, 2)
     weights: tuple[Weights, ...] = ("bf16", "fp8")
-    budgets: tuple[int, ...] = (2048, 8192, 16384)  # max_num_batched_tokens
+    budgets: tuple[int, ...] = (2048, 8192, 16384)  # max_num_batched_tokens, or SGLang's chunked_prefill_size
+    engines: tuple[Scheduler, ...] = ("vllm",)
     most_gpus: int = 16
     disaggregated: bool = True
 
@@ -69,8 +71,10 @@ class Point:
         """Short description of the deployment."""
         plan, cluster = self.engine.plan, self.engine.cluster
         count = f"{self.replicas} x " if not self.prefill_replicas else f"{self.prefill_replicas}P{self.replicas}D x "
+        engine = "SGLang, " if plan.decides == "sglang" else ""
         return (
-            f"{count}{cluster.gpu.id} {plan.text}, {self.batch} in flight, {plan.max_num_batched_tokens} tokens a step"
+            f"{count}{cluster.gpu.id} {engine}{plan.text}, {self.batch} in flight, {plan.max_num_batched_tokens} "
+            "tokens a step"
         )
 
 
@@ -91,16 +95,25 @@ class Found:
 
 def engines(model: Model, space: Space, longest: int) -> Iterator[Engine | str]:
     """Each plan of the space as an engine, or the reason why it is invalid."""
-    for gpu, tp, pp, weights, budget in itertools.product(
-        space.gpus, space.tps, space.pps, space.weights, space.budgets
+    for name, gpu, tp, pp, weights, budget in itertools.product(
+        space.engines, space.gpus, space.tps, space.pps, space.weights, space.budgets
     ):
         if tp * pp > space.most_gpus:
+            continue
+        if name == "sglang" and pp > 1:
+            yield "SGLang's pipeline stages are not modelled"
             continue
         if weights == "fp8" and catalogue.gpu(gpu).peak("fp8") is None:
             yield f"{gpu} does not support FP8"
             continue
         plan = Plan(
-            tp=tp, pp=pp, weights=weights, max_num_batched_tokens=budget, max_num_seqs=1024, max_model_len=longest
+            tp=tp,
+            pp=pp,
+            weights=weights,
+            max_num_batched_tokens=budget,
+            max_num_seqs=1024,
+            max_model_len=longest,
+            kernels=name,
         )
         try:
             yield build(model, plan, choose_cluster(gpu=gpu, world_size=plan.gpus))
@@ -111,8 +124,9 @@ def engines(model: Model, space: Space, longest: int) -> Iterator[Engine | str]:
 def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float] | None:
     """(TTFT ms, TPOT ms, tokens/s) of an engine that always has ``batch`` requests in flight; None if they do not fit.
 
-    While a request decodes for ``output`` steps, the other requests of the batch prefill: these steps also carry the
-    tokens of ``batch`` prompts. A step takes the longer of host and device time, as with asynchronous scheduling.
+    While a request decodes for ``output`` steps, the other requests of the batch prefill: vLLM's steps then also carry
+    the tokens of ``batch`` prompts, SGLang's steps with prompts no decodes. A step takes the longer of host and device
+    time, as with asynchronous scheduling.
     """
     times, limits = engine.times, engine.limits
     if batch * (prompt + output) > limits.kv_tokens or batch > limits.max_num_seqs:
@@ -125,18 +139,40 @@ def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float,
     chunk = min(prompt, max(limits.max_num_batched_tokens - share, 1))
     pieces = -(-prompt // chunk)
     keys = [min((place + 1) * chunk, prompt) for place in range(pieces)]
-    # Prefill of one prompt, in steps that also decode the other requests.
-    launched = host + times.launch_ns(chunk + share - 1, prompts=True)
-    mixed = [max(times.step_ns([(chunk, key)], [context] * (share - 1)), launched) for key in keys]
+    # Prefill of one prompt, in vLLM's steps that also decode the other requests.
+    beside = 0 if limits.scheduler == "sglang" else share - 1
+    launched = host + times.launch_ns(chunk + beside, prompts=True)
+    mixed = [max(times.step_ns([(chunk, key)], [context] * beside), launched) for key in keys]
     prefill = sum(mixed)
-    extra = max(prefill - pieces * decode, 0.0)
+    extra = batch * max(prefill - pieces * decode, 0.0)
+    if limits.scheduler == "sglang":
+        extra = (batch - 1) * (prefill if pieces > 1 else _together_ns(engine, prompt, batch / output, host))
     # duration of one request: its decoding plus the prefills of others
-    whole = output * decode * stages + batch * extra
+    whole = output * decode * stages + extra
     over = engine.overheads
     front = (over.input_us + over.output_us) * 1e3  # between a request's end and the next one's start
     ttft = (prefill * stages + 0.5 * decode + front) / 1e6
     tpot = whole / output / 1e6
     return ttft, tpot, batch * output / (whole + prefill + front) * 1e9
+
+
+def _together_ns(engine: Engine, prompt: int, ends: float, host: float) -> float:
+    """Time of a prompt in SGLang's steps of prompts alone, of which each has those that came during one decoding step.
+
+    ``ends``: requests that end in a decoding step, in the mean. If they are Poisson distributed, a step of prompts has
+    ends / (1 - exp(-ends)) of them.
+    """
+    times, limits = engine.times, engine.limits
+    most = max(min(limits.max_num_batched_tokens // prompt, limits.max_num_seqs) - 1, 1)
+    count = min(-ends / math.expm1(-ends), most)
+    whole = int(count)
+
+    def step_ns(prompts: int) -> float:
+        tokens = min(prompts * prompt, limits.max_num_batched_tokens)
+        launched = host + times.launch_ns(tokens, prompts=True)
+        return max(times.step_ns([(tokens // prompts, prompt)] * prompts, []), launched)
+
+    return (step_ns(whole) * (whole + 1 - count) + step_ns(whole + 1) * (count - whole)) / count
 
 
 def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 from pathlib import Path
@@ -14,6 +15,7 @@ from presim.cli.deploy import command
 from presim.errors import InputError
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.launch import arguments, compose, kubernetes
+from presim.serving.deployments.launch import command as command_of
 from presim.serving.deployments.search import Space, confirm, search
 from presim.serving.model import find
 from presim.serving.plan import Plan
@@ -62,6 +64,33 @@ def test_what_starts_an_engine_has_its_limits() -> None:
     for part in ("--tensor-parallel-size 4", "--quantization fp8", "--kv-cache-dtype fp8", "--max-num-seqs 64"):
         assert part in text
     assert "--enable-expert-parallel" in words
+
+
+def test_sglang_is_started_with_its_own_names() -> None:
+    plan = Plan(tp=4, kernels="sglang", weights="fp8", max_num_seqs=64, max_num_batched_tokens=4096, max_model_len=9000)
+    words = command_of("m", plan, "prefill")
+    assert words.startswith("python3 -m sglang.launch_server --model-path m ")
+    for part in ("--tp-size 4", "--max-running-requests 64", "--chunked-prefill-size 4096", "--context-length 9000"):
+        assert part in words
+    assert "--disaggregation-mode prefill" in words
+    (service,) = json.loads(compose("m", plan, 1))["services"].values()
+    assert service["command"][:3] == ["python3", "-m", "sglang.launch_server"]
+    for item in json.loads(kubernetes("m", plan, 2))["items"]:
+        kubernetes_validate.validate(item, "1.31", strict=True)
+
+
+def test_engines_are_compared() -> None:
+    """SGLang's decodes wait for prompts; the closed form is as near to its simulation."""
+    both = dataclasses.replace(SMALL, engines=("vllm", "sglang"), disaggregated=False)
+    found = search(find("llama3-8b"), both, 512, 128, Slo())
+    assert {point.engine.plan.decides for point in found.points} == {"vllm", "sglang"}
+    assert found.refused["SGLang's pipeline stages are not modelled"] == 2
+    recipe = Recipe(1, Lengths(512, lowest=0.8), Lengths(128, lowest=0.8))
+    for point in found.points:
+        if point.engine.plan.decides == "sglang" and point.batch in (1, 16, 64):
+            real = confirm(point, recipe, Slo())
+            assert point.tpot_ms == pytest.approx(real["mean_tpot_ms"], rel=0.25)
+            assert point.tokens_per_s == pytest.approx(real["output_throughput"], rel=0.15)
 
 
 def test_manifests_hold_each_engine() -> None:
