@@ -16,7 +16,7 @@ from presim.compose.plan_check import check
 from presim.errors import InputError
 from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
-from presim.passes import expert_parallel
+from presim.passes.expert_parameters import expert_count
 from presim.trace.schema import Trace
 
 _TENSOR_HOSTS = (
@@ -96,7 +96,7 @@ def _check_whole(graph: OperatorGraph, plan: Plan) -> None:
 
 def _padding(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> list[str]:
     """A note if FSDP2 pads the experts' first dimension to the number of ranks."""
-    count, ranks = expert_parallel.expert_count(graph), plan.shard or plan.data(cluster.world_size) * plan.context
+    count, ranks = expert_count(graph), plan.shard or plan.data(cluster.world_size) * plan.context
     if plan.expert > 1 or plan.data_style not in ("fsdp2", "hsdp") or ranks <= count:
         return []
     return [

@@ -33,7 +33,7 @@ from presim.compose.steps import place as rank_of
 from presim.compose.units import Unit, separate_experts, units
 from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
-from presim.passes import expert_parallel, quantisation, sparse, untie
+from presim.passes import expert_parameters, quantisation, sparse, untie
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Category, Group, Manifest, Phase
 
@@ -54,7 +54,7 @@ class Job:
             quantisation.check(plan.passes, gpu.name, gpu.peak)
             sparse.check(plan.passes, gpu.name, gpu.vendor, gpu.compute_major)
         self.graph, self.notes = apply_passes(graph, plan, cluster)
-        self.experts = expert_parallel.experts(self.graph) if plan.expert > 1 else frozenset()
+        self.experts = expert_parameters.experts(self.graph) if plan.expert > 1 else frozenset()
         count = plan.pipeline * plan.virtual
         sizes = plan.stages or stages.even(stages.blocks(graph), count)
         self.stages = stages.split(self.graph, sizes)

@@ -10,7 +10,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.options import ClusterOptions, RunOptions
-from presim.passes.expert_parallel import expert_count
+from presim.passes.expert_parameters import expert_count
 from presim.search.knobs import CLUSTER, Extent, check_known, free, short
 from presim.search.request import Request
 from presim.search.search_options import SearchOptions, request_of

@@ -16,7 +16,8 @@ from presim.compose.plan import Plan
 from presim.errors import InputError
 from presim.graph.schema import OperatorGraph
 from presim.graph.take import take
-from presim.passes.expert_parallel import apply, expert_count
+from presim.passes.expert_parallel import apply
+from presim.passes.expert_parameters import expert_count
 from presim.trace.check import check
 from presim.trace.schema import Trace
 from presim.trace.signatures import Collective, GroupedGemm
