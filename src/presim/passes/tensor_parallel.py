@@ -180,10 +180,10 @@ class _Split:
             if self._vocabulary and style in _WORDS and fnmatch.fnmatchcase(module, pattern):
                 return math.prod(parameter.shape)
             if style in _STYLES and fnmatch.fnmatchcase(module, pattern):
-                is_columns, is_first = style.endswith(_COLUMNS), style.endswith(_COLUMNS)
+                is_columns = style.endswith(_COLUMNS)
                 if kind != "weight":
                     return math.prod(parameter.shape) if is_columns else 0
-                is_first ^= style.startswith(_STORED_BY_INPUT)
+                is_first = is_columns != style.startswith(_STORED_BY_INPUT)
                 return math.prod(parameter.shape) if is_first else parameter.shape[-1]
         return 0
 

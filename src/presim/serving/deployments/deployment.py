@@ -126,6 +126,12 @@ class Prediction:
                 "Copies of LoRA adapters from host memory to the GPU are not modelled, nor adapters of experts, "
                 "embeddings and logits."
             )
+        plan = self.deployment.engine.plan
+        if "sglang" in (plan.scheduler, plan.kernels) and plan.scheduler != "vllm":
+            if plan.pp > 1:
+                limits.append("SGLang's scheduling of pipeline stages is not modelled: they are scheduled as vLLM's.")
+            if plan.drafting is not None:
+                limits.append("SGLang's memory reservations for drafted tokens are not modelled.")
         if (self.workload.grammar_ns >= 0).any():
             limits.append(
                 "Grammars are compiled as if a host thread were free for each. Drafted tokens that a grammar forbids "

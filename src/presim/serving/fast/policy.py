@@ -121,7 +121,7 @@ def schedule_running(p: Program, s: State, replica: int, slot: int) -> tuple[int
                 at -= 1
             dropped = drop_from_batch(p, s, replica, slot, victim)
             budget += dropped + slots if dropped else 0
-            preempt(p, s, victim)
+            preempt(p, s, victim, 1)
             preempted += 1
             gone = 1 if victim == item else 0
         if gone:

@@ -58,15 +58,15 @@ def dequeue(s: State, item: int) -> None:
     s.waiting[replica] -= 1
 
 
-def preempt(p: Program, s: State, item: int) -> None:
-    """Free a running request's blocks; it is computed again later."""
+def preempt(p: Program, s: State, item: int, first: int) -> None:
+    """Free a running request's blocks; it is computed again later. ``first``: it goes to the front of the queue."""
     release(p, s, item)
     s.status[item] = PREEMPTED
     s.computed[item] = 0
     s.stale[item] = s.in_flight[item]
     s.placeholders[item] = 0
     s.preemptions[item] += 1
-    insert(p, s, item, 1)
+    insert(p, s, item, first)
 
 
 def blocks_for(p: Program, s: State, item: int, tokens: int) -> int:

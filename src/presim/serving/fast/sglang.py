@@ -10,8 +10,8 @@ from __future__ import annotations
 from presim.serving.fast.admission import bring
 from presim.serving.fast.batch import add_to_batch
 from presim.serving.fast.loras import gather_loras, takes_lora
-from presim.serving.fast.pool import extend, hit_blocks, release, share
-from presim.serving.fast.queues import blocks_for, insert
+from presim.serving.fast.pool import extend, hit_blocks, share
+from presim.serving.fast.queues import blocks_for, preempt
 from presim.serving.fast.sglang_prompts import CONTINUE, NO_TOKEN, OTHER, admit_sglang, begin, go_on, left_of, verdict
 from presim.serving.fast.state import (
     BLOCK,
@@ -25,7 +25,6 @@ from presim.serving.fast.state import (
     LOOKAHEAD,
     MAX_LEN,
     MAX_SEQS,
-    PREEMPTED,
     Program,
     State,
 )
@@ -189,13 +188,7 @@ def retract(p: Program, s: State, replica: int) -> None:
     for place in range(worst, last):
         s.running[place] = s.running[place + 1]
     s.n_running[replica] -= 1
-    release(p, s, item)
-    s.status[item] = PREEMPTED
-    s.computed[item] = 0
-    s.stale[item] = s.in_flight[item]
-    s.placeholders[item] = 0
-    s.preemptions[item] += 1
-    insert(p, s, item, 0)
+    preempt(p, s, item, 0)
 
 
 def kept_before(p: Program, s: State, one: int, other: int) -> bool:
