@@ -40,6 +40,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--virtual-pipeline", type=int, help="chunks of layers per stage: interleaved schedule")
     parser.add_argument("--context-parallel", type=int, default=1)
     parser.add_argument("--expert-parallel", type=int, default=1)
+    parser.add_argument("--dispatcher", choices=("alltoall", "allgather", "deepep"), default="alltoall")
+    parser.add_argument("--capacity", type=float, help="tokens of an expert, relative to an even share; others drop")
+    parser.add_argument("--pad-to-capacity", action="store_true", help="every expert computes this many tokens")
     parser.add_argument("--sequence-parallel", action="store_true")
     parser.add_argument("--distributed-optimizer", action="store_true")
     parser.add_argument("--recompute", choices=("full", "selective"))
@@ -56,7 +59,14 @@ def parse() -> argparse.Namespace:
 def configure(options: argparse.Namespace) -> TransformerConfig:
     """Megatron's configuration of the model."""
     layers, hidden, heads = SIZES[options.model]
-    experts = {"num_moe_experts": options.experts, "moe_router_topk": 2, "moe_token_dispatcher_type": "alltoall"}
+    flexible = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+    experts = {
+        "num_moe_experts": options.experts,
+        "moe_router_topk": 2,
+        "moe_expert_capacity_factor": options.capacity,
+        "moe_pad_expert_input_to_capacity": options.pad_to_capacity,
+        **(flexible if options.dispatcher == "deepep" else {"moe_token_dispatcher_type": options.dispatcher}),
+    }
     full = {"recompute_method": "uniform", "recompute_num_layers": 1} if options.recompute == "full" else {}
     return TransformerConfig(
         num_layers=layers,

@@ -67,7 +67,10 @@ MAY_IMPORT = {
     # A model's graph is taken in a process of its own, with the emulated libraries where PyTorch lacks its own.
     # What an operator's work is, is asked of the reading of captures itself.
     "graph": {"presim.trace", "presim.hardware", "presim.capture.setup", "presim.capture.reading"},
-    "passes": {"presim.graph", "presim.trace.dtypes"},
+    "passes": {
+        "presim.graph",
+        *(f"presim.trace.{name}" for name in ("dtypes", "group_sizes", "routing", "routing_policy")),
+    },
     "compose": {"presim.graph", "presim.passes", "presim.trace", "presim.hardware"},
     # Files that start a plan on frameworks: a client of the plan alone; nothing is composed for them.
     "launch": {"presim.compose.plan", "presim.compose.stages", "presim.graph.take", "presim.hardware"},

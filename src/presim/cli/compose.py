@@ -35,6 +35,24 @@ _PLAN = (  # option, field, type, help
         "How attention gets the keys and values of other context-parallel ranks.",
     ),
     ("--ep", "expert", click.IntRange(1), "Expert-parallel degree: consecutive ranks share each layer's experts."),
+    (
+        "--expert-exchange",
+        "expert_exchange",
+        click.Choice(("all-to-all", "all-gather", "deepep")),
+        "With --ep: how tokens reach their experts.",
+    ),
+    (
+        "--routing",
+        "routing",
+        str,
+        "With --ep: experts that tokens choose: balanced, uniform, zipf:S or file:PATH, as `presim run --values`.",
+    ),
+    (
+        "--expert-capacity",
+        "expert_capacity",
+        click.FloatRange(0),
+        "With --ep: tokens that an expert takes, relative to an even share; others drop. Default: all.",
+    ),
     ("--pp", "pipeline", click.IntRange(1), "Pipeline-parallel degree."),
     ("--vpp", "virtual", click.IntRange(1), "Virtual pipeline stages per rank (interleaved)."),
     (
@@ -105,6 +123,12 @@ def _plan_options(function: Any) -> Any:
 @click.option("--cuda-graphs", is_flag=True, default=None, help="Use CUDA graphs: no CPU overhead between kernels.")
 @click.option("--reshard/--no-reshard", "reshard", default=None, help="FSDP2: free parameters after a block's forward.")
 @click.option("--sp/--no-sp", "sequence_parallel", default=None, help="Sequence parallelism between --tp's layers.")
+@click.option(
+    "--pad-experts/--no-pad-experts",
+    "pad_experts",
+    default=None,
+    help="Every expert computes as many tokens as --expert-capacity.",
+)
 @click.option(
     "--vocabulary/--no-vocabulary",
     "vocabulary_parallel",

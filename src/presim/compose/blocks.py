@@ -182,7 +182,7 @@ class Blocks:
                     scope=node.scope,
                 )
             if node.operator.startswith("comm::"):
-                communication.emit(rows, node, self._sizes.elements, self._groups)
+                communication.emit(rows, node, self._sizes, self._groups)
             for operator, signature in self._works[run.segment][place]:
                 rows.work(operator, signature, scope=node.scope)
             if node.operator in READS_BACK:

@@ -27,8 +27,8 @@ _DDP_TYPE = (
     "With DDP parameters, gradients and optimizer states are of the model's type: there are no fp32 master weights."
 )
 _EVEN_EXPERTS = (
-    "Tokens are spread evenly over experts. For another distribution, capture the program with `presim run --values "
-    "routing=zipf`."
+    "Tokens are spread evenly over experts. For another distribution add --routing zipf:1.0 to an expert degree, or "
+    "capture the program with `presim run --values routing=zipf:1.0`."
 )
 
 
@@ -72,7 +72,7 @@ def compose(
         *job.notes,
     ]
     if any(node.operator == "aten::_grouped_mm" for segment in graph.segments for node in segment.nodes):
-        notes.append(_EVEN_EXPERTS)
+        notes += [_EVEN_EXPERTS] if plan.routing == "balanced" else []
         notes += _padding(graph, plan, cluster)
     if plan.data_style == "ddp":
         notes.append(_DDP_TYPE)

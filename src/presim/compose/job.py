@@ -26,8 +26,8 @@ from presim.compose.runtime.fsdp2_gathered import GatheredFsdp2
 from presim.compose.runtime.optimizer import Held
 from presim.compose.runtime.pipeline import Pipeline
 from presim.compose.runtime.updates import UPDATES
+from presim.compose.runtime.with_experts import WithExperts
 from presim.compose.runtime.zero1 import Zero1
-from presim.compose.runtime.zero1_experts import ExpertZero1
 from presim.compose.schedule import Action, Do, Key, Run
 from presim.compose.steps import place as rank_of
 from presim.compose.units import Unit, separate_experts, units
@@ -35,7 +35,7 @@ from presim.graph.schema import OperatorGraph
 from presim.hardware.cluster import Cluster
 from presim.passes import expert_parameters, quantisation, sparse, untie
 from presim.trace.dtypes import dtype_bytes
-from presim.trace.schema import Category, Group, Manifest, Phase
+from presim.trace.schema import EXPERT_LOAD, Category, Group, Manifest, Phase
 
 _NORMS = {"fsdp2": ("data", "tensor"), "hsdp": ("shard", "tensor"), "ddp": ("tensor",), "zero1": ("data", "tensor")}
 # bytes of cuBLAS' workspace; True: Hopper or newer (ATen/cuda/CublasHandlePool.cpp)
@@ -53,7 +53,7 @@ class Job:
         for gpu in dict.fromkeys(view.gpu for view in cluster.views()):
             quantisation.check(plan.passes, gpu.name, gpu.peak)
             sparse.check(plan.passes, gpu.name, gpu.vendor, gpu.compute_major)
-        self.graph, self.notes = apply_passes(graph, plan, cluster)
+        self.graph, self.notes, self.load = apply_passes(graph, plan, cluster)
         self.experts = expert_parameters.experts(self.graph) if plan.expert > 1 else frozenset()
         count = plan.pipeline * plan.virtual
         sizes = plan.stages or stages.even(stages.blocks(graph), count)
@@ -118,7 +118,7 @@ class Job:
             held,
             clip=plan.clip,
             groups=clipped,
-            expert_groups=[self.named[name] for name in ("copies", "experts") if len(getattr(place, name)) > 1],
+            expert_groups=[self.named[name] for name in self._expert_norms() if len(getattr(place, name)) > 1],
             stages=self.named["pipeline"] if plan.pipeline > 1 else -1,
             total=self.named["world"] if plan.data_style == "zero1" else -1,
             update=updates,
@@ -143,6 +143,13 @@ class Job:
         made_of = assemble(setup, steps, names, tables, manifest, self.graph.root, self.lacks)
         copied = offloaded.bytes * self.all_micros // self.micros
         return made_of, HostUse(offloaded.pinned_bytes, optimizer_bytes, copied)
+
+    def _expert_load(self) -> dict[str, int]:
+        return {} if self.load.received == 1 else {EXPERT_LOAD: round(self.load.received * 1e6)}
+
+    def _expert_norms(self) -> tuple[str, ...]:
+        """Groups over which norms of experts' gradients are summed; under DDP copies have the same gradients."""
+        return ("experts",) if self.plan.data_style == "ddp" else ("copies", "experts")
 
     def _tied(self, place: Layout) -> list[Do]:
         """The gradients of tied parameters are summed over both ends of the pipeline."""
@@ -199,10 +206,11 @@ class Job:
                 sequence_group=self.named["tensor"] if plan.sequence_parallel else -1,
             )
             own = [dataclasses.replace(unit, experts=False) for unit in held if unit.experts]
-            if not own or not isinstance(others, Zero1):
+            if not own:
                 return others
-            experts = make(units=own, ranks=len(place.copies), group=self.named["copies"], tag="experts")
-            return ExpertZero1(others, experts)  # type: ignore[arg-type]  # both are Zero1
+            return WithExperts(
+                others, make(units=own, ranks=len(place.copies), group=self.named["copies"], tag="experts")
+            )
         ranks = self._sharers(place)
         replicas = (len(place.replicas), self.named["replicas"]) if place.shard else (1, -1)
         shared = (len(place.copies), self.named["copies"]) if place.copies else (1, -1)
@@ -244,7 +252,7 @@ class Job:
                 "samples": samples,
                 "data_parallel_ranks": plan.data(cluster.world_size),
             },
-            model={"parameters": self.whole, "parameters_local": local},
+            model={"parameters": self.whole, "parameters_local": local, **self._expert_load()},
             reference_host=True,
             origin="composed",
             node=cluster.node.id,

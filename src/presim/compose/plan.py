@@ -27,6 +27,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     # how attention gets keys and values of the other ranks
     context_style: Literal["all-gather", "ulysses", "ring"] = "all-gather"
     expert: int = 1  # expert-parallel degree: consecutive ranks share the experts of each layer
+    # how tokens reach their experts: once per expert, to all ranks of the group, or once per rank
+    expert_exchange: Literal["all-to-all", "all-gather", "deepep"] = "all-to-all"
+    routing: str = "balanced"  # experts that tokens choose, as `presim run --values routing=`; needs expert > 1
+    # tokens that an expert takes of each rank, relative to an even share; others drop; 0: all
+    expert_capacity: float = 0.0
+    pad_experts: bool = False  # every expert computes as many tokens as its capacity
     pipeline: int = 1  # pipeline-parallel degree
     virtual: int = 1  # virtual stages per rank
     # empty: 1f1b, or interleaved if virtual > 1

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from presim.compose.plan import Plan
 from presim.errors import InputError
+from presim.passes import expert_routing
 
 _MOST_TOKENS = 1 << 40  # in a micro-batch: sums of its tensors' bytes still fit in 64 bits
 
@@ -129,13 +130,16 @@ def _check_shard(plan: Plan, world_size: int) -> None:
 
 
 def _check_experts(plan: Plan, world_size: int) -> None:
+    routing = expert_routing.parse(plan.routing, plan.expert_capacity, plan.pad_experts)
     if plan.expert == 1:
+        if plan.expert_exchange != "all-to-all" or not routing.is_even:
+            raise InputError(
+                "expert = 1, but expert_exchange, routing, expert_capacity and pad_experts are those of expert "
+                "parallelism; set its degree (--ep), or leave them out"
+            )
         return
-    if plan.data_style == "ddp":
-        raise InputError(
-            f"expert = {plan.expert} works with data_style fsdp2, hsdp and zero1 only, not ddp; use one of them "
-            "(--dp-style)"
-        )
+    if plan.pad_experts and plan.expert_exchange == "deepep":
+        raise InputError("pad_experts: DeepEP sends tokens only, no padding; use expert_exchange = all-to-all")
     if plan.tensor > 1 and not plan.sequence_parallel:
         raise InputError(
             f"expert = {plan.expert} with tensor = {plan.tensor}: tensor-parallel ranks would all send the same "

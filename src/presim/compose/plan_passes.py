@@ -15,6 +15,7 @@ from presim.passes import (
     compiled,
     context_parallel,
     expert_parallel,
+    expert_routing,
     registry,
     shared_root,
     split_loss,
@@ -23,10 +24,11 @@ from presim.passes import (
     zero_bubble,
 )
 from presim.passes.chain import Chain
+from presim.passes.expert_routing import Load
 
 
-def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[OperatorGraph, list[str]]:
-    """The graph of one rank after all passes, and a note for each pass named by the plan. Each pass is checked."""
+def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[OperatorGraph, list[str], Load]:
+    """The graph of one rank after all passes, notes, and the load of its experts. Each pass is checked."""
     megatron = plan.data_style == "zero1"
     chain = Chain(graph, plan.micro_batch, plan.sequence)
     tensor = functools.partial(
@@ -42,11 +44,12 @@ def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[Op
         chain.step("split loss", split_loss.apply)
     context = functools.partial(context_parallel.apply, degree=plan.context, style=plan.context_style)
     chain.step("context parallelism", context, ranks=plan.context, parts=plan.context)
-    chain.step("expert parallelism", functools.partial(expert_parallel.apply, degree=plan.expert), ranks=plan.expert)
+    load, expert_notes = _share_experts(chain, plan)
     chain.step("attention", functools.partial(attention.apply, backend=_backend(plan, cluster)))
     chain.step("compiled functions", compiled.apply)
     changed, notes = registry.apply(chain.graph, plan.passes, plan.micro_batch, plan.local_sequence)
     chain = Chain(changed, plan.micro_batch, plan.local_sequence)  # 2:4 products have fewer FLOPs
+    notes += expert_notes
     if plan.activation_budget < 1:
         notes += _within_budget(chain, plan, cluster.gpu)
     if plan.pipeline > 1:
@@ -55,7 +58,32 @@ def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[Op
         chain.step("pipeline", shared_root.apply)
         if plan.order in ("zero-bubble", "dualpipe", "dualpipev"):
             chain.step("zero-bubble", zero_bubble.apply)
-    return chain.graph, notes
+    return chain.graph, notes, load
+
+
+def _share_experts(chain: Chain, plan: Plan) -> tuple[Load, list[str]]:
+    """Expert parallelism, for the rank with the most tokens; returns its load and notes."""
+    if plan.expert == 1:
+        return expert_routing.EVEN, []
+    routing = expert_routing.parse(plan.routing, plan.expert_capacity, plan.pad_experts)
+    load = expert_parallel.load(chain.graph, routing, plan.expert, plan.micro_batch, plan.local_sequence)
+    function = functools.partial(
+        expert_parallel.apply,
+        degree=plan.expert,
+        exchange=plan.expert_exchange,
+        load=load,
+        batch=plan.micro_batch,
+        sequence=plan.local_sequence,
+    )
+    chain.step("expert parallelism", function, ranks=plan.expert, load=load.received)
+    if routing.is_even:
+        return load, []
+    limit = f", capacity {plan.expert_capacity:g}" if plan.expert_capacity else ""
+    return load, [
+        f"Routing {plan.routing}{limit}: a rank sends {load.sent:.3f} of its tokens' copies, and the fullest one of "
+        f"{plan.expert} receives {load.received:.3f} of an even share. Every layer waits for its fullest rank, which "
+        "the composed rank is in all layers; its memory is an upper bound."
+    ]
 
 
 def _within_budget(chain: Chain, plan: Plan, gpu: Gpu) -> list[str]:

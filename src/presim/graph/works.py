@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Literal, cast
 
 from presim.capture.reading.classify import memory_family
 from presim.capture.reading.operators import Operand as Seen
@@ -280,7 +281,9 @@ def _grouped(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
         m, n, k = a.shape[0], b.shape[-1], a.shape[-1]
     else:  # the weights' gradient: tokens are summed over
         m, n, k = a.shape[0] * groups, b.shape[-1], max(1, a.shape[-1] // groups)
-    return [(node.operator, GroupedGemm(groups=groups, m=m, n=n, k=k, dtype=a.dtype))]
+    sizes = tuple(cast("list[int]", node.attributes.get("sizes", ())))
+    along: Literal["m", "k"] = "k" if sizes and len(b.shape) == 2 else "m"
+    return [(node.operator, GroupedGemm(groups, m, n, k, a.dtype, sizes=sizes, along=along))]
 
 
 def _read_back(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:

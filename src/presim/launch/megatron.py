@@ -16,6 +16,7 @@ from presim.launch.shapes import Shapes, shapes
 
 NAME, PROGRAM, ARGUMENTS = "megatron", "train_megatron.py", "megatron.args"
 _CONTEXT = {"all-gather": "all_gather", "ulysses": "a2a", "ring": "p2p"}  # context style -> --cp-comm-type
+_DISPATCHERS = {"all-to-all": "alltoall", "all-gather": "allgather", "deepep": "flex"}
 _WORDS = "Megatron-LM splits embedding, output layer and loss by vocabulary, but the plan does not."
 
 
@@ -103,8 +104,17 @@ def _model(model: Shapes, job: Job) -> list[str]:
     if model.experts:
         words += ["--num-experts", model.experts, "--moe-router-topk", model.experts_per_token]
         words += ["--moe-ffn-hidden-size", model.feed_forward, "--moe-grouped-gemm"]
-        words += ["--moe-token-dispatcher-type", "alltoall"]
+        words += _dispatcher(job.plan)
     return [str(word) for word in words]
+
+
+def _dispatcher(plan: Plan) -> list[object]:
+    """How tokens reach their experts, and what an expert takes of them."""
+    words: list[object] = ["--moe-token-dispatcher-type", _DISPATCHERS[plan.expert_exchange]]
+    words += ["--moe-flex-dispatcher-backend", "deepep"] if plan.expert_exchange == "deepep" else []
+    if plan.expert_capacity:
+        words += ["--moe-expert-capacity-factor", f"{plan.expert_capacity:g}"]
+    return words + (["--moe-pad-expert-input-to-capacity"] if plan.pad_experts else [])
 
 
 def _parallelism(job: Job) -> list[str]:

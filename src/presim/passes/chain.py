@@ -28,11 +28,12 @@ class Chain:
         ranks: int = 1,
         parts: int = 1,
         adds: bool = False,
+        load: float = 1.0,
     ) -> None:
         """Run a pass and check its result.
 
         ``ranks``: number of ranks that share the work; ``parts``: number of parts of the sequence; ``adds``: whether
-        the pass may repeat work.
+        the pass may repeat work; ``load``: of the rank with the most work, relative to an even share.
 
         Raises:
             InputError: the pass rejects the graph or returns an invalid one.
@@ -45,7 +46,7 @@ class Chain:
         flops = self._flops if self._flops is not None else matrix_flops(before, *self._size)
         self._size = (self._size[0], self._size[1] // parts)
         found = matrix_flops(changed, *self._size)
-        _check_flops(name, flops, found, ranks, adds)
+        _check_flops(name, flops, found, ranks, adds, load)
         self.graph, self._flops = changed, found
 
 
@@ -61,9 +62,9 @@ def matrix_flops(graph: OperatorGraph, batch: int, sequence: int) -> int:
     )
 
 
-def _check_flops(name: str, before: int, after: int, ranks: int, adds: bool) -> None:
+def _check_flops(name: str, before: int, after: int, ranks: int, adds: bool, load: float) -> None:
     """Check that each rank does between its share and all of the work; up to twice that if work may be repeated."""
-    least, most = before / ranks * (1 - _ROUNDING), before * (1 + _ROUNDING)
+    least, most = before / ranks * (1 - _ROUNDING) * min(load, 1.0), before * (1 + _ROUNDING) * max(load, 1.0)
     if ranks == 1:
         least, most = before, before * (2 if adds else 1)
     if not least <= after <= most:

@@ -139,6 +139,10 @@ class Measured(msgspec.Struct, frozen=True):
         return self.nodes * self.gpus_per_node
 
 
+# rows of this rank's experts, in millionths of an even share: model FLOPs are those of an even share
+EXPERT_LOAD = "expert_load_ppm"
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """What a trace needs to be understood without the machine that made it."""
 
@@ -160,7 +164,8 @@ class Manifest(msgspec.Struct, frozen=True):
     device_total_bytes: int = 0  # device memory that the driver reports
     context_bytes: int = 0  # held by the driver's context
     batch: dict[str, int] = {}  # tokens, samples of one rank's step, where known
-    model: dict[str, int] = {}  # parameters (of the whole model) and parameters_local, where known
+    # parameters (of the whole model) and parameters_local, where known; EXPERT_LOAD, where composed for uneven routing
+    model: dict[str, int] = {}
     nccl: dict[str, str] = {}  # NCCL's environment variables as the script had them
     reference_host: bool = False  # host_ns is the reference host's (hardware/host.py), else CPU time where captured
     neighbours: float = 0.0  # share of the machine's CPUs that other processes used during the capture

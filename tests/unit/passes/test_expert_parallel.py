@@ -18,6 +18,8 @@ from presim.graph.schema import OperatorGraph
 from presim.graph.take import take
 from presim.passes.expert_parallel import apply
 from presim.passes.expert_parameters import expert_count
+from presim.passes.expert_routing import load_of
+from presim.passes.expert_routing import parse as routing_of
 from presim.trace.check import check
 from presim.trace.schema import Trace
 from presim.trace.signatures import Collective, GroupedGemm
@@ -168,6 +170,109 @@ def test_megatron_s_optimizer_has_buffers_of_experts_of_their_own() -> None:
     assert trace.manifest.model["parameters_local"] == whole + of_experts
 
 
+def test_ddp_reduces_experts_among_the_ranks_that_have_the_same_ones() -> None:
+    """They are modules that the outer DDP ignores, wrapped by one of their own."""
+    plan = Plan(sequence=TOKENS, expert=8, data_style="ddp")
+    trace = compose(mixture(), plan, CLUSTER).traces[0]
+    check(trace)
+    reduced = Counter[str]()
+    for one in work(trace):
+        if isinstance(one, Collective) and one.kind == "all_reduce" and one.bytes > 4:
+            reduced[trace.manifest.groups[one.group].name] += one.bytes
+    of_experts = 3 * HIDDEN * 512 * EXPERTS // 8 * LAYERS
+    assert reduced["copies"] == 2 * of_experts
+    assert reduced["data"] == 2 * (mixture().parameter_count() - of_experts * 8)
+    assert trace.manifest.model["parameters_local"] == (reduced["copies"] + reduced["data"]) // 2
+
+
+EXCHANGES = ("all-to-all", "all-gather", "deepep")
+
+
+def with_plan(*, biases: bool = False, **plan: object) -> Trace:
+    fields = {"sequence": TOKENS, "expert": 8, **plan}
+    graph = with_biases() if biases else mixture()
+    trace = compose(graph, Plan(**fields), CLUSTER).traces[0]  # type: ignore[arg-type]
+    check(trace)
+    return trace
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize("style", ["fsdp2", "zero1", "ddp"])
+def test_every_exchange_conserves_products_and_parameters(exchange: str, biases: bool, style: str) -> None:
+    trace = with_plan(biases=biases, expert_exchange=exchange, data_style=style)
+    usual = made(8, biases=biases).traces[0]
+    flops = [sum(one.flops for one in work(each) if isinstance(one, GroupedGemm)) for each in (usual, trace)]
+    assert flops[0] == flops[1] > 0
+    assert trace.manifest.model["parameters"] == usual.manifest.model["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("exchange", "kinds"),
+    [
+        ("all-gather", {"all_gather": 4 * LAYERS, "reduce_scatter": 3 * LAYERS}),
+        ("deepep", {"dispatch": 2 * LAYERS, "combine": 2 * LAYERS}),
+    ],
+)
+def test_tokens_travel_whole(exchange: str, kinds: dict[str, int]) -> None:
+    trace = with_plan(expert_exchange=exchange)
+    names = [group.name for group in trace.manifest.groups]
+    mine = [one for one in work(trace) if isinstance(one, Collective) and names[one.group] == "experts"]
+    found = Counter(one.kind for one in mine)
+    found["all_reduce"] = 0  # of norms
+    assert +found == kinds
+    tokens = TOKENS * HIDDEN * 2 * (8 if exchange == "all-gather" else 1)
+    assert max(one.bytes for one in mine) == tokens
+    for one in mine:
+        if one.routed:
+            assert (one.routed.tokens, one.routed.experts, one.routed.chosen) == (TOKENS, EXPERTS, CHOSEN)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("biases", [False, True])
+def test_the_fullest_rank_computes_its_share(exchange: str, biases: bool, tmp_path: Path) -> None:
+    """With given loads rank 0 has the expert of a quarter of all choices, of which it has an eighth if even."""
+    loads = tmp_path / "loads"
+    loads.write_text("2 1 1 1 1 1 1 1")
+    routing = routing_of(f"file:{loads}")
+    load = load_of(routing, EXPERTS, CHOSEN, 8, TOKENS, LAYERS)
+    assert 1.5 < load.received < 2
+    trace = with_plan(expert_exchange=exchange, routing=f"file:{loads}", biases=biases)
+    flops = [sum(one.flops for one in work(each) if isinstance(one, GroupedGemm))
+             for each in (made(8, biases=biases).traces[0], trace)]  # fmt: skip
+    assert flops[1] / flops[0] == pytest.approx(load.received, rel=2e-3)
+    moved = [one for one in work(trace) if isinstance(one, Collective) and one.splits is not None]
+    assert len(moved) == (4 * LAYERS if exchange == "all-to-all" else 0)
+    for one in moved:
+        assert one.splits is not None
+        assert sum(one.splits.sent) == one.bytes
+        there, here = sorted((sum(one.splits.sent), sum(one.splits.received)))
+        assert here / there == pytest.approx(load.received / load.sent, rel=5e-3)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize(("capacity", "padded"), [(1.5, True), (0.5, False)])
+def test_capacity_changes_the_products_rows(exchange: str, capacity: float, padded: bool) -> None:
+    if padded and exchange == "deepep":
+        pytest.skip("DeepEP sends no padding")
+    trace = with_plan(expert_exchange=exchange, expert_capacity=capacity, pad_experts=padded)
+    flops = [
+        sum(one.flops for one in work(each) if isinstance(one, GroupedGemm)) for each in (made(8).traces[0], trace)
+    ]
+    assert flops[1] == pytest.approx(capacity * flops[0])
+    if exchange == "all-to-all":
+        sent = Counter(one.bytes for one in work(trace) if isinstance(one, Collective) and one.kind == "all_to_all")
+        assert sent[int(capacity * TOKENS * CHOSEN * HIDDEN * 2)] == 4 * LAYERS
+
+
+def test_uneven_groups_are_in_the_products_signatures() -> None:
+    """Two experts a rank: one of them has more rows, forward, and in the sum over tokens of the gradient."""
+    trace = with_plan(expert=4, routing="zipf:1.0")
+    sizes = [one.sizes for one in work(trace) if isinstance(one, GroupedGemm)]
+    assert sizes
+    assert all(len(one) == 2 and one[0] > one[1] for one in sizes)
+
+
 def test_few_experts_on_many_ranks_are_named_as_padded() -> None:
     assert any("pads 8 experts of a layer to its 16 ranks" in note for note in made(1).notes)
     assert not any("pads" in note for note in made(8).notes)
@@ -181,7 +286,14 @@ def test_few_experts_on_many_ranks_are_named_as_padded() -> None:
             r"expert = 3 does not divide the 16 ranks that share parameters \(16 % 3 = 1\); degrees that do: 1, 2, 4",
         ),
         ({"expert": 16}, r"expert = 16 does not divide 8 experts of .* \(8 % 16 = 8\)"),
-        ({"expert": 2, "data_style": "ddp"}, "works with data_style fsdp2, hsdp and zero1 only, not ddp"),
+        ({"expert": 1, "routing": "zipf:1"}, "expert = 1, but expert_exchange, routing, expert_capacity and pad_exp"),
+        ({"expert": 2, "routing": "zipf"}, "routing = zipf: expected balanced, uniform, uniform:SEED, zipf:S"),
+        ({"expert": 2, "expert_capacity": -1.0}, "expert_capacity = -1 is negative"),
+        ({"expert": 2, "pad_experts": True}, "pad_experts needs a capacity to pad to"),
+        (
+            {"expert": 2, "pad_experts": True, "expert_capacity": 1.25, "expert_exchange": "deepep"},
+            "DeepEP sends tokens only",
+        ),
         ({"expert": 2, "tensor": 2}, "use sequence_parallel"),
     ],
 )

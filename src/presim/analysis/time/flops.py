@@ -7,7 +7,7 @@ import numpy as np
 
 from presim.analysis.time.steps import Step
 from presim.result import Flops
-from presim.trace.schema import Phase, Trace
+from presim.trace.schema import EXPERT_LOAD, Phase, Trace
 from presim.trace.signatures import Attention, Convolution, Fused, Gemm, GroupedGemm, Signature, SparseProduct
 
 _PRODUCTS = (Gemm, GroupedGemm, SparseProduct, Attention, Convolution)
@@ -43,13 +43,18 @@ def arithmetic_dtype(signature: Signature) -> str:
 
 
 def count_flops(trace: Trace, step: Step) -> Flops:
-    """The FLOPs of a step; ``peak_per_s`` is left open."""
+    """The FLOPs of a step; ``peak_per_s`` is left open.
+
+    A model needs as many in its experts as an even share has, whatever a rank under uneven routing computes.
+    """
     found = [(launches(trace, entries), times) for entries, times in step.spans]
     counts, recomputed = (np.sum([times * part[which] for part, times in found], axis=0) for which in (0, 1))
+    even = 1e6 / trace.manifest.model.get(EXPERT_LOAD, 10**6)
     model = executed = again = 0
     by_dtype: dict[str, int] = {}
     for signature, times, repeats in zip(trace.signatures, counts.tolist(), recomputed.tolist()):
-        model += model_flops(signature) * (times - repeats)
+        needed = model_flops(signature) * (times - repeats)
+        model += round(needed * even) if even != 1 and isinstance(signature, GroupedGemm) else needed
         executed += executed_flops(signature) * times
         again += executed_flops(signature) * repeats
         if dtype := arithmetic_dtype(signature):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from presim.errors import InputError
+from presim.trace import routing_policy
 
 OFF = "off"
 
@@ -57,7 +58,7 @@ _CHECKS: dict[str, tuple[Callable[[str], object], str]] = {
     "loss": (_numbers, "a number, or several numbers for consecutive losses: 3.2,2.9,2.5"),
     "gradient_norm": (_number, "a number"),
     "number": (_number, "a number"),
-    "routing": (lambda text: _routing(text), "balanced, uniform, uniform:SEED, zipf:S, zipf:S:SEED or file:PATH"),
+    "routing": (lambda text: _routing(text), routing_policy.FORMS),
     "token": (_natural, "a token id"),
     "eos": (_natural, "the id of the end-of-sequence token"),
     "eos_after": (_natural, "the number of tokens sampled before the end-of-sequence token"),
@@ -90,14 +91,13 @@ def seeded(options: Iterable[str], offset: int) -> str:
         InputError: the routing policy is not random.
     """
     routing = (parse(options) or {"routing": OFF})["routing"]
-    settings = _routing(routing) if routing != OFF else {}
-    if "seed" not in settings:
+    policy = routing_policy.parse(routing, "--values routing=") if routing != OFF else None
+    if policy is None or not policy.is_random:
         raise InputError(
             f"--draws needs a random routing policy, but routing is {routing}: add --values routing=uniform, or "
             "routing=zipf:S with a skew S such as 1.0"
         )
-    kind = f"zipf:{settings['zipf']}" if "zipf" in settings else settings["routing"]
-    return f"{kind}:{int(settings['seed']) + offset}"
+    return policy.seeded(policy.seed + offset)
 
 
 def _lines(path: str) -> list[str]:
@@ -121,30 +121,11 @@ def _checked(key: str, value: str) -> str:
 
 def _routing(text: str) -> dict[str, str]:
     """The hook's settings for a routing policy."""
-    kind, *rest = text.split(":", 1) if text.startswith("file:") else text.split(":")
-    if kind == "balanced" and not rest:
-        return {"routing": "balanced"}
-    if kind == "uniform" and len(rest) <= 1:
-        return {"routing": "uniform", "seed": str(_natural(rest[0] if rest else "0"))}
-    if kind == "zipf" and 1 <= len(rest) <= 2:
-        return {"routing": "zipf", "zipf": str(_number(rest[0])), "seed": str(_natural(rest[1] if rest[1:] else "0"))}
-    if kind == "file" and rest and rest[0]:
-        return {"routing": "loads", "loads": ",".join(map(str, _loads(rest[0])))}
-    raise ValueError(text)
-
-
-def _loads(path: str) -> list[float]:
-    """Read a file of expert loads: numbers separated by blanks, commas or newlines."""
-    try:
-        words = Path(path).read_text().replace(",", " ").split()
-        loads = [_number(word) for word in words]
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"--values routing=file:{path}: expected a file with one number per expert ({error})"
-        ) from error
-    if not loads or min(loads) < 0 or sum(loads) == 0:
-        raise InputError(f"--values routing=file:{path}: loads must not be negative, nor all zero; got {loads[:8]}")
-    return loads
+    policy = routing_policy.parse(text, "--values routing=")
+    if policy.kind == "loads":
+        return {"routing": "loads", "loads": ",".join(map(str, policy.loads))}
+    skew = {"zipf": str(policy.skew)} if policy.kind == "zipf" else {}
+    return {"routing": policy.kind, **skew, **({"seed": str(policy.seed)} if policy.is_random else {})}
 
 
 def for_hook(chosen: dict[str, str]) -> str:

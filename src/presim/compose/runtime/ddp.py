@@ -38,7 +38,15 @@ class Ddp(Buckets):
     def held(self) -> list[Held]:
         """Full gradients in the model's type."""
         return [
-            Held((name, one.name), self._kept[name, one.name], rounded(size(one)), True, (elements(one),), one.dtype)
+            Held(
+                (name, one.name),
+                self._kept[name, one.name],
+                rounded(size(one)),
+                True,
+                (elements(one),),
+                one.dtype,
+                experts=bool(self._tag),
+            )
             for bucket in self.buckets
             for name, one in bucket.members
         ]
@@ -50,8 +58,8 @@ class Ddp(Buckets):
         self._broadcast_parameters(rows)
         rows.alloc("first", rounded(self._whole), Category.OTHER)
         template = rows.template()
-        begun = Do(template, tuple(("bucket", slot) for slot in template.slots))
-        return [parameters(sizes, self._tables, self._hosts), begun]
+        begun = Do(template, tuple(("bucket", slot, *self._tag) for slot in template.slots))
+        return [parameters(sizes, self._tables, self._hosts, " ".join(("held", *self._tag))), begun]
 
     def before_second(self) -> list[Do]:
         """Rebuild buckets in the order of the first backward pass.
@@ -65,12 +73,12 @@ class Ddp(Buckets):
             held = bucket.elements * dtype_bytes(bucket.dtype)
             rows.alloc(str(bucket.number), rounded(held), Category.GRADIENT)
         template = rows.template()
-        return [Do(template, tuple(("bucket", slot) for slot in template.slots))]
+        return [Do(template, tuple(("bucket", slot, *self._tag) for slot in template.slots))]
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
         """The forward pass, preceded once per step by a broadcast of buffers."""
         held = self._graph.buffer_bytes
-        if micro or not held or chunk != min(self._chunks):
+        if micro or not held or self._tag or chunk != min(self._chunks):
             return list(runs)
         rows = Rows(self._tables, self._hosts, Phase.FORWARD)
         rows.alloc("buffers", rounded(held), Category.TEMPORARY, operator="aten::cat")
@@ -86,7 +94,9 @@ class Ddp(Buckets):
 
     def _sizes(self) -> Iterator[int]:
         """Bytes of each parameter, in the model's order."""
-        for segment, group in itertools.groupby(self._graph.parameters, lambda one: one.segment):
+        known = {(one.segment, one.name) for unit in self._units.values() for one in unit.parameters}
+        own = [one for one in self._graph.parameters if (one.segment, one.name) in known]
+        for segment, group in itertools.groupby(own, lambda one: one.segment):
             count = self._graph.segments[segment].count if segment >= 0 else 1
             yield from [size(one) for one in group] * count
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presim.capture.reading.group_sizes import rounded, sizes_of
+from presim.trace.group_sizes import rounded, sizes_of
 
 SIZES = st.lists(st.integers(0, 1 << 16), min_size=1, max_size=64).filter(any)
 

@@ -1,21 +1,22 @@
-"""Megatron's distributed optimizer with expert parallelism: experts have buffers of their own.
+"""DDP and Megatron's distributed optimizer with expert parallelism: experts have buckets and buffers of their own.
 
-Gradients of experts are reduced over the ranks that hold the same experts, all others over all data-parallel ranks.
+Gradients of experts are reduced over the ranks that hold the same experts, all others over all data-parallel ranks. For
+DDP, experts are modules that the outer DDP ignores, wrapped by one of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from presim.compose.runtime.data_parallel import DataParallel
 from presim.compose.runtime.optimizer import Held
-from presim.compose.runtime.zero1 import Zero1
 from presim.compose.schedule import Action, Do, Run
 
 
-class ExpertZero1:
-    """Two distributed optimizers side by side: of experts, and of everything else."""
+class WithExperts:
+    """Two of a style side by side: of experts, and of everything else."""
 
-    def __init__(self, others: Zero1, experts: Zero1) -> None:
+    def __init__(self, others: DataParallel, experts: DataParallel) -> None:
         self._both = (others, experts)
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
@@ -31,7 +32,7 @@ class ExpertZero1:
         return [action for one in self._both for action in one.end()]
 
     def held(self) -> list[Held]:
-        """The shards of both gradient buffers."""
+        """The gradients of both."""
         return [held for one in self._both for held in one.held()]
 
     def setup(self) -> list[Do]:
@@ -39,8 +40,8 @@ class ExpertZero1:
         return [action for one in self._both for action in one.setup()]
 
     def before_second(self) -> list[Do]:
-        """No actions."""
-        return []
+        """What both do once."""
+        return [action for one in self._both for action in one.before_second()]
 
     def update(self) -> list[Do]:
         """Cast the updated shards of both."""

@@ -1,0 +1,152 @@
+"""Where a layer's experts begin and end in a graph of Transformers' grouped experts, and what an exchange replaces.
+
+Forward, these experts sort the choices of all tokens, copy a token for each of its experts, multiply in groups, weigh
+the outputs, restore the order and sum by token. Backward undoes this in reverse.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from presim.errors import InputError
+from presim.graph.schema import Node, Operand, Segment
+from presim.graph.sizes import Size
+from presim.passes.expert_segment import INDEX, PUT, Place
+
+_SORTING = ("aten::sort", "aten::floor_divide", "aten::_to_copy", "aten::histc", "aten::cumsum")
+_RESTORING = ("aten::empty_like", "aten::arange", "aten::index_put_")
+Shapes: TypeAlias = Sequence[tuple[Size, ...]]
+LooksUp: TypeAlias = Callable[[Node], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """Nodes by number, and the tensors at the edges of what is replaced."""
+
+    place: Place
+    dropped: frozenset[int]
+    enter: int  # tokens are exchanged before this node
+    leave: int  # results travel back before this node
+    source: Operand  # tokens; backward: gradients of their sums
+    target: Operand  # sums by token; backward: gradients of tokens
+    rows_in: Operand  # copies of tokens; backward: of gradients
+    rows_out: Operand  # weighed outputs; backward: gradients of the copies
+    choices: Operand  # forward: experts of each token, (tokens, experts per token)
+    weights: Operand  # their weights, likewise; backward: where gradients of these go
+    row_weights: Operand | None  # the weight of each copy; backward: its gradient; None: copies are not weighed
+
+
+class _Seen:
+    """The nodes of one layer's experts."""
+
+    def __init__(self, segment: Segment, shapes: Shapes, place: Place, looks_up: LooksUp) -> None:
+        self.nodes, self._shapes, self._place = segment.nodes, shapes, place
+        self.own = [(number, node) for number, node in enumerate(segment.nodes)
+                    if node.scope == place.scope and not looks_up(node)]  # fmt: skip
+
+    def before(self, *operators: str) -> list[tuple[int, Node]]:
+        """Nodes before the first product, with these operators."""
+        return [(number, node) for number, node in self.own
+                if number < self._place.first and node.operator in operators]  # fmt: skip
+
+    def after(self, *operators: str) -> list[tuple[int, Node]]:
+        """Nodes behind the last product, with these operators."""
+        return [(number, node) for number, node in self.own
+                if number > self._place.last and node.operator in operators]  # fmt: skip
+
+    def maker(self, value: int, before: int) -> int:
+        """The last node before another that makes a value."""
+        return max(number for number, node in self.own
+                   if number < before and not node.view and value in _values(node.outputs))  # fmt: skip
+
+    def matrix(self, value: int) -> Operand:
+        """A value as some node sees it in two dimensions."""
+        seen = (one for node in self.nodes for one in (*node.outputs, *node.inputs) if one.value == value)
+        return next(one for one in seen if self.dimensions(one) == 2)
+
+    def dimensions(self, operand: Operand) -> int:
+        """Their number."""
+        return len(self._shapes[operand.shape])
+
+    def views(self, *values: int) -> set[int]:
+        """Views of values."""
+        return {number for number, node in self.own if node.view and node.inputs[0].value in values}
+
+
+def forward_layer(segment: Segment, shapes: Shapes, place: Place, looks_up: LooksUp) -> Layer:
+    """The layer in a forward segment.
+
+    Raises:
+        InputError: experts are computed in another way than Transformers' grouped ones.
+    """
+    seen, maker = _Seen(segment, shapes, place, looks_up), segment.nodes[place.maker]
+    try:
+        sort = seen.before("aten::sort")[0][1]
+        weighed = next((node for number, node in seen.before(INDEX) if number != place.maker), None)
+        restored, restore = seen.after(INDEX)[0]
+        summed, total = next(one for one in seen.after("aten::sum") if one[0] > restored)
+        choices = seen.matrix(sort.inputs[0].value)
+        weights = seen.matrix(weighed.inputs[0].value) if weighed else choices
+    except (IndexError, StopIteration) as error:
+        raise _unknown(place) from error
+    dropped = {number for number, _ in seen.before(*_SORTING, INDEX)}
+    dropped |= {number for number, _ in seen.after(*_RESTORING) if number < restored}
+    return Layer(
+        place,
+        frozenset(dropped | {restored, summed} | seen.views(restore.outputs[0].value)),
+        enter=place.maker,
+        leave=restored,
+        source=maker.inputs[0],
+        target=total.outputs[0],
+        rows_in=maker.outputs[0],
+        rows_out=restore.inputs[0],
+        choices=choices,
+        weights=weights,
+        row_weights=weighed.outputs[0] if weighed else None,
+    )
+
+
+def backward_layer(segment: Segment, shapes: Shapes, place: Place, looks_up: LooksUp) -> Layer:
+    """The layer in a backward segment.
+
+    Raises:
+        InputError: experts are computed in another way than Transformers' grouped ones.
+    """
+    seen = _Seen(segment, shapes, place, looks_up)
+    try:
+        first, put = next(one for one in seen.before(PUT) if seen.dimensions(one[1].outputs[0]) == 2)
+        repeated = seen.maker(put.inputs[2].value, first)
+        source = seen.matrix(segment.nodes[repeated].inputs[0].value)
+        last, tokens = next(one for one in seen.after(PUT) if seen.dimensions(one[1].outputs[0]) == 2)
+        flat = next((one for one in seen.after(PUT) if seen.dimensions(one[1].outputs[0]) == 1), None)
+        puts = [(first, put), (last, tokens), *([flat] if flat else [])]
+        zeros = {seen.maker(node.inputs[0].value, number) for number, node in puts}
+    except (StopIteration, ValueError) as error:
+        raise _unknown(place) from error
+    dropped = {repeated, *zeros, *(number for number, _ in puts)}
+    return Layer(
+        place,
+        frozenset(dropped | seen.views(put.inputs[2].value)),
+        enter=first,
+        leave=max(number for number, _ in puts),
+        source=source,
+        target=tokens.outputs[0],
+        rows_in=put.outputs[0],
+        rows_out=tokens.inputs[2],
+        choices=source,
+        weights=flat[1].outputs[0] if flat else source,
+        row_weights=flat[1].inputs[2] if flat else None,
+    )
+
+
+def _values(operands: tuple[Operand, ...]) -> set[int]:
+    return {one.value for one in operands}
+
+
+def _unknown(place: Place) -> InputError:
+    return InputError(
+        f"the experts in {place.scope.lstrip('.')} are not computed as Transformers' grouped experts are; only "
+        "expert_exchange = all-to-all works with them (--expert-exchange)"
+    )
