@@ -14,7 +14,7 @@ from presim.serving.model import config_of, from_config
 from presim.serving.plan import Plan
 from presim.serving.steps.captured import Captured, with_captured
 from presim.serving.steps.times import Engine, build
-from presim.verbs.capture_steps import capture_request, capture_steps
+from presim.verbs.capture_steps import capture_request, capture_steps, stage_cluster
 from presim.verbs.step_times import read_captured
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]
@@ -26,26 +26,30 @@ def captured(folder: Path, name: str, plan: Plan, **changes: Any) -> tuple[Engin
     config = {**config_of(name)[0], **changes}
     engine = build(from_config(config, "few layers"), plan, choose_cluster(gpu="h100-sxm", world_size=plan.gpus))
     (folder / "asked.json").write_text(json.dumps(capture_request(engine, config)))
-    capture_steps(folder, engine.cluster, lambda text: None)
-    return engine, read_captured(folder, engine.cluster)
+    cluster = stage_cluster(engine)
+    capture_steps(folder, cluster, lambda text: None)
+    return engine, read_captured(folder, cluster)
 
 
 def test_batches_run_as_asked_and_are_timed(tmp_path: Path) -> None:
-    """Two layers of Llama-3-8B; the steps are the asked ones, weights are read once in each, and tokens add up."""
-    engine, found = captured(tmp_path, "llama3-8b", PLAN, num_hidden_layers=2)
+    """One of two stages, two layers of Llama-3-8B each; the steps are the asked ones, and each reads the weights."""
+    engine, found = captured(tmp_path, "llama3-8b", dataclasses.replace(PLAN, pp=2), num_hidden_layers=4)
     asked = json.loads((tmp_path / "asked.json").read_text())
+    assert asked["config"]["num_hidden_layers"] == 2
     assert [(len(one.decodes), sum(queries for queries, _ in one.prefills)) for one in found.samples] == [
         (len(one["decodes"]), sum(one["prefills"])) for one in asked["batches"]
     ]
     least_ns = engine.memory.weights / 2 / engine.cluster.gpu.memory_bytes_per_s * 1e9  # without the embedding
     decodes = [one for one in found.samples if not one.prefills and not one.held_out]
     assert all(least_ns < one.device_ns < 20 * least_ns for one in decodes)
-    assert all(one.prepare_ns > 1e5 and one.finish_ns > 1e3 and one.head_ns > 1e5 for one in decodes)
+    assert all(one.prepare_ns > 1e5 and one.head_ns > 1e5 for one in decodes)
+    assert max(one.finish_ns for one in decodes) > 1e3  # some 50 us, less the time of the mark before, which varies
     prompt = next(one for one in found.samples if sum(queries for queries, _ in one.prefills) == 512)
     assert prompt.attention_ns > 0
     steps = with_captured(engine, found).steps
     assert steps is not None
     assert float(steps["held_out_median_error"]) < 0.3
+    assert str(steps["source"]).endswith("one of 2 stages, messages between them composed")
 
 
 @pytest.mark.parametrize(
@@ -53,10 +57,10 @@ def test_batches_run_as_asked_and_are_timed(tmp_path: Path) -> None:
     [
         ("qwen3-30b-a3b", PLAN, {}),
         ("qwen3-30b-a3b", dataclasses.replace(PLAN, weights="fp8-block"), {}),
-        ("qwen3-30b-a3b", dataclasses.replace(PLAN, tp=2), {}),
+        ("qwen3-30b-a3b", dataclasses.replace(PLAN, tp=2, ep=True), {}),
         ("deepseek-v3", PLAN, {"first_k_dense_replace": 1}),
     ],
-    ids=["experts", "experts in FP8", "experts on two ranks", "latent attention"],
+    ids=["experts", "experts in FP8", "whole experts on two ranks", "latent attention"],
 )
 def test_each_sequence_reads_the_weights_of_its_experts(
     tmp_path: Path, name: str, plan: Plan, changes: dict[str, Any]

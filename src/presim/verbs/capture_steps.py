@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import platformdirs
 
 from presim.errors import CaptureError, InputError
@@ -54,10 +55,19 @@ def captured_steps(
     """
     from presim.verbs.step_times import read_captured
 
-    asked = capture_request(engine, config)
-    folder = _captured(asked, engine.cluster, progress) if steps == "captured" else _given(Path(steps), asked)
+    asked, cluster = capture_request(engine, config), stage_cluster(engine)
+    folder = _captured(asked, cluster, progress) if steps == "captured" else _given(Path(steps), asked)
     progress("simulating the captured steps")
-    return read_captured(folder, engine.cluster)
+    return read_captured(folder, cluster)
+
+
+def stage_cluster(engine: Engine) -> Cluster:
+    """The GPUs of one pipeline stage of one data-parallel rank: what runs in a capture."""
+    cluster, ranks = engine.cluster, engine.plan.tp
+    if cluster.world_size == ranks:
+        return cluster
+    near = min(ranks, cluster.gpus_per_node)
+    return msgspec.structs.replace(cluster, nodes=ranks // near, gpus_per_node=near)
 
 
 def capture_request(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
@@ -65,8 +75,8 @@ def capture_request(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
     longest = engine.limits.max_model_len
     return {
         "format": _FORMAT,
-        "config": asked_for.config_for_vllm(config, engine.model, engine.plan.weights),
-        "arguments": asked_for.arguments(engine.plan, longest),
+        "config": asked_for.config_for_vllm(config, engine.model, engine.plan.weights, engine.plan.pp),
+        "arguments": asked_for.arguments(engine.plan, longest, engine.model),
         "batches": [
             {"decodes": list(one.decodes), "prefills": list(one.prefills), "held_out": one.held_out}
             for one in asked_for.batches(engine.plan, longest, engine.limits.kv_tokens)

@@ -20,13 +20,13 @@ from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.host import host_factor
 from presim.prepared import prepare
-from presim.serving.model import from_config
+from presim.serving.model import Experts, from_config
 from presim.serving.steps.captured import Captured, Sample
 from presim.trace import store
 from presim.trace.capture_speed import on_idle_machine
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind, Trace
-from presim.trace.signatures import Attention, Gemm
+from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
@@ -43,7 +43,10 @@ def read_captured(folder: Path, cluster: Cluster) -> Captured:
     """
     asked, said = _read(folder / "asked.json", _Asked), _read(folder / "steps.json", _Said)
     job = store.load(folder / "job")
-    traces = [job.traces[rank] for rank in sorted(job.traces)]
+    model = from_config(asked.config, str(folder))
+    ranks = asked.arguments.get("tensor_parallel_size", 1)
+    shared = model.experts if asked.arguments.get("enable_expert_parallel") and ranks > 1 else None
+    traces = [_of_own_experts(job.traces[rank], shared, ranks) for rank in sorted(job.traces)]
     priced = [price_trace(trace, cluster) for trace in traces]
     alike = Representatives([trace.manifest.rank for trace in traces], job.manifest.others())
 
@@ -52,8 +55,7 @@ def read_captured(folder: Path, cluster: Cluster) -> Captured:
         timelines = simulate_job(ranks, options=options, representatives=alike)
         return _Steps(hosts[0], timelines[hosts[0].manifest.rank], wide)
 
-    vocabulary = from_config(asked.config, str(folder)).vocabulary
-    wide = vocabulary // asked.arguments.get("tensor_parallel_size", 1)
+    wide = model.vocabulary // ranks
     manifest = traces[0].manifest
     factor = host_factor(manifest.reference_host, manifest.host_probe_ns, cluster.node.host_factor)
     real = Options(host_factor=factor)
@@ -64,6 +66,26 @@ def read_captured(folder: Path, cluster: Cluster) -> Captured:
     source = f"captured from vLLM {version}'s model runner on the emulated {manifest.gpu}"
     blocks = said.blocks if cluster.gpu.id == manifest.gpu else None
     return Captured(samples, origins, uncertainty, source, blocks)
+
+
+def _of_own_experts(trace: Trace, experts: Experts | None, ranks: int) -> Trace:
+    """A trace whose products of experts are those of one of the ranks that share whole experts.
+
+    vLLM's kernel sees the choices of all tokens, and which of them are the rank's own is a value of the device. Tokens
+    choose evenly, so the rank has its share of the choices and of the experts in use.
+    """
+    if experts is None:
+        return trace
+    return dataclasses.replace(trace, signatures=tuple(_own(one, experts, ranks) for one in trace.signatures))
+
+
+def _own(signature: Signature, experts: Experts, ranks: int) -> Signature:
+    if not isinstance(signature, GroupedGemm):
+        return signature
+    tokens = signature.m / experts.chosen
+    used = experts.count * (1 - (1 - experts.chosen / experts.count) ** tokens) / ranks
+    rows = max(1, round(signature.m / ranks))
+    return msgspec.structs.replace(signature, groups=max(1, round(min(used, rows))), m=rows)
 
 
 class _Batch(msgspec.Struct, frozen=True):

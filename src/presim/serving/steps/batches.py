@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from presim.errors import InputError
@@ -103,13 +104,17 @@ def _tokens(batch: Batch) -> int:
     return sum(batch.decodes) + 16 * len(batch.decodes) + sum(batch.prefills)
 
 
-def config_for_vllm(config: dict[str, Any], model: Model, weights: Weights) -> dict[str, Any]:
+def config_for_vllm(config: dict[str, Any], model: Model, weights: Weights, stages: int = 1) -> dict[str, Any]:
     """A model's config with the architecture that vLLM looks for, and with the quantisation of its checkpoint.
+
+    ``stages``: pipeline stages; the config has the layers of the longest one, as a model of its own.
 
     Raises:
         InputError: the architecture is not known.
     """
     kept = {key: value for key, value in config.items() if key != "quantization_config"}
+    if stages > 1:
+        kept = _stage(kept, model, stages)
     if weights == "fp8-block":
         kept["quantization_config"] = _FP8_BLOCKS
     if "architectures" in config:
@@ -123,9 +128,21 @@ def config_for_vllm(config: dict[str, Any], model: Model, weights: Weights) -> d
     return {**kept, "architectures": [_ARCHITECTURES[kind]], "torch_dtype": "bfloat16", **_REQUIRED.get(kind, {})}
 
 
-def arguments(plan: Plan, longest: int) -> dict[str, Any]:
-    """Arguments of vLLM's `LLM` for a plan."""
-    _check(plan)
+def _stage(config: dict[str, Any], model: Model, stages: int) -> dict[str, Any]:
+    """The config of one stage: the last layers, as the first may be dense ones before experts."""
+    count = math.ceil(model.layers / stages)
+    of_layers = {key: value[-count:] for key, value in config.items() if key == "layer_types" and value}
+    dense = {"first_k_dense_replace": 0} if "first_k_dense_replace" in config else {}
+    return {**config, "num_hidden_layers": count, **of_layers, **dense}
+
+
+def arguments(plan: Plan, longest: int, model: Model) -> dict[str, Any]:
+    """Arguments of vLLM's `LLM` for one stage of one data-parallel rank of a plan.
+
+    Raises:
+        InputError: no steps are captured of this plan.
+    """
+    _check(plan, model)
     return {
         "load_format": "dummy",
         "skip_tokenizer_init": True,
@@ -144,12 +161,10 @@ def arguments(plan: Plan, longest: int) -> dict[str, Any]:
     }
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: Plan, model: Model) -> None:
     """Refuse plans of which no steps are captured."""
     lacks = {
-        "--pp": plan.pp > 1,
-        "--dp": plan.dp > 1,
-        "--ep": plan.ep,  # vLLM's kernel does not show which of a token's experts are the rank's own
+        "--dp": plan.dp > 1 and model.experts is not None,  # which the ranks share
         f"--weights {plan.weights}": plan.weights not in _WEIGHTS,
         f"--expert-weights {plan.of_experts}": plan.of_experts != plan.weights,
         f"--kernels {plan.kernels}": plan.kernels != "vllm",

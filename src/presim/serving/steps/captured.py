@@ -17,7 +17,7 @@ from presim.errors import InputError
 from presim.serving.engines.engine import StepTimes
 from presim.serving.plan import Plan, graph_sizes
 from presim.serving.steps.overheads import Overheads
-from presim.serving.steps.times import Engine, build, with_drafter
+from presim.serving.steps.times import Engine, build, with_drafter, with_messages
 
 Floats = NDArray[np.float64]
 
@@ -80,20 +80,28 @@ def with_captured(engine: Engine, captured: Captured) -> Engine:
     overheads = host_of(fitted, engine.overheads, captured.source)
     padded = graph_sizes(engine.plan, engine.cluster.gpu.architecture == "blackwell")
     times = with_drafter(engine, tables(fitted, engine.plan, engine.times, overheads, padded))
+    times = with_messages(engine, times)
     found = [one for one in checks(_target(engine), captured) if one.sample.held_out]
     wrong = np.abs([one.error for one in found]) if found else np.zeros(1)
     summary: dict[str, str | int | float] = {
-        "source": captured.source + (", the drafter's passes composed" if engine.plan.drafting else ""),
+        "source": captured.source + _composed_parts(engine.plan),
         "fitted_batches": len(fitted),
         "held_out_batches": len(found),
         "held_out_median_error": float(np.median(wrong)),
         "held_out_largest_error": float(wrong.max()),
     }
     width = float(np.hypot(captured.uncertainty, np.median(wrong)))
-    engine = _with_blocks(engine, captured.blocks) if captured.blocks else engine
+    has_blocks = captured.blocks is not None and engine.plan.pp == 1  # of a stage alone, there is room for more
+    engine = _with_blocks(engine, captured.blocks or 0) if has_blocks else engine
     return dataclasses.replace(
         engine, times=times, origins=captured.origins, uncertainty=width, overheads=overheads, steps=summary
     )
+
+
+def _composed_parts(plan: Plan) -> str:
+    """What captured steps have from elsewhere, in words."""
+    stages = f", one of {plan.pp} stages, messages between them composed" if plan.pp > 1 else ""
+    return stages + (", the drafter's passes composed" if plan.drafting else "")
 
 
 def _target(engine: Engine) -> Engine:

@@ -46,7 +46,7 @@ def tables(model: Model, plan: Plan, overheads: Overheads, gpu: Gpu) -> dict[str
 
 def launched(model: Model, plan: Plan, *, eager: bool = False) -> int:
     """Kernels of a stage's layers, or launches that an eager step's take as long as; no all-reduces of one rank."""
-    alone = {"tp": plan.tp == 1, "experts": plan.tp * plan.dp == 1}
+    alone = {"tp": plan.tp == 1, "experts": plan.tp * plan.dp == 1, "stages": plan.pp == 1}
     return sum(
         count * (_weight(work) if eager else 1)
         for work, count in layers.stage(model, plan, 1)

@@ -25,11 +25,11 @@ _HALF = "bfloat16"
 
 @dataclasses.dataclass(frozen=True)
 class Reduce:
-    """A collective over the attention ranks or the expert ranks."""
+    """A collective over the attention ranks or the expert ranks, or a message to the next pipeline stage."""
 
     bytes: int
-    over: str  # tp, experts
-    kind: Literal["all_reduce", "all_to_all"] = "all_reduce"
+    over: Literal["tp", "experts", "stages"]
+    kind: Literal["all_reduce", "all_to_all", "all_gather", "send"] = "all_reduce"
 
 
 Work = Signature | Reduce | Routed
@@ -228,6 +228,17 @@ def embedding(model: Model, plan: Plan, tokens: int) -> list[Work]:
     return [Index(moved, moved, tokens * model.hidden, _HALF, operator="embedding"), Reduce(moved, "tp")]
 
 
+def to_next_stage(model: Model, plan: Plan, tokens: int) -> list[Work]:
+    """Hidden states and residuals to the next stage: each rank sends its part, the next stage's ranks gather them.
+
+    As vLLM's `GroupCoordinator.send_tensor_dict` with an all-gather group; both tensors are of 16 bits.
+    """
+    if plan.pp == 1:
+        return []
+    moved = 2 * 2 * tokens * model.hidden
+    return [Reduce(moved // plan.tp, "stages", "send"), Reduce(moved, "tp", "all_gather")]
+
+
 def attention(
     model: Model, plan: Plan, batch: int, queries: int, keys: int, window: int, backend: str, *, decode: bool
 ) -> Attention:
@@ -263,9 +274,9 @@ def attention(
 
 
 def stage(model: Model, plan: Plan, tokens: int) -> list[tuple[Work, int]]:
-    """Work of a pipeline stage's layers except attention kernels, each with its number."""
+    """Work of a pipeline stage except attention kernels and logits, each with its number."""
     dense, sparse = stage_layers(model, plan)
-    works: Counter[Work] = Counter(embedding(model, plan, tokens))
+    works: Counter[Work] = Counter([*embedding(model, plan, tokens), *to_next_stage(model, plan, tokens)])
     for is_dense, count in ((True, dense), (False, sparse)):
         full = full_layers(model, count)
         for recurrent, times in ((False, full), (True, count - full)):

@@ -17,6 +17,8 @@ from presim.serving.steps.overheads import Overheads, all_reduce_ns, slower
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective, Gemm, Signature
 
+_GROUPS = ("tp", "experts", "stages")
+
 
 class Pricer:
     """Prices work once with the chain of estimators; all-reduces use the engines' kernels."""
@@ -27,6 +29,7 @@ class Pricer:
         self.groups = [
             Group("tp", tuple(range(plan.tp)), plan.tp),
             Group("experts", tuple(range(plan.tp * plan.dp)), plan.tp * plan.dp),
+            Group("stages", (0, plan.tp), 2),  # vLLM numbers the ranks of a stage one after the other
         ]
         self.known: dict[layers.Work, tuple[float, str, float]] = {}
 
@@ -38,7 +41,7 @@ class Pricer:
         for work, price in zip(plain, prices):
             ns, origin = float(price.duration_ns), price.origin.name.lower()
             if isinstance(work, layers.Reduce):
-                ranks = self.groups[0 if work.over == "tp" else 1].size
+                ranks = self.groups[_GROUPS.index(work.over)].size
                 ns, origin = (0.0, origin) if ranks == 1 else self._reduce(work, ranks, ns, origin)
             self.known[work] = ns * self._slower(work), origin, price.uncertainty
         for routed in [work for work in fresh if isinstance(work, Routed)]:
@@ -52,7 +55,8 @@ class Pricer:
 
     def _signature(self, work: Signature | layers.Reduce) -> Signature:
         if isinstance(work, layers.Reduce):
-            return Collective(work.kind, max(work.bytes, 1), "bfloat16", 0 if work.over == "tp" else 1)
+            peer = 1 if work.kind == "send" else -1
+            return Collective(work.kind, max(work.bytes, 1), "bfloat16", _GROUPS.index(work.over), peer)
         return work
 
     def _reduce(self, work: layers.Reduce, ranks: int, nccl_ns: float, origin: str) -> tuple[float, str]:

@@ -170,6 +170,19 @@ def with_drafter(engine: Engine, times: StepTimes) -> StepTimes:
     return dataclasses.replace(times, token_ns=times.token_ns + token_ns, head_ns=times.head_ns + head_ns)
 
 
+def with_messages(engine: Engine, times: StepTimes) -> StepTimes:
+    """Step times of one pipeline stage alone with its message to the next one, composed."""
+    plan = engine.plan
+    if plan.pp == 1:
+        return times
+    pricer, most = Pricer(engine.cluster, plan, engine.overheads), plan.max_num_batched_tokens
+    grid = sorted({*(size for size in _GRID_TOKENS if size < most), *_doubling(1024, most), most})
+    works = {tokens: layers.to_next_stage(engine.model, plan, tokens) for tokens in grid}
+    pricer.price([work for one in works.values() for work in one])
+    priced = [pricer.total_ns(works[tokens]) * engine.overheads.step_scale for tokens in grid]
+    return dataclasses.replace(times, token_ns=times.token_ns + np.interp(np.arange(most + 1), grid, priced))
+
+
 def _fixed_ns(model: Model, plan: Plan, tables: dict[str, Floats]) -> float:
     """Time of a step's attention kernels that its sequences share: vLLM runs one a layer for all of them.
 

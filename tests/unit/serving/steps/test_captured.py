@@ -168,14 +168,14 @@ def test_a_drafter_s_passes_are_added_to_the_target_s_captured_steps(method: str
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
-        (Plan(weights="fp4", ep=True), "no steps are captured with --ep and --weights fp4; leave --steps at composed"),
-        (Plan(pp=2), "no steps are captured with --pp; leave --steps at composed"),
-        (Plan(dp=2, weights="int4"), "no steps are captured with --dp and --weights int4; leave --steps at composed"),
+        (Plan(weights="fp4", tp=2, ep=True), "no steps are captured with --weights fp4; leave --steps at composed"),
+        (Plan(dp=2, ep=True), "no steps are captured with --dp; leave --steps at composed"),
+        (Plan(pp=2, weights="int4"), "no steps are captured with --weights int4; leave --steps at composed"),
     ],
 )
 def test_plans_of_which_no_steps_are_captured_are_refused(plan: Plan, why: str) -> None:
     with pytest.raises(InputError) as error:
-        arguments(plan, 4096)
+        arguments(plan, 4096, find("qwen3-30b-a3b"))
     assert str(error.value) == why
 
 
@@ -203,6 +203,38 @@ def test_the_checkpoint_is_quantised_as_the_plan_says() -> None:
     model = find("deepseek-v3")
     assert "quantization_config" not in config_for_vllm(published, model, "bf16")
     assert config_for_vllm(published, model, "fp8-block")["quantization_config"]["weight_block_size"] == [128, 128]
-    assert arguments(Plan(weights="fp8", cache="fp8"), 4096)["quantization"] == "fp8"
-    assert arguments(Plan(weights="fp8-block"), 4096)["quantization"] is None
-    assert arguments(Plan(cache="fp8"), 4096)["kv_cache_dtype"] == "fp8"
+    assert arguments(Plan(weights="fp8", cache="fp8"), 4096, model)["quantization"] == "fp8"
+    assert arguments(Plan(weights="fp8-block"), 4096, model)["quantization"] is None
+    assert arguments(Plan(cache="fp8"), 4096, model)["kv_cache_dtype"] == "fp8"
+
+
+def test_a_stage_is_captured_as_a_model_of_its_layers() -> None:
+    """The longest stage, none of whose layers are the dense ones at the model's start."""
+    kinds = [f"kind {layer}" for layer in range(61)]
+    published = {"architectures": ["Mine"], "num_hidden_layers": 61, "first_k_dense_replace": 3, "layer_types": kinds}
+    found = config_for_vllm(published, find("deepseek-v3"), "bf16", 4)
+    assert found == {
+        "architectures": ["Mine"],
+        "num_hidden_layers": 16,
+        "first_k_dense_replace": 0,
+        "layer_types": kinds[-16:],
+    }
+
+
+def test_a_stage_s_captured_steps_have_the_message_to_the_next_one() -> None:
+    """Its cache is as composed: a stage alone has more room."""
+    plan = dataclasses.replace(PLAN, pp=2)
+    one = build(find("llama3-8b"), plan, choose_cluster(gpu="h100-sxm", world_size=plan.gpus))
+    alone = dataclasses.replace(one, plan=dataclasses.replace(plan, pp=1))
+    captured = Captured(tuple(FITTED), {}, 0.1, "captured here", blocks=77)
+    steps, without = with_captured(one, captured), with_captured(alone, captured)
+    extra = steps.times.token_ns - without.times.token_ns
+    assert (extra > 0).all()
+    assert extra[-1] > extra[1]
+    assert (steps.memory.blocks, without.memory.blocks) == (one.memory.blocks, 77)
+    assert steps.steps is not None
+    assert steps.steps["source"] == "captured here, one of 2 stages, messages between them composed"
+
+
+def test_dense_data_parallel_ranks_are_captured_as_one_of_them() -> None:
+    assert arguments(Plan(dp=4, tp=2), 4096, find("llama3-8b"))["tensor_parallel_size"] == 2
