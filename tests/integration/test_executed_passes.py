@@ -26,6 +26,9 @@ CASES = (
     "half of the activations",
     "no activations",
     "recomputed",
+    "experts, all-to-all",
+    "experts, all-gather",
+    "experts, deepep",
 )
 ROUNDING = 1e-5  # of float32 sums in another order, relative to the largest gradient of a parameter
 

@@ -17,7 +17,7 @@ from presim.compose.schedule import Key, Run, value_key
 from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter
 from presim.graph.sizes import read
 from presim.passes.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, SEND_RECV, WAIT
-from support.executing import kernels, recording, ring
+from support.executing import experts, kernels, recording, ring
 
 
 class Rank:
@@ -42,6 +42,7 @@ class Rank:
         self.storages: dict[Key, torch.Tensor] = {}
         self.whole: dict[int, tuple[int, ...]] = {}  # storage's address -> shape of what was gathered into it
         self.reduced = 0
+        self.experts = 0  # of a layer, of all ranks
         self.memory = kernels.Memory()
 
     @property
@@ -100,7 +101,8 @@ class Rank:
         offsets: Any = node.attributes.get("offsets", [0] * (len(node.inputs) + len(node.outputs)))
         inputs = [self.tensor(run, one, at) for one, at in zip(node.inputs, offsets)]
         shapes = [self.shapes[one.shape] for one in node.outputs]
-        made = kernels.special(self, node, inputs, shapes)
+        made: Any = experts.special(self, node, inputs, shapes)
+        made = kernels.special(self, node, inputs, shapes) if made is None else made
         if made is None and "call" not in node.attributes:  # what a pass has put in: a copy
             made = [inputs[0].clone()]
         if made is None:
@@ -114,6 +116,9 @@ class Rank:
 
     def _communicate(self, run: Run, node: Node) -> None:
         """Along the dimension that the shapes tell."""
+        if node.attributes["group"] == experts.GROUP:
+            experts.communicate(self, run, node)
+            return
         if node.operator == ALL_REDUCE:
             self.reduced += 1
             if self.storage(run, node.inputs[0].value) is not None:  # else a loss over split words has done it

@@ -190,6 +190,7 @@ _MADE: dict[str, Any] = {
     "aten::arange": _positions,
     "aten::ones": _filled(1.0),
     "aten::zeros": _filled(0.0),
+    "aten::new_zeros": _filled(0.0),
     "aten::constant_pad_nd": _labels,
     "aten::slice_backward": _slice_backward,
     "aten::_scaled_dot_product_cudnn_attention": _attention,

@@ -1,4 +1,4 @@
-"""A small Llama's step by the graph of a plan on gloo ranks, and by eager PyTorch: ``python -m … FOLDER CASE...``.
+"""A small model's step by the graph of a plan on gloo ranks, and by eager PyTorch: ``python -m … FOLDER CASE...``.
 
 Prints, as JSON, for each case the largest difference of the loss and of gradients, relative to the largest gradient.
 """
@@ -13,12 +13,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from presim.compose.runtime import recompute
 from presim.compose.schedule import training_step, value_key
 from presim.graph.schema import OperatorGraph
-from presim.passes import budget, context_parallel, shared_root, tensor_parallel, zero_bubble
+from presim.passes import budget, context_parallel, expert_parallel, shared_root, tensor_parallel, zero_bubble
 from support.executing import recording
 from support.executing.interpreter import Rank, names, part_of
 
@@ -35,6 +35,15 @@ CONFIG = {
     "use_cache": False,
     "attn_implementation": "sdpa",
 }
+EXPERTS = 4
+MIXTURE = {  # each token chooses all experts: sizes do not depend on values
+    **CONFIG,
+    "head_dim": 8,
+    "moe_intermediate_size": 48,
+    "num_experts": EXPERTS,
+    "num_experts_per_tok": EXPERTS,
+    "norm_topk_prob": True,
+}
 CASES: dict[str, dict[str, Any]] = {
     "one rank": {},
     "tensor": {"tensor": 2},
@@ -49,13 +58,25 @@ CASES: dict[str, dict[str, Any]] = {
     "half of the activations": {"budget": 0.5},
     "no activations": {"tensor": 2, "budget": 0.0},
     "recomputed": {"tensor": 2, "recompute": True},
+    "experts, all-to-all": {"experts": 2, "exchange": "all-to-all"},
+    "experts, all-gather": {"experts": 2, "exchange": "all-gather"},
+    "experts, deepep": {"experts": 2, "exchange": "deepep"},
 }
 
 
-def eager(tokens: torch.Tensor, shifted: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, dict[str, Any]]:
+def model_of(case: dict[str, Any]) -> torch.nn.Module:
+    """A Llama, or a mixture of experts."""
+    return (
+        Qwen3MoeForCausalLM(Qwen3MoeConfig(**MIXTURE)) if "experts" in case else LlamaForCausalLM(LlamaConfig(**CONFIG))
+    )
+
+
+def eager(
+    case: dict[str, Any], tokens: torch.Tensor, shifted: torch.Tensor
+) -> tuple[dict[str, torch.Tensor], torch.Tensor, dict[str, Any]]:
     """Parameters and buffers, loss and gradients."""
     torch.manual_seed(1)
-    model = LlamaForCausalLM(LlamaConfig(**CONFIG))
+    model = model_of(case)
     loss = model(input_ids=tokens, labels=tokens, shift_labels=shifted).loss
     loss.backward()
     held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
@@ -70,6 +91,8 @@ def plan_of(graph: OperatorGraph, case: dict[str, Any]) -> OperatorGraph:
         graph, case.get("tensor", 1), sequence=sequence, vocabulary=vocabulary, gathers_again=again
     )
     graph = context_parallel.apply(graph, case.get("context", 1), case.get("style", ""))
+    if "experts" in case:
+        graph = expert_parallel.apply(graph, case["experts"], case["exchange"], batch=1, sequence=SEQUENCE)
     if "budget" in case:
         graph = budget.apply(graph, case["budget"], lambda node: 1.0, BATCH, SEQUENCE)[0]
     return zero_bubble.apply(shared_root.apply(graph)) if case.get("split") else graph
@@ -90,7 +113,7 @@ def execute(
     graph: OperatorGraph, case: dict[str, Any], tokens: torch.Tensor, shifted: torch.Tensor
 ) -> dict[str, float]:
     """One rank runs the graph; its loss and gradients beside eager ones."""
-    whole, loss, trained = eager(tokens, shifted)
+    whole, loss, trained = eager(case, tokens, shifted)
     ranks, place = dist.get_world_size(), dist.get_rank()
     known = names(graph)
     parameters = {
@@ -100,8 +123,11 @@ def execute(
     positions = positions_of(case, place)
     own = tokens if positions is None else tokens[:, positions]
     labels = shifted if positions is None else shifted[:, positions]
+    if "experts" in case:  # a sample for each rank
+        own, labels = (one[place : place + 1].clone() for one in (tokens, shifted))  # storages of their own
     local = SEQUENCE // (ranks if case.get("sequence") or positions is not None else 1)
-    rank = Rank(graph, (BATCH, local), parameters, {"input_ids": own, "labels": own}, labels, positions=positions)
+    rank = Rank(graph, (len(own), local), parameters, {"input_ids": own, "labels": own}, labels, positions=positions)
+    rank.experts = EXPERTS
     runs = training_step(graph)
     runs = recompute.apply(runs, graph) if case.get("recompute") else runs
     with torch.no_grad():
@@ -115,16 +141,21 @@ def execute(
             full = f"{segment.name[:-2]}.{segment.first + run.block}{name}" if name[:1] == "." else name  # type: ignore[union-attr]
             if key is not None:
                 found[full] = rank.storages[key]
-    errors = {"loss": _loss_error(rank, graph, loss, positions is not None), "gradients": 0.0, "missing": 0.0}
+    errors = {
+        "loss": _loss_error(rank, graph, loss, len(own[0]) * len(own) < tokens.numel()),
+        "gradients": 0.0,
+        "missing": 0.0,
+    }
     for name, one in trained.items():
         gradient = found.get(name)
         if gradient is None or one.grad is None:
             errors["missing"] += 1
             continue
         gradient = gradient.clone()
-        if positions is not None:  # as data parallelism over the same ranks does
+        is_split = "experts" in case and ".experts." in name  # by now the sum over tokens of all ranks
+        if (positions is not None or "experts" in case) and not is_split:  # as data parallelism over the ranks does
             dist.all_reduce(gradient)
-            gradient /= ranks
+        gradient = gradient / ranks if positions is not None or "experts" in case else gradient
         expected = part_of(one.grad, known[name].shape, place)
         difference = (gradient.reshape(expected.shape) - expected).abs().max() / one.grad.abs().max()
         errors["gradients"] = max(errors["gradients"], float(difference))
@@ -160,10 +191,14 @@ def work(place: int, ranks: int, folder: str, name: str, graph: OperatorGraph) -
 def main(folder: str, *chosen: str) -> None:
     """Run cases one after the other; processes are forks, which know the recording."""
     torch.set_num_threads(1)
-    graph = recording.graph_of(lambda: LlamaForCausalLM(LlamaConfig(**CONFIG)))
+    graphs: dict[bool, OperatorGraph] = {}
     for name in chosen or CASES:
-        ranks = max(CASES[name].get("tensor", 1), CASES[name].get("context", 1))
-        mp.start_processes(work, (ranks, folder, name, graph), nprocs=ranks, start_method="fork")
+        case = CASES[name]
+        has_experts = "experts" in case
+        if has_experts not in graphs:
+            graphs[has_experts] = recording.graph_of(lambda case=case: model_of(case))
+        ranks = max(case.get("tensor", 1), case.get("context", 1), case.get("experts", 1))
+        mp.start_processes(work, (ranks, folder, name, graphs[has_experts]), nprocs=ranks, start_method="fork")
     with open(os.path.join(folder, "errors.jsonl")) as file:
         sys.stdout.write(file.read())
 
