@@ -135,6 +135,7 @@ def _refuse(framework: str, job: Job, data_style: tuple[str, ...], offload_optim
         tensor=(1,),
         context=(1,),
         pipeline=(1,),
+        expert=(1,),
         recompute=("none", "full"),
         recompute_blocks=(0,),
         optimizer=("adamw",),

@@ -111,7 +111,8 @@ def _model(model: Shapes, job: Job) -> list[str]:
 def _dispatcher(plan: Plan) -> list[object]:
     """How tokens reach their experts, and what an expert takes of them."""
     words: list[object] = ["--moe-token-dispatcher-type", _DISPATCHERS[plan.expert_exchange]]
-    words += ["--moe-flex-dispatcher-backend", "deepep"] if plan.expert_exchange == "deepep" else []
+    if plan.expert_exchange == "deepep":  # which takes weights in fp32
+        words += ["--moe-flex-dispatcher-backend", "deepep", "--moe-router-dtype", "fp32"]
     if plan.expert_capacity:
         words += ["--moe-expert-capacity-factor", f"{plan.expert_capacity:g}"]
     return words + (["--moe-pad-expert-input-to-capacity"] if plan.pad_experts else [])

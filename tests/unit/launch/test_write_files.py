@@ -63,8 +63,34 @@ def test_megatron_s_arguments_match_the_plan() -> None:
     assert {"--sequence-parallel", "--use-distributed-optimizer", "--overlap-grad-reduce"} <= set(said)
 
 
+@pytest.mark.parametrize(
+    ("exchange", "words"),
+    [
+        ("all-to-all", {"--moe-token-dispatcher-type": "alltoall"}),
+        ("all-gather", {"--moe-token-dispatcher-type": "allgather"}),
+        ("deepep", {"--moe-token-dispatcher-type": "flex", "--moe-flex-dispatcher-backend": "deepep"}),
+    ],
+)
+def test_megatron_s_dispatcher_is_the_plan_s_exchange(exchange: Any, words: dict[str, str]) -> None:
+    plan = Plan(sequence=512, data_style="zero1", expert=4, expert_exchange=exchange, expert_capacity=1.25)
+    found = megatron(job(plan, num_local_experts=8, model_type="mixtral"))
+    said = options(found.files["megatron.args"])
+    assert said.items() >= words.items()
+    assert (said["--expert-model-parallel-size"], said["--moe-expert-capacity-factor"]) == ("4", "1.25")
+    assert "--moe-pad-expert-input-to-capacity" not in said
+
+
+def test_frameworks_without_expert_parallelism_are_named(tmp_path: Path) -> None:
+    written = write_all(job(Plan(sequence=512, expert=4), num_local_experts=8, model_type="mixtral"), tmp_path)
+    for name in ("accelerate", "deepspeed"):
+        assert f"No files for {name}: {name} cannot express this plan's expert = 4, only 1." in written.notes
+
+
 def test_megatron_s_program_accepts_every_argument() -> None:
-    found = megatron(job(Plan(sequence=512, data_style="zero1"), num_local_experts=8, model_type="mixtral"))
+    plan = Plan(
+        sequence=512, data_style="zero1", expert=4, expert_exchange="deepep", expert_capacity=1.25, pad_experts=True
+    )
+    found = megatron(job(plan, num_local_experts=8, model_type="mixtral"))
     known = set(re.findall(r"[a-z][a-z0-9-]+", found.files["train_megatron.py"]))
     assert {word.removeprefix("--") for word in found.command if word.startswith("--") and word != "--"} <= known | {
         "nnodes",
