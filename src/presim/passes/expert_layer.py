@@ -17,7 +17,7 @@ from presim.passes.expert_segment import INDEX, PUT, Place
 
 _SORTING = ("aten::sort", "aten::floor_divide", "aten::_to_copy", "aten::histc", "aten::cumsum")
 _RESTORING = ("aten::empty_like", "aten::arange", "aten::index_put_")
-Shapes: TypeAlias = Sequence[tuple[Size, ...]]
+ShapeTable: TypeAlias = Sequence[tuple[Size, ...]]
 LooksUp: TypeAlias = Callable[[Node], bool]
 
 
@@ -41,7 +41,7 @@ class Layer:
 class _Seen:
     """The nodes of one layer's experts."""
 
-    def __init__(self, segment: Segment, shapes: Shapes, place: Place, looks_up: LooksUp) -> None:
+    def __init__(self, segment: Segment, shapes: ShapeTable, place: Place, looks_up: LooksUp) -> None:
         self.nodes, self._shapes, self._place = segment.nodes, shapes, place
         self.own = [(number, node) for number, node in enumerate(segment.nodes)
                     if node.scope == place.scope and not looks_up(node)]  # fmt: skip
@@ -75,7 +75,7 @@ class _Seen:
         return {number for number, node in self.own if node.view and node.inputs[0].value in values}
 
 
-def forward_layer(segment: Segment, shapes: Shapes, place: Place, looks_up: LooksUp) -> Layer:
+def forward_layer(segment: Segment, shapes: ShapeTable, place: Place, looks_up: LooksUp) -> Layer:
     """The layer in a forward segment.
 
     Raises:
@@ -108,7 +108,7 @@ def forward_layer(segment: Segment, shapes: Shapes, place: Place, looks_up: Look
     )
 
 
-def backward_layer(segment: Segment, shapes: Shapes, place: Place, looks_up: LooksUp) -> Layer:
+def backward_layer(segment: Segment, shapes: ShapeTable, place: Place, looks_up: LooksUp) -> Layer:
     """The layer in a backward segment.
 
     Raises:
