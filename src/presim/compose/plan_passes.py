@@ -66,7 +66,7 @@ def _share_experts(chain: Chain, plan: Plan) -> tuple[Load, list[str]]:
     if plan.expert == 1:
         return expert_routing.EVEN, []
     routing = expert_routing.parse(plan.routing, plan.expert_capacity, plan.pad_experts)
-    load = expert_parallel.load(chain.graph, routing, plan.expert, plan.micro_batch, plan.local_sequence)
+    load = expert_parallel.fullest_load(chain.graph, routing, plan.expert, plan.micro_batch, plan.local_sequence)
     function = functools.partial(
         expert_parallel.apply,
         degree=plan.expert,

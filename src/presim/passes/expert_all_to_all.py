@@ -59,8 +59,9 @@ class AllToAll(ExpertSegment):
         if not self._segment.backward:
             picks = [number for number, node in own if node.operator == INDEX]
             return picks[0], next((number for number in picks if number > place.last), len(nodes))
-        puts = [number for number, node in own if node.operator == PUT and number < place.first]
-        return (puts[0] - 1 if puts else place.maker), place.first
+        puts = [node for number, node in own if node.operator == PUT and number < place.first]
+        zeros = puts[0].inputs[0].value if puts else place.tokens_in.value  # of the first rows that are sent
+        return next(number for number, node in own if any(one.value == zeros for one in node.outputs)), place.first
 
     def _dispatch(self, place: Place) -> None:
         tokens_in, scope = self._renewed(place.tokens_in), place.scope
@@ -68,10 +69,10 @@ class AllToAll(ExpertSegment):
         split = self._split(sent, received)
         if self._segment.backward:
             order = self._saved(scope, "order")
-            arrived = self._communicated(ALL_TO_ALL, tokens_in, received, scope, split=split)
+            arrived = self._exchanged(tokens_in, received, scope, **split)
         else:
             counts = self._counted(place)
-            arrived = self._communicated(ALL_TO_ALL, tokens_in, received, scope, split=split)
+            arrived = self._exchanged(tokens_in, received, scope, **split)
             order = self._ordered(counts, place, received)
         rows = self._with_rows(tokens_in, received)
         self._add(INDEX, scope, (arrived, order), rows)
@@ -92,7 +93,10 @@ class AllToAll(ExpertSegment):
             self._nodes.append(msgspec.structs.replace(node, attributes={"accumulate": 0}))
         sent = self._sent(self._shape(place.made)[0])
         split = self._split(sent, received, back=True)
-        self._replace(place.made, self._communicated(ALL_TO_ALL, rows, sent, scope, split=split))
+        self._replace(place.made, self._exchanged(rows, sent, scope, **split))
+
+    def _exchanged(self, operand: Operand, rows: Size, scope: str, **split: list[int]) -> Operand:
+        return self._communicated(ALL_TO_ALL, operand, self._with_rows(operand, rows), scope, **split)
 
     def _counted(self, place: Place) -> Operand:
         """Exchange token counts per expert; the host waits for the sums."""
@@ -101,7 +105,7 @@ class AllToAll(ExpertSegment):
             node for node in self._segment.nodes if any(one.value == place.offsets.value for one in node.outputs)
         )
         sent = summed.inputs[0]
-        received = self._communicated(ALL_TO_ALL, sent, self._shape(sent)[0], scope)
+        received = self._exchanged(sent, self._shape(sent)[0], scope)
         for one, operator in ((sent, "experts::splits"), (received, "aten::_local_scalar_dense")):
             sums = self._new(one.dtype, self._degree)
             self._add("aten::sum", scope, (self._matrix(one),), sums, dim=[1], keepdim=0)
@@ -126,21 +130,10 @@ class AllToAll(ExpertSegment):
         added = many("aten::add", first, many("aten::arange"))
         order = many("aten::sub", added, many(INDEX, ends, groups))
         own = divide(experts, self._degree) or 0
-        sums = self._save(scope, "sums", self._new(counts.dtype, own))
+        sums = self._new(counts.dtype, own)
         self._add("aten::sum", scope, (self._matrix(counts),), sums, dim=[0], keepdim=0)
-        offsets = msgspec.structs.replace(place.offsets, shape=self._index(own))
-        size = divide(self._values[offsets.value].bytes, self._degree) or 0
-        self._values[offsets.value] = msgspec.structs.replace(self._values[offsets.value], bytes=size)
-        self._add("aten::cumsum", scope, (sums,), offsets, dim=0)
+        self._end_groups(place, sums)
         return self._save(scope, "order", order)
-
-    def _own_ids(self, node: Node) -> int:
-        scope = node.scope
-        if (scope, "ids") not in self.kept and not self._segment.backward:
-            sums, total = self.kept[scope, "sums"], self._received(self._shape(node.inputs[1])[0])
-            own = self._made("aten::arange", scope, (), "int64", self._shape(sums)[0])
-            self._save(scope, "ids", self._made("aten::repeat_interleave", scope, (own, sums), "int64", total))
-        return self._saved(scope, "ids").value
 
     def _matrix(self, counts: Operand) -> Operand:
         """The counts as a matrix of rank by expert."""

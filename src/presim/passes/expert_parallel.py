@@ -56,7 +56,7 @@ def apply(
     return msgspec.structs.replace(graph, segments=segments, shapes=tuple(task.shapes.known), parameters=parameters)
 
 
-def load(graph: OperatorGraph, routing: Routing, degree: int, batch: int, sequence: int) -> Load:
+def fullest_load(graph: OperatorGraph, routing: Routing, degree: int, batch: int, sequence: int) -> Load:
     """The load of the fullest of ``degree`` ranks, each with a micro-batch of so many samples and tokens.
 
     Raises:

@@ -161,9 +161,22 @@ class ExpertSegment(abc.ABC):
         rows = right[0] if len(right) == 2 else left[0]
         return group_sizes(self._number(rows), self._load, self._number(ends[0]))
 
-    @abc.abstractmethod
     def _own_ids(self, node: Node) -> int:
-        """Each token's expert among the rank's own, for biases."""
+        """Each copy's expert among the rank's own, for biases; made once a layer, and kept for the backward pass."""
+        scope = node.scope
+        if (scope, "ids") not in self.kept and not self._segment.backward:
+            counts, rows = self.kept[scope, "counts"], self._received(self._shape(node.inputs[1])[0])
+            own = self._made("aten::arange", scope, (), "int64", *self._shape(counts))
+            self._save(scope, "ids", self._made("aten::repeat_interleave", scope, (own, counts), "int64", rows))
+        return self._saved(scope, "ids").value
+
+    def _end_groups(self, place: Place, counts: Operand) -> None:
+        """Where the rows of each of the rank's own experts end, from their numbers, which are kept."""
+        self._save(place.scope, "counts", counts)
+        offsets = msgspec.structs.replace(place.offsets, shape=self._index(*self._shape(counts)))
+        size = divide(self._values[offsets.value].bytes, self._degree) or 0
+        self._values[offsets.value] = msgspec.structs.replace(self._values[offsets.value], bytes=size)
+        self._add("aten::cumsum", place.scope, (counts,), offsets, dim=0)
 
     def _save(self, scope: str, what: str, operand: Operand) -> Operand:
         self.kept[scope, what] = operand
@@ -227,17 +240,10 @@ class ExpertSegment(abc.ABC):
         return {"sent": here, "received": there} if back else {"sent": there, "received": here}
 
     def _communicated(
-        self,
-        operator: str,
-        operand: Operand,
-        rows: Size,
-        scope: str,
-        into: Operand | None = None,
-        split: dict[str, list[int]] | None = None,
+        self, operator: str, operand: Operand, arrived: Operand, scope: str, **split: list[int]
     ) -> Operand:
-        """The result of a collective: so many rows, or a tensor of the graph."""
-        arrived = into or self._with_rows(operand, rows)
-        self._nodes.append(Node(operator, scope, (operand,), (arrived,), attributes={"group": GROUP, **(split or {})}))
+        """Issue a collective from one tensor to another, and wait for it."""
+        self._nodes.append(Node(operator, scope, (operand,), (arrived,), attributes={"group": GROUP, **split}))
         self._nodes.append(Node(WAIT, scope, (arrived,), (), view=True))
         return arrived
 

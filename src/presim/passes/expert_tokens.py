@@ -90,7 +90,7 @@ class TokenExchange(ExpertSegment):
         """Which tokens the rank's own experts get, one expert after the other."""
         scope, chosen, weights = layer.place.scope, *self._choices(layer)
         tokens, own = self._shape(chosen)
-        counts = self._save(scope, "counts", self._made("aten::sum", scope, (chosen,), "int64", own))
+        counts = self._made("aten::sum", scope, (chosen,), "int64", own)
         self._nodes.append(Node(_READ, scope, (counts,), ()))
         taken = self._save(scope, "taken", self._made("aten::clone", scope, (chosen,), "bool", own, tokens))
         numbers = self._made("aten::arange", scope, (), "int64", tokens)
@@ -98,10 +98,7 @@ class TokenExchange(ExpertSegment):
         if layer.row_weights is not None:
             by_expert = self._made("aten::clone", scope, (weights,), weights.dtype, own, tokens)
             self._add(_SELECT, scope, (by_expert, taken), self._with_own_rows(layer.row_weights, rows))
-        offsets = msgspec.structs.replace(layer.place.offsets, shape=self._index(own))
-        size = divide(self._values[offsets.value].bytes, self._degree) or 0
-        self._values[offsets.value] = msgspec.structs.replace(self._values[offsets.value], bytes=size)
-        self._add("aten::cumsum", scope, (counts,), offsets, dim=0)
+        self._end_groups(layer.place, counts)
 
     @abc.abstractmethod
     def _choices(self, layer: Layer) -> tuple[Operand, Operand]:
@@ -149,14 +146,6 @@ class TokenExchange(ExpertSegment):
         self._nodes.append(Node(_SCATTER, scope, (shares, choices, weights), (shares,), written=(0,)))
         return taken, shares
 
-    def _own_ids(self, node: Node) -> int:
-        scope = node.scope
-        if (scope, "ids") not in self.kept and not self._segment.backward:
-            counts, rows = self.kept[scope, "counts"], self._shape(self.kept[scope, "rows"])[0]
-            own = self._made("aten::arange", scope, (), "int64", *self._shape(counts))
-            self._save(scope, "ids", self._made("aten::repeat_interleave", scope, (own, counts), "int64", rows))
-        return self._saved(scope, "ids").value
-
 
 class AllGather(TokenExchange):
     """Every rank gets all tokens of its group; sums are reduced and scattered."""
@@ -180,17 +169,18 @@ class AllGather(TokenExchange):
 
     def _gathered(self, layer: Layer, operand: Operand) -> Operand:
         rows = product([self._shape(operand)[0], self._degree])
-        return self._communicated(ALL_GATHER, operand, rows, layer.place.scope)
+        return self._communicated(ALL_GATHER, operand, self._with_rows(operand, rows), layer.place.scope)
 
     def _return(self, layer: Layer, sums: Operand, target: Operand, gradients: Operand | None) -> None:
         scope = layer.place.scope
-        self._communicated(REDUCE_SCATTER, sums, 0, scope, into=target)
+        self._communicated(REDUCE_SCATTER, sums, target, scope)
         if gradients is not None:
             choices = self._saved(scope, "choices")
             own, tokens = self._shape(gradients)
             whole = self._new(gradients.dtype, tokens, product([own, self._degree]))
             self._add("aten::slice_backward", scope, (gradients,), whole)
-            mine = self._communicated(REDUCE_SCATTER, whole, self._shape(choices)[0], scope)
+            mine = self._with_rows(whole, self._shape(choices)[0])
+            self._communicated(REDUCE_SCATTER, whole, mine, scope)
             self._add(_GATHER, scope, (mine, choices), layer.weights)
 
 

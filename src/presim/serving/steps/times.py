@@ -176,7 +176,7 @@ def with_messages(engine: Engine, times: StepTimes) -> StepTimes:
     if plan.pp == 1:
         return times
     pricer, most = Pricer(engine.cluster, plan, engine.overheads), plan.max_num_batched_tokens
-    grid = sorted({*(size for size in _GRID_TOKENS if size < most), *_doubling(1024, most), most})
+    grid = _grid(most)
     works = {tokens: layers.to_next_stage(engine.model, plan, tokens) for tokens in grid}
     pricer.price([work for one in works.values() for work in one])
     priced = [pricer.total_ns(works[tokens]) * engine.overheads.step_scale for tokens in grid]
@@ -217,7 +217,7 @@ def _shared(work: layers.Work) -> bool:
 def _token_table(model: Model, plan: Plan, pricer: Pricer, part: Literal["all", "own", "shared"] = "all") -> Floats:
     """Times by tokens of a step: priced on the grid, linear in between, padded to CUDA graph sizes."""
     most = plan.max_num_batched_tokens
-    grid = sorted({*(size for size in _GRID_TOKENS if size < most), *_doubling(1024, most), most})
+    grid = _grid(most)
     per_token = {
         tokens: [
             (work, count)
@@ -239,6 +239,11 @@ def _token_table(model: Model, plan: Plan, pricer: Pricer, part: Literal["all", 
     return table[np.minimum(padded, most)]
 
 
+def _grid(most: int) -> list[int]:
+    """Tokens of a step that are priced; linear in between."""
+    return sorted({*(size for size in _GRID_TOKENS if size < most), *_doubling(1024, most), most})
+
+
 def _doubling(first: int, last: int) -> list[int]:
     sizes = []
     while first < last:
@@ -256,7 +261,7 @@ def _head_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
 def _lora_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
     """Time of the adapters' products by tokens of a step that have an adapter."""
     most = plan.max_num_batched_tokens
-    grid = sorted({*(size for size in _GRID_TOKENS if size < most), *_doubling(1024, most), most})
+    grid = _grid(most)
     dense, sparse = layers.stage_layers(model, plan)
     priced = [
         dense * pricer.total_ns(lora.products(model, plan, tokens, dense=True))
