@@ -80,9 +80,9 @@ def _share_experts(chain: Chain, plan: Plan) -> tuple[Load, list[str]]:
         return load, []
     limit = f", capacity {plan.expert_capacity:g}" if plan.expert_capacity else ""
     return load, [
-        f"Routing {plan.routing}{limit}: a rank sends {load.sent:.3f} of its tokens' copies, and the fullest one of "
-        f"{plan.expert} receives {load.received:.3f} of an even share. Every layer waits for its fullest rank, which "
-        "the composed rank is in all layers; its memory is an upper bound."
+        f"Routing {plan.routing}{limit}: of the {plan.expert} ranks that share experts, the one with the most tokens "
+        f"receives {load.received:.3f} times an even share, and each sends {load.sent:.3f} times as many as without a "
+        "capacity. The composed rank has the most tokens in every layer, so its memory is an upper bound."
     ]
 
 

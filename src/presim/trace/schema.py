@@ -139,7 +139,7 @@ class Measured(msgspec.Struct, frozen=True):
         return self.nodes * self.gpus_per_node
 
 
-# rows of this rank's experts, in millionths of an even share: model FLOPs are those of an even share
+# Key of `Manifest.model`: tokens of this rank's experts in millionths of an even share, whose FLOPs count for MFU.
 EXPERT_LOAD = "expert_load_ppm"
 
 

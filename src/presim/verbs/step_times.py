@@ -71,8 +71,8 @@ def read_captured(folder: Path, cluster: Cluster) -> Captured:
 def _of_own_experts(trace: Trace, experts: Experts | None, ranks: int) -> Trace:
     """A trace whose products of experts are those of one of the ranks that share whole experts.
 
-    vLLM's kernel sees the choices of all tokens, and which of them are the rank's own is a value of the device. Tokens
-    choose evenly, so the rank has its share of the choices and of the experts in use.
+    vLLM calls its kernel with all tokens; which of their experts are the rank's own is known on the device only. Tokens
+    are taken to choose experts evenly, so the rank gets its share of the choices and of the experts in use.
     """
     if experts is None:
         return trace
