@@ -29,8 +29,16 @@ CASES = (
     "experts, all-to-all",
     "experts, all-gather",
     "experts, deepep",
+    "fused modules",
+    "fused neighbours",
+    "fused, then recomputed",
+    "selective recomputation",
+    "another attention",
+    "untied",
 )
+NARROW = ("fp8-tensor", "fp8-row", "fp8-block", "mxfp8", "int8", "nvfp4", "sparse24", "sparse24, tensor", "w4a16")
 ROUNDING = 1e-5  # of float32 sums in another order, relative to the largest gradient of a parameter
+OF_SUMS_IN_16_BITS = 2e-2  # the same of bfloat16
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +53,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, floa
         "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent / "src")]),
         "TRANSFORMERS_OFFLINE": "1",
     }
-    command = [sys.executable, "-m", "support.executing.programs", str(folder), *CASES]
+    command = [sys.executable, "-m", "support.executing.programs", str(folder), *CASES, *NARROW]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     found = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
@@ -59,3 +67,16 @@ def test_a_pass_keeps_eager_s_loss_and_gradients(case: str, errors: dict[str, di
     assert found["missing"] == 0
     assert found["loss"] < ROUNDING
     assert found["gradients"] < ROUNDING
+
+
+@pytest.mark.parametrize("case", NARROW)
+def test_narrow_products_give_what_eager_layers_of_the_type_give(
+    case: str, errors: dict[str, dict[str, float]]
+) -> None:
+    """Products of the same values are summed alike; only ranks that share a sum round it differently."""
+    found = errors[case]
+    rounding = OF_SUMS_IN_16_BITS if "tensor" in case.split(", ") else ROUNDING
+    assert found["missing"] == 0
+    assert found["loss"] < rounding
+    assert found["gradients"] < rounding
+    assert found["narrow"] > 1e-4, "the type changes nothing here, so that nothing is tested"

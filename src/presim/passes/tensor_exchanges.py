@@ -107,7 +107,7 @@ class Exchanges:
         out = node.outputs[0]
         new = part.new(lengthen(part.values[out.value].bytes, self._tensors.times))
         partial = msgspec.structs.replace(out, value=new)
-        part.nodes.append(msgspec.structs.replace(node, outputs=(partial,)))
+        part.nodes.append(msgspec.structs.replace(node, outputs=(partial, *node.outputs[1:])))
         part.nodes.append(Node("aten::clone", node.scope, (partial,), (out,), attributes={"plain": 1}))
         part.all_reduce(out, node.scope)
 

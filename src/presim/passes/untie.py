@@ -10,7 +10,7 @@ import msgspec
 
 from presim.graph.schema import Node, OperatorGraph, Origin, Parameter, Segment, Value
 
-_COPY = " (copy)"
+COPY = " (copy)"  # ends the name of a copy
 _ADDS = ("aten::add", "aten::add_")
 
 
@@ -24,7 +24,7 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
 
 def copies(graph: OperatorGraph) -> list[Parameter]:
     """The parameters that `apply` has added."""
-    return [one for one in graph.parameters if one.name.endswith(_COPY)]
+    return [one for one in graph.parameters if one.name.endswith(COPY)]
 
 
 def _untied(graph: OperatorGraph, parameter: Parameter) -> OperatorGraph:
@@ -33,7 +33,7 @@ def _untied(graph: OperatorGraph, parameter: Parameter) -> OperatorGraph:
     if len(forward) != 2 or found is None:
         return graph
     summed, node, theirs = found
-    name = parameter.name + _COPY
+    name = parameter.name + COPY
     segments = list(graph.segments)
     value = segments[summed].values[theirs]
     own = next(one.value for one in node.inputs if one.value != theirs)

@@ -17,7 +17,7 @@ from presim.compose.schedule import Key, Run, value_key
 from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter
 from presim.graph.sizes import read
 from presim.passes.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, SEND_RECV, WAIT
-from support.executing import experts, kernels, recording, ring
+from support.executing import experts, fused, kernels, narrow, recording, ring
 
 
 class Rank:
@@ -43,14 +43,9 @@ class Rank:
         self.whole: dict[int, tuple[int, ...]] = {}  # storage's address -> shape of what was gathered into it
         self.reduced = 0
         self.experts = 0  # of a layer, of all ranks
+        self.format = ""  # of narrow products
         self.memory = kernels.Memory()
-
-    @property
-    def loss(self) -> torch.Tensor:
-        """What the forward pass has ended with."""
-        last = max(index for index, segment in enumerate(self.graph.segments) if not segment.backward)
-        node = [node for node in self.graph.segments[last].nodes if node.operator == "aten::nll_loss_forward"][-1]
-        return self.tensor(Run(last), node.outputs[0])
+        self.loss = torch.empty(())  # what the forward pass has ended with
 
     @property
     def ranks(self) -> int:
@@ -70,8 +65,10 @@ class Rank:
                 continue
             if node.operator.startswith("comm::"):
                 self._communicate(run, node)
-            else:
-                self._compute(run, node)
+            elif fused.RUN in node.attributes:
+                fused.compute(self, run, node)
+            elif not narrow.compute(self, run, node):
+                self.compute(run, node)
 
     def storage(self, run: Run, index: int, dtype: str = "") -> torch.Tensor | None:
         """What a value lies in; made where it is not there and its type is known."""
@@ -81,8 +78,9 @@ class Rank:
         if key is None:
             block = f"{segment.name[:-2]}.{segment.first + run.block}" if value.name[:1] == "." else ""
             name = f"{block}{value.name}"
-            found = self.inputs if value.origin is Origin.INPUT else self.parameters
-            return found[name].detach().reshape(-1)
+            if value.origin is Origin.INPUT:
+                return self.inputs[name].detach().reshape(-1)
+            return narrow.stored(self.parameters, name)
         if key not in self.storages and dtype:
             kind = getattr(torch, dtype)
             self.storages[key] = torch.zeros(max(1, self.bytes[run.segment][index] // kind.itemsize), dtype=kind)
@@ -97,7 +95,8 @@ class Rank:
         last = len(storage) - span  # an offset that counts tokens is one of the trace's: the last token's
         return storage.as_strided(shape, stride, min(offset, last))
 
-    def _compute(self, run: Run, node: Node) -> None:
+    def compute(self, run: Run, node: Node) -> None:
+        """One node, by the call that it was recorded from."""
         offsets: Any = node.attributes.get("offsets", [0] * (len(node.inputs) + len(node.outputs)))
         inputs = [self.tensor(run, one, at) for one, at in zip(node.inputs, offsets)]
         shapes = [self.shapes[one.shape] for one in node.outputs]
@@ -113,6 +112,8 @@ class Rank:
             tensor = self.tensor(run, one, at, make=True)
             if result is not None:
                 tensor.copy_(result)
+        if node.operator == "aten::nll_loss_forward":
+            self.loss = self.tensor(run, node.outputs[0])
 
     def _communicate(self, run: Run, node: Node) -> None:
         """Along the dimension that the shapes tell."""

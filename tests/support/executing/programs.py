@@ -1,6 +1,7 @@
 """A small model's step by the graph of a plan on gloo ranks, and by eager PyTorch: ``python -m … FOLDER CASE...``.
 
-Prints, as JSON, for each case the largest difference of the loss and of gradients, relative to the largest gradient.
+Prints, as JSON, for each case the largest difference of the loss and of gradients, relative to the largest gradient;
+and what narrow products change in eager's loss.
 """
 
 from __future__ import annotations
@@ -17,9 +18,22 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3Moe
 
 from presim.compose.runtime import recompute
 from presim.compose.schedule import training_step, value_key
-from presim.graph.schema import OperatorGraph
-from presim.passes import budget, context_parallel, expert_parallel, shared_root, tensor_parallel, zero_bubble
-from support.executing import recording
+from presim.graph.schema import OperatorGraph, Parameter
+from presim.passes import (
+    attention,
+    budget,
+    context_parallel,
+    expert_parallel,
+    quantisation,
+    registry,
+    shared_root,
+    sparse,
+    tensor_parallel,
+    untie,
+    weight_only,
+    zero_bubble,
+)
+from support.executing import fused, narrow, recording
 from support.executing.interpreter import Rank, names, part_of
 
 BATCH, SEQUENCE, WORDS = 2, 16, 96
@@ -35,6 +49,13 @@ CONFIG = {
     "use_cache": False,
     "attn_implementation": "sdpa",
 }
+WIDE = {
+    **CONFIG,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_key_value_heads": 8,
+}  # in bf16, with whole groups and tiles
+FUSED = ("fuse-norm", "fuse-rotary", "fuse-activation", "fuse-cross-entropy")
 EXPERTS = 4
 MIXTURE = {  # each token chooses all experts: sizes do not depend on values
     **CONFIG,
@@ -61,26 +82,48 @@ CASES: dict[str, dict[str, Any]] = {
     "experts, all-to-all": {"experts": 2, "exchange": "all-to-all"},
     "experts, all-gather": {"experts": 2, "exchange": "all-gather"},
     "experts, deepep": {"experts": 2, "exchange": "deepep"},
+    "fused modules": {"tensor": 2, "passes": FUSED},
+    "fused neighbours": {"tensor": 2, "passes": ("fuse-pointwise",)},
+    "fused, then recomputed": {"passes": (*FUSED, "recompute-selective")},
+    "selective recomputation": {"tensor": 2, "passes": ("recompute-selective",)},
+    "another attention": {"attention": "flash"},
+    "untied": {"tied": True},
+    **{name: {"passes": (name,), "narrow": name} for name in (*quantisation.FORMATS, sparse.NAME)},
+    "sparse24, tensor": {"tensor": 2, "passes": (sparse.NAME,), "narrow": sparse.NAME},
+    weight_only.NAME: {"passes": (weight_only.NAME,), "narrow": weight_only.NAME, "inference": True},
 }
 
 
-def model_of(case: dict[str, Any]) -> torch.nn.Module:
+def kind_of(case: dict[str, Any]) -> str:
+    """Which graph a case starts from."""
+    if "narrow" in case:
+        return "inference" if case.get("inference") else "wide"
+    return "mixture" if "experts" in case else "tied" if "tied" in case else "plain"
+
+
+def model_of(kind: str) -> torch.nn.Module:
     """A Llama, or a mixture of experts."""
-    return (
-        Qwen3MoeForCausalLM(Qwen3MoeConfig(**MIXTURE)) if "experts" in case else LlamaForCausalLM(LlamaConfig(**CONFIG))
-    )
+    if kind == "mixture":
+        return Qwen3MoeForCausalLM(Qwen3MoeConfig(**MIXTURE))
+    if kind in ("wide", "inference"):
+        return LlamaForCausalLM(LlamaConfig(**WIDE)).to(torch.bfloat16)
+    return LlamaForCausalLM(LlamaConfig(**{**CONFIG, "tie_word_embeddings": kind == "tied"}))
 
 
 def eager(
     case: dict[str, Any], tokens: torch.Tensor, shifted: torch.Tensor
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor, dict[str, Any]]:
-    """Parameters and buffers, loss and gradients."""
+    """Parameters and buffers before the step, loss, and parameters with gradients."""
     torch.manual_seed(1)
-    model = model_of(case)
+    model: Any = model_of(kind_of(case))
+    held = {name: one.detach().clone() for name, one in (*model.named_parameters(), *model.named_buffers())}
+    if case.get("narrow"):
+        narrow.make_eager(model.model.layers, case["narrow"])
     loss = model(input_ids=tokens, labels=tokens, shift_labels=shifted).loss
-    loss.backward()
-    held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    return {name: one.detach() for name, one in held.items()}, loss.detach(), dict(model.named_parameters())
+    if not case.get("inference"):
+        loss.backward()
+    trained = {} if case.get("inference") else dict(model.named_parameters())
+    return held, loss.detach(), trained
 
 
 def plan_of(graph: OperatorGraph, case: dict[str, Any]) -> OperatorGraph:
@@ -93,8 +136,15 @@ def plan_of(graph: OperatorGraph, case: dict[str, Any]) -> OperatorGraph:
     graph = context_parallel.apply(graph, case.get("context", 1), case.get("style", ""))
     if "experts" in case:
         graph = expert_parallel.apply(graph, case["experts"], case["exchange"], batch=1, sequence=SEQUENCE)
+    if "attention" in case:
+        graph = attention.apply(graph, case["attention"])
+    for name in case.get("passes", ()):
+        changed = registry.find(name)(graph)
+        assert changed != graph, f"{name} has changed nothing"
+        graph = changed
     if "budget" in case:
         graph = budget.apply(graph, case["budget"], lambda node: 1.0, BATCH, SEQUENCE)[0]
+    graph = untie.apply(graph) if case.get("tied") else graph
     return zero_bubble.apply(shared_root.apply(graph)) if case.get("split") else graph
 
 
@@ -114,38 +164,25 @@ def execute(
 ) -> dict[str, float]:
     """One rank runs the graph; its loss and gradients beside eager ones."""
     whole, loss, trained = eager(case, tokens, shifted)
+    unchanged = eager({**case, "narrow": ""}, tokens, shifted)[1] if "narrow" in case else loss
     ranks, place = dist.get_world_size(), dist.get_rank()
     known = names(graph)
-    parameters = {
-        name: part_of(one, known[name].shape if name in known else one.shape, place) for name, one in whole.items()
-    }
-    parameters["words"] = torch.empty(WORDS)
     positions = positions_of(case, place)
     own = tokens if positions is None else tokens[:, positions]
     labels = shifted if positions is None else shifted[:, positions]
     if "experts" in case:  # a sample for each rank
         own, labels = (one[place : place + 1].clone() for one in (tokens, shifted))  # storages of their own
     local = SEQUENCE // (ranks if case.get("sequence") or positions is not None else 1)
-    rank = Rank(graph, (len(own), local), parameters, {"input_ids": own, "labels": own}, labels, positions=positions)
-    rank.experts = EXPERTS
-    runs = training_step(graph)
-    runs = recompute.apply(runs, graph) if case.get("recompute") else runs
-    with torch.no_grad():
-        for run in runs:
-            rank.run(run)  # type: ignore[arg-type]
-    found: dict[str, torch.Tensor] = {}
-    for run in runs:
-        segment = graph.segments[run.segment]  # type: ignore[union-attr]
-        for name, index in segment.gradients.items():
-            key = value_key(graph, run, index)  # type: ignore[arg-type]
-            full = f"{segment.name[:-2]}.{segment.first + run.block}{name}" if name[:1] == "." else name  # type: ignore[union-attr]
-            if key is not None:
-                found[full] = rank.storages[key]
+    inputs = {"input_ids": own, "labels": own}
+    rank = Rank(graph, (len(own), local), _parameters(whole, known, place), inputs, labels, positions=positions)
+    rank.experts, rank.format = EXPERTS, case.get("narrow", "")
     errors = {
-        "loss": _loss_error(rank, graph, loss, len(own[0]) * len(own) < tokens.numel()),
         "gradients": 0.0,
         "missing": 0.0,
+        "narrow": float((loss - unchanged).abs() / loss.abs()),
     }
+    found = _gradients(rank, graph, bool(case.get("recompute")))
+    errors["loss"] = _loss_error(rank, loss, len(own[0]) * len(own) < tokens.numel())
     for name, one in trained.items():
         gradient = found.get(name)
         if gradient is None or one.grad is None:
@@ -162,7 +199,41 @@ def execute(
     return errors
 
 
-def _loss_error(rank: Rank, graph: OperatorGraph, loss: torch.Tensor, is_mean: bool) -> float:
+def _parameters(whole: dict[str, torch.Tensor], known: dict[str, Parameter], place: int) -> dict[str, torch.Tensor]:
+    """This rank's part of each, and what passes have added: copies, 4-bit weights with their factors."""
+    own = {name: part_of(one, known[name].shape if name in known else one.shape, place) for name, one in whole.items()}
+    own["words"] = torch.empty(WORDS)
+    for name in known:
+        if name.endswith(untie.COPY):
+            own[name] = own[name.removesuffix(untie.COPY)]
+        if f"{name}_scales" in known:
+            both = (name, f"{name}_scales")
+            own |= dict(zip(both, narrow.packed(whole[name])))
+            assert [tuple(own[one].shape) for one in both] == [known[one].shape for one in both]
+    return own
+
+
+def _gradients(rank: Rank, graph: OperatorGraph, recomputes: bool) -> dict[str, torch.Tensor]:
+    """Run the step; gradients by the parameters' full names."""
+    runs: Any = training_step(graph)
+    runs = recompute.apply(runs, graph) if recomputes else runs
+    with torch.no_grad():
+        for run in runs:
+            rank.run(run)
+    found: dict[str, torch.Tensor] = {}
+    for run in runs:
+        segment = graph.segments[run.segment]
+        for name, index in segment.gradients.items():
+            key = value_key(graph, run, index)
+            full = f"{segment.name[:-2]}.{segment.first + run.block}{name}" if name[:1] == "." else name
+            if key is not None:
+                found[full] = rank.storages[key]
+    for name in [name for name in found if name.endswith(untie.COPY)]:  # ends of a pipeline add up their gradients
+        found[name.removesuffix(untie.COPY)] = found[name.removesuffix(untie.COPY)] + found.pop(name)
+    return found
+
+
+def _loss_error(rank: Rank, loss: torch.Tensor, is_mean: bool) -> float:
     found = rank.loss.clone()
     if is_mean:
         dist.all_reduce(found)
@@ -191,14 +262,15 @@ def work(place: int, ranks: int, folder: str, name: str, graph: OperatorGraph) -
 def main(folder: str, *chosen: str) -> None:
     """Run cases one after the other; processes are forks, which know the recording."""
     torch.set_num_threads(1)
-    graphs: dict[bool, OperatorGraph] = {}
+    fused.remember()
+    graphs: dict[str, OperatorGraph] = {}
     for name in chosen or CASES:
         case = CASES[name]
-        has_experts = "experts" in case
-        if has_experts not in graphs:
-            graphs[has_experts] = recording.graph_of(lambda case=case: model_of(case))
+        kind = kind_of(case)
+        if kind not in graphs:
+            graphs[kind] = recording.graph_of(lambda kind=kind: model_of(kind), kind != "inference")
         ranks = max(case.get("tensor", 1), case.get("context", 1), case.get("experts", 1))
-        mp.start_processes(work, (ranks, folder, name, graphs[has_experts]), nprocs=ranks, start_method="fork")
+        mp.start_processes(work, (ranks, folder, name, graphs[kind]), nprocs=ranks, start_method="fork")
     with open(os.path.join(folder, "errors.jsonl")) as file:
         sys.stdout.write(file.read())
 

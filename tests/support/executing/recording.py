@@ -54,13 +54,13 @@ def _lenient(condition: Any, message: Any = None) -> None:
         _check(condition, message)
 
 
-def graph_of(make: Any) -> OperatorGraph:
-    """The graph of a model, which `make` builds on the meta device."""
+def graph_of(make: Any, training: bool = True) -> OperatorGraph:
+    """The graph of a model, which `make` builds on the meta device; its forward pass alone without ``training``."""
     step.Recorder = Recorder  # type: ignore[misc]
     torch._check = _lenient
     with torch.device("meta"):
         model = make()
-    model.train()
+    model.train(training)
     repeats = shorten(model)
     witnesses = choose_witnesses({size for tensor in model.parameters() for size in tensor.shape})[0]
     recording = step.record(model, witnesses.batch, witnesses.sequence, repeats, "small")
