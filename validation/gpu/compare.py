@@ -129,6 +129,10 @@ def device_times(row: dict[str, Any], predicted: dict[str, float]) -> list[str]:
 def host_s(made: Evaluation) -> float:
     """CPU time of the target's host in the last step: what was captured, and the calls that the emulation skips."""
     trace = made.priced.trace
+    if not trace.steps():
+        raise InputError(
+            f"the script ran no step on the emulated GPU: {trace.manifest.error or 'it ended early'}; see why"
+        )
     last = trace.steps()[-1]
     captured = trace.columns["host_ns"][last].astype(np.int64) * made.device.host_factor
     return float(captured.sum() + made.device.calls.of(trace)[last].sum()) / 1e9

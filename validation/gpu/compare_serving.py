@@ -25,7 +25,7 @@ from presim.errors import InputError
 from presim.hardware import choose_cluster
 from presim.profile.job import gpu_named
 from presim.serving.model import Model, find
-from presim.serving.plan import Plan
+from presim.serving.plan import Plan, Weights
 from presim.serving.steps import layers
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.overheads import Overheads
@@ -37,7 +37,12 @@ SERVING = "serving.jsonl"
 Row = dict[str, Any]
 Works = list[layers.Work]
 _BACKENDS = {"flash3": "flash3", "triton": "flash", "flash_attention": "flash", "cudnn_attention": "cudnn"}
-_EXPERTS = {"qwen3-30b-a3b": (128, 8, 2048, 768), "mixtral-8x7b/2": (8, 2, 4096, 7168)}
+_EXPERTS = {  # experts, chosen, hidden, width
+    "qwen3-30b-a3b": (128, 8, 2048, 768),
+    "mixtral-8x7b/2": (8, 2, 4096, 7168),
+    "gpt-oss-120b": (128, 4, 2944, 2944),
+}
+_WEIGHTS: dict[str, Weights] = {"bfloat16": "bf16", "float8": "fp8", "uint4": "int4", "mxfp4": "mxfp4"}
 _STEPS = {"llama-3-8b": ("llama3-8b", 1), "llama-3-70b/8": ("llama3-70b", 8)}
 
 
@@ -58,6 +63,9 @@ def product(shape: Row) -> Works:
     m, n, k = shape["m"], shape["n"], shape["k"]
     if shape["kind"] == "bfloat16":
         return [Gemm(m, n, k, 1, "bfloat16", layout="NT")]
+    if shape["kind"].startswith("uint4"):
+        scaling = shape["kind"].split()[1]
+        return [Gemm(m, n, k, 1, "bfloat16", b_dtype="uint4", layout="NT", scaling=scaling)]
     scaling = "outer" if "rows" in shape["kind"] else ""
     return [Gemm(m, n, k, 1, "float8_e4m3fn", out_dtype="bfloat16", layout="NT", scaling=scaling)]
 
@@ -65,17 +73,22 @@ def product(shape: Row) -> Works:
 def experts(shape: Row) -> Works:
     """A layer's experts as `presim serve` prices them, or one grouped product."""
     count, chosen, hidden, width = _EXPERTS[shape["model"]]
-    tokens, half = shape["tokens"], shape["kind"] == "bfloat16"
+    tokens, half = shape["tokens"], shape["kind"] != "float8"
     if shape["part"] == "layer":
-        return [Routed(tokens, hidden, width, chosen, count, 1, "bf16" if half else "fp8")]
+        return [Routed(tokens, hidden, width, chosen, count, 1, _WEIGHTS[shape["kind"]])]
     n, k = (2 * width, hidden) if shape["part"] == "gate_up" else (hidden, width)
     used = round(count * (1 - (1 - chosen / count) ** tokens))
-    return [GroupedGemm(used, tokens * chosen, n, k, "bfloat16" if half else "float8_e4m3fn", out_dtype="bfloat16")]
+    packed = {"uint4": "uint4", "mxfp4": "float4_e2m1fn_x2"}.get(shape["kind"], "")
+    dtype = "bfloat16" if half else "float8_e4m3fn"
+    return [GroupedGemm(used, tokens * chosen, n, k, dtype, out_dtype="bfloat16", b_dtype=packed)]
 
 
 def pointwise(shape: Row) -> Works:
     """A norm, an activation, a rotary embedding or writes to the cache, as `presim serve` counts their bytes."""
-    kernel, tokens = shape["kernel"], shape["tokens"]
+    kernel, tokens = shape["kernel"].removeprefix("vllm "), shape["tokens"]
+    if kernel == "cast":
+        size = tokens * shape["width"]
+        return [Elementwise(2 * size, size, size, "bfloat16", operator=kernel)]
     if kernel == "add_norm":
         moved = 2 * tokens * shape["width"]
         return [Normalization(*(2 * moved, 2 * moved, moved // 2, "bfloat16"), operator="rms_norm", row=shape["width"])]

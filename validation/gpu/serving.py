@@ -40,7 +40,7 @@ FATAL = ("CUDA error", "captur", "CUBLAS")  # words of errors after which this p
 
 def all_cases() -> Iterator[Case]:
     """In the order of what is wanted most; kernels that have to be compiled come late."""
-    from serving_work import attention, checks, experts, pointwise, products, steps, transformers_steps
+    from serving_work import attention, checks, experts, libraries, pointwise, products, steps, transformers_steps
 
     yield from pointwise.launch_cases()
     yield from attention.cases()
@@ -52,6 +52,7 @@ def all_cases() -> Iterator[Case]:
     yield from experts.cases()
     yield from products.cases()
     yield from attention.other_cases()
+    yield from libraries.cases()
 
 
 def attempted(case: Case) -> Row:
@@ -120,9 +121,9 @@ def measure(results: Path, ends: float, families: set[str]) -> int:
 
 def release() -> None:
     """Free the weights that the last family kept."""
-    from serving_work import experts, steps, transformers_steps
+    from serving_work import experts, libraries, steps, transformers_steps
 
-    for kept in (experts.weights, steps.decoder, transformers_steps.model):
+    for kept in (experts.weights, libraries.weights, steps.decoder, transformers_steps.model):
         kept.cache_clear()
     gc.collect()
     torch.cuda.empty_cache()

@@ -19,7 +19,8 @@ from presim.trace.sparse_product import SparseProduct as SparseProduct
 Direction: TypeAlias = Literal["forward", "backward"]
 
 
-TINYGEMM = "tinygemm"
+TINYGEMM, NF4 = "tinygemm", "nf4"
+MACHETE, MARLIN = "machete", "marlin"
 
 
 class Gemm(msgspec.Struct, frozen=True, tag_field="family", tag="gemm"):
@@ -36,8 +37,9 @@ class Gemm(msgspec.Struct, frozen=True, tag_field="family", tag="gemm"):
     layout: str = "NN"  # N: as in the formula, T: transposed in memory; a then b
     accumulate: bool = False  # reads c (beta != 0)
     epilogue: str = ""  # fused bias, gelu, …; empty: none
-    # Factors of FP8 and FP4 operands: outer (one a row and column), block; empty: one a tensor. TINYGEMM: factors of
-    # 4-bit weights in PyTorch's own kernel.
+    # Factors of FP8 and FP4 operands: outer (one a row and column), block; empty: one a tensor. Of 4-bit weights: the
+    # kernel that knows their order, which is PyTorch's (TINYGEMM), bitsandbytes' (NF4) or one of an engine (MACHETE,
+    # MARLIN); empty: the one that vLLM chooses on the GPU.
     scaling: str = ""
     sums: str = ""  # of FP8: fast (in the tensor cores' few bits), precise (taken out in between); empty: not known
     sparsity: str = ""  # "2:4 a" or "2:4 b": two of every four values of that operand are kept; empty: dense
@@ -60,6 +62,7 @@ class GroupedGemm(msgspec.Struct, frozen=True, tag_field="family", tag="grouped_
     out_dtype: str = ""
     sizes: tuple[int, ...] = ()  # of the groups that are not empty, largest first, rounded; none: alike, or not known
     along: Literal["m", "n", "k"] = "m"  # the dimension that is divided among the groups
+    b_dtype: str = ""  # of b, if a kernel unpacks its 4 bits while it multiplies (Marlin); empty: same as dtype
 
     @property
     def flops(self) -> int:

@@ -75,8 +75,8 @@ def capture_request(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
     longest = engine.limits.max_model_len
     return {
         "format": _FORMAT,
-        "config": asked_for.config_for_vllm(config, engine.model, engine.plan.weights, engine.plan.pp),
-        "arguments": asked_for.arguments(engine.plan, longest, engine.model),
+        "config": asked_for.config_for_vllm(config, engine.model, engine.plan),
+        "arguments": asked_for.arguments(engine.plan, longest, engine.model, engine.cluster.gpu),
         "batches": [
             {"decodes": list(one.decodes), "prefills": list(one.prefills), "held_out": one.held_out}
             for one in asked_for.batches(engine.plan, longest, engine.limits.kv_tokens)

@@ -20,13 +20,14 @@ from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.host import host_factor
 from presim.prepared import prepare
-from presim.serving.model import Experts, from_config
+from presim.serving.model import from_config
 from presim.serving.steps.captured import Captured, Sample
 from presim.trace import store
 from presim.trace.capture_speed import on_idle_machine
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind, Trace
-from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
+from presim.trace.signatures import Attention, Gemm
+from presim.verbs.step_experts import of_experts, of_own_experts
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
@@ -46,7 +47,7 @@ def read_captured(folder: Path, cluster: Cluster) -> Captured:
     model = from_config(asked.config, str(folder))
     ranks = asked.arguments.get("tensor_parallel_size", 1)
     shared = model.experts if asked.arguments.get("enable_expert_parallel") and ranks > 1 else None
-    traces = [_of_own_experts(job.traces[rank], shared, ranks) for rank in sorted(job.traces)]
+    traces = [of_own_experts(job.traces[rank], shared, ranks) for rank in sorted(job.traces)]
     priced = [price_trace(trace, cluster) for trace in traces]
     alike = Representatives([trace.manifest.rank for trace in traces], job.manifest.others())
 
@@ -66,26 +67,6 @@ def read_captured(folder: Path, cluster: Cluster) -> Captured:
     source = f"captured from vLLM {version}'s model runner on the emulated {manifest.gpu}"
     blocks = said.blocks if cluster.gpu.id == manifest.gpu else None
     return Captured(samples, origins, uncertainty, source, blocks)
-
-
-def _of_own_experts(trace: Trace, experts: Experts | None, ranks: int) -> Trace:
-    """A trace whose products of experts are those of one of the ranks that share whole experts.
-
-    vLLM calls its kernel with all tokens; which of their experts are the rank's own is known on the device only. Tokens
-    are taken to choose experts evenly, so the rank gets its share of the choices and of the experts in use.
-    """
-    if experts is None:
-        return trace
-    return dataclasses.replace(trace, signatures=tuple(_own(one, experts, ranks) for one in trace.signatures))
-
-
-def _own(signature: Signature, experts: Experts, ranks: int) -> Signature:
-    if not isinstance(signature, GroupedGemm):
-        return signature
-    tokens = signature.m / experts.chosen
-    used = experts.count * (1 - (1 - experts.chosen / experts.count) ** tokens) / ranks
-    rows = max(1, round(signature.m / ranks))
-    return msgspec.structs.replace(signature, groups=max(1, round(min(used, rows))), m=rows)
 
 
 class _Batch(msgspec.Struct, frozen=True):
@@ -140,6 +121,7 @@ class _Steps:
         self.work = trace.mask(Kind.WORK, Kind.COLLECTIVE)
         self.waits = trace.mask(*WAITS)
         self.attention = np.array([isinstance(one, Attention) for one in signatures])[at]
+        self.experts = of_experts(trace) & self.work
         self.keys = np.array([one.kv_len if isinstance(one, Attention) else 0 for one in signatures])[at]
         self.logits = np.array([isinstance(one, Gemm) and max(one.m, one.n) >= wide for one in signatures])[at]
         self.of_model = self.work & (_scoped(trace) | (trace.column("value") == 1))
@@ -153,9 +135,9 @@ class _Steps:
         """By the fields of `Sample`. ``finish``: the last of the engine step's three; ``mark_ns``: of each mark."""
         window, times = self.steps[finish - 1], self.timeline
         here = slice(window.start, window.stop)
-        model, logits, waits, work, attention = (
+        model, logits, waits, work, attention, experts = (
             np.flatnonzero(mask[here]) + window.start
-            for mask in (self.of_model, self.logits, self.waits, self.work, self.attention)
+            for mask in (self.of_model, self.logits, self.waits, self.work, self.attention, self.experts)
         )
         if not len(model) or not len(logits):
             return {}
@@ -168,6 +150,7 @@ class _Steps:
             "device_ns": end - float(times.start_ns[first]),
             "head_ns": end - float(times.start_ns[logits[0]]),
             "attention_ns": float((times.end_ns[attention] - times.start_ns[attention]).sum()),
+            "experts_ns": float((times.end_ns[experts] - times.start_ns[experts]).sum()),
             "finish_ns": max(self.span_ns(finish) - mark_ns, 0.0),
             "attention_keys": float(self.keys[attention].max()) if len(attention) else 0.0,
         }

@@ -26,7 +26,7 @@ _PRODUCTS = ("aten::mm", "aten::addmm")
 
 
 def narrowed(given: torch.Tensor, name: str, dim: int, largest: torch.Tensor | None = None) -> torch.Tensor:
-    """A matrix as a format keeps it, with factors along ``dim``; ``largest``: of the matrix, where a kernel finds it."""
+    """A matrix as a format keeps it, factors along ``dim``; ``largest``: of the matrix, where a kernel finds it."""
     matrix = given.float()
     if name == "fp8-tensor":
         assert largest is not None

@@ -117,6 +117,11 @@ BAD = [
     ("validation/held_out_shapes", ("{tmp}/no", *OUT), "there is no folder {tmp}/no; name a table"),
     ("validation/held_out_shapes", ("{tmp}/empty", *OUT), "{tmp}/empty is none of the datasets presim reads"),
     ("validation/fit_deepep", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
+    (
+        "validation/fit_packed_weights",
+        ("{tmp}/empty",),
+        "{tmp}/empty holds no serving.jsonl ([Errno 2] No such file or",
+    ),
     ("validation/fit_experts", ("{tmp}/empty",), "{tmp}/empty has no data/GPU/moe tables; name the folder of aiconf"),
     ("validation/attention", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
     ("validation/attention", ("validation/papers/attention.csv",), "a row has no library_version; each needs gpu, lib"),

@@ -75,13 +75,16 @@ def _config_name(kind: str) -> str | None:
     return "fp8_w8a8" if kind == "float8" else None
 
 
-def assignment(chosen: torch.Tensor, block: int, count: int) -> tuple[list[int] | None, list[int], list[int]]:
+def assignment(
+    chosen: torch.Tensor, block: int, count: int, *, sorts: bool = False
+) -> tuple[list[int] | None, list[int], list[int]]:
     """Tokens sorted by expert and filled up to blocks, the blocks' experts, and the number of places.
 
-    As in vLLM: with very few tokens nothing is sorted, and every choice has a block of its own.
+    As in vLLM: with very few tokens nothing is sorted, unless the kernel ``sorts``, and every choice has a block of its
+    own.
     """
     rows = chosen.numel()
-    if rows * 4 <= count:
+    if rows * 4 <= count and not sorts:
         return None, chosen.flatten().tolist(), [rows * block]
     places, blocks = [], []
     for expert in range(count):

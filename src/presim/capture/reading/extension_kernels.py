@@ -12,7 +12,19 @@ from collections.abc import Callable
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operator
 from presim.trace.dtypes import dtype_bytes
-from presim.trace.signatures import TINYGEMM, Attention, Elementwise, Gemm, Index, Signature, Softmax
+from presim.trace.signatures import (
+    MACHETE,
+    MARLIN,
+    NF4,
+    TINYGEMM,
+    Attention,
+    Elementwise,
+    Gemm,
+    GroupedGemm,
+    Index,
+    Signature,
+    Softmax,
+)
 
 _CAUSAL = {
     "fwd": 2,
@@ -106,6 +118,44 @@ def _product_into(work: Descriptor, operator: Operator) -> Signature | None:
     return Gemm(m=rows, n=columns, k=matrices[0].shape[1], batch=1, dtype=matrices[0].dtype, layout="NT")
 
 
+def _fp4_product(work: Descriptor, operator: Operator) -> Signature | None:
+    """CUTLASS's product of rows [m, k / 2] and weights [n, k / 2], two values of FP4 a byte, with factors of blocks."""
+    if "cutlass" not in work.fields.get("name", "") or not operator.outputs:
+        return None
+    left, out = operator.inputs[0], operator.outputs[0]
+    return Gemm(
+        m=out.shape[0], n=out.shape[1], k=2 * left.shape[1], batch=1, dtype="float4_e2m1fn_x2", out_dtype=out.dtype,
+        layout="NT", scaling="block",
+    )  # fmt: skip
+
+
+def _unpacking_product(work: Descriptor, operator: Operator) -> Signature | None:
+    """vLLM's product of 16-bit rows [m, k] and weights in 4 bits, whose shape is the kernel's own."""
+    scaling = MACHETE if "machete" in operator.name else MARLIN
+    if scaling not in work.fields.get("name", "").lower() or not operator.outputs:
+        return None
+    left, out = operator.inputs[0], operator.outputs[0]
+    return Gemm(out.shape[0], out.shape[1], left.shape[1], 1, left.dtype, b_dtype="uint4", layout="NT", scaling=scaling)
+
+
+def _unpacking_experts(work: Descriptor, operator: Operator) -> Signature | None:
+    """Marlin's product of routed experts: packed weights [experts, k / 16, 2 n], outputs [tokens * chosen, n].
+
+    Tokens are assumed to choose their experts independently and evenly. Factors of 8 bits are those of MXFP4.
+    """
+    packed = next((one for one in operator.inputs if len(one.shape) == 3 and one.dtype == "int32"), None)
+    chosen = next((one for one in operator.inputs if len(one.shape) == 2 and one.dtype == "float32"), None)
+    if packed is None or chosen is None or not operator.outputs or MARLIN not in work.fields.get("name", "").lower():
+        return None
+    left, out, experts = operator.inputs[0], operator.outputs[0], packed.shape[0]
+    tokens, each = chosen.shape
+    used = max(round(experts * (1 - (1 - min(each / experts, 1.0)) ** tokens)), 1)
+    fp4 = any(one.dtype.startswith("float8") for one in operator.inputs)
+    return GroupedGemm(
+        used, out.shape[0], out.shape[1], left.shape[1], left.dtype, b_dtype="float4_e2m1fn_x2" if fp4 else "uint4"
+    )
+
+
 def _grouped_choice(work: Descriptor, operator: Operator) -> Signature | None:
     """One kernel scores each token's experts and chooses among those of the best groups; nothing is sorted."""
     scores = operator.inputs[0]
@@ -127,7 +177,7 @@ def _four_bit_product(work: Descriptor, operator: Operator) -> Signature | None:
         written = weights * dtype_bytes(left.dtype)
         return Elementwise(packed.bytes + weights // 64 * 4, written, weights, left.dtype, operator=operator.name)
     inner = left.shape[-1]
-    return Gemm(left.elements // inner, weights // inner, inner, 1, left.dtype, b_dtype="uint4")
+    return Gemm(left.elements // inner, weights // inner, inner, 1, left.dtype, b_dtype="uint4", scaling=NF4)
 
 
 def _packed_product(_: Descriptor, operator: Operator) -> Signature | None:
@@ -147,6 +197,10 @@ _OPERATORS: dict[str, Callable[[Descriptor, Operator], Signature | None]] = {
     "_C::rotary_embedding": _rotary,
     "_C::cutlass_scaled_mm": _scaled_product,
     "_C::dsv3_fused_a_gemm": _product_into,
+    "_C::cutlass_scaled_fp4_mm": _fp4_product,
+    "_C::machete_mm": _unpacking_product,
+    "_C::marlin_gemm": _unpacking_product,
+    "_moe_C::moe_wna16_marlin_gemm": _unpacking_experts,
     "_moe_C::grouped_topk": _grouped_choice,
     "bitsandbytes::gemm_4bit": _four_bit_product,
     "aten::_weight_int4pack_mm": _packed_product,

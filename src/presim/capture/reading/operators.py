@@ -91,12 +91,13 @@ def parse_operator(descriptor: Descriptor) -> Operator:
     scalars = descriptor.fields.get("args", "")
     inputs = parse_operands(descriptor.fields.get("in", ""))
     outputs = parse_operands(descriptor.fields.get("out", ""))
-    writes = descriptor.fields.get("writes", "")
-    if writes == "argument" and inputs:  # the last arguments are the outputs
+    writes = descriptor.fields.get("writes", "").split(",")
+    positions = [one for one in writes if one not in ("", "argument")]
+    if positions and inputs:
+        inputs, outputs = _written(inputs, positions)
+    elif "argument" in writes and inputs:  # the last arguments are the outputs
         results = max(1, len(outputs))
         inputs, outputs = inputs[:-results], outputs or inputs[-1:]  # described again once they were resized
-    elif writes and inputs:
-        inputs, outputs = _written(inputs, writes.split(","))
     known = descriptor.fields.get("is")
     return Operator(
         name=descriptor.fields.get("name", ""),

@@ -39,6 +39,17 @@ class GemmConstants(Calibration, frozen=True, kw_only=True):
     busy_rise: float = 0.0  # share of the rise of short products that remains within a step
 
 
+class PackedConstants(Calibration, frozen=True, kw_only=True):
+    """Constants of the formula in `packed_weights.seconds`."""
+
+    start_us: float  # duration of an empty product
+    depth_us: float  # added where k is 1024
+    memory: float  # share of memory bandwidth
+    rows: int  # of a tile; fewer take as long
+    unpacking: float  # time of the arithmetic over that of a 16-bit product
+    blend: float  # exponent of the norm that joins arithmetic and memory
+
+
 class AttentionConstants(Calibration, frozen=True, kw_only=True):
     """Constants of the formula in `attention.seconds`."""
 

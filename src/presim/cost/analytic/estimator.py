@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from presim.cost.analytic import attention, convolution, copy, gemm, memory_bound, scan, sparse
+from presim.cost.analytic import attention, convolution, copy, gemm, memory_bound, packed_weights, scan, sparse
 from presim.cost.analytic.constants import BORROWED, is_measured
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.price import Price
@@ -70,4 +70,6 @@ def slowdown_at_work(gpu: Gpu, signatures: list[Signature], working: Sequence[Pr
 def _formula(signature: Signature) -> Callable[[Sequence[Any], Device], list[Price]] | None:
     if scan.covers(signature):
         return scan.price
+    if packed_weights.covers(signature):
+        return packed_weights.price
     return next((formula for types, formula in _FAMILIES if isinstance(signature, types)), None)

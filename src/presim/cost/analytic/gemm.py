@@ -16,7 +16,7 @@ from presim.cost.analytic.constants import GemmConstants, find
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
-from presim.trace.signatures import TINYGEMM, Gemm, GroupedGemm
+from presim.trace.signatures import Gemm, GroupedGemm
 
 Array = NDArray[np.float64]
 
@@ -57,27 +57,21 @@ _STRUCTURED = {"ampere": 1.6, "ada": 1.39, "hopper": 1.21}
 # was slower than dense on H100s without a search for its algorithm (pytorch/pytorch issue 153825).
 _STRUCTURED_DOUBT = 3.0
 _UNALIGNED = 1.5  # rows that are no multiple of 16 bytes: no TMA or vector loads. A guess, hence the uncertainty
-# PyTorch's kernel for 16-bit rows and 4-bit weights (tinygemm) unpacks the weights again for every few rows. On an H100
-# it has 28.7 TFLOP/s from 16 to 512 rows, 110 a clock and SM; for one row it reads its weights at 1.6 TB/s
-# (validation/results/gpu-quantised.md). Other GPUs are taken to do as many a clock, which is an assumption.
-_TINYGEMM_FLOPS, _TINYGEMM_MEMORY, _TINYGEMM_UNCERTAINTY = 110, 0.47, 0.2
 
 
 def price(signatures: Sequence[Gemm | GroupedGemm], device: Device) -> list[Price]:
     """One price per signature, in order."""
-    own = [each for each in signatures if isinstance(each, Gemm) and each.scaling == TINYGEMM and device.clock_hz]
-    prices: dict[Gemm | GroupedGemm, Price] = {each: _tinygemm(each, device) for each in own}
-    rest = [signature for signature in signatures if signature not in prices]
-    kinds = sorted({_precision(signature) for signature in rest})
+    prices: dict[Gemm | GroupedGemm, Price] = {}
+    kinds = sorted({_precision(signature) for signature in signatures})
     for kind in kinds:
-        members = [signature for signature in rest if _precision(signature) == kind]
+        members = [signature for signature in signatures if _precision(signature) == kind]
         prices.update(zip(members, _price_kind(members, kind, device)))
     return [prices[signature] for signature in signatures]
 
 
 def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device) -> list[Price]:
     constants, borrowed = find(GemmConstants, "gemm", device.generation, _FALLBACKS[kind])
-    shapes = np.array([_shape(signature) for signature in signatures], float).T
+    shapes = np.array([shape_of(signature) for signature in signatures], float).T
     peaks = device.peak(kind) * np.array([_structured(signature, device) for signature in signatures])
     total, arithmetic, memory = seconds(
         shapes,
@@ -100,18 +94,6 @@ def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device)
     ]
 
 
-def _tinygemm(signature: Gemm, device: Device) -> Price:
-    """The slower of its arithmetic and of reading its operands, plus the launch."""
-    m, n, k, _, a_bytes, b_bytes, out_bytes = _shape(signature)
-    constants, _ = find(GemmConstants, "gemm", device.generation, ("bf16",))
-    memory = (m * k * a_bytes + n * k * b_bytes + m * n * out_bytes) / (device.memory_Bps * _TINYGEMM_MEMORY)
-    arithmetic = signature.flops / (_TINYGEMM_FLOPS * device.sms * device.clock_hz)
-    total = max(memory, arithmetic) + constants.launch_us * 1e-6
-    width = _TINYGEMM_UNCERTAINTY * (1 if device.generation == "hopper" else 3)
-    bound = "compute" if arithmetic > memory else "memory"
-    return Price(max(1, round(total * 1e9)), Origin.ANALYTIC, min(width, 0.9), "analytic/gemm", bound)
-
-
 @dataclasses.dataclass(frozen=True)
 class Uneven:
     """Extra work of groups of different sizes over groups of equal size; by signature, and optionally by candidate."""
@@ -126,7 +108,7 @@ _EVEN = Uneven()
 def seconds(
     shapes: Array, device: Device, peak: Array | float, constants: GemmConstants, uneven: Uneven = _EVEN
 ) -> tuple[Array, Array, Array]:
-    """Duration, its arithmetic part and its memory part of products with the columns of ``shapes`` (see `_shape`).
+    """Duration, its arithmetic part and its memory part of products with the columns of ``shapes`` (see `shape_of`).
 
     ============ =========================================================================================
     arithmetic   waves of tiles, each the slower of its FLOPs, its share of the loads and its steps along k
@@ -136,13 +118,7 @@ def seconds(
     """
     m, n, k, batch, a_bytes, b_bytes, out_bytes = (row[:, None] for row in shapes)
     peak = np.reshape(peak, (-1, 1))
-    work = 2 * m * n * k * batch
-    sustained = constants.sustained * device.sustained * (1 if device.burst else constants.busy)
-    lead = min(constants.sustained * constants.rise, 1.0) - sustained
-    lead = lead if device.burst else max(lead, 0.0) * constants.busy_rise
-    if not device.throttles:
-        sustained, lead = _UNTHROTTLED, 0.0
-    efficiency = sustained + lead / (1 + work / (constants.crossover_TFLOP * 1e12))
+    efficiency = efficiency_of(2 * m * n * k * batch, device, constants)
     splits = np.minimum(_SPLIT, np.ceil(k / 64))
     depth = np.ceil(k / splits / 32) * 32
     tiles = np.ceil(m / _ROWS) * np.ceil(n / _COLUMNS) * batch * splits * uneven.tiles
@@ -168,7 +144,17 @@ def seconds(
     return chosen[0] + constants.launch_us * 1e-6, chosen[1], memory[:, 0]
 
 
-def _shape(signature: Gemm | GroupedGemm) -> tuple[float, ...]:
+def efficiency_of(flops: Array, device: Device, constants: GemmConstants) -> Array:
+    """Share of the peak that products of so many FLOPs reach; on a resting GPU, short ones run at higher clocks."""
+    sustained = constants.sustained * device.sustained * (1 if device.burst else constants.busy)
+    lead = min(constants.sustained * constants.rise, 1.0) - sustained
+    lead = lead if device.burst else max(lead, 0.0) * constants.busy_rise
+    if not device.throttles:
+        sustained, lead = _UNTHROTTLED, 0.0
+    return sustained + lead / (1 + flops / (constants.crossover_TFLOP * 1e12))
+
+
+def shape_of(signature: Gemm | GroupedGemm) -> tuple[float, ...]:
     """m, n, k, batch, bytes per element of a and b, and bytes moved per element of the result."""
     out = dtype_bytes(signature.out_dtype or signature.dtype)
     a = _element_bytes(signature.dtype)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from presim.cost.analytic.device import Device, precision
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import (
-    TINYGEMM,
     Attention,
     Fused,
     Gemm,
@@ -166,8 +165,9 @@ def variant(signature: Signature) -> str:
 def kind_of(signature: Signature) -> str | None:
     """The key of `KINDS` for the models that correct a signature's price, or None."""
     if isinstance(signature, GroupedGemm):
-        return "grouped-gemm" if signature.dtype in _HALF and not signature.sizes else None
-    if isinstance(signature, Gemm) and (signature.sparsity or signature.scaling == TINYGEMM):
+        plain = signature.dtype in _HALF and not signature.sizes and not signature.b_dtype
+        return "grouped-gemm" if plain else None
+    if isinstance(signature, Gemm) and (signature.sparsity or signature.b_dtype == "uint4"):
         return None  # no table has these
     if isinstance(signature, Gemm):
         if signature.dtype in _HALF:

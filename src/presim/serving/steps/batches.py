@@ -7,9 +7,15 @@ import math
 from typing import Any
 
 from presim.errors import InputError
-from presim.serving.model import Model
-from presim.serving.plan import Plan, Weights
+from presim.hardware import Gpu
+from presim.serving.model import Experts, Model
+from presim.serving.plan import Plan
 
+_BLACKWELL = 10  # compute capability
+_INSTEAD_OF_COMPILED = {
+    "attention_config": {"flash_attn_version": 2},
+    "kernel_config": {"enable_jit_warmup": False, "enable_cutedsl_warmup": False},
+}
 REPEATS = 4  # steps of each batch
 _CONTEXT = 256  # tokens of a decode; attention is priced from the true contexts, so that few tokens suffice
 _MOST_SEQUENCES = 1024
@@ -39,8 +45,18 @@ _REQUIRED: dict[str, dict[str, Any]] = {
         "rope_theta": 10000,
     },
 }
-_FP8_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]}
-_WEIGHTS = ("bf16", "fp8", "fp8-block")
+# By weights, as vLLM reads it from a checkpoint's config; `--weights fp8` is an argument instead
+_QUANTISATION: dict[str, dict[str, Any]] = {
+    "fp8-block": {
+        "quant_method": "fp8",
+        "activation_scheme": "dynamic",
+        "fmt": "e4m3",
+        "weight_block_size": [128, 128],
+    },
+    "int4": {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True, "lm_head": False},
+    "fp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]},
+}
+_WEIGHTS = ("bf16", "fp8", *_QUANTISATION)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,19 +120,23 @@ def _tokens(batch: Batch) -> int:
     return sum(batch.decodes) + 16 * len(batch.decodes) + sum(batch.prefills)
 
 
-def config_for_vllm(config: dict[str, Any], model: Model, weights: Weights, stages: int = 1) -> dict[str, Any]:
+def config_for_vllm(config: dict[str, Any], model: Model, plan: Plan) -> dict[str, Any]:
     """A model's config with the architecture that vLLM looks for, and with the quantisation of its checkpoint.
 
-    ``stages``: pipeline stages; the config has the layers of the longest one, as a model of its own.
+    Of a pipeline it has the layers of the longest stage, as a model of its own; of data-parallel ranks that share
+    experts, those of one rank.
 
     Raises:
-        InputError: the architecture is not known.
+        InputError: the architecture is not known, or a rank has fewer experts than a token chooses.
     """
+    weights, stages = plan.weights, plan.pp
     kept = {key: value for key, value in config.items() if key != "quantization_config"}
+    if plan.dp > 1 and model.experts is not None:
+        kept = _of_rank(kept, model.experts, plan.dp)
     if stages > 1:
         kept = _stage(kept, model, stages)
-    if weights == "fp8-block":
-        kept["quantization_config"] = _FP8_BLOCKS
+    if weights in _QUANTISATION:
+        kept["quantization_config"] = _QUANTISATION[weights]
     if "architectures" in config:
         return kept
     kind = str(config.get("model_type"))
@@ -125,7 +145,23 @@ def config_for_vllm(config: dict[str, Any], model: Model, weights: Weights, stag
             f"steps of {model.name} cannot be captured: no architecture is known for its model type {kind!r}; name a "
             "config.json that has `architectures`, or leave --steps at composed"
         )
-    return {**kept, "architectures": [_ARCHITECTURES[kind]], "torch_dtype": "bfloat16", **_REQUIRED.get(kind, {})}
+    return {"architectures": [_ARCHITECTURES[kind]], "torch_dtype": "bfloat16", **_REQUIRED.get(kind, {}), **kept}
+
+
+def _of_rank(config: dict[str, Any], of: Experts, ranks: int) -> dict[str, Any]:
+    """The config with as many experts as one data-parallel rank has, of which each token chooses as many as before."""
+    own = of.count // ranks
+    if own < of.chosen or of.count % ranks:
+        raise InputError(
+            f"no steps are captured of {of.count} experts over --dp {ranks}: a rank has {of.count / ranks:g}, and a "
+            f"token chooses {of.chosen}; leave --steps at composed"
+        )
+    counts: dict[str, Any] = {
+        key: own for key in ("n_routed_experts", "num_local_experts", "num_experts") if key in config
+    }
+    groups = math.gcd(own, int(config.get("n_group") or _REQUIRED["deepseek_v3"]["n_group"]))
+    among: dict[str, Any] = {"n_group": groups, "topk_group": groups} if "n_routed_experts" in config else {}
+    return {**config, **counts, **among}
 
 
 def _stage(config: dict[str, Any], model: Model, stages: int) -> dict[str, Any]:
@@ -136,14 +172,18 @@ def _stage(config: dict[str, Any], model: Model, stages: int) -> dict[str, Any]:
     return {**config, "num_hidden_layers": count, **of_layers, **dense}
 
 
-def arguments(plan: Plan, longest: int, model: Model) -> dict[str, Any]:
+def arguments(plan: Plan, longest: int, model: Model, gpu: Gpu) -> dict[str, Any]:
     """Arguments of vLLM's `LLM` for one stage of one data-parallel rank of a plan.
+
+    Kernels that are compiled for the GPU as they run are left out: of FlashAttention 4 version 2 stands in, since
+    attention is priced apart.
 
     Raises:
         InputError: no steps are captured of this plan.
     """
     _check(plan, model)
     return {
+        **(_INSTEAD_OF_COMPILED if gpu.compute_major >= _BLACKWELL else {}),
         "load_format": "dummy",
         "skip_tokenizer_init": True,
         "enable_prefix_caching": False,
@@ -163,8 +203,10 @@ def arguments(plan: Plan, longest: int, model: Model) -> dict[str, Any]:
 
 def _check(plan: Plan, model: Model) -> None:
     """Refuse plans of which no steps are captured."""
+    shares = plan.dp > 1 and model.experts is not None
     lacks = {
-        "--dp": plan.dp > 1 and model.experts is not None,  # which the ranks share
+        "--dp without --ep": shares and not plan.ep,
+        "--dp and --pp": shares and plan.pp > 1,
         f"--weights {plan.weights}": plan.weights not in _WEIGHTS,
         f"--expert-weights {plan.of_experts}": plan.of_experts != plan.weights,
         f"--kernels {plan.kernels}": plan.kernels != "vllm",

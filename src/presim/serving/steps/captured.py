@@ -36,6 +36,7 @@ class Sample:
     head_ns: float  # of that, from the logits on
     attention_ns: float  # of that, attention as captured: every sequence as long as the longest
     finish_ns: float  # host: the scheduler takes the tokens in
+    experts_ns: float = 0.0  # of that, routed experts and the collective behind them
     attention_exact: bool = True  # whether it was captured with the true lengths; CUDA graphs have the longest allowed
 
     @property
@@ -84,7 +85,7 @@ def with_captured(engine: Engine, captured: Captured) -> Engine:
     found = [one for one in checks(_target(engine), captured) if one.sample.held_out]
     wrong = np.abs([one.error for one in found]) if found else np.zeros(1)
     summary: dict[str, str | int | float] = {
-        "source": captured.source + _composed_parts(engine.plan),
+        "source": captured.source + _composed_parts(engine.plan, _shares_experts(engine.times)),
         "fitted_batches": len(fitted),
         "held_out_batches": len(found),
         "held_out_median_error": float(np.median(wrong)),
@@ -98,10 +99,11 @@ def with_captured(engine: Engine, captured: Captured) -> Engine:
     )
 
 
-def _composed_parts(plan: Plan) -> str:
+def _composed_parts(plan: Plan, shared: bool) -> str:
     """What captured steps have from elsewhere, in words."""
     stages = f", one of {plan.pp} stages, messages between them composed" if plan.pp > 1 else ""
-    return stages + (", the drafter's passes composed" if plan.drafting else "")
+    experts = f", the experts that {plan.dp} data-parallel ranks share and their exchange composed" if shared else ""
+    return stages + experts + (", the drafter's passes composed" if plan.drafting else "")
 
 
 def _target(engine: Engine) -> Engine:
@@ -131,11 +133,15 @@ def checks(engine: Engine, captured: Captured) -> list[Check]:
 
 
 def check(sample: Sample, times: StepTimes, composed: StepTimes, scale: float = 1.0) -> Check:
-    """Hold a batch against tables. Where it was captured with other lengths, its attention is as composed."""
-    here = sample.waits_ns * scale
-    if not sample.attention_exact:
-        apart = attention_of(sample, composed) - sample.attention_ns * scale
+    """Hold a batch against tables. Where it was captured with other lengths, its attention is as composed.
+
+    Of experts that data-parallel ranks share neither side has anything.
+    """
+    here, shares = sample.waits_ns * scale, _shares_experts(composed)
+    if shares or not sample.attention_exact:
+        apart = attention_of(sample, composed) - (sample.attention_ns + shares * sample.experts_ns) * scale
         here = max(sample.device_ns * scale + apart, sample.launch_ns)
+    times = dataclasses.replace(times, shared_ns=np.zeros(1))
     return Check(sample, here, times.step_ns(list(sample.prefills), list(sample.decodes)))
 
 
@@ -148,7 +154,8 @@ def tables(
     if not decodes or not prompts:
         raise InputError("captured steps have decodes and prompts; capture them with --steps captured")
     scale, count = overheads.step_scale, len(composed.token_ns)
-    points = {one.tokens: _busy_ns(one) for one in (*prompts, *decodes)}  # decodes where both are of one size
+    shares = _shares_experts(composed)
+    points = {one.tokens: _busy_ns(one, shares) for one in (*prompts, *decodes)}  # decodes where both are of one size
     return dataclasses.replace(
         composed,
         token_ns=_by_tokens(points, plan.max_num_batched_tokens, padded) * scale + composed.attention_fixed_ns,
@@ -162,9 +169,15 @@ def tables(
     )
 
 
-def _busy_ns(sample: Sample) -> float:
-    """Device time of all but logits and attention."""
-    return max(sample.device_ns - sample.head_ns - sample.attention_ns, 0.0)
+def _shares_experts(composed: StepTimes) -> bool:
+    """Whether data-parallel ranks share experts, so that their time is that of the tokens of all."""
+    return len(composed.shared_ns) > 1 and bool(composed.shared_ns.any())
+
+
+def _busy_ns(sample: Sample, shares: bool) -> float:
+    """Device time of all but logits, attention, and experts that data-parallel ranks share."""
+    apart = sample.head_ns + sample.attention_ns + shares * sample.experts_ns
+    return max(sample.device_ns - apart, 0.0)
 
 
 def _launches(kind: Sequence[Sample], padded: tuple[int, ...], count: int) -> Floats:
@@ -203,7 +216,8 @@ def _by_rows(decodes: Sequence[Sample], count: int) -> Floats:
 def attention_of(sample: Sample, composed: StepTimes) -> float:
     """ns of attention with the true lengths."""
     tokens, rows = np.full_like(composed.token_ns, composed.attention_fixed_ns), np.zeros_like(composed.head_ns)
-    alone = dataclasses.replace(composed, token_ns=tokens, head_ns=rows, prompt_launch_ns=None, decode_launch_ns=None)
+    alone = dataclasses.replace(composed, token_ns=tokens, head_ns=rows, shared_ns=np.zeros(1))
+    alone = dataclasses.replace(alone, prompt_launch_ns=None, decode_launch_ns=None)
     return alone.step_ns(list(sample.prefills), list(sample.decodes))
 
 

@@ -39,7 +39,7 @@ def product(m: int, n: int, k: int, weights: str, *, quantises: bool = False) ->
     """A linear layer; ``quantises``: a separate kernel quantises its input, instead of the preceding kernel."""
     dtype = DTYPES[weights]
     if dtype == _HALF:
-        return [Gemm(m, n, k, 1, _HALF, layout="NT")]
+        return [Gemm(m, n, k, 1, _HALF, b_dtype="uint4" if weights == "int4" else "", layout="NT")]
     size = 1.0 if dtype.startswith("float8") else 0.5
     quantise = Elementwise(2 * m * k, int(m * k * size), m * k, _HALF, operator="quantise")
     scaling = "block" if weights in ("fp8-block", "fp4") else "outer"

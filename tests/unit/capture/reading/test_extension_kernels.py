@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
+
 from presim.capture.reading.classify import classify_launch
 from presim.capture.reading.log import parse
 from presim.capture.reading.operators import parse_operator
-from presim.trace.signatures import TINYGEMM, Attention, Elementwise, Gemm, Index, Signature, Softmax
+from presim.trace.signatures import (
+    NF4,
+    TINYGEMM,
+    Attention,
+    Elementwise,
+    Gemm,
+    GroupedGemm,
+    Index,
+    Signature,
+    Softmax,
+)
 
 CACHE = "BFloat16[28583;16;8;128]"
 
@@ -83,7 +95,7 @@ def test_few_rows_are_multiplied_with_packed_weights_in_one_kernel() -> None:
     inputs = "BFloat16[1;1;2048],Byte[8388608;1],Float[1024],Byte[262144],Float[256],Float[]"
     found = launched("bitsandbytes::gemm_4bit", inputs, "out=BFloat16[1;1;8192] args=", "kgemm_4bit_inference_naive")
     assert isinstance(found, Gemm)
-    assert (found.m, found.n, found.k, found.b_dtype) == (1, 8192, 2048, "uint4")
+    assert (found.m, found.n, found.k, found.b_dtype, found.scaling) == (1, 8192, 2048, "uint4", NF4)
 
 
 def test_packed_4_bit_weights_are_multiplied_and_not_read_only() -> None:
@@ -91,6 +103,31 @@ def test_packed_4_bit_weights_are_multiplied_and_not_read_only() -> None:
     found = launched("aten::_weight_int4pack_mm", inputs, "out=BFloat16[64;8192] args=128", "tinygemm_m16n8k16")
     assert isinstance(found, Gemm)
     assert (found.m, found.n, found.k, found.b_dtype, found.scaling) == (64, 8192, 8192, "uint4", TINYGEMM)
+
+
+def test_engines_kernels_unpack_weights_while_they_multiply() -> None:
+    """Machete's and Marlin's packed weights have shapes of their own; copies beside the kernel are no products."""
+    inputs = "BFloat16[16;4096],Int[512;14336],BFloat16[32;14336]"
+    for name, kernel in (("machete_mm", "cutlass::machete::MacheteCollectiveMma"), ("marlin_gemm", "marlin::Marlin")):
+        found = launched(f"_C::{name}", inputs, "out=BFloat16[16;14336] args=", kernel)
+        assert isinstance(found, Gemm)
+        assert (found.m, found.n, found.k, found.b_dtype) == (16, 14336, 4096, "uint4")
+        assert found.scaling == name.partition("_")[0]
+        assert not isinstance(launched(f"_C::{name}", inputs, "out=BFloat16[16;14336] args=", "elementwise"), Gemm)
+
+
+@pytest.mark.parametrize(("factors", "b_dtype"), [("BFloat16", "uint4"), ("Float8_e8m0fnu", "float4_e2m1fn_x2")])
+def test_marlin_s_experts_are_those_that_any_token_chose(factors: str, b_dtype: str) -> None:
+    """16 tokens choose 8 of 128 experts each: 82 are in use."""
+    inputs = (
+        f"BFloat16[16;2048],BFloat16[128;1536],Int[128;128;3072],{factors}[128;16;1536],Int[528],Int[1024],Int[128],"
+        "Int[1],Float[16;8]"
+    )
+    found = launched(
+        "_moe_C::moe_wna16_marlin_gemm", inputs, "out=BFloat16[128;1536] args=", "marlin_moe_wna16::Marlin"
+    )
+    assert isinstance(found, GroupedGemm)
+    assert (found.groups, found.m, found.n, found.k, found.b_dtype) == (82, 128, 1536, 2048, b_dtype)
 
 
 def test_scaled_products_have_factors_of_rows_or_of_blocks() -> None:

@@ -9,7 +9,7 @@ from presim import hardware
 from presim.cost.analytic import gemm
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.price import Price
-from presim.trace.signatures import TINYGEMM, Gemm, GroupedGemm
+from presim.trace.signatures import Gemm, GroupedGemm
 
 
 @pytest.fixture
@@ -198,17 +198,3 @@ def test_the_deepest_group_of_weight_gradients_holds_up_the_rest(h100: Device) -
     even = GroupedGemm(8, 8 * 512, 512, 4096, "bfloat16")
     skewed = msgspec.structs.replace(even, sizes=(8 * 4096 - 7 * 512, *[512] * 7), along="k")
     assert priced(h100, skewed).duration_ns > 1.5 * priced(h100, even).duration_ns
-
-
-@pytest.mark.parametrize(
-    ("m", "n", "k", "microseconds"),
-    [(1, 8192, 8192, 23.8), (16, 14336, 4096, 70.2), (64, 8192, 8192, 310.5), (512, 14336, 4096, 2100.7)],
-)
-def test_pytorch_s_own_4_bit_product_takes_what_was_measured(
-    h100: Device, m: int, n: int, k: int, microseconds: float
-) -> None:
-    """It unpacks its weights again for every few rows, so time grows with the rows."""
-    price = priced(h100, product(m, n, k, b_dtype="uint4", scaling=TINYGEMM))
-    assert price.duration_ns / 1e3 == pytest.approx(microseconds, rel=price.uncertainty)
-    assert price.uncertainty < 0.25
-    assert price.bound == ("memory" if m == 1 else "compute")

@@ -18,6 +18,8 @@ from presim.serving.steps.captured import Captured, Sample, attention_of, check,
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine, build
 
+SHARED = Plan(dp=4, ep=True, max_num_seqs=64, max_num_batched_tokens=2048, cuda_graphs=False)
+H100 = choose_cluster(gpu="h100-sxm").gpu
 PLAN = Plan(max_num_seqs=64, max_num_batched_tokens=2048, cuda_graphs=False, async_scheduling=False)
 LINEAR_NS, HEAD_NS, PREPARE_NS, FINISH_NS = 1_000.0, 2_000.0, 50_000.0, 3_000.0  # for each token or sequence
 
@@ -168,15 +170,39 @@ def test_a_drafter_s_passes_are_added_to_the_target_s_captured_steps(method: str
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
-        (Plan(weights="fp4", tp=2, ep=True), "no steps are captured with --weights fp4; leave --steps at composed"),
-        (Plan(dp=2, ep=True), "no steps are captured with --dp; leave --steps at composed"),
-        (Plan(pp=2, weights="int4"), "no steps are captured with --weights int4; leave --steps at composed"),
+        (Plan(dp=2), "no steps are captured with --dp without --ep; leave --steps at composed"),
+        (Plan(dp=2, pp=2, ep=True), "no steps are captured with --dp and --pp; leave --steps at composed"),
+        (Plan(kernels="sglang"), "no steps are captured with --kernels sglang; leave --steps at composed"),
     ],
 )
 def test_plans_of_which_no_steps_are_captured_are_refused(plan: Plan, why: str) -> None:
     with pytest.raises(InputError) as error:
-        arguments(plan, 4096, find("qwen3-30b-a3b"))
+        arguments(plan, 4096, find("qwen3-30b-a3b"), H100)
     assert str(error.value) == why
+
+
+def test_a_rank_that_shares_experts_is_captured_with_its_own_of_them() -> None:
+    """Each token still chooses as many, which is the load of a rank's experts when all ranks' tokens come."""
+    model = find("qwen3-30b-a3b")
+    found = config_for_vllm({"model_type": "qwen3_moe", "num_experts": 128, "num_experts_per_tok": 8}, model, SHARED)
+    assert (found["num_experts"], found["num_experts_per_tok"]) == (32, 8)
+    with pytest.raises(InputError, match=r"of 128 experts over --dp 32: a rank has 4, and a token chooses 8; leave"):
+        config_for_vllm({"num_experts": 128}, model, dataclasses.replace(SHARED, dp=32))
+
+
+def test_experts_that_ranks_share_are_composed() -> None:
+    """Their time is taken out of the captured steps, and both sides of a check leave it out."""
+    shared = build(find("qwen3-30b-a3b"), SHARED, choose_cluster(gpu="h100-sxm"))
+    samples = [dataclasses.replace(one, experts_ns=0.5 * (one.device_ns - one.head_ns)) for one in FITTED]
+    found = with_captured(shared, Captured(tuple(samples), {}, 0.1, "captured here"))
+    whole = with_captured(shared, Captured(tuple(FITTED), {}, 0.1, "captured here"))
+    assert found.steps is not None
+    assert str(found.steps["source"]).endswith(
+        "the experts that 4 data-parallel ranks share and their exchange composed"
+    )
+    assert (found.times.shared_ns == shared.times.shared_ns).all()
+    assert found.times.token_ns[8] < whole.times.token_ns[8]
+    assert found.steps["held_out_median_error"] == 0.0
 
 
 def test_more_sequences_than_are_captured_are_refused() -> None:
@@ -190,29 +216,32 @@ def test_more_sequences_than_are_captured_are_refused() -> None:
 
 def test_the_architecture_that_vllm_looks_for_follows_from_the_model_type() -> None:
     model = find("llama3-8b")
-    assert config_for_vllm({"model_type": "qwen3"}, model, "bf16")["architectures"] == ["Qwen3ForCausalLM"]
+    assert config_for_vllm({"model_type": "qwen3"}, model, Plan())["architectures"] == ["Qwen3ForCausalLM"]
     own = {"architectures": ["Mine"], "model_type": "other"}
-    assert config_for_vllm(own, model, "bf16") == own
+    assert config_for_vllm(own, model, Plan()) == own
     with pytest.raises(InputError, match="no architecture is known for its model type 'other'"):
-        config_for_vllm({"model_type": "other"}, model, "bf16")
+        config_for_vllm({"model_type": "other"}, model, Plan())
 
 
 def test_the_checkpoint_is_quantised_as_the_plan_says() -> None:
     """Weights in FP8 by blocks are a checkpoint's; other FP8 weights are made of 16-bit ones when they are loaded."""
     published = {"architectures": ["Mine"], "quantization_config": {"quant_method": "fp8"}}
     model = find("deepseek-v3")
-    assert "quantization_config" not in config_for_vllm(published, model, "bf16")
-    assert config_for_vllm(published, model, "fp8-block")["quantization_config"]["weight_block_size"] == [128, 128]
-    assert arguments(Plan(weights="fp8", cache="fp8"), 4096, model)["quantization"] == "fp8"
-    assert arguments(Plan(weights="fp8-block"), 4096, model)["quantization"] is None
-    assert arguments(Plan(cache="fp8"), 4096, model)["kv_cache_dtype"] == "fp8"
+    assert "quantization_config" not in config_for_vllm(published, model, Plan())
+    assert config_for_vllm(published, model, Plan(weights="fp8-block"))["quantization_config"]["weight_block_size"] == [
+        128,
+        128,
+    ]
+    assert arguments(Plan(weights="fp8", cache="fp8"), 4096, model, H100)["quantization"] == "fp8"
+    assert arguments(Plan(weights="fp8-block"), 4096, model, H100)["quantization"] is None
+    assert arguments(Plan(cache="fp8"), 4096, model, H100)["kv_cache_dtype"] == "fp8"
 
 
 def test_a_stage_is_captured_as_a_model_of_its_layers() -> None:
     """The longest stage, none of whose layers are the dense ones at the model's start."""
     kinds = [f"kind {layer}" for layer in range(61)]
     published = {"architectures": ["Mine"], "num_hidden_layers": 61, "first_k_dense_replace": 3, "layer_types": kinds}
-    found = config_for_vllm(published, find("deepseek-v3"), "bf16", 4)
+    found = config_for_vllm(published, find("deepseek-v3"), Plan(pp=4))
     assert found == {
         "architectures": ["Mine"],
         "num_hidden_layers": 16,
@@ -237,4 +266,4 @@ def test_a_stage_s_captured_steps_have_the_message_to_the_next_one() -> None:
 
 
 def test_dense_data_parallel_ranks_are_captured_as_one_of_them() -> None:
-    assert arguments(Plan(dp=4, tp=2), 4096, find("llama3-8b"))["tensor_parallel_size"] == 2
+    assert arguments(Plan(dp=4, tp=2), 4096, find("llama3-8b"), H100)["tensor_parallel_size"] == 2
