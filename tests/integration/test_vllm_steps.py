@@ -21,10 +21,10 @@ pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slo
 PLAN = Plan(max_num_seqs=8, max_num_batched_tokens=512, max_model_len=4096, cuda_graphs=False)
 
 
-def captured(folder: Path, name: str, plan: Plan, **changes: Any) -> tuple[Engine, Captured]:
+def captured(folder: Path, name: str, plan: Plan, gpu: str = "h100-sxm", **changes: Any) -> tuple[Engine, Captured]:
     """A known model with other keys in its config, captured."""
     config = {**config_of(name)[0], **changes}
-    engine = build(from_config(config, "few layers"), plan, choose_cluster(gpu="h100-sxm", world_size=plan.gpus))
+    engine = build(from_config(config, "few layers"), plan, choose_cluster(gpu=gpu, world_size=plan.gpus))
     (folder / "asked.json").write_text(json.dumps(capture_request(engine, config)))
     cluster = stage_cluster(engine)
     capture_steps(folder, cluster, lambda text: None)
@@ -57,21 +57,23 @@ def test_batches_run_as_asked_and_are_timed(tmp_path: Path) -> None:
     [
         ("qwen3-30b-a3b", PLAN, {}),
         ("qwen3-30b-a3b", dataclasses.replace(PLAN, weights="fp8-block"), {}),
+        ("qwen3-30b-a3b", dataclasses.replace(PLAN, weights="int4"), {}),
+        ("gpt-oss-120b", dataclasses.replace(PLAN, expert_weights="mxfp4"), {}),
         ("qwen3-30b-a3b", dataclasses.replace(PLAN, tp=2, ep=True), {}),
         ("deepseek-v3", PLAN, {"first_k_dense_replace": 1}),
     ],
-    ids=["experts", "experts in FP8", "whole experts on two ranks", "latent attention"],
+    ids=["experts", "in FP8", "in INT4", "in MXFP4", "whole experts on two ranks", "latent attention"],
 )
 def test_each_sequence_reads_the_weights_of_its_experts(
     tmp_path: Path, name: str, plan: Plan, changes: dict[str, Any]
 ) -> None:
-    """Two layers: eight sequences read those of 52 of 128 experts, or 57 of 256, where one reads those of 8."""
+    """Two layers: eight sequences read those of 52 of 128 experts, or 57 of 256, where one reads those of 8 (or 4)."""
     engine, found = captured(tmp_path, name, plan, num_hidden_layers=2, **changes)
     experts = engine.model.experts
     assert experts is not None
     used = experts.count * (1 - (1 - experts.chosen / experts.count) ** 8)
     sparse = 2 - experts.dense_layers
-    size = 1 if plan.weights == "fp8-block" else 2
+    size = {"bf16": 2, "fp8-block": 1}.get(plan.of_experts, 0.5)
     read = sparse * (used - experts.chosen) * 3 * engine.model.hidden * experts.width * size / plan.tp
     one, eight = (next(each for each in found.samples if len(each.decodes) == count) for count in (1, 8))
     least_ns = read / engine.cluster.gpu.memory_bytes_per_s * 1e9
@@ -79,3 +81,27 @@ def test_each_sequence_reads_the_weights_of_its_experts(
     prompt = next(each for each in found.samples if sum(queries for queries, _ in each.prefills) == 512)
     assert prompt.attention_ns > 0
     assert with_captured(engine, found).steps is not None
+
+
+@pytest.mark.parametrize(("weights", "gpu"), [("int4", "h100-sxm"), ("fp4", "h100-sxm"), ("fp4", "b200")])
+def test_weights_of_4_bits_are_read_packed(tmp_path: Path, weights: Any, gpu: str) -> None:
+    """Four layers of Llama-3-8B: by Machete, by Marlin, and by CUTLASS's FP4 products."""
+    plan = dataclasses.replace(PLAN, weights=weights)
+    _, found = captured(tmp_path, "llama3-8b", plan, gpu, num_hidden_layers=4)
+    one = next(each for each in found.samples if len(each.decodes) == 1)
+    read = 4 * (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336) * 0.5  # bytes
+    least_ns = read / choose_cluster(gpu=gpu).gpu.memory_bytes_per_s * 1e9
+    assert least_ns < one.device_ns - one.head_ns - one.attention_ns < 6 * least_ns
+
+
+def test_ranks_that_share_experts_are_captured_without_them(tmp_path: Path) -> None:
+    """Of Qwen3-30B-A3B on four data-parallel ranks one is captured with 32 of 128 experts; the exchange is composed."""
+    plan = dataclasses.replace(PLAN, dp=4, ep=True)
+    engine, found = captured(tmp_path, "qwen3-30b-a3b", plan, num_hidden_layers=2)
+    assert json.loads((tmp_path / "asked.json").read_text())["config"]["num_experts"] == 32
+    assert all(0 < one.experts_ns < one.device_ns - one.head_ns for one in found.samples)
+    made = with_captured(engine, found)
+    assert (made.times.shared_ns == engine.times.shared_ns).all()
+    assert made.times.shared_ns.any()
+    assert made.steps is not None
+    assert float(made.steps["held_out_median_error"]) < 0.3

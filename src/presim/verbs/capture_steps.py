@@ -29,7 +29,7 @@ from presim.serving.steps.times import Engine
 if TYPE_CHECKING:
     from presim.hardware import Cluster
 
-_FORMAT = 3
+_FORMAT = 4
 _MODULE = "presim.serving.engines.vllm_steps"
 _LIMIT_S = 3600.0  # for torch.compile of a large model on a small machine
 _LOG_LEVEL = "VLLM_LOGGING_LEVEL"
@@ -76,7 +76,8 @@ def capture_request(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "config": asked_for.config_for_vllm(config, engine.model, engine.plan),
-        "arguments": asked_for.arguments(engine.plan, longest, engine.model, engine.cluster.gpu),
+        "arguments": asked_for.arguments(engine.plan, longest, engine.model),
+        "instead": asked_for.instead_of_compiled(engine.cluster.gpu),
         "batches": [
             {"decodes": list(one.decodes), "prefills": list(one.prefills), "held_out": one.held_out}
             for one in asked_for.batches(engine.plan, longest, engine.limits.kv_tokens)

@@ -12,7 +12,10 @@ from presim.serving.model import Experts
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Collective, GroupedGemm, Signature
 
-_LIBRARY, _ROUTER = "_moe_C::", "topk"  # vLLM's kernels around the products; those that choose are not among them
+_BESIDE, _ROUTER = (
+    ("moe", "experts"),
+    "topk",
+)  # in names of vLLM's operators around the products, and of those that choose
 
 
 def of_own_experts(trace: Trace, experts: Experts | None, ranks: int) -> Trace:
@@ -55,6 +58,6 @@ def of_experts(trace: Trace) -> NDArray[np.bool_]:
             waits_for_sum = False
         elif waits_for_sum and isinstance(signature, Collective):
             mask[entry], waits_for_sum = True, False
-        elif (name := str(getattr(signature, "operator", ""))).startswith(_LIBRARY) and _ROUTER not in name:
+        elif _ROUTER not in (name := str(getattr(signature, "operator", ""))) and any(word in name for word in _BESIDE):
             mask[entry] = True
     return mask

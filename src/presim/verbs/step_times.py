@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.cost.chain import price_trace
-from presim.cost.price import PricedTrace
+from presim.cost.price import Origin, Price, PricedTrace
 from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
 from presim.engine.timeline import Timeline
@@ -22,16 +22,18 @@ from presim.hardware.host import host_factor
 from presim.prepared import prepare
 from presim.serving.model import from_config
 from presim.serving.steps.captured import Captured, Sample
+from presim.serving.steps.overheads import all_reduce_ns
 from presim.trace import store
 from presim.trace.capture_speed import on_idle_machine
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind, Trace
-from presim.trace.signatures import Attention, Gemm
+from presim.trace.signatures import Attention, Elementwise, Gemm, Signature
 from presim.verbs.step_experts import of_experts, of_own_experts
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
 
+_ALL_REDUCE = "_C_custom_ar::all_reduce"
 Ints = NDArray[np.int64]
 
 
@@ -48,7 +50,7 @@ def read_captured(folder: Path, cluster: Cluster) -> Captured:
     ranks = asked.arguments.get("tensor_parallel_size", 1)
     shared = model.experts if asked.arguments.get("enable_expert_parallel") and ranks > 1 else None
     traces = [of_own_experts(job.traces[rank], shared, ranks) for rank in sorted(job.traces)]
-    priced = [price_trace(trace, cluster) for trace in traces]
+    priced = [_with_all_reduces(price_trace(trace, cluster), cluster, ranks) for trace in traces]
     alike = Representatives([trace.manifest.rank for trace in traces], job.manifest.others())
 
     def steps(hosts: Sequence[Trace], options: Options) -> _Steps:
@@ -67,6 +69,19 @@ def read_captured(folder: Path, cluster: Cluster) -> Captured:
     source = f"captured from vLLM {version}'s model runner on the emulated {manifest.gpu}"
     blocks = said.blocks if cluster.gpu.id == manifest.gpu else None
     return Captured(samples, origins, uncertainty, source, blocks)
+
+
+def _with_all_reduces(priced: PricedTrace, cluster: Cluster, ranks: int) -> PricedTrace:
+    """vLLM's own all-reduce at the price that composed steps have for it: its ranks are not in its signature."""
+
+    def price(signature: Signature, known: Price) -> Price:
+        if not isinstance(signature, Elementwise) or signature.operator != _ALL_REDUCE:
+            return known
+        ns = all_reduce_ns(cluster, ranks, signature.bytes_read)
+        return known if ns is None else Price(round(ns), Origin.MEASURED, known.uncertainty, _ALL_REDUCE, "network")
+
+    found = tuple(price(one, known) for one, known in zip(priced.trace.signatures, priced.prices))
+    return dataclasses.replace(priced, prices=found)
 
 
 class _Batch(msgspec.Struct, frozen=True):

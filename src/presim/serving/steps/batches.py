@@ -28,6 +28,7 @@ _ARCHITECTURES = {
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "mixtral": "MixtralForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
 }
 # Keys that vLLM reads and that the built-in shapes lack, because they do not change what a step takes: as published.
 _REQUIRED: dict[str, dict[str, Any]] = {
@@ -57,6 +58,7 @@ _QUANTISATION: dict[str, dict[str, Any]] = {
     "fp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]},
 }
 _WEIGHTS = ("bf16", "fp8", *_QUANTISATION)
+_MIXED = ("bf16", "mxfp4")  # gpt-oss
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +137,8 @@ def config_for_vllm(config: dict[str, Any], model: Model, plan: Plan) -> dict[st
         kept = _of_rank(kept, model.experts, plan.dp)
     if stages > 1:
         kept = _stage(kept, model, stages)
+    if (weights, plan.of_experts) == _MIXED:
+        kept["quantization_config"] = {"quant_method": "mxfp4"}
     if weights in _QUANTISATION:
         kept["quantization_config"] = _QUANTISATION[weights]
     if "architectures" in config:
@@ -172,18 +176,22 @@ def _stage(config: dict[str, Any], model: Model, stages: int) -> dict[str, Any]:
     return {**config, "num_hidden_layers": count, **of_layers, **dense}
 
 
-def arguments(plan: Plan, longest: int, model: Model, gpu: Gpu) -> dict[str, Any]:
-    """Arguments of vLLM's `LLM` for one stage of one data-parallel rank of a plan.
+def instead_of_compiled(gpu: Gpu) -> dict[str, Any]:
+    """Arguments that leave out kernels which are compiled for the GPU as they run.
 
-    Kernels that are compiled for the GPU as they run are left out: of FlashAttention 4 version 2 stands in, since
-    attention is priced apart.
+    Version 2 stands in for FlashAttention 4, since attention is priced apart.
+    """
+    return _INSTEAD_OF_COMPILED if gpu.compute_major >= _BLACKWELL else {}
+
+
+def arguments(plan: Plan, longest: int, model: Model) -> dict[str, Any]:
+    """Arguments of vLLM's `LLM` for one stage of one data-parallel rank of a plan.
 
     Raises:
         InputError: no steps are captured of this plan.
     """
     _check(plan, model)
     return {
-        **(_INSTEAD_OF_COMPILED if gpu.compute_major >= _BLACKWELL else {}),
         "load_format": "dummy",
         "skip_tokenizer_init": True,
         "enable_prefix_caching": False,
@@ -208,7 +216,7 @@ def _check(plan: Plan, model: Model) -> None:
         "--dp without --ep": shares and not plan.ep,
         "--dp and --pp": shares and plan.pp > 1,
         f"--weights {plan.weights}": plan.weights not in _WEIGHTS,
-        f"--expert-weights {plan.of_experts}": plan.of_experts != plan.weights,
+        f"--expert-weights {plan.of_experts}": (plan.weights, plan.of_experts) not in (_MIXED, (plan.weights,) * 2),
         f"--kernels {plan.kernels}": plan.kernels != "vllm",
     }
     if found := [name for name, there in lacks.items() if there]:

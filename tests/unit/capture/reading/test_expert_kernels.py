@@ -34,3 +34,16 @@ def test_other_kernels_keep_what_the_analysis_of_their_code_found() -> None:
     found = launched(4, "triton::other_kernel")
     assert isinstance(found, Fused)
     assert found.bytes_read == 4
+
+
+def test_mxfp4_weights_are_unpacked_by_triton_kernels() -> None:
+    """Both products of gpt-oss-120b on two GPUs for 24 tokens that choose 4 of 128 experts each; the first is gated."""
+    places = "Int[96],Int[128],Int[129],Int[],Int[96]"
+    for tensors, n, k in (
+        ("BFloat16[1;96;1472],BFloat16[1;24;2880],Byte[128;5760;736],Float[128;2944]", 2944, 2880),
+        ("BFloat16[1;96;2880],BFloat16[1;96;1472],Byte[128;2944;720],Float[128;2880],BFloat16[96]", 2880, 1472),
+    ):
+        text = f"op name=triton::_matmul_ogs in={tensors},{places} out= args= moved=9,0 instructions=9,0,0 programs=9"
+        found = classify_launch(parse("kernel name=moe grid=9,1,1 block=64,1,1"), parse_operator(parse(text)), 1.0)
+        assert isinstance(found, GroupedGemm)
+        assert (found.groups, found.m, found.n, found.k, found.b_dtype) == (68, 96, n, k, "float4_e2m1fn_x2")
