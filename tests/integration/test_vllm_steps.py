@@ -94,6 +94,14 @@ def test_weights_of_4_bits_are_read_packed(tmp_path: Path, weights: Any, gpu: st
     assert least_ns < one.device_ns - one.head_ns - one.attention_ns < 6 * least_ns
 
 
+def test_a_cache_in_int8_has_room_for_factors(tmp_path: Path) -> None:
+    """Attention is Triton's there, and is told from the rest of a step."""
+    engine, found = captured(tmp_path, "llama3-8b", dataclasses.replace(PLAN, cache="int8"), num_hidden_layers=2)
+    assert found.blocks is not None
+    assert abs(found.blocks / engine.memory.blocks - 1) < 0.02
+    assert all(0 < one.attention_ns < 0.1 * one.device_ns for one in found.samples if not one.prefills)
+
+
 def test_ranks_that_share_experts_are_captured_without_them(tmp_path: Path) -> None:
     """Of Qwen3-30B-A3B on four data-parallel ranks one is captured with 32 of 128 experts; the exchange is composed."""
     plan = dataclasses.replace(PLAN, dp=4, ep=True)

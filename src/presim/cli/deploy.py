@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from presim.cli.serving_options import WEIGHTS
+
 if TYPE_CHECKING:
     from presim.serving.answer.metrics import Slo
     from presim.serving.deployments.search import Found, Point
@@ -22,7 +24,7 @@ _SHOWN = 8
 @click.option("--output", type=click.IntRange(1), default=256, show_default=True, help="Output tokens.")
 @click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500 or tpot:50; repeatable.")
 @click.option("--max-gpus", type=click.IntRange(1), default=16, show_default=True, help="Most GPUs per deployment.")
-@click.option("--weights", multiple=True, type=click.Choice(("bf16", "fp8", "fp8-block", "fp4")), help="Types to try.")
+@click.option("--weights", multiple=True, type=WEIGHTS, help="Types to try.")
 @click.option(
     "--engine", "engines", multiple=True, type=click.Choice(("vllm", "sglang")), help="Engines to try; default: vllm."
 )

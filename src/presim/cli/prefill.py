@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from presim.cli.serving_options import WEIGHTS
+
 if TYPE_CHECKING:
     from presim.hardware import Cluster
     from presim.serving.model import Model
     from presim.serving.plan import Plan
     from presim.serving.prompts.prefill import Prefilled
-
-_WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
 
 
 @click.command("prefill")
@@ -25,7 +25,7 @@ _WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
 @click.option(
     "--tp", type=click.IntRange(1), default=1, show_default=True, help="GPUs of each rank: tensor parallelism."
 )
-@click.option("--weights", type=_WEIGHTS, default="bf16", show_default=True, help="Data type of the weights.")
+@click.option("--weights", type=WEIGHTS, default="bf16", show_default=True, help="Data type of the weights.")
 @click.option("--lengths", metavar="N,N,… or FILE", help="Tokens of the prompts of a batch, or a file of numbers.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Public request trace; its prompts come in batches.")
 @click.option("--requests", type=click.IntRange(1), help="Prompts to take of a trace; default: all.")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-_WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
+WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
 _EXPERTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"))
 ENGINE = (
     click.option("--tp", type=click.IntRange(1), default=1, show_default=True, help="Tensor-parallel degree."),
@@ -21,10 +21,10 @@ ENGINE = (
         help="Data-parallel degree of attention; these ranks share the experts.",
     ),
     click.option("--ep", is_flag=True, help="Expert parallelism: each rank holds whole experts."),
-    click.option("--weights", type=_WEIGHTS, default="bf16", show_default=True, help="Data type of the weights."),
+    click.option("--weights", type=WEIGHTS, default="bf16", show_default=True, help="Data type of the weights."),
     click.option("--expert-weights", type=_EXPERTS, help="Data type of expert weights; default: same as --weights."),
     click.option(
-        "--kv", "cache", type=click.Choice(("bf16", "fp8")), default="bf16", show_default=True, help="KV cache."
+        "--kv", "cache", type=click.Choice(("bf16", "fp8", "int8")), default="bf16", show_default=True, help="KV cache."
     ),
     click.option(
         "--kernels",

@@ -12,7 +12,7 @@ from presim.serving.model import Model
 Weights = Literal["bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"]
 Kernels = Literal["vllm", "sglang", "trtllm"]
 Scheduler = Literal["vllm", "sglang"]
-Cache = Literal["bf16", "fp8"]
+Cache = Literal["bf16", "fp8", "int8"]  # INT8 has a factor for each token and head
 DTYPES: dict[str, str] = {
     "bf16": "bfloat16",
     "fp8": "float8_e4m3fn",
@@ -21,6 +21,7 @@ DTYPES: dict[str, str] = {
     "mxfp4": "bfloat16",  # experts only (gpt-oss); their price does not use this type
     "int4": "bfloat16",  # matrix products run in 16 bits on weights unpacked on the fly
 }
+VLLM_CACHES: dict[str, str] = {"bf16": "auto", "fp8": "fp8", "int8": "int8_per_token_head"}  # --kv-cache-dtype
 WEIGHT_BYTES: dict[str, float] = {
     "bf16": 2.0,
     "fp8": 1.0,
@@ -107,6 +108,8 @@ class Plan:
             )
         if self.decides == "sglang" and self.policy != "fcfs":
             raise InputError("SGLang's scheduling by priority is not modelled; leave out --policy")
+        if self.cache == "int8" and (model.latent is not None or self.kernels != "vllm"):
+            raise InputError("an INT8 KV cache is vLLM's, of models without latent attention; use --kv fp8")
         if self.weights == "mxfp4":
             raise InputError("MXFP4 is a type of experts' weights alone: use --expert-weights mxfp4")
         if self.max_loras and model.latent is not None:
@@ -133,6 +136,13 @@ class Plan:
         drafted = [f"{self.drafting.method} {self.drafting.tokens}"] if self.drafting else []
         loras = [f"LoRA {self.max_loras} x rank {self.lora_rank}"] if self.max_loras else []
         return " ".join([*parts, types, *cache, *offload, *drafted, *loras])
+
+
+def kv_token_bytes(model: Model, cache: Cache) -> int:
+    """Bytes that a layer keeps of a token, on average over layers."""
+    if cache == "int8":  # and 4 bytes for each head of keys and of values (vLLM 0.33, int8_per_token_head)
+        return model.kv_elements * (model.head_dim + 4) // model.head_dim
+    return model.kv_elements * (1 if cache == "fp8" else 2)
 
 
 def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from presim.trace import store
 from presim.trace.capture_speed import on_idle_machine
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind, Trace
-from presim.trace.signatures import Attention, Elementwise, Gemm, Signature
+from presim.trace.signatures import Attention, Elementwise, Fused, Gemm, Signature
 from presim.verbs.step_experts import of_experts, of_own_experts
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class _Steps:
         at = trace.column("signature").astype(np.int64)
         self.work = trace.mask(Kind.WORK, Kind.COLLECTIVE)
         self.waits = trace.mask(*WAITS)
-        self.attention = np.array([isinstance(one, Attention) for one in signatures])[at]
+        self.attention = np.array([isinstance(one, Attention) or _is_triton_attention(one) for one in signatures])[at]
         self.experts = of_experts(trace) & self.work
         self.keys = np.array([one.kv_len if isinstance(one, Attention) else 0 for one in signatures])[at]
         self.logits = np.array([isinstance(one, Gemm) and max(one.m, one.n) >= wide for one in signatures])[at]
@@ -169,6 +169,11 @@ class _Steps:
             "finish_ns": max(self.span_ns(finish) - mark_ns, 0.0),
             "attention_keys": float(self.keys[attention].max()) if len(attention) else 0.0,
         }
+
+
+def _is_triton_attention(signature: Signature | None) -> bool:
+    """vLLM's attention in Triton, which it runs over INT8 caches; its loops depend on lengths that a capture lacks."""
+    return isinstance(signature, Fused) and "unified_attention" in signature.name
 
 
 def _scoped(trace: Trace) -> NDArray[np.bool_]:

@@ -15,6 +15,7 @@ from presim.serving.answer.metrics import Slo
 from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
 from presim.serving.engines.simulate import Served, simulate
 from presim.serving.fast import state
+from presim.serving.plan import kv_token_bytes
 from presim.serving.steps.times import Engine
 from presim.serving.workloads.workload import Workload, summary
 
@@ -35,6 +36,10 @@ _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
 _WINDOW = "The KV cache is sized as if all layers kept all tokens, also those with a sliding window."
 _CAPTURED_EXPERTS = "Tokens of captured steps are assumed to choose their experts evenly."
+_TRITON = (
+    "Attention over an INT8 KV cache is priced as FlashAttention's over an FP8 one: vLLM's kernel in Triton is not "
+    "calibrated."
+)
 _EXPERTS = "The load of experts is assumed to follow a power law with exponent 1.01."
 
 
@@ -66,7 +71,7 @@ class Deployment:
         cluster, model, plan = engine.cluster, engine.model, engine.plan
         return Fleet(
             tuple(replicas), self.router, seed, round(over.input_us * 1e3 * host), round(over.output_us * 1e3 * host),
-            kv_token_bytes=model.layers * model.kv_elements * (1 if plan.cache == "fp8" else 2),
+            kv_token_bytes=model.layers * kv_token_bytes(model, plan.cache),
             port_bytes_per_s=cluster.network_bytes_per_s * plan.tp, port_ns=cluster.fabric.latency_ns, life=self.life,
         )  # fmt: skip
 
@@ -121,6 +126,7 @@ class Prediction:
         model = self.deployment.engine.model
         evenly = _EXPERTS if self.deployment.engine.steps is None else _CAPTURED_EXPERTS
         limits = [*([_WINDOW] if model.window else []), *([evenly] if model.experts else [])]
+        limits += [_TRITON] if self.deployment.engine.plan.cache == "int8" else []
         if self.deployment.engine.plan.max_loras:
             limits.append(
                 "Copies of LoRA adapters from host memory to the GPU are not modelled, nor adapters of experts, "

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from presim.serving.plan import Plan, Scheduler
+from presim.serving.plan import VLLM_CACHES, Plan, Scheduler
 
 _PORT = 8000
 
@@ -24,7 +24,7 @@ def _vllm(model: str, plan: Plan, role: str = "any") -> list[str]:
     words += ["--data-parallel-size", str(plan.dp)] if plan.dp > 1 else []
     words += ["--enable-expert-parallel"] if plan.ep else []
     words += ["--quantization", "fp8"] if plan.weights == "fp8" else []
-    words += ["--kv-cache-dtype", "fp8"] if plan.cache == "fp8" else []
+    words += ["--kv-cache-dtype", VLLM_CACHES[plan.cache]] if plan.cache != "bf16" else []
     words += ["--max-num-seqs", str(plan.max_num_seqs), "--max-num-batched-tokens", str(plan.max_num_batched_tokens)]
     words += ["--max-model-len", str(plan.max_model_len)] if plan.max_model_len else []
     words += ["--gpu-memory-utilization", f"{plan.gpu_memory_utilization:g}", "--block-size", str(plan.block_size)]

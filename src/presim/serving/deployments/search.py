@@ -22,7 +22,7 @@ from presim.serving.answer import metrics
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import Deployment, predict
 from presim.serving.model import Model
-from presim.serving.plan import Plan, Scheduler, Weights
+from presim.serving.plan import Plan, Scheduler, Weights, kv_token_bytes
 from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Recipe, generate
 
@@ -189,7 +189,7 @@ def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple
     pieces = -(-prompt // chunk)
     prefill = sum(times.step_ns([(chunk, min((place + 1) * chunk, prompt))], []) for place in range(pieces))
     model, cluster = engine.model, engine.cluster
-    moved = prompt * model.layers * model.kv_elements * (1 if engine.plan.cache == "fp8" else 2)
+    moved = prompt * model.layers * kv_token_bytes(model, engine.plan.cache)
     transfer = moved / (cluster.network_bytes_per_s * engine.plan.tp) * 1e9
     over = engine.overheads
     ttft = (prefill * stages + transfer + decode) / 1e6 + (over.input_us + over.output_us) / 1e3

@@ -9,7 +9,7 @@ from typing import Any
 from presim.errors import InputError
 from presim.hardware import Gpu
 from presim.serving.model import Experts, Model
-from presim.serving.plan import Plan
+from presim.serving.plan import VLLM_CACHES, Plan
 
 _BLACKWELL = 10  # compute capability
 _INSTEAD_OF_COMPILED = {
@@ -205,7 +205,7 @@ def arguments(plan: Plan, longest: int, model: Model) -> dict[str, Any]:
         "block_size": plan.block_size,
         "enable_expert_parallel": plan.ep,
         "quantization": "fp8" if plan.weights == "fp8" else None,
-        "kv_cache_dtype": "fp8" if plan.cache == "fp8" else "auto",
+        "kv_cache_dtype": VLLM_CACHES[plan.cache],
     }
 
 

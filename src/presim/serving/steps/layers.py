@@ -64,7 +64,7 @@ def projections(model: Model, plan: Plan, tokens: int) -> list[Work]:
         return _latent_projections(model, plan, tokens)
     kv_heads = max(model.kv_heads // plan.tp, 1)
     width = ((2 if model.gated else 1) * heads + 2 * kv_heads) * model.head_dim
-    size = 1 if plan.cache == "fp8" else 2
+    size = 2 if plan.cache == "bf16" else 1
     rope = _elementwise(2 * tokens * width, 2 * tokens * heads * model.head_dim, "rotary")
     store = _elementwise(4 * tokens * kv_heads * model.head_dim, 2 * size * tokens * kv_heads * model.head_dim, "store")
     return [
@@ -244,7 +244,7 @@ def attention(
 ) -> Attention:
     """One layer's attention for equal sequences; with drafted tokens, a decode has several queries."""
     heads = model.heads // plan.tp
-    dtype = "float8_e4m3fn" if plan.cache == "fp8" and decode else _HALF
+    dtype = "float8_e4m3fn" if plan.cache != "bf16" and decode else _HALF
     keys = max(keys, queries)
     if model.indexer is not None and decode:
         keys = min(keys, max(model.indexer.keys, queries))

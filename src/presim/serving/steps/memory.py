@@ -11,7 +11,7 @@ from presim.hardware import Cluster, Gpu
 from presim.serving.drafting import drafter
 from presim.serving.engines.engine import Tiers
 from presim.serving.model import Model
-from presim.serving.plan import WEIGHT_BYTES, Plan
+from presim.serving.plan import WEIGHT_BYTES, Plan, kv_token_bytes
 from presim.serving.steps.lora import adapter_bytes
 from presim.units import GIB
 
@@ -77,8 +77,7 @@ def activation_bytes(model: Model, plan: Plan) -> int:
 def block_bytes(model: Model, plan: Plan) -> int:
     """Bytes of one KV-cache block on one rank, over the layers of its stage."""
     share = 1 if model.latent is not None else min(plan.tp, model.kv_heads)
-    size = 1 if plan.cache == "fp8" else 2
-    own = math.ceil(model.layers / plan.pp) * model.kv_elements // share * size * plan.block_size
+    own = math.ceil(model.layers / plan.pp) * kv_token_bytes(model, plan.cache) // share * plan.block_size
     proposes = _drafter(model, plan)
     return own + (block_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1)) if proposes else 0)
 
