@@ -31,9 +31,10 @@ def deployment_of(
     plan.check(shape)
 
     over = overheads.read(options["overheads"]) if options["overheads"] else None
+    prices = tuple(options["prices"])
 
     def engine(one: Plan) -> Any:
-        made = build(shape, one, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=one.gpus), over)
+        made = build(shape, one, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=one.gpus), over, prices)
         if options["steps"] == "composed":
             return made
         with progress(quiet) as say:

@@ -143,6 +143,12 @@ FLEET = (
     ),
     click.option("--overheads", type=click.Path(path_type=Path), help="File from `presim calibrate serving`."),
     click.option(
+        "--prices",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="Folder with measured tables or fitted models to use before presim's own. Repeatable.",
+    ),
+    click.option(
         "--steps",
         default="composed",
         show_default=True,

@@ -58,7 +58,7 @@ def captured_steps(
     asked, cluster = capture_request(engine, config), stage_cluster(engine)
     folder = _captured(asked, cluster, progress) if steps == "captured" else _given(Path(steps), asked)
     progress("simulating the captured steps")
-    return read_captured(folder, cluster)
+    return read_captured(folder, cluster, engine.prices)
 
 
 def stage_cluster(engine: Engine) -> Cluster:

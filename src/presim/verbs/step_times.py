@@ -37,7 +37,7 @@ _ALL_REDUCE = "_C_custom_ar::all_reduce"
 Ints = NDArray[np.int64]
 
 
-def read_captured(folder: Path, cluster: Cluster) -> Captured:
+def read_captured(folder: Path, cluster: Cluster, prices: Sequence[Path] = ()) -> Captured:
     """A kept set, for a cluster.
 
     Launches between kernels come from a simulation without host noise, the device's own time from one whose host takes
@@ -50,7 +50,7 @@ def read_captured(folder: Path, cluster: Cluster) -> Captured:
     ranks = asked.arguments.get("tensor_parallel_size", 1)
     shared = model.experts if asked.arguments.get("enable_expert_parallel") and ranks > 1 else None
     traces = [of_own_experts(job.traces[rank], shared, ranks) for rank in sorted(job.traces)]
-    priced = [_with_all_reduces(price_trace(trace, cluster), cluster, ranks) for trace in traces]
+    priced = [_with_all_reduces(price_trace(trace, cluster, prices=prices), cluster, ranks) for trace in traces]
     alike = Representatives([trace.manifest.rank for trace in traces], job.manifest.others())
 
     def steps(hosts: Sequence[Trace], options: Options) -> _Steps:

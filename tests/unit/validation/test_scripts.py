@@ -122,6 +122,8 @@ BAD = [
         ("{tmp}/empty",),
         "{tmp}/empty holds no serving.jsonl ([Errno 2] No such file or",
     ),
+    ("validation/request_times", ("--csv", "{tmp}/other.csv"), "{tmp}/other.csv is no table with the columns input"),
+    ("validation/request_times", ("--prices", "{tmp}/no"), "there is no folder {tmp}/no with prices"),
     ("validation/fit_experts", ("{tmp}/empty",), "{tmp}/empty has no data/GPU/moe tables; name the folder of aiconf"),
     ("validation/attention", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
     ("validation/attention", ("validation/papers/attention.csv",), "a row has no library_version; each needs gpu, lib"),

@@ -110,7 +110,8 @@ def _target(engine: Engine) -> Engine:
     """The engine without its drafter, whose passes no captured step has."""
     if engine.plan.drafting is None:
         return engine
-    return build(engine.model, dataclasses.replace(engine.plan, drafting=None), engine.cluster, engine.overheads)
+    plan = dataclasses.replace(engine.plan, drafting=None)
+    return build(engine.model, plan, engine.cluster, engine.overheads, engine.prices)
 
 
 def _with_blocks(engine: Engine, blocks: int) -> Engine:

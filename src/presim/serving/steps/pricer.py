@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -23,9 +24,9 @@ _GROUPS = ("tp", "experts", "stages")
 class Pricer:
     """Prices work once with the chain of estimators; all-reduces use the engines' kernels."""
 
-    def __init__(self, cluster: Cluster, plan: Plan, overheads: Overheads) -> None:
+    def __init__(self, cluster: Cluster, plan: Plan, overheads: Overheads, prices: Sequence[Path] = ()) -> None:
         self.cluster, self.plan, self.overheads = cluster, plan, overheads
-        self.chain = Chain.default(cluster)
+        self.chain = Chain.default(cluster, prices=prices)
         self.groups = [
             Group("tp", tuple(range(plan.tp)), plan.tp),
             Group("experts", tuple(range(plan.tp * plan.dp)), plan.tp * plan.dp),

@@ -7,6 +7,7 @@ sources (`Overheads`).
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -74,14 +75,24 @@ class Engine:
     uncertainty: float  # relative uncertainty of a decoding step's device time
     overheads: Overheads
     steps: dict[str, str | int | float] | None = None  # where captured steps are from, and their errors; None: composed
+    prices: tuple[Path, ...] = ()  # folders with the user's own tables and models, which are asked first
 
 
-def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | None = None) -> Engine:
-    """Plan the memory, price steps over a grid, and record the origins of the prices."""
+def build(
+    model: Model,
+    plan: Plan,
+    cluster: Cluster,
+    overheads: Overheads | None = None,
+    prices: tuple[Path, ...] = (),
+) -> Engine:
+    """Plan the memory, price steps over a grid, and record the origins of the prices.
+
+    ``prices``: folders with the user's own tables and models, as `presim simulate --prices` reads them.
+    """
     plan.check(model)
     overheads = overheads or Overheads()
     memory = lay_out(model, plan, cluster.gpu)
-    pricer = Pricer(cluster, plan, overheads)
+    pricer = Pricer(cluster, plan, overheads, prices)
     limits = _limits(model, plan, memory, tiers(plan, cluster, memory))
     tables = _tables(model, plan, pricer)
     fixed_ns = _fixed_ns(model, plan, tables)
@@ -100,7 +111,7 @@ def build(model: Model, plan: Plan, cluster: Cluster, overheads: Overheads | Non
         mask_ns=overheads.mask_row_us * 1e3,
     )
     origins, uncertainty = pricer.rests_on(_decoding(model, plan))
-    return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads)
+    return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads, prices=prices)
 
 
 def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers) -> Limits:
@@ -162,7 +173,7 @@ def with_drafter(engine: Engine, times: StepTimes) -> StepTimes:
     proposes = drafter(engine.model, plan.drafting) if plan.drafting else None
     if proposes is None:
         return times
-    pricer = Pricer(engine.cluster, plan, engine.overheads)
+    pricer = Pricer(engine.cluster, plan, engine.overheads, engine.prices)
     nothing = np.zeros_like(times.token_ns), np.zeros_like(times.head_ns)
     token_ns, head_ns = (
         table * engine.overheads.step_scale for table in _with_drafter(*nothing, proposes, plan, pricer)
@@ -175,7 +186,7 @@ def with_messages(engine: Engine, times: StepTimes) -> StepTimes:
     plan = engine.plan
     if plan.pp == 1:
         return times
-    pricer, most = Pricer(engine.cluster, plan, engine.overheads), plan.max_num_batched_tokens
+    pricer, most = Pricer(engine.cluster, plan, engine.overheads, engine.prices), plan.max_num_batched_tokens
     grid = _grid(most)
     works = {tokens: layers.to_next_stage(engine.model, plan, tokens) for tokens in grid}
     pricer.price([work for one in works.values() for work in one])

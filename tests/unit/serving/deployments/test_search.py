@@ -64,6 +64,7 @@ def test_what_starts_an_engine_has_its_limits() -> None:
     for part in ("--tensor-parallel-size 4", "--quantization fp8", "--kv-cache-dtype fp8", "--max-num-seqs 64"):
         assert part in text
     assert "--enable-expert-parallel" in words
+    assert "--kv-cache-dtype int8_per_token_head" in " ".join(arguments("m", Plan(cache="int8")))
 
 
 def test_sglang_is_started_with_its_own_names() -> None:

@@ -10,14 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from presim.cost.measured import table
+from presim.cost.measured.rows import PROFILE, Measurement
 from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.model import find, names
-from presim.serving.plan import Plan, graph_sizes
+from presim.serving.plan import Plan, graph_sizes, kv_token_bytes
 from presim.serving.steps import layers
 from presim.serving.steps.memory import lay_out
 from presim.serving.steps.times import Engine, build
+from presim.trace.signatures import Gemm
 
 
 @functools.cache
@@ -175,3 +178,37 @@ def test_data_parallel_prefill_engines_step_together() -> None:
     assert [(replica.role, replica.group) for replica in fleet.replicas] == [
         *[("prefill", 2)] * 2, *[("decode", 0)] * 2, *[("decode", 1)] * 2,
     ]  # fmt: skip
+
+
+def test_the_user_s_own_tables_are_asked_first(tmp_path: Path) -> None:
+    """The gate and up projections of one token take a millisecond there, in each of 32 layers."""
+    slow = Gemm(1, 2 * 14336, 4096, 1, "bfloat16", layout="NT")
+    table.write(
+        [Measurement(gpu="h100-sxm", signature=slow, duration_ns=1e6, source=PROFILE)],
+        tmp_path / f"mine{table.SUFFIX}",
+        {},
+    )
+    model, plan, cluster = find("llama3-8b"), Plan(), choose_cluster(gpu="h100-sxm")
+    known, own = (build(model, plan, cluster, prices=prices) for prices in ((), (tmp_path,)))
+    assert own.times.token_ns[1] - known.times.token_ns[1] == pytest.approx(32e6, rel=0.1)
+
+
+def test_weights_of_4_bits_are_unpacked_as_they_are_multiplied() -> None:
+    """A decoding step reads a quarter of the bytes; with thousands of tokens it takes as long as in 16 bits."""
+    half, packed = (
+        build(find("llama3-8b"), Plan(weights=weights), choose_cluster(gpu="h100-sxm")).times.token_ns
+        for weights in ("bf16", "int4")
+    )
+    assert packed[1] < 0.65 * half[1]
+    assert packed[8192] == pytest.approx(half[8192], rel=0.1)
+
+
+def test_an_int8_cache_has_a_factor_for_each_token_and_head() -> None:
+    """132 bytes for 128 values; only vLLM has it, and not for latent attention."""
+    model = find("llama3-8b")
+    assert [kv_token_bytes(model, cache) for cache in ("bf16", "fp8", "int8")] == [4096, 2048, 2112]
+    narrow, wide = (lay_out(model, Plan(cache=cache), choose_cluster(gpu="h100-sxm").gpu) for cache in ("int8", "bf16"))
+    assert narrow.blocks / wide.blocks == pytest.approx(4096 / 2112, rel=0.001)
+    for plan, other in ((Plan(cache="int8"), "deepseek-v3"), (Plan(cache="int8", kernels="sglang"), "llama3-8b")):
+        with pytest.raises(InputError, match="use --kv fp8"):
+            plan.check(find(other))
