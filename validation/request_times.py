@@ -5,8 +5,7 @@
 FILE has the run of LLMServingSim's repository (casys-kaist/LLMServingSim 5daddb21a, bench/examples/RTXPRO6000/
 Llama-3.1-8B/vllm/requests.jsonl): 300 requests of ShareGPT at ten a second, Llama-3.1-8B in vLLM on one RTX PRO 6000
 Server Edition with 128 sequences, 2,048 tokens a step and asynchronous scheduling. Times are seconds on one clock. vLLM
-ran in the client's process, so the times have no HTTP server in them. DIR holds measured tables of this GPU, e.g. of
-`presim profile --import aiconfigurator --out DIR`.
+ran in the client's process, so the times have no HTTP server in them. DIR holds measured tables of this GPU.
 """
 
 from __future__ import annotations

@@ -34,16 +34,22 @@ def test_packaged_models_are_whole_and_of_these_formulas(path: Path) -> None:
 
 
 def test_packaged_models_are_of_one_fit() -> None:
-    """Each dataset was read the same way for all of them: one call of presim fit makes every file anew."""
+    """Each version of a dataset was read the same way for all of them: one call of presim fit makes their files anew.
+
+    RTX PRO 6000's tables came with a later version than the others.
+    """
     read_as = [source for path in FILES for source in read(path).sources]
-    first = {source.name: source for source in reversed(read_as)}
-    assert [source for source in read_as if source != first[source.name]] == []
+    first = {(source.name, source.commit): source for source in reversed(read_as)}
+    assert [source for source in read_as if source != first[source.name, source.commit]] == []
+    assert {path.stem.partition(".")[2] for path in FILES if read(path).sources[0].commit == "0.12.0"} == {
+        "rtx-pro-6000"
+    }
 
 
 def test_packaged_models_are_small() -> None:
     assert len(FILES) > 20
     assert max(path.stat().st_size for path in FILES) < 700_000
-    assert sum(path.stat().st_size for path in FILES) < 7_000_000
+    assert sum(path.stat().st_size for path in FILES) < 8_000_000
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -17,12 +17,12 @@ from presim.trace.signatures import Attention, Elementwise, Gemm
 
 _GPUS = {
     "h100_sxm": "h100-sxm", "h200_sxm": "h200", "a100_sxm": "a100-80gb-sxm", "b200_sxm": "b200", "l40s": "l40s",
+    "rtx_pro_6000_server": "rtx-pro-6000",
 }  # fmt: skip
 _IMPORTED = {
     "b300_sxm": "b300",
     "gb200": "gb200",
     "gb300": "gb300",
-    "rtx_pro_6000_server": "rtx-pro-6000",
 }  # not fitted
 # On Hopper FlashAttention 3. On Blackwell FlashAttention 4 and TensorRT-LLM's, listed as cuDNN's.
 _LIBRARIES = {"a100-80gb-sxm": "flash", "l40s": "flash", "rtx-pro-6000": "flash"}
