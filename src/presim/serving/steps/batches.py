@@ -54,8 +54,16 @@ _QUANTISATION: dict[str, dict[str, Any]] = {
         "fmt": "e4m3",
         "weight_block_size": [128, 128],
     },
-    "int4": {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True, "lm_head": False},
-    "fp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]},
+    "int4": {
+        "quant_method": "gptq",
+        "bits": 4,
+        "group_size": 128,
+        "desc_act": False,
+        "sym": True,
+        "lm_head": False,
+        "dynamic": {r"-:.*\.gate$": {}},  # routers stay in 16 bits
+    },
+    "fp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head", "*.gate"]},
 }
 _WEIGHTS = ("bf16", "fp8", *_QUANTISATION)
 _MIXED = ("bf16", "mxfp4")  # gpt-oss
