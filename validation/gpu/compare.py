@@ -131,7 +131,8 @@ def host_s(made: Evaluation) -> float:
     trace = made.priced.trace
     if not trace.steps():
         raise InputError(
-            f"the script ran no step on the emulated GPU: {trace.manifest.error or 'it ended early'}; see why"
+            f"a script ran no step on the emulated GPU ({trace.manifest.error or 'it ended early'}); run it with "
+            "`presim run`"
         )
     last = trace.steps()[-1]
     captured = trace.columns["host_ns"][last].astype(np.int64) * made.device.host_factor

@@ -77,7 +77,7 @@ def capture_request(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
         "format": _FORMAT,
         "config": asked_for.config_for_vllm(config, engine.model, engine.plan),
         "arguments": asked_for.arguments(engine.plan, longest, engine.model),
-        "instead": asked_for.instead_of_compiled(engine.cluster.gpu),
+        "gpu_arguments": asked_for.gpu_arguments(engine.cluster.gpu),
         "batches": [
             {"decodes": list(one.decodes), "prefills": list(one.prefills), "held_out": one.held_out}
             for one in asked_for.batches(engine.plan, longest, engine.limits.kv_tokens)

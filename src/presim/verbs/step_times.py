@@ -27,13 +27,12 @@ from presim.trace import store
 from presim.trace.capture_speed import on_idle_machine
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind, Trace
-from presim.trace.signatures import Attention, Elementwise, Fused, Gemm, Signature
-from presim.verbs.step_experts import of_experts, of_own_experts
+from presim.trace.signatures import Attention, Elementwise, Gemm, Signature
+from presim.verbs.step_kernels import is_all_reduce, is_attention, of_experts, of_own_experts
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
 
-_ALL_REDUCE = "_C_custom_ar::all_reduce"
 Ints = NDArray[np.int64]
 
 
@@ -72,13 +71,13 @@ def read_captured(folder: Path, cluster: Cluster, prices: Sequence[Path] = ()) -
 
 
 def _with_all_reduces(priced: PricedTrace, cluster: Cluster, ranks: int) -> PricedTrace:
-    """vLLM's own all-reduce at the price that composed steps have for it: its ranks are not in its signature."""
+    """vLLM's own all-reduce at the price that composed steps have for it, as its signature does not tell its ranks."""
 
     def price(signature: Signature, known: Price) -> Price:
-        if not isinstance(signature, Elementwise) or signature.operator != _ALL_REDUCE:
+        if not (isinstance(signature, Elementwise) and is_all_reduce(signature)):
             return known
         ns = all_reduce_ns(cluster, ranks, signature.bytes_read)
-        return known if ns is None else Price(round(ns), Origin.MEASURED, known.uncertainty, _ALL_REDUCE, "network")
+        return known if ns is None else Price(round(ns), Origin.MEASURED, known.uncertainty, "all-reduce", "network")
 
     found = tuple(price(one, known) for one, known in zip(priced.trace.signatures, priced.prices))
     return dataclasses.replace(priced, prices=found)
@@ -135,7 +134,7 @@ class _Steps:
         at = trace.column("signature").astype(np.int64)
         self.work = trace.mask(Kind.WORK, Kind.COLLECTIVE)
         self.waits = trace.mask(*WAITS)
-        self.attention = np.array([isinstance(one, Attention) or _is_triton_attention(one) for one in signatures])[at]
+        self.attention = np.array([is_attention(one) for one in signatures])[at]
         self.experts = of_experts(trace) & self.work
         self.keys = np.array([one.kv_len if isinstance(one, Attention) else 0 for one in signatures])[at]
         self.logits = np.array([isinstance(one, Gemm) and max(one.m, one.n) >= wide for one in signatures])[at]
@@ -169,11 +168,6 @@ class _Steps:
             "finish_ns": max(self.span_ns(finish) - mark_ns, 0.0),
             "attention_keys": float(self.keys[attention].max()) if len(attention) else 0.0,
         }
-
-
-def _is_triton_attention(signature: Signature | None) -> bool:
-    """vLLM's attention in Triton, which it runs over INT8 caches; its loops depend on lengths that a capture lacks."""
-    return isinstance(signature, Fused) and "unified_attention" in signature.name
 
 
 def _scoped(trace: Trace) -> NDArray[np.bool_]:

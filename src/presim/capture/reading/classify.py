@@ -117,8 +117,10 @@ def classify_launch(work: Descriptor, operator: Operator | None, share: float) -
         return library_calls.signature(operator.work, operator)
     if operator is None or not operator.inputs + operator.outputs or _SLEEP_KERNEL in work.fields.get("name", ""):
         return _bare_kernel(work, operator)
+    if (routed := expert_kernels.signature(work, operator)) is not None:
+        return routed
     if operator.name.startswith("triton::"):
-        return expert_kernels.signature(operator) or _triton_kernel(work, operator, share)
+        return _triton_kernel(work, operator, share)
     special = compute_kernels.signature(work, operator) or extension_kernels.signature(work, operator)
     special = special or quantised_kernels.signature(work, operator) or solver_calls.signature(work, operator)
     if special is None and memory_family(operator.base_name) is Normalization:

@@ -1,41 +1,35 @@
-"""Triton kernels for the products of routed experts, whose work depends on values of the device.
+"""Kernels of routed experts: their products, and casts to FP4 in front of them.
 
-Their programs look up their expert and end if there is none. The values are not real under emulation, so that an
-analysis of the kernel's code finds no work, or that of all experts. Tokens are assumed to choose their experts
-independently and evenly (vLLM 0.33, `fused_moe_kernel` in vllm/model_executor/layers/fused_moe, and `_matmul_ogs` of
-triton_kernels, which gpt-oss's MXFP4 weights run with).
+Which experts a token chooses is a value of the device, which is not real under emulation: tokens are assumed to choose
+independently and evenly. Packed weights have shapes of their own, and buffers have room for many more rows. Kernels are
+those of vLLM 0.33 and of triton_kernels, with which it runs gpt-oss's MXFP4 weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operand, Operator
-from presim.trace.signatures import GroupedGemm, Signature
+from presim.trace.signatures import MARLIN, Elementwise, GroupedGemm, Signature
 
-_KERNEL, _OF_TRITON_KERNELS = "triton::fused_moe_kernel", "triton::_matmul_ogs"
-
-
-def signature(operator: Operator) -> Signature | None:
-    """The grouped product over the experts that any token chose; None for another kernel."""
-    if operator.name == _OF_TRITON_KERNELS:
-        return _unpacked(operator)
-    return _fused(operator) if operator.name == _KERNEL else None
+_FP4 = "float4_e2m1fn_x2"
+_PRODUCT = "GemmUniversal"  # in names of CUTLASS's products, whose operators launch other kernels as well
 
 
-def _unpacked(operator: Operator) -> Signature | None:
-    """Tensors are outputs [1, choices, n, half if gated], rows [1, rows, k], 4-bit weights, and biases [experts, n]."""
-    rows = [one for one in operator.inputs + operator.outputs if one.dtype == "bfloat16" and len(one.shape) == 3]
-    packed = next((one for one in operator.inputs if len(one.shape) == 3 and one.dtype == "uint8"), None)
-    biases = next((one for one in operator.inputs if len(one.shape) == 2 and one.dtype == "float32"), None)
-    if packed is None or biases is None or len(rows) < 2:
-        return None
-    experts, n = biases.shape
-    choices, k = rows[0].shape[1], rows[1].shape[2]
-    used = max(round(experts * (1 - (1 - 1 / experts) ** choices)), 1)
-    return GroupedGemm(used, choices, n, k, "bfloat16", b_dtype="float4_e2m1fn_x2")
+def signature(work: Descriptor, operator: Operator) -> Signature | None:
+    """The product over the experts that any token chose, or the cast; None for another kernel."""
+    make = _OPERATORS.get(operator.name)
+    return make(work, operator) if make else None
 
 
-def _fused(operator: Operator) -> Signature | None:
-    """Tensors are the tokens [tokens, k], the weights [experts, n, k], and the outputs [tokens, chosen, n]."""
+def _used(experts: int, chosen: int, tokens: int) -> int:
+    """How many experts any token chose."""
+    return max(round(experts * (1 - (1 - min(chosen / experts, 1.0)) ** tokens)), 1)
+
+
+def _fused(_: Descriptor, operator: Operator) -> Signature | None:
+    """vLLM's kernel in Triton: tokens [tokens, k], weights [experts, n, k], outputs [tokens, chosen, n]."""
     tensors = [operand for operand in operator.inputs + operator.outputs if operand.dtype.startswith(("bf", "fl"))]
     if len(tensors) < 3:
         return None
@@ -46,11 +40,71 @@ def _fused(operator: Operator) -> Signature | None:
     outputs = [one for one in tensors if one is not weights and len(one.shape) == 3 and one.shape[-1] == n]
     if not outputs:
         return None
-    tokens, chosen, _ = outputs[0].shape
-    share = min(chosen / experts, 1.0)
-    used = max(round(experts * (1 - (1 - share) ** tokens)), 1)
+    tokens, chosen = outputs[0].shape[:2]
+    used = _used(experts, chosen, tokens)
     return GroupedGemm(used, tokens * chosen, n, k, tensors[0].dtype, out_dtype=outputs[0].dtype)
+
+
+def _triton_kernels(_: Descriptor, operator: Operator) -> Signature | None:
+    """Outputs [1, choices, n, half if gated], rows [1, rows, k], 4-bit weights, and biases [experts, n]."""
+    rows = [one for one in operator.inputs + operator.outputs if one.dtype == "bfloat16" and len(one.shape) == 3]
+    packed = _first(operator.inputs, "uint8", 3)
+    biases = _first(operator.inputs, "float32", 2)
+    if packed is None or biases is None or len(rows) < 2:
+        return None
+    experts, n = biases.shape
+    choices, k = rows[0].shape[1], rows[1].shape[2]
+    return GroupedGemm(_used(experts, 1, choices), choices, n, k, "bfloat16", b_dtype=_FP4)
+
+
+def _marlin(work: Descriptor, operator: Operator) -> Signature | None:
+    """Packed weights [experts, k / 16, 2 n], outputs [tokens * chosen, n]. Factors of 8 bits are those of MXFP4."""
+    packed, chosen = _first(operator.inputs, "int32", 3), _first(operator.inputs, "float32", 2)
+    if packed is None or chosen is None or not operator.outputs or MARLIN not in work.fields.get("name", "").lower():
+        return None
+    left, out = operator.inputs[0], operator.outputs[0]
+    tokens, each = chosen.shape
+    fp4 = any(one.dtype.startswith("float8") for one in operator.inputs)
+    used = _used(packed.shape[0], each, tokens)
+    return GroupedGemm(used, out.shape[0], out.shape[1], left.shape[1], left.dtype, b_dtype=_FP4 if fp4 else "uint4")
+
+
+def _cutlass(work: Descriptor, operator: Operator) -> Signature | None:
+    """FP4 on both sides: rows [choices, k / 2] by expert, weights [experts, n, k / 2]."""
+    packed, rows = _first(operator.inputs, "uint8", 3), _first(operator.inputs, "uint8", 2)
+    if packed is None or rows is None or not operator.outputs or _PRODUCT not in work.fields.get("name", ""):
+        return None
+    choices, n = operator.outputs[0].shape
+    used, out = _used(packed.shape[0], 1, choices), operator.outputs[0].dtype
+    return GroupedGemm(used, choices, n, 2 * rows.shape[1], _FP4, out_dtype=out)
+
+
+def _cast(_: Descriptor, operator: Operator) -> Signature | None:
+    """Rows of 16 bits become FP4 with a factor for each 16 values."""
+    given = _first(operator.inputs, "bfloat16", 2) or _first(operator.inputs, "float16", 2)
+    made = _first(operator.outputs, "uint8", 2)
+    if given is None or made is None:
+        return None
+    written = made.bytes + made.bytes // 8
+    return Elementwise(given.bytes, written, given.elements, given.dtype, operator=operator.name)
+
+
+def _first(operands: tuple[Operand, ...], dtype: str, dimensions: int) -> Operand | None:
+    return next((one for one in operands if one.dtype == dtype and len(one.shape) == dimensions), None)
 
 
 def _elements(operand: Operand) -> int:
     return operand.elements
+
+
+_OPERATORS: dict[str, Callable[[Descriptor, Operator], Signature | None]] = {
+    "triton::fused_moe_kernel": _fused,
+    "triton::_matmul_ogs": _triton_kernels,
+    "_moe_C::moe_wna16_marlin_gemm": _marlin,
+    "_C::cutlass_fp4_group_mm": _cutlass,
+    "_C::cutlass_mxfp4_group_mm": _cutlass,
+    "_C::scaled_fp4_experts_quant": _cast,
+    "_C::mxfp4_experts_quant": _cast,
+    "_C::silu_and_mul_scaled_fp4_experts_quant": _cast,
+    "_C::silu_and_mul_mxfp4_experts_quant": _cast,
+}

@@ -20,13 +20,11 @@ from presim.trace.signatures import (
     Attention,
     Elementwise,
     Gemm,
-    GroupedGemm,
     Index,
     Signature,
     Softmax,
 )
 
-_PRODUCT = "GemmUniversal"  # in names of CUTLASS's products, whose operators launch other kernels as well
 _CAUSAL = {
     "fwd": 2,
     "varlen_fwd": 3,
@@ -139,49 +137,6 @@ def _unpacking_product(work: Descriptor, operator: Operator) -> Signature | None
     return Gemm(out.shape[0], out.shape[1], left.shape[1], 1, left.dtype, b_dtype="uint4", layout="NT", scaling=scaling)
 
 
-def _unpacking_experts(work: Descriptor, operator: Operator) -> Signature | None:
-    """Marlin's product of routed experts: packed weights [experts, k / 16, 2 n], outputs [tokens * chosen, n].
-
-    Tokens are assumed to choose their experts independently and evenly. Factors of 8 bits are those of MXFP4.
-    """
-    packed = next((one for one in operator.inputs if len(one.shape) == 3 and one.dtype == "int32"), None)
-    chosen = next((one for one in operator.inputs if len(one.shape) == 2 and one.dtype == "float32"), None)
-    if packed is None or chosen is None or not operator.outputs or MARLIN not in work.fields.get("name", "").lower():
-        return None
-    left, out, experts = operator.inputs[0], operator.outputs[0], packed.shape[0]
-    tokens, each = chosen.shape
-    used = max(round(experts * (1 - (1 - min(each / experts, 1.0)) ** tokens)), 1)
-    fp4 = any(one.dtype.startswith("float8") for one in operator.inputs)
-    return GroupedGemm(
-        used, out.shape[0], out.shape[1], left.shape[1], left.dtype, b_dtype="float4_e2m1fn_x2" if fp4 else "uint4"
-    )
-
-
-def _fp4_experts(work: Descriptor, operator: Operator) -> Signature | None:
-    """CUTLASS's product of routed experts in FP4: rows [choices, k / 2] by expert, weights [experts, n, k / 2].
-
-    Choices are assumed to be independent and even. Another kernel of the operator sets up its groups.
-    """
-    packed = next((one for one in operator.inputs if len(one.shape) == 3 and one.dtype == "uint8"), None)
-    rows = next((one for one in operator.inputs if len(one.shape) == 2 and one.dtype == "uint8"), None)
-    if packed is None or rows is None or not operator.outputs or _PRODUCT not in work.fields.get("name", ""):
-        return None
-    (choices, n), experts = operator.outputs[0].shape, packed.shape[0]
-    used = max(round(experts * (1 - (1 - 1 / experts) ** choices)), 1)
-    out = operator.outputs[0].dtype
-    return GroupedGemm(used, choices, n, 2 * rows.shape[1], "float4_e2m1fn_x2", out_dtype=out)
-
-
-def _cast_of_experts(work: Descriptor, operator: Operator) -> Signature | None:
-    """Rows of 16 bits become FP4 with a factor for each 16 values, whose buffer has room for many more rows."""
-    given = next((one for one in operator.inputs if len(one.shape) == 2 and one.dtype in ("bfloat16", "float16")), None)
-    made = next((one for one in operator.outputs if len(one.shape) == 2 and one.dtype == "uint8"), None)
-    if given is None or made is None:
-        return None
-    written = made.bytes + made.bytes // 8
-    return Elementwise(given.bytes, written, given.elements, given.dtype, operator=operator.name)
-
-
 def _grouped_choice(work: Descriptor, operator: Operator) -> Signature | None:
     """One kernel scores each token's experts and chooses among those of the best groups; nothing is sorted."""
     scores = operator.inputs[0]
@@ -224,20 +179,8 @@ _OPERATORS: dict[str, Callable[[Descriptor, Operator], Signature | None]] = {
     "_C::cutlass_scaled_mm": _scaled_product,
     "_C::dsv3_fused_a_gemm": _product_into,
     "_C::cutlass_scaled_fp4_mm": _fp4_product,
-    "_C::cutlass_fp4_group_mm": _fp4_experts,
-    "_C::cutlass_mxfp4_group_mm": _fp4_experts,
-    **dict.fromkeys(
-        (
-            "_C::scaled_fp4_experts_quant",
-            "_C::mxfp4_experts_quant",
-            "_C::silu_and_mul_scaled_fp4_experts_quant",
-            "_C::silu_and_mul_mxfp4_experts_quant",
-        ),
-        _cast_of_experts,
-    ),
     "_C::machete_mm": _unpacking_product,
     "_C::marlin_gemm": _unpacking_product,
-    "_moe_C::moe_wna16_marlin_gemm": _unpacking_experts,
     "_moe_C::grouped_topk": _grouped_choice,
     "bitsandbytes::gemm_4bit": _four_bit_product,
     "aten::_weight_int4pack_mm": _packed_product,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from presim.cost.estimators import notes
 from presim.errors import InputError
 from presim.serving.answer import fleet as fleets
 from presim.serving.answer import metrics
@@ -36,7 +37,7 @@ _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
 _WINDOW = "The KV cache is sized as if all layers kept all tokens, also those with a sliding window."
 _CAPTURED_EXPERTS = "Tokens of captured steps are assumed to choose their experts evenly."
-_TRITON = (
+_INT8_CACHE = (
     "Attention over an INT8 KV cache is priced as FlashAttention's over an FP8 one: vLLM's kernel in Triton is not "
     "calibrated."
 )
@@ -126,7 +127,8 @@ class Prediction:
         model = self.deployment.engine.model
         evenly = _EXPERTS if self.deployment.engine.steps is None else _CAPTURED_EXPERTS
         limits = [*([_WINDOW] if model.window else []), *([evenly] if model.experts else [])]
-        limits += [_TRITON] if self.deployment.engine.plan.cache == "int8" else []
+        limits += [_INT8_CACHE] if self.deployment.engine.plan.cache == "int8" else []
+        limits += notes(self.deployment.engine.cluster.gpu, self.deployment.engine.prices)
         if self.deployment.engine.plan.max_loras:
             limits.append(
                 "Copies of LoRA adapters from host memory to the GPU are not modelled, nor adapters of experts, "

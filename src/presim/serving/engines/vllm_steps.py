@@ -120,7 +120,7 @@ def main(folder: Path) -> None:
 
     asked = json.loads((folder / "asked.json").read_text())
     (folder / "config.json").write_text(json.dumps(asked["config"]))
-    core = Core(LLM(model=str(folder), **asked["arguments"], **asked["instead"]))
+    core = Core(LLM(model=str(folder), **asked["arguments"], **asked["gpu_arguments"]))
     gc.collect()
     gc.freeze()  # as vLLM does in the engine's own process
     for _ in range(_MARKS):

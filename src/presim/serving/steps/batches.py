@@ -12,7 +12,7 @@ from presim.serving.model import Experts, Model
 from presim.serving.plan import VLLM_CACHES, Plan
 
 _BLACKWELL = 10  # compute capability
-_INSTEAD_OF_COMPILED = {
+_WITHOUT_COMPILERS = {
     "attention_config": {"flash_attn_version": 2},
     "kernel_config": {"enable_jit_warmup": False, "enable_cutedsl_warmup": False},
 }
@@ -66,7 +66,7 @@ _QUANTISATION: dict[str, dict[str, Any]] = {
     "fp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head", "*.gate"]},
 }
 _WEIGHTS = ("bf16", "fp8", *_QUANTISATION)
-_MIXED = ("bf16", "mxfp4")  # gpt-oss
+_GPT_OSS = ("bf16", "mxfp4")  # weights, and those of experts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +145,7 @@ def config_for_vllm(config: dict[str, Any], model: Model, plan: Plan) -> dict[st
         kept = _of_rank(kept, model.experts, plan.dp)
     if stages > 1:
         kept = _stage(kept, model, stages)
-    if (weights, plan.of_experts) == _MIXED:
+    if (weights, plan.of_experts) == _GPT_OSS:
         kept["quantization_config"] = {"quant_method": "mxfp4"}
     if weights in _QUANTISATION:
         kept["quantization_config"] = _QUANTISATION[weights]
@@ -171,8 +171,9 @@ def _of_rank(config: dict[str, Any], of: Experts, ranks: int) -> dict[str, Any]:
     counts: dict[str, Any] = {
         key: own for key in ("n_routed_experts", "num_local_experts", "num_experts") if key in config
     }
-    groups = math.gcd(own, int(config.get("n_group") or _REQUIRED["deepseek_v3"]["n_group"]))
-    among: dict[str, Any] = {"n_group": groups, "topk_group": groups} if "n_routed_experts" in config else {}
+    published = {**_REQUIRED.get(str(config.get("model_type")), {}), **config}
+    groups = math.gcd(own, int(published.get("n_group") or 1))
+    among: dict[str, Any] = {"n_group": groups, "topk_group": groups} if "n_group" in published else {}
     return {**config, **counts, **among}
 
 
@@ -184,12 +185,12 @@ def _stage(config: dict[str, Any], model: Model, stages: int) -> dict[str, Any]:
     return {**config, "num_hidden_layers": count, **of_layers, **dense}
 
 
-def instead_of_compiled(gpu: Gpu) -> dict[str, Any]:
-    """Arguments that leave out kernels which are compiled for the GPU as they run.
+def gpu_arguments(gpu: Gpu) -> dict[str, Any]:
+    """Arguments that a GPU needs: kernels that are compiled for it when they are first called cannot run here.
 
-    Version 2 stands in for FlashAttention 4, since attention is priced apart.
+    On Blackwell FlashAttention 2 stands in for version 4. Attention is priced apart, so this changes no time.
     """
-    return _INSTEAD_OF_COMPILED if gpu.compute_major >= _BLACKWELL else {}
+    return _WITHOUT_COMPILERS if gpu.compute_major >= _BLACKWELL else {}
 
 
 def arguments(plan: Plan, longest: int, model: Model) -> dict[str, Any]:
@@ -224,7 +225,7 @@ def _check(plan: Plan, model: Model) -> None:
         "--dp without --ep": shares and not plan.ep,
         "--dp and --pp": shares and plan.pp > 1,
         f"--weights {plan.weights}": plan.weights not in _WEIGHTS,
-        f"--expert-weights {plan.of_experts}": (plan.weights, plan.of_experts) not in (_MIXED, (plan.weights,) * 2),
+        f"--expert-weights {plan.of_experts}": (plan.weights, plan.of_experts) not in (_GPT_OSS, (plan.weights,) * 2),
         f"--kernels {plan.kernels}": plan.kernels != "vllm",
     }
     if found := [name for name, there in lacks.items() if there]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from presim.capture.reading.classify import classify_launch
 from presim.capture.reading.log import parse
 from presim.capture.reading.operators import parse_operator
@@ -13,7 +11,6 @@ from presim.trace.signatures import (
     Attention,
     Elementwise,
     Gemm,
-    GroupedGemm,
     Index,
     Signature,
     Softmax,
@@ -116,18 +113,11 @@ def test_engines_kernels_unpack_weights_while_they_multiply() -> None:
         assert not isinstance(launched(f"_C::{name}", inputs, "out=BFloat16[16;14336] args=", "elementwise"), Gemm)
 
 
-@pytest.mark.parametrize(("factors", "b_dtype"), [("BFloat16", "uint4"), ("Float8_e8m0fnu", "float4_e2m1fn_x2")])
-def test_marlin_s_experts_are_those_that_any_token_chose(factors: str, b_dtype: str) -> None:
-    """16 tokens choose 8 of 128 experts each: 82 are in use."""
-    inputs = (
-        f"BFloat16[16;2048],BFloat16[128;1536],Int[128;128;3072],{factors}[128;16;1536],Int[528],Int[1024],Int[128],"
-        "Int[1],Float[16;8]"
-    )
-    found = launched(
-        "_moe_C::moe_wna16_marlin_gemm", inputs, "out=BFloat16[128;1536] args=", "marlin_moe_wna16::Marlin"
-    )
-    assert isinstance(found, GroupedGemm)
-    assert (found.groups, found.m, found.n, found.k, found.b_dtype) == (82, 128, 1536, 2048, b_dtype)
+def test_fp4_products_have_two_values_a_byte() -> None:
+    inputs = "BFloat16[4;4096],Byte[4;2048],Byte[4096;2048],Float8_e4m3fn[128;256],Float8_e4m3fn[4096;256],Float[]"
+    found = launched("_C::cutlass_scaled_fp4_mm", inputs, "out= args= writes=0!", "cutlass::GemmUniversal")
+    assert isinstance(found, Gemm)
+    assert (found.m, found.n, found.k, found.dtype, found.scaling) == (4, 4096, 4096, "float4_e2m1fn_x2", "block")
 
 
 def test_scaled_products_have_factors_of_rows_or_of_blocks() -> None:

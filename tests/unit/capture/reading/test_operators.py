@@ -69,5 +69,7 @@ def test_an_output_argument_is_not_an_input() -> None:
     """It is described again after resizing; a list without a returned tensor keeps its description."""
     returned = parse_operator(parse("op name=aten::arange in=Long[0] out=Long[8] args= writes=argument"))
     assert (returned.inputs, returned.outputs) == ((), (Operand("int64", 8, True, (8,)),))
+    both = "op name=_C::scaled_fp4_quant.out in=Half[8],Byte[4],Int[1] out= args= writes=argument,1,2"
+    assert [one.dtype for one in parse_operator(parse(both)).outputs] == ["uint8", "int32"]  # places say more
     listed = parse_operator(parse("op name=aten::split in=Half[8],Half{2;8} out= args= writes=argument"))
     assert (len(listed.inputs), listed.outputs) == (1, (Operand("float16", 8, True, tensors=2),))

@@ -13,7 +13,7 @@ from presim.hardware.choose import choose_cluster
 from presim.serving.drafting import drafting_of
 from presim.serving.model import find
 from presim.serving.plan import Plan
-from presim.serving.steps.batches import Batch, arguments, batches, config_for_vllm, instead_of_compiled
+from presim.serving.steps.batches import Batch, arguments, batches, config_for_vllm, gpu_arguments
 from presim.serving.steps.captured import Captured, Sample, attention_of, check, host_of, tables, with_captured
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine, build
@@ -185,6 +185,10 @@ def test_a_rank_that_shares_experts_is_captured_with_its_own_of_them() -> None:
     model = find("qwen3-30b-a3b")
     found = config_for_vllm({"model_type": "qwen3_moe", "num_experts": 128, "num_experts_per_tok": 8}, model, SHARED)
     assert (found["num_experts"], found["num_experts_per_tok"]) == (32, 8)
+    grouped = {"model_type": "deepseek_v3", "n_routed_experts": 256}
+    found = config_for_vllm(grouped, find("deepseek-v3"), dataclasses.replace(SHARED, dp=32))
+    assert (found["n_routed_experts"], found["n_group"], found["topk_group"]) == (8, 8, 8)
+    assert "n_group" not in config_for_vllm({"architectures": ["Mine"], "n_routed_experts": 128}, model, SHARED)
     with pytest.raises(InputError, match=r"of 128 experts over --dp 32: a rank has 4, and a token chooses 8; leave"):
         config_for_vllm({"num_experts": 128}, model, dataclasses.replace(SHARED, dp=32))
 
@@ -206,8 +210,8 @@ def test_experts_that_ranks_share_are_composed() -> None:
 
 def test_on_blackwell_no_kernel_is_compiled_as_it_runs() -> None:
     """What is asked of vLLM beside that is the same on every GPU, so that a kept set serves all."""
-    assert instead_of_compiled(choose_cluster(gpu="h100-sxm").gpu) == {}
-    assert instead_of_compiled(choose_cluster(gpu="b200").gpu)["attention_config"] == {"flash_attn_version": 2}
+    assert gpu_arguments(choose_cluster(gpu="h100-sxm").gpu) == {}
+    assert gpu_arguments(choose_cluster(gpu="b200").gpu)["attention_config"] == {"flash_attn_version": 2}
 
 
 def test_more_sequences_than_are_captured_are_refused() -> None:

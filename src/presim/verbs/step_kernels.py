@@ -1,4 +1,4 @@
-"""Routed experts in captured engine steps: which kernels are theirs, and a rank's share of their work."""
+"""What the kernels of captured engine steps are for, and a rank's share of its experts' work."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ from numpy.typing import NDArray
 
 from presim.serving.model import Experts
 from presim.trace.schema import Kind, Trace
-from presim.trace.signatures import Attention, Collective, GroupedGemm, Signature
+from presim.trace.signatures import Attention, Collective, Elementwise, Fused, GroupedGemm, Signature
 
-_BESIDE, _ROUTER = (
-    ("moe", "experts"),
-    "topk",
-)  # in names of vLLM's operators around the products, and of those that choose
+_ALL_REDUCE, _TRITON_ATTENTION = "_C_custom_ar::all_reduce", "unified_attention"  # vLLM's
+_BESIDE_EXPERTS = ("moe", "experts")  # in names of vLLM's operators
+_ROUTER = "topk"  # likewise; it chooses for the tokens of its own rank
+
+
+def is_attention(signature: Signature | None) -> bool:
+    """Also vLLM's kernel in Triton for INT8 caches, whose loops depend on lengths that a capture lacks."""
+    return isinstance(signature, Attention) or (isinstance(signature, Fused) and _TRITON_ATTENTION in signature.name)
+
+
+def is_all_reduce(signature: Signature | None) -> bool:
+    """Also vLLM's own, whose ranks are not in its signature."""
+    own = isinstance(signature, Elementwise) and signature.operator == _ALL_REDUCE
+    return own or (isinstance(signature, Collective) and signature.kind == "all_reduce")
 
 
 def of_own_experts(trace: Trace, experts: Experts | None, ranks: int) -> Trace:
@@ -41,7 +51,7 @@ def _own(signature: Signature, experts: Experts, ranks: int) -> Signature:
 def of_experts(trace: Trace) -> NDArray[np.bool_]:
     """Entries that data-parallel ranks share: each layer's two grouped products, what is between and beside them.
 
-    The collective behind them, before the next attention, goes with them: among more ranks it is another one.
+    The all-reduce behind them, before the next attention, goes with them: more ranks share it.
     """
     mask = np.zeros(len(trace.column("kind")), np.bool_)
     first = -1
@@ -54,10 +64,15 @@ def of_experts(trace: Trace) -> NDArray[np.bool_]:
             first, waits_for_sum = -1, True
         elif is_product:
             first = int(entry)
-        elif isinstance(signature, Attention):
+        elif is_attention(signature):
             waits_for_sum = False
-        elif waits_for_sum and isinstance(signature, Collective):
+        elif waits_for_sum and is_all_reduce(signature):
             mask[entry], waits_for_sum = True, False
-        elif _ROUTER not in (name := str(getattr(signature, "operator", ""))) and any(word in name for word in _BESIDE):
+        elif _is_beside_experts(signature):
             mask[entry] = True
     return mask
+
+
+def _is_beside_experts(signature: Signature) -> bool:
+    name = str(getattr(signature, "operator", ""))
+    return _ROUTER not in name and any(word in name for word in _BESIDE_EXPERTS)
