@@ -2,10 +2,10 @@
 
     python validation/request_times.py [--prices DIR] [--csv FILE]
 
-FILE has the run of LLMServingSim's repository (casys-kaist/LLMServingSim 5daddb21a, bench/examples/RTXPRO6000/
-Llama-3.1-8B/vllm/requests.jsonl): 300 requests of ShareGPT at ten a second, Llama-3.1-8B in vLLM on one RTX PRO 6000
-Server Edition with 128 sequences, 2,048 tokens a step and asynchronous scheduling. Times are seconds on one clock. vLLM
-ran in the client's process, so the times have no HTTP server in them. DIR holds measured tables of this GPU.
+FILE has a run of LLMServingSim (casys-kaist/LLMServingSim 5daddb21a, bench/examples/RTXPRO6000/Llama-3.1-8B/vllm/
+requests.jsonl): 300 requests of ShareGPT at ten a second, Llama-3.1-8B in vLLM on one RTX PRO 6000 Server Edition with
+128 sequences and 2,048 tokens a step. Times are in seconds. Arrivals were read from another clock than tokens; it is set
+so that the shortest wait for the queue is 0.8 ms. DIR holds measured tables of this GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from presim.serving.workloads.workload import Workload, make
 
 RUN = Path(__file__).parent / "papers" / "llmservingsim-llama-3.1-8b.csv"
 COLUMNS = ("input", "output", "arrival", "first", "last")
-BLOCKS = 35_913  # of the KV cache, as the run's meta.json says
+BLOCKS = 35_913  # of the KV cache, in meta.json of a run with the same settings (commit 0acc21b27)
 Floats = NDArray[np.float64]
 
 

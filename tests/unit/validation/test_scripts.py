@@ -117,11 +117,7 @@ BAD = [
     ("validation/held_out_shapes", ("{tmp}/no", *OUT), "there is no folder {tmp}/no; name a table"),
     ("validation/held_out_shapes", ("{tmp}/empty", *OUT), "{tmp}/empty is none of the datasets presim reads"),
     ("validation/fit_deepep", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
-    (
-        "validation/fit_packed_weights",
-        ("{tmp}/empty",),
-        "{tmp}/empty holds no serving.jsonl ([Errno 2] No such file or",
-    ),
+    ("validation/gpu/fit_packed_weights", ("{tmp}/empty",), "{tmp}/empty: no serving.jsonl has products of 4-bit"),
     ("validation/request_times", ("--csv", "{tmp}/other.csv"), "{tmp}/other.csv is no table with the columns input"),
     ("validation/request_times", ("--prices", "{tmp}/no"), "there is no folder {tmp}/no with prices"),
     ("validation/fit_experts", ("{tmp}/empty",), "{tmp}/empty has no data/GPU/moe tables; name the folder of aiconf"),

@@ -10,7 +10,7 @@ duration    start + depth * sqrt(k / 1024) + (memory^blend + arithmetic^blend)^(
 =========== ==============================================================================================
 
 The term with k is for kernels that divide it among SMs, the more of it the deeper, and then join the sums.
-validation/fit_packed_weights.py fits the constants.
+validation/gpu/fit_packed_weights.py fits the constants.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fits the time of engines' kernels for 4-bit weights, and tests it on held-out layers.
 
-    python validation/fit_packed_weights.py DIR... [--toml FILE]
+    python validation/gpu/fit_packed_weights.py DIR... [--toml FILE]
 
 DIR holds a `serving.jsonl` of validation/gpu/campaign.py (validation/results/h100 and h200). Kernels were timed on GPUs
 that rest in between, so the formula runs at such a GPU's clocks. Held out: every second layer, on both GPUs, predicted
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import collections
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from campaign import lines_of
 from scipy.optimize import least_squares
 
 from presim.cli.script import sentences
@@ -30,6 +30,7 @@ from presim.hardware import catalogue
 from presim.profile.job import gpu_named
 from presim.trace.signatures import Gemm
 
+SERVING = "serving.jsonl"
 ROWS = (8, 16, 32, 64, 128)
 _START = (5.0, 1.0, 0.8, 1.2, 3.0)
 _LEAST, _MOST = (0.0, 0.0, 0.2, 0.3, 1.0), (30.0, 30.0, 1.0, 4.0, 12.0)
@@ -40,20 +41,17 @@ def cases(folders: Sequence[Path]) -> dict[str, list[Case]]:
     """Measured products by kernel."""
     found: dict[str, list[Case]] = collections.defaultdict(list)
     for folder in folders:
-        try:
-            lines = (folder / "serving.jsonl").read_text().splitlines()
-        except OSError as error:
-            raise InputError(f"{folder} holds no serving.jsonl ({error}); name a folder of the GPU campaign") from error
-        for row in map(json.loads, lines):
-            shape: dict[str, Any] = row["shape"]
+        for row in lines_of(folder / SERVING, "gpu", "family", "shape"):
+            shape: Any = row.get("shape", {})
             kind, _, kernel = str(shape.get("kind", "")).partition(" ")
-            if row["family"] == "product" and kind == "uint4" and "graph_s" in row:
+            if kind == "uint4" and row["family"] == "product" and "graph_s" in row:
                 gpu = catalogue.gpu(gpu_named(row["gpu"]).id)
                 work = Gemm(shape["m"], shape["n"], shape["k"], 1, "bfloat16", b_dtype="uint4", scaling=kernel)
                 found[kernel].append((work, device_of(gpu, burst=True), row["graph_s"], shape["layer"]))
     if not found:
         raise InputError(
-            "no folder has products of 4-bit weights; measure with validation/gpu/campaign.py --parts serving"
+            f"{', '.join(map(str, folders))}: no {SERVING} has products of 4-bit weights; name folders that "
+            "campaign.py --parts serving --out filled"
         )
     return found
 
