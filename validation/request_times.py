@@ -4,8 +4,8 @@
 
 FILE has a run of LLMServingSim (casys-kaist/LLMServingSim 5daddb21a, bench/examples/RTXPRO6000/Llama-3.1-8B/vllm/
 requests.jsonl): 300 requests of ShareGPT at ten a second, Llama-3.1-8B in vLLM on one RTX PRO 6000 Server Edition with
-128 sequences and 2,048 tokens a step. Times are in seconds. Arrivals were read from another clock than tokens; it is set
-so that the shortest wait for the queue is 0.8 ms. DIR holds measured tables of this GPU.
+128 sequences and 2,048 tokens a step. Times are in seconds. Arrivals were read from another clock than tokens; it is
+set so that the shortest wait for the queue is 0.8 ms. DIR holds measured tables of this GPU.
 """
 
 from __future__ import annotations
