@@ -33,6 +33,7 @@ CASES = (
     "fused neighbours",
     "fused, then recomputed",
     "selective recomputation",
+    "compiled functions",
     "another attention",
     "untied",
 )

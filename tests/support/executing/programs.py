@@ -11,6 +11,7 @@ import os
 import sys
 from typing import Any
 
+import msgspec
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -18,10 +19,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3Moe
 
 from presim.compose.runtime import recompute
 from presim.compose.schedule import training_step, value_key
-from presim.graph.schema import OperatorGraph, Parameter
+from presim.graph.schema import Node, OperatorGraph, Parameter
 from presim.passes import (
     attention,
     budget,
+    compiled,
     context_parallel,
     expert_parallel,
     quantisation,
@@ -86,6 +88,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fused neighbours": {"tensor": 2, "passes": ("fuse-pointwise",)},
     "fused, then recomputed": {"passes": (*FUSED, "recompute-selective")},
     "selective recomputation": {"tensor": 2, "passes": ("recompute-selective",)},
+    "compiled functions": {"compiles": "mlp"},
     "another attention": {"attention": "flash"},
     "untied": {"tied": True},
     **{name: {"passes": (name,), "narrow": name} for name in (*quantisation.FORMATS, sparse.NAME)},
@@ -126,6 +129,18 @@ def eager(
     return held, loss.detach(), trained
 
 
+def marked(graph: OperatorGraph, module: str) -> OperatorGraph:
+    """The graph as the exporter marks it where the forward pass of a module is under ``torch.compile``."""
+
+    def mark(node: Node) -> Node:
+        if f".{module}" not in node.scope:
+            return node
+        return msgspec.structs.replace(node, attributes={**node.attributes, compiled.ATTRIBUTE: module})
+
+    segments = (msgspec.structs.replace(one, nodes=tuple(map(mark, one.nodes))) for one in graph.segments)
+    return msgspec.structs.replace(graph, segments=tuple(segments))
+
+
 def plan_of(graph: OperatorGraph, case: dict[str, Any]) -> OperatorGraph:
     """The graph of one rank."""
     sequence, vocabulary = case.get("sequence", False), case.get("vocabulary", False)
@@ -138,6 +153,9 @@ def plan_of(graph: OperatorGraph, case: dict[str, Any]) -> OperatorGraph:
         graph = expert_parallel.apply(graph, case["experts"], case["exchange"], batch=1, sequence=SEQUENCE)
     if "attention" in case:
         graph = attention.apply(graph, case["attention"])
+    if "compiles" in case:
+        graph = compiled.apply(marked(graph, case["compiles"]))
+        assert any(node.operator.startswith("fused::") for one in graph.segments for node in one.nodes)
     for name in case.get("passes", ()):
         changed = registry.find(name)(graph)
         assert changed != graph, f"{name} has changed nothing"
