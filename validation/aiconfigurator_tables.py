@@ -11,7 +11,14 @@ import pyarrow.parquet as pq
 from operator_tables import Case, Rows, evenly
 from presim.trace.signatures import Attention, Collective, Elementwise, Gemm
 
-_GPUS = {"h100_sxm": "h100-sxm", "h200_sxm": "h200", "a100_sxm": "a100-80gb-sxm", "b200_sxm": "b200", "l40s": "l40s"}
+_GPUS = {
+    "h100_sxm": "h100-sxm",
+    "h200_sxm": "h200",
+    "a100_sxm": "a100-80gb-sxm",
+    "b200_sxm": "b200",
+    "l40s": "l40s",
+    "rtx_pro_6000_server": "rtx-pro-6000",
+}
 _HALF = ("bfloat16", "float16", "half")
 _FUSED = re.compile("fa2|fa3|fa4|flash_attention|flash_attn|trtllm_mha|trtllmprefill|trtllmdecode")
 

@@ -25,7 +25,14 @@ from presim.files import write_file
 from presim.hardware import catalogue
 from presim.serving.steps.experts import ExpertConstants, Routed, seconds
 
-GPUS = {"a100_sxm": "a100-80gb-sxm", "h100_sxm": "h100-sxm", "h200_sxm": "h200", "b200_sxm": "b200", "l40s": "l40s"}
+GPUS = {
+    "a100_sxm": "a100-80gb-sxm",
+    "h100_sxm": "h100-sxm",
+    "h200_sxm": "h200",
+    "b200_sxm": "b200",
+    "l40s": "l40s",
+    "rtx_pro_6000_server": "rtx-pro-6000",
+}
 TYPES = {
     "bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "fp4", "int4_wo": "int4",
     "w4a16_mxfp4": "mxfp4-16", "w4a8_mxfp4_mxfp8": "mxfp4-8",

@@ -1,17 +1,18 @@
-"""Compares each request of a published vLLM run with its simulation.
+"""Compares each request of published vLLM runs with its simulation.
 
-    python validation/request_times.py [--prices DIR] [--csv FILE]
+    python validation/request_times.py [--run NAME] [--prices DIR] [--csv FILE]
 
-FILE has a run of LLMServingSim (casys-kaist/LLMServingSim 5daddb21a, bench/examples/RTXPRO6000/Llama-3.1-8B/vllm/
-requests.jsonl): 300 requests of ShareGPT at ten a second, Llama-3.1-8B in vLLM on one RTX PRO 6000 Server Edition with
-128 sequences and 2,048 tokens a step. Times are in seconds. Arrivals were read from another clock than tokens; it is
-set so that the shortest wait for the queue is 0.8 ms. DIR holds measured tables of this GPU.
+The runs are LLMServingSim's (casys-kaist/LLMServingSim, bench/examples/RTXPRO6000): 300 requests of ShareGPT at ten a
+second on RTX PRO 6000 Server Edition, with at most 128 sequences and 2,048 tokens a step and rank. FILE replaces a
+run's table in `papers`. Its times are in seconds. Arrivals were read from another clock than tokens; it is set so that
+the shortest wait for the queue is 0.8 ms. DIR holds measured tables of this GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +28,34 @@ from presim.serving.plan import Plan
 from presim.serving.steps.times import build
 from presim.serving.workloads.workload import Workload, make
 
-RUN = Path(__file__).parent / "papers" / "llmservingsim-llama-3.1-8b.csv"
+PAPERS = Path(__file__).parent / "papers"
 COLUMNS = ("input", "output", "arrival", "first", "last")
-BLOCKS = 35_913  # of the KV cache, in meta.json of a run with the same settings (commit 0acc21b27)
 Floats = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A published run: requests.jsonl of a commit, and the KV blocks of one rank in meta.json."""
+
+    model: str
+    plan: Plan
+    source: str
+    blocks: int
+    blocks_from: str
+
+
+_PLAN = Plan(max_num_seqs=128, max_num_batched_tokens=2048)
+RUNS = {
+    "llama-3.1-8b": Run("llama3.1-8b", _PLAN, "vLLM 0.19, 5daddb21a", 35_913, "vLLM 0.28, 0acc21b27"),
+    "qwen3-32b": Run(
+        *("qwen3-32b", dataclasses.replace(_PLAN, tp=2), "vLLM 0.28, all-reduces by NCCL, 0d3de681a"),
+        *(28_884, "the same run"),
+    ),
+    "qwen3-30b-a3b": Run(
+        *("qwen3-30b-a3b", dataclasses.replace(_PLAN, dp=2, ep=True), "vLLM 0.28, 0d3de681a"),
+        *(75_638 // 2, "vLLM 0.28, 0acc21b27"),
+    ),
+}
 
 
 def read(path: Path) -> dict[str, Floats]:
@@ -46,10 +71,10 @@ def read(path: Path) -> dict[str, Floats]:
     return {**found, **{name: found[name] - start for name in ("arrival", "first", "last")}}
 
 
-def workload_of(run: dict[str, Floats]) -> Workload:
+def workload_of(run: dict[str, Floats], name: str) -> Workload:
     """The run's requests at their times."""
     columns = ((run[name] * unit).astype(np.int64) for name, unit in (("arrival", 1e9), ("input", 1), ("output", 1)))
-    return make("LLMServingSim, Llama-3.1-8B", *columns)
+    return make(f"LLMServingSim, {name}", *columns)
 
 
 def times(arrival: Floats, first: Floats, last: Floats, output: Floats) -> dict[str, Floats]:
@@ -73,21 +98,30 @@ def compared(run: dict[str, Floats], served: Served) -> list[str]:
     return lines
 
 
+def report(name: str, table: Path, prices: tuple[Path, ...]) -> list[str]:
+    """KV blocks and times of a run."""
+    run, measured = RUNS[name], read(table)
+    cluster = choose_cluster(gpu="rtx-pro-6000", world_size=run.plan.gpus)
+    engine = build(find(run.model), run.plan, cluster, prices=prices)
+    served = simulate(workload_of(measured, name), Deployment(engine).fleet())
+    blocks = engine.memory.blocks
+    of_vllm = f"vLLM's {run.blocks:,} ({run.blocks_from}): {blocks / run.blocks - 1:+.1%}"
+    head = [f"## {name}, {run.plan.text} ({run.source})", "", f"KV blocks of a rank: {blocks:,}, {of_vllm}", ""]
+    return [*head, *compared(measured, served), ""]
+
+
 def main() -> None:
-    """Print the comparison."""
+    """Print the comparisons."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--csv", type=Path, default=RUN)
+    parser.add_argument("--run", choices=RUNS, help="default: all")
+    parser.add_argument("--csv", type=Path, help="table of the run; it needs --run")
     parser.add_argument("--prices", type=Path, action="append", default=[], help="folder with tables of the GPU")
     options = parser.parse_args()
-    run = read(options.csv)
-    plan = Plan(max_num_seqs=128, max_num_batched_tokens=2048)
-    cluster = choose_cluster(gpu="rtx-pro-6000")
-    engine = build(find("llama3.1-8b"), plan, cluster, prices=tuple(options.prices))
-    served = simulate(workload_of(run), Deployment(engine).fleet())
-    blocks = engine.memory.blocks
-    print(
-        f"KV blocks: {blocks:,}, vLLM's {BLOCKS:,} ({blocks / BLOCKS - 1:+.1%})", "", *compared(run, served), sep="\n"
-    )
+    if options.csv and not options.run:
+        raise InputError("--csv replaces the table of one run; name it with --run")
+    for name in [options.run] if options.run else RUNS:
+        table = options.csv or PAPERS / f"llmservingsim-{name}.csv"
+        print("\n".join(report(name, table, tuple(options.prices))), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from presim.options import RunOptions
 from presim.trace.schema import Kind
 from presim.trace.signatures import Attention, Gemm, Kernel
 from presim.verbs.run import run_and_evaluate
-from support.captured import EXAMPLES, Job
+from support.captured import EXAMPLES, SCRIPTS, Job
 
 LAYERS, PROMPTS, INPUT, OUTPUT = 2, 8, 32, 6
 KV_HEADS, HEAD, BLOCK = 8, 128, 16
@@ -79,3 +79,18 @@ def test_no_kernel_of_vllm_s_own_library_is_known_by_its_name_only(job: Job) -> 
     unknown = [one for one in job.signatures(job.work()) if isinstance(one, Kernel)]
     assert all(one.operator.startswith("triton::") for one in unknown)
     assert not job.trace.manifest.unmodelled_calls
+
+
+def test_data_parallel_ranks_gather_each_other_s_tokens_for_their_experts() -> None:
+    """Prompts of 48 and 64 tokens, then one token each; two chosen experts ride along, each with a factor."""
+    options = RunOptions(gpu="h100-sxm", world_size=2, steps=0)
+    job = Job(run_and_evaluate([str(SCRIPTS / "vllm_data_parallel.py")], options, stdout=2))
+    assert job.trace.manifest.exit == "ok"
+    moved = Counter((one.kind, one.bytes) for one in job.collectives())
+    hidden, layers, chosen = 2 * 512, 2, 2 * (4 + 4)
+    unequal = {"broadcast": 48 + 64, "reduce": 48 + 64}
+    equal = {"all_gather": 2, "reduce_scatter": 2}
+    for kind, tokens in (unequal | equal).items():
+        back = kind in ("reduce", "reduce_scatter")
+        steps = 1 if kind in unequal else 2
+        assert moved[kind, tokens * (hidden + (0 if back else chosen))] == layers * steps, kind

@@ -7,7 +7,7 @@ from typing import Literal
 
 from presim.errors import InputError
 from presim.serving.drafting import Drafting
-from presim.serving.model import Model
+from presim.serving.model import Indexer, Latent, Model
 
 Weights = Literal["bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"]
 Kernels = Literal["vllm", "sglang", "trtllm"]
@@ -138,11 +138,25 @@ class Plan:
         return " ".join([*parts, types, *cache, *offload, *drafted, *loras])
 
 
-def kv_token_bytes(model: Model, cache: Cache) -> int:
-    """Bytes that a layer keeps of a token, on average over layers."""
+def kv_token_bytes(model: Model, cache: Cache, architecture: str) -> int:
+    """Bytes that a layer keeps of a token on GPUs of an architecture, on average over layers."""
+    if model.latent is not None and model.indexer is not None:
+        return _sparse_token_bytes(model.latent, model.indexer, cache, architecture)
     if cache == "int8":  # and 4 bytes for each head of keys and of values (vLLM 0.33, int8_per_token_head)
         return model.kv_elements * (model.head_dim + 4) // model.head_dim
     return model.kv_elements * (1 if cache == "fp8" else 2)
+
+
+def _sparse_token_bytes(latent: Latent, indexer: Indexer, cache: Cache, architecture: str) -> int:
+    """Of sparse attention (DeepSeek-V3.2, GLM-5), as vLLM 0.33 keeps it.
+
+    The indexer's key is in FP8 with a factor for each 128 elements. FlashMLA's FP8 format keeps four factors and the
+    rotary part in 16 bits (656 bytes for 512 + 64 elements); the kernels for sm_120 know no other.
+    """
+    of_indexer = indexer.dim + 4 * indexer.dim // 128
+    if architecture == "blackwell-rtx" or (cache == "fp8" and architecture != "blackwell"):
+        return of_indexer + latent.rank + 4 * latent.rank // 128 + 2 * latent.rope
+    return of_indexer + (latent.rank + latent.rope) * (1 if cache == "fp8" else 2)
 
 
 def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:

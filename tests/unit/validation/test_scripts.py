@@ -118,7 +118,16 @@ BAD = [
     ("validation/held_out_shapes", ("{tmp}/empty", *OUT), "{tmp}/empty is none of the datasets presim reads"),
     ("validation/fit_deepep", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
     ("validation/gpu/fit_packed_weights", ("{tmp}/empty",), "{tmp}/empty: no serving.jsonl has products of 4-bit"),
-    ("validation/request_times", ("--csv", "{tmp}/other.csv"), "{tmp}/other.csv is no table with the columns input"),
+    (
+        "validation/request_times",
+        ("--csv", "{tmp}/other.csv"),
+        "--csv replaces the table of one run; name it with --run",
+    ),
+    (
+        "validation/request_times",
+        ("--run", "qwen3-32b", "--csv", "{tmp}/other.csv"),
+        "{tmp}/other.csv is no table with the columns input",
+    ),
     ("validation/request_times", ("--prices", "{tmp}/no"), "there is no folder {tmp}/no with prices"),
     ("validation/fit_experts", ("{tmp}/empty",), "{tmp}/empty has no data/GPU/moe tables; name the folder of aiconf"),
     ("validation/attention", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),

@@ -2,7 +2,8 @@
 
 An absent rank's data comes from its representative if that is a member of the group; otherwise it is assumed to equal
 this rank's. Each collective posts this rank's part under its own key and reads the parts of the others, in the order of
-the group's collectives.
+the group's collectives. A message is read when somebody waits for it: as with Gloo, a rank may ask for a message before
+it sends its own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._C._distributed_c10d import Backend, ReduceOp, _create_work_from_future
+from torch._C._distributed_c10d import Backend, ReduceOp, Work, _create_work_from_future
 
 from presim.capture.rendezvous.present_ranks import posted_key
 from presim.trace.representatives import Representatives
@@ -47,6 +48,8 @@ class CpuGroup(Backend):
         self.present = tuple(sorted(places.values())) or (rank,)
         self.calls = 0
         self.messages: Counter[tuple[int, int, int]] = Counter()
+        self.sent: dict[tuple[int, int], torch.Tensor] = {}  # last message to each absent member and tag
+        self.asked: list[_Message] = []  # kept alive until somebody has waited for them
 
     def getBackendName(self) -> str:
         """Shown by PyTorch."""
@@ -214,17 +217,63 @@ class CpuGroup(Backend):
     def send(self, tensors: list[torch.Tensor], target: int, tag: int) -> Any:
         """Send a tensor; dropped if the target is absent."""
         self.messages[self.own_rank, target, tag] += 1
-        self._post(f"send/{target}/{tag}/{self.messages[self.own_rank, target, tag]}", tensors[0])
+        if target in self.present:
+            self._post(f"send/{target}/{tag}/{self.messages[self.own_rank, target, tag]}", tensors[0])
+        else:
+            self.sent[target, tag] = tensors[0].detach().clone()
         return _done(tensors)
 
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> Any:
-        """Receive a tensor; unchanged if the source is absent."""
+        """Receive a tensor.
+
+        If the source is absent, it is what this rank sends there before it waits, as in an exchange; else unchanged.
+        """
         self.messages[source, self.own_rank, tag] += 1
-        if source in self.present:
-            self._read(
-                f"send/{self.own_rank}/{tag}/{self.messages[source, self.own_rank, tag]}", source, tensors[0], None
-            )
-        return _done(tensors)
+        label = f"send/{self.own_rank}/{tag}/{self.messages[source, self.own_rank, tag]}"
+        self.sent.pop((source, tag), None)
+
+        def arrive() -> None:
+            if source in self.present:
+                self._read(label, source, tensors[0], None)
+            elif (own := self.sent.pop((source, tag), None)) is not None:
+                _fill(tensors[0], _bytes(own))
+
+        self.asked = [*(message for message in self.asked if not message.arrived), message := _Message(arrive, tensors)]
+        return message
+
+
+class _Message(Work):
+    """A message that is read at the first wait."""
+
+    def __init__(self, arrive: Callable[[], None], tensors: list[torch.Tensor]) -> None:
+        super().__init__()
+        self.arrive, self.tensors, self.arrived = arrive, tensors, False
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Wait for the message, however long."""
+        if not self.arrived:
+            self.arrive()
+            self.arrived = True
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it is here, which is waited for."""
+        return self.wait()
+
+    def is_success(self) -> bool:
+        """Likewise."""
+        return self.wait()
+
+    def result(self) -> list[torch.Tensor]:
+        """The tensors."""
+        self.wait()
+        return self.tensors
+
+    def get_future(self) -> Any:
+        """Likewise, as a future that is done."""
+        future: Any = torch.futures.Future()
+        future.set_result(self.result())
+        return future
 
 
 # Older names of these collectives, which PyTorch 2.14 still calls.

@@ -189,7 +189,7 @@ def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple
     pieces = -(-prompt // chunk)
     prefill = sum(times.step_ns([(chunk, min((place + 1) * chunk, prompt))], []) for place in range(pieces))
     model, cluster = engine.model, engine.cluster
-    moved = prompt * model.layers * kv_token_bytes(model, engine.plan.cache)
+    moved = prompt * model.layers * kv_token_bytes(model, engine.plan.cache, cluster.gpu.architecture)
     transfer = moved / (cluster.network_bytes_per_s * engine.plan.tp) * 1e9
     over = engine.overheads
     ttft = (prefill * stages + transfer + decode) / 1e6 + (over.input_us + over.output_us) / 1e3

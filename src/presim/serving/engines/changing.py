@@ -73,7 +73,7 @@ _REQUEST_COLUMNS = (
 )
 _REPLICA_COLUMNS = (
     *("wake", "action", "clock", "step", "head", "tail", "waiting", "n_running", "n_rows", "load", "emitted"),
-    *("round", "round_of", "round_start", "round_end", "round_own", "round_tokens", "entry_of"),
+    *("round", "round_of", "round_start", "round_end", "round_own", "round_tokens", "round_most", "entry_of"),
     *("unheard", "port_out", "port_in", "n_slots", "oldest", "n_free", "up", "change", "fails", "lives"),
     *("tier_free", "n_loras", "unsampled", "heard", "full"),
 )

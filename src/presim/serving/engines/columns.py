@@ -80,6 +80,7 @@ def _knobs(replica: Replica, table: int) -> list[int]:
     knobs[state.DRAFT], knobs[state.ACCEPT] = limits.draft_tokens, round(limits.acceptance * 1e6)
     knobs[state.LOOKAHEAD], knobs[state.DRAFT_SLOTS] = limits.lookahead, limits.draft_slots
     knobs[state.HASH_AHEAD], knobs[state.MAX_LORAS] = int(limits.sees_next_token), limits.max_loras
+    knobs[state.GRAPHS] = limits.graph_tokens
     knobs[state.LISTEN] = limits.scheduler_recv_interval
     knobs[state.HOST_BLOCKS], knobs[state.DISK_BLOCKS] = limits.tiers.host_blocks, limits.tiers.disk_blocks
     knobs[state.HOST_BLOCK_NS], knobs[state.DISK_BLOCK_NS] = limits.tiers.host_block_ns, limits.tiers.disk_block_ns

@@ -71,6 +71,7 @@ class Limits:
     scheduler: Literal["vllm", "sglang"] = "vllm"  # whose decisions are taken
     max_prefill_tokens: int = 16384  # SGLang's, with its default: prompt tokens after which a step takes no more
     max_loras: int = 0  # adapters of the running requests together; 0: no request has one
+    graph_tokens: int = 0  # of the largest CUDA graph; 0: there is none
     tiers: Tiers = Tiers()
 
     def __post_init__(self) -> None:

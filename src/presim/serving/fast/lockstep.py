@@ -2,7 +2,8 @@
 
 A round is one step of every rank that has work. A rank without work runs a dummy batch, as in vLLM
 (`execute_dummy_batch`), so a request that reaches it waits for the end of the round. A round starts when all ranks of
-the previous round are ready. It lasts as long as the slowest rank's own work plus the experts of all tokens.
+the previous round are ready. It lasts as long as the slowest rank's own work plus the experts of all tokens. Where all
+ranks run CUDA graphs, each is padded to the tokens of the fullest (vLLM 0.33's `sync_cudagraph_and_dp_padding`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from presim.serving.fast.state import (
     COST,
     DEPTH,
+    GRAPHS,
     GROUP,
     KNOBS,
     LOG,
@@ -34,11 +36,13 @@ def take_part(p: Program, s: State, replica: int, now: int, ready: int, own: int
         s.round_start[group] = max(s.round_start[group], ready)
         s.round_own[group] = max(s.round_own[group], own)
         s.round_tokens[group] += tokens
+        s.round_most[group] = max(s.round_most[group], tokens)
     else:
         s.round[group] = begun + 1
         s.round_start[group] = max(ready, s.round_end[group])
         s.round_own[group] = own
         s.round_tokens[group] = tokens
+        s.round_most[group] = tokens
     s.round_of[replica] = s.round[group]
     s.round_end[group] = s.round_start[group] + s.round_own[group] + shared_ns(p, s, group)
     if joins:
@@ -56,7 +60,9 @@ def shared_ns(p: Program, s: State, group: int) -> int:
     """Time of the experts for the tokens of all ranks."""
     cost = p.knobs[group * KNOBS + COST]
     members = p.knobs[group * KNOBS + MEMBERS]
-    each = (s.round_tokens[group] + members - 1) // members
+    each = s.round_most[group]
+    if each > p.knobs[group * KNOBS + GRAPHS]:
+        each = (s.round_tokens[group] + members - 1) // members
     return int(p.shared_ns[p.shared_first[cost] + each])
 
 

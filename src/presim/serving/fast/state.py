@@ -46,7 +46,8 @@ DRAFT_SLOTS = 29  # of the token budget that the drafter takes for each request
 MAX_LORAS = 30  # adapters of the running requests together; 0: none are limited
 SCHEDULER = 31  # VLLM, SGLANG
 PROMPTS = 32  # SGLang's max_prefill_tokens; its chunked_prefill_size is BUDGET
-KNOBS = 33
+GRAPHS = 33  # tokens of the largest CUDA graph; 0: there is none
+KNOBS = 34
 
 VLLM = 0
 SGLANG = 1
@@ -226,6 +227,7 @@ class State(NamedTuple):
     round_end: Column
     round_own: Column  # ns of the slowest rank, without experts
     round_tokens: Column  # of all ranks
+    round_most: Column  # of the rank with most
     entry_of: Column  # log entry of its last step
     unheard: Column  # steps since its last poll, if LISTEN > 1
     heard: Column  # ns: of its last poll (SGLang)

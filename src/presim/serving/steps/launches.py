@@ -19,12 +19,14 @@ from presim.serving.steps.experts import Routed
 from presim.serving.steps.overheads import Overheads
 from presim.trace.signatures import Gemm
 
-# What work of an eager step takes, in launches of one kernel: Python code before it, and several kernels. From vLLM
-# 0.33's eager model runner on the emulated H100: 41 ms for the 48 layers of Qwen3-30B-A3B, and 0.8 ms more a layer with
-# weights in FP8 by blocks (validation/results/captured-steps.md). Compiled steps beyond the largest CUDA graph take as
-# long for experts there, but published TTFT contradicts it (validation/results/serving.md).
-_EXPERTS = 16
-_BLOCK_PRODUCT = 4  # with the kernel that quantises its input
+# What a layer's work takes beyond a CUDA graph, in launches of one kernel: Python code before it, and several kernels.
+# From vLLM 0.33's model runner on the emulated H100 (validation/results/captured-steps.md): eager steps take 41 ms for
+# the 48 layers of Qwen3-30B-A3B, and 0.8 ms more a layer with weights in FP8 by blocks; compiled ones 43 ms, gpt-oss
+# 0.29 ms a layer. Data-parallel ranks that share experts take 0.7 ms more a layer for their exchange.
+_EXPERTS = {"eager": 16, "compiled": 26}
+_EXPERTS_MXFP4 = 2  # gpt-oss's, by triton_kernels
+_EXCHANGE = {"eager": 1, "compiled": 1}  # of the gather before experts, and of the scatter behind them
+_BLOCK_PRODUCT = 4  # of an eager step, with the kernel that quantises its input
 
 
 def tables(model: Model, plan: Plan, overheads: Overheads, gpu: Gpu) -> dict[str, Any]:
@@ -45,16 +47,19 @@ def tables(model: Model, plan: Plan, overheads: Overheads, gpu: Gpu) -> dict[str
 
 
 def launched(model: Model, plan: Plan, *, eager: bool = False) -> int:
-    """Kernels of a stage's layers, or launches that an eager step's take as long as; no all-reduces of one rank."""
+    """Launches that those of a stage's layers take as long as; no all-reduces of one rank."""
     alone = {"tp": plan.tp == 1, "experts": plan.tp * plan.dp == 1, "stages": plan.pp == 1}
     return sum(
-        count * (_weight(work) if eager else 1)
+        count * (1 if plan.kernels == "trtllm" else _weight(work, eager))
         for work, count in layers.stage(model, plan, 1)
         if not (isinstance(work, layers.Reduce) and alone[work.over])
     )
 
 
-def _weight(work: layers.Work) -> int:
+def _weight(work: layers.Work, eager: bool) -> int:
+    mode = "eager" if eager else "compiled"
     if isinstance(work, Routed):
-        return _EXPERTS
-    return _BLOCK_PRODUCT if isinstance(work, Gemm) and work.scaling == "block" else 1
+        return _EXPERTS_MXFP4 if work.weights == "mxfp4" else _EXPERTS[mode]
+    if isinstance(work, layers.Reduce):
+        return _EXCHANGE[mode] if work.kind in ("all_gather", "reduce_scatter") and work.over == "experts" else 1
+    return _BLOCK_PRODUCT if eager and isinstance(work, Gemm) and work.scaling == "block" else 1

@@ -29,7 +29,7 @@ class Reduce:
 
     bytes: int
     over: Literal["tp", "experts", "stages"]
-    kind: Literal["all_reduce", "all_to_all", "all_gather", "send"] = "all_reduce"
+    kind: Literal["all_reduce", "all_to_all", "all_gather", "reduce_scatter", "send"] = "all_reduce"
 
 
 Work = Signature | Reduce | Routed
@@ -196,12 +196,18 @@ def layer(model: Model, plan: Plan, tokens: int, *, dense: bool, recurrent: bool
 def _exchange(model: Model, of: Experts, plan: Plan, tokens: int) -> list[Work]:
     """Communication that brings tokens to the experts and back.
 
-    vLLM gathers the tokens of all data-parallel ranks and scatters the sums, which moves as many bytes as an
-    all-reduce. With expert parallelism, SGLang and TensorRT-LLM send a token only to the ranks of its experts.
+    vLLM gathers the tokens of all data-parallel ranks and scatters the sums (its `allgather_reducescatter`); with
+    tensor parallelism the ranks of a group gather their parts again. With expert parallelism, SGLang and TensorRT-LLM
+    send a token only to the ranks of its experts.
     """
     moved = 2 * tokens * model.hidden
     ranks = plan.tp * plan.dp
-    if not (plan.ep and plan.dp > 1 and plan.kernels != "vllm"):
+    if plan.dp == 1:
+        return [Reduce(moved, "experts")]
+    if plan.kernels == "vllm":
+        both = [Reduce(moved * plan.dp, "experts", "all_gather"), Reduce(moved * plan.dp, "experts", "reduce_scatter")]
+        return [*both, Reduce(moved, "tp", "all_gather")]
+    if not plan.ep:
         return [Reduce(moved * plan.dp, "experts")]
     reached = ranks * (1 - (1 - 1 / ranks) ** of.chosen)
     sent = int(moved * reached)

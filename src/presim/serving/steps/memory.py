@@ -19,6 +19,8 @@ from presim.units import GIB
 # memory; its logs on H100s show 0.1 to 0.3 GiB on one GPU and 1 to 2 GiB with NCCL. Round values, uncertain.
 _BESIDE_ALONE = int(0.25 * GIB)
 _BESIDE_GROUP = int(1.25 * GIB)
+_INDEXER_LOGITS = 512 << 20  # vLLM 0.33's VLLM_SPARSE_INDEXER_MAX_LOGITS_MB
+_SPARSE_TOKENS = 5  # its sparse_mla_prefill_workspace_factor: so many times max_model_len tokens are unpacked at once
 _GRAPHS = int(0.6 * GIB)  # private pools of CUDA graphs: vLLM's estimate for a dense model, rounded
 
 
@@ -52,7 +54,16 @@ def weight_bytes(model: Model, plan: Plan) -> int:
         beside = weight_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1, max_loras=0))
         shared = plan.drafting is not None and plan.drafting.model is None  # embedding and logits are the model's own
         beside -= int(proposes.embedding_parameters / plan.tp * 2) if shared else 0
-    return int(dense + experts + ends) + beside + adapter_bytes(model, plan)
+    return int(dense + experts + ends) + _absorbed_bytes(model, plan) + beside + adapter_bytes(model, plan)
+
+
+def _absorbed_bytes(model: Model, plan: Plan) -> int:
+    """16-bit copies of latent attention's up-projections, which decodes multiply with queries and outputs instead."""
+    latent = model.latent
+    if latent is None or plan.weights == "bf16":
+        return 0
+    layers = math.ceil(model.layers / plan.pp)
+    return 2 * layers * model.heads // plan.tp * (latent.nope + latent.value) * latent.rank
 
 
 def _drafter(model: Model, plan: Plan) -> Model | None:
@@ -71,15 +82,24 @@ def activation_bytes(model: Model, plan: Plan) -> int:
         widest = max(widest, routed / (plan.tp if plan.ep else 1))
     layer = tokens * (4 * model.hidden + widest * 1.5) * 2
     logits = plan.max_num_seqs * model.vocabulary * (2 + 4 + 4)
-    return int(max(layer, logits))
+    return int(max(layer, logits)) + _sparse_workspace(model, plan)
 
 
-def block_bytes(model: Model, plan: Plan) -> int:
+def _sparse_workspace(model: Model, plan: Plan) -> int:
+    """Of sparse attention: unpacked keys and values of prompts in 16 bits, and the indexer's scores."""
+    if model.latent is None or model.indexer is None:
+        return 0
+    longest = plan.max_model_len or model.longest
+    return 2 * _SPARSE_TOKENS * longest * (model.latent.rank + model.latent.rope) + _INDEXER_LOGITS
+
+
+def block_bytes(model: Model, plan: Plan, gpu: Gpu) -> int:
     """Bytes of one KV-cache block on one rank, over the layers of its stage."""
     share = 1 if model.latent is not None else min(plan.tp, model.kv_heads)
-    own = math.ceil(model.layers / plan.pp) * kv_token_bytes(model, plan.cache) // share * plan.block_size
+    own = math.ceil(model.layers / plan.pp) * kv_token_bytes(model, plan.cache, gpu.architecture) // share
+    own *= plan.block_size
     proposes = _drafter(model, plan)
-    return own + (block_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1)) if proposes else 0)
+    return own + (block_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1), gpu) if proposes else 0)
 
 
 def _state_bytes(model: Model, plan: Plan) -> int:
@@ -109,7 +129,7 @@ def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     )
     beside += _state_bytes(model, plan)
     allowed = int(gpu.memory_bytes * plan.gpu_memory_utilization)
-    block = block_bytes(model, plan)
+    block = block_bytes(model, plan, gpu)
     blocks = max((allowed - weights - activations - beside) // block, 0)
     if plan.num_gpu_blocks is not None:
         blocks = plan.num_gpu_blocks

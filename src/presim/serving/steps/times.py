@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.hardware import Cluster
+from presim.hardware import Cluster, Gpu
 from presim.serving.drafting import drafter, with_passes
 from presim.serving.engines.engine import GRID, Limits, StepTimes, Tiers
 from presim.serving.model import Model
@@ -93,7 +93,7 @@ def build(
     overheads = overheads or Overheads()
     memory = lay_out(model, plan, cluster.gpu)
     pricer = Pricer(cluster, plan, overheads, prices)
-    limits = _limits(model, plan, memory, tiers(plan, cluster, memory))
+    limits = _limits(model, plan, memory, tiers(plan, cluster, memory), cluster.gpu)
     tables = _tables(model, plan, pricer)
     fixed_ns = _fixed_ns(model, plan, tables)
     tables["token_ns"] = tables["token_ns"] + fixed_ns
@@ -114,9 +114,11 @@ def build(
     return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads, prices=prices)
 
 
-def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers) -> Limits:
+def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers, gpu: Gpu) -> Limits:
     longest = min(plan.max_model_len or model.longest, (memory.blocks - 1) * plan.block_size)
+    sizes = graph_sizes(plan, gpu.architecture == "blackwell")
     return Limits(
+        graph_tokens=sizes[-1] if sizes else 0,
         num_gpu_blocks=memory.blocks,
         block_size=plan.block_size,
         max_num_seqs=plan.max_num_seqs,

@@ -63,11 +63,23 @@ def reduce_scatter(g, rank, mine):
 def alltoall(g, rank, mine):
     out = four(); g.alltoall(out, parts(rank)); return torch.stack(out)[:, 0]
 def message(g, rank, mine):
-    g.send([mine], 2, 7) if rank == 0 else g.recv([mine], 0, 7)
+    g.send([mine], 2, 7) if rank == 0 else g.recv([mine], 0, 7).wait()
 def message_of_absent(g, rank, mine):
-    g.recv([mine], 1, 7)
+    g.recv([mine], 1, 7).wait()
+def exchange(g, rank, mine):
+    other = torch.zeros(2)
+    asked = g.recv([other], 2 - rank, 8)
+    g.send([mine], 2 - rank, 8)
+    asked.wait()
+    return other
+def exchange_with_absent(g, rank, mine):
+    other = torch.zeros(2)
+    asked = g.recv([other], 3, 8)
+    g.send([mine], 3, 8)
+    return asked.get_future().value()[0]
 
-for call in (allgather, gather, scatter, scatter_from_absent, reduce_scatter, alltoall, message, message_of_absent):
+for call in (allgather, gather, scatter, scatter_from_absent, reduce_scatter, alltoall, message, message_of_absent,
+             exchange, exchange_with_absent):
     results[call.__name__] = on_both(call)
 results["barrier"] = on_both(lambda group, rank, mine: group.barrier() and None)
 """
@@ -114,3 +126,8 @@ def test_messages_arrive_from_members_that_run(left: dict[str, Any]) -> None:
     assert left["message"] == [[1.0, 1.0]] * 2
     assert left["message_of_absent"] == [[1.0, 1.0], [3.0, 3.0]]
     assert left["barrier"] == [[1.0, 1.0], [3.0, 3.0]]
+
+
+def test_two_ranks_may_ask_for_a_message_before_they_send_theirs(left: dict[str, Any]) -> None:
+    assert left["exchange"] == [[3.0, 3.0], [1.0, 1.0]]
+    assert left["exchange_with_absent"] == [[1.0, 1.0], [3.0, 3.0]], "an absent rank sends what this one does"

@@ -26,9 +26,17 @@ def times(experts_ns: float = 0.0) -> StepTimes:
     return dataclasses.replace(found, token_ns=np.ceil(tokens / 16) * STEP, shared_ns=shared)
 
 
-def serve(load: Workload, ranks: int, group: int = 0, *, compiled: bool = False, experts_ns: float = 0.0) -> Served:
+def serve(
+    load: Workload,
+    ranks: int,
+    group: int = 0,
+    *,
+    compiled: bool = False,
+    experts_ns: float = 0.0,
+    limits: Limits = LIMITS,
+) -> Served:
     step = times(experts_ns)
-    return simulate(load, Fleet((Replica(LIMITS, step, group=group),) * ranks), record=True, compiled=compiled)
+    return simulate(load, Fleet((Replica(limits, step, group=group),) * ranks), record=True, compiled=compiled)
 
 
 def test_a_prompt_on_one_rank_holds_up_the_decodes_of_the_other() -> None:
@@ -53,6 +61,14 @@ def test_experts_take_what_the_tokens_of_all_ranks_take() -> None:
     assert serve(both, 2, experts_ns=1000).first.tolist() == [STEP + 16_000] * 2
     one = make("one", np.array([0]), np.array([16]), np.array([1]))
     assert serve(one, 2, experts_ns=1000).first.tolist() == [STEP + 8_000]
+
+
+def test_ranks_that_run_cuda_graphs_are_padded_to_the_fullest_one() -> None:
+    """One rank's 16 tokens are 16 on both as long as a graph has so many; its 32 are 16 a rank without one."""
+    limits = dataclasses.replace(LIMITS, graph_tokens=24)
+    for prompt, first in ((16, STEP + 16_000), (32, 2 * STEP + 16_000)):
+        one = make("one", np.array([0]), np.array([prompt]), np.array([1]))
+        assert serve(one, 2, experts_ns=1000, limits=limits).first.tolist() == [first]
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4))

@@ -16,7 +16,7 @@ from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.model import find, names
-from presim.serving.plan import Plan, graph_sizes, kv_token_bytes
+from presim.serving.plan import Cache, Plan, graph_sizes, kv_token_bytes
 from presim.serving.steps import layers
 from presim.serving.steps.memory import lay_out
 from presim.serving.steps.times import Engine, build
@@ -156,14 +156,27 @@ def test_sparse_attention_reads_chosen_keys_and_scores_all_of_them() -> None:
     assert sparse.times.step_ns([], long) < dense.times.step_ns([], long)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "cache", "latent"),
+    [("h100-sxm", "bf16", 1152), ("h100-sxm", "fp8", 656), ("b200", "fp8", 576), ("rtx-pro-6000", "bf16", 656)],
+)
+def test_sparse_attention_keeps_the_indexer_s_key_in_8_bits(gpu: str, cache: Cache, latent: int) -> None:
+    """128 bytes and a factor; the rest as the GPU's kernels have it."""
+    architecture = choose_cluster(gpu=gpu).gpu.architecture
+    assert kv_token_bytes(find("glm-5"), cache, architecture) == latent + 132
+
+
 def test_tokens_reach_their_experts_by_an_exchange_or_by_a_sum() -> None:
-    """vLLM sums over all ranks; SGLang and TensorRT-LLM send each token to the ranks of its experts, and back."""
+    """vLLM gathers all tokens and scatters sums; SGLang and TensorRT-LLM send each to the ranks of its experts."""
     model = find("deepseek-v3")
     kinds = {}
     for kernels in ("vllm", "sglang"):
         works = layers.layer(model, Plan(dp=16, ep=True, kernels=kernels), 64, dense=False)
         kinds[kernels] = [work for work in works if isinstance(work, layers.Reduce) and work.over == "experts"]
-    assert [work.kind for work in kinds["vllm"]] == ["all_reduce"]
+    assert [(work.kind, work.bytes) for work in kinds["vllm"]] == [
+        ("all_gather", 2 * 64 * 7168 * 16),
+        ("reduce_scatter", 2 * 64 * 7168 * 16),
+    ]
     dispatch, combine = kinds["sglang"]
     assert dispatch.kind == combine.kind == "all_to_all"
     reached = 16 * (1 - (15 / 16) ** 8)
@@ -206,7 +219,7 @@ def test_weights_of_4_bits_are_unpacked_as_they_are_multiplied() -> None:
 def test_an_int8_cache_has_a_factor_for_each_token_and_head() -> None:
     """132 bytes for 128 values; only vLLM has it, and not for latent attention."""
     model = find("llama3-8b")
-    assert [kv_token_bytes(model, cache) for cache in ("bf16", "fp8", "int8")] == [4096, 2048, 2112]
+    assert [kv_token_bytes(model, cache, "hopper") for cache in ("bf16", "fp8", "int8")] == [4096, 2048, 2112]
     narrow, wide = (lay_out(model, Plan(cache=cache), choose_cluster(gpu="h100-sxm").gpu) for cache in ("int8", "bf16"))
     assert narrow.blocks / wide.blocks == pytest.approx(4096 / 2112, rel=0.001)
     for plan, other in ((Plan(cache="int8"), "deepseek-v3"), (Plan(cache="int8", kernels="sglang"), "llama3-8b")):
