@@ -1,6 +1,7 @@
 """Compares composed engine steps with steps captured from vLLM's model runner, batch by batch.
 
-    python validation/captured_steps.py MODEL [MODEL...] [--gpu ID] [--tp N] [--eager] [--out FILE]
+    python validation/captured_steps.py MODEL [MODEL...] [--gpu ID] [--tp N] [--expert-weights TYPE] [--eager]
+        [--out FILE]
 
 MODEL is as in `presim serve`. Steps are captured from vLLM (`make vllm`) the first time, in minutes, and kept in the
 user's cache. Device times are of one step that nothing overlaps, from the model's first kernel until the sampled tokens
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from presim.cli.script import sentences
 from presim.files import write_file
 from presim.hardware.choose import choose_cluster
 from presim.serving.model import config_of, from_config
-from presim.serving.plan import Plan
+from presim.serving.plan import Plan, Weights
 from presim.serving.steps.captured import Check, Sample, check, checks, with_captured
 from presim.serving.steps.times import build
 from presim.verbs.capture_steps import captured_steps
@@ -82,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--gpu", default="h100-sxm")
     parser.add_argument("--tp", type=int, default=1)
+    parser.add_argument("--expert-weights", choices=get_args(Weights))
     parser.add_argument("--max-model-len", type=int, default=32768)
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--out", type=Path)
@@ -89,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with sentences():
         plan = Plan(
             tp=options.tp,
+            expert_weights=options.expert_weights,
             max_model_len=options.max_model_len,
             async_scheduling=False,
             cuda_graphs=not options.eager,

@@ -162,10 +162,11 @@ def _sparse_token_bytes(latent: Latent, indexer: Indexer, cache: Cache, architec
 def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:
     """Token counts for which vLLM captures CUDA graphs (vLLM 0.33, config/vllm.py).
 
-    A step is padded to the next one.
+    A step is padded to the next one. Experts in MXFP4 are gpt-oss's, whose largest graph has 1,024 tokens.
     """
     if not plan.cuda_graphs:
         return ()
     each = 1 + (plan.drafting.tokens if plan.drafting else 0)
-    most = min(2 * plan.max_num_seqs * each, 1024 if blackwell else 512)
+    most = 1024 if plan.of_experts == "mxfp4" else min(2 * plan.max_num_seqs * each, 1024 if blackwell else 512)
+    most = min(most, plan.max_num_batched_tokens)
     return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)) if size <= most)

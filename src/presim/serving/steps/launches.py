@@ -21,22 +21,21 @@ from presim.trace.signatures import Gemm
 
 # What a layer's work takes beyond a CUDA graph, in launches of one kernel: Python code before it, and several kernels.
 # From vLLM 0.33's model runner on the emulated H100 (validation/results/captured-steps.md): eager steps take 41 ms for
-# the 48 layers of Qwen3-30B-A3B, and 0.8 ms more a layer with weights in FP8 by blocks; compiled ones 43 ms, gpt-oss
-# 0.29 ms a layer. Data-parallel ranks that share experts take 0.7 ms more a layer for their exchange.
+# the 48 layers of Qwen3-30B-A3B, and 0.8 ms more a layer with weights in FP8 by blocks; compiled ones 43 ms, and 36 ms
+# for the 24 layers of gpt-oss-20b. On Blackwell gpt-oss has other kernels, and published TTFT shows no such time.
 _EXPERTS = {"eager": 16, "compiled": 26}
-_EXPERTS_MXFP4 = 2  # gpt-oss's, by triton_kernels
-_EXCHANGE = {"eager": 1, "compiled": 1}  # of the gather before experts, and of the scatter behind them
+_EXPERTS_MXFP4 = 50
 _BLOCK_PRODUCT = 4  # of an eager step, with the kernel that quantises its input
 
 
 def tables(model: Model, plan: Plan, overheads: Overheads, gpu: Gpu) -> dict[str, Any]:
     """ns by tokens of a step, by the fields of `presim.serving.engines.engine.StepTimes`."""
     tokens = np.arange(plan.max_num_batched_tokens + 1)
-    eager = np.full(len(tokens), launched(model, plan, eager=True) * overheads.eager_launch_us * 1e3)
+    eager = np.full(len(tokens), launched(model, plan, gpu, eager=True) * overheads.eager_launch_us * 1e3)
     if not plan.cuda_graphs:
         return {"prompt_launch_ns": eager, "decode_launch_ns": eager}
     in_graphs = tokens <= graph_sizes(plan, gpu.architecture == "blackwell")[-1]
-    beyond = launched(model, plan) * overheads.launch_us * 1e3
+    beyond = launched(model, plan, gpu) * overheads.launch_us * 1e3
     pieces = sum(layers.stage_layers(model, plan)) * overheads.piece_us * 1e3
     prompts = {
         "vllm": np.where(in_graphs, min(pieces, beyond), beyond),
@@ -46,20 +45,19 @@ def tables(model: Model, plan: Plan, overheads: Overheads, gpu: Gpu) -> dict[str
     return {"prompt_launch_ns": prompts[plan.kernels], "decode_launch_ns": np.where(in_graphs, 0.0, beyond)}
 
 
-def launched(model: Model, plan: Plan, *, eager: bool = False) -> int:
+def launched(model: Model, plan: Plan, gpu: Gpu, *, eager: bool = False) -> int:
     """Launches that those of a stage's layers take as long as; no all-reduces of one rank."""
     alone = {"tp": plan.tp == 1, "experts": plan.tp * plan.dp == 1, "stages": plan.pp == 1}
     return sum(
-        count * (1 if plan.kernels == "trtllm" else _weight(work, eager))
+        count * (1 if plan.kernels == "trtllm" else _weight(work, gpu, eager))
         for work, count in layers.stage(model, plan, 1)
         if not (isinstance(work, layers.Reduce) and alone[work.over])
     )
 
 
-def _weight(work: layers.Work, eager: bool) -> int:
-    mode = "eager" if eager else "compiled"
+def _weight(work: layers.Work, gpu: Gpu, eager: bool) -> int:
     if isinstance(work, Routed):
-        return _EXPERTS_MXFP4 if work.weights == "mxfp4" else _EXPERTS[mode]
-    if isinstance(work, layers.Reduce):
-        return _EXCHANGE[mode] if work.kind in ("all_gather", "reduce_scatter") and work.over == "experts" else 1
+        if work.weights == "mxfp4":
+            return 1 if gpu.architecture == "blackwell" else _EXPERTS_MXFP4
+        return _EXPERTS["eager" if eager else "compiled"]
     return _BLOCK_PRODUCT if eager and isinstance(work, Gemm) and work.scaling == "block" else 1

@@ -12,11 +12,11 @@ from presim.serving.plan import Plan
 from presim.serving.steps.launches import launched, tables
 from presim.serving.steps.overheads import Overheads
 
-MODEL = find("qwen3-30b-a3b")
+MODEL, GPU = find("qwen3-30b-a3b"), catalogue.gpu("h100-sxm")
 
 
 def ms(plan: Plan, tokens: int, *, prompts: bool, model: str = "qwen3-30b-a3b") -> float:
-    made = tables(find(model), plan, Overheads(), catalogue.gpu("h100-sxm"))
+    made = tables(find(model), plan, Overheads(), GPU)
     return float(made["prompt_launch_ns" if prompts else "decode_launch_ns"][tokens]) / 1e6
 
 
@@ -27,10 +27,17 @@ def test_a_captured_step_of_experts_beyond_the_largest_graph_is_met() -> None:
     assert ms(Plan(), 256, prompts=False) == 0
 
 
+def test_gpt_oss_runs_up_to_1024_tokens_in_graphs() -> None:
+    """Beyond them 36 ms for 24 layers were captured."""
+    plan = Plan(expert_weights="mxfp4")
+    assert ms(plan, 1024, prompts=True, model="gpt-oss-20b") < 4
+    assert ms(plan, 1025, prompts=True, model="gpt-oss-20b") == pytest.approx(36.4, rel=0.05)
+
+
 def test_only_vllm_s_and_sglang_s_experts_are_launched_by_python() -> None:
-    """TensorRT-LLM launches one kernel after the other, and gpt-oss's kernels have little around them."""
-    plain = launched(MODEL, dataclasses.replace(Plan(), kernels="trtllm"))
-    assert launched(MODEL, Plan()) - plain == 25 * MODEL.layers
-    gpt_oss = find("gpt-oss-20b")
-    by_name = {kind: launched(gpt_oss, Plan(expert_weights=kind)) for kind in ("bf16", "mxfp4")}
-    assert by_name["bf16"] - by_name["mxfp4"] == 24 * gpt_oss.layers
+    """TensorRT-LLM launches one kernel after the other, as gpt-oss's kernels for Blackwell are taken to be."""
+    plain = launched(MODEL, dataclasses.replace(Plan(), kernels="trtllm"), GPU)
+    assert launched(MODEL, Plan(), GPU) - plain == 25 * MODEL.layers
+    gpt_oss, plan = find("gpt-oss-20b"), Plan(expert_weights="mxfp4")
+    by_gpu = {name: launched(gpt_oss, plan, catalogue.gpu(name)) for name in ("h100-sxm", "b200")}
+    assert by_gpu["h100-sxm"] - by_gpu["b200"] == 49 * gpt_oss.layers
