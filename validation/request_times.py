@@ -55,6 +55,11 @@ RUNS = {
         *("qwen3-30b-a3b", dataclasses.replace(_PLAN, dp=2, ep=True), "vLLM 0.28, 0d3de681a"),
         *(75_638 // 2, "vLLM 0.28, 0acc21b27"),
     ),
+    "deepseek-v3.2-16l64e": Run(
+        str(PAPERS / "llmservingsim-deepseek-v3.2-16l64e.json"),
+        dataclasses.replace(_PLAN, weights="fp8-block", block_size=64),
+        *("16 layers and 64 experts, vLLM 0.28, c1cccdc70", 49_181, "0acc21b27"),
+    ),
 }
 
 

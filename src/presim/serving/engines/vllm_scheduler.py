@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from presim.serving.engines.engine import Limits
 from presim.serving.workloads.workload import Workload
 
@@ -131,12 +133,12 @@ def token_of(workload: Workload, item: int, place: int) -> int:
 def tokens_of_prompt(workload: Workload, item: int) -> list[int]:
     """Tokens of a request's prompt: those of its segments, which others may have too, then its own."""
     first, end = workload.segment_first[item : item + 2]
-    tokens = [
-        (1 << 28) + (int(segment) * workload.segment_tokens + place) % (1 << 29)
-        for segment in workload.segments[first:end]
-        for place in range(workload.segment_tokens)
-    ][: int(workload.prompt[item])]
-    return tokens + [token_of(workload, item, place) for place in range(len(tokens), int(workload.prompt[item]))]
+    prompt, each = int(workload.prompt[item]), workload.segment_tokens
+    places = np.arange(each if end > first else 0)
+    shared = (workload.segments[first:end, None] * each + places).ravel()[:prompt] % (1 << 29) + (1 << 28)
+    own = (workload.stream[item] * 1_000_003 + np.arange(len(shared), prompt) * 7919) % (1 << 28)
+    tokens: list[int] = np.concatenate([shared, own]).tolist()
+    return tokens
 
 
 def request(workload: Workload, item: int, limits: Limits) -> Any:
