@@ -21,8 +21,9 @@ from presim.trace.signatures import Gemm
 
 # What a layer's work takes beyond a CUDA graph, in launches of one kernel: Python code before it, and several kernels.
 # From vLLM 0.33's model runner on the emulated H100 (validation/results/captured-steps.md): eager steps take 41 ms for
-# the 48 layers of Qwen3-30B-A3B, and 0.8 ms more a layer with weights in FP8 by blocks; compiled ones 43 ms, and 36 ms
-# for the 24 layers of gpt-oss-20b. On Blackwell gpt-oss has other kernels, and published TTFT shows no such time.
+# the 48 layers of Qwen3-30B-A3B, and 0.8 ms more a layer with weights in FP8 by blocks. Compiled ones take 30 ms on an
+# idle machine and 43 ms on a busy one, which published TTFT is nearer to (validation/results/serving.md); the 24 layers
+# of gpt-oss-20b take 36 ms. On Blackwell gpt-oss has other kernels, and published TTFT shows no such time.
 _EXPERTS = {"eager": 16, "compiled": 26}
 _EXPERTS_MXFP4 = 50
 _BLOCK_PRODUCT = 4  # of an eager step, with the kernel that quantises its input
