@@ -9,7 +9,7 @@ import click
 
 from presim.cli.options import cluster_options
 from presim.cli.serving_inputs import plan_of
-from presim.cli.serving_options import ENGINE, add_options
+from presim.cli.serving_options import ENGINE, PRICES, add_options
 
 
 @click.group("calibrate")
@@ -22,10 +22,11 @@ def command() -> None:
 @click.option("--from", "result", type=click.Path(path_type=Path), required=True, help="JSON of vllm bench serve.")
 @click.option("--gpu", required=True, metavar="ID", help="GPU by catalogue id, or a TOML file.")
 @add_options(ENGINE)
+@PRICES
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("overheads.json"), show_default=True, help="Result."
 )
-def serving(model: str, result: Path, gpu: str, out: Path, **options: Any) -> None:
+def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[Path, ...], **options: Any) -> None:
     """Fit step times and the time before the first token of MODEL to a benchmark, for `presim serve --overheads`."""
     from presim.files import check_writable
     from presim.hardware.choose import choose_cluster
@@ -36,7 +37,7 @@ def serving(model: str, result: Path, gpu: str, out: Path, **options: Any) -> No
     check_writable(out)
     plan, shape = plan_of(options), find(model)
     plan.check(shape)
-    engine = build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus))
+    engine = build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=prices)
     found = calibrate.calibrate(engine, calibrate.read_result(result))
     calibrate.write(found, out)
     click.echo(

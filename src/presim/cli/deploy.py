@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from presim.cli.serving_options import WEIGHTS
+from presim.cli.serving_options import PRICES, WEIGHTS
 
 if TYPE_CHECKING:
     from presim.serving.answer.metrics import Slo
@@ -28,6 +28,7 @@ _SHOWN = 8
 @click.option(
     "--engine", "engines", multiple=True, type=click.Choice(("vllm", "sglang")), help="Engines to try; default: vllm."
 )
+@PRICES
 @click.option("--no-disaggregation", is_flag=True, help="Do not separate prefill from decode.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option(
@@ -55,6 +56,7 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
         most_gpus=options["max_gpus"],
         engines=options["engines"] or ("vllm",),
         disaggregated=not options["no_disaggregation"],
+        prices=tuple(options["prices"]),
     )
     found = search.search(find(model), space, options["prompt"], options["output"], slo)
     recipe = Recipe(1, Lengths(options["prompt"], lowest=0.8), Lengths(options["output"], lowest=0.8))

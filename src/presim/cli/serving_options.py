@@ -8,6 +8,12 @@ from typing import Any, TypeVar
 
 import click
 
+PRICES = click.option(
+    "--prices",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Folder with measured tables or fitted models to use before presim's own. Repeatable.",
+)
 WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
 _EXPERTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"))
 ENGINE = (
@@ -142,12 +148,7 @@ FLEET = (
         help="Load-balancing policy between engines.",
     ),
     click.option("--overheads", type=click.Path(path_type=Path), help="File from `presim calibrate serving`."),
-    click.option(
-        "--prices",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        help="Folder with measured tables or fitted models to use before presim's own. Repeatable.",
-    ),
+    PRICES,
     click.option(
         "--steps",
         default="composed",

@@ -11,10 +11,12 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from presim.cost.estimators import check
 from presim.errors import InputError, PresimError
 from presim.hardware import catalogue
 from presim.hardware.choose import choose_cluster
@@ -41,6 +43,7 @@ class Space:
     engines: tuple[Scheduler, ...] = ("vllm",)
     most_gpus: int = 16
     disaggregated: bool = True
+    prices: tuple[Path, ...] = ()  # folders with the user's own tables and models
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +119,7 @@ def engines(model: Model, space: Space, longest: int) -> Iterator[Engine | str]:
             kernels=name,
         )
         try:
-            yield build(model, plan, choose_cluster(gpu=gpu, world_size=plan.gpus))
+            yield build(model, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=space.prices)
         except PresimError as error:
             yield str(error).split(":")[0]
 
@@ -198,6 +201,7 @@ def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple
 
 def search(model: Model, space: Space, prompt: int, output: int, slo: Slo) -> Found:
     """Evaluate all deployments of the space and select the best."""
+    check(space.prices)
     points: list[Point] = []
     refused: dict[str, int] = {}
     for engine in engines(model, space, prompt + output + 16):

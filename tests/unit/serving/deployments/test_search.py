@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from presim.cli.deploy import command
+from presim.cost.measured import table
+from presim.cost.measured.rows import PROFILE, Measurement
 from presim.errors import InputError
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.launch import arguments, compose, kubernetes
@@ -20,6 +22,7 @@ from presim.serving.deployments.search import Space, confirm, search
 from presim.serving.model import find
 from presim.serving.plan import Plan
 from presim.serving.workloads.generate import Lengths, Recipe
+from presim.trace.signatures import Gemm
 
 SMALL = Space(("h100-sxm",), tps=(1, 2), pps=(1, 2), weights=("bf16",), budgets=(8192,), most_gpus=4)
 
@@ -92,6 +95,22 @@ def test_engines_are_compared() -> None:
             real = confirm(point, recipe, Slo())
             assert point.tpot_ms == pytest.approx(real["mean_tpot_ms"], rel=0.25)
             assert point.tokens_per_s == pytest.approx(real["output_throughput"], rel=0.15)
+
+
+def test_the_user_s_own_tables_decide(tmp_path: Path) -> None:
+    """Where the gate and up projections of one token take a millisecond in each of 32 layers, decodes are slower."""
+    slow = Gemm(1, 2 * 14336, 4096, 1, "bfloat16", layout="NT")
+    made = Measurement(gpu="h100-sxm", signature=slow, duration_ns=1e6, source=PROFILE)
+    table.write([made], tmp_path / f"mine{table.SUFFIX}", {})
+    space = dataclasses.replace(SMALL, tps=(1,), pps=(1,), disaggregated=False)
+    known, own = (
+        search(find("llama3-8b"), dataclasses.replace(space, prices=prices), 512, 128, Slo()).points[0]
+        for prices in ((), (tmp_path,))
+    )
+    assert (known.batch, own.batch) == (1, 1)
+    assert own.tpot_ms - known.tpot_ms == pytest.approx(32, rel=0.1)
+    with pytest.raises(InputError, match=r"there is no folder .*none with prices"):
+        search(find("llama3-8b"), dataclasses.replace(space, prices=(tmp_path / "none",)), 512, 128, Slo())
 
 
 def test_manifests_hold_each_engine() -> None:
