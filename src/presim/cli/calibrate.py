@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from presim.cli.options import cluster_options
+from presim.cli.options import PRICES, cluster_options
 from presim.cli.serving_inputs import plan_of
-from presim.cli.serving_options import ENGINE, PRICES, add_options
+from presim.cli.serving_options import ENGINE, add_options
 
 
 @click.group("calibrate")
@@ -26,8 +26,9 @@ def command() -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("overheads.json"), show_default=True, help="Result."
 )
-def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[Path, ...], **options: Any) -> None:
+def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ...], **options: Any) -> None:
     """Fit step times and the time before the first token of MODEL to a benchmark, for `presim serve --overheads`."""
+    from presim.cost.estimators import notes
     from presim.files import check_writable
     from presim.hardware.choose import choose_cluster
     from presim.serving import calibrate
@@ -37,7 +38,7 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[Path, .
     check_writable(out)
     plan, shape = plan_of(options), find(model)
     plan.check(shape)
-    engine = build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=prices)
+    engine = build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=tuple(map(Path, prices)))
     found = calibrate.calibrate(engine, calibrate.read_result(result))
     calibrate.write(found, out)
     click.echo(
@@ -45,6 +46,8 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[Path, .
     )
     for key, measured in found.measured.items():
         click.echo(f"  {key}: measured {measured:.4g}, before {found.before[key]:.4g}, after {found.after[key]:.4g}")
+    for note in notes(engine.cluster.gpu, engine.prices):
+        click.echo(note)
 
 
 @command.command("job")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from presim.cli.serving_options import PRICES, WEIGHTS
+from presim.cli.options import PRICES
+from presim.cli.serving_options import WEIGHTS
 
 if TYPE_CHECKING:
     from presim.serving.answer.metrics import Slo
@@ -56,7 +57,7 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
         most_gpus=options["max_gpus"],
         engines=options["engines"] or ("vllm",),
         disaggregated=not options["no_disaggregation"],
-        prices=tuple(options["prices"]),
+        prices=tuple(map(Path, options["prices"])),
     )
     found = search.search(find(model), space, options["prompt"], options["output"], slo)
     recipe = Recipe(1, Lengths(options["prompt"], lowest=0.8), Lengths(options["output"], lowest=0.8))
@@ -93,6 +94,7 @@ def _document(found: Found, confirmed: list[dict[str, Any]]) -> dict[str, Any]:
         "best": _entry(found.best) if found.best else None,
         "nearest": _entry(found.nearest) if found.nearest else None,
         "simulated": confirmed,
+        "not_modelled": found.not_modelled,
     }
 
 
@@ -120,6 +122,8 @@ def _print(found: Found, confirmed: list[dict[str, Any]], slo: Slo) -> None:
         )
     for reason, count in sorted(found.refused.items()):
         click.echo(f"  rejected, {count}: {reason}")
+    for limit in found.not_modelled:
+        click.echo(limit)
 
 
 def _write(folder: Path, model: str, best: Point) -> None:

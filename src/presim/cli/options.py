@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 _FAILED = ("raised", "exited", "killed")  # values of `Result.exit` for a script that did not finish
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+PRICES = click.option(
+    "--prices",
+    multiple=True,
+    metavar="DIR",
+    help="Folder with measured tables or fitted models to use before presim's own. Repeatable.",
+)
+
 
 def cluster_options(function: _Function) -> _Function:
     """``--gpu --node --fabric --nodes --gpus-per-node --world-size --cluster``: which cluster to predict."""
@@ -71,12 +78,7 @@ def engine_options(function: _Function) -> _Function:
                 callback=lambda context, option, value: bool(value),
                 help="0: ignore CPU overhead, including kernel launches.",
             ),
-            click.option(
-                "--prices",
-                multiple=True,
-                metavar="DIR",
-                help="Folder with measured tables or fitted models to use before presim's own. Repeatable.",
-            ),
+            PRICES,
             click.option(
                 "--bandwidth",
                 multiple=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def deployment_of(
     plan.check(shape)
 
     over = overheads.read(options["overheads"]) if options["overheads"] else None
-    prices = tuple(options["prices"])
+    prices = tuple(map(Path, options["prices"]))
 
     def engine(one: Plan) -> Any:
         made = build(shape, one, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=one.gpus), over, prices)

@@ -8,12 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-PRICES = click.option(
-    "--prices",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Folder with measured tables or fitted models to use before presim's own. Repeatable.",
-)
+from presim.cli.options import PRICES
+
 WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
 _EXPERTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"))
 ENGINE = (

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from presim.cost.estimators import check
+from presim.cost.estimators import check, notes
 from presim.errors import InputError, PresimError
 from presim.hardware import catalogue
 from presim.hardware.choose import choose_cluster
@@ -29,6 +29,8 @@ from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Recipe, generate
 
 _BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024)
+
+_RANKS = "Data-parallel ranks that share experts are not searched; `presim serve --dp N --ep` simulates a given number."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +91,7 @@ class Found:
     refused: dict[str, int]  # number of invalid plans by reason
     pareto: tuple[Point, ...]  # Pareto front of the points within the SLO
     nearest: Point | None  # set if no point meets the SLO
+    not_modelled: tuple[str, ...]  # in sentences
 
     @property
     def best(self) -> Point | None:
@@ -201,7 +204,7 @@ def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple
 
 def search(model: Model, space: Space, prompt: int, output: int, slo: Slo) -> Found:
     """Evaluate all deployments of the space and select the best."""
-    check(space.prices)
+    limits = _not_modelled(model, space)
     points: list[Point] = []
     refused: dict[str, int] = {}
     for engine in engines(model, space, prompt + output + 16):
@@ -215,7 +218,15 @@ def search(model: Model, space: Space, prompt: int, output: int, slo: Slo) -> Fo
         raise InputError(f"no plan can serve {prompt} + {output} tokens ({why}); allow more GPUs or smaller weights")
     within = [point for point in points if _keeps(point, slo)]
     nearest = None if within else min(points, key=lambda point: (_excess(point, slo), -point.per_gpu))
-    return Found(tuple(points), refused, pareto(within), nearest)
+    return Found(tuple(points), refused, pareto(within), nearest, limits)
+
+
+def _not_modelled(model: Model, space: Space) -> tuple[str, ...]:
+    """What the search leaves out, and rows of the user's prices that it cannot use."""
+    check(space.prices)
+    limits = [_RANKS] if model.experts else []
+    limits += [note for gpu in space.gpus for note in notes(catalogue.gpu(gpu), space.prices)]
+    return tuple(dict.fromkeys(limits))
 
 
 def _of(engine: Engine, batch: int, prompt: int, output: int, space: Space) -> list[Point]:

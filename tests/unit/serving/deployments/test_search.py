@@ -50,6 +50,21 @@ def test_the_closed_form_is_near_the_simulation() -> None:
         assert point.tokens_per_s == pytest.approx(real["output_throughput"], rel=near)
 
 
+def test_the_closed_form_is_rougher_with_experts() -> None:
+    """The guide says by how much, and the search says which plans it leaves out."""
+    found = search(find("qwen3-30b-a3b"), dataclasses.replace(SMALL, disaggregated=False), 512, 128, Slo())
+    recipe = Recipe(1, Lengths(512, lowest=0.95), Lengths(128, lowest=0.95))
+    off = [
+        point.tpot_ms / confirm(point, recipe, Slo())["mean_tpot_ms"]
+        for point in found.points
+        if point.batch in (1, 16, 64)
+    ]
+    assert len(off) == 12
+    assert min(off) > 0.75
+    assert max(off) < 1.75
+    assert "Data-parallel ranks that share experts are not searched" in found.not_modelled[0]
+
+
 def test_a_search_without_any_plan_says_why() -> None:
     with pytest.raises(InputError, match=r"no plan can serve 1024 \+ 256 tokens .*does not fit"):
         search(find("deepseek-v3"), SMALL, 1024, 256, Slo())
@@ -111,6 +126,18 @@ def test_the_user_s_own_tables_decide(tmp_path: Path) -> None:
     assert own.tpot_ms - known.tpot_ms == pytest.approx(32, rel=0.1)
     with pytest.raises(InputError, match=r"there is no folder .*none with prices"):
         search(find("llama3-8b"), dataclasses.replace(space, prices=(tmp_path / "none",)), 512, 128, Slo())
+
+
+def test_tables_that_do_not_apply_are_named(tmp_path: Path) -> None:
+    """Those of another GPU in the result; one that cannot be read before any plan is judged."""
+    made = Measurement(gpu="a100-80gb-sxm", signature=Gemm(1, 8, 8, 1, "bfloat16"), duration_ns=1e6, source=PROFILE)
+    table.write([made], tmp_path / f"mine{table.SUFFIX}", {})
+    space = dataclasses.replace(SMALL, tps=(1,), pps=(1,), disaggregated=False, prices=(tmp_path,))
+    (note,) = search(find("llama3-8b"), space, 512, 128, Slo()).not_modelled
+    assert note == "No row of the measured prices is of h100-sxm; they are of a100-80gb-sxm."
+    (tmp_path / f"broken{table.SUFFIX}").write_text("nonsense")
+    with pytest.raises(InputError, match=r"^\S+broken\S+ cannot be read as Parquet"):
+        search(find("llama3-8b"), space, 512, 128, Slo())
 
 
 def test_manifests_hold_each_engine() -> None:
