@@ -57,7 +57,7 @@ class RunKeywords(EvaluationKeywords, total=False):
     ranks: str
     checks: int | None
     check_time: float
-    steps: int
+    steps: int | None
     limit: float
     values: Sequence[str]
     draws: int

@@ -81,7 +81,7 @@ class RunOptions(EvaluationOptions):
     ranks: str = "auto"  # ranks to capture: auto finds those that differ; all; or ranks and ranges
     checks: int | None = None  # with auto: how many other ranks to run and compare; None: auto chooses
     check_time: float = 60.0  # seconds; with auto: after this no further ranks are started for comparison
-    steps: int = 3  # stop after this many optimizer steps; 0: run to the end
+    steps: int | None = None  # stop after this many steps; 0: run to the end; None: until they repeat
     limit: float = 600.0  # seconds; give up on a script that takes longer
     values: Sequence[str] = ()  # policies for values that are not computed, as KEY=VALUE
     draws: int = 1  # captures, each with other draws of the experts that tokens go to; of `values`' routing

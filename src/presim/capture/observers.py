@@ -40,6 +40,7 @@ from presim.capture.script.misuse import Misuse
 from presim.capture.script.modules import ModuleScopes
 from presim.capture.script.optimizer_steps import OptimizerSteps
 from presim.capture.script.rank_reads import RankReads
+from presim.capture.steps.observer import StepObserver
 from presim.trace import spans
 from presim.trace.representatives import Representatives
 
@@ -89,8 +90,10 @@ class Observers:
     def __init__(self, control: Control, exits: ProcessExits, installed: ImportObservers | None = None) -> None:
         installed = installed or ImportObservers(Path(control.hook))
         hook = installed.hook
-        self.scopes = ModuleScopes(hook)
-        self.steps = OptimizerSteps(self.scopes, control.steps, exits.stop)
+        directory, decides = Path(control.outcome).parent, control.rank == min(control.present, default=control.rank)
+        self.step_observer = StepObserver(hook, directory, control.steps, decides, exits.stop)
+        self.scopes = ModuleScopes(hook, self.step_observer)
+        self.steps = OptimizerSteps(self.scopes, self.step_observer)
         self.cpu_weights = CpuWeights()
         self.symmetric_memory, self.deep_ep = SymmetricMemory(), installed.deep_ep
         self.read_backs: ReadBacks | None = None  # only if values are computed
@@ -114,6 +117,7 @@ class Observers:
         self.rank_reads.install()
         self.scopes.install()
         self.steps.install()
+        self.step_observer.install()
         deepspeed.install(self.steps.whole_step)
         hook.install()
         hook.set_call_site_callback(current_line.calling_line)
@@ -147,9 +151,6 @@ class Observers:
     def facts(self) -> dict[str, int]:
         """Counts of the script's model and input, for the manifest."""
         return {
-            "tokens": self.scopes.batch.tokens,
-            "samples": self.scopes.batch.samples,
-            "steps_with_input": self.scopes.batch.steps_with_input,
             "parameters": self.scopes.batch.parameters,
             "parameters_local": self.scopes.batch.parameters_local,
             "unfilled_bytes": self.cpu_weights.bytes,

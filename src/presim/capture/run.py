@@ -37,7 +37,7 @@ class Request:
 
     program: Launch
     selection: Selection
-    steps: int = 3  # stop after this many optimizer steps; 0: run to the end
+    steps: int | None = None  # stop after this many steps; 0: run to the end; None: until they repeat
     limit_s: float = 600.0  # end a script that runs longer
     script_stdout: int | None = None  # file descriptor for the script's stdout; None: this process's stdout
     values: tuple[str, ...] = ()  # device value policies, as in --values
@@ -122,7 +122,7 @@ def _capture_differing(request: Request, setting: LaunchConfig, progress: Callab
 
 
 def _capture_ranks(
-    ranks: tuple[int, ...], steps: int, setting: LaunchConfig, progress: Callable[[str], None]
+    ranks: tuple[int, ...], steps: int | None, setting: LaunchConfig, progress: Callable[[str], None]
 ) -> tuple[Trace, ...]:
     doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks"
     wave = Wave(ranks, steps, stands_for=_exchange_representatives(ranks, setting.cluster.world_size), are_alike=False)

@@ -143,7 +143,8 @@ class Runner:
         outcome, observers = self.outcome, self.observers
         assert observers is not None, "test_run_command: a script runs after `prepare`"
         observers.steps.categorise_unfinished()
-        outcome.steps = observers.steps.count
+        outcome.end = observers.step_observer.finish()
+        outcome.sample = observers.scopes.batch.sample
         outcome.neighbours = self.background.share()
         outcome.versions = {
             "torch": str(torch.__version__),

@@ -38,10 +38,8 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 @click.option(
     "--steps",
     type=click.IntRange(0),
-    default=3,
     metavar="N",
-    show_default=True,
-    help="Stop after N optimizer steps; 0 runs the script to its end.",
+    help="Stop after N steps; 0 runs the script to its end. Default: when its steps have been seen to repeat.",
 )
 @click.option(
     "--limit",

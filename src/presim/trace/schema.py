@@ -64,7 +64,7 @@ class Kind(enum.IntEnum):
     SEGMENT_ALLOC = 9  # the allocator takes memory from the device; object: address, value: bytes
     SEGMENT_FREE = 10  # and gives it back
     RETAG = 11  # the block at address `object` belongs to `Category(value)` from here on
-    STEP = 12  # an optimizer step has ended; object: its number, from 0
+    STEP = 12  # a step has ended; object: its number, from 0
     HOST_WAIT = 13  # the host slept; value: wall-clock ns minus CPU time
 
 
@@ -139,6 +139,17 @@ class Measured(msgspec.Struct, frozen=True):
         return self.nodes * self.gpus_per_node
 
 
+class StepFacts(msgspec.Struct, frozen=True):
+    """What a step of the script is."""
+
+    loop: str = ""  # ``train.py:12``: the loop whose iterations are steps; empty: each update is a step
+    iterations: int = 1  # of that loop in most steps: more than one where only every n-th updates the parameters
+    updates: int = 1  # by optimizers in most steps; 0: by other code
+    inputs: tuple[tuple[int, int], ...] = ()  # tokens and samples of each step
+    sample: str = ""  # how samples were counted, as a clause
+    outer_loop: str = ""  # the loop around that one; empty: none
+
+
 # Key of `Manifest.model`: tokens of this rank's experts in millionths of an even share, whose FLOPs count for MFU.
 EXPERT_LOAD = "expert_load_ppm"
 
@@ -164,6 +175,7 @@ class Manifest(msgspec.Struct, frozen=True):
     device_total_bytes: int = 0  # device memory that the driver reports
     context_bytes: int = 0  # held by the driver's context
     batch: dict[str, int] = {}  # tokens, samples of one rank's step, where known
+    step: StepFacts = StepFacts()
     # parameters (of the whole model) and parameters_local, where known; EXPERT_LOAD, where composed for uneven routing
     model: dict[str, int] = {}
     nccl: dict[str, str] = {}  # NCCL's environment variables as the script had them
@@ -212,7 +224,7 @@ class Trace:
         return found
 
     def steps(self) -> list[slice]:
-        """The entries of each optimizer step, in order: each ends with its `Kind.STEP` entry.
+        """The entries of each step, in order: each ends with its `Kind.STEP` entry.
 
         Entries after the last step belong to none. The list is empty if the trace has no steps.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,9 +14,10 @@ from presim.capture.device_values.policies import OFF
 from presim.capture.processes.launch_config import LaunchConfig
 from presim.capture.reading.assemble import assemble
 from presim.capture.reading.log import read_log
+from presim.capture.reading.step_records import read_steps, with_steps
 from presim.capture.script.control import Outcome
 from presim.errors import CaptureError
-from presim.trace.schema import ClusterTables, Manifest, Trace
+from presim.trace.schema import ClusterTables, Manifest, StepFacts, Trace
 from presim.units import gib
 
 _MIN_FREE_BYTES = 1 << 20  # bytes: with less free space, the outcome of a script may not have been written
@@ -59,18 +61,25 @@ def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
     ended = (directory / "outcome.json").exists()
     if log.disk_full or (not ended and shutil.disk_usage(directory).free < _MIN_FREE_BYTES):
         raise CaptureError(f"the disk that holds {directory.parent.parent} filled up; free some space or set TMPDIR")
-    return assemble(log, _manifest(captured, setting))
+    steps = read_steps(directory, captured.outcome.end)
+    log = with_steps(log, steps, cut=captured.outcome.exit == "stopped")
+    return assemble(log, _manifest(captured, setting, steps.facts))
 
 
 def _unfilled(size: int) -> list[str]:
     return [f"Random numbers for {gib(size)} of weights on the CPU were not drawn: they hold zeros."] if size else []
 
 
-def _manifest(captured: Captured, setting: LaunchConfig) -> Manifest:
+def _typical_input(inputs: Sequence[tuple[int, int]]) -> dict[str, int]:
+    """Tokens and samples of a usual step: of the median one. The first may also infer shapes."""
+    later = sorted((counts for counts in inputs[1:] if any(counts)), key=sum) or sorted(inputs[:1])
+    tokens, samples = later[len(later) // 2] if later else (0, 0)
+    return {key: count for key, count in (("tokens", tokens), ("samples", samples)) if count}
+
+
+def _manifest(captured: Captured, setting: LaunchConfig, step: StepFacts) -> Manifest:
     outcome, cluster, program = captured.outcome, setting.cluster, setting.program
     facts = outcome.facts
-    steps = max(1, facts.get("steps_with_input", 0) or outcome.steps)
-    batch = {key: facts[key] // steps for key in ("tokens", "samples") if facts.get(key)}
     model = {key: facts[key] for key in ("parameters", "parameters_local") if facts.get(key)}
     return Manifest(
         world_size=cluster.world_size,
@@ -89,7 +98,8 @@ def _manifest(captured: Captured, setting: LaunchConfig) -> Manifest:
         memory_capacity_bytes=cluster.gpu.memory_bytes - cluster.gpu.context_bytes,
         device_total_bytes=cluster.gpu.memory_bytes,
         context_bytes=cluster.gpu.context_bytes,
-        batch=batch,
+        batch=_typical_input(step.inputs),
+        step=msgspec.structs.replace(step, sample=outcome.sample),
         model=model,
         nccl=outcome.nccl,
         reference_host=True,

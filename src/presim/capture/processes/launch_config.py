@@ -52,7 +52,7 @@ class Wave:
     """Ranks that run together."""
 
     ranks: tuple[int, ...]
-    steps: int  # stop after this many optimizer steps; 0: run to the end
+    steps: int | None  # stop after this many steps; 0: run to the end; None: until they repeat
     samples: frozenset[int] = frozenset()  # ranks that run for comparison: a failure does not end the others
     hidden: frozenset[int] = frozenset()  # ranks whose output is shown only if they fail
     stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)  # captured rank -> absent ranks

@@ -57,7 +57,7 @@ class DifferingRanks:
     notes: tuple[str, ...]
 
 
-def capture_differing(steps: int, checks: Checks, setting: LaunchConfig, progress: Progress) -> DifferingRanks:
+def capture_differing(steps: int | None, checks: Checks, setting: LaunchConfig, progress: Progress) -> DifferingRanks:
     """Run the ranks that may differ, and compare them.
 
     Raises:
@@ -74,7 +74,7 @@ def capture_differing(steps: int, checks: Checks, setting: LaunchConfig, progres
     return sampling.found()
 
 
-def _all_ranks(steps: int, setting: LaunchConfig, progress: Progress) -> DifferingRanks:
+def _all_ranks(steps: int | None, setting: LaunchConfig, progress: Progress) -> DifferingRanks:
     world = tuple(range(setting.cluster.world_size))
     wave = Wave(world, steps, hidden=frozenset(world[1:]))
     doing = "running the script" if len(world) == 1 else f"running all {len(world)} ranks"
@@ -106,7 +106,7 @@ def _merged(traces: Sequence[Trace]) -> DifferingRanks:
 class _Sampling:
     """The replicas of a large world that have run, and the choice of the next ones."""
 
-    def __init__(self, steps: int, checks: Checks, setting: LaunchConfig, progress: Progress) -> None:
+    def __init__(self, steps: int | None, checks: Checks, setting: LaunchConfig, progress: Progress) -> None:
         self.steps, self.checks, self.setting, self.progress = steps, checks, setting, progress
         self.world = setting.cluster.world_size
         self.kinds = DistinctReplicas(Layout(self.world))

@@ -1,4 +1,4 @@
-"""Count parameters, tokens and samples per step from calls of the outermost modules.
+"""Count parameters, tokens and samples from calls of the outermost modules.
 
 The model is the outermost module with the most parameters. If several modules of its class train, such as the chunks of
 an interleaved pipeline, the model is all of them, and the batch is the input of the one with the token embedding.
@@ -6,7 +6,7 @@ an interleaved pipeline, the model is all of them, and the batch is the input of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -16,12 +16,19 @@ from presim.capture.script.parameters import elements, model_elements, own_part
 
 
 class Batch:
-    """Called around each call of an outermost module, and by `step_ends` after each optimizer step."""
+    """Called around each call of an outermost module.
 
-    def __init__(self) -> None:
-        self.tokens = 0
-        self.samples = 0
-        self.steps_with_input = 0  # a step that replays a CUDA graph calls no module
+    Args:
+        on_input: called with the tokens and samples of each input of the model.
+        on_reset: called when another module turns out to be the model, or when it begins to train: earlier inputs do
+            not count.
+    """
+
+    def __init__(
+        self, on_input: Callable[[int, int], None] = lambda *counts: None, on_reset: Callable[[], None] = lambda: None
+    ) -> None:
+        self.sample = ""  # how the samples were counted, as a clause
+        self._on_input, self._on_reset = on_input, on_reset
         self._embeds_tokens: dict[int, bool] = {}  # id(module) -> whether it embeds tokens
         self._parts: dict[
             int, tuple[int, int]
@@ -32,8 +39,7 @@ class Batch:
         self._counted = 0  # id of the module whose input is the batch
         self._embeds = False  # whether that module takes tokens or their positions
         self._trains = False  # whether that module ran with gradients enabled; without them it evaluates
-        self._input_before = 0  # tokens and samples at the end of the last step
-        self._first: tuple[int, int] | None = None  # tokens and samples of the first step, while no other step had any
+        self._sequence_first = False  # whether a layer of that module took [sequence, batch, feature]
 
     @property
     def parameters(self) -> int:
@@ -76,8 +82,8 @@ class Batch:
         self._counted = id(module)
         self._embeds = any(type(part).__name__.endswith("Embedding") for part in module.modules())
         self._largest = max(total, self._largest)
-        self._trains = False
-        self._reset_counts()
+        self._trains = self._sequence_first = False
+        self._on_reset()
 
     def _is_further_chunk(self, module: nn.Module, parameters: list[nn.Parameter]) -> bool:
         """Whether this is a further chunk of the model: of the same class, trained, and not part of another chunk."""
@@ -86,46 +92,37 @@ class Batch:
         trains = any(parameter.requires_grad for parameter in parameters)
         return trains and all(self._owner.get(id(one), id(module)) == id(module) for one in parameters)
 
-    def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Add tokens and samples of one call: of its first integer tensor [batch, sequence], else of its first tensor.
+    def enter_layer(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
+        """A layer below an outermost module is called whose ``batch_first`` is False: it takes the sequence first."""
+        self._sequence_first |= bool(args) and isinstance(args[0], torch.Tensor) and args[0].dim() == 3
 
-        If the program trains, only calls with gradients count, so that an evaluation between two steps is left out.
+    def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Count tokens and samples of one call: of its first integer tensor [batch, sequence], else of its first tensor.
+
+        The samples of a model whose layers take [sequence, batch, feature] are counted along the second dimension. If
+        the program trains, only calls with gradients count, so that an evaluation between two steps is left out.
         """
         if id(module) != self._counted:
             return
         if torch.is_grad_enabled() and not self._trains:
             self._trains = True
-            self._reset_counts()
+            self._on_reset()
         if self._trains and not torch.is_grad_enabled():
             return
-        found = [tensor for tensor in (*tensors(args), *tensors(kwargs.values())) if tensor.dim() > 0]
-        ids = [tensor for tensor in found if tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32)]
+        inputs = [tensor for tensor in (*tensors(args), *tensors(kwargs.values())) if tensor.dim() > 0]
+        ids = [tensor for tensor in inputs if tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32)]
         ids = ids if self._embeds else []  # the edges of a graph are also two rows of integers
-        if found:
-            self.samples += (ids or found)[0].shape[0]
-        if ids:
-            self.tokens += ids[0].numel()
+        if inputs:
+            batch = (ids or inputs)[0]
+            dimension = int(self._sequence_first and batch.dim() > 1)
+            self.sample = _sample_clause(module, batch, dimension)
+            self._on_input(ids[0].numel() if ids else 0, batch.shape[dimension])
 
-    def _reset_counts(self) -> None:
-        self.tokens = self.samples = self.steps_with_input = self._input_before = 0
-        self._first = None
 
-    def step_ends(self) -> None:
-        """Record whether this step had input.
-
-        Once another step has input, the first step's input is dropped: in it, a pipeline's schedule also runs its
-        stages to infer shapes.
-        """
-        if self.samples + self.tokens == self._input_before:
-            return
-        if self._first is not None:
-            self.tokens, self.samples = self.tokens - self._first[0], self.samples - self._first[1]
-            self._first = None
-        else:
-            self.steps_with_input += 1
-            if self.steps_with_input == 1:
-                self._first = self.tokens, self.samples
-        self._input_before = self.samples + self.tokens
+def _sample_clause(module: nn.Module, batch: torch.Tensor, dimension: int) -> str:
+    ordinal, kind = ("first", "second")[dimension], "integer tensor" if not batch.is_floating_point() else "tensor"
+    shape = ", ".join(map(str, batch.shape))
+    return f"the {ordinal} dimension of the {kind} [{shape}] that {type(module).__name__} takes"
 
 
 def _embeds_tokens(module: nn.Module) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from presim.capture.steps.stopping import Stop
 from presim.trace.schema import ReadBack
 
 
@@ -13,7 +14,7 @@ class Control(msgspec.Struct, frozen=True):
     script: str  # path of the script, or name of the module
     module: bool  # run as ``-m``
     args: tuple[str, ...]
-    steps: int  # stop after this many optimizer steps; 0: run to the end
+    steps: int | None  # stop after this many steps; 0: run to the end; None: until they repeat
     hook: str  # path of the operator hook
     values: dict[str, str] | None  # policies, from `device_values.policies.parse`; None: compute no values
     outcome: str  # where the runner writes its `Outcome`
@@ -32,10 +33,11 @@ class Outcome(msgspec.Struct):
     peers: tuple[int, ...] = ()  # with exit "peers": the ranks that have to run together
     code: int = 0  # the process's exit code
     error: str = ""  # the exception's last line
-    steps: int = 0
+    end: Stop | None = None  # the script's steps, and after how many of them it was stopped
+    sample: str = ""  # how samples were counted, as a clause
     used_cuda: bool = False
     versions: dict[str, str] = {}
-    facts: dict[str, int] = {}  # tokens, samples (of all steps_with_input together), parameters, parameters_local
+    facts: dict[str, int] = {}  # parameters, parameters_local, unfilled_bytes
     notes: tuple[str, ...] = ()  # sentences about what the script used
     misuse: tuple[str, ...] = ()  # misuse of CUDA, as sentences with the line of the script
     nccl: dict[str, str] = {}  # NCCL's environment variables

@@ -20,6 +20,8 @@ from presim.capture.script.batch import Batch, tensors
 from presim.capture.script.hook import Hook
 from presim.capture.script.parameters import own_part
 from presim.capture.script.real_clock import now_ns
+from presim.capture.steps.marks import Event
+from presim.capture.steps.observer import StepObserver
 from presim.trace.schema import Category
 
 _ROUNDS, _TIMED_CALLS = 5, 100
@@ -28,14 +30,17 @@ _ROUNDS, _TIMED_CALLS = 5, 100
 class ModuleScopes:
     """Installs the module hooks and feeds `Batch` with the outermost modules."""
 
-    def __init__(self, hook: Hook) -> None:
+    def __init__(self, hook: Hook, observer: StepObserver) -> None:
         self.hook = hook
+        self.observer = observer
         self.batch = Batch()
         self._names: dict[int, int] = {}  # id(module) -> scope id
         self._roots: dict[int, nn.Module] = {}  # keeps modules alive, so that ids stay unique
         self._depth = 0
         self._call_overhead_ns = 0  # time that PyTorch takes to call both hooks of a module
         self._own_ns = 0  # time spent inside the hooks
+        self._observes_steps = False  # not while the cost of hooks is measured
+        self._sequence_first: set[int] = set()  # ids of modules that take [sequence, batch, feature]
 
     def install(self) -> None:
         """Install hooks on every module of the process, present and future.
@@ -46,7 +51,12 @@ class ModuleScopes:
         module_hooks.register_module_forward_pre_hook(self._enter)
         module_hooks.register_module_forward_hook(self._leave, with_kwargs=True, always_call=True)
         self._call_overhead_ns = max(0, self._time_calls() - bare)
-        self.batch = Batch()  # drop the module used for timing
+        # Drops the module used for timing.
+        self.batch = Batch(
+            lambda tokens, samples: self.observer.mark(Event.INPUT, tokens, samples),
+            lambda: self.observer.mark(Event.RESET),
+        )
+        self._observes_steps = True
 
     def _time_calls(self) -> int:
         """Nanoseconds per call of an empty module, without the time counted inside the hooks.
@@ -71,6 +81,8 @@ class ModuleScopes:
             scope = self._name(module)
         if self._depth == 0 and not in_backward():
             start = self._enter_root(module, args, start)
+        elif id(module) in self._sequence_first:
+            self.batch.enter_layer(module, args)
         self._depth += 1
         self.hook.enter_scope(scope)
         own = addresses(parameter for parameter in module._parameters.values() if parameter is not None)
@@ -99,11 +111,16 @@ class ModuleScopes:
         root = type(module).__name__
         for name, child in module.named_modules():
             self._names.setdefault(id(child), self.hook.scope_id(f"{root}.{name}" if name else root))
+            if getattr(child, "batch_first", True) is False:
+                self._sequence_first.add(id(child))
         return self._names[id(module)]
 
     def _enter_root(self, module: nn.Module, args: tuple[Any, ...], start_ns: int) -> int:
         """Record a call of an outermost module; ``start_ns`` and the result as for `categorise_blocks`."""
         parameters = list(nn.Module.parameters(module))  # Megatron's DDP uses the attribute names for its own lists
+        if self._observes_steps:
+            self.observer.model_called(module, parameters)
+            start_ns = now_ns()  # the observer subtracts its own time
         self.batch.enter(module, parameters)
         return self.categorise_blocks(
             start_ns,

@@ -1,9 +1,10 @@
-"""Detect the end of each training step, and assign the optimizer's memory."""
+"""Report the steps of optimizers, and assign their memory."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,24 +16,19 @@ from torch.optim.optimizer import (
 
 from presim.capture.script.modules import ModuleScopes
 from presim.capture.script.real_clock import now_ns
+from presim.capture.steps.observer import StepObserver, elements_of
 from presim.trace.schema import Category
 
 
 class OptimizerSteps:
-    """Marks the end of each training step: the step of the optimizer that stepped first.
+    """Tells the observer of steps when an optimizer has stepped."""
 
-    A script with several optimizers steps all of them between two steps of the first, so the marks enclose whole steps.
-    """
-
-    def __init__(self, scopes: ModuleScopes, limit: int, stop: Callable[[], None]) -> None:
+    def __init__(self, scopes: ModuleScopes, observer: StepObserver) -> None:
         self.scopes = scopes
-        self.limit = limit  # 0: no limit
-        self.stop = stop  # called after the last step; does not return
-        self.count = 0
-        self._first: Optimizer | None = None
+        self.observer = observer
         self._stepping: Optimizer | None = None  # optimizer whose step has begun and not ended
         self._inside = False  # within a step that the framework delimits
-        self._categorised: dict[int, int] = {}  # id(optimizer) -> number of state tensors when last assigned
+        self._state_tensors: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()  # when last assigned
 
     def install(self) -> None:
         """Install hooks on every optimizer of the process."""
@@ -42,7 +38,7 @@ class OptimizerSteps:
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         start = now_ns()
         self._stepping = optimizer
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters = _parameters(optimizer)
         gradients = (parameter.grad for parameter in parameters if parameter.grad is not None)
         self.scopes.categorise_blocks(start, (Category.PARAMETER, parameters), (Category.GRADIENT, gradients))
 
@@ -50,10 +46,8 @@ class OptimizerSteps:
         start = now_ns()
         self._stepping = None
         self._categorise_state(optimizer, start)
-        if self._first is None:
-            self._first = optimizer
-        if optimizer is self._first and not self._inside:
-            self._mark()
+        if not self._inside:
+            self.observer.updated(elements_of(_parameters(optimizer)))
 
     def categorise_unfinished(self) -> None:
         """At the end of the script, assign the state of an optimizer whose step raised, for example out of memory."""
@@ -62,25 +56,22 @@ class OptimizerSteps:
 
     @contextlib.contextmanager
     def whole_step(self) -> Iterator[None]:
-        """Treat the block as one step, however many optimizer steps it contains."""
+        """Treat the block as one update, however many optimizer steps it contains."""
         self._inside = True
         try:
             yield
         finally:
             self._inside = False
-        self._mark()
-
-    def _mark(self) -> None:
-        self.scopes.batch.step_ends()
-        self.scopes.hook.step(self.count)
-        self.count += 1
-        if self.limit and self.count >= self.limit:
-            self.stop()
+        self.observer.updated(None)
 
     def _categorise_state(self, optimizer: Optimizer, start_ns: int) -> None:
         """Assign the state's tensors if there are new ones, usually after the first step."""
         states = [value for state in optimizer.state.values() if isinstance(state, dict) for value in state.values()]
-        new = [] if self._categorised.get(id(optimizer)) == len(states) else states
-        self._categorised[id(optimizer)] = len(states)
-        held = (value for value in new if isinstance(value, torch.Tensor))
-        self.scopes.categorise_blocks(start_ns, (Category.OPTIMIZER_STATE, held))
+        new = [] if self._state_tensors.get(optimizer) == len(states) else states
+        self._state_tensors[optimizer] = len(states)
+        tensors = (value for value in new if isinstance(value, torch.Tensor))
+        self.scopes.categorise_blocks(start_ns, (Category.OPTIMIZER_STATE, tensors))
+
+
+def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -1,0 +1,108 @@
+"""Turn the marks of a script into its steps: STEP records in its log, and what each step read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.capture.reading.log import Log
+from presim.capture.steps.loop_tree import Loop, LoopTree
+from presim.capture.steps.marks import Event, Mark, read_marks
+from presim.capture.steps.stopping import Stop
+from presim.trace.schema import Kind, StepFacts
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """The steps of one rank's log."""
+
+    ends: tuple[int, ...]  # number of records up to the end of each step
+    facts: StepFacts = StepFacts()
+
+
+def read_steps(directory: Path, end: Stop | None) -> Steps:
+    """The steps of the log in a directory; ``end``: the decision about them, None if the process was killed."""
+    marks = list(read_marks(directory))
+    return find_steps(marks, end)
+
+
+def find_steps(marks: Sequence[Mark], end: Stop | None) -> Steps:
+    """The steps that these marks show."""
+    tree = LoopTree(marks)
+    if end is not None and not end.steps and marks:
+        tree.close(marks[-1].records + 1)
+    loop = (tree.find(end.loop) if end else None) or tree.step_loop(is_over=True)
+    is_loop = loop is not tree.root and (loop.is_training or bool(end and end.steps))
+    ends = loop.step_ends() if is_loop else _ends_of_updates(tree)
+    ends = ends[: end.steps] if end and end.steps else ends
+    return Steps(tuple(ends), _facts(loop, ends, marks) if is_loop else StepFacts(inputs=_inputs(marks, ends)))
+
+
+def _ends_of_updates(tree: LoopTree) -> list[int]:
+    """Of a script without a loop: every update ends a step."""
+    return tree.update_ends
+
+
+def _facts(loop: Loop, ends: Sequence[int], marks: Sequence[Mark]) -> StepFacts:
+    groups = loop.groups()[: len(ends)]
+    updates = [sum(iteration.updates for iteration in group) for group in groups]
+    outer = loop.outer if loop.outer and loop.outer.outer else None
+    return StepFacts(
+        loop=loop.key,
+        iterations=_typical([len(group) for group in groups]),
+        updates=_typical(updates),
+        inputs=_inputs(marks, ends),
+        outer_loop=outer.key if outer else "",
+    )
+
+
+def _typical(counts: Sequence[int]) -> int:
+    """The count of most steps; the last one's of equals."""
+    return max(reversed(counts), key=counts.count) if counts else 0
+
+
+def _inputs(marks: Sequence[Mark], ends: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Tokens and samples of each step."""
+    last_reset = max((index for index, mark in enumerate(marks) if mark.event is Event.RESET), default=-1)
+    inputs = [mark for mark in marks[last_reset + 1 :] if mark.event is Event.INPUT]
+    sums = np.zeros((len(ends), 2), np.int64)
+    steps = np.searchsorted(np.asarray(ends), [mark.records for mark in inputs], "right")
+    for step, mark in zip(steps.tolist(), inputs):
+        if step < len(ends):
+            sums[step] += mark.first, mark.second
+    return tuple((int(tokens), int(samples)) for tokens, samples in sums)
+
+
+def with_steps(log: Log, steps: Steps, *, cut: bool) -> Log:
+    """The log with one STEP record at the end of each step instead of those of optimizers.
+
+    ``cut``: leave out what follows the last step, because the script was stopped there.
+    """
+    records = log.records
+    ends = [min(end, len(records)) for end in steps.ends]
+    marked = [end for end in ends if end and records["kind"][end - 1] == Kind.STEP]
+    stays = records["kind"] != Kind.STEP
+    stays[np.array(marked, np.int64) - 1] = True
+    if cut and ends:
+        stays[ends[-1] :] = False
+    added = np.array([end for end in ends if not end or records["kind"][end - 1] != Kind.STEP], np.int64)
+    kept = np.cumsum(np.concatenate([[0], stays]))[added]
+    result = np.insert(records[stays], kept, _step_records(records, added))
+    is_step = result["kind"] == Kind.STEP
+    result["object"][is_step] = np.arange(int(is_step.sum()))
+    return dataclasses.replace(log, records=result)
+
+
+def _step_records(records: NDArray[np.void], ends: NDArray[np.int64]) -> NDArray[np.void]:
+    """STEP records behind these numbers of records, without host time of their own."""
+    added = np.zeros(len(ends), records.dtype)
+    added["kind"] = Kind.STEP
+    for field in ("work", "op", "scope"):
+        added[field] = -1
+    if len(ends):
+        added["cpu_ns"] = records["cpu_ns"][np.maximum(ends - 1, 0)]
+    return added

@@ -1,0 +1,156 @@
+"""Leave marks where the script calls its model, updates parameters, reads data or replays a graph, and end it when
+enough of its steps have run.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import dataloader
+
+from presim.capture.script.hook import Hook
+from presim.capture.script.real_clock import now_ns
+from presim.capture.steps.log_view import LogView
+from presim.capture.steps.loop_tree import LoopTree
+from presim.capture.steps.marks import Event, Mark, MarkWriter
+from presim.capture.steps.positions import LoopPositions
+from presim.capture.steps.stopping import Stop, Stopping
+
+# An optimizer of fewer parameters than this share of those that the model trains is no sign of a step: a temperature or
+# a loss scale beside them. Optimizers may hold only the shard of one rank of the world.
+_SMALL_SHARE = 0.01
+_WITHIN_CALL = (Event.INPUT, Event.RESET)  # follow a call of the model
+
+
+class StepObserver:
+    """The marks of one process.
+
+    Args:
+        hook: the recorder.
+        directory: of the log.
+        steps: as for `Stopping`.
+        decides: whether this rank decides for all when to stop.
+        stop: ends the process.
+    """
+
+    def __init__(
+        self, hook: Hook, directory: Path, steps: int | None, decides: bool, stop: Callable[[], None]
+    ) -> None:
+        self.hook = hook
+        self.tree = LoopTree()
+        self.trained_elements = 0  # parameters that the largest model trains on this rank
+        self.end: Stop | None = None  # the decision that ended the script
+        self._log = LogView(directory)
+        self._writer = MarkWriter(directory)
+        self._positions = LoopPositions()
+        self._stopping = Stopping(steps, decides, directory.parent, self._log.digest)
+        self._stop = stop
+        self._updates = 0  # serial of STEP records
+        self._versions: dict[int, int] = {}  # id(module) -> sum of versions of some of its parameters
+        self._recorded: set[Event] | None = None  # events while a CUDA graph is captured
+
+    def install(self) -> None:
+        """Observe backward passes, data loaders and CUDA graphs."""
+        _call_before(torch.autograd, "backward", lambda *args: self.mark(Event.BACKWARD))
+        _call_before(dataloader._BaseDataLoaderIter, "__next__", lambda *args: self.mark(Event.DATA))
+        self._watch_graphs()
+
+    def model_called(self, module: torch.nn.Module, parameters: list[torch.nn.Parameter]) -> None:
+        """An outermost module is called."""
+        has_gradients = torch.is_grad_enabled()
+        is_changed = False
+        if has_gradients:
+            trained = [parameter for parameter in parameters if parameter.requires_grad]
+            if id(module) not in self._versions:
+                self.trained_elements = max(self.trained_elements, elements_of(trained))
+            sample = trained[:1] + trained[len(trained) // 2 :][:1] + trained[-1:]
+            version = sum(parameter._version for parameter in sample)
+            is_changed = self._versions.get(id(module), version) != version
+            self._versions[id(module)] = version
+        self.mark(Event.MODEL, has_gradients, is_changed)
+
+    def updated(self, elements: int | None) -> None:
+        """An optimizer of so many parameters has stepped; None: a framework's, of all that train."""
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            if self._recorded is not None:
+                self._recorded.add(Event.UPDATE)
+            return
+        world_size = torch.distributed.get_world_size() if _is_distributed() else 1
+        is_small = elements is not None and elements < _SMALL_SHARE * self.trained_elements / world_size
+        self.hook.step(self._updates)
+        self._updates += 1
+        self.mark(Event.UPDATE, self._updates - 1, is_small, records=self._log.count() - 1)
+
+    def mark(self, event: Event, first: int = 0, second: int = 0, records: int | None = None) -> None:
+        """Leave a mark; ``records``: number of records before it, by default all."""
+        start = now_ns()
+        if self._recorded is not None:
+            self._recorded.add(event)
+        position = self._positions.last() if event in _WITHIN_CALL else self._positions.now()
+        mark = Mark(self._log.count() if records is None else records, event, position, int(first), int(second))
+        self._writer.write(mark)
+        advanced = self.tree.add(mark)
+        end = self._stopping.after_iteration(self.tree, advanced) if advanced else None
+        if event is Event.UPDATE and not mark.position.nest:
+            end = end or self._stopping.after_update(self.tree)
+        self.hook.add_own_time(now_ns() - start)
+        if end is not None:
+            self.end = end
+            self._stop()
+
+    def finish(self) -> Stop:
+        """The decision about the script's steps, now that it ends."""
+        return self.end or self._stopping.at_end(self.tree)
+
+    def _watch_graphs(self) -> None:
+        graphs: dict[int, set[Event]] = {}  # id of a graph -> events while it was captured
+
+        def begin(graph: Any, *args: Any) -> None:
+            self._recorded = set()
+
+        def end(graph: Any, *args: Any) -> None:
+            if self._recorded is not None:
+                graphs[id(graph)], self._recorded = self._recorded, None
+
+        def replay(graph: Any, *args: Any) -> None:
+            events = graphs.get(id(graph), set())
+            self.mark(Event.REPLAY, Event.BACKWARD in events)
+
+        def replayed(graph: Any, *args: Any) -> None:
+            if Event.UPDATE in graphs.get(id(graph), ()):
+                self.updated(None)
+
+        _call_before(torch.cuda.CUDAGraph, "capture_begin", begin)
+        for name in ("capture_end", "capture_end_pre"):  # the second from PyTorch 2.15 on
+            if hasattr(torch.cuda.CUDAGraph, name):
+                _call_before(torch.cuda.CUDAGraph, name, end)
+        _call_before(torch.cuda.CUDAGraph, "replay", replay, after=replayed)
+
+
+def elements_of(parameters: Iterable[torch.Tensor]) -> int:
+    """Number of elements of some parameters."""
+    return sum(parameter.numel() for parameter in parameters)
+
+
+def _is_distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _call_before(
+    owner: Any, name: str, observe: Callable[..., None], after: Callable[..., None] = lambda *args: None
+) -> None:
+    """Call ``observe`` before each call of a function or method, and ``after`` after it, with its arguments."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        observe(*args)
+        result = function(*args, **kwargs)
+        after(*args)
+        return result
+
+    setattr(owner, name, observed)

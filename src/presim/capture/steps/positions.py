@@ -1,0 +1,144 @@
+"""Where in the loops of the script a moment lies, read from the frames of the Python code that runs.
+
+A frame whose instruction lies before that of the last moment has jumped back: the innermost loop that contains both
+instructions has begun another iteration. A frame is recognised by a mark in its ``f_trace``, because frames cannot be
+referred to weakly and a reference would keep the tensors of its variables alive. Without a trace function, Python does
+not use ``f_trace``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import sys
+import sysconfig
+import threading
+from types import CodeType, FrameType
+from typing import Any
+
+from presim.capture.script.current_line import PRESIM_DIR
+from presim.capture.steps.code_loops import CodeLoop, loops_around
+
+_STANDARD, _PACKAGES = sysconfig.get_path("stdlib") + "/", sysconfig.get_path("purelib") + "/"
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """A moment in the loops of the script."""
+
+    nest: tuple[str, ...]  # keys of the loops that it lies in, the outermost first
+    changed: int  # level of the outermost loop that differs from the last moment's; len(nest): none
+    is_entered: bool = False  # that loop has been entered, else it has begun another iteration
+
+
+_Level = tuple[str, int, int]  # of one loop: key, serial of its execution, iteration
+
+
+class _FrameMark:
+    """What is known of one frame: its instruction and the loops around it at the last moment."""
+
+    def __init__(self) -> None:
+        self.offset = -1
+        self.child: _FrameMark | None = None
+        self.levels: list[tuple[CodeLoop, int, int]] = []  # loop, serial of its execution, iteration
+
+    def __call__(self, *event: Any) -> None:
+        """Trace nothing, should a debugger begin to trace this frame."""
+
+
+class LoopPositions:
+    """Follows the position of one thread: of the first that asks, until it has ended."""
+
+    def __init__(self) -> None:
+        self._levels: list[_Level] = []  # of the last moment
+        self._serials = itertools.count()
+        self._thread = 0
+
+    def last(self) -> Position:
+        """The position of the last moment."""
+        return Position(tuple(key for key, _, _ in self._levels), len(self._levels))
+
+    def now(self) -> Position:
+        """The caller's position. Other threads than the first are taken to be where that was last."""
+        thread = threading.get_ident()
+        if self._thread != thread and any(each.ident == self._thread for each in threading.enumerate()):
+            return self.last()
+        self._thread = thread
+        levels = self._current_levels()
+        changed = _first_difference(self._levels, levels)
+        is_entered = changed >= len(self._levels) or self._levels[changed][:2] != (*levels, ("", -1))[changed][:2]
+        self._levels = levels
+        return Position(tuple(key for key, _, _ in levels), changed, is_entered)
+
+    def _current_levels(self) -> list[_Level]:
+        frames = _script_frames(sys._getframe(2))
+        marks = [_mark_of(frame) for frame in frames]
+        levels: list[_Level] = []
+        for frame, mark, child in zip(frames, marks, (*marks[1:], None)):
+            self._update(mark, frame.f_code, frame.f_lasti, child)
+            levels += [(loop.key, serial, iteration) for loop, serial, iteration in mark.levels]
+        return levels
+
+    def _update(self, mark: _FrameMark, code: CodeType, offset: int, child: _FrameMark | None) -> None:
+        """Move a frame's mark to its present instruction."""
+        before = mark.levels
+        is_repeated = mark.offset >= 0 and (
+            offset < mark.offset or (offset == mark.offset and (child is None or child is not mark.child))
+        )
+        loops = loops_around(code, offset)
+        if not loops and offset == mark.offset and (is_repeated or before):
+            loops = (CodeLoop(f"{code.co_filename}:{_line(code, offset)}", offset, offset),)  # a loop outside Python
+        common = [loop for loop, (old, _, _) in zip(loops, before) if loop == old]
+        advanced = len(common) - 1 if is_repeated else -1  # the innermost loop around both instructions
+        mark.levels = [
+            (loop, *self._counters(before, level, level < len(common), advanced)) for level, loop in enumerate(loops)
+        ]
+        mark.offset, mark.child = offset, child
+
+    def _counters(
+        self, before: list[tuple[CodeLoop, int, int]], level: int, is_common: bool, advanced: int
+    ) -> tuple[int, int]:
+        """Serial and iteration of the loop at a level."""
+        if not is_common:
+            return next(self._serials), 0
+        _, serial, iteration = before[level]
+        return serial, iteration + (level == advanced)
+
+
+def _first_difference(before: list[_Level], levels: list[_Level]) -> int:
+    """The first level at which two nests differ; the length of the second if it begins the first."""
+    for level, (old, new) in enumerate(zip(before, levels)):
+        if old != new:
+            return level
+    return min(len(before), len(levels))
+
+
+def _script_frames(frame: FrameType | None) -> list[FrameType]:
+    """The frames of the script and its packages, the outermost first."""
+    frames = []
+    while frame is not None:
+        if not _is_ignored(frame.f_code.co_filename):
+            frames.append(frame)
+        frame = frame.f_back
+    return frames[::-1]
+
+
+@functools.cache
+def _is_ignored(file: str) -> bool:
+    """Whether a file is Python's or presim's: their loops (an event loop, a server) say nothing of the script's."""
+    return file.startswith((PRESIM_DIR, "<frozen")) or (file.startswith(_STANDARD) and not file.startswith(_PACKAGES))
+
+
+def _mark_of(frame: FrameType) -> _FrameMark:
+    mark = frame.f_trace
+    if isinstance(mark, _FrameMark):
+        return mark
+    mark = _FrameMark()
+    if sys.gettrace() is None:  # else a debugger uses it, and every moment seems to be in new frames
+        frame.f_trace = mark
+    return mark
+
+
+def _line(code: CodeType, offset: int) -> int:
+    return next((line or 0 for first, last, line in code.co_lines() if first <= offset < last), 0)

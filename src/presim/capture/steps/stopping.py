@@ -1,0 +1,126 @@
+"""When enough of a script has run: its steps have been seen to repeat, or a bound is reached.
+
+The ranks of a job stop after the same step. The first of those that run together decides, and publishes its decision in
+their common folder; another that is ahead by then stops at its next step, and what it has too much is not read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from presim.capture.steps.loop_tree import Loop, LoopTree
+
+_FILE = "stop.json"
+
+# A loop of a few quick iterations may be a warm-up or a probe, after which the real one follows. So a loop is left only
+# if it goes on, and only after this many records or iterations. Three steps of a large model have as many records.
+_LEAST_STEPS = 3
+_LEAST_RECORDS = 25_000
+_ENOUGH_STEPS = 12
+# Steps that never repeat, such as batches of different lengths, are captured up to these bounds.
+_MOST_STEPS = 24
+_MOST_RECORDS = 3_000_000  # 150 MB of log
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Where the capture of a job ends."""
+
+    steps: int  # after this many; 0: the script ran to its end
+    loop: tuple[str, ...] = ()  # path of the loop whose iterations are steps
+
+
+class Stopping:
+    """Decides after each iteration of a loop whether the script ends here.
+
+    Args:
+        steps: bound set by the user; 0: the script runs to its end; None: until its steps repeat.
+        decides: whether this rank decides for all.
+        folder: the folder that the ranks share.
+        digest: digest of the work between two records.
+    """
+
+    def __init__(self, steps: int | None, decides: bool, folder: Path, digest: Callable[[int, int], bytes]) -> None:
+        self.steps, self.decides = steps, decides
+        self._path = folder / _FILE
+        self._digest = digest
+        self._digests: dict[tuple[int, int], bytes] = {}
+
+    def after_iteration(self, tree: LoopTree, advanced: Loop) -> Stop | None:
+        """The decision, now that a loop has begun another iteration; None: the script goes on."""
+        if self.steps == 0:
+            return None
+        loop = tree.step_loop()
+        if loop.path[: len(advanced.path)] != advanced.path:
+            return None
+        ends = loop.step_ends()
+        if self.decides:
+            return self._publish(Stop(len(ends), loop.path)) if self._is_enough(loop, ends) else None
+        published = self.published()
+        if published and published.steps and self._has_steps(tree, published):
+            return published
+        most = self.steps or 2 * _MOST_STEPS  # the rank that decides may be far behind
+        return Stop(most, loop.path) if len(ends) >= most else None
+
+    def after_update(self, tree: LoopTree) -> Stop | None:
+        """The decision after an update that lies in no loop: each one ends a step."""
+        if not self.steps or tree.step_loop() is not tree.root or len(tree.update_ends) < self.steps:
+            return None
+        return self._publish(Stop(len(tree.update_ends))) if self.decides else Stop(self.steps)
+
+    def at_end(self, tree: LoopTree) -> Stop:
+        """The loop that was stepped through by a script that ran to its end."""
+        published = None if self.decides else self.published()
+        if published and tree.find(published.loop):
+            return Stop(0, published.loop)
+        stop = Stop(0, tree.step_loop(is_over=True).path)
+        return self._publish(stop) if self.decides else stop
+
+    def published(self) -> Stop | None:
+        """The decision of the rank that decides, if it has ended."""
+        with contextlib.suppress(OSError):
+            return msgspec.json.decode(self._path.read_bytes(), type=Stop)
+        return None
+
+    def _publish(self, stop: Stop) -> Stop:
+        temporary = self._path.with_suffix(".tmp")
+        with contextlib.suppress(OSError):  # a full disk, which the launcher reports
+            temporary.write_bytes(msgspec.json.encode(stop))
+            os.replace(temporary, self._path)
+        return stop
+
+    def _has_steps(self, tree: LoopTree, stop: Stop) -> bool:
+        loop = tree.find(stop.loop)
+        return loop is not None and len(loop.step_ends()) >= stop.steps
+
+    def _is_enough(self, loop: Loop, ends: Sequence[int]) -> bool:
+        if self.steps:
+            return len(ends) >= self.steps
+        if len(ends) < _LEAST_STEPS or not loop.is_training or not _is_at_step(loop):
+            return False
+        captured = ends[-1] - loop.iterations[0].first_record
+        if len(ends) >= _MOST_STEPS or captured >= _MOST_RECORDS:
+            return True
+        return (captured >= _LEAST_RECORDS or len(ends) >= _ENOUGH_STEPS) and self._repeats(ends)
+
+    def _repeats(self, ends: Sequence[int]) -> bool:
+        """Whether the last steps launched the same as those before them; the first step may do more than others."""
+        digests = [self._step_digest(*bounds) for bounds in zip(ends, ends[1:])]
+        periods = range(1, len(digests) // 2 + 1)
+        return any(digests[-period:] == digests[-2 * period : -period] for period in periods)
+
+    def _step_digest(self, start: int, stop: int) -> bytes:
+        if (start, stop) not in self._digests:
+            self._digests[start, stop] = self._digest(start, stop)
+        return self._digests[start, stop]
+
+
+def _is_at_step(loop: Loop) -> bool:
+    """Whether the iteration that has just begun is the first of a step."""
+    ended = [iteration for iteration in loop.iterations if iteration.end_record is not None]
+    groups = loop.groups()
+    return bool(groups) and bool(ended) and groups[-1][-1] is ended[-1]
