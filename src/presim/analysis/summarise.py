@@ -20,6 +20,7 @@ from presim.analysis.time.flops import count_flops, utilisation
 from presim.analysis.time.modules import by_module
 from presim.analysis.time.operators import by_collective, by_family, by_operator
 from presim.analysis.time.phases import by_phase
+from presim.analysis.time.step_spread import step_spread, unusual_steps
 from presim.analysis.time.steps import Steps, find_steps
 from presim.analysis.time.throughput import throughput
 from presim.cost.price import PricedTrace
@@ -124,11 +125,11 @@ def summarise(
         step_time_low_s=low_s,
         step_time_high_s=high_s,
         first_step_time_s=_first_step_s(run.steps, connected),
-        throughput=throughput(trace, step_time_s if run.steps.counted else None),
+        throughput=throughput(trace, step_time_s if run.steps.counted else None, run.steps.steady_index),
         mfu=utilisation(flops.model, step_time_s, flops.peak_per_s),
         hfu=utilisation(flops.executed, step_time_s, flops.peak_per_s),
         flops=flops,
-        steps=_steps(run.steps, connected),
+        steps=_steps(run, connected),
         time=_time(run),
         memory=memory,
         collectives=collectives,
@@ -158,7 +159,7 @@ def _notes(run: _Run, flops: Flops, memory: Memory, connected: Connecting | None
     step, parts, device, manifest = run.steps.steady, run.parts, run.device, run.priced.trace.manifest
     return [
         *policies_note(run.reads, ranges(sorted(each.rank for each in run.manifests))),
-        *reader_notes(run.priced.trace, run.steps, flops, memory),
+        *reader_notes(run.priced.trace, run.timeline, run.steps, flops, memory),
         *connecting_note(connected),
         *host_note(parts, step, device.host_factor, device.host),
         *(busy_note(parts, step, manifest.neighbours, device.slowdown) if device.host_factor else ()),
@@ -199,7 +200,9 @@ def _first_step_s(steps: Steps, connected: Connecting | None) -> float | None:
     return steps.steps[0].duration_ns / 1e9 + (connected.in_first_step_s if connected else 0.0)
 
 
-def _steps(steps: Steps, connected: Connecting | None) -> StepFigures:
+def _steps(run: _Run, connected: Connecting | None) -> StepFigures:
+    steps, facts = run.steps, run.priced.trace.manifest.step
+    spread = step_spread(steps)
     return StepFigures(
         count=steps.counted,
         times_s=[step.duration_ns / 1e9 for step in steps.steps],
@@ -207,6 +210,14 @@ def _steps(steps: Steps, connected: Connecting | None) -> StepFigures:
         steady=steps.is_steady,
         setup_s=steps.steps[0].start_ns / 1e9 + (connected.before_s if connected else 0.0),
         connecting=connected,
+        loop=facts.loop,
+        iterations=facts.iterations,
+        updates=facts.updates,
+        mean_s=spread.mean_s,
+        median_s=spread.median_s,
+        min_s=spread.min_s,
+        max_s=spread.max_s,
+        unusual=unusual_steps(run.priced.trace, run.timeline, steps),
     )
 
 

@@ -89,10 +89,18 @@ class Draws(msgspec.Struct, frozen=True):
     p90_s: Annotated[float, doc("90th percentile.")]
 
 
-class Steps(msgspec.Struct, frozen=True):
-    """Which optimizer steps the trace holds and which of them the figures describe."""
+class UnusualStep(msgspec.Struct, frozen=True):
+    """A step that takes much longer or shorter than the median one."""
 
-    count: Annotated[int, doc("Optimizer steps in the trace; 0 where it has none.")]
+    index: Annotated[int, doc("Its index in `times_s`.")]
+    time_s: Annotated[float, doc("Its time.")]
+    reason: Annotated[str, doc("What it does more or less of, as a clause; empty if the trace does not show it.")]
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """Which steps the trace holds, what a step is, and which of them the figures describe."""
+
+    count: Annotated[int, doc("Steps in the trace; 0 where it has none.")]
     times_s: Annotated[list[float], doc("Seconds of each step, in order; one value, the whole run, without steps.")]
     steady_index: Annotated[
         int,
@@ -109,6 +117,18 @@ class Steps(msgspec.Struct, frozen=True):
         Connecting | None,
         doc("What NCCL sets up once; in no step's time of `times_s`. None: no collective, or of an older presim."),
     ] = None
+    loop: Annotated[
+        str, doc("Line of the loop whose iterations are steps; empty if each optimizer step is one, or not known.")
+    ] = ""
+    iterations: Annotated[int, doc("Iterations of that loop in a step: those that share an update.")] = 1
+    updates: Annotated[int, doc("Optimizer steps in a step; 0 if other code updates the parameters.")] = 1
+    mean_s: Annotated[float | None, doc("Mean of the steps after the first that set nothing up.")] = None
+    median_s: Annotated[float | None, doc("Their median.")] = None
+    min_s: Annotated[float | None, doc("The shortest of them.")] = None
+    max_s: Annotated[float | None, doc("The longest of them.")] = None
+    unusual: Annotated[
+        list[UnusualStep], doc("Those of them that take 1.2 times the median or more, or less than the median / 1.2.")
+    ] = []
 
 
 class Throughput(msgspec.Struct, frozen=True):
@@ -120,6 +140,7 @@ class Throughput(msgspec.Struct, frozen=True):
     data_parallel_ranks: Annotated[
         int | None, doc("Ranks assumed to read different data; world size where nothing better is known.")
     ]
+    sample: Annotated[str, doc("What was counted as a sample, as a clause; empty if not known.")] = ""
 
 
 class Flops(msgspec.Struct, frozen=True):

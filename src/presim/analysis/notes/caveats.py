@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from presim.analysis.notes.provenance import critical_by_signature
+from presim.analysis.notes.steps import step_notes
 from presim.analysis.time.breakdown import Breakdown, Instant
 from presim.analysis.time.steps import Step, Steps
 from presim.analysis.time.throughput import data_parallel_ranks
 from presim.cost.price import PricedTrace
+from presim.engine.timeline import Timeline
 from presim.result import Flops, Memory
-from presim.trace.schema import FAILED, Kind, Trace
+from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Collective, Signature, family
 from presim.units import gib, percent, seconds
 
 _WORTH_A_NOTE = 0.01  # of the step
-_UNUSUAL = 1.5  # times as long as another step
 _BUSY = 0.25  # of all CPUs; a smaller share changes host time less than captures differ anyway
 _SLOWED = 1.2  # times as long; a correction below this is too small to report
 _OVER_CACHE = "_vllm_fa"  # prefix of the operators of vLLM's FlashAttention
@@ -127,39 +128,9 @@ def _is_worth_a_note(spent_ns: int, step: Step) -> bool:
     return spent_ns >= _WORTH_A_NOTE * max(step.duration_ns, 1)
 
 
-def _unusual(steps: Steps) -> list[str]:
-    """A note that another step was much shorter than the one shown."""
-    durations = [step.duration_ns for step in steps.steps]
-    shown, shortest = steps.steady_index, durations.index(min(durations))
-    if durations[shown] <= _UNUSUAL * durations[shortest]:
-        return []
-    return [
-        f"Step {shown + 1}, which the figures describe, takes {seconds(durations[shown] / 1e9)}, step {shortest + 1} "
-        f"{seconds(durations[shortest] / 1e9)}. One of them does extra work, such as an evaluation or a checkpoint. "
-        f"Capture more steps (--steps {len(durations) + 3}) to see which is typical."
-    ]
-
-
-_NO_STEP = "No step was completed: the figures cover the run up to the failure."
-_ONE_STEP = "The script called no optimizer step: the whole run counts as one step."
-
-
-def reader_notes(trace: Trace, steps: Steps, flops: Flops, memory: Memory) -> list[str]:
+def reader_notes(trace: Trace, timeline: Timeline, steps: Steps, flops: Flops, memory: Memory) -> list[str]:
     """Notes on the capture that explain unexpected figures."""
-    notes = list(trace.manifest.notes)
-    failed = trace.manifest.exit in FAILED
-    if not steps.counted:
-        notes.append(_NO_STEP if failed else _ONE_STEP)
-    elif steps.sets_up:
-        shown = steps.steady_index + 1
-        notes.append(
-            f"Step {shown} is not a steady step: {steps.sets_up} in it. Capture more steps "
-            f"(--steps {shown + 2}) to get a steady step."
-        )
-    elif not steps.is_steady:
-        notes.append("Only one step was captured, so the figures include warm-up. Capture more with --steps 3.")
-    else:
-        notes += _unusual(steps)
+    notes = [*trace.manifest.notes, *step_notes(trace, timeline, steps)]
     ranks = data_parallel_ranks(trace)
     if trace.manifest.batch and ranks != trace.manifest.world_size:
         notes.append(f"Throughput assumes that {ranks} of {trace.manifest.world_size} ranks read different data.")

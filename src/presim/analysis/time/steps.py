@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,12 +34,13 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """All steps of a trace; without optimizer steps the whole run is the only one."""
+    """All steps of a trace; without any the whole run is the only one."""
 
     steps: tuple[Step, ...]  # never empty
     steady_index: int
-    counted: int  # optimizer steps in the trace
+    counted: int  # steps in the trace
     sets_up: str = ""  # one-time work in the step that the figures describe, as a clause; else empty
+    repeated: tuple[int, ...] = ()  # indices of the steps after the first without one-time work, if there are any
 
     @property
     def steady(self) -> Step:
@@ -68,8 +70,9 @@ def find_steps(trace: Trace, timeline: Timeline) -> Steps:
         steps.append(Step(entries, start, end))
         start = end
     done_once = _done_once(trace, slices)
-    shown = _median_index([step.duration_ns for step in steps], done_once)
-    return Steps(tuple(steps), shown, len(slices), done_once[shown])
+    repeated = tuple(index for index in range(1, len(steps)) if not done_once[index])
+    shown = _median_index([step.duration_ns for step in steps], repeated)
+    return Steps(tuple(steps), shown, len(slices), done_once[shown], repeated)
 
 
 def _done_once(trace: Trace, slices: list[slice]) -> list[str]:
@@ -98,14 +101,13 @@ def _last_end(timeline: Timeline, device: np.ndarray, stop: int) -> int:
     return int(ends.max()) if len(ends) else 0
 
 
-def _median_index(durations: list[int], done_once: list[str]) -> int:
+def _median_index(durations: list[int], repeated: Sequence[int]) -> int:
     """Index of the (lower) median of the durations after the first; the later one of equals.
 
     Steps with one-time work count only if there are no others.
     """
     if len(durations) == 1:
         return 0
-    rest = range(1, len(durations))
-    later = [index for index in rest if not done_once[index]] or list(rest)
+    later = repeated or range(1, len(durations))
     median = sorted(durations[index] for index in later)[(len(later) - 1) // 2]
     return max(index for index in later if durations[index] == median)

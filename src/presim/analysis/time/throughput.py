@@ -17,18 +17,29 @@ _REDUCTIONS = ("all_reduce", "reduce_scatter")
 _GRADIENTS = 1 << 20  # smallest reduction in bytes that counts as a gradient reduction, not one of norms or losses
 
 
-def throughput(trace: Trace, step_time_s: float | None) -> Throughput:
-    """Per-rank batch times the ranks that read different data, per second of a step."""
+def throughput(trace: Trace, step_time_s: float | None, step_index: int) -> Throughput:
+    """Per-rank batch of a step times the ranks that read different data, per second of that step."""
     ranks = data_parallel_ranks(trace)
     per_s = ranks / step_time_s if step_time_s else None
-    batch = trace.manifest.batch
-    tokens, samples = batch.get("tokens"), batch.get("samples")
+    tokens, samples = _batch(trace, step_index)
     return Throughput(
         tokens_per_s=tokens * per_s if tokens and per_s else None,
         samples_per_s=samples * per_s if samples and per_s else None,
         steps_per_s=1 / step_time_s if step_time_s else None,
         data_parallel_ranks=ranks,
+        sample=trace.manifest.step.sample if samples else "",
     )
+
+
+def _batch(trace: Trace, step_index: int) -> tuple[int | None, int | None]:
+    """Tokens and samples of one rank's step.
+
+    Those that this step read; if it called no model, as replays of graphs do not, those of a usual step.
+    """
+    inputs, batch = trace.manifest.step.inputs, trace.manifest.batch
+    if step_index < len(inputs) and any(inputs[step_index]):
+        return inputs[step_index]
+    return batch.get("tokens"), batch.get("samples")
 
 
 def data_parallel_ranks(trace: Trace) -> int:

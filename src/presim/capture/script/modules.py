@@ -8,8 +8,9 @@ gradients and optimizer states around the optimizer's step.
 
 from __future__ import annotations
 
+import functools
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -30,16 +31,16 @@ _ROUNDS, _TIMED_CALLS = 5, 100
 class ModuleScopes:
     """Installs the module hooks and feeds `Batch` with the outermost modules."""
 
-    def __init__(self, hook: Hook, observer: StepObserver) -> None:
+    def __init__(self, hook: Hook, observer: StepObserver | None = None) -> None:
         self.hook = hook
         self.observer = observer
+        self._mark: Callable[..., None] | None = None  # the observer's, once the cost of hooks is known
         self.batch = Batch()
         self._names: dict[int, int] = {}  # id(module) -> scope id
         self._roots: dict[int, nn.Module] = {}  # keeps modules alive, so that ids stay unique
         self._depth = 0
         self._call_overhead_ns = 0  # time that PyTorch takes to call both hooks of a module
         self._own_ns = 0  # time spent inside the hooks
-        self._observes_steps = False  # not while the cost of hooks is measured
         self._sequence_first: set[int] = set()  # ids of modules that take [sequence, batch, feature]
 
     def install(self) -> None:
@@ -51,12 +52,14 @@ class ModuleScopes:
         module_hooks.register_module_forward_pre_hook(self._enter)
         module_hooks.register_module_forward_hook(self._leave, with_kwargs=True, always_call=True)
         self._call_overhead_ns = max(0, self._time_calls() - bare)
-        # Drops the module used for timing.
-        self.batch = Batch(
-            lambda tokens, samples: self.observer.mark(Event.INPUT, tokens, samples),
-            lambda: self.observer.mark(Event.RESET),
-        )
-        self._observes_steps = True
+        self.batch = self._observed_batch()  # drops the module used for timing
+
+    def _observed_batch(self) -> Batch:
+        """A batch whose counts the observer marks; calls of models are marked from here on."""
+        mark = self._mark = self.observer.mark if self.observer else None
+        if mark is None:
+            return Batch()
+        return Batch(functools.partial(mark, Event.INPUT), functools.partial(mark, Event.RESET))
 
     def _time_calls(self) -> int:
         """Nanoseconds per call of an empty module, without the time counted inside the hooks.
@@ -118,7 +121,7 @@ class ModuleScopes:
     def _enter_root(self, module: nn.Module, args: tuple[Any, ...], start_ns: int) -> int:
         """Record a call of an outermost module; ``start_ns`` and the result as for `categorise_blocks`."""
         parameters = list(nn.Module.parameters(module))  # Megatron's DDP uses the attribute names for its own lists
-        if self._observes_steps:
+        if self.observer and self._mark:
             self.observer.model_called(module, parameters)
             start_ns = now_ns()  # the observer subtracts its own time
         self.batch.enter(module, parameters)

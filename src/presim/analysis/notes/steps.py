@@ -1,0 +1,67 @@
+"""Sentences about what a step is, and how steps differ."""
+
+from __future__ import annotations
+
+from presim.analysis.time.step_spread import UNUSUAL, step_spread, unusual_steps
+from presim.analysis.time.steps import Steps
+from presim.engine.timeline import Timeline
+from presim.figures.job import UnusualStep
+from presim.trace.schema import FAILED, StepFacts, Trace
+from presim.units import seconds
+
+_NO_STEP = "No step was completed: the figures cover the run up to the failure."
+_WHOLE_RUN = "The script called no optimizer step: the whole run counts as one step."
+_MOST_NAMED = 4  # unusual steps in a sentence
+
+
+def step_notes(trace: Trace, timeline: Timeline, steps: Steps) -> list[str]:
+    """What the step of the figures is, whether it is steady, and how others differ from it."""
+    if not steps.counted:
+        return [_NO_STEP if trace.manifest.exit in FAILED else _WHOLE_RUN]
+    return [*_definition(trace.manifest.step), *_steadiness(steps), *_differences(trace, timeline, steps)]
+
+
+def _definition(facts: StepFacts) -> list[str]:
+    """What a step is, unless it is what everybody expects: an iteration with one update."""
+    if not facts.loop or (facts.iterations == 1 and facts.updates == 1):
+        return []
+    shared = f"{facts.iterations} iterations" if facts.iterations > 1 else "an iteration"
+    if facts.updates == 0:
+        update = "parameters are not updated by an optimizer of PyTorch"
+    else:
+        update = f"{facts.updates} optimizer step{'s' * (facts.updates > 1)} in it"
+    return [f"A step is {shared} of the loop at {facts.loop}: {update}."]
+
+
+def _steadiness(steps: Steps) -> list[str]:
+    shown = steps.steady_index + 1
+    if steps.sets_up:
+        return [
+            f"Step {shown} is not a steady step: {steps.sets_up} in it. Capture more steps "
+            f"(--steps {shown + 2}) to get a steady step."
+        ]
+    if not steps.is_steady:
+        return ["Only one step was captured, so the figures include warm-up. Capture more with --steps 3."]
+    return []
+
+
+def _differences(trace: Trace, timeline: Timeline, steps: Steps) -> list[str]:
+    unusual = unusual_steps(trace, timeline, steps) if steps.is_steady else []
+    spread = step_spread(steps)
+    if not unusual or spread.mean_s is None or spread.min_s is None or spread.max_s is None:
+        return []
+    times = f"mean {seconds(spread.mean_s)}, {seconds(spread.min_s)} to {seconds(spread.max_s)}"
+    return [
+        f"Steps differ: {times} over {len(steps.repeated)} steps after the first. The figures describe step "
+        f"{steps.steady_index + 1}, which takes {seconds(steps.steady.duration_ns / 1e9)}. {_named(unusual)}"
+    ]
+
+
+def _named(unusual: list[UnusualStep]) -> str:
+    named = [
+        f"step {step.index + 1} {seconds(step.time_s)}{f' ({step.reason})' if step.reason else ''}"
+        for step in unusual[:_MOST_NAMED]
+    ]
+    others = len(unusual) - len(named)
+    more = f", and {others} more" if others > 0 else ""
+    return f"Unusual by a factor of {UNUSUAL:g} or more: {', '.join(named)}{more}."
