@@ -20,6 +20,7 @@ def engine_options(options: Options, cluster: Cluster, manifest: Manifest, undis
         return dataclasses.replace(
             options, host_factor=_of_profile(options, cluster, manifest.measured), calls=NO_CALLS
         )
+    options = dataclasses.replace(options, cores_per_rank=cluster.node.cores / cluster.gpus_per_node)
     if options.host_factor is not None:
         return options
     server = cluster.node.host_factor

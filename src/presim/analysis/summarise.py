@@ -136,7 +136,7 @@ def summarise(
         operators=[] if brief else by_operator(trace, timeline, step, parts),
         families=[] if brief else by_family(trace, timeline, step, parts),
         modules=[] if brief else by_module(trace, timeline, step, parts),
-        limits=find_limits(priced, parts, step, collectives, flops, memory.headroom_bytes),
+        limits=find_limits(priced, timeline, parts, run.steps, collectives, flops, memory.headroom_bytes),
         provenance=provenance(priced, parts, step.duration_ns),
         read_backs=run.reads,
         policies=dict(sorted(trace.manifest.policies.items())),

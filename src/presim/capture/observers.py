@@ -35,6 +35,7 @@ from presim.capture.distributed.shared_tokens import SharedTokens
 from presim.capture.script import current_line
 from presim.capture.script.control import Control
 from presim.capture.script.cpu_weights import CpuWeights
+from presim.capture.script.data_loading import DataLoading
 from presim.capture.script.hook import Hook
 from presim.capture.script.misuse import Misuse
 from presim.capture.script.modules import ModuleScopes
@@ -118,6 +119,7 @@ class Observers:
         self.scopes.install()
         self.steps.install()
         self.step_observer.install()
+        DataLoading(hook, directory).install()
         deepspeed.install(self.steps.whole_step)
         hook.install()
         hook.set_call_site_callback(current_line.calling_line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from presim.engine.heap import wake
-from presim.engine.state import EVENT_SYNC, STREAM_SYNC, WAIT, Program, State
+from presim.engine.state import EVENT_SYNC, FETCH, STREAM_SYNC, WAIT, Program, State
 
 
 def advance_host(p: Program, s: State, rank: int, now: int) -> None:
@@ -26,8 +26,12 @@ def advance_host(p: Program, s: State, rank: int, now: int) -> None:
             seen = sync_return_time(p, s, op, rank)
             if seen < 0:
                 break
-            time = max(time, seen)
-            s.end[op] = time
+            if p.code[op] == FETCH:
+                s.start[op] = max(time, seen)
+                s.end[op] = s.start[op] + p.duration[op]
+            else:
+                time = max(time, seen)
+                s.end[op] = time
         op += p.stride[0]
     s.host_op[rank] = op
     s.host_time[rank] = time
@@ -45,7 +49,12 @@ def issue(p: Program, s: State, op: int, slot: int, time: int) -> None:
 
 
 def sync_return_time(p: Program, s: State, op: int, rank: int) -> int:
-    """When a host synchronisation returns, ns; -1 if that is not known yet, 0 if there is nothing to wait for."""
+    """When a host synchronisation returns, ns; -1 if that is not known yet, 0 if there is nothing to wait for.
+
+    Of a FETCH: when its worker is free. Fetches are known to end as soon as the host has issued them.
+    """
+    if p.code[op] >= FETCH:
+        return s.end[p.target[op]] if p.target[op] >= 0 else 0
     if p.code[op] == EVENT_SYNC:
         target = p.target[op]
         if target < 0:

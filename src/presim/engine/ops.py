@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from presim.cost.price import PricedTrace
 from presim.engine import loop
 from presim.engine.contention import Classes
+from presim.engine.fetches import fetch_ns, fetch_targets
 from presim.engine.options import Options
 from presim.errors import InputError
 from presim.trace.schema import Kind, Trace
@@ -30,6 +31,8 @@ _CODES = {
     Kind.EVENT_SYNC: loop.EVENT_SYNC,
     Kind.STREAM_SYNC: loop.STREAM_SYNC,
     Kind.DEVICE_SYNC: loop.DEVICE_SYNC,
+    Kind.FETCH: loop.FETCH,
+    Kind.FETCH_WAIT: loop.FETCH_WAIT,
 }
 _CODE_OF_KIND = np.array([_CODES.get(kind, _NO_OP) for kind in Kind], np.int64)
 _COPY_RESOURCE = {"h2d": loop.COPY_H2D, "d2h": loop.COPY_D2H, "peer": loop.COPY_PEER}
@@ -69,7 +72,7 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
     code = all_codes[entries]
     streams, slot = _slots(columns["stream"][entries].astype(np.int64))
     following, slot_first = _links(code, slot, len(streams))
-    duration = priced.durations_ns()[entries]
+    duration = np.where(code == loop.FETCH, fetch_ns(trace, options)[entries], priced.durations_ns()[entries])
     if len(duration) and int(duration.min()) < 0:
         raise InputError(f"an entry has a negative duration ({int(duration.min())} ns); correct its price")
     signature = columns["signature"][entries].astype(np.int64)  # -1, the last element of the tables, if there is none
@@ -91,7 +94,7 @@ def build_ops(priced: PricedTrace, options: Options, classes: Classes | None = N
         following=following,
         duration=duration if trace.manifest.measured else _shared(trace, signature, duration, following, joins),
         resource=resources[signature],
-        target=_targets(code, serial),
+        target=np.where(code >= loop.FETCH, fetch_targets(code, serial), _targets(code, serial)),
         joins=joins,
         contends=classes.of(priced)[signature],
         flows=classes.flows.of(priced)[signature],

@@ -19,6 +19,7 @@ class Options:
     launch_latency_ns: int = round(value("device.launch_latency_ns"))  # from a launch to its earliest start
     sync_latency_ns: int = round(value("device.sync_latency_ns"))  # from an end on the device to the waiting host
     queue_depth: int = round(value("device.queue_depth"))  # launches a stream holds before the next blocks the host
+    cores_per_rank: float = 0.0  # CPU cores of a node / ranks on it; 0: not limited
     contention: bool = True  # overlapping work slows each other according to its resource demands
 
     def __post_init__(self) -> None:

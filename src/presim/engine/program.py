@@ -139,7 +139,7 @@ def state_sizes(
 
 def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints, port_delay: Ints) -> Timeline:
     """One rank's timeline from the times of its ops. Entries that are not ops get the host's time."""
-    is_sync = rank.code > loop.WAIT
+    is_sync = (rank.code > loop.WAIT) & (rank.code != loop.FETCH)
     goes_on = np.concatenate([[0], np.where(is_sync, end, issue)])  # host time after the previous op
     spent = np.concatenate([[0], rank.host_cum_ns[rank.entries]])
     is_op = np.zeros(len(rank.trace), np.int64)

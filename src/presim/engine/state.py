@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 # Lists in the interpreted loop, numpy int64 arrays in the compiled loop. mypy checks the former.
 Column: TypeAlias = list[int]
 
-# Codes of ops. The first four run on streams, the others block the host.
+# Codes of ops. The first four run on streams, the others concern the host and, except FETCH, block it.
 RUN = 0  # work that takes an exclusive resource
 MEET = 1  # a collective: starts when all simulated members are at it
 RECORD = 2
@@ -15,6 +15,8 @@ WAIT = 3
 EVENT_SYNC = 4
 STREAM_SYNC = 5
 DEVICE_SYNC = 6
+FETCH = 7  # a process beside the host begins to prepare a batch, after its former ones; the host goes on
+FETCH_WAIT = 8
 
 # Resources of one rank. Each runs one op at a time.
 COMPUTE = 0
@@ -74,7 +76,8 @@ class Program(NamedTuple):
     following: Column  # [op] next op on the same slot, or -1
     duration: Column  # [op] ns when running alone
     resource: Column  # [op] of RUN: COMPUTE..COPY_PEER
-    target: Column  # [op] of WAIT and EVENT_SYNC: the recording; -1: nothing to wait for
+    # [op] of WAIT and EVENT_SYNC: the recording; of FETCH: the worker's former one; of FETCH_WAIT: the FETCH; -1: none
+    target: Column
     match: Column  # [op] of MEET: its rendezvous; -1: no other simulated rank takes part
     joins: Column  # [op] 1: shares a launch with the previous op on its slot
     match_needed: Column  # [match] number of ops that meet

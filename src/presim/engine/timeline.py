@@ -17,6 +17,7 @@ class Timeline:
 
     - device work (`Kind.WORK`, `Kind.COLLECTIVE`): start and end on the device;
     - host synchronisation: when the host begins to wait and when it continues;
+    - a request to a data loader's worker: when the worker begins and ends to prepare the batch;
     - event recording or stream wait: when it takes effect on its stream (both equal);
     - all others: ``issue_ns``.
 

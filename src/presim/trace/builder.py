@@ -117,8 +117,16 @@ class TraceBuilder:
         """Add a segment to the allocator, or release it to the device."""
         self._add(Kind.SEGMENT_FREE if freed else Kind.SEGMENT_ALLOC, object_=address, value=size)
 
+    def fetch(self, request: int, nanoseconds: int, *, is_cpu: bool = True, host_ns: int = 0) -> None:
+        """Ask a data loader's worker for a batch that takes so long (`fetch_request`)."""
+        self._add(Kind.FETCH, stream=int(not is_cpu), host_ns=host_ns, object_=request, value=nanoseconds)
+
+    def fetch_wait(self, request: int, *, host_ns: int = 0) -> None:
+        """The host waits for a batch."""
+        self._add(Kind.FETCH_WAIT, host_ns=host_ns, object_=request)
+
     def step(self, *, host_ns: int = 0) -> None:
-        """Mark the end of an optimizer step."""
+        """Mark the end of a step."""
         self._add(Kind.STEP, host_ns=host_ns, object_=self._steps)
         self._steps += 1
 

@@ -66,6 +66,22 @@ class Kind(enum.IntEnum):
     RETAG = 11  # the block at address `object` belongs to `Category(value)` from here on
     STEP = 12  # a step has ended; object: its number, from 0
     HOST_WAIT = 13  # the host slept; value: wall-clock ns minus CPU time
+    # The next two concern a process beside the host that prepares data; object: `fetch_request`.
+    FETCH = 14  # the host asks for a batch; value: ns that the worker takes; stream: 0: of CPU time, 1: in which it waits
+    FETCH_WAIT = 15  # the host waits for the batch
+
+
+_REQUESTS = 1 << 24  # of one worker
+
+
+def fetch_request(loader: int, worker: int, number: int) -> int:
+    """`object` of a FETCH: the number of the request to a worker of a data loader; loaders are numbered, too."""
+    return (loader << 40) + (worker << 24) + number
+
+
+def fetch_worker(request: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What requests to one worker have in common."""
+    return request // _REQUESTS
 
 
 WAITS = (Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC)  # of the host for the device

@@ -6,8 +6,10 @@ import dataclasses
 
 from presim.analysis.notes.provenance import critical_by_signature
 from presim.analysis.time.breakdown import Breakdown, Instant, is_transfer
-from presim.analysis.time.steps import Step
+from presim.analysis.time.loading import DataLoading, data_loading
+from presim.analysis.time.steps import Steps
 from presim.cost.price import PricedTrace
+from presim.engine.timeline import Timeline
 from presim.result import Collective as CollectiveRow
 from presim.result import Flops, Limit
 from presim.trace.schema import Phase
@@ -34,8 +36,9 @@ class _Bound:
 
 def find_limits(
     priced: PricedTrace,
+    timeline: Timeline,
     breakdown: Breakdown,
-    step: Step,
+    steps: Steps,
     collectives: list[CollectiveRow],
     flops: Flops,
     headroom_bytes: int,
@@ -44,13 +47,15 @@ def find_limits(
 
     ``headroom_bytes``: free memory at the peak, for advice that costs memory.
     """
-    step_ns = max(step.duration_ns, 1)
+    step_ns = max(steps.steady.duration_ns, 1)
+    loading = data_loading(priced.trace, timeline, breakdown, steps)
     found = [
         *_kernel_limits(priced, breakdown, step_ns, flops),
         _communication(breakdown, step_ns, collectives),
         _contention(breakdown, step_ns),
         _ports(breakdown, step_ns),
-        _host(breakdown, step_ns),
+        _host(breakdown, step_ns, loading.in_step_ns),
+        _data_loading(loading),
         _copies(breakdown, step_ns),
         _recomputation(priced, breakdown, step_ns, headroom_bytes),
     ]
@@ -149,13 +154,28 @@ def _ports(breakdown: Breakdown, step_ns: int) -> Limit | None:
     return _limit("ports", breakdown.ports_ns, step_ns, statement, advice)
 
 
-def _host(breakdown: Breakdown, step_ns: int) -> Limit | None:
-    bound = breakdown.spent_ns[Instant.HOST_BOUND]
+def _host(breakdown: Breakdown, step_ns: int, loading_ns: int) -> Limit | None:
+    bound = breakdown.spent_ns[Instant.HOST_BOUND] - loading_ns
     advice = (
         f"With a faster host the step would take {seconds((step_ns - bound) / 1e9)} at best: CUDA graphs or "
         "torch.compile, fewer synchronisations (.item(), printing losses), larger micro-batches."
     )
     return _limit("host", bound, step_ns, "The device waits {figures} for the host to issue kernels.", advice)
+
+
+def _data_loading(loading: DataLoading) -> Limit | None:
+    """The mean over all repeated steps, because workers that are too slow often deliver several batches at once."""
+    if not loading.mean_wait_ns:
+        return None
+    workers = f"{loading.workers} worker{'s' * (loading.workers > 1)} of the DataLoader"
+    batch_s = seconds(loading.batch_ns / 1e9)
+    share = loading.mean_wait_ns / max(loading.mean_step_ns, 1)
+    statement = (
+        f"The host waits {seconds(loading.mean_wait_ns / 1e9)} a step for data, {percent(share)} of the mean step: "
+        f"{workers} take{'s' * (loading.workers == 1)} {batch_s} for each batch."
+    )
+    advice = "More workers (num_workers) as long as the node has cores, or less work for each sample."
+    return Limit("data_loading", loading.mean_wait_ns / 1e9, share, statement, advice)
 
 
 def _copies(breakdown: Breakdown, step_ns: int) -> Limit | None:

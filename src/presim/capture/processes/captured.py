@@ -13,6 +13,7 @@ import msgspec
 from presim.capture.device_values.policies import OFF
 from presim.capture.processes.launch_config import LaunchConfig
 from presim.capture.reading.assemble import assemble
+from presim.capture.reading.fetches import with_fetch_times
 from presim.capture.reading.log import read_log
 from presim.capture.reading.step_records import read_steps, with_steps
 from presim.capture.script.control import Outcome
@@ -62,7 +63,7 @@ def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
     if log.disk_full or (not ended and shutil.disk_usage(directory).free < _MIN_FREE_BYTES):
         raise CaptureError(f"the disk that holds {directory.parent.parent} filled up; free some space or set TMPDIR")
     steps = read_steps(directory, captured.outcome.end)
-    log = with_steps(log, steps, cut=captured.outcome.exit == "stopped")
+    log = with_fetch_times(with_steps(log, steps, cut=captured.outcome.exit == "stopped"), directory)
     return assemble(log, _manifest(captured, setting, steps.facts))
 
 

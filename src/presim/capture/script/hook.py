@@ -23,6 +23,7 @@ class Hook:
         library.presim_enter_scope.argtypes = [ctypes.c_int32]
         library.presim_retag.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
         library.presim_step.argtypes = [ctypes.c_int64]
+        library.presim_fetch.argtypes = library.presim_fetch_wait.argtypes = [ctypes.c_int64]
         library.presim_launch_begins.restype = ctypes.c_int64
         library.presim_launch_ends.argtypes = [ctypes.c_int64, ctypes.c_int32]
         library.presim_add_own_time.argtypes = [ctypes.c_int64]
@@ -48,6 +49,7 @@ class Hook:
         self.leave_scope = library.presim_leave_scope
         self._retag = library.presim_retag
         self.step = library.presim_step
+        self.fetch, self.fetch_wait = library.presim_fetch, library.presim_fetch_wait
         self.add_own_time = (
             library.presim_add_own_time
         )  # adds ns spent on observing, which are subtracted from host time

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from presim.capture.script.real_clock import now_ns
 from presim.capture.steps.loop_tree import Loop, LoopTree
 
 _FILE = "stop.json"
@@ -22,6 +23,7 @@ _FILE = "stop.json"
 _LEAST_STEPS = 3
 _LEAST_RECORDS = 25_000
 _ENOUGH_STEPS = 12
+_ENOUGH_S = 10.0  # wall-clock time of steps that are slow to capture, such as those that load much data
 # Steps that never repeat, such as batches of different lengths, are captured up to these bounds.
 _MOST_STEPS = 24
 _MOST_RECORDS = 3_000_000  # 150 MB of log
@@ -49,6 +51,7 @@ class Stopping:
         self._path = folder / _FILE
         self._digest = digest
         self._digests: dict[tuple[int, int], bytes] = {}
+        self._begin_s: float | None = None  # monotonic time of the first decision
 
     def after_iteration(self, tree: LoopTree, advanced: Loop) -> Stop | None:
         """The decision, now that a loop has begun another iteration; None: the script goes on."""
@@ -100,12 +103,16 @@ class Stopping:
     def _is_enough(self, loop: Loop, ends: Sequence[int]) -> bool:
         if self.steps:
             return len(ends) >= self.steps
+        if self._begin_s is None:
+            self._begin_s = now_ns() / 1e9
         if len(ends) < _LEAST_STEPS or not loop.is_training or not _is_at_step(loop):
             return False
         captured = ends[-1] - loop.iterations[0].first_record
         if len(ends) >= _MOST_STEPS or captured >= _MOST_RECORDS:
             return True
-        return (captured >= _LEAST_RECORDS or len(ends) >= _ENOUGH_STEPS) and self._repeats(ends)
+        is_long = now_ns() / 1e9 - self._begin_s >= _ENOUGH_S
+        is_likely = captured >= _LEAST_RECORDS or len(ends) >= _ENOUGH_STEPS or is_long
+        return is_likely and self._repeats(ends)
 
     def _repeats(self, ends: Sequence[int]) -> bool:
         """Whether the last steps launched the same as those before them; the first step may do more than others."""

@@ -42,6 +42,8 @@ enum class Kind : uint8_t {
   Retag = 11,        // the block at object belongs to category `tag`
   Step = 12,         // an optimizer step ended: object = its number, from 0
   HostWait = 13,     // the host slept: value = ns beyond the CPU time that passed meanwhile
+  Fetch = 14,        // the host asks a data loader's worker for a batch: object = worker and number of the request
+  FetchWait = 15,    // the host waits for that batch: object as of its Fetch
 };
 
 enum class Phase : uint8_t { Other = 0, Forward = 1, Backward = 2, Recompute = 3, Optimizer = 4 };

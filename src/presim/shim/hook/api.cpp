@@ -126,4 +126,8 @@ PRESIM_API bool presim_values_at_replay(int64_t stream, void (*run)(int64_t), vo
 
 PRESIM_API void presim_step(int64_t number) { presim::append(presim::Kind::Step, 0, number); }
 
+// The program asks a data loader's worker for a batch, or waits for it.
+PRESIM_API void presim_fetch(int64_t request) { presim::append(presim::Kind::Fetch, 0, request); }
+PRESIM_API void presim_fetch_wait(int64_t request) { presim::append(presim::Kind::FetchWait, 0, request); }
+
 }  // extern "C"

@@ -1,0 +1,43 @@
+"""How long a rank waits for the worker processes of its data loaders."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+
+import numpy as np
+
+from presim.analysis.time.breakdown import Breakdown, Instant
+from presim.analysis.time.steps import Steps
+from presim.engine.timeline import Timeline
+from presim.trace.schema import Kind, Trace, fetch_worker
+
+
+@dataclasses.dataclass(frozen=True)
+class DataLoading:
+    """Waiting for data; all 0 without workers."""
+
+    in_step_ns: int = 0  # in the steady step, as far as the device waits meanwhile
+    mean_wait_ns: float = 0.0  # of the host, over the repeated steps
+    mean_step_ns: float = 0.0  # of the same steps
+    workers: int = 0
+    batch_ns: float = 0.0  # that a worker takes for a batch, on average
+
+
+def data_loading(trace: Trace, timeline: Timeline, breakdown: Breakdown, steps: Steps) -> DataLoading:
+    """Waiting for data in the steps of a rank; ``breakdown``: of the steady one."""
+    waits = trace.mask(Kind.FETCH_WAIT)
+    if not waits.any():
+        return DataLoading()
+    waited = np.where(waits, timeline.end_ns - timeline.start_ns, 0)
+    repeated = [steps.steps[index] for index in steps.repeated or (steps.steady_index,)]
+    is_fetch = trace.mask(Kind.FETCH) & (trace.columns["value"] > 0)  # the others had not ended with the script
+    requests = trace.columns["object"][is_fetch].astype(np.int64)
+    fetched = (timeline.end_ns - timeline.start_ns)[is_fetch]
+    return DataLoading(
+        in_step_ns=min(int(waited[steps.steady.entries].sum()), breakdown.spent_ns[Instant.HOST_BOUND]),
+        mean_wait_ns=statistics.fmean(int(waited[step.entries].sum()) for step in repeated),
+        mean_step_ns=statistics.fmean(step.duration_ns for step in repeated),
+        workers=len(np.unique(fetch_worker(requests))),
+        batch_ns=float(fetched.sum()) / max(len(np.unique(requests)), 1),
+    )
