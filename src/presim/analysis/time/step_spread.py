@@ -41,29 +41,34 @@ def step_spread(steps: Steps) -> StepSpread:
 
 
 def unusual_steps(trace: Trace, timeline: Timeline, steps: Steps) -> list[UnusualStep]:
-    """The repeated steps that take much longer or shorter than the median one."""
-    median = step_spread(steps).median_s or 0.0
+    """The repeated steps that take much longer or shorter than the median one, and the first step if it is shorter.
+
+    That the first step takes longer is usual.
+    """
+    median_ns = (step_spread(steps).median_s or 0.0) * 1e9
+    first = [0] if steps.repeated and steps.steps[0].duration_ns < median_ns else []
     return [
         UnusualStep(index, step.duration_ns / 1e9, _reason(trace, timeline, step, steps.steady))
-        for index, step in ((index, steps.steps[index]) for index in steps.repeated)
-        if not median / UNUSUAL < step.duration_ns / 1e9 < median * UNUSUAL
+        for index, step in ((index, steps.steps[index]) for index in (*first, *steps.repeated))
+        if not median_ns / UNUSUAL < step.duration_ns < median_ns * UNUSUAL
     ]
 
 
 def _reason(trace: Trace, timeline: Timeline, step: Step, usual: Step) -> str:
     """The phase whose device time explains most of the difference between two steps; empty if none does."""
     longer_ns = step.duration_ns - usual.duration_ns
-    own, other = (_device_ns(trace, timeline, each) for each in (step, usual))
-    phase = max(_NAMES, key=lambda phase: (own[phase] - other[phase]) * (1 if longer_ns > 0 else -1))
-    difference = own[phase] - other[phase]
+    spent, usually = (_spent_ns(trace, timeline, each) for each in (step, usual))
+    kind = max(spent, key=lambda kind: (spent[kind] - usually[kind]) * (1 if longer_ns > 0 else -1))
+    difference = spent[kind] - usually[kind]
     if difference * longer_ns <= 0 or abs(difference) < _EXPLAINS * abs(longer_ns):
         return ""
-    return f"{seconds(abs(difference) / 1e9)} {'more' if difference > 0 else 'less'} {_NAMES[phase]}"
+    return f"{seconds(abs(difference) / 1e9)} {'more' if difference > 0 else 'less'} {kind}"
 
 
-def _device_ns(trace: Trace, timeline: Timeline, step: Step) -> dict[Phase, int]:
-    """Time of a step's device work by phase, ns."""
-    work = trace.mask(Kind.WORK, Kind.COLLECTIVE)[step.entries]
+def _spent_ns(trace: Trace, timeline: Timeline, step: Step) -> dict[str, int]:
+    """Time of a step's device work by phase, and of its waiting for data, ns."""
     spent = (timeline.end_ns - timeline.start_ns)[step.entries]
+    work, waits = (mask[step.entries] for mask in (trace.mask(Kind.WORK, Kind.COLLECTIVE), trace.mask(Kind.FETCH_WAIT)))
     phases = trace.columns["phase"][step.entries]
-    return {phase: int(spent[work & (phases == phase)].sum()) for phase in _NAMES}
+    by_phase = {name: int(spent[work & (phases == phase)].sum()) for phase, name in _NAMES.items()}
+    return {**by_phase, "waiting for data": int(spent[waits].sum())}

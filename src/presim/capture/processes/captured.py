@@ -62,7 +62,7 @@ def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
     ended = (directory / "outcome.json").exists()
     if log.disk_full or (not ended and shutil.disk_usage(directory).free < _MIN_FREE_BYTES):
         raise CaptureError(f"the disk that holds {directory.parent.parent} filled up; free some space or set TMPDIR")
-    steps = read_steps(directory, captured.outcome.end)
+    steps = read_steps(directory, captured.outcome.end, has_ended=captured.outcome.exit == "ok")
     log = with_fetch_times(with_steps(log, steps, cut=captured.outcome.exit == "stopped"), directory)
     return assemble(log, _manifest(captured, setting, steps.facts))
 

@@ -24,18 +24,25 @@ class Steps:
     facts: StepFacts = StepFacts()
 
 
-def read_steps(directory: Path, end: Stop | None) -> Steps:
-    """The steps of the log in a directory; ``end``: the decision about them, None if the process was killed."""
-    marks = list(read_marks(directory))
-    return find_steps(marks, end)
+def read_steps(directory: Path, end: Stop | None, *, has_ended: bool) -> Steps:
+    """The steps of the log in a directory.
+
+    Args:
+        directory: of the log.
+        end: the decision about the steps; None if the process was killed.
+        has_ended: the script ran to its end, so that its last iterations are complete.
+    """
+    return find_steps(list(read_marks(directory)), end, has_ended=has_ended)
 
 
-def find_steps(marks: Sequence[Mark], end: Stop | None) -> Steps:
-    """The steps that these marks show."""
+def find_steps(marks: Sequence[Mark], end: Stop | None, *, has_ended: bool = False) -> Steps:
+    """The steps that these marks show; arguments as of `read_steps`."""
     tree = LoopTree(marks)
-    if end is not None and not end.steps and marks:
+    if has_ended and marks:
         tree.close(marks[-1].records + 1)
     loop = (tree.find(end.loop) if end else None) or tree.step_loop(is_over=True)
+    if not (end and end.steps):
+        loop.close_updated()
     is_loop = loop is not tree.root and (loop.is_training or bool(end and end.steps))
     ends = loop.step_ends() if is_loop else _ends_of_updates(tree)
     ends = ends[: end.steps] if end and end.steps else ends

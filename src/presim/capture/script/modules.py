@@ -8,9 +8,8 @@ gradients and optimizer states around the optimizer's step.
 
 from __future__ import annotations
 
-import functools
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -21,7 +20,6 @@ from presim.capture.script.batch import Batch, tensors
 from presim.capture.script.hook import Hook
 from presim.capture.script.parameters import own_part
 from presim.capture.script.real_clock import now_ns
-from presim.capture.steps.marks import Event
 from presim.capture.steps.observer import StepObserver
 from presim.trace.schema import Category
 
@@ -34,7 +32,7 @@ class ModuleScopes:
     def __init__(self, hook: Hook, observer: StepObserver | None = None) -> None:
         self.hook = hook
         self.observer = observer
-        self._mark: Callable[..., None] | None = None  # the observer's, once the cost of hooks is known
+        self._is_observed = False  # not while the cost of hooks is measured
         self.batch = Batch()
         self._names: dict[int, int] = {}  # id(module) -> scope id
         self._roots: dict[int, nn.Module] = {}  # keeps modules alive, so that ids stay unique
@@ -56,10 +54,10 @@ class ModuleScopes:
 
     def _observed_batch(self) -> Batch:
         """A batch whose counts the observer marks; calls of models are marked from here on."""
-        mark = self._mark = self.observer.mark if self.observer else None
-        if mark is None:
+        if self.observer is None:
             return Batch()
-        return Batch(functools.partial(mark, Event.INPUT), functools.partial(mark, Event.RESET))
+        self._is_observed = True
+        return Batch(self.observer.model_returned, self.observer.model_reset)
 
     def _time_calls(self) -> int:
         """Nanoseconds per call of an empty module, without the time counted inside the hooks.
@@ -84,7 +82,7 @@ class ModuleScopes:
             scope = self._name(module)
         if self._depth == 0 and not in_backward():
             start = self._enter_root(module, args, start)
-        elif id(module) in self._sequence_first:
+        if id(module) in self._sequence_first:
             self.batch.enter_layer(module, args)
         self._depth += 1
         self.hook.enter_scope(scope)
@@ -106,6 +104,8 @@ class ModuleScopes:
         self.hook.leave_scope()
         if self._depth == 0 and len(rest) == 2 and not in_backward():
             self.batch.leave(module, args, rest[0])
+            if self.observer:
+                self.observer.is_in_model = False
         self._subtract_own_time(now_ns() - start + self._call_overhead_ns // 2)
 
     def _name(self, module: nn.Module) -> int:
@@ -121,7 +121,7 @@ class ModuleScopes:
     def _enter_root(self, module: nn.Module, args: tuple[Any, ...], start_ns: int) -> int:
         """Record a call of an outermost module; ``start_ns`` and the result as for `categorise_blocks`."""
         parameters = list(nn.Module.parameters(module))  # Megatron's DDP uses the attribute names for its own lists
-        if self.observer and self._mark:
+        if self.observer and self._is_observed:
             self.observer.model_called(module, parameters)
             start_ns = now_ns()  # the observer subtracts its own time
         self.batch.enter(module, parameters)

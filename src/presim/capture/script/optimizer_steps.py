@@ -47,7 +47,7 @@ class OptimizerSteps:
         self._stepping = None
         self._categorise_state(optimizer, start)
         if not self._inside:
-            self.observer.updated(elements_of(_parameters(optimizer)))
+            self.observer.updated(elements_of(_parameters(optimizer)), where=id(optimizer))
 
     def categorise_unfinished(self) -> None:
         """At the end of the script, assign the state of an optimizer whose step raised, for example out of memory."""
@@ -62,7 +62,7 @@ class OptimizerSteps:
             yield
         finally:
             self._inside = False
-        self.observer.updated(None)
+        self.observer.updated()
 
     def _categorise_state(self, optimizer: Optimizer, start_ns: int) -> None:
         """Assign the state's tensors if there are new ones, usually after the first step."""

@@ -82,6 +82,13 @@ class Loop:
                 groups.append([])
         return groups[:-1]
 
+    def close_updated(self) -> None:
+        """End an iteration that the script did not live to end, if it has had its updates: it failed after them."""
+        iteration, groups = self.iterations[-1], self.groups()
+        usual = sum(former.updates for former in groups[-1]) if groups else 1
+        if iteration.end_record is None and iteration.updates >= usual > 0:
+            iteration.end_record = iteration.update_end_record
+
     def step_ends(self) -> list[int]:
         """The record at which each step ends: behind its last update, else where the next iteration begins."""
         return [group[-1].update_end_record or (group[-1].end_record or 0) for group in self.groups()]

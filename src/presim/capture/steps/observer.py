@@ -4,6 +4,7 @@ enough of its steps have run.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -23,7 +24,17 @@ from presim.capture.steps.stopping import Stop, Stopping
 # An optimizer of fewer parameters than this share of those that the model trains is no sign of a step: a temperature or
 # a loss scale beside them. Optimizers may hold only the shard of one rank of the world.
 _SMALL_SHARE = 0.01
-_WITHIN_CALL = (Event.INPUT, Event.RESET)  # follow a call of the model
+_SAME = object()
+
+
+@dataclasses.dataclass
+class _Recorded:
+    """What a CUDA graph holds."""
+
+    has_backward: bool = False
+    has_update: bool = False
+    tokens: int = 0
+    samples: int = 0
 
 
 class StepObserver:
@@ -51,16 +62,20 @@ class StepObserver:
         self._stop = stop
         self._updates = 0  # serial of STEP records
         self._versions: dict[int, int] = {}  # id(module) -> sum of versions of some of its parameters
-        self._recorded: set[Event] | None = None  # events while a CUDA graph is captured
+        self.is_in_model = False  # an outermost module has been called and has not returned
+        self._recorded: _Recorded | None = None  # while a CUDA graph is captured
 
     def install(self) -> None:
         """Observe backward passes, data loaders and CUDA graphs."""
         _call_before(torch.autograd, "backward", lambda *args: self.mark(Event.BACKWARD))
-        _call_before(dataloader._BaseDataLoaderIter, "__next__", lambda *args: self.mark(Event.DATA))
+        _call_before(
+            dataloader._BaseDataLoaderIter, "__next__", lambda loader: self.mark(Event.DATA, where=id(loader))
+        )
         self._watch_graphs()
 
     def model_called(self, module: torch.nn.Module, parameters: list[torch.nn.Parameter]) -> None:
         """An outermost module is called."""
+        self.is_in_model = True
         has_gradients = torch.is_grad_enabled()
         is_changed = False
         if has_gradients:
@@ -71,27 +86,50 @@ class StepObserver:
             version = sum(parameter._version for parameter in sample)
             is_changed = self._versions.get(id(module), version) != version
             self._versions[id(module)] = version
-        self.mark(Event.MODEL, has_gradients, is_changed)
+        self.mark(Event.MODEL, has_gradients, is_changed, where=id(module))
 
-    def updated(self, elements: int | None) -> None:
-        """An optimizer of so many parameters has stepped; None: a framework's, of all that train."""
+    def model_returned(self, tokens: int, samples: int) -> None:
+        """The model has returned; the numbers are those of its input."""
+        if self._recorded is not None:
+            self._recorded.tokens += tokens
+            self._recorded.samples += samples
+        else:
+            self.mark(Event.INPUT, tokens, samples, where=_SAME)
+
+    def model_reset(self) -> None:
+        """Another module is taken to be the model."""
+        self.mark(Event.RESET, where=_SAME)
+
+    def updated(self, elements: int | None = None, *, where: object = None) -> None:
+        """An optimizer of so many parameters has stepped; None: a framework's, of all that train.
+
+        ``where`` as in `mark`.
+        """
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             if self._recorded is not None:
-                self._recorded.add(Event.UPDATE)
+                self._recorded.has_update = True
             return
         world_size = torch.distributed.get_world_size() if _is_distributed() else 1
         is_small = elements is not None and elements < _SMALL_SHARE * self.trained_elements / world_size
         self.hook.step(self._updates)
         self._updates += 1
-        self.mark(Event.UPDATE, self._updates - 1, is_small, records=self._log.count() - 1)
+        self.mark(Event.UPDATE, self._updates - 1, is_small, where=where)
 
-    def mark(self, event: Event, first: int = 0, second: int = 0, records: int | None = None) -> None:
-        """Leave a mark; ``records``: number of records before it, by default all."""
+    def mark(self, event: Event, first: int = 0, second: int = 0, *, where: object = None) -> None:
+        """Leave a mark.
+
+        Args:
+            event: what happens.
+            first: its first number.
+            second: its second number.
+            where: what it happens to, as for `LoopPositions.now`; `_SAME`: it is part of the last event.
+        """
         start = now_ns()
         if self._recorded is not None:
-            self._recorded.add(event)
-        position = self._positions.last() if event in _WITHIN_CALL else self._positions.now()
-        mark = Mark(self._log.count() if records is None else records, event, position, int(first), int(second))
+            self._recorded.has_backward |= event is Event.BACKWARD
+        position = self._positions.last() if where is _SAME else self._positions.now((event, where))
+        records = self._log.count() - (event is Event.UPDATE)  # before its STEP record
+        mark = Mark(records, event, position, int(first), int(second))
         self._writer.write(mark)
         advanced = self.tree.add(mark)
         end = self._stopping.after_iteration(self.tree, advanced) if advanced else None
@@ -107,22 +145,24 @@ class StepObserver:
         return self.end or self._stopping.at_end(self.tree)
 
     def _watch_graphs(self) -> None:
-        graphs: dict[int, set[Event]] = {}  # id of a graph -> events while it was captured
+        graphs: dict[int, _Recorded] = {}  # by id of a graph
 
         def begin(graph: Any, *args: Any) -> None:
-            self._recorded = set()
+            self._recorded = _Recorded()
 
         def end(graph: Any, *args: Any) -> None:
             if self._recorded is not None:
                 graphs[id(graph)], self._recorded = self._recorded, None
 
         def replay(graph: Any, *args: Any) -> None:
-            events = graphs.get(id(graph), set())
-            self.mark(Event.REPLAY, Event.BACKWARD in events)
+            recorded = graphs.get(id(graph), _Recorded())
+            self.mark(Event.REPLAY, recorded.has_backward, where=id(graph))
+            if recorded.samples and not self.is_in_model:
+                self.model_returned(recorded.tokens, recorded.samples)
 
         def replayed(graph: Any, *args: Any) -> None:
-            if Event.UPDATE in graphs.get(id(graph), ()):
-                self.updated(None)
+            if graphs.get(id(graph), _Recorded()).has_update:
+                self.updated(where=_SAME)
 
         _call_before(torch.cuda.CUDAGraph, "capture_begin", begin)
         for name in ("capture_end", "capture_end_pre"):  # the second from PyTorch 2.15 on

@@ -40,8 +40,14 @@ class _FrameMark:
 
     def __init__(self) -> None:
         self.offset = -1
-        self.child: _FrameMark | None = None
+        self.callees: list[object] = []  # frames called, or things done, by this instruction in this iteration
         self.levels: list[tuple[CodeLoop, int, int]] = []  # loop, serial of its execution, iteration
+
+    def has_called(self, callee: object) -> bool:
+        """Whether the instruction must have been executed again to call this frame or to do this thing."""
+        if isinstance(callee, _FrameMark):
+            return callee is not self.callees[-1]
+        return callee in self.callees
 
     def __call__(self, *event: Any) -> None:
         """Trace nothing, should a debugger begin to trace this frame."""
@@ -59,33 +65,35 @@ class LoopPositions:
         """The position of the last moment."""
         return Position(tuple(key for key, _, _ in self._levels), len(self._levels))
 
-    def now(self) -> Position:
-        """The caller's position. Other threads than the first are taken to be where that was last."""
+    def now(self, token: object = None) -> Position:
+        """The caller's position. Other threads than the first are taken to be where that was last.
+
+        ``token``: what is done there. An instruction that does two things, such as reading from two loaders, is in one
+        iteration; one that does the same thing again is in the next.
+        """
         thread = threading.get_ident()
         if self._thread != thread and any(each.ident == self._thread for each in threading.enumerate()):
             return self.last()
         self._thread = thread
-        levels = self._current_levels()
+        levels = self._current_levels(token)
         changed = _first_difference(self._levels, levels)
         is_entered = changed >= len(self._levels) or self._levels[changed][:2] != (*levels, ("", -1))[changed][:2]
         self._levels = levels
         return Position(tuple(key for key, _, _ in levels), changed, is_entered)
 
-    def _current_levels(self) -> list[_Level]:
+    def _current_levels(self, token: object) -> list[_Level]:
         frames = _script_frames(sys._getframe(2))
         marks = [_mark_of(frame) for frame in frames]
         levels: list[_Level] = []
         for frame, mark, child in zip(frames, marks, (*marks[1:], None)):
-            self._update(mark, frame.f_code, frame.f_lasti, child)
+            self._update(mark, frame.f_code, frame.f_lasti, child or token)
             levels += [(loop.key, serial, iteration) for loop, serial, iteration in mark.levels]
         return levels
 
-    def _update(self, mark: _FrameMark, code: CodeType, offset: int, child: _FrameMark | None) -> None:
-        """Move a frame's mark to its present instruction."""
+    def _update(self, mark: _FrameMark, code: CodeType, offset: int, callee: object) -> None:
+        """Move a frame's mark to its present instruction, which calls another frame or does something itself."""
         before = mark.levels
-        is_repeated = mark.offset >= 0 and (
-            offset < mark.offset or (offset == mark.offset and (child is None or child is not mark.child))
-        )
+        is_repeated = 0 <= offset < mark.offset or (offset == mark.offset and mark.has_called(callee))
         loops = loops_around(code, offset)
         if not loops and offset == mark.offset and (is_repeated or before):
             loops = (CodeLoop(f"{code.co_filename}:{_line(code, offset)}", offset, offset),)  # a loop outside Python
@@ -94,7 +102,10 @@ class LoopPositions:
         mark.levels = [
             (loop, *self._counters(before, level, level < len(common), advanced)) for level, loop in enumerate(loops)
         ]
-        mark.offset, mark.child = offset, child
+        if is_repeated or offset != mark.offset:
+            mark.callees.clear()
+        mark.offset = offset
+        mark.callees.append(callee)
 
     def _counters(
         self, before: list[tuple[CodeLoop, int, int]], level: int, is_common: bool, advanced: int

@@ -115,15 +115,26 @@ class Stopping:
         return is_likely and self._repeats(ends)
 
     def _repeats(self, ends: Sequence[int]) -> bool:
-        """Whether the last steps launched the same as those before them; the first step may do more than others."""
+        """Whether steps launch the same again and again, each or several in turn; the first may do more than others.
+
+        More steps must repeat than came before the first that does, or the rare ones among them may be yet to come.
+        """
         digests = [self._step_digest(*bounds) for bounds in zip(ends, ends[1:])]
-        periods = range(1, len(digests) // 2 + 1)
-        return any(digests[-period:] == digests[-2 * period : -period] for period in periods)
+        stretches = ((period, _periodic_steps(digests, period)) for period in range(1, len(digests) // 2 + 1))
+        return any(count >= 2 * period and 2 * count > len(digests) for period, count in stretches)
 
     def _step_digest(self, start: int, stop: int) -> bytes:
         if (start, stop) not in self._digests:
             self._digests[start, stop] = self._digest(start, stop)
         return self._digests[start, stop]
+
+
+def _periodic_steps(digests: Sequence[bytes], period: int) -> int:
+    """How many of the last steps launch the same as those ``period`` steps before or after them."""
+    count = period
+    while count < len(digests) and digests[-count - 1] == digests[-count - 1 + period]:
+        count += 1
+    return count
 
 
 def _is_at_step(loop: Loop) -> bool:

@@ -40,9 +40,19 @@ class Model(nn.Module):
     def forward(self, given):
         return self.layers[0](given)
 
+class Observer:  # in the step observer's place
+    def model_called(self, module, parameters):
+        pass
+    def model_returned(self, tokens, samples):
+        pass
+    def model_reset(self):
+        pass
+    def updated(self, elements, where):
+        told.step(elements)
+
 told = Told()
-scopes = ModuleScopes(told)
-OptimizerSteps(scopes, 0, exit).install()
+scopes = ModuleScopes(told, Observer())
+OptimizerSteps(scopes, Observer()).install()
 model = Model().cuda()
 optimizer = torch.optim.Adam(model.layers[0].parameters())
 scopes.install()

@@ -1,0 +1,193 @@
+"""What a step is, in scripts of many shapes. To add a case, add an entry to CASES."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from presim.options import RunOptions
+from presim.trace.signatures import Gemm
+from support import captured, emulated
+from support.captured import Job
+
+pytestmark = pytest.mark.torch_cuda
+
+PRELUDE = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+width = 512
+model = nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(2)]).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+def data(rows=1024):
+    return torch.randn(rows, width, device="cuda")
+def learn(rows=1024, network=model):
+    network(data(rows)).square().mean().backward()
+def update(of=optimizer):
+    of.step()
+    of.zero_grad()
+"""
+FORWARD, LEARN = 2, 5  # products: two layers forward; and backward, where the first needs no gradient of its input
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A script behind the prelude, and what its steady step is."""
+
+    code: str
+    products: int  # in the steady step
+    samples: int  # that it reads
+    updates: int = 1
+    iterations: int = 1
+
+
+CASES = {
+    "a plain loop": Case("for _ in range(20):\n    learn()\n    update()", LEARN, 1024),
+    "a probe by another optimizer": Case(
+        "probe = torch.optim.Adam(model.parameters(), 0.0)\nlearn(64)\nupdate(probe)\n"
+        "for _ in range(20):\n    learn()\n    update()",
+        LEARN,
+        1024,
+    ),
+    "a new optimizer in every iteration": Case(
+        "for _ in range(20):\n    fresh = torch.optim.AdamW(model.parameters())\n    learn()\n    update(fresh)", LEARN, 1024
+    ),
+    "an optimizer of one's own": Case(
+        "scale = nn.Parameter(torch.ones(1, device='cuda'))\nother = torch.optim.SGD([scale], lr=0.1)\n"
+        "for i in range(20):\n    learn()\n    with torch.no_grad():\n        for p in model.parameters():\n"
+        "            p.sub_(p.grad, alpha=1e-3)\n            p.grad = None\n"
+        "    if i % 4 == 3:\n        (scale * scale).backward()\n        update(other)",
+        LEARN,
+        1024,
+        updates=0,
+    ),
+    "accumulation in an inner loop": Case(
+        "for _ in range(8):\n    for _ in range(4):\n        learn()\n    update()", 4 * LEARN, 4 * 1024
+    ),
+    "accumulation by remainder": Case(
+        "for i in range(30):\n    learn()\n    if i % 3 == 2:\n        update()", 3 * LEARN, 3 * 1024, iterations=3
+    ),
+    "a rollout and mini-batches": Case(
+        "for _ in range(6):\n    with torch.no_grad():\n        for _ in range(16):\n            model(data(64))\n"
+        "    for _ in range(3):\n        learn()\n        update()",
+        16 * FORWARD + 3 * LEARN,
+        3 * 1024,
+        updates=3,
+    ),
+    "a critic's updates before the generator's": Case(
+        "critic = nn.Sequential(nn.Linear(width, width, bias=False), nn.Linear(width, 64, bias=False)).cuda()\n"
+        "of_critic = torch.optim.SGD(critic.parameters(), lr=1e-3)\n"
+        "for _ in range(8):\n    for _ in range(5):\n        learn(256, critic)\n        update(of_critic)\n"
+        "    learn()\n    update()",
+        6 * LEARN,
+        1024,
+        updates=6,
+    ),
+    "epochs in a function": Case(
+        "def epoch():\n    for _ in range(6):\n        learn()\n        update()\n"
+        "for _ in range(3):\n    epoch()\n    with torch.no_grad():\n        model(data())",
+        LEARN,
+        1024,
+    ),
+    "a trainer's loop": Case(
+        "class Trainer:\n    count = 0\n    def fit(self):\n        while self.count < 20:\n            self.advance()\n"
+        "    def advance(self):\n        self.count += 1\n        learn()\n        update()\nTrainer().fit()",
+        LEARN,
+        1024,
+    ),
+    "a whole step in a graph": Case(
+        "x = data()\nside = torch.cuda.Stream()\nwith torch.cuda.stream(side):\n    for _ in range(3):\n"
+        "        model(x).square().mean().backward()\n        update()\ntorch.cuda.synchronize()\n"
+        "graph = torch.cuda.CUDAGraph()\nwith torch.cuda.graph(graph):\n    model(x).square().mean().backward()\n"
+        "    optimizer.step()\nfor _ in range(30):\n    x.copy_(data())\n    graph.replay()",
+        LEARN,
+        1024,
+    ),
+    "no loop": Case("\n".join(["learn()\nupdate()"] * 4), LEARN, 1024),
+    "sequences first": Case(
+        "rnn = nn.GRU(64, 64).cuda()\noptimizer = torch.optim.SGD(rnn.parameters(), lr=1e-3)\n"
+        "for _ in range(20):\n    rnn(torch.randn(50, 8, 64, device='cuda'))[0].sum().backward()\n    update(optimizer)",
+        -1,
+        8,
+    ),
+}
+
+
+def run(code: str, folder: Path, **options: object) -> Job:
+    """Capture a script behind the prelude."""
+    script = folder / "script.py"
+    script.write_text(PRELUDE + code + "\n")
+    return Job(captured.evaluated(script, options=RunOptions(gpu="h100-sxm", **options)))  # type: ignore[arg-type]
+
+
+def products(job: Job) -> list[int]:
+    """Matrix products in each step."""
+    signatures, number = job.trace.signatures, job.trace.columns["signature"]
+    return [sum(isinstance(signatures[i], Gemm) for i in number[step] if i >= 0) for step in job.trace.steps()]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_steady_step_is_what_the_loop_repeats(case: Case, tmp_path: Path) -> None:
+    emulated.require_cuda_torch()
+    job = run(case.code, tmp_path)
+    steps = job.result.steps
+    assert job.result.throughput.samples_per_s is not None
+    assert job.result.step_time_s is not None
+    samples = job.result.throughput.samples_per_s * job.result.step_time_s
+    assert products(job)[steps.steady_index] == case.products or case.products < 0
+    assert (round(samples), steps.updates, steps.iterations) == (case.samples, case.updates, case.iterations)
+
+
+def test_evaluation_now_and_then_is_seen_and_named(tmp_path: Path) -> None:
+    emulated.require_cuda_torch()
+    code = "for i in range(40):\n    learn(8192)\n    update()\n    if i % 3 == 2:\n        with torch.no_grad():\n            [model(data(8192)) for _ in range(30)]"
+    result = run(code, tmp_path).result
+    assert result.steps.mean_s > 1.2 * result.step_time_s
+    assert any(note.startswith("Steps differ: mean") and "more forward" in note for note in result.notes)
+
+
+def test_a_bound_counts_iterations(tmp_path: Path) -> None:
+    emulated.require_cuda_torch()
+    job = run(CASES["a rollout and mini-batches"].code, tmp_path, steps=2)
+    assert (len(job.trace.steps()), job.trace.manifest.exit) == (2, "stopped")
+
+
+def test_all_ranks_stop_after_the_same_step(tmp_path: Path) -> None:
+    emulated.require_cuda_torch()
+    code = (
+        "import os, torch.distributed as dist\ntorch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n"
+        "dist.init_process_group('nccl')\nmodel = nn.parallel.DistributedDataParallel(model.to('cuda'))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)\n"
+        "for _ in range(60):\n    learn(1024 + 64 * dist.get_rank(), model)\n    update(optimizer)"
+    )
+    job = run(code, tmp_path, world_size=4)
+    assert {len(trace.steps()) for trace in (priced.trace for priced in job.evaluation.ranks.values())} == {12}
+
+
+SLOW_LOADER = """
+import time
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        begin = time.process_time()
+        while time.process_time() - begin < 0.02:
+            pass
+        return torch.zeros(width)
+loader = torch.utils.data.DataLoader(Slow(), batch_size=2, num_workers=WORKERS)
+for x in loader:
+    model(x.cuda()).square().mean().backward()
+    update()
+"""
+
+
+def test_a_slow_loader_limits_the_step(tmp_path: Path) -> None:
+    """Two samples of 20 ms each in one worker: at least 40 ms a step, on whatever machine this is captured."""
+    emulated.require_cuda_torch()
+    result = run(SLOW_LOADER.replace("WORKERS", "1"), tmp_path, host_factor=1.0).result
+    assert result.steps.mean_s > 0.04
+    assert result.limits[0].name == "data_loading"
+    in_process = run(SLOW_LOADER.replace("WORKERS", "0"), tmp_path, host_factor=1.0).result
+    assert in_process.step_time_s > 0.02  # CPU time of the reference host, which may be faster than this machine

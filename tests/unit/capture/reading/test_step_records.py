@@ -1,0 +1,79 @@
+"""STEP records from marks."""
+
+from __future__ import annotations
+
+import numpy as np
+from support.capture_logs import LogBuilder
+from support.script_loops import marks
+
+from presim.capture.reading.step_records import Steps, find_steps, with_steps
+from presim.capture.steps.marks import Event, Mark
+from presim.capture.steps.positions import Position
+from presim.capture.steps.stopping import Stop
+from presim.trace.schema import Kind
+
+STEP = "event('model');event('backward');event('update')"
+MINI_BATCHES = f"for _ in range(3):\n for _ in range(20): event('model 0')\n for _ in range(2): {STEP}"
+
+
+def test_steps_end_where_the_script_was_stopped() -> None:
+    found = find_steps(marks(f"for _ in range(6): {STEP}"), Stop(3, _path(f"for _ in range(6): {STEP}")))
+    assert found.ends == (21, 51, 81)
+    assert (found.facts.iterations, found.facts.updates) == (1, 1)
+
+
+def _path(code: str) -> tuple[str, ...]:
+    return marks(code)[-1].position.nest
+
+
+def test_the_facts_say_what_a_step_is() -> None:
+    facts = find_steps(marks(MINI_BATCHES), None).facts
+    assert (facts.loop, facts.iterations, facts.updates) == ("1", 1, 2)
+    facts = find_steps(marks(f"for i in range(9):\n event('model');event('backward')\n if i % 2: event('update')"), None).facts
+    assert (facts.loop, facts.iterations, facts.updates) == ("1", 2, 1)
+
+
+def test_another_rank_s_loop_is_taken_where_this_one_has_it() -> None:
+    written = marks(MINI_BATCHES)
+    inner = written[-1].position.nest
+    assert find_steps(written, Stop(0, inner)).facts.loop == "3"
+    assert find_steps(written, Stop(0, ("elsewhere",))).facts.loop == "1"
+
+
+def test_inputs_after_the_last_reset_count_for_their_step() -> None:
+    written = []
+    for mark in marks(f"for _ in range(4): {STEP}"):
+        written.append(mark)
+        if mark.event is Event.MODEL:
+            unchanged = Position(mark.position.nest, len(mark.position.nest))
+            if mark.records == 30:
+                written.append(Mark(mark.records + 2, Event.RESET, unchanged))
+            written.append(Mark(mark.records + 5, Event.INPUT, unchanged, 100, mark.records + 1))
+    assert find_steps(written, None).facts.inputs == ((0, 0), (100, 31), (100, 61), (100, 91))
+
+
+def test_an_iteration_that_failed_is_a_step_if_it_had_its_updates() -> None:
+    assert len(find_steps(marks(f"for _ in range(3): {STEP}"), None).ends) == 3
+    assert len(find_steps(marks(f"for _ in range(3): {STEP}; event('model')"), None).ends) == 3
+    assert len(find_steps(marks("for _ in range(3): event('model');event('backward')"), None).ends) == 2
+    assert len(find_steps(marks("for _ in range(3): event('model');event('backward')"), None, has_ended=True).ends) == 3
+
+
+def test_only_the_updates_that_end_steps_stay_in_the_log() -> None:
+    build = LogBuilder()
+    for kind in (Kind.WORK, Kind.STEP, Kind.WORK, Kind.STEP, Kind.WORK, Kind.WORK, Kind.STEP, Kind.WORK):
+        build.record(kind, cpu_ns=10 * len(build.records()), object=77)
+    log = with_steps(build.log(), Steps((4, 7)), cut=True)
+    assert [Kind(kind).name for kind in log.records["kind"]] == ["WORK", "WORK", "STEP", "WORK", "WORK", "STEP"]
+    assert log.records["object"][log.records["kind"] == Kind.STEP].tolist() == [0, 1]
+    assert len(with_steps(build.log(), Steps((4, 7)), cut=False).records) == 7
+
+
+def test_a_step_without_an_update_gets_a_record_that_takes_no_time() -> None:
+    build = LogBuilder()
+    for number in range(6):
+        build.record(Kind.WORK, cpu_ns=10 * number)
+    records = with_steps(build.log(), Steps((2, 5)), cut=False).records
+    steps = np.flatnonzero(records["kind"] == Kind.STEP)
+    assert steps.tolist() == [2, 6]
+    assert records["cpu_ns"][steps].tolist() == [10, 40]
