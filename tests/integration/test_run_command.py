@@ -19,7 +19,7 @@ def test_json_on_standard_output_is_only_json(tmp_path: Path) -> None:
     """The script's output goes to standard error; another requested file is written too."""
     ended = presim("run", *ONE, "--json", "-", "--perfetto", tmp_path / "t.json", SCRIPTS / "optimizers.py", "SGD")
     assert ended.returncode == 0
-    assert json.loads(ended.stdout)["exit"] == "stopped"
+    assert json.loads(ended.stdout)["exit"] == "ok"
     assert "the optimizer is SGD" in ended.stderr
     assert (tmp_path / "t.json").stat().st_size > 0
 

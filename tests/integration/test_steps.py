@@ -52,7 +52,9 @@ CASES = {
         1024,
     ),
     "a new optimizer in every iteration": Case(
-        "for _ in range(20):\n    fresh = torch.optim.AdamW(model.parameters())\n    learn()\n    update(fresh)", LEARN, 1024
+        "for _ in range(20):\n    fresh = torch.optim.AdamW(model.parameters())\n    learn()\n    update(fresh)",
+        LEARN,
+        1024,
     ),
     "an optimizer of one's own": Case(
         "scale = nn.Parameter(torch.ones(1, device='cuda'))\nother = torch.optim.SGD([scale], lr=0.1)\n"
@@ -92,7 +94,8 @@ CASES = {
         1024,
     ),
     "a trainer's loop": Case(
-        "class Trainer:\n    count = 0\n    def fit(self):\n        while self.count < 20:\n            self.advance()\n"
+        "class Trainer:\n    count = 0\n    def fit(self):\n        while self.count < 20:\n"
+        "            self.advance()\n"
         "    def advance(self):\n        self.count += 1\n        learn()\n        update()\nTrainer().fit()",
         LEARN,
         1024,
@@ -108,7 +111,8 @@ CASES = {
     "no loop": Case("\n".join(["learn()\nupdate()"] * 4), LEARN, 1024),
     "sequences first": Case(
         "rnn = nn.GRU(64, 64).cuda()\noptimizer = torch.optim.SGD(rnn.parameters(), lr=1e-3)\n"
-        "for _ in range(20):\n    rnn(torch.randn(50, 8, 64, device='cuda'))[0].sum().backward()\n    update(optimizer)",
+        "for _ in range(20):\n    rnn(torch.randn(50, 8, 64, device='cuda'))[0].sum().backward()\n"
+        "    update(optimizer)",
         -1,
         8,
     ),
@@ -142,7 +146,10 @@ def test_the_steady_step_is_what_the_loop_repeats(case: Case, tmp_path: Path) ->
 
 def test_evaluation_now_and_then_is_seen_and_named(tmp_path: Path) -> None:
     emulated.require_cuda_torch()
-    code = "for i in range(40):\n    learn(8192)\n    update()\n    if i % 3 == 2:\n        with torch.no_grad():\n            [model(data(8192)) for _ in range(30)]"
+    code = (
+        "for i in range(40):\n    learn(8192)\n    update()\n    if i % 3 == 2:\n"
+        "        with torch.no_grad():\n            [model(data(8192)) for _ in range(30)]"
+    )
     result = run(code, tmp_path).result
     assert result.steps.mean_s > 1.2 * result.step_time_s
     assert any(note.startswith("Steps differ: mean") and "more forward" in note for note in result.notes)

@@ -1,7 +1,7 @@
 """Batches that a data loader's worker processes prepare beside the host.
 
-A worker handles its requests one after the other. How long each takes was measured where the script was captured; on the
-cluster it takes the host factor longer, and longer still if the workers of a node have fewer cores than processes.
+A worker handles its requests one after the other. How long each takes was measured where the script was captured; on
+the cluster it takes the host factor longer, and longer still if the workers of a node have fewer cores than processes.
 Time in which a worker sleeps is not scaled.
 """
 

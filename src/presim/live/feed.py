@@ -80,7 +80,9 @@ class Feed:
         serials = ops.trace.columns["object"][ops.entries]
         self._aim(ops, serials.tolist(), numbers.tolist())
         waits = np.flatnonzero(np.isin(records["kind"], WAITS)) + first
-        self._waits.update(zip(waits.tolist(), numbers[(ops.code > loop.WAIT) & (ops.code < loop.FETCH)].tolist(), strict=True))
+        self._waits.update(
+            zip(waits.tolist(), numbers[(ops.code > loop.WAIT) & (ops.code < loop.FETCH)].tolist(), strict=True)
+        )
         self._last_ns = int(records["cpu_ns"][-1])
 
     def take_settled(self, count: int | None = None) -> bool:

@@ -67,7 +67,9 @@ class Kind(enum.IntEnum):
     STEP = 12  # a step has ended; object: its number, from 0
     HOST_WAIT = 13  # the host slept; value: wall-clock ns minus CPU time
     # The next two concern a process beside the host that prepares data; object: `fetch_request`.
-    FETCH = 14  # the host asks for a batch; value: ns that the worker takes; stream: 0: of CPU time, 1: in which it waits
+    FETCH = (
+        14  # the host asks for a batch; value: ns that the worker takes; stream: 0: of CPU time, 1: in which it waits
+    )
     FETCH_WAIT = 15  # the host waits for the batch
 
 

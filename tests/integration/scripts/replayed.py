@@ -18,7 +18,7 @@ def main() -> None:
     optimizer.zero_grad(set_to_none=True)
     with torch.cuda.graph(graph):
         forward_and_backward()
-    for _ in range(2):
+    for _ in range(3):
         graph.replay()
         optimizer.step()
 

@@ -62,6 +62,6 @@ def _named(unusual: list[UnusualStep]) -> str:
         f"step {step.index + 1} {seconds(step.time_s)}{f' ({step.reason})' if step.reason else ''}"
         for step in unusual[:_MOST_NAMED]
     ]
-    others = len(unusual) - len(named)
-    more = f", and {others} more" if others > 0 else ""
-    return f"Unusual by a factor of {UNUSUAL:g} or more: {', '.join(named)}{more}."
+    unnamed_count = len(unusual) - len(named)
+    unnamed = f", and {unnamed_count} more" if unnamed_count > 0 else ""
+    return f"Unusual by a factor of {UNUSUAL:g} or more: {', '.join(named)}{unnamed}."

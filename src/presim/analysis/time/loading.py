@@ -31,7 +31,8 @@ def data_loading(trace: Trace, timeline: Timeline, breakdown: Breakdown, steps: 
         return DataLoading()
     waited = np.where(waits, timeline.end_ns - timeline.start_ns, 0)
     repeated = [steps.steps[index] for index in steps.repeated or (steps.steady_index,)]
-    is_fetch = trace.mask(Kind.FETCH) & (trace.columns["value"] > 0)  # the others had not ended with the script
+    # Other requests had not been answered when the script ended.
+    is_fetch = trace.mask(Kind.FETCH) & (trace.columns["value"].astype(np.int64) > 0)
     requests = trace.columns["object"][is_fetch].astype(np.int64)
     fetched = (timeline.end_ns - timeline.start_ns)[is_fetch]
     return DataLoading(

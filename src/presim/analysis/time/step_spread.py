@@ -57,7 +57,7 @@ def unusual_steps(trace: Trace, timeline: Timeline, steps: Steps) -> list[Unusua
 def _reason(trace: Trace, timeline: Timeline, step: Step, usual: Step) -> str:
     """The phase whose device time explains most of the difference between two steps; empty if none does."""
     longer_ns = step.duration_ns - usual.duration_ns
-    spent, usually = (_spent_ns(trace, timeline, each) for each in (step, usual))
+    spent, usually = (_spent_ns(trace, timeline, compared) for compared in (step, usual))
     kind = max(spent, key=lambda kind: (spent[kind] - usually[kind]) * (1 if longer_ns > 0 else -1))
     difference = spent[kind] - usually[kind]
     if difference * longer_ns <= 0 or abs(difference) < _EXPLAINS * abs(longer_ns):

@@ -20,8 +20,8 @@ from presim.trace.schema import Kind, StepFacts
 class Steps:
     """The steps of one rank's log."""
 
-    ends: tuple[int, ...]  # number of records up to the end of each step
-    facts: StepFacts = StepFacts()
+    end_records: tuple[int, ...]  # number of records up to the end of each step
+    facts: StepFacts
 
 
 def read_steps(directory: Path, end: Stop | None, *, has_ended: bool) -> Steps:
@@ -44,9 +44,10 @@ def find_steps(marks: Sequence[Mark], end: Stop | None, *, has_ended: bool = Fal
     if not (end and end.steps):
         loop.close_updated()
     is_loop = loop is not tree.root and (loop.is_training or bool(end and end.steps))
-    ends = loop.step_ends() if is_loop else _ends_of_updates(tree)
-    ends = ends[: end.steps] if end and end.steps else ends
-    return Steps(tuple(ends), _facts(loop, ends, marks) if is_loop else StepFacts(inputs=_inputs(marks, ends)))
+    end_records = loop.step_ends() if is_loop else _ends_of_updates(tree)
+    end_records = end_records[: end.steps] if end and end.steps else end_records
+    inputs = _inputs(marks, end_records)
+    return Steps(tuple(end_records), _facts(loop, len(end_records), inputs) if is_loop else StepFacts(inputs=inputs))
 
 
 def _ends_of_updates(tree: LoopTree) -> list[int]:
@@ -54,15 +55,15 @@ def _ends_of_updates(tree: LoopTree) -> list[int]:
     return tree.update_ends
 
 
-def _facts(loop: Loop, ends: Sequence[int], marks: Sequence[Mark]) -> StepFacts:
-    groups = loop.groups()[: len(ends)]
+def _facts(loop: Loop, steps: int, inputs: tuple[tuple[int, int], ...]) -> StepFacts:
+    groups = loop.groups()[:steps]
     updates = [sum(iteration.updates for iteration in group) for group in groups]
     outer = loop.outer if loop.outer and loop.outer.outer else None
     return StepFacts(
         loop=loop.key,
         iterations=_typical([len(group) for group in groups]),
         updates=_typical(updates),
-        inputs=_inputs(marks, ends),
+        inputs=inputs,
         outer_loop=outer.key if outer else "",
     )
 
@@ -72,14 +73,14 @@ def _typical(counts: Sequence[int]) -> int:
     return max(reversed(counts), key=counts.count) if counts else 0
 
 
-def _inputs(marks: Sequence[Mark], ends: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def _inputs(marks: Sequence[Mark], end_records: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Tokens and samples of each step."""
     last_reset = max((index for index, mark in enumerate(marks) if mark.event is Event.RESET), default=-1)
     inputs = [mark for mark in marks[last_reset + 1 :] if mark.event is Event.INPUT]
-    sums = np.zeros((len(ends), 2), np.int64)
-    steps = np.searchsorted(np.asarray(ends), [mark.records for mark in inputs], "right")
+    sums = np.zeros((len(end_records), 2), np.int64)
+    steps = np.searchsorted(np.asarray(end_records), [mark.records for mark in inputs], "right")
     for step, mark in zip(steps.tolist(), inputs):
-        if step < len(ends):
+        if step < len(end_records):
             sums[step] += mark.first, mark.second
     return tuple((int(tokens), int(samples)) for tokens, samples in sums)
 
@@ -90,26 +91,26 @@ def with_steps(log: Log, steps: Steps, *, cut: bool) -> Log:
     ``cut``: leave out what follows the last step, because the script was stopped there.
     """
     records = log.records
-    ends = [min(end, len(records)) for end in steps.ends]
-    marked = [end for end in ends if end and records["kind"][end - 1] == Kind.STEP]
+    end_records = [min(end, len(records)) for end in steps.end_records]
+    marked = [end for end in end_records if end and records["kind"][end - 1] == Kind.STEP]
     stays = records["kind"] != Kind.STEP
     stays[np.array(marked, np.int64) - 1] = True
-    if cut and ends:
-        stays[ends[-1] :] = False
-    added = np.array([end for end in ends if not end or records["kind"][end - 1] != Kind.STEP], np.int64)
-    kept = np.cumsum(np.concatenate([[0], stays]))[added]
-    result = np.insert(records[stays], kept, _step_records(records, added))
+    if cut and end_records:
+        stays[end_records[-1] :] = False
+    added = np.array([end for end in end_records if not end or records["kind"][end - 1] != Kind.STEP], np.int64)
+    positions = np.cumsum(np.concatenate([[0], stays]))[added]
+    result = np.insert(records[stays], positions, _step_records(records, added))
     is_step = result["kind"] == Kind.STEP
     result["object"][is_step] = np.arange(int(is_step.sum()))
     return dataclasses.replace(log, records=result)
 
 
-def _step_records(records: NDArray[np.void], ends: NDArray[np.int64]) -> NDArray[np.void]:
+def _step_records(records: NDArray[np.void], end_records: NDArray[np.int64]) -> NDArray[np.void]:
     """STEP records behind these numbers of records, without host time of their own."""
-    added = np.zeros(len(ends), records.dtype)
+    added = np.zeros(len(end_records), records.dtype)
     added["kind"] = Kind.STEP
     for field in ("work", "op", "scope"):
         added[field] = -1
-    if len(ends):
-        added["cpu_ns"] = records["cpu_ns"][np.maximum(ends - 1, 0)]
+    if len(end_records):
+        added["cpu_ns"] = records["cpu_ns"][np.maximum(end_records - 1, 0)]
     return added

@@ -97,7 +97,7 @@ class Batch:
         self._sequence_first |= bool(args) and isinstance(args[0], torch.Tensor) and args[0].dim() == 3
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Count tokens and samples of one call: of its first integer tensor [batch, sequence], else of its first tensor.
+        """Count tokens and samples of a call: of its first integer tensor [batch, sequence], else of its first tensor.
 
         The samples of a model whose layers take [sequence, batch, feature] are counted along the second dimension. If
         the program trains, only calls with gradients count, so that an evaluation between two steps is left out.

@@ -21,6 +21,7 @@ from presim.capture.reading.fetches import TIMES, times_file
 from presim.capture.script.hook import Hook
 from presim.trace.schema import fetch_request
 
+
 class DataLoading:
     """Watches all data loaders of the process."""
 

@@ -28,7 +28,9 @@ class OptimizerSteps:
         self.observer = observer
         self._stepping: Optimizer | None = None  # optimizer whose step has begun and not ended
         self._inside = False  # within a step that the framework delimits
-        self._state_tensors: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()  # when last assigned
+        self._state_tensors: weakref.WeakKeyDictionary[Optimizer, int] = (
+            weakref.WeakKeyDictionary()
+        )  # when last assigned
 
     def install(self) -> None:
         """Install hooks on every optimizer of the process."""
@@ -47,7 +49,7 @@ class OptimizerSteps:
         self._stepping = None
         self._categorise_state(optimizer, start)
         if not self._inside:
-            self.observer.updated(elements_of(_parameters(optimizer)), where=id(optimizer))
+            self.observer.updated(elements_of(_parameters(optimizer)), target=id(optimizer))
 
     def categorise_unfinished(self) -> None:
         """At the end of the script, assign the state of an optimizer whose step raised, for example out of memory."""

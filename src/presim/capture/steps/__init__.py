@@ -1,3 +1,1 @@
-"""Find what a script repeats: the loops that its code is in, the marks that it leaves, and the loop whose iteration is
-a step.
-"""
+"""Find what a script repeats: its loops, the marks that it leaves in them, and the loop whose iteration is a step."""

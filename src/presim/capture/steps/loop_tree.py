@@ -69,16 +69,16 @@ class Loop:
         """
         ended = [iteration for iteration in self.iterations if iteration.end_record is not None]
         if self.updates:
-            ends = [iteration.updates > 0 for iteration in ended]
+            is_end = [iteration.updates > 0 for iteration in ended]
         elif any(iteration.follows_change for iteration in self.iterations):
             following = [*self.iterations[1 : len(ended) + 1], None][: len(ended)]
-            ends = [after is None or after.follows_change for after in following]
+            is_end = [after is None or after.follows_change for after in following]
         else:
-            ends = [True] * len(ended)
+            is_end = [True] * len(ended)
         groups: list[list[Iteration]] = [[]]
-        for iteration, is_end in zip(ended, ends):
+        for iteration, closes_group in zip(ended, is_end):
             groups[-1].append(iteration)
-            if is_end:
+            if closes_group:
                 groups.append([])
         return groups[:-1]
 

@@ -1,5 +1,6 @@
-"""Leave marks where the script calls its model, updates parameters, reads data or replays a graph, and end it when
-enough of its steps have run.
+"""Leave marks where the script calls its model, updates parameters, reads data or replays a graph.
+
+End it when enough of its steps have run.
 """
 
 from __future__ import annotations
@@ -48,9 +49,7 @@ class StepObserver:
         stop: ends the process.
     """
 
-    def __init__(
-        self, hook: Hook, directory: Path, steps: int | None, decides: bool, stop: Callable[[], None]
-    ) -> None:
+    def __init__(self, hook: Hook, directory: Path, steps: int | None, decides: bool, stop: Callable[[], None]) -> None:
         self.hook = hook
         self.tree = LoopTree()
         self.trained_elements = 0  # parameters that the largest model trains on this rank
@@ -69,7 +68,7 @@ class StepObserver:
         """Observe backward passes, data loaders and CUDA graphs."""
         _call_before(torch.autograd, "backward", lambda *args: self.mark(Event.BACKWARD))
         _call_before(
-            dataloader._BaseDataLoaderIter, "__next__", lambda loader: self.mark(Event.DATA, where=id(loader))
+            dataloader._BaseDataLoaderIter, "__next__", lambda loader: self.mark(Event.DATA, target=id(loader))
         )
         self._watch_graphs()
 
@@ -86,7 +85,7 @@ class StepObserver:
             version = sum(parameter._version for parameter in sample)
             is_changed = self._versions.get(id(module), version) != version
             self._versions[id(module)] = version
-        self.mark(Event.MODEL, has_gradients, is_changed, where=id(module))
+        self.mark(Event.MODEL, has_gradients, is_changed, target=id(module))
 
     def model_returned(self, tokens: int, samples: int) -> None:
         """The model has returned; the numbers are those of its input."""
@@ -94,16 +93,16 @@ class StepObserver:
             self._recorded.tokens += tokens
             self._recorded.samples += samples
         else:
-            self.mark(Event.INPUT, tokens, samples, where=_SAME)
+            self.mark(Event.INPUT, tokens, samples, target=_SAME)
 
     def model_reset(self) -> None:
         """Another module is taken to be the model."""
-        self.mark(Event.RESET, where=_SAME)
+        self.mark(Event.RESET, target=_SAME)
 
-    def updated(self, elements: int | None = None, *, where: object = None) -> None:
+    def updated(self, elements: int | None = None, *, target: object = None) -> None:
         """An optimizer of so many parameters has stepped; None: a framework's, of all that train.
 
-        ``where`` as in `mark`.
+        ``target`` as in `mark`.
         """
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             if self._recorded is not None:
@@ -113,21 +112,21 @@ class StepObserver:
         is_small = elements is not None and elements < _SMALL_SHARE * self.trained_elements / world_size
         self.hook.step(self._updates)
         self._updates += 1
-        self.mark(Event.UPDATE, self._updates - 1, is_small, where=where)
+        self.mark(Event.UPDATE, self._updates - 1, is_small, target=target)
 
-    def mark(self, event: Event, first: int = 0, second: int = 0, *, where: object = None) -> None:
+    def mark(self, event: Event, first: int = 0, second: int = 0, *, target: object = None) -> None:
         """Leave a mark.
 
         Args:
             event: what happens.
             first: its first number.
             second: its second number.
-            where: what it happens to, as for `LoopPositions.now`; `_SAME`: it is part of the last event.
+            target: what it happens to, as for `LoopPositions.now`; `_SAME`: it is part of the last event.
         """
         start = now_ns()
         if self._recorded is not None:
             self._recorded.has_backward |= event is Event.BACKWARD
-        position = self._positions.last() if where is _SAME else self._positions.now((event, where))
+        position = self._positions.last() if target is _SAME else self._positions.now((event, target))
         records = self._log.count() - (event is Event.UPDATE)  # before its STEP record
         mark = Mark(records, event, position, int(first), int(second))
         self._writer.write(mark)
@@ -156,13 +155,13 @@ class StepObserver:
 
         def replay(graph: Any, *args: Any) -> None:
             recorded = graphs.get(id(graph), _Recorded())
-            self.mark(Event.REPLAY, recorded.has_backward, where=id(graph))
+            self.mark(Event.REPLAY, recorded.has_backward, target=id(graph))
             if recorded.samples and not self.is_in_model:
                 self.model_returned(recorded.tokens, recorded.samples)
 
         def replayed(graph: Any, *args: Any) -> None:
             if graphs.get(id(graph), _Recorded()).has_update:
-                self.updated(where=_SAME)
+                self.updated(target=_SAME)
 
         _call_before(torch.cuda.CUDAGraph, "capture_begin", begin)
         for name in ("capture_end", "capture_end_pre"):  # the second from PyTorch 2.15 on

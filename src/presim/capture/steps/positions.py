@@ -71,10 +71,10 @@ class LoopPositions:
         ``token``: what is done there. An instruction that does two things, such as reading from two loaders, is in one
         iteration; one that does the same thing again is in the next.
         """
-        thread = threading.get_ident()
-        if self._thread != thread and any(each.ident == self._thread for each in threading.enumerate()):
+        thread_id = threading.get_ident()
+        if self._thread != thread_id and any(thread.ident == self._thread for thread in threading.enumerate()):
             return self.last()
-        self._thread = thread
+        self._thread = thread_id
         levels = self._current_levels(token)
         changed = _first_difference(self._levels, levels)
         is_entered = changed >= len(self._levels) or self._levels[changed][:2] != (*levels, ("", -1))[changed][:2]

@@ -7,6 +7,7 @@ their common folder; another that is ahead by then stops at its next step, and w
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -60,17 +61,17 @@ class Stopping:
         loop = tree.step_loop()
         if loop.path[: len(advanced.path)] != advanced.path:
             return None
-        ends = loop.step_ends()
+        end_records = loop.step_ends()
         if self.decides:
-            return self._publish(Stop(len(ends), loop.path)) if self._is_enough(loop, ends) else None
+            return self._publish(Stop(len(end_records), loop.path)) if self._is_enough(loop, end_records) else None
         published = self.published()
         if published and published.steps and self._has_steps(tree, published):
             return published
-        most = self.steps or 2 * _MOST_STEPS  # the rank that decides may be far behind
-        return Stop(most, loop.path) if len(ends) >= most else None
+        step_limit = self.steps or 2 * _MOST_STEPS  # the rank that decides may be far behind
+        return Stop(step_limit, loop.path) if len(end_records) >= step_limit else None
 
     def after_update(self, tree: LoopTree) -> Stop | None:
-        """The decision after an update that lies in no loop: each one ends a step."""
+        """The decision after an update that lies in no loop: each one end_records a step."""
         if not self.steps or tree.step_loop() is not tree.root or len(tree.update_ends) < self.steps:
             return None
         return self._publish(Stop(len(tree.update_ends))) if self.decides else Stop(self.steps)
@@ -100,26 +101,26 @@ class Stopping:
         loop = tree.find(stop.loop)
         return loop is not None and len(loop.step_ends()) >= stop.steps
 
-    def _is_enough(self, loop: Loop, ends: Sequence[int]) -> bool:
+    def _is_enough(self, loop: Loop, end_records: Sequence[int]) -> bool:
         if self.steps:
-            return len(ends) >= self.steps
+            return len(end_records) >= self.steps
         if self._begin_s is None:
             self._begin_s = now_ns() / 1e9
-        if len(ends) < _LEAST_STEPS or not loop.is_training or not _is_at_step(loop):
+        if len(end_records) < _LEAST_STEPS or not loop.is_training or not _is_at_step(loop):
             return False
-        captured = ends[-1] - loop.iterations[0].first_record
-        if len(ends) >= _MOST_STEPS or captured >= _MOST_RECORDS:
+        captured = end_records[-1] - loop.iterations[0].first_record
+        if len(end_records) >= _MOST_STEPS or captured >= _MOST_RECORDS:
             return True
         is_long = now_ns() / 1e9 - self._begin_s >= _ENOUGH_S
-        is_likely = captured >= _LEAST_RECORDS or len(ends) >= _ENOUGH_STEPS or is_long
-        return is_likely and self._repeats(ends)
+        is_likely = captured >= _LEAST_RECORDS or len(end_records) >= _ENOUGH_STEPS or is_long
+        return is_likely and self._repeats(end_records)
 
-    def _repeats(self, ends: Sequence[int]) -> bool:
+    def _repeats(self, end_records: Sequence[int]) -> bool:
         """Whether steps launch the same again and again, each or several in turn; the first may do more than others.
 
         More steps must repeat than came before the first that does, or the rare ones among them may be yet to come.
         """
-        digests = [self._step_digest(*bounds) for bounds in zip(ends, ends[1:])]
+        digests = [self._step_digest(*bounds) for bounds in itertools.pairwise(end_records)]
         stretches = ((period, _periodic_steps(digests, period)) for period in range(1, len(digests) // 2 + 1))
         return any(count >= 2 * period and 2 * count > len(digests) for period, count in stretches)
 

@@ -29,10 +29,14 @@ def test_unusual_steps_are_named_in_both_directions() -> None:
     timeline = fakes.simulate(fakes.priced(trace))
     steps = find_steps(trace, timeline)
     assert [step.index for step in unusual_steps(trace, timeline, steps)] == [2, 4]
-    assert [step.reason.split()[-2:] for step in unusual_steps(trace, timeline, steps)] == [["more", "forward"], ["less", "forward"]]
+    assert [step.reason.split()[-2:] for step in unusual_steps(trace, timeline, steps)] == [
+        ["more", "forward"],
+        ["less", "forward"],
+    ]
     note = " ".join(step_notes(trace, timeline, steps))
     assert "Steps differ: mean " in note
-    assert "step 3 " in note and "step 5 " in note
+    assert "step 3 " in note
+    assert "step 5 " in note
 
 
 def test_mean_and_median_leave_the_first_step_out() -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.capture_logs import LogBuilder
-
 from presim.capture.reading.fetches import TIMES, times_file, with_fetch_times
 from presim.trace.schema import Kind, fetch_request
+from support.capture_logs import LogBuilder
 
 
 def test_each_request_takes_what_its_worker_measured(tmp_path: Path) -> None:
@@ -20,7 +19,13 @@ def test_each_request_takes_what_its_worker_measured(tmp_path: Path) -> None:
     times_file(tmp_path, 2, 1).write_bytes(TIMES.pack(300, 0) + b"cut")
     records = with_fetch_times(build.log(), tmp_path).records
     fetches = records[records["kind"] == Kind.FETCH]
-    assert list(zip(fetches["value"].tolist(), fetches["stream"].tolist())) == [(100, 0), (300, 0), (200, 0), (50, 1), (0, 0)]
+    assert list(zip(fetches["value"].tolist(), fetches["stream"].tolist())) == [
+        (100, 0),
+        (300, 0),
+        (200, 0),
+        (50, 1),
+        (0, 0),
+    ]
     assert fetches["object"][2] == fetches["object"][3]
 
 

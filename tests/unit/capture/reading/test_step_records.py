@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from support.capture_logs import LogBuilder
-from support.script_loops import marks
 
 from presim.capture.reading.step_records import Steps, find_steps, with_steps
 from presim.capture.steps.marks import Event, Mark
 from presim.capture.steps.positions import Position
 from presim.capture.steps.stopping import Stop
-from presim.trace.schema import Kind
+from presim.trace.schema import Kind, StepFacts
+from support.capture_logs import LogBuilder
+from support.script_loops import marks
 
 STEP = "event('model');event('backward');event('update')"
 MINI_BATCHES = f"for _ in range(3):\n for _ in range(20): event('model 0')\n for _ in range(2): {STEP}"
@@ -18,7 +18,7 @@ MINI_BATCHES = f"for _ in range(3):\n for _ in range(20): event('model 0')\n for
 
 def test_steps_end_where_the_script_was_stopped() -> None:
     found = find_steps(marks(f"for _ in range(6): {STEP}"), Stop(3, _path(f"for _ in range(6): {STEP}")))
-    assert found.ends == (21, 51, 81)
+    assert found.end_records == (21, 51, 81)
     assert (found.facts.iterations, found.facts.updates) == (1, 1)
 
 
@@ -29,7 +29,9 @@ def _path(code: str) -> tuple[str, ...]:
 def test_the_facts_say_what_a_step_is() -> None:
     facts = find_steps(marks(MINI_BATCHES), None).facts
     assert (facts.loop, facts.iterations, facts.updates) == ("1", 1, 2)
-    facts = find_steps(marks(f"for i in range(9):\n event('model');event('backward')\n if i % 2: event('update')"), None).facts
+    facts = find_steps(
+        marks("for i in range(9):\n event('model');event('backward')\n if i % 2: event('update')"), None
+    ).facts
     assert (facts.loop, facts.iterations, facts.updates) == ("1", 2, 1)
 
 
@@ -53,27 +55,30 @@ def test_inputs_after_the_last_reset_count_for_their_step() -> None:
 
 
 def test_an_iteration_that_failed_is_a_step_if_it_had_its_updates() -> None:
-    assert len(find_steps(marks(f"for _ in range(3): {STEP}"), None).ends) == 3
-    assert len(find_steps(marks(f"for _ in range(3): {STEP}; event('model')"), None).ends) == 3
-    assert len(find_steps(marks("for _ in range(3): event('model');event('backward')"), None).ends) == 2
-    assert len(find_steps(marks("for _ in range(3): event('model');event('backward')"), None, has_ended=True).ends) == 3
+    assert len(find_steps(marks(f"for _ in range(3): {STEP}"), None).end_records) == 3
+    assert len(find_steps(marks(f"for _ in range(3): {STEP}; event('model')"), None).end_records) == 3
+    assert len(find_steps(marks("for _ in range(3): event('model');event('backward')"), None).end_records) == 2
+    assert (
+        len(find_steps(marks("for _ in range(3): event('model');event('backward')"), None, has_ended=True).end_records)
+        == 3
+    )
 
 
 def test_only_the_updates_that_end_steps_stay_in_the_log() -> None:
     build = LogBuilder()
     for kind in (Kind.WORK, Kind.STEP, Kind.WORK, Kind.STEP, Kind.WORK, Kind.WORK, Kind.STEP, Kind.WORK):
         build.record(kind, cpu_ns=10 * len(build.records()), object=77)
-    log = with_steps(build.log(), Steps((4, 7)), cut=True)
+    log = with_steps(build.log(), Steps((4, 7), StepFacts()), cut=True)
     assert [Kind(kind).name for kind in log.records["kind"]] == ["WORK", "WORK", "STEP", "WORK", "WORK", "STEP"]
     assert log.records["object"][log.records["kind"] == Kind.STEP].tolist() == [0, 1]
-    assert len(with_steps(build.log(), Steps((4, 7)), cut=False).records) == 7
+    assert len(with_steps(build.log(), Steps((4, 7), StepFacts()), cut=False).records) == 7
 
 
 def test_a_step_without_an_update_gets_a_record_that_takes_no_time() -> None:
     build = LogBuilder()
     for number in range(6):
         build.record(Kind.WORK, cpu_ns=10 * number)
-    records = with_steps(build.log(), Steps((2, 5)), cut=False).records
+    records = with_steps(build.log(), Steps((2, 5), StepFacts()), cut=False).records
     steps = np.flatnonzero(records["kind"] == Kind.STEP)
     assert steps.tolist() == [2, 6]
     assert records["cpu_ns"][steps].tolist() == [10, 40]

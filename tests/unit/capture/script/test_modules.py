@@ -47,7 +47,7 @@ class Observer:  # in the step observer's place
         pass
     def model_reset(self):
         pass
-    def updated(self, elements, where):
+    def updated(self, elements, target):
         told.step(elements)
 
 told = Told()

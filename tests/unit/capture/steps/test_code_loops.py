@@ -26,7 +26,9 @@ def test_a_loop_is_named_by_its_first_line_and_lies_within_the_loop_around_it() 
     exec(compile(NESTED, "train.py", "exec"), space)
     outer, inner = loops_of(space["train"].__code__)[:2]  # type: ignore[attr-defined]
     assert [loop.key for loop in (outer, inner)] == ["train.py:4", "train.py:5"]
-    assert outer.contains(inner.start) and outer.contains(inner.stop) and not inner.contains(outer.stop)
+    assert outer.contains(inner.start)
+    assert outer.contains(inner.stop)
+    assert not inner.contains(outer.stop)
 
 
 def test_straight_code_has_no_loops() -> None:

@@ -1,11 +1,14 @@
-"""Which loop's iterations are a script's steps. To add a case, add a line: a script, the line of its loop, its steps."""
+"""Which loop's iterations are a script's steps.
+
+To add a case, add a line: a script, the line of its loop, its steps.
+"""
 
 from __future__ import annotations
 
 import pytest
-from support.script_loops import marks
 
 from presim.capture.steps.loop_tree import LoopTree
+from support.script_loops import marks
 
 MODEL, UPDATE = "event('model');event('backward')", "event('update')"
 
@@ -30,7 +33,8 @@ CASES = {
         2,
     ),
     "epochs of mini-batches after a rollout": (
-        f"for _ in range(3):\n for _ in range(20): event('model 0')\n for _ in range(2):\n  for _ in range(4): {MODEL}; {UPDATE}",
+        "for _ in range(3):\n for _ in range(20): event('model 0')\n"
+        f" for _ in range(2):\n  for _ in range(4): {MODEL}; {UPDATE}",
         "1",
         2,
     ),

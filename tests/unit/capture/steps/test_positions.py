@@ -6,9 +6,9 @@ import gc
 import weakref
 
 import pytest
-from support.script_loops import positions
 
 from presim.capture.steps.positions import LoopPositions
+from support.script_loops import positions
 
 
 def iterations(code: str, name: str) -> dict[str, int]:
@@ -43,7 +43,9 @@ def test_every_way_to_write_a_loop_gives_one_loop_with_its_iterations(loop: str)
 def test_some_loops_are_seen_from_their_second_iteration_on() -> None:
     """Those outside Python, and those whose condition does the work: it is compiled before the loop and within it."""
     assert iterations("def step(_):\n    event('model')\nlist(map(step, range(5)))", "model") == {"3": 4}
-    condition = "left = [5]\ndef step():\n    event('model')\n    left[0] -= 1\n    return left[0]\nwhile step():\n    pass"
+    condition = (
+        "left = [5]\ndef step():\n    event('model')\n    left[0] -= 1\n    return left[0]\nwhile step():\n    pass"
+    )
     assert list(iterations(condition, "model").values()) == [4]
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from support.script_loops import marks
-
 from presim.capture.steps.loop_tree import LoopTree
 from presim.capture.steps.stopping import Stop, Stopping
+from support.script_loops import marks
 
 STEP = "event('model');event('backward');event('update')"
 
