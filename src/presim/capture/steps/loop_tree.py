@@ -10,16 +10,18 @@ The step is the iteration of the outermost loop that repeats the script's work. 
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from presim.capture.steps.marks import Event, Mark
 
 _CALLS = (Event.MODEL, Event.REPLAY, Event.BACKWARD)  # a program without modules has backward passes alone
+_EXAMINED = 8  # iterations of an outer loop that are looked at
 _PRECEDING = 0.05  # share of an iteration's records that make work before an inner loop a part of the step
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Iteration:
     """One iteration of a loop; of the whole script, for the tree's root."""
 
@@ -30,7 +32,6 @@ class Iteration:
     update_end_record: int = 0  # behind the STEP record of the last update
     first_call_record: int | None = None  # of the first call of a model
     follows_change: bool = False  # when it first called the model, parameters had changed since the last call
-    is_training: bool = False  # it has a backward pass or an update
 
 
 class Loop:
@@ -40,26 +41,18 @@ class Loop:
         self.key, self.outer = key, outer
         self.loops: dict[str, Loop] = {}  # the loops within it
         self.iterations: list[Iteration] = []
+        self.executions = 0  # how often the loop has been entered
+        self.updates = 0  # of parameters, in all iterations
+        self.changes = 0  # iterations before which parameters had changed
+        self.is_training = False  # an iteration has a backward pass or an update
+        self._groups: list[list[Iteration]] = [[]]  # the last one is not complete
+        self._grouped = 0  # iterations in them
+        self._is_group_end: Callable[[int], bool | None] = self._always
 
     @property
     def path(self) -> tuple[str, ...]:
         """Keys of the loops around it and its own, the outermost first; empty for the root."""
         return (*self.outer.path, self.key) if self.outer else ()
-
-    @property
-    def updates(self) -> int:
-        """Updates of parameters in all iterations."""
-        return sum(iteration.updates for iteration in self.iterations)
-
-    @property
-    def is_training(self) -> bool:
-        """Whether an iteration has a backward pass or an update."""
-        return any(iteration.is_training for iteration in self.iterations)
-
-    @property
-    def executions(self) -> int:
-        """How often the loop has been entered."""
-        return sum(iteration.starts_loop for iteration in self.iterations)
 
     def groups(self) -> list[list[Iteration]]:
         """The iterations that have ended, in the groups that are steps.
@@ -67,20 +60,26 @@ class Loop:
         A group ends with an update. Without updates by optimizers it ends where the parameters have changed
         otherwise, and without those, too, each iteration is a group.
         """
-        ended = [iteration for iteration in self.iterations if iteration.end_record is not None]
-        if self.updates:
-            is_end = [iteration.updates > 0 for iteration in ended]
-        elif any(iteration.follows_change for iteration in self.iterations):
-            following = [*self.iterations[1 : len(ended) + 1], None][: len(ended)]
-            is_end = [after is None or after.follows_change for after in following]
-        else:
-            is_end = [True] * len(ended)
-        groups: list[list[Iteration]] = [[]]
-        for iteration, closes_group in zip(ended, is_end):
-            groups[-1].append(iteration)
-            if closes_group:
-                groups.append([])
-        return groups[:-1]
+        rule = self._at_update if self.updates else self._before_change if self.changes else self._always
+        if rule != self._is_group_end:
+            self._groups, self._grouped, self._is_group_end = [[]], 0, rule
+        while self._grouped < len(self.iterations) and (is_end := rule(self._grouped)) is not None:
+            self._groups[-1].append(self.iterations[self._grouped])
+            self._grouped += 1
+            if is_end:
+                self._groups.append([])
+        return self._groups[:-1]
+
+    def _always(self, number: int) -> bool | None:
+        """Whether an iteration ends a group; None if it has not ended itself."""
+        return None if self.iterations[number].end_record is None else True
+
+    def _at_update(self, number: int) -> bool | None:
+        return None if self.iterations[number].end_record is None else self.iterations[number].updates > 0
+
+    def _before_change(self, number: int) -> bool | None:
+        """None for the last iteration, too: whether parameters change is seen in the next one."""
+        return self.iterations[number + 1].follows_change if number + 1 < len(self.iterations) else None
 
     def close_updated(self) -> None:
         """End an iteration that the script did not live to end, if it has had its updates: it failed after them."""
@@ -109,7 +108,7 @@ class LoopTree:
         """Add the next mark; returns the outermost loop that it shows in another iteration, if any."""
         advanced = self._move(mark)
         for loop in self._open:
-            _count(loop.iterations[-1], mark)
+            _count(loop, loop.iterations[-1], mark)
         if mark.event is Event.UPDATE and not mark.second:
             self.update_ends.append(mark.records + 1)
         return advanced
@@ -123,7 +122,9 @@ class LoopTree:
         del self._open[changed + 1 :]
         for level, key in enumerate(nest[changed:], changed):
             loop = self._open[-1].loops.setdefault(key, Loop(key, self._open[-1]))
-            loop.iterations.append(Iteration(mark.records, starts_loop=not (advanced and level == changed)))
+            starts_loop = not (advanced and level == changed)
+            loop.iterations.append(Iteration(mark.records, starts_loop))
+            loop.executions += starts_loop
             self._open.append(loop)
         return advanced
 
@@ -150,15 +151,18 @@ class LoopTree:
         return loop
 
 
-def _count(iteration: Iteration, mark: Mark) -> None:
+def _count(loop: Loop, iteration: Iteration, mark: Mark) -> None:
+    """Count a mark in the iteration of a loop."""
     if mark.event in _CALLS and iteration.first_call_record is None:
         iteration.first_call_record = mark.records
         iteration.follows_change = mark.event is Event.MODEL and bool(mark.second)
+        loop.changes += iteration.follows_change
     if mark.event is Event.UPDATE and not mark.second:
         iteration.updates += 1
         iteration.update_end_record = mark.records + 1
+        loop.updates += 1
     if mark.event in (Event.UPDATE, Event.BACKWARD) or (mark.event is Event.REPLAY and mark.first):
-        iteration.is_training = True
+        loop.is_training = True
 
 
 def _inner_step_loop(loop: Loop, is_over: bool) -> Loop | None:
@@ -186,12 +190,22 @@ def _training_loops(loop: Loop) -> Iterator[Loop]:
 def _calls_before(loop: Loop, inner: Loop) -> bool:
     """Whether a relevant part of the outer loop's work is calls of a model before the inner loop begins."""
     preceding = total = 0
-    starts = [iteration.first_record for iteration in inner.iterations if iteration.starts_loop]
+    outer_iterations = loop.iterations[-_EXAMINED:]
+    starts = [
+        iteration.first_record
+        for iteration in _since(inner, outer_iterations[0].first_record)
+        if iteration.starts_loop
+    ]
     latest = inner.iterations[-1].end_record or inner.iterations[-1].first_record
-    for iteration in loop.iterations:
+    for iteration in outer_iterations:
         end = iteration.end_record if iteration.end_record is not None else latest
         begin = iteration.first_call_record if iteration.first_call_record is not None else end
         start = next((start for start in starts if iteration.first_record <= start < max(end, begin + 1)), end)
         preceding += max(0, start - begin)
         total += max(0, end - begin)
     return preceding > _PRECEDING * total
+
+
+def _since(loop: Loop, record: int) -> list[Iteration]:
+    """The iterations of a loop that began at a record or later."""
+    return loop.iterations[bisect.bisect_left(loop.iterations, record, key=lambda iteration: iteration.first_record) :]

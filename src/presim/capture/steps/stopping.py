@@ -56,7 +56,7 @@ class Stopping:
 
     def after_iteration(self, tree: LoopTree, advanced: Loop) -> Stop | None:
         """The decision, now that a loop has begun another iteration; None: the script goes on."""
-        if self.steps == 0:
+        if self.steps == 0 or not advanced.is_training:  # such a loop is a part of a step
             return None
         loop = tree.step_loop()
         if loop.path[: len(advanced.path)] != advanced.path:
@@ -140,6 +140,6 @@ def _periodic_steps(digests: Sequence[bytes], period: int) -> int:
 
 def _is_at_step(loop: Loop) -> bool:
     """Whether the iteration that has just begun is the first of a step."""
-    ended = [iteration for iteration in loop.iterations if iteration.end_record is not None]
+    before = [iteration for iteration in loop.iterations[-2:] if iteration.end_record is not None]
     groups = loop.groups()
-    return bool(groups) and bool(ended) and groups[-1][-1] is ended[-1]
+    return bool(groups) and bool(before) and groups[-1][-1] is before[-1]
