@@ -162,7 +162,8 @@ class StepFacts(msgspec.Struct, frozen=True):
 
     loop: str = ""  # ``train.py:12``: the loop whose iterations are steps; empty: each update is a step
     iterations: int = 1  # of that loop in most steps: more than one where only every n-th updates the parameters
-    updates: int = 1  # by optimizers in most steps; 0: by other code
+    updates: int = 1  # by optimizers in most steps; 0: by other code, or none
+    trains: bool = True  # the script has backward passes or optimizer steps
     inputs: tuple[tuple[int, int], ...] = ()  # tokens and samples of each step
     sample: str = ""  # how samples were counted, as a clause
     outer_loop: str = ""  # the loop around that one; empty: none

@@ -26,7 +26,9 @@ def _definition(facts: StepFacts) -> list[str]:
     if not facts.loop or (facts.iterations == 1 and facts.updates == 1):
         return []
     shared = f"{facts.iterations} iterations" if facts.iterations > 1 else "an iteration"
-    if facts.updates == 0:
+    if facts.updates == 0 and not facts.trains:
+        update = "the script does not train"
+    elif facts.updates == 0:
         update = "parameters are not updated by an optimizer of PyTorch"
     else:
         update = f"{facts.updates} optimizer step{'s' * (facts.updates > 1)} in it"

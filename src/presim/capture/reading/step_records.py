@@ -41,9 +41,11 @@ def find_steps(marks: Sequence[Mark], end: Stop | None, *, has_ended: bool = Fal
     if has_ended and marks:
         tree.close(marks[-1].records + 1)
     loop = (tree.find(end.loop) if end else None) or tree.step_loop(is_over=True)
+    if not tree.root.is_training:
+        loop = tree.calling_loop()
     if not (end and end.steps):
         loop.close_updated()
-    is_loop = loop is not tree.root and (loop.is_training or bool(end and end.steps))
+    is_loop = loop is not tree.root
     end_records = loop.step_ends() if is_loop else _ends_of_updates(tree)
     end_records = end_records[: end.steps] if end and end.steps else end_records
     inputs = _inputs(marks, end_records)
@@ -63,6 +65,7 @@ def _facts(loop: Loop, steps: int, inputs: tuple[tuple[int, int], ...]) -> StepF
         loop=loop.key,
         iterations=_typical([len(group) for group in groups]),
         updates=_typical(updates),
+        trains=loop.is_training,
         inputs=inputs,
         outer_loop=outer.key if outer else "",
     )

@@ -14,9 +14,11 @@ import bisect
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
+from presim.capture.script.current_line import is_own
 from presim.capture.steps.marks import Event, Mark
 
 _CALLS = (Event.MODEL, Event.REPLAY, Event.BACKWARD)  # a program without modules has backward passes alone
+_REPEATED = 3  # iterations that make a loop that does not train one of steps
 _EXAMINED = 8  # iterations of an outer loop that are looked at
 _PRECEDING = 0.05  # share of an iteration's records that make work before an inner loop a part of the step
 
@@ -45,6 +47,7 @@ class Loop:
         self.updates = 0  # of parameters, in all iterations
         self.changes = 0  # iterations before which parameters had changed
         self.is_training = False  # an iteration has a backward pass or an update
+        self.calls = 0  # of models, in all iterations
         self._groups: list[list[Iteration]] = [[]]  # the last one is not complete
         self._grouped = 0  # iterations in them
         self._is_group_end: Callable[[int], bool | None] = self._always
@@ -150,6 +153,30 @@ class LoopTree:
             loop = inner
         return loop
 
+    def calling_loop(self) -> Loop:
+        """The loop of the author's own code whose iterations are the steps of a script that does not train.
+
+        It is the outermost one that calls models and has repeated, or one within it that makes all of its calls; the
+        root if there is none. The loops of packages, such as those that generate tokens, are parts of a step.
+        """
+        loop = self.root
+        while inner := _inner_calling_loop(loop):
+            loop = inner
+        return loop if len(loop.groups()) >= _REPEATED else self.root
+
+
+def _inner_calling_loop(loop: Loop) -> Loop | None:
+    """The loop of the author's code within that takes this one's place in a script that does not train."""
+    has_repeated = loop.outer is not None and len(loop.groups()) >= _REPEATED
+    candidates = [
+        inner
+        for inner in loop.loops.values()
+        if inner.calls
+        and is_own(inner.key.rpartition(":")[0])
+        and (not has_repeated or (inner.calls == loop.calls and len(inner.groups()) >= 2 * inner.executions))
+    ]
+    return max(candidates, key=lambda inner: inner.calls) if candidates else None
+
 
 def _count(loop: Loop, iteration: Iteration, mark: Mark) -> None:
     """Count a mark in the iteration of a loop."""
@@ -161,6 +188,7 @@ def _count(loop: Loop, iteration: Iteration, mark: Mark) -> None:
         iteration.updates += 1
         iteration.update_end_record = mark.records + 1
         loop.updates += 1
+    loop.calls += mark.event in _CALLS
     if mark.event in (Event.UPDATE, Event.BACKWARD) or (mark.event is Event.REPLAY and mark.first):
         loop.is_training = True
 
@@ -192,9 +220,7 @@ def _calls_before(loop: Loop, inner: Loop) -> bool:
     preceding = total = 0
     outer_iterations = loop.iterations[-_EXAMINED:]
     starts = [
-        iteration.first_record
-        for iteration in _since(inner, outer_iterations[0].first_record)
-        if iteration.starts_loop
+        iteration.first_record for iteration in _since(inner, outer_iterations[0].first_record) if iteration.starts_loop
     ]
     latest = inner.iterations[-1].end_record or inner.iterations[-1].first_record
     for iteration in outer_iterations:

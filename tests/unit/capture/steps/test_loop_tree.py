@@ -83,6 +83,21 @@ def test_a_rollout_that_has_not_come_again_gives_way_at_the_end() -> None:
     assert tree.step_loop(is_over=True).key == "3"
 
 
+@pytest.mark.parametrize(
+    ("code", "loop", "steps"),
+    [
+        ("for _ in range(5): event('model 0')", "1", 4),
+        ("for _ in range(3):\n for _ in range(4): event('model 0')", "2", 11),
+        ("for _ in range(5):\n event('model 0')\n for _ in range(4): event('model 0')", "1", 4),
+        ("for _ in range(2): event('model 0')", "", 0),
+        ("event('model 0')", "", 0),
+    ],
+)
+def test_a_script_that_does_not_train_steps_through_its_own_loop(code: str, loop: str, steps: int) -> None:
+    step_loop = LoopTree(marks(code)).calling_loop()
+    assert (step_loop.key, len(step_loop.step_ends())) == (loop, steps)
+
+
 def test_iterations_without_an_update_belong_to_the_step_that_ends_with_one() -> None:
     tree = LoopTree(marks(f"for i in range(9):\n {MODEL}\n if i % 4 == 3: {UPDATE}"))
     assert [len(group) for group in tree.step_loop().groups()] == [4, 4]
