@@ -70,7 +70,8 @@ def _step(result: Result) -> Cell:
     label = "step time" if result.steps.steady else shown if result.steps.count else "whole run"
     doubt = max(result.step_time_high_s - result.step_time_s, result.step_time_s - result.step_time_low_s)
     interval = seconds_range(result.step_time_low_s, result.step_time_high_s) if doubt else ""
-    return Cell(label, seconds(result.step_time_s), interval, "bright_cyan")
+    mean = result.steps.mean_s if result.steps.unusual else None
+    return Cell(label, seconds(result.step_time_s), f"mean {seconds(mean)}" if mean else interval, "bright_cyan")
 
 
 def _throughput(result: Result) -> list[Cell]:
