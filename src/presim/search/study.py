@@ -60,6 +60,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     ] = {}
     confirmation: Annotated[Confirmation | None, doc("Captures of the best plans; null without --confirm.")] = None
     notes: Annotated[list[str], doc("Notes on the search, as sentences.")] = []
+    work: Annotated[Work, doc("Training tokens and GPU prices, where they were given.")] = Work()
+    kind: Annotated[str, doc("Kind of the result.")] = "search"
 
     def trial(self, number: int) -> Trial:
         """A trial by its number."""
