@@ -48,7 +48,7 @@ def command(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
     content = answer.shape(topology)
     if query["kind"] is not None:
         outcome, groups = _run(topology, **query)
-        content = answer.document(topology, outcome, groups, query["kind"])
+        content = answer.answer(topology, outcome, groups, query["kind"])
     if plot:
         from presim.network.plot import svg
 

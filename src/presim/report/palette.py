@@ -55,7 +55,7 @@ COLOURS = {
     "kv cache": _INDIGO,
 }
 EMPTY = ("free", "idle")  # drawn as paper with hatching
-HATCHED = ("reserved, unused", *EMPTY)
+HATCHED = ("reserved, unused", "communication", "copy", *EMPTY)
 _SPARE = tuple(dict.fromkeys(COLOURS.values()))
 _HATCHING = "repeating-linear-gradient(45deg,transparent 0 4px,var(--hatch) 4px 5px)"
 

@@ -111,8 +111,11 @@ def _in_words(trace: Trace, row: dict[str, int]) -> dict[str, Any]:
 
 
 def _head(summary: Summary, script: str) -> RenderableType:
-    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(summary.kinds.items(), key=lambda item: -item[1]))
-    phases = ", ".join(f"{count} {phase}" for phase, count in summary.phases.items())
+    counts = ", ".join(
+        f"{count} {kind}" for kind, count in sorted(summary.kinds.items(), key=lambda item: (-item[1], item[0]))
+    )
+    in_order = [phase.name.lower() for phase in Phase if phase.name.lower() in summary.phases]  # files sort their keys
+    phases = ", ".join(f"{summary.phases[name]} {name}" for name in in_order)
     facts = (
         ("script", script or "none"),
         (

@@ -81,11 +81,12 @@ def headline(projection: Projection) -> list[tuple[str, str, str]]:
 
 
 def parts(projection: Projection) -> list[Part]:
-    """Days by activity."""
-    total = projection.days.mean
+    """Days by activity, in one order, since files sort their keys."""
+    total, days = projection.days.mean, projection.spent_days
     return [
-        Part(name, days, *_STYLES[name], figure=f"{days:.2f} d {percent(days / total)}")
-        for name, days in projection.spent_days.items()
+        Part(name, days[name], *style, figure=f"{days[name]:.2f} d {percent(days[name] / total)}")
+        for name, style in _STYLES.items()
+        if name in days
     ]
 
 

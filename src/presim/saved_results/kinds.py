@@ -155,7 +155,8 @@ KINDS = (
         1,
         "presim.network.answer:text",
         "gpus vertices links",
-        upgrades=_UNNUMBERED,
+        struct="presim.network.answer:NetworkAnswer",
+        upgrades={0: "presim.network.answer:upgrade_0"},
     ),
     ResultKind(
         "trace-view",

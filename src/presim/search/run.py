@@ -101,6 +101,7 @@ def answer(request: Request, trials: Sequence[Trial]) -> Answer:
         loses=loses,
         notes=[*notes_on_objective, *notes],
         work=work,
+        knob_order=list(request.space.varied),
     )
 
 

@@ -25,6 +25,7 @@ from presim.serving.workloads.generate import Lengths, Recipe, generate
 from presim.serving.workloads.workload import Workload, make
 
 SCHEMA = "presim-serving-calibration/1"
+_SHOWN = ("mean_tpot_ms", "median_ttft_ms", "mean_ttft_ms", "output_throughput")
 _ROUNDS = 12
 _WIDEST = 8.0  # largest accepted factor between measured and predicted TPOT; beyond it, the setups differ
 
@@ -117,10 +118,9 @@ def calibrate(engine: Engine, result: dict[str, Any]) -> Calibration:
     if result.get("median_ttft_ms"):
         late = result["median_ttft_ms"] - run(found)["median_ttft_ms"]
         found = dataclasses.replace(found, input_us=max(found.input_us + 1e3 * late, 0.0))
-    keys = ("mean_tpot_ms", "median_ttft_ms", "mean_ttft_ms", "output_throughput")
     after = run(found)
-    measured = {key: float(result[key]) for key in keys if result.get(key)}
-    begin, end = ({key: float(figures[key]) for key in keys} for figures in (before, after))
+    measured = {key: float(result[key]) for key in _SHOWN if result.get(key)}
+    begin, end = ({key: float(figures[key]) for key in _SHOWN} for figures in (before, after))
     return Calibration(found, begin, end, measured)
 
 
@@ -146,7 +146,8 @@ def text(content: dict[str, Any]) -> str:
     overheads = content["overheads"]
     name = content.get("file", "overheads")
     lines = [f"{name}: steps x {overheads['step_scale']:.3f}, {overheads['input_us'] / 1e3:.1f} ms before the queue"]
-    for key, measured in content["measured"].items():
+    for key in (key for key in _SHOWN if key in content["measured"]):  # files sort their keys
+        measured = content["measured"][key]
         before, after = content["before"][key], content["after"][key]
         lines.append(f"  {key}: measured {measured:.4g}, before {before:.4g}, after {after:.4g}")
     return "\n".join([*lines, *content.get("notes", ())])

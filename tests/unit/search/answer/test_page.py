@@ -10,7 +10,7 @@ import pytest
 
 from presim.search.answer.page import render
 from presim.search.answer.table import write
-from presim.search.objectives import OBJECTIVES, Work
+from presim.search.objectives import OBJECTIVES
 from presim.search.request import Request
 from presim.search.run import answer
 from presim.search.space import Space
