@@ -60,6 +60,11 @@ class Sample:
     printed: str
 
 
+def kinds() -> tuple[str, ...]:
+    """The kinds that have a sample."""
+    return (*COMMANDS, "search", "agreement")
+
+
 def samples(folder: Path) -> dict[str, Sample]:
     """A result of every kind, written into a folder."""
     files = _files(folder)

@@ -1,7 +1,7 @@
 "use strict";
 // The timeline: asks for a window of tracks and draws it. The server sends single boxes where few are in view, and the
 // share that each kind of work takes of every pixel where there are many, so that a million kernels stay fluid.
-const TRACK = 22, HEAD = 20, NAME = 150;
+const TRACK = 22, HEAD = 20, NAME = 150, LABEL = 110;  // pixels
 
 class Timeline {
   constructor(canvas, ask, said) {
@@ -76,15 +76,16 @@ class Timeline {
     this.fills = fills(pen, this.data.kinds);
     const [from, to] = this.view, scale = this.width / (to - from);
     pen.fillStyle = ink;
-    for (let tick = 0; tick <= 6; tick++) {
-      const at = from + (to - from) * tick / 6, x = NAME + this.width * tick / 6;
-      pen.textAlign = tick === 6 ? "right" : tick ? "center" : "left";
+    const ticks = Math.max(1, Math.min(6, Math.floor(this.width / LABEL)));
+    for (let tick = 0; tick <= ticks; tick++) {
+      const at = from + (to - from) * tick / ticks, x = NAME + this.width * tick / ticks;
+      pen.textAlign = tick === ticks ? "right" : tick ? "center" : "left";
       pen.fillText(nanoseconds(at - this.data.span[0]), x, 13);
     }
     pen.textAlign = "left"; this.hits = [];
     rows.forEach(({ rank, track }, row) => {
       const y = HEAD + row * (TRACK + 4);
-      pen.fillStyle = ink; pen.fillText(`${rank}: ${track.name}`.slice(0, 24), 2, y + 15);
+      pen.fillStyle = ink; pen.fillText(fitting(pen, `${rank}: ${track.name}`, NAME - 8), 2, y + 15);
       if (track.boxes) this.boxes(pen, track.boxes, y, from, scale); else this.shares(pen, track.shares, y);
     });
     const hit = this.chosen === null ? null : this.hits[this.chosen];
@@ -117,6 +118,14 @@ class Timeline {
       });
     });
   }
+}
+
+// The text, or as much of it as is this wide.
+function fitting(pen, text, width) {
+  if (pen.measureText(text).width <= width) return text;
+  let end = text.length;
+  while (end && pen.measureText(`${text.slice(0, end)}…`).width > width) end--;
+  return `${text.slice(0, end)}…`;
 }
 
 function nanoseconds(value) {

@@ -73,7 +73,7 @@ const draw = {
     if (!data) return;
     const chart = make("div");
     pane.replaceChildren(make("p", data.verdict), chart, make("h2", "At the peak, by category, in GiB"), ...(data.parts.length ? parts(data.parts) : []),
-      table(["", "bytes", "blocks"], data.by_category.map(one => [one.name, gib(one.bytes), one.blocks])), make("h2", "By module"),
+      table(["", "bytes", "blocks"], data.by_category.map(one => [one.name.replaceAll("_", " "), gib(one.bytes), one.blocks])), make("h2", "By module"),
       table(["", "bytes", "blocks"], data.by_module.map(one => [one.name, gib(one.bytes), one.blocks])));
     const start = data.time_s[0] || 0, capacity = data.time_s.map(() => data.device / GIB);
     plot(chart, "GiB over the step, seconds", [data.time_s.map(time => time - start), data.reserved.map(one => one / GIB), data.allocated.map(one => one / GIB), capacity],
@@ -136,7 +136,8 @@ function plot(where, title, values, series, distribution = 1) {
   const ink = getComputedStyle(document.body).color, line = getComputedStyle(document.documentElement).getPropertyValue("--line");
   const axis = { stroke: ink, grid: { stroke: line }, ticks: { stroke: line } };
   where.setAttribute("role", "img"); where.setAttribute("aria-label", title);
-  new uPlot({ title, width: Math.min(1100, where.clientWidth || 900), height: 320, scales: { x: { time: false, distr: distribution }, y: { distr: distribution } }, axes: [axis, axis], series }, values, where);
+  const height = 320, drawn = new uPlot({ title, width: where.clientWidth || 900, height, scales: { x: { time: false, distr: distribution }, y: { distr: distribution } }, axes: [axis, axis], series }, values, where);
+  new ResizeObserver(() => { if (where.clientWidth) drawn.setSize({ width: where.clientWidth, height }); }).observe(where);
 }
 
 const chosenRanks = () => [...at("ranks").selectedOptions].map(option => option.value);

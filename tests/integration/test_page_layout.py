@@ -1,0 +1,111 @@
+"""Every pane and page at three widths of a window: nothing overflows, no word is broken, no colour comes twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from presim.analysis.summarise import summarise
+from presim.hardware.choose import choose_cluster
+from presim.pipeline import evaluate
+from presim.report import html
+from presim.saved_results.read import read
+from presim.saved_results.show import page
+from presim.view.opened import open_result
+from presim.view.panes import Shown
+from presim.view.server import application, bound
+from support import fakes, layout, saved_results, workloads
+from support.chromium import PROGRAM, Browser, started
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="no Chromium here")]
+JOB_PANES = ("summary", "timeline", "overview", "memory", "communication", "power", "roofline", "comparison")
+PAGES = {  # that verbs write themselves, beside those of `presim report --html`
+    "serve": "serve llama3-8b --gpu h100-sxm --requests 60 --rate 4 -q --html {out}",
+    "prefill": "prefill llama3-8b --gpu h100-sxm --sp 4 --lengths 4096,1024,512 --html {out}",
+}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with started(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A result of every kind, a page of each, and the pages that verbs write."""
+    path = tmp_path_factory.mktemp("results")
+    for kind, sample in saved_results.samples(path).items():
+        (path / f"{kind}.html").write_text(page(read(sample.path)))
+    for name, words in PAGES.items():
+        saved_results.run(words.format(out=path / f"{name}.html").split())
+    crowded = fakes.priced(workloads.out_of_memory())
+    (path / "out-of-memory.html").write_text(html.render(summarise(crowded, fakes.simulate(crowded), fakes.DEVICE)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def panes(folder: Path) -> Iterator[dict[str, tuple[str, str]]]:
+    """The address of every pane of jobs and results, and its name."""
+    trace = workloads.llama_8b(steps=2, layers=3)
+    job = Shown("a job", evaluate(trace, choose_cluster(gpu="h100-sxm", world_size=128)))
+    results = [open_result(folder / f"{kind}.json") for kind in saved_results.kinds()]
+    listening = bound(0)
+    comparison = (folder / "comparison.json").read_bytes
+    config = uvicorn.Config(application([job, job], comparison, results), log_level="warning", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    addresses = {f"job {name}": (f"{url}#{name}", name) for name in JOB_PANES}
+    for number, result in enumerate(results, 2):
+        addresses |= {f"{result.label} {name}": (f"{url}?show={number}#{name}", name) for name in result.panes}
+    yield addresses
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.mark.parametrize("width", layout.WIDTHS)
+def test_panes_fit_and_their_colours_differ(panes: dict[str, tuple[str, str]], browser: Browser, width: int) -> None:
+    browser.resize(width)
+    faults = {}
+    for name, (url, pane) in panes.items():
+        browser.open(url, "light", f"document.body && document.body.dataset.ready === {pane!r}")
+        faults[name] = layout.faults(browser)
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+@pytest.mark.parametrize("width", layout.WIDTHS)
+def test_pages_fit_and_their_colours_differ(folder: Path, browser: Browser, width: int) -> None:
+    browser.resize(width)
+    faults = {}
+    for path in sorted(folder.glob("*.html")):
+        browser.open(path.as_uri(), "light", "document.readyState === 'complete'")
+        faults[path.stem] = layout.faults(browser)
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+BROKEN = {
+    "breaks words|lines of": "<table style='width:60px'><td style='overflow-wrap:anywhere'>communication"
+    "<td style='white-space:nowrap'>a long sentence that is never wrapped at all</table>",
+    "holds 900 in": "<div style='width:100px'><div style='width:900px'>wide</div></div>",
+    "have one colour": "<p class=legend><span><i style='background:red'>a</i>free</span>"
+    "<span><i style='background:red'>b</i>context</span></p>",
+    "the page is 3000 wide": "<div style='width:3000px'>wide</div>",
+    "the console says": "<script>console.error('lost')</script>",
+}
+
+
+@pytest.mark.parametrize("words", BROKEN)
+def test_faults_are_seen(browser: Browser, tmp_path: Path, words: str) -> None:
+    """The check itself: pages that are broken on purpose."""
+    path = tmp_path / "broken.html"
+    path.write_text(f"<!doctype html><html><body style='margin:0'>{BROKEN[words]}</body></html>")
+    browser.resize(700)
+    browser.open(path.as_uri(), "light", "document.readyState === 'complete'")
+    found = layout.faults(browser)
+    assert [line for line in found if any(word in line for word in words.split("|"))], found
