@@ -110,7 +110,7 @@ def test_other_versions_and_damaged_results_are_refused_in_a_sentence(
 
     newer = {"schema": f"presim-{name}/9"} if "schema" in content else {"schema_version": 9}
     assert refused(**newer).startswith(f"{path} was written by a newer presim (schema 9, this one reads ")
-    others = {field: [[]] for field in kind.fields.split()}
+    others: dict[str, object] = {field: [[]] for field in kind.fields.split()}
     assert refused(**others).startswith(f"{path} is a damaged result of `{kind.verb}` (")
 
 

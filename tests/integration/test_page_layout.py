@@ -6,13 +6,15 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import uvicorn
 
 from presim.analysis.summarise import summarise
 from presim.hardware.choose import choose_cluster
 from presim.pipeline import evaluate
-from presim.report import html
+from presim.report import content, html, json
+from presim.result import Held, Result
 from presim.saved_results.read import read
 from presim.saved_results.show import page
 from presim.view.opened import open_result
@@ -43,9 +45,37 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (path / f"{kind}.html").write_text(page(read(sample.path)))
     for name, words in PAGES.items():
         saved_results.run(words.format(out=path / f"{name}.html").split())
-    crowded = fakes.priced(workloads.out_of_memory())
-    (path / "out-of-memory.html").write_text(html.render(summarise(crowded, fakes.simulate(crowded), fakes.DEVICE)))
+    full = fakes.priced(workloads.out_of_memory())
+    (path / "out-of-memory.html").write_text(html.render(summarise(full, fakes.simulate(full), fakes.DEVICE)))
+    (path / "crowded.json").write_bytes(json.encode(crowded(json.read(path / "run.json"))))
+    (path / "crowded.html").write_text(page(read(path / "crowded.json")))
     return path
+
+
+def crowded(result: Result) -> Result:
+    """The result with every category of memory, and with names that no line holds."""
+    replace, long = msgspec.structs.replace, "a_name_that_no_line_holds" * 20
+    categories = [Held(name.replace(" ", "_"), 1 << 30, 1) for name in content.MEMORY_CATEGORIES]
+    memory = replace(
+        result.memory,
+        by_category=categories,
+        by_module=[Held(long, 1 << 30, 1)],
+        peak_allocated_bytes=len(categories) << 30,
+        peak_reserved_bytes=(len(categories) + 5) << 30,
+        headroom_bytes=30 << 30,
+    )
+    limits = [replace(limit, statement=f"{limit.statement} {long}") for limit in result.limits]
+    operators = [replace(operator, name=long) for operator in result.operators]
+    collectives = [replace(collective, group=long) for collective in result.collectives]
+    return replace(
+        result,
+        job=replace(result.job, script=f"{long}.py {long}"),
+        memory=memory,
+        limits=limits,
+        operators=operators,
+        collectives=collectives,
+        notes=[long, *result.notes],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +83,7 @@ def panes(folder: Path) -> Iterator[dict[str, tuple[str, str]]]:
     """The address of every pane of jobs and results, and its name."""
     trace = workloads.llama_8b(steps=2, layers=3)
     job = Shown("a job", evaluate(trace, choose_cluster(gpu="h100-sxm", world_size=128)))
-    results = [open_result(folder / f"{kind}.json") for kind in saved_results.kinds()]
+    results = [open_result(folder / f"{name}.json") for name in (*saved_results.kinds(), "crowded")]
     listening = bound(0)
     comparison = (folder / "comparison.json").read_bytes
     config = uvicorn.Config(application([job, job], comparison, results), log_level="warning", lifespan="off")

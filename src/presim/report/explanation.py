@@ -28,6 +28,7 @@ _STYLES = {
     "synchronisation": ("blue", "s"),
     "device busy": ("grey50", "."),
 }
+KINDS = tuple(_STYLES)  # of pieces of the critical path
 
 
 def encode(explanation: Explanation) -> bytes:

@@ -44,6 +44,9 @@ def decode(data: bytes, name: str = "the result") -> Result:
         if header.schema_version > SCHEMA_VERSION:
             versions = f"schema {header.schema_version}, this one reads {SCHEMA_VERSION}"
             raise InputError(f"{name} was written by a newer presim ({versions}); upgrade presim")
+        if header.schema_version < 1:
+            versions = f"schema {header.schema_version}, this one reads 1 and {SCHEMA_VERSION}"
+            raise InputError(f"{name} was written by an older presim ({versions}); create it again with this version")
         if header.schema_version == 1:
             return msgspec.convert(upgrade_1(msgspec.json.decode(data)), Result)
         return msgspec.json.decode(data, type=Result)

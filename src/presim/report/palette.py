@@ -56,7 +56,7 @@ COLOURS = {
 }
 EMPTY = ("free", "idle")  # drawn as paper with hatching
 HATCHED = ("reserved, unused", "communication", "copy", *EMPTY)
-_SPARE = tuple(dict.fromkeys(COLOURS.values()))
+SPARE = tuple(dict.fromkeys(COLOURS.values()))
 _HATCHING = "repeating-linear-gradient(45deg,transparent 0 4px,var(--hatch) 4px 5px)"
 
 
@@ -64,7 +64,7 @@ def css_classes(names: Iterable[str]) -> list[str]:
     """The CSS classes of the parts of one picture; parts without a colour of their own get those that are left."""
     parts = [name.lower() for name in names]
     used = {COLOURS[name] for name in parts if name in COLOURS}
-    spare = iter([index for index, colour in enumerate(_SPARE) if colour not in used])
+    spare = iter([index for index, colour in enumerate(SPARE) if colour not in used])
     return [
         f"part-{_slug(name)}" if name in COLOURS or name in EMPTY else f"part-spare-{next(spare, 0)}" for name in parts
     ]
@@ -77,7 +77,7 @@ def _slug(name: str) -> str:
 def stylesheet() -> str:
     """CSS of all parts: a variable with the colour, and a class with the colour, its ink and its hatching."""
     colours = {_slug(name): colour for name, colour in COLOURS.items()}
-    colours |= {f"spare-{index}": colour for index, colour in enumerate(_SPARE)}
+    colours |= {f"spare-{index}": colour for index, colour in enumerate(SPARE)}
     lines = [":root{--hatch:#60646c;" + "".join(f"--part-{slug}:{colour};" for slug, colour in colours.items()) + "}"]
     lines.append("@media (prefers-color-scheme: dark){:root{--hatch:#9ba1a6}}")
     lines += [

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup
 
 from presim.report import palette
 
@@ -29,5 +28,5 @@ def template(path: Path, **filters: Any) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= filters
-    environment.globals["palette"] = Markup(palette.stylesheet())
+    environment.globals["palette"] = palette.stylesheet()
     return environment.get_template(path.name)

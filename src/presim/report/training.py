@@ -29,6 +29,7 @@ _STYLES = {
     "waiting for repairs": ("yellow", "y"),
     "missing replicas": ("bright_black", "m"),
 }
+ACTIVITIES = tuple(_STYLES)
 
 
 def encode(projection: Projection) -> bytes:

@@ -36,7 +36,7 @@ def open_result(path: Path) -> Opened:
         InputError: the file cannot be read, or no verb wrote it.
     """
     result = read(path)
-    charts = _CHARTS.get(result.kind.name, lambda found: {})(result)
+    charts = _CHARTS[result.kind.name](result) if result.kind.name in _CHARTS else {}
     report = [msgspec.to_builtins(block) for block in as_blocks(result)]
     return Opened(path.name, {**charts, "report": lambda: {"blocks": report}})
 
