@@ -47,6 +47,7 @@ COMMANDS = {  # kind: words of the verb, how it is asked
     "node": ("hardware show hgx-h100", PRINT),
     "fabric": ("hardware show ib-ndr-400", PRINT),
     "cluster": ("hardware show {cluster}", PRINT),
+    "validation": ("validate {cases} --kind collectives --out {out}", ""),
     "doctor": ("doctor", PRINT),
     "serving-calibration": (f"calibrate serving {_SERVE} --from {{bench}} --out {{out}}", ""),
 }
@@ -107,12 +108,16 @@ def _called(kind: str, words: str, asked: str, files: dict[str, Path], folder: P
 
 def _files(folder: Path) -> dict[str, Path]:
     """What the verbs are given."""
-    names = ("job", "toml", "cluster", "graph", "budgets", "bench")
+    names = ("job", "toml", "cluster", "graph", "budgets", "bench", "cases")
     files = {name: folder / f"{name}{'' if name == 'job' else '.toml'}" for name in names}
     store.save([workloads.llama_8b(steps=2, layers=3)], files["job"])
     files["cluster"].write_text('gpu = "h100-sxm"\nnodes = 4\n\n[network]\nleaf_nodes = 2\noversubscription = 4.0\n')
     files["budgets"].write_text(
         f'[[job]]\nname = "small"\nsimulate = ["{files["job"]}"]\nmemory_GiB = 70.0\nstep_time_s = 0.001\n'
+    )
+    files["cases"].write_text(
+        "gpu,n_gpus,n_nodes,gpus_per_node,collective,size_bytes,time_us\n"
+        "h100-sxm,8,1,8,all_reduce,1073741824,4800\nh100-sxm,8,1,8,all_reduce,none,4800\n"
     )
     graphs.save(_graph(), files["graph"])
     load = {"mean_tpot_ms": 9.0, "median_ttft_ms": 40.0, "mean_ttft_ms": 42.0, "output_throughput": 300.0}

@@ -198,6 +198,7 @@ KINDS = (
         "gpu node fabric gpus_per_node",
         upgrades=_UNNUMBERED,
     ),
+    ResultKind("validation", "presim validate --out", 1, "presim.validation.printed:of_table", "path rows"),
     ResultKind(
         "doctor",
         "presim doctor --json",

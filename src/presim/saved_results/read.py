@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
+from presim.saved_results.decode import decode
 from presim.saved_results.kinds import KINDS, ResultKind, imported
 
 _SCHEMA = re.compile(r"presim-([a-z-]+)/(\d{1,9})")
@@ -46,7 +47,7 @@ def read(path: Path) -> SavedResult:
     """
     if path.is_dir():
         return _of_job(path)
-    document = _with_name(_decode(path), path)
+    document = _with_name(decode(path), path)
     kind, version = _kind_of(document, path)
     if version > kind.version:
         raise InputError(f"{path} was written by a newer presim ({_versions(kind, version)}); upgrade presim")
@@ -73,20 +74,6 @@ def _of_job(path: Path) -> SavedResult:
     from presim.saved_jobs import result_of
 
     return SavedResult(path, _BY_NAME["run"], result_of(path), "")
-
-
-def _decode(path: Path) -> Any:
-    try:
-        data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
-        raise InputError(f"{path} cannot be read ({reason}); name a file that --json wrote, or a saved job") from error
-    if data.lstrip()[:9].lower() in (b"<!doctype", b"<html"):
-        raise InputError(f"{path} is an HTML page; open it in a browser, or name the file that --json wrote")
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is no JSON ({error}); name a file that --json wrote, or a saved job") from error
 
 
 def _with_name(document: Any, path: Path) -> dict[str, Any]:
