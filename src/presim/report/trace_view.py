@@ -157,11 +157,11 @@ def _entries(entries: Sequence[Entry]) -> Table:
     table = _table("entry", "stream", "host", "what", "operator", "module")
     for entry in entries:
         if entry.signature is not None:
-            what = f"{entry.phase} {family(entry.signature)} {_fields(entry.signature)}"
+            work = f"{entry.phase} {family(entry.signature)} {_fields(entry.signature)}"
         else:
-            what = f"{entry.kind} {entry.object or 0:#x} {entry.category or entry.value}"
+            work = f"{entry.kind} {entry.object or 0:#x} {entry.category or entry.value}"
         host = seconds(entry.host_ns / 1e9)
-        table.add_row(str(entry.index), str(entry.stream), host, what, entry.operator, entry.scope)
+        table.add_row(str(entry.index), str(entry.stream), host, work, entry.operator, entry.scope)
     return table
 
 

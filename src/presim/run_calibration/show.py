@@ -38,13 +38,14 @@ class CalibrationReport(msgspec.Struct, frozen=True):
     schema: str = "presim-calibration/1"
 
 
-def report(found: Calibration, path: str) -> CalibrationReport:
+def report(calibration: Calibration, path: str) -> CalibrationReport:
     """The changes, their data, and the agreement with the run before and after. ``path``: the file of the cluster."""
     changes = [
-        ChangeRow(change.part, change.factor, change.support, change.before, change.after) for change in found.changes
+        ChangeRow(change.part, change.factor, change.support, change.before, change.after)
+        for change in calibration.changes
     ]
-    times = StepTimes(found.measured_s, found.before_s, found.after_s, found.held_out)
-    return CalibrationReport(changes, times, found.memory, list(found.notes), path)
+    times = StepTimes(calibration.measured_s, calibration.before_s, calibration.after_s, calibration.held_out)
+    return CalibrationReport(changes, times, calibration.memory, list(calibration.notes), path)
 
 
 def text(content: CalibrationReport) -> str:

@@ -131,14 +131,14 @@ def _corrected(engine: Engine, overheads: Overheads) -> Engine:
     return dataclasses.replace(engine, overheads=overheads, times=dataclasses.replace(engine.times, **scaled))
 
 
-def write(found: Calibration, path: Path, notes: Sequence[str] = ()) -> None:
+def write(calibration: Calibration, path: Path, notes: Sequence[str] = ()) -> None:
     """Write as JSON, for ``presim serve --overheads``. ``notes``: on the prices."""
-    write_file(path, (json.dumps(document(found, path, notes), indent=1, sort_keys=True) + "\n").encode())
+    write_file(path, (json.dumps(document(calibration, path, notes), indent=1, sort_keys=True) + "\n").encode())
 
 
-def document(found: Calibration, path: Path, notes: Sequence[str]) -> dict[str, Any]:
+def document(calibration: Calibration, path: Path, notes: Sequence[str]) -> dict[str, Any]:
     """The calibration with the file that it is for."""
-    return {"schema": SCHEMA, "file": str(path), "notes": list(notes), **dataclasses.asdict(found)}
+    return {"schema": SCHEMA, "file": str(path), "notes": list(notes), **dataclasses.asdict(calibration)}
 
 
 def text(content: dict[str, Any]) -> str:

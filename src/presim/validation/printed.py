@@ -28,8 +28,8 @@ def of_runs(path: Path, rows: Sequence[Row]) -> str:
     lines = [f"{path}: {len(rows)} cases, {count} with a predicted and a measured step time"]
     why = reasons(rows)
     lines += [f"  not predicted or not compared, {number}: {text}" for text, number in why[:_MOST_REASONS]]
-    if rest := sum(number for _, number in why[_MOST_REASONS:]):
-        lines.append(f"  other reasons, {rest}: see the column `reason`")
+    if other_cases := sum(number for _, number in why[_MOST_REASONS:]):
+        lines.append(f"  other reasons, {other_cases}: see the column `reason`")
     return "\n".join(lines)
 
 

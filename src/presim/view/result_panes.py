@@ -18,14 +18,13 @@ _MOST_MODULES = 40
 
 def summary(result: Result, label: str, ranks: Sequence[int] = ()) -> dict[str, Any]:
     """Key figures, step time by kind, memory, limits. ``ranks``: with a timeline."""
-    known = result.step_time_s is not None
     return {
         "label": label,
         "script": result.job.script,
         "where": content.where(result),
         "failure": list(content.failure(result) or ()),
         "headline": [dataclasses.asdict(cell) for cell in content.headline(result)],
-        "time": _parts(content.time_parts(result)) if known else [],
+        "time": _parts(content.time_parts(result)) if result.step_time_s is not None else [],
         "memory": _parts(content.memory_parts(result)) if result.memory.peak_reserved_bytes else [],
         "limits": [msgspec.to_builtins(limit) for limit in result.limits],
         "ranks": list(ranks),
@@ -40,16 +39,16 @@ def _parts(parts: Sequence[Part]) -> list[Any]:
 
 def memory(result: Result) -> dict[str, Any]:
     """Allocated and reserved memory over the step, and the contents of the peak."""
-    held = result.memory
+    device = result.memory
     return {
-        "time_s": held.timeline.time_s,
-        "allocated": held.timeline.allocated_bytes,
-        "reserved": held.timeline.reserved_bytes,
-        "device": held.device_total_bytes,
-        "verdict": held.verdict,
-        "parts": _parts(content.memory_parts(result)) if held.peak_reserved_bytes else [],
-        "by_category": [msgspec.to_builtins(category) for category in held.by_category],
-        "by_module": [msgspec.to_builtins(module) for module in held.by_module[:_MOST_MODULES]],
+        "time_s": device.timeline.time_s,
+        "allocated": device.timeline.allocated_bytes,
+        "reserved": device.timeline.reserved_bytes,
+        "device": device.device_total_bytes,
+        "verdict": device.verdict,
+        "parts": _parts(content.memory_parts(result)) if device.peak_reserved_bytes else [],
+        "by_category": [msgspec.to_builtins(category) for category in device.by_category],
+        "by_module": [msgspec.to_builtins(module) for module in device.by_module[:_MOST_MODULES]],
     }
 
 

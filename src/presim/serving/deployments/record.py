@@ -17,18 +17,18 @@ _SHOWN = 8  # deployments of the Pareto front
 _Point = TypeVar("_Point")
 
 
-def document(found: Found, confirmed: Sequence[dict[str, Any]], slo: Slo) -> dict[str, Any]:
+def document(search: Found, confirmed: Sequence[dict[str, Any]], slo: Slo) -> dict[str, Any]:
     """The Pareto front, and the deployments that were simulated request by request."""
     return {
         "schema": SCHEMA,
         "slo": slo.bounds,
-        "judged": len(found.points),
-        "refused": found.refused,
-        "pareto": [_entry(point) for point in found.pareto],
-        "best": _entry(found.best) if found.best else None,
-        "nearest": _entry(found.nearest) if found.nearest else None,
+        "judged": len(search.points),
+        "refused": search.refused,
+        "pareto": [_entry(point) for point in search.pareto],
+        "best": _entry(search.best) if search.best else None,
+        "nearest": _entry(search.nearest) if search.nearest else None,
         "simulated": list(confirmed),
-        "not_modelled": list(found.not_modelled),
+        "not_modelled": list(search.not_modelled),
     }
 
 
@@ -53,9 +53,9 @@ def text(answer: dict[str, Any]) -> str:
     front = answer["pareto"]
     lines = [f"{answer['judged']:,} deployments evaluated, {len(front)} on the Pareto front."]
     if answer["nearest"] is not None:
-        near = answer["nearest"]
-        figures = f"TTFT {near['ttft_ms']:.0f} ms, TPOT {near['tpot_ms']:.1f} ms"
-        lines.append(f"None meets the SLO; the nearest: {near['deployment']}, {figures}")
+        nearest = answer["nearest"]
+        figures = f"TTFT {nearest['ttft_ms']:.0f} ms, TPOT {nearest['tpot_ms']:.1f} ms"
+        lines.append(f"None meets the SLO; the nearest: {nearest['deployment']}, {figures}")
     for entry in spread(front, _SHOWN):
         lines.append(
             f"  {entry['tokens_per_s_per_gpu']:8,.0f} tokens/s/GPU {entry['tokens_per_s_per_user']:6.0f} tokens/s/user"
