@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from presim.validation import serving
 from presim.validation.summary import reasons
 
 _MOST_REASONS = 12  # most reasons printed; the table and the report list all
-Row = dict[str, str]
+Row = Mapping[str, str]
 
 
 def of_table(content: dict[str, Any]) -> str:
@@ -41,7 +41,7 @@ def of_times(path: Path, rows: Sequence[Row]) -> str:
     return "\n".join([*lines, *(f"  not predicted, {number}: {reason}" for reason, number in why)])
 
 
-def of_serving(path: Path, rows: list[Row]) -> str:
+def of_serving(path: Path, rows: list[dict[str, str]]) -> str:
     """Serving runs: the median error of each figure, with its goal."""
     lines = [f"{path}: {len(rows)} rows"]
     for figure, (error, goal) in serving.summary(rows).items():
