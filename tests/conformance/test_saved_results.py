@@ -139,3 +139,22 @@ def test_a_file_of_a_saved_job_is_named(samples: dict[str, Sample]) -> None:
     job = samples["run"].path.parent / "job"
     with pytest.raises(InputError, match=f"^{job}/job.json is part of a saved job; name its folder, {job}$"):
         read(job / "job.json")
+
+
+@pytest.mark.parametrize("name", JSONS)
+def test_texts_of_results_are_neither_markup_nor_emoji(samples: dict[str, Sample], name: str, tmp_path: Path) -> None:
+    """Signatures have brackets, and scripts colons; what looks like a closing tag is no error."""
+    path, mark = tmp_path / "marked.json", "[red]:fire:[/nope]"
+    path.write_text(json.dumps(marked(json.loads(samples[name].path.read_text()), mark)))
+    printed = "".join(saved_results.run(["report", str(path)]).split())
+    seen = html.unescape(re.sub(r"<[^>]*>", " ", page(read(path))))
+    assert "\U0001f525" not in printed + seen
+
+
+def marked(value: object, mark: str, key: str = "") -> object:
+    """The JSON with a mark behind every sentence; words that may be names of a choice stay."""
+    if isinstance(value, dict):
+        return {name: marked(part, mark, name) for name, part in value.items()}
+    if isinstance(value, list):
+        return [marked(part, mark, key) for part in value]
+    return f"{value}{mark}" if isinstance(value, str) and " " in value else value

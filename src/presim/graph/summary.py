@@ -69,7 +69,7 @@ def write(content: GraphSummary) -> None:
     """As a table on standard output."""
     from rich.console import Console
 
-    Console().print(render(content))
+    Console(markup=False, emoji=False).print(render(content))
 
 
 def render(content: GraphSummary) -> Table:

@@ -24,7 +24,7 @@ def write(agreement: Agreement) -> None:
     """Print the agreement as tables."""
     from rich.console import Console
 
-    Console(highlight=False).print(render(agreement))
+    Console(highlight=False, markup=False, emoji=False).print(render(agreement))
 
 
 def render(agreement: Agreement) -> RenderableType:

@@ -125,7 +125,7 @@ def _plain(cell: RenderableType) -> str:
 
 
 def _printed(report: RenderableType) -> str:
-    console = Console(file=io.StringIO(), width=_WIDTH, highlight=False, color_system=None)
+    console = Console(file=io.StringIO(), width=_WIDTH, highlight=False, markup=False, emoji=False, color_system=None)
     with console.capture() as printed:
         console.print(report)
     return "\n".join(line.rstrip() for line in printed.get().splitlines())

@@ -30,7 +30,7 @@ def encode(comparison: Comparison) -> bytes:
 
 def write(comparison: Comparison, file: IO[str] | None = None, *, console: Console | None = None) -> None:
     """Print the comparison."""
-    show(console or Console(file=file, highlight=False), render(comparison), _WIDTH)
+    show(console or Console(file=file, highlight=False, markup=False, emoji=False), render(comparison), _WIDTH)
 
 
 def render(comparison: Comparison) -> RenderableType:

@@ -38,7 +38,7 @@ def encode(explanation: Explanation) -> bytes:
 
 def write(explanation: Explanation, file: IO[str] | None = None) -> None:
     """Print the explanation."""
-    show(Console(file=file, highlight=False), render(explanation), _WIDTH)
+    show(Console(file=file, highlight=False, markup=False, emoji=False), render(explanation), _WIDTH)
 
 
 def render(explanation: Explanation) -> RenderableType:

@@ -20,7 +20,7 @@ def encode(gate: Gate) -> bytes:
 
 def write(gate: Gate, file: IO[str] | None = None) -> None:
     """Print the verdicts."""
-    Console(file=file, highlight=False).print(render(gate))
+    Console(file=file, highlight=False, markup=False, emoji=False).print(render(gate))
 
 
 def render(gate: Gate) -> RenderableType:

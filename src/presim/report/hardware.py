@@ -72,7 +72,7 @@ def write_part(part: Sourced) -> None:
 
 def _write(report: RenderableType) -> None:
     """Print a report, at least as wide as its figures."""
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     console.width = max(console.width, _LEAST_WIDTH)
     console.print(report)
 

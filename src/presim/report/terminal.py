@@ -22,14 +22,21 @@ _LIMITS_SHOWN, _LIMIT_SHARE, _CAVEATS_SHOWN = 4, 0.03, 4
 
 def write(result: Result, file: IO[str] | None = None, *, console: Console | None = None) -> None:
     """Print the report, by default to standard output."""
-    console = console or Console(file=file, highlight=False)
+    console = console or Console(file=file, highlight=False, markup=False, emoji=False)
     show(console, render(result), WIDTH)
 
 
 def svg(result: Result, width: int = WIDTH) -> str:
     """The report as a picture of a terminal, for documents and pull requests."""
     console = Console(
-        record=True, width=width, file=io.StringIO(), force_terminal=True, highlight=False, color_system="truecolor"
+        record=True,
+        width=width,
+        file=io.StringIO(),
+        force_terminal=True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        color_system="truecolor",
     )
     write(result, console=console)
     console.print()  # the frame of the picture covers its last line

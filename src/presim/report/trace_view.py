@@ -59,7 +59,7 @@ def encode(content: TraceView) -> bytes:
 
 def write(content: TraceView, file: IO[str] | None = None, *, console: Console | None = None) -> None:
     """Print the summary and the selected entries."""
-    console = console or Console(file=file, highlight=False)
+    console = console or Console(file=file, highlight=False, markup=False, emoji=False)
     show(console, render(content), WIDTH)
 
 

@@ -39,7 +39,7 @@ def encode(projection: Projection) -> bytes:
 
 def write(projection: Projection, file: IO[str] | None = None) -> None:
     """Print the projection."""
-    show(Console(file=file, highlight=False), render(projection), _WIDTH)
+    show(Console(file=file, highlight=False, markup=False, emoji=False), render(projection), _WIDTH)
 
 
 def render(projection: Projection) -> RenderableType:

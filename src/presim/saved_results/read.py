@@ -15,7 +15,16 @@ from presim.saved_results.kinds import KINDS, ResultKind, imported
 
 _SCHEMA = re.compile(r"presim-([a-z-]+)/(\d{1,9})")
 _BY_NAME = {kind.name: kind for kind in KINDS}
-_DAMAGES = (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError)
+_DAMAGES = (
+    KeyError,
+    StopIteration,
+    TypeError,
+    ValueError,
+    IndexError,
+    AttributeError,
+    ZeroDivisionError,
+    OverflowError,
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,9 +24,9 @@ def write(result: SavedResult) -> None:
     if isinstance(report, str):
         click.echo(report)
     elif result.kind.widest:
-        show(Console(highlight=False), report, result.kind.widest)
+        show(Console(highlight=False, markup=False, emoji=False), report, result.kind.widest)
     else:
-        Console(highlight=False).print(report)
+        Console(highlight=False, markup=False, emoji=False).print(report)
 
 
 def as_blocks(result: SavedResult) -> list[Block]:

@@ -32,7 +32,7 @@ _COLUMNS = ("step time", "80 % interval", "tokens/s/GPU", "MFU", "GiB used", "sp
 
 def write(answer: Answer, file: IO[str] | None = None, *, console: Console | None = None) -> None:
     """Print the answer."""
-    console = console or Console(file=file, highlight=False)
+    console = console or Console(file=file, highlight=False, markup=False, emoji=False)
     console.width = min(console.width, _WIDTH) if console.is_terminal else _WIDTH
     console.print(render(answer, console))
 

@@ -51,7 +51,7 @@ def render(prediction: Prediction, prices: Prices) -> str:
     """The page."""
     where = prediction.deployment
     title = f"{where.engine.model.name} on {where.gpus} x {where.engine.cluster.gpu.id}"
-    console = Console(file=io.StringIO(), width=110, highlight=False)
+    console = Console(file=io.StringIO(), width=110, highlight=False, markup=False, emoji=False)
     console.print(record.screen(record.document(prediction, prices=prices)))
     return frame(title, console.file.getvalue(), _all(prediction))  # type: ignore[attr-defined]  # a StringIO
 

@@ -85,7 +85,7 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
 
 def write(report: dict[str, Any]) -> None:
     """Print the report of a document."""
-    Console(highlight=False).print(screen(report))
+    Console(highlight=False, markup=False, emoji=False).print(screen(report))
 
 
 def encode(prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES) -> bytes:

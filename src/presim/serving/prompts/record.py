@@ -86,7 +86,7 @@ def encode(batches: Sequence[Prefilled]) -> bytes:
 
 def write(report: dict[str, Any]) -> None:
     """Print the report of a document."""
-    Console(highlight=False).print(screen(report))
+    Console(highlight=False, markup=False, emoji=False).print(screen(report))
 
 
 def screen(report: dict[str, Any]) -> RenderableType:
@@ -157,7 +157,7 @@ def _over_batches(report: dict[str, Any]) -> Table:
 def render(batches: Sequence[Prefilled]) -> str:
     """A page: the report, and the time of every rank (of the first batches)."""
     first = batches[0]
-    console = Console(file=io.StringIO(), width=110, highlight=False)
+    console = Console(file=io.StringIO(), width=110, highlight=False, markup=False, emoji=False)
     console.print(screen(document(batches)))
     pictures = [
         (f"Split: {_SAID[name]}{f', batch {number}' if len(batches) > 1 else ''}", _bars(found, _longest(one)))
