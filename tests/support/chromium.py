@@ -68,6 +68,8 @@ class Browser:
         """Give the page another size, in CSS pixels."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._ask("Emulation.setDeviceMetricsOverride", **size)
+        frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+        self._ask("Runtime.evaluate", expression=frames, awaitPromise=True)  # what observes sizes has drawn
 
     def picture(self) -> Image.Image:
         """What is seen."""

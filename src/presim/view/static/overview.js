@@ -1,15 +1,23 @@
 "use strict";
 // The overview: a row for each simulated rank, coloured by what takes most of each pixel. Bubbles of a pipeline are gaps.
 const ROW = 14, GAP = 2, MARGIN = 80;
+let overviewWidth = 0;  // of the pane when it was drawn
+
+function redrawOverviewWhenResized(pane) {
+  new ResizeObserver(() => {
+    if (state.pane === "overview" && pane.clientWidth && pane.clientWidth !== overviewWidth) drawOverview(pane, state.base);
+  }).observe(pane);
+}
 
 async function drawOverview(pane, base) {
+  overviewWidth = pane.clientWidth;
   const pixels = Math.max(200, Math.min(1400, pane.clientWidth - MARGIN));
   const data = await ask(`${base}/overview?pixels=${pixels}`);
   if (!data) return;
   const canvas = make("canvas", undefined, { role: "img", "aria-label": `What ${data.ranks.length} ranks do over the step` });
   const scale = window.devicePixelRatio || 1, height = data.ranks.length * (ROW + GAP) + 4;
   canvas.width = (pixels + MARGIN) * scale; canvas.height = height * scale;
-  canvas.style.width = `${pixels + MARGIN}px`; canvas.style.height = `${height}px`;
+  canvas.style.width = `${pixels + MARGIN}px`; canvas.style.maxWidth = "100%"; canvas.style.height = `${height}px`;
   const pen = canvas.getContext("2d");
   pen.scale(scale, scale);
   pen.font = "11px system-ui, sans-serif"; pen.textBaseline = "middle";

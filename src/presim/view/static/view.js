@@ -186,6 +186,7 @@ async function begin() {
   });
   at("ranks").addEventListener("change", () => picture.show(state.base, chosenRanks()));
   at("whole").addEventListener("click", () => picture.whole());
+  redrawOverviewWhenResized(at("overview"));
   window.addEventListener("hashchange", () => show(named()));
   const shown = Number(new URLSearchParams(location.search).get("show"));
   if (shown > 0 && shown < at("job").length) at("job").selectedIndex = shown;
