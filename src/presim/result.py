@@ -102,6 +102,7 @@ class Result(msgspec.Struct, frozen=True):
         EveryRank | None, doc("The step with every rank simulated; null where only those that differ were.")
     ] = None
     energy: Annotated[Energy | None, doc("Energy of the steady step, an estimate; null where it is not known.")] = None
+    kind: Annotated[str, doc("Kind of the result, for `presim report` and `presim view`.")] = "run"
 
     def chart(self, figure: str = "time") -> Any:
         """A figure as an Altair chart: time, memory, memory-over-time or operators.

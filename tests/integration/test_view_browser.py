@@ -61,7 +61,7 @@ def address() -> Iterator[tuple[str, Shown]]:
     trace = workloads.llama_8b(steps=2, layers=3)
     shown = Shown("a job", evaluate(trace, choose_cluster(gpu="h100-sxm", world_size=128)))
     listening = bound(0)
-    results = [Opened("s.json", "serving", SERVED), Opened("q.json", "search", SEARCHED)]
+    results = [Opened("s.json", {"serving": lambda: SERVED}), Opened("q.json", {"search": lambda: SEARCHED})]
     config = uvicorn.Config(application([shown], results=results), log_level="warning", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -64,6 +64,13 @@ class Browser:
         self._ask("Input.dispatchKeyEvent", type="keyDown", key=key, **text, **code)
         self._ask("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
 
+    def resize(self, width: int, height: int = 900) -> None:
+        """Give the page another size, in CSS pixels."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._ask("Emulation.setDeviceMetricsOverride", **size)
+        frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+        self._ask("Runtime.evaluate", expression=frames, awaitPromise=True)  # what observes sizes has drawn
+
     def picture(self) -> Image.Image:
         """What is seen."""
         data = base64.b64decode(self._ask("Page.captureScreenshot", format="png")["data"])

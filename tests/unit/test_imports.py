@@ -82,6 +82,7 @@ MAY_IMPORT = {
 }
 CLIENTS = {
     "saved_jobs",
+    "saved_results",
     "sources",
     "run_calibration",
     "view",

@@ -40,14 +40,9 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
     plan.check(shape)
     engine = build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=tuple(map(Path, prices)))
     found = calibrate.calibrate(engine, calibrate.read_result(result))
-    calibrate.write(found, out)
-    click.echo(
-        f"{out}: steps x {found.overheads.step_scale:.3f}, {found.overheads.input_us / 1e3:.1f} ms before the queue"
-    )
-    for key, measured in found.measured.items():
-        click.echo(f"  {key}: measured {measured:.4g}, before {found.before[key]:.4g}, after {found.after[key]:.4g}")
-    for note in notes(engine.cluster.gpu, engine.prices):
-        click.echo(note)
+    remarks = list(notes(engine.cluster.gpu, engine.prices))
+    calibrate.write(found, out, remarks)
+    click.echo(calibrate.text(calibrate.document(found, out, remarks)))
 
 
 @command.command("job")
@@ -92,4 +87,5 @@ def job(
     parts.check_new(out)
     found = calibrate_job(run, ClusterOptions(**options), trace=trace, change=change, step=step, missing=missing)
     parts.write(found.cluster, out, f"presim calibrate job {' '.join(Path(each).name for each in run)}")
-    click.echo(report.encode(found).decode() if as_json else report.text(found, str(out)), nl=not as_json)
+    content = report.report(found, str(out))
+    click.echo(report.encode(content).decode() if as_json else report.text(content), nl=not as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,7 @@ from presim.cli.options import PRICES
 from presim.cli.serving_options import WEIGHTS
 
 if TYPE_CHECKING:
-    from presim.serving.answer.metrics import Slo
-    from presim.serving.deployments.search import Found, Point
-
-_SHOWN = 8
+    from presim.serving.deployments.search import Point
 
 
 @click.command("deploy")
@@ -44,7 +40,7 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
     the command, a Compose file and Kubernetes manifests.
     """
     from presim.serving.answer import metrics
-    from presim.serving.deployments import search
+    from presim.serving.deployments import record, search
     from presim.serving.model import find
     from presim.serving.workloads.generate import Lengths, Recipe
 
@@ -61,69 +57,16 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
     )
     found = search.search(find(model), space, options["prompt"], options["output"], slo)
     recipe = Recipe(1, Lengths(options["prompt"], lowest=0.8), Lengths(options["output"], lowest=0.8))
-    confirmed = [search.confirm(point, recipe, slo) for point in search.spread(found, 3)]
+    confirmed = [search.confirm(point, recipe, slo) for point in record.spread(found.pareto, 3)]
     if options["out"] is not None and found.best is not None:
         _write(options["out"], model, found.best)
+    answer = record.document(found, confirmed, slo)
     if options["json_file"]:
         from presim.cli.serve import deliver
 
-        deliver(
-            (json.dumps(_document(found, confirmed), indent=1, sort_keys=True) + "\n").encode(), options["json_file"]
-        )
+        deliver(record.encode(answer), options["json_file"])
     if options["json_file"] != "-":
-        _print(found, confirmed, slo)
-
-
-def _entry(point: Point) -> dict[str, Any]:
-    return {
-        "deployment": point.text,
-        "gpus": point.gpus,
-        "ttft_ms": point.ttft_ms,
-        "tpot_ms": point.tpot_ms,
-        "tokens_per_s_per_gpu": point.per_gpu,
-        "tokens_per_s_per_user": point.per_user,
-    }
-
-
-def _document(found: Found, confirmed: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "schema": "presim-deployments/1",
-        "judged": len(found.points),
-        "refused": found.refused,
-        "pareto": [_entry(point) for point in found.pareto],
-        "best": _entry(found.best) if found.best else None,
-        "nearest": _entry(found.nearest) if found.nearest else None,
-        "simulated": confirmed,
-        "not_modelled": found.not_modelled,
-    }
-
-
-def _print(found: Found, confirmed: list[dict[str, Any]], slo: Slo) -> None:
-    from presim.serving.deployments.search import spread
-
-    click.echo(f"{len(found.points):,} deployments evaluated, {len(found.pareto)} on the Pareto front.")
-    if found.nearest is not None:
-        near = found.nearest
-        click.echo(
-            f"None meets the SLO; the nearest: {near.text}, TTFT {near.ttft_ms:.0f} ms, TPOT {near.tpot_ms:.1f} ms"
-        )
-    for point in spread(found, _SHOWN):
-        click.echo(
-            f"  {point.per_gpu:8,.0f} tokens/s/GPU {point.per_user:6.0f} tokens/s/user  TTFT {point.ttft_ms:6.0f} ms  "
-            f"{point.text}"
-        )
-    if confirmed:
-        click.echo("Simulated request by request, from the fewest to the most tokens/s/GPU:")
-    for entry in confirmed:
-        kept = "" if not slo.bounds else (", meets the SLO" if entry["meets_slo"] else ", misses the SLO at p99")
-        click.echo(
-            f"  {entry['output_throughput']:8,.0f} tokens/s  TTFT {entry['mean_ttft_ms']:.0f} ms  TPOT "
-            f"{entry['mean_tpot_ms']:.1f} ms{kept}  {entry['deployment']}"
-        )
-    for reason, count in sorted(found.refused.items()):
-        click.echo(f"  rejected, {count}: {reason}")
-    for limit in found.not_modelled:
-        click.echo(limit)
+        click.echo(record.text(answer))
 
 
 def _write(folder: Path, model: str, best: Point) -> None:

@@ -67,8 +67,8 @@ def show(model: str, batch: int, sequence: int, depth: int, plot: str | None, as
         from presim.graph.plot import svg
 
         write_file(plot, svg(graph, batch, sequence).encode())
-    modules = summary.by_module(graph, batch, sequence, depth)
+    content = summary.GraphSummary(summary.by_module(graph, batch, sequence, depth))
     if as_json:
-        sys.stdout.buffer.write(summary.encode(modules))
+        sys.stdout.buffer.write(summary.encode(content))
     else:
-        summary.write(modules)
+        summary.write(content)

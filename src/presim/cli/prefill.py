@@ -87,9 +87,7 @@ def _deliver(planned: list[Prefilled], options: dict[str, Any]) -> None:
     if options["json_file"]:
         deliver(record.encode(planned), options["json_file"])
     if options["json_file"] != "-":
-        from rich.console import Console
-
-        Console(highlight=False).print(record.screen(planned))
+        record.write(record.document(planned))
 
 
 def _batches(options: dict[str, Any]) -> list[tuple[int, ...]]:

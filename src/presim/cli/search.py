@@ -132,17 +132,17 @@ def command(words: tuple[str, ...], **options: Any) -> int:
         say("searching")
         answer = run(request, say)
     if outputs["csv_file"]:
-        write_file(outputs["csv_file"], csv_text(answer, request.work).encode())
+        write_file(outputs["csv_file"], csv_text(answer).encode())
     if outputs["html_file"]:
         from presim.search.answer.page import render
 
-        write_file(outputs["html_file"], render(answer, request.work).encode())
+        write_file(outputs["html_file"], render(answer).encode())
     if outputs["json_file"] == "-":
         sys.stdout.buffer.write(encode(answer))
     elif outputs["json_file"]:
         write_file(outputs["json_file"], encode(answer))
     if not outputs["quiet"] and outputs["json_file"] != "-":
-        write(answer, request.work)
+        write(answer)
     if outputs["folder"]:
         _write(request, answer, outputs["folder"])
     return _code(answer)

@@ -75,9 +75,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     if outputs["json_file"]:
         deliver(record.encode(prediction, each=outputs["detailed"], prices=prices), outputs["json_file"])
     if not outputs["quiet"] and outputs["json_file"] != "-":
-        from rich.console import Console
-
-        Console(highlight=False).print(record.screen(prediction, prices))
+        record.write(record.document(prediction, prices=prices))
     return int(ExitCode.STANDS)
 
 

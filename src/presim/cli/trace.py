@@ -22,10 +22,11 @@ def command(directory: str, rank: int | None, entries: str | None, as_json: bool
     trace = job.traces[min(job.traces)]
     if chosen is not None and chosen.start >= len(trace):
         raise click.BadParameter(f"{entries!r} begins after the last of {len(trace)} entries", param_hint="--entries")
+    content = trace_view.view(trace, chosen)
     if as_json:
-        sys.stdout.buffer.write(trace_view.encode(trace, chosen))
+        sys.stdout.buffer.write(trace_view.encode(content))
     else:
-        trace_view.write(trace, chosen)
+        trace_view.write(content)
 
 
 def _range(text: str | None) -> slice | None:

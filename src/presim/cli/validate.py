@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from presim.validation.cases import Case
     from presim.validation.results import ResultTable
     from presim.validation.runs import Providers
-
-_MOST_REASONS = 12  # most reasons printed; the table and the report list all
 
 
 @click.command("validate")
@@ -119,18 +116,13 @@ def _solve(chosen: list[Case], providers: Providers, jobs: int, options: Options
 
 def _finish(results: ResultTable, report: Path | None, tests: Collection[str]) -> None:
     """Write the summary of the whole table and print a line about it; ``tests``: sources of test cases."""
-    from presim.validation.summary import reasons, write_summary
+    from presim.validation import printed
+    from presim.validation.summary import write_summary
 
     rows = results.rows()
     if report:
         write_summary(rows, report, tests)
-    known = [row for row in rows if row["error"]]
-    click.echo(f"{results.path}: {len(rows)} cases, {len(known)} with a predicted and a measured step time")
-    why = reasons(rows)
-    for text, count in why[:_MOST_REASONS]:
-        click.echo(f"  not predicted or not compared, {count}: {text}")
-    if more := sum(count for _, count in why[_MOST_REASONS:]):
-        click.echo(f"  other reasons, {more}: see the column `reason`")
+    click.echo(printed.of_runs(results.path, rows))
 
 
 def _check_writable(table: Path, out: Path, report: Path | None, captures: Path | None) -> None:
@@ -151,6 +143,7 @@ def _check_writable(table: Path, out: Path, report: Path | None, captures: Path 
 
 def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int:
     from presim.files import write_file
+    from presim.validation import printed
     from presim.validation.collectives import COLLECTIVES
     from presim.validation.operators import OPERATORS
 
@@ -159,10 +152,7 @@ def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int
     times.write(rows, out)
     if report:
         write_file(report, times.report(rows).encode())
-    known = sum(bool(row["error"]) for row in rows)
-    click.echo(f"{out}: {len(rows)} rows, {known} with a predicted and a measured time")
-    for reason, count in Counter(row["reason"] for row in rows if row["reason"]).most_common():
-        click.echo(f"  not predicted, {count}: {reason}")
+    click.echo(printed.of_times(out, rows))
     return 0
 
 
@@ -171,7 +161,7 @@ def _serving(table: Path, out: Path, report: Path | None, only: str | None, limi
 
     from presim.cli.progress import progress
     from presim.files import write_file
-    from presim.validation import serving
+    from presim.validation import printed, serving
 
     rows = serving.read(table)
     if only:
@@ -183,7 +173,5 @@ def _serving(table: Path, out: Path, report: Path | None, only: str | None, limi
         serving.write(rows, out)
     if report:
         write_file(report, serving.report(rows).encode())
-    click.echo(f"{out}: {len(rows)} rows")
-    for figure, (error, goal) in serving.summary(rows).items():
-        click.echo(f"  {figure}: median error {error:.1%} over complete rows (goal: {goal:.0%})")
+    click.echo(printed.of_serving(out, rows))
     return 0

@@ -12,11 +12,11 @@ import click
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on this machine; default: a free one.")
 @click.option("--open/--no-open", "opens", default=True, help="Open the page in the browser.")
 def command(names: tuple[str, ...], port: int, opens: bool) -> None:
-    """Show saved jobs, searches and serving results in the browser.
+    """Show saved jobs and results of any verb in the browser.
 
     A DIR is a folder from `presim run --save` or `presim compose --save`: timelines of all ranks, memory,
-    communication, power, roofline; two jobs are compared. A RESULT.json is a result of `presim search --json` or
-    `presim serve --json`. The page needs no network. The server listens on this machine only and ends with Ctrl-C.
+    communication, power, roofline; two jobs are compared. A RESULT.json is what --json of any verb wrote, of this
+    version or the last. The page needs no network. The server listens on this machine only and ends with Ctrl-C.
     """
     try:
         from presim.view.server import HOSTS, application, bound, serve

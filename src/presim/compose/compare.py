@@ -61,6 +61,7 @@ class Agreement(msgspec.Struct, frozen=True):
     differences: tuple[Difference, ...]
     figures: tuple[Figure, ...]
     turns: tuple[Turn, ...] = ()  # at most one of each rank; none: collectives are launched in the same order
+    schema: str = "presim-agreement/1"
 
     @property
     def same_work(self) -> bool:

@@ -73,3 +73,4 @@ class Explanation(msgspec.Struct, frozen=True):
     plans: Annotated[list[Gain], doc("With a model: neighbouring plans, composed and simulated, largest gain first.")]
     refused: Annotated[list[str], doc("Invalid neighbouring plans, with the reason.")]
     confirmed: Annotated[Confirmation | None, doc("Candidates captured on the real program, where asked for.")] = None
+    kind: Annotated[str, doc("Kind of the result.")] = "explanation"

@@ -60,3 +60,4 @@ class Projection(msgspec.Struct, frozen=True):
     energy_money: Annotated[float | None, doc("Energy times its price; null without a price.")]
     assumptions: Annotated[list[Assumption], doc("Inputs that presim does not predict, with their sources.")]
     not_modelled: Annotated[list[str], doc("Effects that the figures leave out.")]
+    kind: Annotated[str, doc("Kind of the result.")] = "training"

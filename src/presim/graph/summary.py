@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from presim.graph.parameters import elements
 from presim.graph.schema import OperatorGraph
 from presim.graph.works import Sizes, works
 from presim.trace.signatures import Copy
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 class Module(msgspec.Struct, frozen=True):
@@ -48,24 +53,37 @@ def by_module(graph: OperatorGraph, batch: int, sequence: int, depth: int = 99) 
     return [Module(name or graph.root, counts.get(name, 1), *row) for name, row in found.items()]
 
 
-def encode(modules: list[Module]) -> bytes:
+class GraphSummary(msgspec.Struct, frozen=True):
+    """The answer of `presim graph show`."""
+
+    modules: list[Module]
+    schema: str = "presim-graph-summary/1"
+
+
+def encode(content: GraphSummary) -> bytes:
     """As JSON, one line."""
-    return msgspec.json.encode(modules) + b"\n"
+    return msgspec.json.encode(content) + b"\n"
 
 
-def write(modules: list[Module]) -> None:
+def write(content: GraphSummary) -> None:
     """As a table on standard output."""
     from rich.console import Console
+
+    Console(markup=False, emoji=False).print(render(content))
+
+
+def render(content: GraphSummary) -> Table:
+    """The summary as a table."""
     from rich.table import Table
 
     table = Table(box=None)
     table.add_column("module")
     for title in ("count", "parameters", "GFLOP", "memory-bound GB", "operators"):
         table.add_column(title, justify="right")
-    for one in modules:
-        figures = (f"{one.parameters:,}", f"{one.flops / 1e9:,.1f}", f"{one.bytes / 1e9:,.3f}", f"{one.operators:,}")
-        table.add_row(one.name, str(one.count), *figures)
-    Console().print(table)
+    for module in content.modules:
+        work = (f"{module.flops / 1e9:,.1f}", f"{module.bytes / 1e9:,.3f}", f"{module.operators:,}")
+        table.add_row(module.name, str(module.count), f"{module.parameters:,}", *work)
+    return table
 
 
 def _path(block: str, scope: str) -> str:

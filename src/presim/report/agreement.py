@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
     from presim.compose.compare import Agreement, Figure
@@ -23,26 +24,33 @@ def write(agreement: Agreement) -> None:
     """Print the agreement as tables."""
     from rich.console import Console
 
-    console = Console(highlight=False)
-    console.print(_figures(agreement))
+    Console(highlight=False, markup=False, emoji=False).print(render(agreement))
+
+
+def render(agreement: Agreement) -> RenderableType:
+    """The agreement as something rich can print."""
+    from rich.console import Group
+
+    parts: list[RenderableType] = [_figures(agreement)]
     counted = ", ".join(f"{count} {kind}s" if kind != "attention" else f"{count} attention calls"
                         for kind, count in agreement.counted.items())  # fmt: skip
     if agreement.same_work:
-        console.print(f"Device work of the last step is equal: {counted or 'none'}.")
+        parts.append(f"Device work of the last step is equal: {counted or 'none'}.")
     else:
-        console.print(f"Captured: {counted}. {len(agreement.differences)} signatures have different counts:")
-        console.print(_differences(agreement))
+        parts.append(f"Captured: {counted}. {len(agreement.differences)} signatures have different counts:")
+        parts.append(_differences(agreement))
         left_out = len(agreement.differences) - _MOST
         if left_out > 0:
-            console.print(f"{left_out} more; --json - has all of them.")
+            parts.append(f"{left_out} more; --json - has all of them.")
     if agreement.turns:
         turn = agreement.turns[0]
-        console.print(
+        parts.append(
             f"Collectives come in another order on {len(agreement.turns)} ranks, first number {turn.place + 1} of rank "
             f"{turn.rank}: {turn.captured} captured, {turn.composed} composed."
         )
     elif "collective" in agreement.counted:
-        console.print("Collectives come in the same order.")
+        parts.append("Collectives come in the same order.")
+    return Group(*parts)
 
 
 def _figures(agreement: Agreement) -> Table:

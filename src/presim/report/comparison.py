@@ -16,8 +16,8 @@ from rich.text import Text
 from presim.figures.comparison import Compared, Comparison, Delta, Difference
 from presim.files import write_file
 from presim.report.rendering import json_text, template
-from presim.report.screen import Title, show
-from presim.report.tables import section_title, shorten
+from presim.report.screen import Heading, Title, show
+from presim.report.tables import shorten
 from presim.units import count, gib, percent, seconds, seconds_range
 
 _WIDTH, _BAR, _NAME, _ROWS, _SMALLEST = 104, 12, 34, 8, 0.0005
@@ -30,7 +30,7 @@ def encode(comparison: Comparison) -> bytes:
 
 def write(comparison: Comparison, file: IO[str] | None = None, *, console: Console | None = None) -> None:
     """Print the comparison."""
-    show(console or Console(file=file, highlight=False), render(comparison), _WIDTH)
+    show(console or Console(file=file, highlight=False, markup=False, emoji=False), render(comparison), _WIDTH)
 
 
 def render(comparison: Comparison) -> RenderableType:
@@ -38,11 +38,11 @@ def render(comparison: Comparison) -> RenderableType:
     baseline = comparison.results[0]
     parts: list[RenderableType] = [Title(f"compare with {baseline.label}", baseline.cluster), _side_by_side(comparison)]
     for difference in comparison.differences:
-        parts += [section_title(f"{baseline.label} → {difference.label}", headline(difference))]
+        parts += [Heading(f"{baseline.label} → {difference.label}", headline(difference))]
         if difference.settings:
             parts.append(_indent(Text("\n".join(difference.settings), "dim")))
         for title, rows, figure in lists(difference):
-            parts.append(_indent(Group(section_title(title), _table(rows, figure))))
+            parts.append(_indent(Group(Heading(title), _table(rows, figure))))
     return Group(*parts)
 
 

@@ -25,6 +25,7 @@ _CATEGORY_STYLES = {
     "communication": ("bright_yellow", "c"),
     "other": ("bright_white", "?"),
 }
+MEMORY_CATEGORIES = tuple(name.replace("_", " ") for name in _CATEGORY_STYLES)
 
 
 @dataclasses.dataclass(frozen=True)

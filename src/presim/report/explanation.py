@@ -14,8 +14,7 @@ from presim.figures.explanation import Captured, Explanation, Gain
 from presim.figures.time import Slice
 from presim.report.bars import Bar, Part
 from presim.report.rendering import json_text
-from presim.report.screen import Title, show
-from presim.report.tables import section_title
+from presim.report.screen import Heading, Title, show
 from presim.units import gib, percent, seconds, seconds_range
 
 _WIDTH, _ROWS = 104, 6
@@ -29,6 +28,7 @@ _STYLES = {
     "synchronisation": ("blue", "s"),
     "device busy": ("grey50", "."),
 }
+KINDS = tuple(_STYLES)  # of pieces of the critical path
 
 
 def encode(explanation: Explanation) -> bytes:
@@ -38,7 +38,7 @@ def encode(explanation: Explanation) -> bytes:
 
 def write(explanation: Explanation, file: IO[str] | None = None) -> None:
     """Print the explanation."""
-    show(Console(file=file, highlight=False), render(explanation), _WIDTH)
+    show(Console(file=file, highlight=False, markup=False, emoji=False), render(explanation), _WIDTH)
 
 
 def render(explanation: Explanation) -> RenderableType:
@@ -50,24 +50,24 @@ def render(explanation: Explanation) -> RenderableType:
         limits.add_row(Text(limit.name.replace("_", " "), "bold"), limit.statement)
     parts: list[RenderableType] = [
         Title(explanation.script, explanation.cluster),
-        section_title("What limits the step", f"step time {seconds(explanation.step_time_s)}"),
+        Heading("What limits the step", f"step time {seconds(explanation.step_time_s)}"),
         _indent(limits),
-        section_title("Critical path", chain),
+        Heading("Critical path", chain),
         _indent(Bar([_part(piece) for piece in path.by_kind])),
         _indent(_slices(path.by_name)),
-        section_title("What would help", "simulated gains; a bound is the upper limit of a gain"),
+        Heading("What would help", "simulated gains; a bound is the upper limit of a gain"),
         _indent(_gains(explanation.gains))
         if explanation.gains
         else _indent(Text("no candidate gains 2 % of a step or more")),
     ]
     if explanation.composed_step_time_s is not None:
         caption = f"composed; the composed current plan takes {seconds(explanation.composed_step_time_s)}"
-        parts += [section_title("Other plans", caption), _indent(_gains(explanation.plans))]
+        parts += [Heading("Other plans", caption), _indent(_gains(explanation.plans))]
         parts += [_indent(Text(f"not possible: {reason}", "dim")) for reason in explanation.refused]
     if explanation.confirmed is not None:
         found = explanation.confirmed
         caption = f"gains by {_BY.get(found.by, found.by)}; the current step takes {seconds(found.step_time_s)}"
-        parts += [section_title("Captured", caption), _indent(_captured(found.rows))]
+        parts += [Heading("Captured", caption), _indent(_captured(found.rows))]
         parts += [_indent(Text(f"{row.what} was not captured: {row.words}", "dim")) for row in found.rows if row.words]
     return Group(*parts)
 

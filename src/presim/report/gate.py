@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from typing import IO
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from presim.gate.check import Gate, Verdict
@@ -20,12 +20,17 @@ def encode(gate: Gate) -> bytes:
 
 def write(gate: Gate, file: IO[str] | None = None) -> None:
     """Print the verdicts."""
-    console = Console(file=file, highlight=False)
+    Console(file=file, highlight=False, markup=False, emoji=False).print(render(gate))
+
+
+def render(gate: Gate) -> RenderableType:
+    """The verdicts as something rich can print."""
+    lines: list[RenderableType] = []
     for job in gate.jobs:
         mark = ("✓ ", "bold green") if job.passed else ("✗ ", "bold red")
-        console.print(Text.assemble(mark, (job.name, "bold"), "  ", (figures(job), "dim")))
-        for sentence, passed in sentences(job):
-            console.print(Text(f"    {sentence}", "dim" if passed else "red"))
+        lines.append(Text.assemble(mark, (job.name, "bold"), "  ", (figures(job), "dim")))
+        lines += [Text(f"    {sentence}", "dim" if passed else "red") for sentence, passed in sentences(job)]
+    return Group(*lines)
 
 
 def figures(job: Verdict) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 
 from presim.files import write_file
 from presim.report import content
-from presim.report.bars import SMALLEST_SHARE, Part
+from presim.report.bars import Bar, Part
+from presim.report.blocks import BarPart, bar_block
 from presim.report.rendering import template
 from presim.report.tables import chosen_modules
 from presim.result import Result
@@ -58,19 +59,9 @@ def _shown(result: Result) -> dict[str, Any]:
     }
 
 
-def _bar(parts: Sequence[Part]) -> list[dict[str, Any]]:
+def _bar(parts: Sequence[Part]) -> list[BarPart]:
     """The visible parts with their share of the bar and their CSS class."""
-    total = sum(part.size for part in parts)
-    return [
-        {"name": part.name, "kind": kind(part.name), "figure": part.figure, "share": part.size / total}
-        for part in parts
-        if part.size > total * SMALLEST_SHARE
-    ]
-
-
-def kind(name: str) -> str:
-    """The CSS class for the colour of a part."""
-    return "".join(letter if letter.isalnum() else "-" for letter in name)
+    return bar_block(Bar(parts)).parts
 
 
 def _modules(result: Result) -> list[dict[str, Any]]:

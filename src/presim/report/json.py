@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,7 @@ _SPACE = re.compile(rb"\s+")
 
 class _Header(msgspec.Struct):
     schema_version: int
+    kind: str = "run"
 
 
 def encode(result: Result) -> bytes:
@@ -35,16 +37,40 @@ def decode(data: bytes, name: str = "the result") -> Result:
         InputError: the text is not a result, or one of another version.
     """
     try:
-        version = msgspec.json.decode(data, type=_Header).schema_version
-        if version > SCHEMA_VERSION:
-            versions = f"schema {version}, this one reads {SCHEMA_VERSION}"
+        header = msgspec.json.decode(data, type=_Header)
+        if header.kind != "run":
+            what_to_do = "show it with `presim report`, or name a result of `presim run --json`"
+            raise InputError(f"{name} is a result of the kind {header.kind!r}, not of a run; {what_to_do}")
+        if header.schema_version > SCHEMA_VERSION:
+            versions = f"schema {header.schema_version}, this one reads {SCHEMA_VERSION}"
             raise InputError(f"{name} was written by a newer presim ({versions}); upgrade presim")
-        if 0 < version < SCHEMA_VERSION:
-            versions = f"schema {version}, this one reads {SCHEMA_VERSION}"
+        if header.schema_version < 1:
+            versions = f"schema {header.schema_version}, this one reads 1 and {SCHEMA_VERSION}"
             raise InputError(f"{name} was written by an older presim ({versions}); create it again with this version")
+        if header.schema_version == 1:
+            return msgspec.convert(upgrade_1(msgspec.json.decode(data)), Result)
         return msgspec.json.decode(data, type=Result)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise InputError(f"{name} is not a result of presim ({error}); make one with `presim run --json`") from error
+
+
+def upgrade_1(content: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of schema 1 as schema 2: compared ranks were counted alone, misuse and shared ports were not known."""
+    captured, compared = len(content["ranks"]), content["checked_ranks"]
+    represented = sum(rank["represented"] for rank in content["ranks"])
+    coverage = {
+        "captured": captured,
+        "compared": compared,
+        "assumed": max(represented - captured - compared, 0),
+        "unknown": max(content["job"]["world_size"] - represented, 0),
+        "undecided": 0,
+        "failed": 0,
+        "steps": 1,  # compared ranks ran for one step
+        "rule": "",
+        "rank_reads": [],
+    }
+    time = {"shared_ports_s": 0.0, **content["time"]}
+    return {"misuse": [], **content, "coverage": coverage, "time": time, "schema_version": 2}
 
 
 def read(path: Path) -> Result:

@@ -8,6 +8,10 @@ from typing import Any
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from presim.report import palette
+
+_SHARED = Path(__file__).parent  # of what several pages include
+
 
 def json_text(answer: Any) -> bytes:
     """A value as JSON with sorted keys and a final newline."""
@@ -17,11 +21,12 @@ def json_text(answer: Any) -> bytes:
 def template(path: Path, **filters: Any) -> Template:
     """An HTML template. It escapes its values and raises an error for missing ones."""
     environment = Environment(
-        loader=FileSystemLoader(path.parent),
+        loader=FileSystemLoader([path.parent, _SHARED]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= filters
+    environment.globals["palette"] = palette.stylesheet()
     return environment.get_template(path.name)

@@ -23,6 +23,17 @@ def show(console: Console, report: RenderableType, widest: int) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
+class Heading:
+    """The name of a section with a caption beside it."""
+
+    name: str
+    caption: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text.assemble("\n", (self.name, "bold bright_blue"), "  ", (self.caption, "dim"))
+
+
+@dataclasses.dataclass(frozen=True)
 class Title:
     """A command with its cluster to the right. A long command is on the next two lines, cut if necessary."""
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from presim.report import content
+from presim.report.screen import Heading
 from presim.result import OUTSIDE_MODULES, Module, Rank, Result
 from presim.units import gib, percent, seconds
 
@@ -19,17 +20,12 @@ _RANKS_SHOWN = 12
 _CAPTION = "parts of the step"
 
 
-def section_title(name: str, caption: str = "") -> RenderableType:
-    """A heading with a caption beside it."""
-    return Text.assemble("\n", (name, "bold bright_blue"), "  ", (caption, "dim"))
-
-
 def operator_table(result: Result) -> RenderableType:
     """The operators and modules with the largest share of the step, side by side. Hidden time does not count."""
-    operators = Group(section_title("Operators", _CAPTION), Padding(_operators(result), (0, 0, 0, 2)))
+    operators = Group(Heading("Operators", _CAPTION), Padding(_operators(result), (0, 0, 0, 2)))
     if not any(module.path != OUTSIDE_MODULES for module in result.modules):
         return operators
-    modules = Group(section_title("Modules", _CAPTION), Padding(_modules(result), (0, 0, 0, 2)))
+    modules = Group(Heading("Modules", _CAPTION), Padding(_modules(result), (0, 0, 0, 2)))
     return SideBySide(operators, modules)
 
 

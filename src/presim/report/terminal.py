@@ -12,8 +12,8 @@ from rich.text import Text
 
 from presim.report import content
 from presim.report.bars import Bar
-from presim.report.screen import Title, show
-from presim.report.tables import collective_table, held_table, operator_table, rank_table, section_title
+from presim.report.screen import Heading, Title, show
+from presim.report.tables import collective_table, held_table, operator_table, rank_table
 from presim.result import Result
 
 WIDTH = 104  # of the whole report; narrower terminals get less
@@ -22,14 +22,21 @@ _LIMITS_SHOWN, _LIMIT_SHARE, _CAVEATS_SHOWN = 4, 0.03, 4
 
 def write(result: Result, file: IO[str] | None = None, *, console: Console | None = None) -> None:
     """Print the report, by default to standard output."""
-    console = console or Console(file=file, highlight=False)
+    console = console or Console(file=file, highlight=False, markup=False, emoji=False)
     show(console, render(result), WIDTH)
 
 
 def svg(result: Result, width: int = WIDTH) -> str:
     """The report as a picture of a terminal, for documents and pull requests."""
     console = Console(
-        record=True, width=width, file=io.StringIO(), force_terminal=True, highlight=False, color_system="truecolor"
+        record=True,
+        width=width,
+        file=io.StringIO(),
+        force_terminal=True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        color_system="truecolor",
     )
     write(result, console=console)
     console.print()  # the frame of the picture covers its last line
@@ -44,20 +51,20 @@ def render(result: Result) -> RenderableType:
     parts.append(_headline(result))
     known = result.step_time_s is not None
     if known:
-        parts += [section_title("Time", content.time_caption(result)), _indent(Bar(content.time_parts(result)))]
+        parts += [Heading("Time", content.time_caption(result)), _indent(Bar(content.time_parts(result)))]
     if result.memory.peak_reserved_bytes:
-        parts += [section_title("Memory in GiB", result.memory.verdict), _indent(Bar(content.memory_parts(result)))]
+        parts += [Heading("Memory in GiB", result.memory.verdict), _indent(Bar(content.memory_parts(result)))]
     if result.memory.fits is False and result.memory.by_module:
-        parts += [section_title("Memory by module at the peak"), held_table(result)]
+        parts += [Heading("Memory by module at the peak"), held_table(result)]
     if known and result.limits:
-        parts += [section_title("What limits the step"), _limits(result)]
+        parts += [Heading("What limits the step"), _limits(result)]
     if len(result.ranks) > 1:
-        parts += [section_title("Ranks"), rank_table(result)]
+        parts += [Heading("Ranks"), rank_table(result)]
     if known and result.operators:
         parts += [operator_table(result)]
     if known and result.collectives:
-        parts += [section_title("Communication"), collective_table(result)]
-    parts += [section_title("Confidence"), _confidence(result)]
+        parts += [Heading("Communication"), collective_table(result)]
+    parts += [Heading("Confidence"), _confidence(result)]
     return Group(*parts)
 
 

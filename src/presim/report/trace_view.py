@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import IO, Any
 
 import msgspec
@@ -10,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from presim.report.screen import show
+from presim.report.screen import Heading, show
 from presim.trace.schema import COLUMNS, Category, Kind, Phase, Trace
 from presim.trace.signatures import Signature, family
 from presim.trace.summary import Summary, summarize
@@ -20,24 +21,52 @@ SIGNATURES = 15  # shown in the terminal
 WIDTH = 120
 
 
-def encode(trace: Trace, entries: slice | None = None) -> bytes:
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An entry as text, with names instead of indices and without empty fields."""
+
+    index: int
+    kind: str
+    stream: int
+    host_ns: int
+    signature: Signature | None = None
+    phase: str = ""
+    object: int | None = None  # of an entry without a signature
+    value: int | None = None
+    category: str = ""
+    operator: str = ""
+    scope: str = ""
+    site: str = ""
+
+
+class TraceView(msgspec.Struct, frozen=True):
+    """The answer of `presim trace`."""
+
+    summary: Summary
+    entries: list[Entry]
+    script: str = ""
+    schema: str = "presim-trace-view/1"
+
+
+def view(trace: Trace, entries: slice | None = None) -> TraceView:
+    """The summary of a trace, and the selected entries."""
+    return TraceView(summarize(trace), entry_rows(trace, entries) if entries else [], trace.manifest.script)
+
+
+def encode(content: TraceView) -> bytes:
     """The summary and the selected entries as JSON with sorted keys."""
-    content: dict[str, Any] = {"summary": summarize(trace), "entries": entry_rows(trace, entries) if entries else []}
     return msgspec.json.format(msgspec.json.encode(content, order="sorted"), indent=2) + b"\n"
 
 
-def write(
-    trace: Trace, entries: slice | None = None, file: IO[str] | None = None, *, console: Console | None = None
-) -> None:
+def write(content: TraceView, file: IO[str] | None = None, *, console: Console | None = None) -> None:
     """Print the summary and the selected entries."""
-    console = console or Console(file=file, highlight=False)
-    show(console, render(trace, entries), WIDTH)
+    console = console or Console(file=file, highlight=False, markup=False, emoji=False)
+    show(console, render(content), WIDTH)
 
 
-def render(trace: Trace, entries: slice | None = None) -> RenderableType:
+def render(content: TraceView) -> RenderableType:
     """The summary as something rich can print."""
-    summary = summarize(trace)
-    parts: list[RenderableType] = [_head(summary, trace.manifest.script), _section("Streams", _streams(summary))]
+    summary = content.summary
+    parts: list[RenderableType] = [_head(summary, content.script), _section("Streams", _streams(summary))]
     if summary.collectives:
         parts.append(_section("Collectives", _collectives(summary)))
     more = len(summary.signatures) - SIGNATURES
@@ -48,17 +77,17 @@ def render(trace: Trace, entries: slice | None = None) -> RenderableType:
         parts.append(_section("Calls without semantics", Text(calls)))
     if summary.notes:
         parts.append(_section("Notes", Group(*(Text(f"- {note}") for note in summary.notes))))
-    if entries:
-        parts.append(_section("Entries", _entries(trace, entries)))
+    if content.entries:
+        parts.append(_section("Entries", _entries(content.entries)))
     return Group(*parts)
 
 
-def entry_rows(trace: Trace, entries: slice) -> list[dict[str, Any]]:
-    """Entries as text, with names instead of indices and without empty fields."""
+def entry_rows(trace: Trace, entries: slice) -> list[Entry]:
+    """The selected entries."""
     rows = []
     for index in range(*entries.indices(len(trace))):
         row = {name: int(trace.columns[name][index]) for name in COLUMNS}
-        rows.append({"index": index, **_in_words(trace, row)})
+        rows.append(Entry(index=index, **_in_words(trace, row)))
     return rows
 
 
@@ -82,8 +111,11 @@ def _in_words(trace: Trace, row: dict[str, int]) -> dict[str, Any]:
 
 
 def _head(summary: Summary, script: str) -> RenderableType:
-    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(summary.kinds.items(), key=lambda item: -item[1]))
-    phases = ", ".join(f"{count} {phase}" for phase, count in summary.phases.items())
+    counts = ", ".join(
+        f"{count} {kind}" for kind, count in sorted(summary.kinds.items(), key=lambda item: (-item[1], item[0]))
+    )
+    in_order = [phase.name.lower() for phase in Phase if phase.name.lower() in summary.phases]  # files sort their keys
+    phases = ", ".join(f"{summary.phases[name]} {name}" for name in in_order)
     facts = (
         ("script", script or "none"),
         (
@@ -121,16 +153,15 @@ def _signatures(summary: Summary) -> Table:
     return table
 
 
-def _entries(trace: Trace, entries: slice) -> Table:
+def _entries(entries: Sequence[Entry]) -> Table:
     table = _table("entry", "stream", "host", "what", "operator", "module")
-    for row in entry_rows(trace, entries):
-        signature = row.get("signature")
-        if signature is not None:
-            what = f"{row['phase']} {family(signature)} {_fields(signature)}"
+    for entry in entries:
+        if entry.signature is not None:
+            work = f"{entry.phase} {family(entry.signature)} {_fields(entry.signature)}"
         else:
-            what = f"{row['kind']} {row['object']:#x} {row.get('category', row['value'])}"
-        host = seconds(row["host_ns"] / 1e9)
-        table.add_row(str(row["index"]), str(row["stream"]), host, what, row.get("operator", ""), row.get("scope", ""))
+            work = f"{entry.kind} {entry.object or 0:#x} {entry.category or entry.value}"
+        host = seconds(entry.host_ns / 1e9)
+        table.add_row(str(entry.index), str(entry.stream), host, work, entry.operator, entry.scope)
     return table
 
 
@@ -142,7 +173,7 @@ def _fields(signature: Signature) -> str:
 
 
 def _section(title: str, content: RenderableType) -> RenderableType:
-    return Group(Text(f"\n{title}", "bold bright_blue"), Padding(content, (0, 0, 0, 2)))
+    return Group(Heading(title), Padding(content, (0, 0, 0, 2)))
 
 
 def _table(*names: str) -> Table:

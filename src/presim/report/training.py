@@ -14,9 +14,9 @@ from rich.text import Text
 from presim.figures.training import Projection
 from presim.files import write_file
 from presim.report.bars import Bar, Part
+from presim.report.blocks import bar_block
 from presim.report.rendering import json_text, template
-from presim.report.screen import Title, show
-from presim.report.tables import section_title
+from presim.report.screen import Heading, Title, show
 from presim.units import count, percent, seconds, three_digits
 
 _WIDTH = 104
@@ -29,6 +29,7 @@ _STYLES = {
     "waiting for repairs": ("yellow", "y"),
     "missing replicas": ("bright_black", "m"),
 }
+ACTIVITIES = tuple(_STYLES)
 
 
 def encode(projection: Projection) -> bytes:
@@ -38,7 +39,7 @@ def encode(projection: Projection) -> bytes:
 
 def write(projection: Projection, file: IO[str] | None = None) -> None:
     """Print the projection."""
-    show(Console(file=file, highlight=False), render(projection), _WIDTH)
+    show(Console(file=file, highlight=False, markup=False, emoji=False), render(projection), _WIDTH)
 
 
 def render(projection: Projection) -> RenderableType:
@@ -53,11 +54,11 @@ def render(projection: Projection) -> RenderableType:
     return Group(
         Title(projection.script, projection.cluster),
         table,
-        section_title("Days by activity", _interruptions(projection)),
+        Heading("Days by activity", _interruptions(projection)),
         Padding(Bar(parts(projection)), (0, 0, 0, 2)),
-        section_title("Checkpoints"),
+        Heading("Checkpoints"),
         Padding(Text(checkpoints(projection)), (0, 0, 0, 2)),
-        section_title("Assumptions"),
+        Heading("Assumptions"),
         Padding(assumed, (0, 0, 0, 2)),
         Padding(Text("\n".join(f"- {text}" for text in projection.not_modelled), "dim"), (0, 0, 0, 2)),
     )
@@ -81,11 +82,12 @@ def headline(projection: Projection) -> list[tuple[str, str, str]]:
 
 
 def parts(projection: Projection) -> list[Part]:
-    """Days by activity."""
-    total = projection.days.mean
+    """Days by activity, in one order, since files sort their keys."""
+    total, days = projection.days.mean, projection.spent_days
     return [
-        Part(name, days, *_STYLES[name], figure=f"{days:.2f} d {percent(days / total)}")
-        for name, days in projection.spent_days.items()
+        Part(name, days[name], *style, figure=f"{days[name]:.2f} d {percent(days[name] / total)}")
+        for name, style in _STYLES.items()
+        if name in days
     ]
 
 
@@ -107,16 +109,10 @@ def write_page(projection: Projection, path: str | os.PathLike[str]) -> None:
 
 def page(projection: Projection) -> str:
     """The projection as a self-contained HTML page."""
-    total = projection.days.mean
-    bar = [
-        {"name": part.name, "kind": part.name.replace(" ", "-"), "share": part.size / total, "figure": part.figure}
-        for part in parts(projection)
-        if part.size > 0
-    ]
     return template(Path(__file__).with_name("training.html.jinja")).render(
         projection=projection,
         headline=headline(projection),
-        bar=bar,
+        bar_parts=bar_block(Bar(parts(projection))).parts,
         checkpoints=checkpoints(projection),
         interruptions=_interruptions(projection),
         chart=_chart(projection),

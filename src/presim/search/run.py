@@ -100,6 +100,8 @@ def answer(request: Request, trials: Sequence[Trial]) -> Answer:
         importance=importance(trials, request.space.varied, objective, work),
         loses=loses,
         notes=[*notes_on_objective, *notes],
+        work=work,
+        knob_order=list(request.space.varied),
     )
 
 

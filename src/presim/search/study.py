@@ -60,6 +60,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     ] = {}
     confirmation: Annotated[Confirmation | None, doc("Captures of the best plans; null without --confirm.")] = None
     notes: Annotated[list[str], doc("Notes on the search, as sentences.")] = []
+    knob_order: Annotated[
+        list[str], doc("Names of the knobs that vary, in the order of the search; files sort their keys.")
+    ] = []
+    work: Annotated[Work, doc("Training tokens and GPU prices, where they were given.")] = Work()
+    kind: Annotated[str, doc("Kind of the result.")] = "search"
+
+    def __post_init__(self) -> None:
+        """Bring what a file sorts by its keys into order: knobs as searched, shares and seconds largest first."""
+        if set(self.knob_order) == set(self.varied):
+            varied = {name: self.varied[name] for name in self.knob_order}
+            msgspec.structs.force_setattr(self, "varied", varied)
+        for field in ("importance", "loses"):
+            values: dict[str, float] = getattr(self, field)
+            in_order = dict(sorted(values.items(), key=lambda item: (-item[1], item[0])))
+            msgspec.structs.force_setattr(self, field, in_order)
 
     def trial(self, number: int) -> Trial:
         """A trial by its number."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from presim.serving.steps.times import TABLES, Engine
 from presim.serving.workloads.generate import Lengths, Recipe, generate
 from presim.serving.workloads.workload import Workload, make
 
+SCHEMA = "presim-serving-calibration/1"
+_SHOWN = ("mean_tpot_ms", "median_ttft_ms", "mean_ttft_ms", "output_throughput")
 _ROUNDS = 12
 _WIDEST = 8.0  # largest accepted factor between measured and predicted TPOT; beyond it, the setups differ
 
@@ -115,10 +118,9 @@ def calibrate(engine: Engine, result: dict[str, Any]) -> Calibration:
     if result.get("median_ttft_ms"):
         late = result["median_ttft_ms"] - run(found)["median_ttft_ms"]
         found = dataclasses.replace(found, input_us=max(found.input_us + 1e3 * late, 0.0))
-    keys = ("mean_tpot_ms", "median_ttft_ms", "mean_ttft_ms", "output_throughput")
     after = run(found)
-    measured = {key: float(result[key]) for key in keys if result.get(key)}
-    begin, end = ({key: float(figures[key]) for key in keys} for figures in (before, after))
+    measured = {key: float(result[key]) for key in _SHOWN if result.get(key)}
+    begin, end = ({key: float(figures[key]) for key in _SHOWN} for figures in (before, after))
     return Calibration(found, begin, end, measured)
 
 
@@ -129,7 +131,23 @@ def _corrected(engine: Engine, overheads: Overheads) -> Engine:
     return dataclasses.replace(engine, overheads=overheads, times=dataclasses.replace(engine.times, **scaled))
 
 
-def write(found: Calibration, path: Path) -> None:
-    """Write as JSON, for ``presim serve --overheads``."""
-    document = {"schema": "presim-serving-calibration/1", **dataclasses.asdict(found)}
-    write_file(path, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
+def write(calibration: Calibration, path: Path, notes: Sequence[str] = ()) -> None:
+    """Write as JSON, for ``presim serve --overheads``. ``notes``: on the prices."""
+    write_file(path, (json.dumps(document(calibration, path, notes), indent=1, sort_keys=True) + "\n").encode())
+
+
+def document(calibration: Calibration, path: Path, notes: Sequence[str]) -> dict[str, Any]:
+    """The calibration with the file that it is for."""
+    return {"schema": SCHEMA, "file": str(path), "notes": list(notes), **dataclasses.asdict(calibration)}
+
+
+def text(content: dict[str, Any]) -> str:
+    """A document in lines."""
+    overheads = content["overheads"]
+    name = content.get("file", "overheads")
+    lines = [f"{name}: steps x {overheads['step_scale']:.3f}, {overheads['input_us'] / 1e3:.1f} ms before the queue"]
+    for key in (key for key in _SHOWN if key in content["measured"]):  # files sort their keys
+        measured = content["measured"][key]
+        before, after = content["before"][key], content["after"][key]
+        lines.append(f"  {key}: measured {measured:.4g}, before {before:.4g}, after {after:.4g}")
+    return "\n".join([*lines, *content.get("notes", ())])

@@ -1,79 +1,94 @@
-"""Opens results of `presim search` and `presim serve` for the browser."""
+"""Opens results of any verb for the browser: the report, and panes with charts where a kind has some."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from presim.errors import InputError
+from presim.result import Result
+from presim.saved_results.read import SavedResult, read
+from presim.saved_results.show import as_blocks
+from presim.search.study import Answer
+from presim.search.trials.trial import Trial
+from presim.view import result_panes
 
-_SERVING = "presim-serving/1"
 _MOST_TRIALS = 5000  # that are drawn
+Pane = Callable[[], dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A result and the data of its pane."""
+    """A result and its panes by name; the first is shown first."""
 
     label: str
-    kind: Literal["search", "serving"]
-    content: dict[str, Any]
+    panes: Mapping[str, Pane]
 
 
 def open_result(path: Path) -> Opened:
-    """Read a result of a search or of serving.
+    """Read a result of any verb.
 
     Raises:
-        InputError: the file cannot be read, or is neither.
+        InputError: the file cannot be read, or no verb wrote it.
     """
-    try:
-        said = msgspec.json.decode(path.read_bytes())
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}; name a saved job, or a result of search or serve"
-        ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no JSON ({error}); name a saved job, or a result of search or serve") from error
-    if isinstance(said, dict) and said.get("schema") == _SERVING:
-        return Opened(path.name, "serving", said)
-    if isinstance(said, dict) and isinstance(said.get("trials"), list) and isinstance(said.get("best"), list):
-        return Opened(path.name, "search", _search(said, path))
-    raise InputError(
-        f"{path} is not a result of `presim search --json` or `presim serve --json`; for one of `presim run`, name the "
-        "folder that --save made, or use `presim report`"
-    )
+    result = read(path)
+    charts = _CHARTS[result.kind.name](result) if result.kind.name in _CHARTS else {}
+    report = [msgspec.to_builtins(block) for block in as_blocks(result)]
+    return Opened(path.name, {**charts, "report": lambda: {"blocks": report}})
 
 
-def _search(said: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Data of a search: its best points, and the positions of all priced points."""
-    try:
-        varied = list(said["varied"])
-        priced = [trial for trial in said["trials"] if trial["figures"]]
-        fates: dict[str, int] = {}
-        for trial in said["trials"]:
-            fates[trial["fate"]] = fates.get(trial["fate"], 0) + 1
-        return {
-            "subject": said["subject"],
-            "strategy": said["strategy"],
-            "complete": said["complete"],
-            "varied": varied,
-            "fates": fates,
-            "best": [_trial(said["trials"][number], varied) for number in said["best"]],
-            "front": said["front"],
-            "importance": said["importance"],
-            "notes": said["notes"],
-            "points": [_trial(trial, varied) for trial in priced[:_MOST_TRIALS]],
-        }
-    except (KeyError, TypeError, IndexError) as error:
-        raise InputError(f"{path} is a damaged result of a search ({error!r}); write it anew with --json") from error
-
-
-def _trial(trial: dict[str, Any], varied: list[str]) -> dict[str, Any]:
+def _run(result: SavedResult) -> dict[str, Pane]:
+    content: Result = result.content
     return {
-        "number": trial["number"],
-        "point": {name: trial["point"].get(name) for name in varied},
-        "figures": trial["figures"],
+        "summary": lambda: result_panes.summary(content, result.path.name),
+        "memory": lambda: result_panes.memory(content),
+        "communication": lambda: result_panes.communication(content),
     }
+
+
+def _serving(result: SavedResult) -> dict[str, Pane]:
+    return {"serving": lambda: {**result.content, "partial": result.partial}}
+
+
+def _search(result: SavedResult) -> dict[str, Pane]:
+    try:
+        content = search_pane(result.content)
+    except StopIteration as error:
+        raise InputError(f"{result.path} names trials that it lacks; write it again with --json") from error
+    return {"search": lambda: content}
+
+
+def search_pane(answer: Answer) -> dict[str, Any]:
+    """Data of a search: its best points, and the positions of all priced points."""
+    varied = list(answer.varied)
+    fates: dict[str, int] = {}
+    for trial in answer.trials:
+        fates[trial.fate] = fates.get(trial.fate, 0) + 1
+    priced = [trial for trial in answer.trials if trial.figures is not None]
+    return {
+        "subject": answer.subject,
+        "strategy": answer.strategy,
+        "complete": answer.complete,
+        "varied": varied,
+        "fates": fates,
+        "best": [_trial(answer.trial(number), varied) for number in answer.best],
+        "front": answer.front,
+        "importance": answer.importance,
+        "notes": answer.notes,
+        "points": [_trial(trial, varied) for trial in priced[:_MOST_TRIALS]],
+    }
+
+
+def _trial(trial: Trial, varied: list[str]) -> dict[str, Any]:
+    return {
+        "number": trial.number,
+        "point": {name: trial.point.get(name) for name in varied},
+        "figures": msgspec.to_builtins(trial.figures),
+    }
+
+
+_CHARTS: dict[str, Callable[[SavedResult], dict[str, Pane]]] = {"run": _run, "serving": _serving, "search": _search}

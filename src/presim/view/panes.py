@@ -19,6 +19,7 @@ from presim.report import content
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Kind
 from presim.trace.signatures import Attention, Collective, Gemm, Signature, family
+from presim.view import result_panes
 from presim.view.tracks import KINDS, Track, tracks
 
 _MOST_RANKS = 32  # in one answer
@@ -46,19 +47,8 @@ class Shown:
 
 
 def summary(shown: Shown) -> dict[str, Any]:
-    """Key figures, step time by kind, memory, limits."""
-    result = shown.evaluation.result
-    return {
-        "label": shown.label,
-        "script": result.job.script,
-        "where": content.where(result),
-        "headline": [dataclasses.asdict(cell) for cell in content.headline(result)],
-        "time": [{"name": part.name, "seconds": part.size} for part in content.time_parts(result) if part.size],
-        "memory": [{"name": part.name, "bytes": part.size} for part in content.memory_parts(result) if part.size],
-        "limits": [msgspec.to_builtins(limit) for limit in result.limits],
-        "ranks": sorted(shown.evaluation.ranks),
-        "notes": [*result.notes, *result.not_modelled],
-    }
+    """Key figures, step time by kind, memory, limits, simulated ranks."""
+    return result_panes.summary(shown.evaluation.result, shown.label, sorted(shown.evaluation.ranks))
 
 
 def timeline(shown: Shown, ranks: list[int], from_ns: int | None, to_ns: int | None, pixels: int) -> dict[str, Any]:
@@ -88,16 +78,7 @@ def timeline(shown: Shown, ranks: list[int], from_ns: int | None, to_ns: int | N
 
 def memory(shown: Shown) -> dict[str, Any]:
     """Allocated and reserved memory over the step, and the contents of the peak."""
-    held = shown.evaluation.result.memory
-    return {
-        "time_s": held.timeline.time_s,
-        "allocated": held.timeline.allocated_bytes,
-        "reserved": held.timeline.reserved_bytes,
-        "device": held.device_total_bytes,
-        "verdict": held.verdict,
-        "by_category": [msgspec.to_builtins(one) for one in held.by_category],
-        "by_module": [msgspec.to_builtins(one) for one in held.by_module[:40]],
-    }
+    return result_panes.memory(shown.evaluation.result)
 
 
 def communication(shown: Shown) -> dict[str, Any]:
@@ -112,10 +93,8 @@ def communication(shown: Shown) -> dict[str, Any]:
                 group = trace.manifest.groups[signature.group]
                 if 0 <= signature.peer < len(group.ranks):
                     pairs[rank, group.ranks[signature.peer]] += times * signature.bytes
-    return {
-        "collectives": [msgspec.to_builtins(one) for one in shown.evaluation.result.collectives],
-        "messages": [[*pair, size] for pair, size in sorted(pairs.items())],
-    }
+    messages = [(*pair, size) for pair, size in sorted(pairs.items())]
+    return result_panes.communication(shown.evaluation.result, messages)
 
 
 def power(shown: Shown) -> dict[str, Any]:

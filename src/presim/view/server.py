@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -19,6 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from presim.errors import InputError
+from presim.report.palette import stylesheet
 from presim.view import panes
 from presim.view.opened import Opened
 from presim.view.overview import overview
@@ -28,6 +31,9 @@ _STATIC = Path(__file__).with_name("static")
 HOSTS = ("localhost", "127.0.0.1")
 _POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
 _MOST_PIXELS = 8192
+_MOST_DIGITS, _MOST_LETTERS = 9, 80  # of a number in a path; of a word in an answer
+_LARGEST = 1 << 62  # ns, ranks or pixels: what the arrays of a timeline hold
+_Pane = TypeVar("_Pane")
 _PANES: dict[str, Callable[[Shown], dict[str, Any]]] = {
     "summary": panes.summary,
     "memory": panes.memory,
@@ -61,24 +67,22 @@ class _Answers:
         return FileResponse(_STATIC / "index.html")
 
     def listing(self, request: Request) -> Response:
-        results = [{"label": result.label, "kind": result.kind} for result in self._results]
+        results = [{"label": result.label, "panes": list(result.panes)} for result in self._results]
         jobs = [job.label for job in self._jobs]
         return _json({"jobs": jobs, "compared": self._compare is not None, "results": results})
 
+    def palette(self, request: Request) -> Response:
+        return Response(stylesheet(), media_type="text/css")
+
     def result(self, request: Request) -> Response:
-        number = int(request.path_params["result"])
-        if number >= len(self._results):
-            raise InputError(f"there are {len(self._results)} results, numbered from 0, and no result {number}")
-        return _json(self._results[number].content)
+        result = self._results[_number(request, "result", len(self._results))]
+        return _json(_chosen(result.panes, request)())
 
     def overview(self, request: Request) -> Response:
         return _json(overview(self._job(request), _pixels(request)))
 
     def pane(self, request: Request) -> Response:
-        made = _PANES.get(request.path_params["pane"])
-        if made is None:
-            raise InputError(f"there is no pane {request.path_params['pane']!r}; use one of {', '.join(_PANES)}")
-        return _json(made(self._job(request)))
+        return _json(_chosen(_PANES, request)(self._job(request)))
 
     def timeline(self, request: Request) -> Response:
         job, asked = self._job(request), request.query_params
@@ -92,10 +96,7 @@ class _Answers:
         return Response(self._compare(), media_type="application/json")
 
     def _job(self, request: Request) -> Shown:
-        number = int(request.path_params["job"])
-        if number >= len(self._jobs):
-            raise InputError(f"there are {len(self._jobs)} jobs, numbered from 0, and no job {number}")
-        return self._jobs[number]
+        return self._jobs[_number(request, "job", len(self._jobs))]
 
 
 def application(
@@ -111,15 +112,38 @@ def application(
             Route("/", answers.index),
             Route("/api/jobs", answers.listing),
             Route("/api/comparison", answers.comparison),
-            Route("/api/results/{result:int}", answers.result),
-            Route("/api/jobs/{job:int}/timeline", answers.timeline),
-            Route("/api/jobs/{job:int}/overview", answers.overview),
-            Route("/api/jobs/{job:int}/{pane}", answers.pane),
+            Route("/api/results/{result}/{pane}", answers.result),
+            Route("/api/jobs/{job}/timeline", answers.timeline),
+            Route("/api/jobs/{job}/overview", answers.overview),
+            Route("/api/jobs/{job}/{pane}", answers.pane),
+            Route("/palette.css", answers.palette),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS)), Middleware(_SameOrigin)],
-        exception_handlers={InputError: _input_error},
+        exception_handlers={InputError: _input_error, HTTPException: _http_error},
     )
+
+
+def _number(request: Request, name: str, count: int) -> int:
+    """The number of a job or result in the path."""
+    word = request.path_params[name]
+    if len(word) <= _MOST_DIGITS and word.isascii() and word.isdecimal() and int(word) < count:
+        return int(word)
+    raise InputError(f"there are {count} {name}s, numbered from 0, and no {name} {_short(word)}")
+
+
+def _chosen(panes_by_name: Mapping[str, _Pane], request: Request) -> _Pane:
+    """The pane in the path."""
+    name = request.path_params["pane"]
+    if name not in panes_by_name:
+        raise InputError(f"there is no pane {_short(name)!r}; use one of {', '.join(panes_by_name)}")
+    return panes_by_name[name]
+
+
+def _short(word: str) -> str:
+    """The start of a word, as it can be printed."""
+    printable = word.encode("ascii", "backslashreplace").decode()
+    return printable if len(printable) <= _MOST_LETTERS else f"{printable[:_MOST_LETTERS]}..."
 
 
 def _pixels(request: Request) -> int:
@@ -128,13 +152,21 @@ def _pixels(request: Request) -> int:
 
 def _whole(text: str, name: str) -> int:
     try:
-        return int(float(text))
+        value = int(float(text))
     except (ValueError, OverflowError):
-        raise InputError(f"{name}={text} is not a number") from None
+        raise InputError(f"{name}={_short(text)} is not a number") from None
+    if abs(value) >= _LARGEST:
+        raise InputError(f"{name}={_short(text)} is too large; use a number below 2^62")
+    return value
 
 
 def _input_error(request: Request, error: Exception) -> Response:
     return _refused(str(error), 400)
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    code = error.status_code if isinstance(error, HTTPException) else 500
+    return _refused(f"{_short(request.url.path)}: {HTTPStatus(code).phrase.lower()}; open the page itself, /", code)
 
 
 def _refused(words: str, code: int) -> Response:

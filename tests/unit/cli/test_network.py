@@ -34,7 +34,8 @@ def called(*args: object) -> str:
 
 
 def test_it_says_what_there_is(file: Path) -> None:
-    assert json.loads(called(file, "--json")) == {"gpus": 32, "vertices": 71, "links": 196}
+    counts = {"gpus": 32, "vertices": 71, "links": 196}
+    assert json.loads(called(file, "--json")) == {"schema": "presim-network/1", **counts}
 
 
 def test_the_links_to_blame_come_first(file: Path) -> None:

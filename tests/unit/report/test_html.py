@@ -12,6 +12,7 @@ import pytest
 from presim.analysis.summarise import summarise
 from presim.cli import main
 from presim.report import content, html, json
+from presim.report.palette import css_classes
 from presim.result import Result
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Trace
@@ -80,10 +81,13 @@ def test_a_bar_is_filled_by_its_parts() -> None:
 
 
 def test_every_part_of_a_bar_has_a_colour() -> None:
-    template = (Path(html.__file__).parent / "page.html.jinja").read_text()
     result = result_of(workloads.llama_8b(steps=2))
-    for part in [*content.time_parts(result), *content.memory_parts(result)]:
-        assert re.search(rf"\.{re.escape(html.kind(part.name))}[ ,]", template), part.name
+    page = html.render(result)
+    for parts in (content.time_parts(result), content.memory_parts(result)):
+        classes = css_classes(part.name for part in parts)
+        assert len(set(classes)) == len(classes)
+        for css_class in classes:
+            assert f".{css_class}{{background-color:" in page
 
 
 def test_a_kept_result_becomes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

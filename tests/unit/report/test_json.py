@@ -13,6 +13,17 @@ from presim.report import json
 from presim.result import Result
 from support import fakes, workloads
 
+RANK = {
+    "rank": 0,
+    "represented": 8,
+    "parameters": None,
+    "exit": "ok",
+    **dict.fromkeys(
+        ("step_time_s", "compute_s", "exposed_communication_s", "waiting_s", "bubble_s", "host_bound_s"), 0.1
+    ),
+    **dict.fromkeys(("peak_allocated_bytes", "peak_reserved_bytes"), 1 << 30),
+}
+
 
 @pytest.fixture(scope="module")
 def result() -> Result:
@@ -33,12 +44,35 @@ def test_a_newer_result_is_refused_in_words(result: Result) -> None:
         json.decode(b'{"schema_version": 9, "job": 1}')
 
 
+def test_a_result_of_the_last_version_is_read(result: Result) -> None:
+    """It counted compared ranks alone, and knew neither misuse nor shared ports."""
+    content = msgspec.to_builtins(result)
+    for name in ("coverage", "misuse", "kind", "draws", "every_rank", "energy"):
+        del content[name]
+    del content["time"]["shared_ports_s"]
+    content |= {"schema_version": 1, "checked_ranks": 3, "job": {**content["job"], "world_size": 9}}
+    content["ranks"] = [RANK]
+    found = json.decode(msgspec.json.encode(content))
+    coverage = found.coverage
+    assert (coverage.captured, coverage.compared, coverage.assumed, coverage.unknown) == (1, 3, 4, 1)
+    assert found.step_time_s == result.step_time_s
+    assert found.schema_version == 2
+
+
 def test_an_older_result_is_refused_in_words() -> None:
+    sentence = r"^r\.json was written by an older presim \(schema 0, this one reads 1 and 2\); create it again"
+    with pytest.raises(InputError, match=sentence):
+        json.decode(b'{"schema_version": 0}', "r.json")
+
+
+def test_a_result_of_another_verb_is_named(result: Result) -> None:
+    """`presim compare` and `presim training` take results of runs alone."""
     sentence = (
-        r"^r\.json was written by an older presim \(schema 1, this one reads 2\); create it again with this version$"
+        r"^r\.json is a result of the kind 'training', not of a run; show it with `presim report`, or name a result of "
+        r"`presim run --json`$"
     )
     with pytest.raises(InputError, match=sentence):
-        json.decode(b'{"schema_version": 1}', "r.json")
+        json.decode(b'{"schema_version": 1, "kind": "training"}', "r.json")
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"schema_version": 2}', b"\xff"])

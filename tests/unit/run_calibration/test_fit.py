@@ -79,7 +79,7 @@ def test_a_step_time_changes_what_the_step_depends_on_most(tmp_path: Path) -> No
     assert [change.part for change in found.changes] == ["host"]
     assert found.after_s == pytest.approx(measured, rel=0.01)
     assert not found.held_out
-    assert "used; a second one" in show.text(found, "mine.toml")
+    assert "used; a second one" in show.text(show.report(found, "mine.toml"))
 
 
 def test_a_log_is_divided_into_what_is_used_and_what_is_not(tmp_path: Path) -> None:

@@ -68,10 +68,10 @@ def test_peaks_of_the_fullest_rank_are_beside_those_of_the_captured_step(profile
     assert found.memory is not None
     assert (found.memory.measured_allocated, found.memory.measured_reserved) == (4 * GIB, 5 * GIB)
     assert (found.memory.predicted_allocated, found.memory.predicted_reserved) == (3 * GIB, 4 * GIB)
-    text = show.text(found, "c.toml")
+    text = show.text(show.report(found, "c.toml"))
     assert "peak allocated memory: measured 4.00 GiB, predicted 3.00 GiB (-25.0%)" in text
     assert "peak reserved memory: measured 5.00 GiB, predicted 4.00 GiB (-20.0%)" in text
-    assert json.loads(show.encode(found))["memory"]["measured_allocated"] == 4 * GIB
+    assert json.loads(show.encode(show.report(found, "c.toml")))["memory"]["measured_allocated"] == 4 * GIB
 
 
 def test_what_is_missing_for_a_comparison_is_named(profiles: list[Path], tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_what_is_missing_for_a_comparison_is_named(profiles: list[Path], tmp_pat
     found = calibrate_job(list(map(str, profiles)), ClusterOptions())
     assert any("Memory is not compared: only the captured job" in note for note in found.notes)
     assert found.memory is None
-    assert json.loads(show.encode(found))["memory"] is None
+    assert json.loads(show.encode(show.report(found, "c.toml")))["memory"] is None
 
 
 @pytest.mark.parametrize("size", [-1, "many", None, 1 << 60, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +12,21 @@ from presim.cli import main
 from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
 from presim.pipeline import evaluate
+from presim.report import content
+from presim.report.bars import SMALLEST_SHARE
+from presim.search.objectives import OBJECTIVES
+from presim.search.request import Request
+from presim.search.run import answer as answer_of_search
+from presim.search.space import Space
+from presim.search.study import encode
+from presim.search.trials.trial import Trial
 from presim.trace.schema import Kind
 from presim.view.opened import Opened, open_result
 from presim.view.panes import Shown
 from presim.view.server import application
 from presim.view.tracks import KINDS, MOST_BOXES
 from support import workloads
+from support.searching import figures
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +37,19 @@ def shown() -> Shown:
 
 @pytest.fixture(scope="module")
 def client(shown: Shown) -> TestClient:
-    app = application([shown, shown], lambda: b'{"results": []}', [Opened("s.json", "serving", {"figures": {}})])
+    app = application(
+        [shown, shown], lambda: b'{"results": []}', [Opened("s.json", {"serving": lambda: {"figures": {}}})]
+    )
     return TestClient(app, base_url="http://localhost:8123")
 
 
 def test_the_summary_has_the_figures_of_the_report(client: TestClient, shown: Shown) -> None:
     said = client.get("/api/jobs/0/summary").json()
     result = shown.evaluation.result
-    assert sum(part["seconds"] for part in said["time"]) == pytest.approx(result.step_time_s)
+    assert [part["figure"] for part in said["time"]] == [
+        part.figure for part in content.time_parts(result) if part.size > SMALLEST_SHARE * (result.step_time_s or 0)
+    ]
+    assert sum(part["share"] for part in said["time"]) == pytest.approx(1, abs=0.01)
     assert said["headline"][0]["label"] == "step time"
     assert said["ranks"] == [0]
 
@@ -151,31 +164,118 @@ def test_power_over_time_has_the_mean_of_the_energy(client: TestClient, shown: S
 
 
 def test_results_are_listed_and_served(client: TestClient) -> None:
-    assert client.get("/api/jobs").json()["results"] == [{"label": "s.json", "kind": "serving"}]
-    assert client.get("/api/results/0").json() == {"figures": {}}
-    refused = client.get("/api/results/1")
+    assert client.get("/api/jobs").json()["results"] == [{"label": "s.json", "panes": ["serving"]}]
+    assert client.get("/api/results/0/serving").json() == {"figures": {}}
+    refused = client.get("/api/results/1/serving")
     assert (refused.status_code, refused.json()) == (
         400,
         {"error": "there are 1 results, numbered from 0, and no result 1"},
     )
 
 
-def test_a_search_is_recognised_by_its_content(tmp_path: Path) -> None:
-    trial = {"number": 0, "fate": "priced", "point": {"tensor": 2, "sequence": 8}, "figures": {"step_time_s": 1.0}}
-    lost = {"number": 1, "fate": "illegal", "point": {"tensor": 3}, "figures": None}
-    said = {"subject": "m", "strategy": "exhaustive", "complete": True, "varied": {"tensor": [2, 3]}, "best": [0]}
-    said |= {"front": [0], "importance": {}, "notes": [], "trials": [trial, lost]}
-    (tmp_path / "q.json").write_text(json.dumps(said))
+def test_a_search_has_its_best_points_and_fates(tmp_path: Path) -> None:
+    request = Request(subject="m", space=Space({"tensor": (2, 3)}, {}), objectives=[OBJECTIVES["step_time"]])
+    trials = [
+        Trial(number=0, point={"tensor": 2}, fate="priced", figures=figures(1.0)),
+        Trial(number=1, point={"tensor": 3}, fate="illegal"),
+    ]
+    (tmp_path / "q.json").write_bytes(encode(answer_of_search(request, trials)))
     opened = open_result(tmp_path / "q.json")
-    assert opened.kind == "search"
-    assert opened.content["fates"] == {"priced": 1, "illegal": 1}
-    best = {"number": 0, "point": {"tensor": 2}, "figures": {"step_time_s": 1.0}}
-    assert opened.content["best"] == opened.content["points"] == [best]
-    for text, words in (
-        ("{}", "is not a result of `presim search"),
+    assert list(opened.panes) == ["search", "report"]
+    pane = opened.panes["search"]()
+    assert pane["fates"] == {"priced": 1, "illegal": 1}
+    assert pane["best"] == pane["points"]
+    assert [(point["point"], point["figures"]["step_time_s"]) for point in pane["best"]] == [({"tensor": 2}, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{}", "is not a result of presim"),
+        ("[]", "is not a result of presim"),
         ("[", "is no JSON"),
-        ('{"trials": [], "best": []}', "damaged"),
-    ):
-        (tmp_path / "q.json").write_text(text)
-        with pytest.raises(InputError, match=words):
-            open_result(tmp_path / "q.json")
+        ('{"schema": "presim-nothing/1"}', "has the schema 'presim-nothing/1', which this presim does not know"),
+        ('{"schema": 7}', "has the schema 7"),
+        ('{"kind": "future", "schema_version": 1}', "is of the kind 'future', which this presim does not know"),
+        ('{"trials": [], "best": [], "varied": {}, "schema_version": -1}', "has the schema_version -1"),
+        ('{"trials": [], "best": [], "varied": {}, "schema_version": 1}', "is a damaged result of `presim search"),
+        ("<!DOCTYPE html><html>", "is an HTML page; open it in a browser"),
+        ("[" * 100_000, "is no JSON"),
+        ("\x00", "is no JSON"),
+    ],
+)
+def test_other_files_are_refused_in_a_sentence(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "q.json").write_text(text)
+    with pytest.raises(InputError) as caught:
+        open_result(tmp_path / "q.json")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+NUMBERS = (
+    "7",
+    "-1",
+    "9" * 5000,
+    "1e9",
+    "0x0",
+    "1_0",
+    "٣",
+    "%00",
+    "%F0%9F%98%80",
+    "..",
+    "0.0",
+    "+0",
+    "%20",
+    "nan",
+    "%2e%2e",
+)
+LONG = "x" * 20_000
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("path", ["jobs/{}/summary", "jobs/{}/timeline", "jobs/{}/overview", "results/{}/report"])
+def test_numbers_of_nothing_are_refused_in_a_sentence(client: TestClient, path: str, number: str) -> None:
+    refused_in_a_sentence(client, f"/api/{path.format(number)}")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/api/jobs/0/{LONG}",
+        "/api/jobs/0/%00",
+        "/api/jobs/0/a/b/c",
+        f"/api/{LONG}",
+        "/api/results/0/%ff",
+        f"/static/{LONG}",
+        "/static/%00",
+        "/static/a%00.js",
+        "/static/%ff%fe",
+        "/nothing",
+        *(f"/api/jobs/0/timeline?{name}={value}" for name in ("from", "to", "ranks", "pixels") for value in (
+            "9" * 5000, "1e400", "nan", "-inf", "%00", "%F0%9F%98%80", "9" * 30, "1e300")),
+        "/api/jobs/0/timeline?ranks=" + ",".join(map(str, range(5000))),
+        f"/api/jobs/0/overview?pixels={LONG}",
+    ],
+)  # fmt: skip
+def test_hostile_addresses_are_refused_in_a_sentence(client: TestClient, path: str) -> None:
+    refused_in_a_sentence(client, path)
+
+
+def refused_in_a_sentence(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code in (400, 404)
+    sentence = answer.json()["error"]
+    assert len(sentence) < 300
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("query", ["from=-4e18&to=4e18", "pixels=0", "pixels=-5", "from=-1&to=1", "ranks=,,"])
+def test_windows_beyond_the_step_are_drawn(client: TestClient, query: str) -> None:
+    assert client.get(f"/api/jobs/0/timeline?{query}").status_code == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_nothing_can_be_changed(client: TestClient, method: str) -> None:
+    answer = client.request(method, "/api/jobs")
+    assert answer.status_code == 405
+    assert "method not allowed" in answer.json()["error"]

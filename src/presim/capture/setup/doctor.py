@@ -38,6 +38,29 @@ class Check(msgspec.Struct, frozen=True):
     mend: str = ""  # command that fixes it
 
 
+class Examination(msgspec.Struct, frozen=True):
+    """The answer of `presim doctor`."""
+
+    works: bool  # whether `presim run` would work here
+    checks: list[Check]
+    schema: str = "presim-doctor/1"
+
+
+def encode(content: Examination) -> str:
+    """The checks as JSON."""
+    return msgspec.json.format(msgspec.json.encode(content)).decode()
+
+
+def text(content: Examination) -> str:
+    """The checks in lines, with the commands that fix problems."""
+    checks = content.checks
+    width = max((len(check.name) for check in checks), default=0)
+    lines = [f"{check.state:<7}  {check.name:<{width}}  {check.found}" for check in checks]
+    mends = [f"  {check.name}: {check.mend}" for check in checks if check.mend]
+    verdict = "`presim run` works here." if content.works else "`presim run` does not work here yet."
+    return "\n".join([*lines, "", verdict, *(["To mend:", *mends] if mends else [])])
+
+
 def examine(machine: Machine) -> tuple[Check, ...]:
     """Check a machine; runs work unless a check is `State.MISSING`."""
     return (

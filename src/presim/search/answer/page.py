@@ -18,12 +18,12 @@ from presim.units import GIB, percent, seconds, seconds_range, three_digits
 _PLANE = (720, 320)  # of a chart
 _ROWS = 30
 _LINES = 400  # of parallel coordinates; more would be unreadable
-_GOOD, _BAD = (48, 164, 108), (229, 72, 77)  # colours of the best and the worst
+_GOOD, _BAD = (70, 70, 203), (213, 94, 0)  # colours of the best and the worst, of presim.report.palette
 
 
-def render(answer: Answer, work: Work) -> str:
+def render(answer: Answer) -> str:
     """The page."""
-    return template(Path(__file__).with_name("page.html.jinja")).render(_shown(answer, work))
+    return template(Path(__file__).with_name("page.html.jinja")).render(_shown(answer, answer.work))
 
 
 def _shown(answer: Answer, work: Work) -> dict[str, Any]:

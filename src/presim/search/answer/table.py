@@ -30,15 +30,21 @@ _LEFT_OUT = ("spare", "limit", "MFU", "exposed", "80 % interval", "GiB used", "t
 _COLUMNS = ("step time", "80 % interval", "tokens/s/GPU", "MFU", "GiB used", "spare", "exposed", "limit")
 
 
-def write(answer: Answer, work: Work, file: IO[str] | None = None, *, console: Console | None = None) -> None:
+def write(answer: Answer, file: IO[str] | None = None, *, console: Console | None = None) -> None:
     """Print the answer."""
-    console = console or Console(file=file, highlight=False)
+    console = console or Console(file=file, highlight=False, markup=False, emoji=False)
     console.width = min(console.width, _WIDTH) if console.is_terminal else _WIDTH
-    console.print(render(answer, work, console))
+    console.print(render(answer, console))
 
 
-def render(answer: Answer, work: Work, console: Console) -> RenderableType:
+def render_widest(answer: Answer) -> RenderableType:
+    """The answer with all columns of figures."""
+    return render(answer, Console(width=_WIDTH, file=io.StringIO()))
+
+
+def render(answer: Answer, console: Console) -> RenderableType:
     """The answer as a rich renderable that fits the console's width."""
+    work = answer.work
     parts: list[RenderableType] = [Text.assemble(("presim search ", "bold"), answer.subject), _fates(answer)]
     if answer.best:
         parts += [_fitting(answer, work, console), _decision(answer)]
@@ -216,7 +222,7 @@ def _lack(trial: Trial) -> int:
     return -trial.figures.headroom_bytes
 
 
-def csv_text(answer: Answer, work: Work) -> str:
+def csv_text(answer: Answer) -> str:
     """The ledger as CSV: one line per trial, feasible trials first from best to worst, then the others by number."""
     knobs = [*answer.varied, *answer.fixed]
     measures = [name for name in Figures.__struct_fields__ if name not in ("limits", "by_category")]
@@ -226,7 +232,7 @@ def csv_text(answer: Answer, work: Work) -> str:
     sheet.writerow(["rank", "number", "fate", *knobs, *measures, *derived, "limits", "rule", "words"])
     rank = {number: place for place, number in enumerate(answer.best, 1)}
     for trial in sorted(answer.trials, key=lambda trial: (rank.get(trial.number, len(rank) + 1), trial.number)):
-        sheet.writerow(_row(trial, rank, knobs, measures, derived, work))
+        sheet.writerow(_row(trial, rank, knobs, measures, derived, answer.work))
     return out.getvalue()
 
 

@@ -8,7 +8,7 @@ AIPerf's `inter_token_latency` is this TPOT, not this ITL.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,12 @@ class Slo:
     @property
     def text(self) -> str:
         """In words."""
-        return ", ".join(f"p{self.at:g} {name.upper()} <= {bound:g} ms" for name, bound in self.bounds.items())
+        return slo_text(self.bounds, self.at)
+
+
+def slo_text(bounds: Mapping[str, float], percentile: float) -> str:
+    """Latency limits by metric, in ms, in words."""
+    return ", ".join(f"p{percentile:g} {name.upper()} <= {bound:g} ms" for name, bound in bounds.items())
 
 
 def slo_of(words: Sequence[str], at: float = 99.0) -> Slo:

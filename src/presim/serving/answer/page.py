@@ -21,11 +21,12 @@ Floats = NDArray[np.float64]
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 600, 220, 90, 34
 _LINES = 4  # colours of lines
 _POINTS = 400
+_DASHES = ("none", "6 3", "2 3", "8 3 2 3")  # tell lines apart without colours
 _STYLE = (
     ":root{--paper:#fff;--ink:#1c2024;--dim:#60646c;--line:#c1c8cd;--card:#f6f7f9;"
-    "--l0:#0b68cb;--l1:#cd2b31;--l2:#18794e;--l3:#8d4bb8}"
+    "--l0:#5686f2;--l1:#d55e00;--l2:#95525b;--l3:#8b9097}"  # of presim.report.palette
     "@media (prefers-color-scheme:dark){:root{--paper:#14171a;--ink:#eceef0;--dim:#9ba1a6;--line:#4c5155;"
-    "--card:#1c2024;--l0:#70b8ff;--l1:#ff9592;--l2:#3dd68c;--l3:#d19dff}}"
+    "--card:#1c2024;--l2:#c98891}}"
     "*{box-sizing:border-box}body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:0 auto;"
     "padding:1.5rem 1rem 4rem;color:var(--ink);background:var(--paper)}h1{margin:0 0 1rem;font-size:1.25rem}"
     "pre{background:var(--card);padding:1rem;border-radius:.5rem;overflow:auto;font-size:13px}"
@@ -33,7 +34,8 @@ _STYLE = (
     "figure{margin:0}figcaption{font-weight:600}svg{display:block;width:100%;height:auto}svg text{font-size:11px;"
     "fill:var(--dim)}.axes{stroke:var(--line)}"
     + "".join(
-        f"polyline.l{line}{{stroke:var(--l{line})}}text.l{line},rect.l{line}{{fill:var(--l{line})}}"
+        f".l{line}{{stroke:var(--l{line});stroke-dasharray:{_DASHES[line]}}}"
+        f"rect.l{line}{{fill:var(--l{line});stroke:none}}"
         for line in range(_LINES)
     )
 )
@@ -49,8 +51,8 @@ def render(prediction: Prediction, prices: Prices) -> str:
     """The page."""
     where = prediction.deployment
     title = f"{where.engine.model.name} on {where.gpus} x {where.engine.cluster.gpu.id}"
-    console = Console(file=io.StringIO(), width=110, highlight=False)
-    console.print(record.screen(prediction, prices))
+    console = Console(file=io.StringIO(), width=110, highlight=False, markup=False, emoji=False)
+    console.print(record.screen(record.document(prediction, prices=prices)))
     return frame(title, console.file.getvalue(), _all(prediction))  # type: ignore[attr-defined]  # a StringIO
 
 
@@ -132,7 +134,9 @@ def draw(lines: Sequence[Line], across: str, up: str) -> str:
         shade = f"l{place % _LINES}"
         parts.append(f'<polyline class="{shade}" points="{points}" fill="none" stroke-width="1.5"/>')
         if len(lines) > 1:
-            parts.append(f'<text class="{shade}" x="{_LEFT + 8 + 80 * place}" y="16">{html.escape(name)}</text>')
+            mark = _LEFT + 8 + 110 * place
+            parts.append(f'<path class="{shade}" d="M{mark} 12h18" fill="none" stroke-width="2.5"/>')
+            parts.append(f'<text x="{mark + 22}" y="16">{html.escape(name)}</text>')
     parts.append(f'<text x="{_LEFT - 4}" y="{top + 8}" text-anchor="end">{_number(high)} {up}</text>')
     parts.append(f'<text x="{_LEFT - 4}" y="{top + tall}" text-anchor="end">{_number(low)}</text>')
     parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 10}">{_number(left)} {across}</text>')

@@ -6,12 +6,13 @@ import dataclasses
 import json
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from presim.serving.answer import fleet as fleets
 from presim.serving.answer.cost import Prices, cost, sentence
+from presim.serving.answer.metrics import slo_text
 from presim.serving.deployments.deployment import SHOWN, Prediction
 from presim.serving.workloads.workload import summary
 from presim.units import GIB
@@ -82,6 +83,11 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
     }
 
 
+def write(report: dict[str, Any]) -> None:
+    """Print the report of a document."""
+    Console(highlight=False, markup=False, emoji=False).print(screen(report))
+
+
 def encode(prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES) -> bytes:
     """Encode as JSON with sorted keys."""
     return (json.dumps(document(prediction, each=each, prices=prices), indent=1, sort_keys=True) + "\n").encode()
@@ -107,9 +113,8 @@ def _steps(found: dict[str, Any]) -> str:
     )
 
 
-def screen(prediction: Prediction, prices: Prices = _NO_PRICES) -> RenderableType:
-    """The terminal report."""
-    report = document(prediction, prices=prices)
+def screen(report: dict[str, Any]) -> RenderableType:
+    """The terminal report of a document."""
     where, memory = report["deployment"], report["memory"]
     inside = report["engine"]
     title = Text(f"{where['model']} on {where['gpus']} x {where['gpu']}, {where['plan']}", style="bold")
@@ -130,7 +135,7 @@ def screen(prediction: Prediction, prices: Prices = _NO_PRICES) -> RenderableTyp
     table.add_column("predicted", justify="right")
     table.add_column("80 % interval", justify="right", style="dim")
     for key, name in _NAMES.items():
-        value = report["figures"][key]
+        value = report["figures"].get(key)
         if value is not None:
             low, high = report["intervals_80"][key]
             unit = " ms" if key.endswith("_ms") else ""
@@ -150,7 +155,8 @@ def screen(prediction: Prediction, prices: Prices = _NO_PRICES) -> RenderableTyp
         after.append(f"Sustainable: {report['sustainable_request_rate']:.3g} requests/s")
     if report["largest_request_rate_within_slo"]:
         after.append(
-            f"Largest rate with {prediction.slo.text}: {report['largest_request_rate_within_slo']:.3g} requests/s"
+            f"Largest rate with {slo_text(report['slo'], report['slo_percentile'])}: "
+            f"{report['largest_request_rate_within_slo']:.3g} requests/s"
         )
     after += [line for line in [sentence(report["cost"])] if line]
     rests = ", ".join(f"{name} {share:.0%}" for name, share in report["prices"].items())

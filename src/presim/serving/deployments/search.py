@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from presim.cost.estimators import check, notes
 from presim.errors import InputError, PresimError
 from presim.hardware import catalogue
@@ -286,11 +284,3 @@ def confirm(point: Point, recipe: Recipe, slo: Slo) -> dict[str, Any]:
         "output_throughput": figures["output_throughput"],
         "meets_slo": metrics.meets(prediction.served, slo),
     }
-
-
-def spread(found: Found, count: int = 5) -> list[Point]:
-    """A few points spread along the Pareto front, including both ends."""
-    if not found.pareto:
-        return []
-    places = np.unique(np.linspace(0, len(found.pareto) - 1, count).round().astype(int))
-    return [found.pareto[place] for place in places]

@@ -37,6 +37,7 @@ def document(batches: Sequence[Prefilled]) -> dict[str, Any]:
         "schema": SCHEMA,
         "model": first.model.name,
         "gpu": first.cluster.gpu.id,
+        "gpus": first.ranks * first.plan.tp,
         "ranks": first.ranks,
         "plan_of_a_rank": first.plan.text,
         "batches": [_batch(one) for one in batches],
@@ -83,67 +84,81 @@ def encode(batches: Sequence[Prefilled]) -> bytes:
     return (json.dumps(document(batches), indent=1, sort_keys=True) + "\n").encode()
 
 
-def screen(batches: Sequence[Prefilled]) -> RenderableType:
-    """The terminal report."""
-    first = batches[0]
-    gpus = first.ranks * first.plan.tp
-    title = f"{first.model.name} on {gpus} x {first.cluster.gpu.id}: {first.ranks} ranks of {first.plan.text}"
-    body = [_policies(first), Text(), _prompts(first)] if len(batches) == 1 else [_over_batches(batches)]
-    missing = Text(f"Not modelled: {'; '.join(NOT_MODELLED)}.", style="dim")
-    return Group(Text(title, style="bold"), Text(), *body, Text(), missing)
+def write(report: dict[str, Any]) -> None:
+    """Print the report of a document."""
+    Console(highlight=False, markup=False, emoji=False).print(screen(report))
 
 
-def _policies(one: Prefilled) -> Table:
+def screen(report: dict[str, Any]) -> RenderableType:
+    """The terminal report of a document."""
+    body = [_policies(report), Text(), _prompts(report)] if len(report["batches"]) == 1 else [_over_batches(report)]
+    missing = Text(f"Not modelled: {'; '.join(report['not_modelled'])}.", style="dim")
+    return Group(Text(_title(report), style="bold"), Text(), *body, Text(), missing)
+
+
+def _title(report: dict[str, Any]) -> str:
+    gpus = f"{report['gpus']} x {report['gpu']}" if "gpus" in report else report["gpu"]
+    return f"{report['model']} on {gpus}: {report['ranks']} ranks of {report['plan_of_a_rank']}"
+
+
+def _policies(report: dict[str, Any]) -> Table:
     table = Table(box=None)
     heads = ("ms", "80 % interval", "linear", "attention", "gathers", "saved")
     table.add_column("split of prompts", no_wrap=True)
     for head in heads:
         table.add_column(head, justify="right")
-    for name, found in one.policies.items():
-        entry = _policy(one, name, found)
+    for name, entry in _in_order(report["batches"][0]["policies"]).items():
         low, high = entry["interval_80_ms"]
-        parts = [_number(ms) for ms in entry["ms_of_the_slowest_by_part"].values()]
-        saved = "" if name == "dynamic" else f"{one.gain(name):.1%}"
+        parts = [_number(entry["ms_of_the_slowest_by_part"][part]) for part in PARTS]
+        saved = "" if name == "dynamic" else f"{report['saved'][name]['mean']:.1%}"
         table.add_row(_SAID[name], _number(entry["ms"]), f"{_number(low)}-{_number(high)}", *parts, saved)
     return table
+
+
+def _in_order(policies: dict[str, Any]) -> dict[str, Any]:
+    """The policies in the order of this module, since files sort their keys."""
+    return {name: policies[name] for name in _SAID if name in policies}
 
 
 def _number(ms: float) -> str:
     return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
-def _prompts(one: Prefilled) -> Table:
+def _prompts(report: dict[str, Any]) -> Table:
     table = Table(box=None)
     for head in ("prompt", "tokens", "ranks", "split"):
         table.add_column(head, justify="right")
-    for place, (length, way) in enumerate(zip(one.lengths[:_SHOWN], one.dynamic.ways)):
-        over = f"{way.first}-{way.ranks[-1]}" if way.degree > 1 else str(way.first)
-        table.add_row(str(place), f"{length:,}", over, way.layout)
-    if len(one.lengths) > _SHOWN:
-        table.add_row("…", "", "", f"{len(one.lengths) - _SHOWN} more: --json")
+    prompts = report["batches"][0]["prompts"]
+    for number, prompt in enumerate(prompts[:_SHOWN]):
+        first, last = prompt["ranks"]
+        over = f"{first}-{last}" if prompt["degree"] > 1 else str(first)
+        table.add_row(str(number), f"{prompt['tokens']:,}", over, prompt["layout"])
+    if len(prompts) > _SHOWN:
+        table.add_row("…", "", "", f"{len(prompts) - _SHOWN} more: --json")
     return table
 
 
-def _over_batches(batches: Sequence[Prefilled]) -> Table:
-    table = Table(box=None, title=f"{len(batches)} batches, {sum(len(one.lengths) for one in batches):,} prompts")
+def _over_batches(report: dict[str, Any]) -> Table:
+    batches = report["batches"]
+    count = sum(len(batch["prompts"]) for batch in batches)
+    table = Table(box=None, title=f"{len(batches)} batches, {count:,} prompts")
     table.add_column("split of prompts", no_wrap=True)
     for head in ("mean ms", "saved: mean", "median", "most", "attention blocks"):
         table.add_column(head, justify="right")
-    found = document(batches)
-    for name in batches[0].policies:
-        mean = float(np.mean([one.policies[name].ns for one in batches])) / 1e6
-        saved = found["saved"].get(name)
+    for name in _in_order(batches[0]["policies"]):
+        mean = float(np.mean([batch["policies"][name]["ms"] for batch in batches]))
+        saved = report["saved"].get(name)
         cells = [f"{saved[key]:.1%}" for key in ("mean", "median", "largest")] if saved else ["", "", ""]
-        blocks = f"{found['saved_of_attention_blocks'][name]['mean']:.1%}" if saved else ""
-        table.add_row(_SAID[name], _number(mean), *cells, blocks)
+        attention = f"{report['saved_of_attention_blocks'][name]['mean']:.1%}" if saved else ""
+        table.add_row(_SAID[name], _number(mean), *cells, attention)
     return table
 
 
 def render(batches: Sequence[Prefilled]) -> str:
     """A page: the report, and the time of every rank (of the first batches)."""
     first = batches[0]
-    console = Console(file=io.StringIO(), width=110, highlight=False)
-    console.print(screen(batches))
+    console = Console(file=io.StringIO(), width=110, highlight=False, markup=False, emoji=False)
+    console.print(screen(document(batches)))
     pictures = [
         (f"Split: {_SAID[name]}{f', batch {number}' if len(batches) > 1 else ''}", _bars(found, _longest(one)))
         for number, one in enumerate(batches[:4])

@@ -1,30 +1,38 @@
 "use strict";
 // The overview: a row for each simulated rank, coloured by what takes most of each pixel. Bubbles of a pipeline are gaps.
 const ROW = 14, GAP = 2, MARGIN = 80;
+let overviewWidth = 0;  // of the pane when it was drawn
 
-async function drawOverview(pane, job) {
+function redrawOverviewWhenResized(pane) {
+  new ResizeObserver(() => {
+    if (state.pane === "overview" && pane.clientWidth && pane.clientWidth !== overviewWidth) drawOverview(pane, state.base);
+  }).observe(pane);
+}
+
+async function drawOverview(pane, base) {
+  overviewWidth = pane.clientWidth;
   const pixels = Math.max(200, Math.min(1400, pane.clientWidth - MARGIN));
-  const data = await ask(`api/jobs/${job}/overview?pixels=${pixels}`);
+  const data = await ask(`${base}/overview?pixels=${pixels}`);
   if (!data) return;
   const canvas = make("canvas", undefined, { role: "img", "aria-label": `What ${data.ranks.length} ranks do over the step` });
   const scale = window.devicePixelRatio || 1, height = data.ranks.length * (ROW + GAP) + 4;
   canvas.width = (pixels + MARGIN) * scale; canvas.height = height * scale;
-  canvas.style.width = `${pixels + MARGIN}px`; canvas.style.height = `${height}px`;
+  canvas.style.width = `${pixels + MARGIN}px`; canvas.style.maxWidth = "100%"; canvas.style.height = `${height}px`;
   const pen = canvas.getContext("2d");
   pen.scale(scale, scale);
   pen.font = "11px system-ui, sans-serif"; pen.textBaseline = "middle";
   pen.fillStyle = getComputedStyle(document.body).color;
   data.ranks.forEach((one, place) => pen.fillText(`rank ${one.rank}`, 4, place * (ROW + GAP) + ROW / 2 + 2));
+  const kindFills = fills(pen, data.kinds);
   data.ranks.forEach((one, place) => {
     for (let from = 0; from < one.row.length;) {
       let to = from + 1;
       while (to < one.row.length && one.row[to] === one.row[from]) to++;
-      if (one.row[from] !== ".") { pen.fillStyle = COLOURS[Number(one.row[from])]; pen.fillRect(MARGIN + from, place * (ROW + GAP) + 2, to - from, ROW); }
+      if (one.row[from] !== ".") { pen.fillStyle = kindFills[Number(one.row[from])].fill; pen.fillRect(MARGIN + from, place * (ROW + GAP) + 2, to - from, ROW); }
       from = to;
     }
   });
-  const legend = make("p", undefined, { class: "legend" });
-  data.kinds.forEach((name, place) => { const entry = make("span"), mark = make("i"); mark.style.background = COLOURS[place]; entry.append(mark, name); legend.append(entry); });
+  const legend = legendOf(data.kinds);
   const shares = data.ranks.map(one => [`rank ${one.rank}`, ...data.kinds.map((_, kind) => share(one.row, String(kind))), share(one.row, ".")]);
   const more = data.left_out ? [make("p", `${data.left_out} more ranks were simulated and are not drawn.`, { class: "dim" })] : [];
   pane.replaceChildren(make("p", `The steady step, ${nanoseconds(data.to - data.from)}, of all simulated ranks`, { class: "dim" }), canvas, legend, ...more,

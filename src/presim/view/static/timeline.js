@@ -1,8 +1,7 @@
 "use strict";
 // The timeline: asks for a window of tracks and draws it. The server sends single boxes where few are in view, and the
 // share that each kind of work takes of every pixel where there are many, so that a million kernels stay fluid.
-const COLOURS = ["#3e63dd", "#8e4ec6", "#30a46c", "#12a5bf", "#8b9097", "#e5484d", "#e2b203"];
-const TRACK = 22, HEAD = 20, NAME = 150;
+const TRACK = 22, HEAD = 20, NAME = 150, LABEL = 110;  // pixels
 
 class Timeline {
   constructor(canvas, ask, said) {
@@ -16,18 +15,18 @@ class Timeline {
     new ResizeObserver(() => this.load()).observe(canvas.parentElement);
   }
 
-  show(job, ranks) { this.job = job; this.ranks = ranks; this.view = null; return this.load(); }
+  show(base, ranks) { this.base = base; this.ranks = ranks; this.view = null; return this.load(); }
 
   whole() { this.view = null; return this.load(); }
 
   get width() { return Math.max(50, this.canvas.clientWidth - NAME); }
 
   async load() {
-    if (this.job === undefined || !this.canvas.clientWidth) return;
+    if (this.base === undefined || !this.canvas.clientWidth) return;
     const number = ++this.asked;
     const query = { ranks: this.ranks.join(","), pixels: Math.round(this.width) };
     if (this.view) { query.from = Math.round(this.view[0]); query.to = Math.round(this.view[1]); }
-    const data = await this.ask(`api/jobs/${this.job}/timeline?${new URLSearchParams(query)}`);
+    const data = await this.ask(`${this.base}/timeline?${new URLSearchParams(query)}`);
     if (number !== this.asked || !data) return;  // a later window is on its way
     this.data = data; this.view = [data.from, data.to]; this.chosen = null; this.draw();
   }
@@ -74,17 +73,19 @@ class Timeline {
     const pen = this.canvas.getContext("2d");
     pen.scale(ratio, ratio); pen.clearRect(0, 0, whole, height); pen.font = "12px system-ui, sans-serif";
     const ink = getComputedStyle(document.body).color;
+    this.fills = fills(pen, this.data.kinds);
     const [from, to] = this.view, scale = this.width / (to - from);
     pen.fillStyle = ink;
-    for (let tick = 0; tick <= 6; tick++) {
-      const at = from + (to - from) * tick / 6, x = NAME + this.width * tick / 6;
-      pen.textAlign = tick === 6 ? "right" : tick ? "center" : "left";
+    const ticks = Math.max(1, Math.min(6, Math.floor(this.width / LABEL)));
+    for (let tick = 0; tick <= ticks; tick++) {
+      const at = from + (to - from) * tick / ticks, x = NAME + this.width * tick / ticks;
+      pen.textAlign = tick === ticks ? "right" : tick ? "center" : "left";
       pen.fillText(nanoseconds(at - this.data.span[0]), x, 13);
     }
     pen.textAlign = "left"; this.hits = [];
     rows.forEach(({ rank, track }, row) => {
       const y = HEAD + row * (TRACK + 4);
-      pen.fillStyle = ink; pen.fillText(`${rank}: ${track.name}`.slice(0, 24), 2, y + 15);
+      pen.fillStyle = ink; pen.fillText(fitting(pen, `${rank}: ${track.name}`, NAME - 8), 2, y + 15);
       if (track.boxes) this.boxes(pen, track.boxes, y, from, scale); else this.shares(pen, track.shares, y);
     });
     const hit = this.chosen === null ? null : this.hits[this.chosen];
@@ -96,8 +97,8 @@ class Timeline {
       const left = Math.max(NAME, NAME + (start - from) * scale), right = Math.min(NAME + this.width, NAME + (end - from) * scale);
       if (right < NAME || left > NAME + this.width) continue;
       const w = right - left;
-      pen.fillStyle = COLOURS[kind]; pen.fillRect(left, y, Math.max(w, .6), TRACK);
-      if (w > 40) { pen.fillStyle = "#ffffff"; pen.fillText(name.slice(0, Math.floor(w / 7)), left + 3, y + 15); }
+      pen.fillStyle = this.fills[kind].fill; pen.fillRect(left, y, Math.max(w, .6), TRACK);
+      if (w > 40) { pen.fillStyle = this.fills[kind].ink; pen.fillText(name.slice(0, Math.floor(w / 7)), left + 3, y + 15); }
       this.hits.push({ x: left, y, w, name, module, ns: end - start });
     }
   }
@@ -113,10 +114,18 @@ class Timeline {
       pixel.forEach((share, kind) => {
         if (!share) return;
         const h = TRACK * share / 100;
-        pen.fillStyle = COLOURS[kind]; pen.fillRect(x, bottom - h, Math.max(step * stretch, 1), h); bottom -= h;
+        pen.fillStyle = this.fills[kind].fill; pen.fillRect(x, bottom - h, Math.max(step * stretch, 1), h); bottom -= h;
       });
     });
   }
+}
+
+// The text, or as much of it as is this wide.
+function fitting(pen, text, width) {
+  if (pen.measureText(text).width <= width) return text;
+  let end = text.length;
+  while (end && pen.measureText(`${text.slice(0, end)}…`).width > width) end--;
+  return `${text.slice(0, end)}…`;
 }
 
 function nanoseconds(value) {

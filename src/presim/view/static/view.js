@@ -1,10 +1,10 @@
 "use strict";
 // Tabs, and the panes that are tables and charts. Texts of jobs are only ever set as text, never as markup.
 const PANES = ["summary", "timeline", "overview", "memory", "communication", "power", "roofline"];
-const ALL = [...PANES, "comparison", "search", "serving"];
+const ALL = [...PANES, "comparison", "search", "serving", "report"];
 const GIB = 2 ** 30;
 const at = id => document.getElementById(id);
-const state = { job: 0, pane: "summary", names: PANES };
+const state = { base: "api/jobs/0", pane: "summary", names: PANES };
 
 function make(tag, text, attributes = {}) {
   const made = document.createElement(tag);
@@ -22,23 +22,27 @@ async function ask(url) {
   return null;
 }
 
-function table(names, rows) {
-  const made = make("table"), head = make("tr");
-  names.forEach(name => head.append(make("th", name, { scope: "col" })));
-  made.append(head);
-  rows.forEach(row => { const line = make("tr"); row.forEach(cell => line.append(make("td", cell))); made.append(line); });
-  return made;
+// A table that scrolls by itself where it is too wide. Numbers are aligned right and never wrapped; words are wrapped.
+function table(names, rows, isNumber = names.map((_, column) => column > 0)) {
+  const made = make("table"), head = make("tr"), scroll = make("div", undefined, { class: "scroll", tabindex: 0, role: "group", "aria-label": "Table" });
+  const cell = (tag, text, column, attributes = {}) => make(tag, text, isNumber[column] ? { ...attributes, class: "number" } : attributes);
+  if (names.length) { head.append(...names.map((name, column) => cell("th", name, column, { scope: "col" }))); made.append(head); }
+  rows.forEach(row => { const line = make("tr"); line.append(...row.map((text, column) => cell("td", text, column))); made.append(line); });
+  scroll.append(made);
+  return scroll;
 }
 
-function parts(items, figure) {
-  const said = items.map(item => `${item.name} ${figure(item.size)}`).join(", ");
+// A stacked bar and its legend. Each part has a colour and a letter, in the bar where there is room.
+function parts(items) {
+  const said = items.map(item => `${item.name} ${item.figure}`).join(", ");
   const bar = make("div", undefined, { class: "parts", role: "img", "aria-label": said }), legend = make("p", undefined, { class: "legend" });
-  items.forEach((item, place) => {
-    const colour = COLOURS[place % COLOURS.length], piece = make("span");
-    piece.style.flexGrow = item.size; piece.style.background = colour; piece.title = `${item.name} ${figure(item.size)}`;
+  items.forEach(item => {
+    const letter = item.letter === "." ? "" : item.letter;
+    const piece = make("span", item.share >= .03 ? letter : "", { class: item.css_class });
+    piece.style.flexGrow = item.share; piece.title = `${item.name} ${item.figure}`;
     bar.append(piece);
-    const entry = make("span"), mark = make("i");
-    mark.style.background = colour; entry.append(mark, `${item.name} ${figure(item.size)}`); legend.append(entry);
+    const entry = make("span");
+    entry.append(make("i", letter, { class: item.css_class }), `${item.name} ${item.figure}`); legend.append(entry);
   });
   return [bar, legend];
 }
@@ -47,34 +51,37 @@ const seconds = value => nanoseconds(value * 1e9);
 const gib = value => `${(value / GIB).toFixed(2)} GiB`;
 
 const draw = {
-  async summary(pane, job) {
-    const data = await ask(`api/jobs/${job}/summary`);
+  async summary(pane, base) {
+    const data = await ask(`${base}/summary`);
     if (!data) return;
     const cards = make("div", undefined, { class: "cards" });
     data.headline.forEach(cell => {
       const card = make("div"); card.append(make("span", cell.label), make("b", cell.value), make("span", cell.remark)); cards.append(card);
     });
-    pane.replaceChildren(make("p", `${data.script} · ${data.where}`, { class: "dim" }), cards, make("h2", "Time of the step"),
-      ...parts(data.time.map(one => ({ name: one.name, size: one.seconds })), seconds), make("h2", "Memory of the device"),
-      ...parts(data.memory.map(one => ({ name: one.name, size: one.bytes })), gib), make("h2", "What limits the step"),
-      table(["", "seconds", "finding"], data.limits.map(one => [one.name.replace("_", " "), seconds(one.seconds), one.statement])),
-      make("h2", "Notes"), ...data.notes.map(note => make("p", note, { class: "dim" })));
+    const section = (title, ...content) => content.length ? [make("h2", title), ...content] : [];
+    const limits = data.limits.map(one => [one.name.replaceAll("_", " "), seconds(one.seconds), one.statement]);
+    pane.replaceChildren(make("p", `${data.script} · ${data.where}`, { class: "dim" }),
+      ...(data.failure.length ? [make("p", data.failure.join(": "), { role: "alert" })] : []), cards,
+      ...section("Time of the step", ...(data.time.length ? parts(data.time) : [])),
+      ...section("Memory of the device in GiB", ...(data.memory.length ? parts(data.memory) : [])),
+      ...section("What limits the step", ...(limits.length ? [table(["", "time", "finding"], limits, [false, true, false])] : [])),
+      ...section("Notes", ...data.notes.map(note => make("p", note, { class: "dim" }))));
   },
 
-  async memory(pane, job) {
-    const data = await ask(`api/jobs/${job}/memory`);
+  async memory(pane, base) {
+    const data = await ask(`${base}/memory`);
     if (!data) return;
     const chart = make("div");
-    pane.replaceChildren(make("p", data.verdict), chart, make("h2", "At the peak, by category"),
-      table(["", "bytes", "blocks"], data.by_category.map(one => [one.name, gib(one.bytes), one.blocks])), make("h2", "By module"),
+    pane.replaceChildren(make("p", data.verdict), chart, make("h2", "At the peak, by category, in GiB"), ...(data.parts.length ? parts(data.parts) : []),
+      table(["", "bytes", "blocks"], data.by_category.map(one => [one.name.replaceAll("_", " "), gib(one.bytes), one.blocks])), make("h2", "By module"),
       table(["", "bytes", "blocks"], data.by_module.map(one => [one.name, gib(one.bytes), one.blocks])));
     const start = data.time_s[0] || 0, capacity = data.time_s.map(() => data.device / GIB);
     plot(chart, "GiB over the step, seconds", [data.time_s.map(time => time - start), data.reserved.map(one => one / GIB), data.allocated.map(one => one / GIB), capacity],
-      [{}, { label: "reserved", stroke: "#8b9097", fill: "#8b909733" }, { label: "allocated", stroke: "#3e63dd", fill: "#3e63dd44" }, { label: "device", stroke: "#e5484d", dash: [6, 4] }]);
+      [{}, { label: "reserved", stroke: "#8b9097", fill: "#8b909733" }, { label: "allocated", stroke: "#5686f2", fill: "#5686f244" }, { label: "device", stroke: "#d55e00", dash: [6, 4] }]);
   },
 
-  async communication(pane, job) {
-    const data = await ask(`api/jobs/${job}/communication`);
+  async communication(pane, base) {
+    const data = await ask(`${base}/communication`);
     if (!data) return;
     const rows = data.collectives.map(one => [`${one.kind} · ${one.group} (${one.group_size})`, one.count, gib(one.bytes), seconds(one.seconds), seconds(one.exposed_s), one.algorithm_GBps ? one.algorithm_GBps.toFixed(0) : ""]);
     const messages = data.messages.map(([from, to, size]) => [`rank ${from} to rank ${to}`, gib(size)]);
@@ -82,30 +89,30 @@ const draw = {
       ...(messages.length ? [make("h2", "Messages in all"), table(["", "bytes"], messages)] : []));
   },
 
-  async roofline(pane, job) {
-    const data = await ask(`api/jobs/${job}/roofline`);
+  async roofline(pane, base) {
+    const data = await ask(`${base}/roofline`);
     if (!data) return;
     const points = data.points.sort((one, other) => one.intensity - other.intensity), chart = make("div");
     const most = [...points].sort((one, other) => other.seconds - one.seconds).slice(0, 40);
     pane.replaceChildren(chart, make("h2", "Kernels by time, all captured steps"), table(["", "FLOP/byte", "TFLOP/s", "time", "bound"],
-      most.map(one => [one.name, one.intensity.toFixed(1), (one.rate / 1e12).toFixed(2), seconds(one.seconds), one.bound])));
+      most.map(one => [one.name, one.intensity.toFixed(1), (one.rate / 1e12).toFixed(2), seconds(one.seconds), one.bound]), [false, true, true, true, false]));
     const peak = data.peak ? data.peak / 1e12 : null;
     plot(chart, `TFLOP/s over FLOP/byte; peak of ${data.dtype}`, [points.map(one => one.intensity), points.map(one => one.rate / 1e12), points.map(() => peak)],
-      [{}, { label: "kernels", stroke: "#3e63dd", paths: () => null, points: { show: true, size: 7 } }, { label: "peak", stroke: "#e5484d", dash: [6, 4] }], 3);
+      [{}, { label: "kernels", stroke: "#5686f2", paths: () => null, points: { show: true, size: 7 } }, { label: "peak", stroke: "#d55e00", dash: [6, 4] }], 3);
   },
 
-  async power(pane, job) {
-    const data = await ask(`api/jobs/${job}/power`);
+  async power(pane, base) {
+    const data = await ask(`${base}/power`);
     if (!data) return;
     if (!data.energy) { pane.replaceChildren(make("p", "The power limit of this GPU is not known, or no step completed.")); return; }
     const chart = make("div"), limit = data.time_s.map(() => data.energy.limit_watts);
     pane.replaceChildren(make("p", data.sentence), chart, make("h2", "By class of work"), table(["", "time", "watts", "joules"],
       data.energy.parts.map(one => [one.name, seconds(one.seconds), one.watts.toFixed(0), one.joules.toFixed(1)])));
     plot(chart, "watts of one GPU over the step, seconds", [data.time_s, data.watts, limit],
-      [{}, { label: "power", stroke: "#e2b203", fill: "#e2b20333" }, { label: "limit", stroke: "#e5484d", dash: [6, 4] }]);
+      [{}, { label: "power", stroke: "#5686f2", fill: "#5686f233" }, { label: "limit", stroke: "#d55e00", dash: [6, 4] }]);
   },
 
-  overview: drawOverview, search: drawSearch, serving: drawServing,
+  overview: drawOverview, search: drawSearch, serving: drawServing, report: drawReport,
 
   async comparison(pane) {
     const data = await ask("api/comparison");
@@ -115,12 +122,13 @@ const draw = {
     pane.replaceChildren(table(["", "step time", "memory"], data.results.map(one => [one.label, one.step_time_s == null ? "" : seconds(one.step_time_s), gib(one.peak_reserved_bytes)])), ...found);
   },
 
-  async timeline(pane, job) {
-    const data = await ask(`api/jobs/${job}/summary`);
+  async timeline(pane, base) {
+    const data = await ask(`${base}/summary`);
     if (!data) return;
     at("ranks").replaceChildren(...data.ranks.map((rank, place) => { const option = make("option", rank, { value: rank }); option.selected = place < 8; return option; }));
     at("ranks").size = Math.min(4, data.ranks.length);
-    await picture.show(job, chosenRanks());
+    await picture.show(base, chosenRanks());
+    if (picture.data) at("legend").replaceChildren(...legendOf(picture.data.kinds).children);
   },
 };
 
@@ -128,7 +136,8 @@ function plot(where, title, values, series, distribution = 1) {
   const ink = getComputedStyle(document.body).color, line = getComputedStyle(document.documentElement).getPropertyValue("--line");
   const axis = { stroke: ink, grid: { stroke: line }, ticks: { stroke: line } };
   where.setAttribute("role", "img"); where.setAttribute("aria-label", title);
-  new uPlot({ title, width: Math.min(1100, where.clientWidth || 900), height: 320, scales: { x: { time: false, distr: distribution }, y: { distr: distribution } }, axes: [axis, axis], series }, values, where);
+  const height = 320, drawn = new uPlot({ title, width: where.clientWidth || 900, height, scales: { x: { time: false, distr: distribution }, y: { distr: distribution } }, axes: [axis, axis], series }, values, where);
+  new ResizeObserver(() => { if (where.clientWidth) drawn.setSize({ width: where.clientWidth, height }); }).observe(where);
 }
 
 const chosenRanks = () => [...at("ranks").selectedOptions].map(option => option.value);
@@ -143,7 +152,7 @@ async function show(name) {
   state.byKey = false;
   for (const pane of ALL) at(pane).hidden = pane !== name;
   document.body.dataset.ready = "";
-  await draw[name](at(name), state.job);
+  await draw[name](at(name), state.base);
   document.body.dataset.ready = name;
 }
 
@@ -161,14 +170,11 @@ async function begin() {
   if (!listing) return;
   const ofJobs = listing.compared ? [...PANES, "comparison"] : PANES;
   listing.jobs.forEach((label, number) => at("job").append(make("option", label, { value: number })));
-  listing.results.forEach((one, number) => at("job").append(make("option", one.label, { value: number, "data-kind": one.kind })));
-  ["forward", "recompute", "backward", "optimizer", "other", "communication", "copy"].forEach((name, place) => {
-    const entry = make("span"), mark = make("i"); mark.style.background = COLOURS[place]; entry.append(mark, name); at("legend").append(entry);
-  });
+  listing.results.forEach((one, number) => at("job").append(make("option", one.label, { value: number, "data-panes": one.panes.join(" ") })));
   const choose = () => {
     const option = at("job").selectedOptions[0];
-    state.job = Number(option.value);
-    tabs(option.dataset.kind ? [option.dataset.kind] : ofJobs);
+    state.base = `api/${option.dataset.panes ? "results" : "jobs"}/${option.value}`;
+    tabs(option.dataset.panes ? option.dataset.panes.split(" ") : ofJobs);
     return show(named());
   };
   at("job").addEventListener("change", choose);
@@ -178,8 +184,9 @@ async function begin() {
     if (next === undefined) return;
     event.preventDefault(); state.byKey = true; location.hash = state.names[next];
   });
-  at("ranks").addEventListener("change", () => picture.show(state.job, chosenRanks()));
+  at("ranks").addEventListener("change", () => picture.show(state.base, chosenRanks()));
   at("whole").addEventListener("click", () => picture.whole());
+  redrawOverviewWhenResized(at("overview"));
   window.addEventListener("hashchange", () => show(named()));
   const shown = Number(new URLSearchParams(location.search).get("show"));
   if (shown > 0 && shown < at("job").length) at("job").selectedIndex = shown;

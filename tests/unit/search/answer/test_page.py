@@ -10,7 +10,7 @@ import pytest
 
 from presim.search.answer.page import render
 from presim.search.answer.table import write
-from presim.search.objectives import OBJECTIVES, Work
+from presim.search.objectives import OBJECTIVES
 from presim.search.request import Request
 from presim.search.run import answer
 from presim.search.space import Space
@@ -37,7 +37,7 @@ def found() -> Answer:
 
 
 def test_the_page_has_every_part_and_nothing_from_elsewhere(found: Answer) -> None:
-    page = render(found, Work())
+    page = render(found)
     headings = re.findall(r"<h2>([^<]+?) <small>|<h2>([^<]+)</h2>", page)
     assert [first.strip() or second for first, second in headings] == [
         "Best plans",
@@ -60,7 +60,7 @@ def test_the_page_shows_captures_beside_composed_plans(found: Answer) -> None:
         Confirmed(number=1, framework="torchtitan", figures=figures(1.6)),
         Confirmed(number=0, framework="torchtitan", words="the script raised"),
     ]
-    page = render(msgspec.structs.replace(found, confirmation=Confirmation(trials=captured, order=[1])), Work())
+    page = render(msgspec.structs.replace(found, confirmation=Confirmation(trials=captured, order=[1])))
     rows = [
         re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in page.partition("Captured <small>")[2].split("<tr")[2:4]
     ]
@@ -72,7 +72,7 @@ def test_the_page_shows_captures_beside_composed_plans(found: Answer) -> None:
 
 def test_the_table_says_what_decides(found: Answer) -> None:
     out = io.StringIO()
-    write(found, Work(), out)
+    write(found, out)
     text = " ".join(out.getvalue().split())
     assert "5 points, exhaustive: 3 priced (2 fit), 1 pruned, 1 illegal" in text
     assert "* 2 on the Pareto front of step_time and memory_headroom" in text

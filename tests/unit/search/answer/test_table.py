@@ -41,7 +41,7 @@ def searched(objective: str = "step_time") -> Answer:
 
 def shown(width: int, objective: str = "step_time") -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None, highlight=False)
-    write(searched(objective), Work(), console=console)
+    write(searched(objective), console=console)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert max(map(len, text.splitlines())) <= width
     return str(text)
@@ -60,7 +60,7 @@ def test_with_room_every_figure_is_there() -> None:
     assert "step time" in shown(130)
     narrow = Answer(**{**{name: getattr(searched(), name) for name in Answer.__struct_fields__}, "varied": {}})
     console = Console(file=io.StringIO(), width=130, force_terminal=True, color_system=None)
-    write(narrow, Work(), console=console)
+    write(narrow, console=console)
     header = console.file.getvalue().splitlines()[2]  # type: ignore[attr-defined]
     assert [word for word in ("MFU", "spare", "exposed", "limit", "tokens/s/GPU") if word not in header] == []
 
@@ -72,8 +72,8 @@ def test_a_lone_plan_is_better_than_none() -> None:
         Trial(number=1, point={"tensor": 2}, fate="priced", figures=figures(headroom_gib=-1)),
     ]
     lone, pruned = (io.StringIO() for _ in range(2))
-    write(answer(request, trials), Work(), lone)
-    write(answer(request, [trials[0], Trial(number=1, point={"tensor": 2}, fate="pruned", rule="x")]), Work(), pruned)
+    write(answer(request, trials), lone)
+    write(answer(request, [trials[0], Trial(number=1, point={"tensor": 2}, fate="pruned", rule="x")]), pruned)
     assert "The only plan of 2 that meets every constraint." in lone.getvalue()
     assert "The only plan of 2 that meets every constraint among those evaluated; 1 pruned." in pruned.getvalue()
 
@@ -85,7 +85,7 @@ def test_a_failed_trial_is_shown_with_its_own_words() -> None:
         Trial(number=1, point={"tensor": 8}, fate="failed", words="12 heads are not divided by 8"),
     ]
     text = io.StringIO()
-    write(answer(request, trials), Work(), text)
+    write(answer(request, trials), text)
     assert "1 failed; the first, tp=8: 12 heads are not divided by 8" in text.getvalue()
 
 

@@ -1,0 +1,160 @@
+"""Every kind of result: `presim report` prints what the verb printed, pages and `presim view` have the same tables."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from presim.errors import InputError
+from presim.saved_results.kinds import KINDS, ResultKind
+from presim.saved_results.read import read
+from presim.saved_results.show import page
+from presim.view.opened import open_result
+from presim.view.server import application
+from support import saved_results
+from support.saved_results import Sample
+
+BY_NAME = {kind.name: kind for kind in KINDS}
+TABLES = ("validation",)  # CSV, without a place for a name
+JSONS = [name for name in BY_NAME if name not in TABLES]
+
+
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sample]:
+    return saved_results.samples(tmp_path_factory.mktemp("results"))
+
+
+def test_every_kind_has_a_sample(samples: dict[str, Sample]) -> None:
+    assert samples.keys() == BY_NAME.keys()
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_report_prints_what_the_verb_printed(samples: dict[str, Sample], name: str) -> None:
+    assert samples[name].printed
+    assert saved_results.run(["report", str(samples[name].path)]) == samples[name].printed
+
+
+@pytest.mark.parametrize("name", JSONS)
+def test_a_file_names_its_kind_and_version(samples: dict[str, Sample], name: str) -> None:
+    kind, content = BY_NAME[name], json.loads(samples[name].path.read_text())
+    if "schema" in content:
+        assert content["schema"] == f"presim-{name}/{kind.version}"
+    else:
+        assert (content["kind"], content["schema_version"]) == (name, kind.version)
+    assert read(samples[name].path).kind is kind
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_page_and_the_view_have_the_words_of_the_report(samples: dict[str, Sample], name: str) -> None:
+    """Every word of the terminal's tables, whatever the page adds."""
+    said = words(samples[name].printed)  # parts of words where lines were wrapped
+    found = read(samples[name].path)
+    assert "<!doctype html>" in page(found)
+    client = TestClient(application([], results=[open_result(found.path)]), base_url="http://localhost")
+    (listed,) = client.get("/api/jobs").json()["results"]
+    assert listed["panes"][-1] == "report"
+    for pane in listed["panes"]:
+        answer = client.get(f"/api/results/0/{pane}")
+        assert answer.status_code == 200
+    assert not {word for word in said if word not in text_of(answer.json())}
+    if not BY_NAME[name].page:
+        seen = html.unescape(re.sub(r"<[^>]*>", " ", page(found)))
+        assert not {word for word in said if word not in seen}
+
+
+def words(text: str) -> set[str]:
+    """Its words and numbers, without the marks that draw bars."""
+    plain = "\n".join(line for line in text.splitlines() if not re.fullmatch(r" *([a-z?.])\1{3,}[a-z?.]*", line))
+    return set(re.findall(r"[\w.%]+", plain)) - {"presim"}
+
+
+def text_of(value: object) -> str:
+    """All texts in JSON."""
+    if isinstance(value, dict):
+        return " ".join(map(text_of, value.values()))
+    return " ".join(map(text_of, value)) if isinstance(value, list) else str(value)
+
+
+def without_name(content: dict[str, object], kind: ResultKind) -> object:
+    """As the last presim wrote a result: structs with a version alone, the others without any name."""
+    if kind.name in ("serving", "prefill", "deployments", "serving-calibration"):
+        return content  # these had a schema
+    names = ("schema",) if "schema" in content else ("kind",)
+    nameless = {key: value for key, value in content.items() if key not in names}
+    return nameless["modules"] if kind.name == "graph-summary" else nameless
+
+
+@pytest.mark.parametrize("name", JSONS)
+def test_results_without_a_name_are_read(samples: dict[str, Sample], name: str, tmp_path: Path) -> None:
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(without_name(json.loads(samples[name].path.read_text()), BY_NAME[name])))
+    assert read(path).kind is BY_NAME[name]
+    assert saved_results.run(["report", str(path)]) == samples[name].printed
+
+
+@pytest.mark.parametrize("name", JSONS)
+def test_other_versions_and_damaged_results_are_refused_in_a_sentence(
+    samples: dict[str, Sample], name: str, tmp_path: Path
+) -> None:
+    path, kind, content = tmp_path / "other.json", BY_NAME[name], json.loads(samples[name].path.read_text())
+
+    def refused(**changed: object) -> str:
+        path.write_text(json.dumps({**content, **changed}))
+        with pytest.raises(InputError) as caught:
+            read(path)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    newer = {"schema": f"presim-{name}/9"} if "schema" in content else {"schema_version": 9}
+    assert refused(**newer).startswith(f"{path} was written by a newer presim (schema 9, this one reads ")
+    others: dict[str, object] = {field: [[]] for field in kind.fields.split()}
+    assert refused(**others).startswith(f"{path} is a damaged result of `{kind.verb}` (")
+
+
+INTERRUPTED = "interrupted after 12 of 40 trials"
+
+
+@pytest.mark.parametrize("reason", [INTERRUPTED, {"reason": INTERRUPTED}])
+def test_a_partial_result_says_so(samples: dict[str, Sample], reason: object, tmp_path: Path) -> None:
+    path = tmp_path / "partial.json"
+    path.write_text(json.dumps({**json.loads(samples["search"].path.read_text()), "partial": reason}))
+    line = f"partial: {INTERRUPTED}"
+    assert saved_results.run(["report", str(path)]) == f"{line}\n{samples['search'].printed}"
+    assert line in page(read(path))
+
+
+def test_a_graph_is_summarised_and_a_saved_job_simulated(samples: dict[str, Sample]) -> None:
+    """As `presim graph show` and `presim simulate` do."""
+    folder = samples["run"].path.parent
+    assert saved_results.run(["report", str(folder / "graph.toml")]) == samples["graph-summary"].printed
+    assert saved_results.run(["report", str(folder / "job")]) == samples["run"].printed
+
+
+def test_a_file_of_a_saved_job_is_named(samples: dict[str, Sample]) -> None:
+    job = samples["run"].path.parent / "job"
+    with pytest.raises(InputError, match=f"^{job}/job.json is part of a saved job; name its folder, {job}$"):
+        read(job / "job.json")
+
+
+@pytest.mark.parametrize("name", JSONS)
+def test_texts_of_results_are_neither_markup_nor_emoji(samples: dict[str, Sample], name: str, tmp_path: Path) -> None:
+    """Signatures have brackets, and scripts colons; what looks like a closing tag is no error."""
+    path, mark = tmp_path / "marked.json", "[red]:fire:[/nope]"
+    path.write_text(json.dumps(marked(json.loads(samples[name].path.read_text()), mark)))
+    printed = "".join(saved_results.run(["report", str(path)]).split())
+    seen = html.unescape(re.sub(r"<[^>]*>", " ", page(read(path))))
+    assert "\U0001f525" not in printed + seen
+
+
+def marked(value: object, mark: str, key: str = "") -> object:
+    """The JSON with a mark behind every sentence; words that may be names of a choice stay."""
+    if isinstance(value, dict):
+        return {name: marked(part, mark, name) for name, part in value.items()}
+    if isinstance(value, list):
+        return [marked(part, mark, key) for part in value]
+    return f"{value}{mark}" if isinstance(value, str) and " " in value else value
