@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from presim.cost.price import Price
+from presim.errors import reason_of
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.summary import markdown, percent, quantile, signed
 from presim.validation.tables import read_table, write_table
@@ -76,8 +77,8 @@ class Times:
             if not 0 < measured < math.inf:
                 raise CannotBuildError(f"time_us = {measured:g} is not a duration")
             price = self.price_of(case, measured)
-        except CannotBuildError as error:
-            return _without(str(error))
+        except Exception as error:  # noqa: BLE001  a bug in one row must not lose the others
+            return _without(reason_of(error))
         predicted = price.duration_ns / 1e3
         return {
             "predicted_time_us": f"{predicted:.5g}",

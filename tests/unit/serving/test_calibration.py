@@ -82,7 +82,7 @@ def test_published_runs_are_held_against_predictions(tmp_path: Path) -> None:
         {**ROW, "ttft_mean_ms": "60", "tpot_mean_ms": "8", "confidence": "complete"},
         {**ROW, "model": "nobody", "confidence": "complete"},
     ]
-    found = serving.predict(rows)
+    found = list(serving.predict(rows))
     assert (
         float(found[0]["predicted_tpot_low"])
         < float(found[0]["predicted_tpot"])
@@ -92,6 +92,20 @@ def test_published_runs_are_held_against_predictions(tmp_path: Path) -> None:
     assert "| all complete | tpot | 1 |" in serving.report(found)
     serving.write(found, tmp_path / "out.csv")
     assert [row["id"] for row in serving.read(tmp_path / "out.csv")] == ["a", "a"]
+
+
+def test_a_row_that_fails_keeps_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether presim refuses it, serves none of its requests, or has a bug."""
+    rows = [ROW, {**ROW, "concurrency": "2", "id": "faulty"}, {**ROW, "concurrency": "8"}]
+    predict_row = serving.predict_row
+
+    def fails(row: serving.Row) -> dict[str, float]:
+        return {"predicted_tpot": 1 / 0} if row["id"] == "faulty" else predict_row(row)
+
+    monkeypatch.setattr(serving, "predict_row", fails)
+    first, faulty, last = serving.predict(rows)
+    assert float(first["predicted_tpot"]) <= float(last["predicted_tpot"])
+    assert faulty["reason"].startswith("internal error of presim: ZeroDivisionError: division by zero (test_calibra")
 
 
 def test_engines_have_the_defaults_of_their_version_and_of_the_benchmark_s_scripts() -> None:

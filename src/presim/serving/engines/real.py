@@ -69,8 +69,10 @@ def serve(workload: Workload, fleet: Fleet, libraries: Path, engine: Engine = "v
 def _check(workload: Workload, fleet: Fleet, engine: Engine) -> None:
     """Refuse what an engine's scheduler is not run with."""
     limits, option = fleet.replicas[0].limits, f"--engine {engine}"
-    if len(fleet.replicas) != 1 or limits.pipeline_parallel_size > 1:
-        raise InputError(f"{option} supports one engine with one pipeline stage; leave out --replicas, --dp and --pp")
+    if len(fleet.replicas) != 1:
+        raise InputError(f"{option} supports one engine; leave out --replicas and --dp")
+    if limits.pipeline_parallel_size > 1 and (engine == "sglang" or not limits.async_scheduling):
+        raise InputError(f"{option} runs pipeline stages only with vLLM's asynchronous scheduling; leave out --pp")
     if any(limits.tiers.sizes):
         raise InputError(f"{option} keeps blocks on the GPU only; leave out --kv-host and --kv-disk")
     if fleet.life is not None:

@@ -71,11 +71,9 @@ def put_off(p: Program, s: State, joined: int, group: int) -> None:
     for replica in range(group, group + p.knobs[group * KNOBS + MEMBERS]):
         if replica == joined or s.round_of[replica] != s.round[group]:
             continue
-        depth = p.knobs[replica * KNOBS + DEPTH]
-        newest = (s.oldest[replica] + s.n_slots[replica] - 1) % depth
-        while newest != s.oldest[replica] and s.slot_count[p.slot_base[replica] + newest] == 0:
-            newest = (newest + depth - 1) % depth  # an empty batch is of no round
-        s.slot_end[p.slot_base[replica] + newest] = s.round_end[group]
+        newest = (s.oldest[replica] + s.n_slots[replica] - 1) % p.knobs[replica * KNOBS + DEPTH]
+        at = p.slot_base[replica] + newest
+        s.slot_end[at] = s.round_end[group]
         row = s.entry_of[replica] * LOG
         if s.entry_of[replica] < s.counters[STEPS] and s.log[row + LOG_REPLICA] == replica:
             s.log[row + LOG_START] = s.round_start[group]

@@ -45,18 +45,17 @@ def through_stages(p: Program, s: State, replica: int, slot: int, ready: int, ns
 
 
 def asks_again(p: Program, s: State, replica: int) -> bool:
-    """Whether another call of the scheduler can have a batch where this one had none: a decode's turn comes, or one
-    that is in flight comes back."""
+    """Whether a later call of the scheduler can have a batch: a decode's turn comes, or one in flight comes back."""
     if p.knobs[replica * KNOBS + STAGES] == 1:
         return False  # the oldest batch is waited for at once
     first = p.row_base[replica]
     for place in range(first, first + s.n_running[replica]):
         if s.step[replica] < s.eligible[s.running[place]]:
             return True
+    in_flight = 0
     for age in range(s.n_slots[replica]):
-        if s.slot_count[slot_of(p, s, replica, age)] > 0:
-            return True
-    return False
+        in_flight += s.slot_count[slot_of(p, s, replica, age)]
+    return in_flight > 0
 
 
 def slot_of(p: Program, s: State, replica: int, age: int) -> int:
