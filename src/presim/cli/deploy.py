@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,9 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
     )
     found = search.search(find(model), space, options["prompt"], options["output"], slo)
     recipe = Recipe(1, Lengths(options["prompt"], lowest=0.8), Lengths(options["output"], lowest=0.8))
-    confirmed = [search.confirm(point, recipe, slo) for point in search.spread(found, 3)]
+    points = [] if found.partial else search.spread(found, 3)
+    confirmed, stopped = search.confirm_all(points, recipe, slo)
+    found = dataclasses.replace(found, partial=found.partial or stopped)
     if options["out"] is not None and found.best is not None:
         _write(options["out"], model, found.best)
     if options["json_file"]:
@@ -89,6 +92,7 @@ def _document(found: Found, confirmed: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "schema": "presim-deployments/1",
         "judged": len(found.points),
+        "partial": found.partial,
         "refused": found.refused,
         "pareto": [_entry(point) for point in found.pareto],
         "best": _entry(found.best) if found.best else None,
@@ -101,7 +105,8 @@ def _document(found: Found, confirmed: list[dict[str, Any]]) -> dict[str, Any]:
 def _print(found: Found, confirmed: list[dict[str, Any]], slo: Slo) -> None:
     from presim.serving.deployments.search import spread
 
-    click.echo(f"{len(found.points):,} deployments evaluated, {len(found.pareto)} on the Pareto front.")
+    partial = " Partial: it was interrupted before the end." if found.partial else ""
+    click.echo(f"{len(found.points):,} deployments evaluated, {len(found.pareto)} on the Pareto front.{partial}")
     if found.nearest is not None:
         near = found.nearest
         click.echo(
@@ -115,6 +120,9 @@ def _print(found: Found, confirmed: list[dict[str, Any]], slo: Slo) -> None:
     if confirmed:
         click.echo("Simulated request by request, from the fewest to the most tokens/s/GPU:")
     for entry in confirmed:
+        if "reason" in entry:
+            click.echo(f"  not simulated: {entry['deployment']}: {entry['reason']}")
+            continue
         kept = "" if not slo.bounds else (", meets the SLO" if entry["meets_slo"] else ", misses the SLO at p99")
         click.echo(
             f"  {entry['output_throughput']:8,.0f} tokens/s  TTFT {entry['mean_ttft_ms']:.0f} ms  TPOT "

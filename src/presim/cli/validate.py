@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from presim.interrupts import caught
+
 if TYPE_CHECKING:
     from presim.engine.options import Options
     from presim.validation.cases import Case
     from presim.validation.results import ResultTable
     from presim.validation.runs import Providers
 
+_PARTIAL = "partial, "  # said of a table that a signal ended before its last row; its summary is not written
 _MOST_REASONS = 12  # most reasons printed; the table and the report list all
 
 
@@ -92,8 +95,8 @@ def command(
     results = ResultTable(out, cases)
     chosen = [case for case in select(cases, only, limit) if again or not results.done(case)]
     with open_providers(Settings(recipes, captures)) as providers:
-        _solve(chosen, providers, jobs, Options(contention=not no_contention), results)
-        _finish(results, report, providers.sources_of_tests)
+        partial = _solve(chosen, providers, jobs, Options(contention=not no_contention), results)
+        _finish(results, report, providers.sources_of_tests, partial)
     return 0
 
 
@@ -106,26 +109,30 @@ def _check_recipes(folder: Path | None) -> None:
         )
 
 
-def _solve(chosen: list[Case], providers: Providers, jobs: int, options: Options, results: ResultTable) -> None:
-    """Predict the selected cases; writes the table after each."""
+def _solve(chosen: list[Case], providers: Providers, jobs: int, options: Options, results: ResultTable) -> bool:
+    """Predict the selected cases; writes the table after each. Returns whether a signal ended it before the last."""
     from presim.cli.progress import progress
     from presim.validation.solve import solve_all
 
-    with progress() as say:
+    with caught() as stop, progress() as say:
         for number, (case, prediction) in enumerate(solve_all(chosen, providers, jobs, options), start=1):
             results.add(case, prediction)
             say(f"{number} of {len(chosen)}: {case.id}")
+    stop.unless(results.rows())
+    return stop.is_partial
 
 
-def _finish(results: ResultTable, report: Path | None, tests: Collection[str]) -> None:
+def _finish(results: ResultTable, report: Path | None, tests: Collection[str], partial: bool) -> None:
     """Write the summary of the whole table and print a line about it; ``tests``: sources of test cases."""
     from presim.validation.summary import reasons, write_summary
 
     rows = results.rows()
-    if report:
+    if report and not partial:
         write_summary(rows, report, tests)
     known = [row for row in rows if row["error"]]
-    click.echo(f"{results.path}: {len(rows)} cases, {len(known)} with a predicted and a measured step time")
+    click.echo(
+        f"{results.path}: {_PARTIAL if partial else ''}{len(rows)} cases, {len(known)} with a predicted and a measured step time"
+    )
     why = reasons(rows)
     for text, count in why[:_MOST_REASONS]:
         click.echo(f"  not predicted or not compared, {count}: {text}")
@@ -155,12 +162,17 @@ def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int
     from presim.validation.operators import OPERATORS
 
     times = COLLECTIVES if kind == "collectives" else OPERATORS
-    rows = times.predict(times.read(table))
+    rows: list[dict[str, str]] = []
+    with caught() as stop:
+        rows.extend(times.predict(times.read(table)))
+    stop.unless(rows)
     times.write(rows, out)
-    if report:
+    if report and not stop.is_partial:
         write_file(report, times.report(rows).encode())
     known = sum(bool(row["error"]) for row in rows)
-    click.echo(f"{out}: {len(rows)} rows, {known} with a predicted and a measured time")
+    click.echo(
+        f"{out}: {_PARTIAL if stop.is_partial else ''}{len(rows)} rows, {known} with a predicted and a measured time"
+    )
     for reason, count in Counter(row["reason"] for row in rows if row["reason"]).most_common():
         click.echo(f"  not predicted, {count}: {reason}")
     return 0
@@ -177,13 +189,16 @@ def _serving(table: Path, out: Path, report: Path | None, only: str | None, limi
     if only:
         names = ("id", "framework", "model", "gpu", "mode")
         rows = [row for row in rows if any(re.search(only, row.get(name, "")) for name in names)]
-    with progress() as say:
-        rows = serving.predict(rows[:limit], say)
+    predicted: list[dict[str, str]] = []
+    with caught() as stop, progress() as say:
+        predicted.extend(serving.predict(rows[:limit], say))
+    stop.unless(predicted)
+    rows = predicted
     if rows:
         serving.write(rows, out)
-    if report:
+    if report and not stop.is_partial:
         write_file(report, serving.report(rows).encode())
-    click.echo(f"{out}: {len(rows)} rows")
+    click.echo(f"{out}: {_PARTIAL if stop.is_partial else ''}{len(rows)} rows")
     for figure, (error, goal) in serving.summary(rows).items():
         click.echo(f"  {figure}: median error {error:.1%} over complete rows (goal: {goal:.0%})")
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from presim.cost.price import Price
@@ -39,16 +39,14 @@ class Times:
         """
         return read_table(path, self.required, f"{self.what} has")
 
-    def predict(self, rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+    def predict(self, rows: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:
         """The rows with the columns `PREDICTED`. Impossible rows and rows without a price have a reason."""
         seen: set[tuple[tuple[str, str], ...]] = set()
-        made = []
         for row in rows:
             given = tuple((name, text) for name, text in row.items() if name not in PREDICTED)
             added = _without(_TWICE) if given in seen else self._cells(Case(row))
             seen.add(given)
-            made.append({**row, **added})
-        return made
+            yield {**row, **added}
 
     def write(self, rows: Sequence[Mapping[str, str]], path: Path) -> None:
         """Write the table atomically.
