@@ -84,6 +84,11 @@ def caught() -> Iterator[Stop]:
 _caught: list[KeyboardInterrupt] = []  # of this call
 
 
+def is_pending() -> bool:
+    """Whether a block of `caught` ended with an interrupt in this call."""
+    return bool(_caught)
+
+
 def taken() -> KeyboardInterrupt | None:
     """The interrupt that a block of `caught` ended with since the last call of this, if any; it is forgotten."""
     error = _caught[0] if _caught else None

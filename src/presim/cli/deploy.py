@@ -65,7 +65,7 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
     points = [] if found.partial else search.spread(found, 3)
     confirmed, stopped = search.confirm_all(points, recipe, slo)
     found = dataclasses.replace(found, partial=found.partial or stopped)
-    if options["out"] is not None and found.best is not None:
+    if options["out"] is not None and found.best is not None and not found.partial:
         _write(options["out"], model, found.best)
     if options["json_file"]:
         from presim.cli.serve import deliver

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from presim.validation.results import ResultTable
     from presim.validation.runs import Providers
 
-_PARTIAL = "partial, "  # said of a table that a signal ended before its last row; its summary is not written
 _MOST_REASONS = 12  # most reasons printed; the table and the report list all
 
 
@@ -131,13 +130,17 @@ def _finish(results: ResultTable, report: Path | None, tests: Collection[str], p
         write_summary(rows, report, tests)
     known = [row for row in rows if row["error"]]
     click.echo(
-        f"{results.path}: {_PARTIAL if partial else ''}{len(rows)} cases, {len(known)} with a predicted and a measured step time"
+        f"{results.path}: {len(rows)} cases, {len(known)} with a predicted and a measured step time{_note(partial)}"
     )
     why = reasons(rows)
     for text, count in why[:_MOST_REASONS]:
         click.echo(f"  not predicted or not compared, {count}: {text}")
     if more := sum(count for _, count in why[_MOST_REASONS:]):
         click.echo(f"  other reasons, {more}: see the column `reason`")
+
+
+def _note(partial: bool) -> str:
+    return "; partial: the rows behind are not predicted, and --report is not written" if partial else ""
 
 
 def _check_writable(table: Path, out: Path, report: Path | None, captures: Path | None) -> None:
@@ -164,15 +167,13 @@ def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int
     times = COLLECTIVES if kind == "collectives" else OPERATORS
     rows: list[dict[str, str]] = []
     with caught() as stop:
-        rows.extend(times.predict(times.read(table)))
+        rows.extend(times.predict(times.read(table)))  # an interrupt keeps those before it
     stop.unless(rows)
     times.write(rows, out)
     if report and not stop.is_partial:
         write_file(report, times.report(rows).encode())
     known = sum(bool(row["error"]) for row in rows)
-    click.echo(
-        f"{out}: {_PARTIAL if stop.is_partial else ''}{len(rows)} rows, {known} with a predicted and a measured time"
-    )
+    click.echo(f"{out}: {len(rows)} rows, {known} with a predicted and a measured time{_note(stop.is_partial)}")
     for reason, count in Counter(row["reason"] for row in rows if row["reason"]).most_common():
         click.echo(f"  not predicted, {count}: {reason}")
     return 0
@@ -198,7 +199,7 @@ def _serving(table: Path, out: Path, report: Path | None, only: str | None, limi
         serving.write(rows, out)
     if report and not stop.is_partial:
         write_file(report, serving.report(rows).encode())
-    click.echo(f"{out}: {_PARTIAL if stop.is_partial else ''}{len(rows)} rows")
+    click.echo(f"{out}: {len(rows)} rows{_note(stop.is_partial)}")
     for figure, (error, goal) in serving.summary(rows).items():
         click.echo(f"  {figure}: median error {error:.1%} over complete rows (goal: {goal:.0%})")
     return 0
