@@ -167,7 +167,7 @@ def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int
     times = COLLECTIVES if kind == "collectives" else OPERATORS
     rows: list[dict[str, str]] = []
     with caught() as stop:
-        rows.extend(times.predict(times.read(table)))  # an interrupt keeps those before it
+        rows.extend(times.predictions(times.read(table)))  # an interrupt keeps those before it
     stop.unless(rows)
     times.write(rows, out)
     if report and not stop.is_partial:
@@ -192,7 +192,7 @@ def _serving(table: Path, out: Path, report: Path | None, only: str | None, limi
         rows = [row for row in rows if any(re.search(only, row.get(name, "")) for name in names)]
     predicted: list[dict[str, str]] = []
     with caught() as stop, progress() as say:
-        predicted.extend(serving.predict(rows[:limit], say))
+        predicted.extend(serving.predictions(rows[:limit], say))
     stop.unless(predicted)
     rows = predicted
     if rows:

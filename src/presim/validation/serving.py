@@ -69,8 +69,13 @@ def read(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def predict(rows: Iterable[Row], say: Callable[[str], None] = lambda text: None) -> Iterator[dict[str, str]]:
+def predict(rows: Iterable[Row]) -> list[dict[str, str]]:
     """Each row with its prediction, or the reason for its absence, which may be a fault of presim's own."""
+    return list(predictions(rows))
+
+
+def predictions(rows: Iterable[Row], say: Callable[[str], None] = lambda text: None) -> Iterator[dict[str, str]]:
+    """The same, one after the other."""
     for number, row in enumerate(rows, start=1):
         try:
             added = {key: f"{value:.6g}" for key, value in predict_row(row).items()}

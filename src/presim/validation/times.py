@@ -39,8 +39,12 @@ class Times:
         """
         return read_table(path, self.required, f"{self.what} has")
 
-    def predict(self, rows: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:
+    def predict(self, rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
         """The rows with the columns `PREDICTED`. Impossible rows and rows without a price have a reason."""
+        return list(self.predictions(rows))
+
+    def predictions(self, rows: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:
+        """The same, one after the other."""
         seen: set[tuple[tuple[str, str], ...]] = set()
         for row in rows:
             given = tuple((name, text) for name, text in row.items() if name not in PREDICTED)

@@ -82,7 +82,7 @@ def test_published_runs_are_held_against_predictions(tmp_path: Path) -> None:
         {**ROW, "ttft_mean_ms": "60", "tpot_mean_ms": "8", "confidence": "complete"},
         {**ROW, "model": "nobody", "confidence": "complete"},
     ]
-    found = list(serving.predict(rows))
+    found = serving.predict(rows)
     assert (
         float(found[0]["predicted_tpot_low"])
         < float(found[0]["predicted_tpot"])

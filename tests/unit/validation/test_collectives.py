@@ -33,7 +33,7 @@ def test_the_network_of_a3_mega_is_recognised_by_name() -> None:
 
 
 def test_an_all_reduce_of_32_h800_that_nothing_was_fitted_to_is_met() -> None:
-    rows = list(COLLECTIVES.predict(COLLECTIVES.read(PAPERS / "echo.csv")))
+    rows = COLLECTIVES.predict(COLLECTIVES.read(PAPERS / "echo.csv"))
     errors = sorted(abs(float(row["error"])) for row in rows)
     assert len(errors) == 7
     assert errors[3] < 0.05
@@ -66,7 +66,7 @@ def test_a_row_that_cannot_be_priced_says_why(change: dict[str, str], reason: st
 
 
 def test_the_table_and_its_report(tmp_path: Path) -> None:
-    rows = list(COLLECTIVES.predict([ROW, {**ROW, "size_bytes": "1048576", "time_us": "100"}]))
+    rows = COLLECTIVES.predict([ROW, {**ROW, "size_bytes": "1048576", "time_us": "100"}])
     COLLECTIVES.write(rows, tmp_path / "out.csv")
     assert COLLECTIVES.read(tmp_path / "out.csv") == rows
     assert "| a log | H100 SXM 80GB (a server) | all_reduce | 2 | 16 | 2 |" in COLLECTIVES.report(rows)

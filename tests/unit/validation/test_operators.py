@@ -63,9 +63,9 @@ def test_a_row_that_cannot_be_priced_says_why(change: dict[str, str], reason: st
 
 
 def test_a_second_row_with_the_same_cells_counts_once() -> None:
-    rows = list(OPERATORS.predict([{**PRODUCT, "time_us": text} for text in ("1600", "1610", "1600")]))
+    rows = OPERATORS.predict([{**PRODUCT, "time_us": text} for text in ("1600", "1610", "1600")])
     assert [row["reason"] for row in rows] == ["", "", "a second row with the same cells"]
-    assert list(OPERATORS.predict(rows)) == rows  # also where it has been predicted already
+    assert OPERATORS.predict(rows) == rows  # also where it has been predicted already
 
 
 def test_an_unknown_family_names_those_that_there_are() -> None:
