@@ -80,7 +80,7 @@ def _cases(folder: Path) -> None:
     """Two cases of a saved job."""
     _verb("validate")(folder)
     head, first, *_ = (folder / "cases.csv").read_text().splitlines()
-    (folder / "cases.csv").write_text("\n".join((head, first, first.replace("a,", "b,", 1))) + "\n")
+    (folder / "cases.csv").write_text("\n".join((head, first, first.replace("one,", "two,", 1))) + "\n")
 
 
 def _served(folder: Path) -> None:
