@@ -152,4 +152,4 @@ def ended_at(moment: Moment, folder: Path, number: int) -> Ended:
 
 def is_marked(name: str, content: bytes) -> bool:
     """Whether an output says that it is partial; a table shows it by the rows that it lacks."""
-    return not name.endswith(".json") or json.loads(content)["partial"] is True
+    return not name.endswith(".json") or json.loads(content).get("partial") is True
