@@ -1,10 +1,11 @@
-"""Kills and interrupts every verb that writes at random moments, and checks what it leaves behind.
+"""Kills and ends every verb that writes at random moments, and checks what it leaves behind.
 
     python validation/kills.py --points 20 --out validation/results/kills.md --seconds 240
 
 With ``--seconds`` no further point is tried after that time; the same call goes on where the table ends. A call that
 SIGKILL ends must leave its inputs as they were and each output whole or absent, and the next call must complete the
-rest. A call that Ctrl-C ends must besides exit with 130 and one sentence, and leave no temporary file and no process.
+rest. A call that Ctrl-C or SIGTERM ends must besides exit with 130 or 143 and one sentence, and leave no temporary
+file and no process.
 A sample runs in `tests/reliability`.
 """
 
@@ -37,15 +38,17 @@ from support.reliability.campaign import run_quietly
 from support.reliability.signals import BEFORE_PRESIM, Undisturbed, judged, undisturbed
 from support.reliability.writing_verbs import VERBS, Writing, prepared
 
-_SIGNALS = {"kill -9": signal.SIGKILL, "Ctrl-C": signal.SIGINT}
-_HEAD = """# Kills and Ctrl-C
+_SIGNALS = {"kill -9": signal.SIGKILL, "Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM}
+_HEAD = """# Kills, Ctrl-C and SIGTERM
 
-Each of {verbs} verbs that write was ended at {points} random moments by SIGKILL and at {points} by Ctrl-C; {wrong} of
-{calls} calls ended badly. After either signal, inputs are unchanged and each output is whole or absent. The next call
+Each of {verbs} verbs that write was ended at {points} random moments by SIGKILL, by Ctrl-C and by SIGTERM; {wrong} of
+{calls} calls ended badly. After each signal, inputs are unchanged and each output is whole or absent, or after Ctrl-C
+and SIGTERM says that it is partial (`search`, `deploy`, `validate`). The next call
 keeps finished trials and cases, completes the rest, and writes the bytes of an undisturbed call (`run` measures host
-time, so its outputs are only read back). Ctrl-C also gives exit code 130 and one sentence, and leaves no temporary file
-and no process. SIGKILL strikes a fork that has imported presim. Ctrl-C reaches a process from its first millisecond: in
-the first tenth of a second Python itself starts, and ends as every Python program does; nothing has been written then.
+time, so its outputs are only read back). Ctrl-C also gives exit code 130, SIGTERM 143, and both one sentence; they
+leave no temporary file and no process. SIGKILL strikes a fork that has imported presim. Other signals reach a process
+from its first millisecond: in the first tenth of a second Python itself starts, and ends as every Python program does;
+nothing has been written then.
 Seconds are those of an undisturbed call on a busy machine. Made on {date} on {machine} by `validation/kills.py`.
 
 | verb | signal | seconds of a call | points | in Python's start | ended badly |

@@ -6,6 +6,8 @@ Library code raises, only the command line prints. A message shows the numbers a
 from __future__ import annotations
 
 import enum
+import traceback
+from pathlib import Path
 
 
 class ExitCode(enum.IntEnum):
@@ -19,19 +21,23 @@ class ExitCode(enum.IntEnum):
     HANGS = 5
     MISUSE = 6
     OVER_BUDGET = 7
+    HUNG_UP = 129
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 MEANINGS = {
     ExitCode.STANDS: "The prediction stands. For verbs that predict nothing: success.",
-    ExitCode.BUG: "A bug in presim, with a traceback. For `doctor`: something is missing.",
+    ExitCode.BUG: "A bug in presim: a traceback, or a sentence that asks for a report. `doctor`: something is missing.",
     ExitCode.UNUSABLE: "An option, file or script cannot be used, or the script cannot be captured here.",
     ExitCode.SCRIPT_FAILED: "The script raised, exited with an error code, or was killed.",
     ExitCode.DOES_NOT_FIT: "The job does not fit in the GPU's memory.",
     ExitCode.HANGS: "The job would hang: ranks wait for each other or disagree.",
     ExitCode.MISUSE: "The script misuses CUDA: an index out of range, a copy beyond a block, …",
     ExitCode.OVER_BUDGET: "Of `gate`: a job breaks its budget, or no prediction of it stands.",
-    ExitCode.INTERRUPTED: "Interrupted with Ctrl-C.",
+    ExitCode.HUNG_UP: "Ended by SIGHUP: the terminal was closed. Finished parts are written, marked as partial.",
+    ExitCode.INTERRUPTED: "Interrupted with Ctrl-C (SIGINT). Finished parts are written, marked as partial.",
+    ExitCode.TERMINATED: "Ended by SIGTERM (Slurm, `timeout`, CI). Finished parts are written, marked as partial.",
 }
 
 
@@ -47,6 +53,10 @@ class CaptureError(PresimError):
     """The script could not be run on the emulated device, or left nothing behind to price."""
 
 
+class InternalError(PresimError):
+    """A fault of presim itself, found by a check; the message says what to report."""
+
+
 class HangError(InputError):
     """The job would hang on the cluster: its ranks wait for each other, or for something that never comes."""
 
@@ -54,3 +64,14 @@ class HangError(InputError):
         super().__init__(
             f"the job would hang: {what}. Compare what these ranks call before; no rank's order may differ"
         )
+
+
+def reason_of(error: Exception) -> str:
+    """The error of one row, trial or file of several, in a sentence; a bug of presim with its line in the source."""
+    if isinstance(error, PresimError):
+        return str(error)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"internal error of presim: {type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno}); "
+        "please report it with this input"
+    )

@@ -49,15 +49,17 @@ def test_a_killed_verb_leaves_whole_files(verb: str, tmp_path: Path) -> None:
         assert {name: data for name, data in _files(folder).items() if name in expected} == expected
 
 
-@pytest.mark.parametrize("name", ["report", "network", "fit"])
-def test_ctrl_c_ends_a_verb_in_a_sentence(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "number"), [("report", signal.SIGINT), ("network", signal.SIGTERM), ("fit", signal.SIGHUP)]
+)
+def test_a_signal_ends_a_verb_in_a_sentence(name: str, number: signal.Signals, tmp_path: Path) -> None:
     """From its first millisecond to its last, with whole outputs; the whole campaign is `validation/kills.py`."""
     verb = next(verb for verb in writing_verbs.VERBS if verb.name == name)
     inputs = writing_verbs.prepared(verb, tmp_path / "inputs")
     whole = signals.undisturbed(verb, inputs, tmp_path / "whole", fork=False)
     for share in (0.3, 0.6, 0.97):
         moment = share * whole.seconds
-        judged = signals.judged(verb, inputs, tmp_path / "ended", signal.SIGINT, moment, whole)
+        judged = signals.judged(verb, inputs, tmp_path / "ended", number, moment, whole)
         assert judged in ("", signals.BEFORE_PRESIM)
 
 

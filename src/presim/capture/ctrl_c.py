@@ -1,38 +1,54 @@
-"""Defer or ignore Ctrl-C while processes are started and ended."""
+"""Defer or ignore Ctrl-C and the other signals that end a call while processes are started and ended."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
+
+from presim.interrupts import SIGNALS
 
 
 @contextlib.contextmanager
 def delayed() -> Iterator[None]:
-    """Deliver a Ctrl-C only when the block has ended. No effect outside the main thread, which alone gets signals."""
+    """Deliver a signal only when the block has ended. No effect outside the main thread, which alone gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[tuple[int, FrameType | None]] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    before = _handlers()
+    _set(dict.fromkeys(before, lambda number, frame: came.append((number, frame))))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if came and callable(before):
-        before(*came[0])
+        _set(before)
+    for number, frame in came[:1]:
+        before[number](number, frame)
 
 
 @contextlib.contextmanager
 def ignored() -> Iterator[None]:
-    """Ignore Ctrl-C within the block. No effect outside the main thread."""
+    """Ignore signals within the block. No effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = _handlers()
+    _set(dict.fromkeys(before, signal.SIG_IGN))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        _set(before)
+
+
+def _handlers() -> dict[int, Callable[[int, FrameType | None], Any]]:
+    """The handlers in Python. A signal that is ignored, or ends the process at once, stays as it is."""
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    return {number: handler for number, handler in handlers.items() if callable(handler)}
+
+
+def _set(handlers: dict[int, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from presim.capture.adapters import extensions, versions
-from presim.capture.script import current_line
+from presim.capture.script import current_line, multiprocess
 from presim.capture.script.background_load import BackgroundLoad
 from presim.capture.script.control import Control, Outcome
 
@@ -128,6 +128,8 @@ class Runner:
             atexit._run_exitfuncs()
         _finish_exchanges()
         self._collect()
+        with contextlib.suppress(Exception):  # finalisers are of the script, too; its outcome stands
+            multiprocess.end_workers()
         path = Path(self.control.outcome)
         temporary = path.with_suffix(".tmp")
         with contextlib.suppress(OSError):  # the disk is full, which the launcher reports
@@ -192,6 +194,7 @@ def leave_package_path() -> None:
 def run(path: Path, installed: ImportObservers | None = None) -> NoReturn:
     """Run one rank as its control file describes. ``installed``: observers that this process has installed already."""
     current_line.enable_stack_dumps(path.parent)
+    multiprocess.keep_files_in(path.parent)
     control = msgspec.json.decode(path.read_bytes(), type=Control)
     sys.argv = [control.script]
     runner = Runner(control)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +58,10 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
     )
     found = search.search(find(model), space, options["prompt"], options["output"], slo)
     recipe = Recipe(1, Lengths(options["prompt"], lowest=0.8), Lengths(options["output"], lowest=0.8))
-    confirmed = [search.confirm(point, recipe, slo) for point in record.spread(found.pareto, 3)]
-    if options["out"] is not None and found.best is not None:
+    points = [] if found.partial else record.spread(found.pareto, 3)
+    confirmed, is_partial = search.confirm_all(points, recipe, slo)
+    found = dataclasses.replace(found, partial=found.partial or is_partial)
+    if options["out"] is not None and found.best is not None and not found.partial:
         _write(options["out"], model, found.best)
     answer = record.document(found, confirmed, slo)
     if options["json_file"]:

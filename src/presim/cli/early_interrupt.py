@@ -1,4 +1,4 @@
-"""Handle Ctrl-C before the command line can: while it is imported, and after its last verb has returned."""
+"""Handle signals before the command line can: while it is imported, and after its last verb has returned."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import atexit
 import os
 import signal  # import nothing slow here: until the handler is installed, Ctrl-C prints a traceback
 
+from presim import interrupts
+
+_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
+
 
 class EarlyInterrupt:
-    """Context in which Ctrl-C exits as `presim.cli.main.run` does; an ignored or caught Ctrl-C stays so."""
+    """Context in which a signal exits as `presim.cli.main.run` does; one that is ignored or caught stays so."""
 
     def __enter__(self) -> None:
-        self._caught = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if self._caught:
-            self._caught = _handled_by(_leave)
+        self._before = {number: signal.getsignal(number) for number in _default_signals()}
+        self._is_set = all(_handled_by(number, _leave) for number in self._before)
 
     def __exit__(self, *error: object) -> None:
-        if self._caught:
-            _handled_by(signal.default_int_handler)
+        if self._is_set:
+            for number, handler in self._before.items():
+                _handled_by(number, handler)
 
 
 def delivered_again() -> None:
-    """Interrupt once more where Python drops Ctrl-C, as in a destructor or the callback of a weak reference."""
+    """Interrupt once more where Python drops the exception, as in a destructor or the callback of a weak reference."""
     import _thread
     import sys
     import threading
@@ -32,7 +36,8 @@ def delivered_again() -> None:
         if not issubclass(dropped.exc_type, KeyboardInterrupt):
             before(dropped)
             return
-        timer = threading.Timer(0.01, _thread.interrupt_main)  # later: raised here, it would be dropped again
+        number = interrupts.number_of(dropped.exc_value)
+        timer = threading.Timer(0.01, _thread.interrupt_main, (number,))  # later: raised here, it is dropped again
         timer.daemon = True
         timer.start()
 
@@ -40,27 +45,34 @@ def delivered_again() -> None:
 
 
 def until_exit() -> None:
-    """Make Ctrl-C exit as `presim.cli.main.run` does from now on, where it is not ignored or caught by others."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        _handled_by(_leave)
+    """Make signals exit as `presim.cli.main.run` does from now on, where they are not ignored or caught by others."""
+    for number in _default_signals():
+        _handled_by(number, _leave)
 
 
 def ignored_at_last() -> None:
-    """Ignore Ctrl-C when everything else that runs at exit has run. Call it early: the first registered runs last.
+    """Ignore signals when everything else that runs at exit has run. Call it early: the first registered runs last.
 
-    Python's finalisation gives signals their default actions back, so Ctrl-C would end a finished call as a failed one.
+    Python's finalisation gives signals their default actions back, so they would end a finished call as a failed one.
     """
-    atexit.register(_handled_by, signal.SIG_IGN)
+    for number in interrupts.SIGNALS:
+        atexit.register(_handled_by, number, signal.SIG_IGN)
 
 
-def _handled_by(handler: object) -> bool:
+def _default_signals() -> list[int]:
+    """The signals that nobody but presim catches."""
+    ours = (*_DEFAULTS, interrupts.raise_interrupted)
+    return [number for number in interrupts.SIGNALS if signal.getsignal(number) in ours]
+
+
+def _handled_by(number: int, handler: object) -> bool:
     try:
-        signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]
-    except ValueError:  # not in the main thread, which never receives Ctrl-C
+        signal.signal(number, handler)  # type: ignore[arg-type]
+    except ValueError:  # not in the main thread, which alone receives signals
         return False
     return True
 
 
 def _leave(number: int, frame: object) -> None:
     os.write(2, b"presim: interrupted\n")
-    os._exit(130)
+    os._exit(128 + number)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from presim.cli import early_interrupt
 
 with early_interrupt.EarlyInterrupt():
+    import contextlib
     import importlib
     import sys
+    from collections.abc import Iterator
     from typing import Any
 
     import click
 
+    from presim import interrupts
     from presim.cli import streams
 
 _BROKEN_PIPE = 141  # the shells' exit code for SIGPIPE
@@ -41,8 +44,30 @@ VERBS = {
 }
 
 
+class _ReaderLeftError(Exception):
+    """Who reads standard output has closed it. Not an OSError, which click turns into exit code 1."""
+
+
+@contextlib.contextmanager
+def _broken_pipes_named() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ReaderLeftError from error
+
+
 class Verbs(click.Group):
     """A group with one command per module ``presim.cli.VERB``, imported on first use."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        """As click does; ``--help`` prints here."""
+        with _broken_pipes_named():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb."""
+        with _broken_pipes_named():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All verbs, in the order of typical use."""
@@ -91,6 +116,7 @@ def main(args: list[str] | None = None) -> None:
     """Run the command line and exit with its code (`presim.errors.ExitCode`)."""
     early_interrupt.ignored_at_last()
     early_interrupt.delivered_again()
+    interrupts.install()
     streams.prepare()
     code = run(args)
     early_interrupt.until_exit()
@@ -99,21 +125,31 @@ def main(args: list[str] | None = None) -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    from presim.errors import ExitCode, HangError, PresimError
+    from presim.errors import ExitCode, HangError, InternalError, PresimError
 
+    interrupts.taken()
     try:
         outcome: Any = cli.main(args=args, prog_name="presim", standalone_mode=False)
         sys.stdout.flush()
+        if (interrupt := interrupts.taken()) is not None:
+            click.echo("presim: interrupted; what was finished is reported as partial", err=True)
+            return interrupts.exit_code(interrupt)
         return outcome if isinstance(outcome, int) else 0
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except PresimError as error:
         click.echo(f"presim: {error}", err=True)
+        if isinstance(error, InternalError):
+            return ExitCode.BUG
         return ExitCode.HANGS if isinstance(error, HangError) else ExitCode.UNUSABLE
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("presim: interrupted", err=True)
-        return ExitCode.INTERRUPTED
+    except (KeyboardInterrupt, click.Abort) as error:
+        with contextlib.suppress(OSError):  # a closed terminal
+            click.echo("presim: interrupted", err=True)
+        return interrupts.exit_code(error)
+    except _ReaderLeftError:
+        streams.silence()
+        return _BROKEN_PIPE
     except SystemExit as end:
         if not isinstance(end.__context__, BrokenPipeError):
             raise

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from presim import interrupts
 from presim.cli.behind import CommandBehind
 from presim.cli.options import cluster_options, engine_options
 from presim.cli.progress import progress
@@ -131,6 +132,7 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     with progress(outputs["quiet"]) as say:
         say("searching")
         answer = run(request, say)
+    is_interrupted = interrupts.is_pending()  # then only what a later call overwrites is written
     if outputs["csv_file"]:
         write_file(outputs["csv_file"], csv_text(answer).encode())
     if outputs["html_file"]:
@@ -143,7 +145,7 @@ def command(words: tuple[str, ...], **options: Any) -> int:
         write_file(outputs["json_file"], encode(answer))
     if not outputs["quiet"] and outputs["json_file"] != "-":
         write(answer)
-    if outputs["folder"]:
+    if outputs["folder"] and not is_interrupted:
         _write(request, answer, outputs["folder"])
     return _code(answer)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from presim.interrupts import caught
+
 if TYPE_CHECKING:
     from presim.engine.options import Options
     from presim.validation.cases import Case
@@ -89,8 +91,8 @@ def command(
     results = ResultTable(out, cases)
     chosen = [case for case in select(cases, only, limit) if again or not results.done(case)]
     with open_providers(Settings(recipes, captures)) as providers:
-        _solve(chosen, providers, jobs, Options(contention=not no_contention), results)
-        _finish(results, report, providers.sources_of_tests)
+        partial = _solve(chosen, providers, jobs, Options(contention=not no_contention), results)
+        _finish(results, report, providers.sources_of_tests, partial)
     return 0
 
 
@@ -103,26 +105,32 @@ def _check_recipes(folder: Path | None) -> None:
         )
 
 
-def _solve(chosen: list[Case], providers: Providers, jobs: int, options: Options, results: ResultTable) -> None:
-    """Predict the selected cases; writes the table after each."""
+def _solve(chosen: list[Case], providers: Providers, jobs: int, options: Options, results: ResultTable) -> bool:
+    """Predict the selected cases; writes the table after each. Returns whether a signal ended it before the last."""
     from presim.cli.progress import progress
     from presim.validation.solve import solve_all
 
-    with progress() as say:
+    with caught() as stop, progress() as say:
         for number, (case, prediction) in enumerate(solve_all(chosen, providers, jobs, options), start=1):
             results.add(case, prediction)
             say(f"{number} of {len(chosen)}: {case.id}")
+    stop.unless(results.rows())
+    return stop.is_partial
 
 
-def _finish(results: ResultTable, report: Path | None, tests: Collection[str]) -> None:
+def _finish(results: ResultTable, report: Path | None, tests: Collection[str], partial: bool) -> None:
     """Write the summary of the whole table and print a line about it; ``tests``: sources of test cases."""
     from presim.validation import printed
     from presim.validation.summary import write_summary
 
     rows = results.rows()
-    if report:
+    if report and not partial:
         write_summary(rows, report, tests)
-    click.echo(printed.of_runs(results.path, rows))
+    click.echo(printed.of_runs(results.path, rows, _note(partial)))
+
+
+def _note(partial: bool) -> str:
+    return "; partial: the rows behind are not predicted, and --report is not written" if partial else ""
 
 
 def _check_writable(table: Path, out: Path, report: Path | None, captures: Path | None) -> None:
@@ -148,11 +156,14 @@ def _single_times(kind: str, table: Path, out: Path, report: Path | None) -> int
     from presim.validation.operators import OPERATORS
 
     times = COLLECTIVES if kind == "collectives" else OPERATORS
-    rows = times.predict(times.read(table))
+    rows: list[dict[str, str]] = []
+    with caught() as stop:
+        rows.extend(times.predictions(times.read(table)))  # an interrupt keeps those before it
+    stop.unless(rows)
     times.write(rows, out)
-    if report:
+    if report and not stop.is_partial:
         write_file(report, times.report(rows).encode())
-    click.echo(printed.of_times(out, rows))
+    click.echo(printed.of_times(out, rows, _note(stop.is_partial)))
     return 0
 
 
@@ -167,11 +178,14 @@ def _serving(table: Path, out: Path, report: Path | None, only: str | None, limi
     if only:
         names = ("id", "framework", "model", "gpu", "mode")
         rows = [row for row in rows if any(re.search(only, row.get(name, "")) for name in names)]
-    with progress() as say:
-        rows = serving.predict(rows[:limit], say)
+    predicted: list[dict[str, str]] = []
+    with caught() as stop, progress() as say:
+        predicted.extend(serving.predictions(rows[:limit], say))
+    stop.unless(predicted)
+    rows = predicted
     if rows:
         serving.write(rows, out)
-    if report:
+    if report and not stop.is_partial:
         write_file(report, serving.report(rows).encode())
-    click.echo(printed.of_serving(out, rows))
+    click.echo(printed.of_serving(out, rows, _note(stop.is_partial)))
     return 0

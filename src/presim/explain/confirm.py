@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from presim.compose.plan import Plan
 from presim.errors import InputError
 from presim.explain.capture_file import CaptureFile, NoCaptureFile
 from presim.figures.explanation import Captured, Confirmation, Gain
+from presim.scratch import temporary_folder
 from presim.search.confirm.capture import capture, check_command
 from presim.search.knobs import field_of, fields, short
 from presim.search.request import Request
@@ -125,7 +125,7 @@ def confirm(
     """
     check_command(captures.command, point)
     kept = CaptureFile(Path(captures.study), request) if captures.study else NoCaptureFile()
-    with tempfile.TemporaryDirectory(prefix="presim-explain-") as folder:
+    with temporary_folder("explain") as folder:
         captured = take or _capture(request, Path(folder))
 
         def ask(wanted: Point, words: str) -> tuple[str, Reply]:

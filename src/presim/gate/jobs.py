@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from presim.gate.budgets import Budget
 from presim.gate.check import SCHEMA_VERSION, Gate, verdict
 from presim.report import json
 from presim.result import Result
+from presim.scratch import temporary_folder
 
 Progress = Callable[[str], None]
 _LAST_LINES = 3
@@ -51,7 +51,7 @@ def gate(
 
 def predict(budget: Budget, folder: Path) -> tuple[Result | None, str]:
     """The result of one job, and why it does not stand; both where the script failed or the job does not fit."""
-    with tempfile.TemporaryDirectory(prefix="presim-gate-") as made:
+    with temporary_folder("gate") as made:
         path = Path(made) / "result.json"
         verb, *words = budget.words
         command = [sys.executable, "-m", "presim", verb, "--quiet", "--json", str(path), *words]

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -23,6 +22,7 @@ from presim.files import make_folder
 from presim.graph import segments, store
 from presim.graph.recording import Recording
 from presim.graph.schema import VERSION, OperatorGraph
+from presim.scratch import temporary_folder
 
 DTYPES = ("bfloat16", "float16", "float32")
 _LIMIT_S = 300
@@ -109,7 +109,7 @@ def take(model: str, dtype: str = "bfloat16") -> OperatorGraph:
     Raises:
         InputError: it cannot be traced, with the exporter's reason.
     """
-    with tempfile.TemporaryDirectory(prefix="presim-graph-") as folder:
+    with temporary_folder("graph") as folder:
         request, out = Path(folder, "request.json"), Path(folder, "recordings")
         request.write_bytes(msgspec.json.encode({"model": _located(model), "dtype": dtype}))
         ended = _run([sys.executable, "-m", "presim.graph.export", str(request), str(out)])

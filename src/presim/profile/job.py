@@ -6,7 +6,6 @@ import dataclasses
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from presim.files import check_folder, make_folder
 from presim.hardware import Gpu, catalogue
 from presim.profile import CARD_LOST, NO_GPU
 from presim.profile.plan import Plan, plan
+from presim.scratch import temporary_folder
 from presim.trace.signatures import Signature
 
 _RESULTS = "results.jsonl"
@@ -90,11 +90,11 @@ def profile(
     if not planned.work:
         return Outcome(gpu.id, path, 0, planned.known, 0, planned.omitted)
     say(f"measuring {len(planned.work)} kinds of work on {gpu.name}")
-    with tempfile.TemporaryDirectory(prefix="presim-profile-") as scratch:
+    with temporary_folder("profile") as folder:
         try:
-            lines = _measure(planned, Path(scratch), seconds)
+            lines = _measure(planned, folder, seconds)
         except KeyboardInterrupt:  # a later call continues from here too
-            if len(lines := read_lines(Path(scratch) / _RESULTS)) > 1:
+            if len(lines := read_lines(folder / _RESULTS)) > 1:
                 _kept(lines, before, planned, gpu, path)
             raise
     return _kept(lines, before, planned, gpu, path)

@@ -7,11 +7,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from presim.interrupts import caught
 from presim.search.answer.why import importance, infeasible, loses_on
 from presim.search.objectives import OBJECTIVES
 from presim.search.request import Request
 from presim.search.strategy.bounds import Bounds
-from presim.search.strategy.loop import Evaluation, NoStore, Progress, Pruner, exhaustive
+from presim.search.strategy.loop import Evaluation, NoStore, Progress, Pruner, exhaustive, reached
 from presim.search.strategy.prune import LOSSY, NoPruning, RulePruner, rules_of
 from presim.search.strategy.sampler import sampled
 from presim.search.study import Answer, front_of, overlapping, ranked
@@ -41,13 +44,17 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
     )
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(open_study(request)) if request.study else NoStore()
-        with _workers(request, job) as workers:
-            evaluation = Evaluation(request, workers, kept, progress)
+        workers = _workers(request, job)
+        evaluation = Evaluation(request, workers, kept, progress)
+        with caught() as stop, workers:
             search = exhaustive if request.strategy == "exhaustive" else sampled
             trials = search(request, evaluation, pruner(request, job))
+        if stop.is_partial:
+            stop.unless(evaluation.trials)
+            trials = reached(request, evaluation)
         found = answer(request, trials)
-        if not request.confirm:
-            return found
+        if not request.confirm or stop.is_partial:
+            return msgspec.structs.replace(found, partial=found.partial or stop.is_partial)
         from presim.search.confirm.ranking import confirm
 
         return confirm(request, found, progress, kept=kept)
@@ -92,6 +99,7 @@ def answer(request: Request, trials: Sequence[Trial]) -> Answer:
         strategy=request.strategy,
         varied={name: list(values) for name, values in request.space.varied.items()},
         fixed=dict(request.space.fixed),
+        partial=any(trial.fate == "open" for trial in trials),
         complete=request.strategy == "exhaustive" and all(trial.fate != "open" for trial in trials),
         trials=list(trials),
         best=[trial.number for trial in best],

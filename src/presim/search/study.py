@@ -46,6 +46,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     varied: Annotated[dict[str, list[Value]], doc("Knobs that vary, with their values.")]
     fixed: Annotated[dict[str, Value], doc("Knobs with one value.")]
     complete: Annotated[bool, doc("Whether every point of the space has a fate; false if the budget ended first.")]
+    partial: Annotated[bool, doc("Whether a signal or the budget ended the search before it was done.")] = False
     trials: Annotated[list[Trial], doc("The ledger: every point and its fate.")]
     best: Annotated[list[int], doc("Numbers of the feasible trials, best first by the first objective.")]
     front: Annotated[list[int], doc("Numbers of the trials on the Pareto front.")]

@@ -100,6 +100,11 @@ def calibrate(engine: Engine, result: dict[str, Any]) -> Calibration:
         return metrics.bench(simulate(load, Deployment(_corrected(engine, overheads)).fleet()))
 
     before = run(engine.overheads)
+    if before["mean_tpot_ms"] is None:
+        raise InputError(
+            f"the simulated engine serves none of the benchmark's {len(load)} requests, or one token each: check that "
+            "--max-model-len and the plan are the benchmark's"
+        )
     low, high = 1 / _WIDEST, _WIDEST
     for _ in range(_ROUNDS):
         middle = float(np.sqrt(low * high))

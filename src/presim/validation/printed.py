@@ -22,10 +22,10 @@ def of_table(content: dict[str, Any]) -> str:
     return of_times(path, rows) if "predicted_time_us" in rows[0] else of_serving(path, rows)
 
 
-def of_runs(path: Path, rows: Sequence[Row]) -> str:
-    """Training runs: how many have an error, and why the others have none."""
+def of_runs(path: Path, rows: Sequence[Row], note: str = "") -> str:
+    """Training runs: how many have an error, and why the others have none; ``note`` ends the first line."""
     count = sum(bool(row["error"]) for row in rows)
-    lines = [f"{path}: {len(rows)} cases, {count} with a predicted and a measured step time"]
+    lines = [f"{path}: {len(rows)} cases, {count} with a predicted and a measured step time{note}"]
     why = reasons(rows)
     lines += [f"  not predicted or not compared, {number}: {text}" for text, number in why[:_MOST_REASONS]]
     if other_cases := sum(number for _, number in why[_MOST_REASONS:]):
@@ -33,17 +33,17 @@ def of_runs(path: Path, rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def of_times(path: Path, rows: Sequence[Row]) -> str:
-    """Collectives or operators."""
+def of_times(path: Path, rows: Sequence[Row], note: str = "") -> str:
+    """Collectives or operators; ``note`` ends the first line."""
     count = sum(bool(row["error"]) for row in rows)
     why = Counter(row["reason"] for row in rows if row["reason"]).most_common()
-    lines = [f"{path}: {len(rows)} rows, {count} with a predicted and a measured time"]
+    lines = [f"{path}: {len(rows)} rows, {count} with a predicted and a measured time{note}"]
     return "\n".join([*lines, *(f"  not predicted, {number}: {reason}" for reason, number in why)])
 
 
-def of_serving(path: Path, rows: list[dict[str, str]]) -> str:
-    """Serving runs: the median error of each figure, with its goal."""
-    lines = [f"{path}: {len(rows)} rows"]
+def of_serving(path: Path, rows: list[dict[str, str]], note: str = "") -> str:
+    """Serving runs: the median error of each figure, with its goal; ``note`` ends the first line."""
+    lines = [f"{path}: {len(rows)} rows{note}"]
     for figure, (error, goal) in serving.summary(rows).items():
         lines.append(f"  {figure}: median error {error:.1%} over complete rows (goal: {goal:.0%})")
     return "\n".join(lines)

@@ -14,14 +14,14 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from presim.errors import InputError, PresimError
+from presim.errors import InputError, reason_of
 from presim.files import write_file
 from presim.hardware.choose import choose_cluster
-from presim.serving.answer import metrics
+from presim.serving.answer import metrics, refused
 from presim.serving.answer.intervals import intervals
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate import simulate
@@ -69,17 +69,20 @@ def read(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def predict(rows: Iterable[Row], say: Callable[[str], None] = lambda text: None) -> list[dict[str, str]]:
-    """Each row with its prediction, or the reason for its absence."""
-    found = []
+def predict(rows: Iterable[Row]) -> list[dict[str, str]]:
+    """Each row with its prediction, or the reason for its absence, which may be a fault of presim's own."""
+    return list(predictions(rows))
+
+
+def predictions(rows: Iterable[Row], say: Callable[[str], None] = lambda text: None) -> Iterator[dict[str, str]]:
+    """The same, one after the other."""
     for number, row in enumerate(rows, start=1):
         try:
             added = {key: f"{value:.6g}" for key, value in predict_row(row).items()}
-        except PresimError as error:
-            added = {"reason": str(error)}
-        found.append({**row, **dict.fromkeys(_PREDICTED, ""), **added})
+        except Exception as error:  # noqa: BLE001  a bug in one row must not lose the others
+            added = {"reason": reason_of(error)}
         say(f"{number}: {row.get('id', '')}")
-    return found
+        yield {**row, **dict.fromkeys(_PREDICTED, ""), **added}
 
 
 def predict_row(row: Row) -> dict[str, float]:
@@ -91,12 +94,15 @@ def predict_row(row: Row) -> dict[str, float]:
     )
     kind = "mean" if row.get("ttft_mean_ms") or row.get("tpot_mean_ms") else "median"
     width = min(1.2816 * deployment.engine.uncertainty, 0.9)
-    middle, low, high = (
-        metrics.bench(simulate(workload, deployment.fleet(1 + sign * width, 1 + 0.5 * sign))) for sign in (0, -1, 1)
-    )
+    served = [simulate(workload, deployment.fleet(1 + sign * width, 1 + 0.5 * sign)) for sign in (0, -1, 1)]
+    middle, low, high = map(metrics.bench, served)
+    if not middle["completed"]:
+        raise InputError(" ".join(refused.sentences(served[0], deployment.engine.limits)) or "no request was served")
     ends = intervals(middle, low, high, calibrated=False)
     found: dict[str, float] = {}
     for name, key in (("ttft", f"{kind}_ttft_ms"), ("tpot", f"{kind}_tpot_ms"), ("throughput", "output_throughput")):
+        if middle[key] is None:  # no request has a second token
+            continue
         found[f"predicted_{name}"] = middle[key]
         found[f"predicted_{name}_low"], found[f"predicted_{name}_high"] = ends[key]
     return found

@@ -15,7 +15,7 @@ import msgspec
 from presim.analysis.memory.blocks import allocated_bytes, reserved_bytes
 from presim.capture.processes.process import end_with_parent
 from presim.engine.options import Options
-from presim.errors import CaptureError, InputError, PresimError
+from presim.errors import PresimError, reason_of
 from presim.pipeline import Evaluation
 from presim.result import Result
 from presim.trace.schema import Trace
@@ -40,8 +40,8 @@ def solve(case: Case, providers: Providers, options: Options | None = None) -> P
             prediction = _with_room(case, run, options, prediction)
     except CannotBuildError as error:
         prediction = Prediction(reason=str(error))
-    except (CaptureError, InputError) as error:
-        prediction = Prediction(reason=f"{RUN_FAILED}: {_one_line(error)}")
+    except Exception as error:  # noqa: BLE001  a bug in one case must not lose the others
+        prediction = Prediction(reason=f"{RUN_FAILED}: {_one_line(reason_of(error))}")
     return dataclasses.replace(prediction, seconds=time.perf_counter() - begun)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from presim.cost.price import Price
+from presim.errors import reason_of
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.summary import markdown, percent, quantile, signed
 from presim.validation.tables import read_table, write_table
@@ -40,14 +41,16 @@ class Times:
 
     def predict(self, rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
         """The rows with the columns `PREDICTED`. Impossible rows and rows without a price have a reason."""
+        return list(self.predictions(rows))
+
+    def predictions(self, rows: Iterable[Mapping[str, str]]) -> Iterator[dict[str, str]]:
+        """The same, one after the other."""
         seen: set[tuple[tuple[str, str], ...]] = set()
-        made = []
         for row in rows:
             given = tuple((name, text) for name, text in row.items() if name not in PREDICTED)
             added = _without(_TWICE) if given in seen else self._cells(Case(row))
             seen.add(given)
-            made.append({**row, **added})
-        return made
+            yield {**row, **added}
 
     def write(self, rows: Sequence[Mapping[str, str]], path: Path) -> None:
         """Write the table atomically.
@@ -76,8 +79,8 @@ class Times:
             if not 0 < measured < math.inf:
                 raise CannotBuildError(f"time_us = {measured:g} is not a duration")
             price = self.price_of(case, measured)
-        except CannotBuildError as error:
-            return _without(str(error))
+        except Exception as error:  # noqa: BLE001  a bug in one row must not lose the others
+            return _without(reason_of(error))
         predicted = price.duration_ns / 1e3
         return {
             "predicted_time_us": f"{predicted:.5g}",

@@ -12,7 +12,6 @@ import importlib.metadata
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ import platformdirs
 
 from presim.errors import CaptureError, InputError
 from presim.files import make_folder
+from presim.scratch import temporary_folder
 from presim.serving.steps import batches as asked_for
 from presim.serving.steps.captured import Captured, with_captured
 from presim.serving.steps.times import Engine
@@ -113,8 +113,8 @@ def _captured(asked: dict[str, Any], cluster: Cluster, progress: Progress) -> Pa
     if (kept / "steps.json").is_file():
         return kept
     make_folder(kept.parent)
-    with tempfile.TemporaryDirectory(dir=kept.parent) as name:
-        folder = Path(name) / "set"
+    with temporary_folder("steps", kept.parent) as temporary:
+        folder = temporary / "set"
         folder.mkdir()
         (folder / "asked.json").write_text(said)
         capture_steps(folder, cluster, progress)

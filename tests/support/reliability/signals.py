@@ -17,6 +17,7 @@ from presim.cli import main
 from presim.errors import InputError
 from support.command import COMMAND, environment, processes_of
 from support.reliability.campaign import run_quietly
+from support.reliability.moments import INTERRUPTED, PARTIAL, is_marked
 from support.reliability.writing_verbs import Writing, files
 
 _MARK = "PRESIM_TEST_MARK"
@@ -59,11 +60,11 @@ def undisturbed(verb: Writing, inputs: Path, folder: Path, *, fork: bool) -> Und
 def judged(verb: Writing, inputs: Path, folder: Path, number: int, seconds: float, whole: Undisturbed) -> str:
     """End a verb by a signal after a time, then call it again; what is wrong with how it went, or ``""``.
 
-    `BEFORE_PRESIM` is nothing wrong: no program can answer Ctrl-C before its interpreter runs its first line.
+    `BEFORE_PRESIM` is nothing wrong: no program can answer a signal before its interpreter runs its first line.
 
     SIGKILL goes to a fork that inherits presim's modules, so that it strikes the work rather than the imports.
-    Ctrl-C goes to a process of its own, as a terminal sends it. Where all outputs are there, nothing is called again:
-    some verbs never overwrite.
+    Other signals go to a process of its own, as a terminal or a scheduler sends them. Where all outputs are there,
+    nothing is called again: some verbs never overwrite.
     """
     shutil.copytree(inputs, folder)
     try:
@@ -80,8 +81,8 @@ def judged(verb: Writing, inputs: Path, folder: Path, number: int, seconds: floa
 
 
 def _before_presim(ended: Ended, number: int, seconds: float, whole: Undisturbed) -> bool:
-    early = number == signal.SIGINT and seconds < max(whole.seconds / 2, _START_S)
-    return early and ended.code in (1, -signal.SIGINT) and "/presim/" not in ended.errors
+    early = number != signal.SIGKILL and seconds < max(whole.seconds / 2, _START_S)
+    return early and ended.code in (1, -number) and "/presim/" not in ended.errors
 
 
 def _badly_ended(ended: Ended, number: int, whole: Undisturbed) -> str:
@@ -93,14 +94,15 @@ def _badly_ended(ended: Ended, number: int, whole: Undisturbed) -> str:
         return ""
     if number == signal.SIGKILL:
         return "" if ended.code == -signal.SIGKILL else f"exit code {ended.code} after SIGKILL"
-    if ended.code != 130:
-        return f"exit code {ended.code} after Ctrl-C"
-    said = [line for line in ended.errors.splitlines() if line.startswith("presim: ")]
-    return "" if said == ["presim: interrupted"] else f"after Ctrl-C it prints {ended.errors[-200:]!r}"
+    name = signal.Signals(number).name
+    if ended.code != 128 + number:
+        return f"exit code {ended.code} after {name}"
+    said = [line for line in ended.errors.splitlines(keepends=True) if line.startswith("presim: ")]
+    return "" if said in ([INTERRUPTED], [PARTIAL]) else f"after {name} it prints {ended.errors[-200:]!r}"
 
 
 def _damaged(verb: Writing, folder: Path, number: int, whole: Undisturbed) -> str:
-    """A changed input, a half-written output, or a temporary file that Ctrl-C leaves."""
+    """A changed input, a half-written output, or a temporary file that a signal other than SIGKILL leaves."""
     found = files(folder)
     for name, data in whole.inputs.items():
         if found.get(name) != data:
@@ -111,6 +113,8 @@ def _damaged(verb: Writing, folder: Path, number: int, whole: Undisturbed) -> st
                 return f"temporary file {name} left"
         elif number == signal.SIGKILL and name.removesuffix(".lock") in verb.progress:
             continue  # the study, or Optuna's lock on it, which the next call takes away
+        elif number != signal.SIGKILL and name in verb.partial and is_marked(name, found[name]):
+            continue
         elif name not in verb.progress and not _is_whole(verb, folder, name, found[name], whole):
             return f"{name} half written"
     return ""
@@ -196,7 +200,7 @@ def _started(verb: Writing, folder: Path, seconds: float | None, number: int) ->
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,  # a shell may ignore it
     )
     if seconds is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):

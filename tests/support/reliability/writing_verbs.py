@@ -32,6 +32,7 @@ class Writing:
     command: str
     same: bool = True  # undisturbed calls write the same bytes; a capture measures host time, which varies
     progress: tuple[str, ...] = ()  # outputs that grow while the verb runs, and from which the next call continues
+    partial: tuple[str, ...] = ()  # outputs that a signal other than SIGKILL leaves with what is finished
     torch: bool = False  # needs PyTorch and the emulated libraries
 
 
@@ -95,9 +96,9 @@ VERBS = (
     Writing("serve", lambda folder: None, "serve llama3-8b --gpu h100-sxm --requests 50 --rate 5 --json r.json"
             " --html r.html --perfetto r.perfetto --save-workload w.jsonl -q"),
     Writing("search", _kind("graph"), f"{_SEARCH} --study study.log --json r.json --csv r.csv --html r.html --write"
-            " best -q", progress=("study.log",), torch=True),
+            " best -q", progress=("study.log",), partial=("r.json", "r.csv", "r.html"), torch=True),
     Writing("deploy", lambda folder: None, "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --input 128 --output 16"
-            " --json r.json --out launch"),
+            " --json r.json --out launch", partial=("r.json",)),
     Writing("report", _kind("result"), "report result.json --html r.html"),
     Writing("compare", _kind("compared result"), "compare result.json job --json r.json --html r.html -q"),
     Writing("explain", _saved, "explain job --json r.json -q"),

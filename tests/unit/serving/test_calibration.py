@@ -94,6 +94,20 @@ def test_published_runs_are_held_against_predictions(tmp_path: Path) -> None:
     assert [row["id"] for row in serving.read(tmp_path / "out.csv")] == ["a", "a"]
 
 
+def test_a_row_that_fails_keeps_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether presim refuses it, serves none of its requests, or has a bug."""
+    rows = [ROW, {**ROW, "concurrency": "2", "id": "faulty"}, {**ROW, "concurrency": "8"}]
+    predict_row = serving.predict_row
+
+    def fails(row: serving.Row) -> dict[str, float]:
+        return {"predicted_tpot": 1 / 0} if row["id"] == "faulty" else predict_row(row)
+
+    monkeypatch.setattr(serving, "predict_row", fails)
+    first, faulty, last = serving.predict(rows)
+    assert float(first["predicted_tpot"]) <= float(last["predicted_tpot"])
+    assert faulty["reason"].startswith("internal error of presim: ZeroDivisionError: division by zero (test_calibra")
+
+
 def test_engines_have_the_defaults_of_their_version_and_of_the_benchmark_s_scripts() -> None:
     """vLLM schedules asynchronously by default since 0.14, and InferenceMAX asked for it before."""
     row = {"framework": "vllm", "framework_version": "0.12.0", "model": "Qwen/Qwen3-32B", "gpu": "H100 SXM 80GB"}

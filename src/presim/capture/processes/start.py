@@ -153,10 +153,14 @@ def _processes(starts: Sequence[Start], start: Callable[[Start], Process]) -> It
 
 
 def _end_all(running: dict[int, Process]) -> dict[int, int]:
-    """End all with SIGTERM, then SIGKILL, ignoring a second Ctrl-C; returns the exit codes."""
+    """End all with SIGTERM, then SIGKILL, ignoring a second Ctrl-C; returns the exit codes.
+
+    What a process that has ended left in its group gets no SIGKILL here: Python's resource tracker ignores SIGTERM, and
+    unlinks semaphores and shared memory when the last process that used them has ended (`_end_descendants`).
+    """
     with ctrl_c.ignored():
         for number, timeout_s in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 10.0)):
-            alive = [process for process in running.values() if _group_alive(process)]
+            alive = [process for process in running.values() if process.poll() is None]
             for process in alive:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, number)
@@ -195,14 +199,3 @@ def _has_live_members(leader: int) -> bool:
             if int(group) == leader and state not in "ZX":
                 return True
     return False
-
-
-def _group_alive(process: Process) -> bool:
-    """Whether the process or a member of its group is alive."""
-    if process.poll() is None:
-        return True
-    try:
-        os.killpg(process.pid, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True

@@ -7,7 +7,6 @@ import dataclasses
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from presim.capture.rendezvous.store import RendezvousServer
 from presim.capture.script.control import Control, Outcome
 from presim.errors import CaptureError
 from presim.hardware.device_config import device_config
+from presim.scratch import temporary_folder
 from presim.trace import spans
 
 _EXCHANGE = "ranks"  # subdirectory for exchanges between the ranks
@@ -45,8 +45,7 @@ def run_wave(
     """
     idle = IdleProcesses()
     present_ranks = PresentRanks(wave.ranks, idle)
-    with tempfile.TemporaryDirectory(prefix="presim-") as name, RendezvousServer(present_ranks) as store:
-        directory = Path(name)
+    with temporary_folder() as directory, RendezvousServer(present_ranks) as store:
         starts = [_start(rank, wave, setting, directory, store.port) for rank in wave.ranks]
         watch = _Watch(wave, directory, store, idle, progress)
         with contextlib.ExitStack() as files:

@@ -15,7 +15,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import platformdirs
@@ -24,6 +23,7 @@ from presim.capture.setup import unity_build
 from presim.capture.setup.environment import Torch, find_compiler, require_torch
 from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError
+from presim.scratch import temporary_folder
 
 TRANSFORMER_ENGINE = "2.20.2"  # version used by the tests
 # Included by PyTorch's and Transformer Engine's headers.
@@ -55,14 +55,14 @@ def build_wheel(torch: Torch, jobs: int, version: str = TRANSFORMER_ENGINE) -> P
         raise CaptureError("Transformer Engine must be compiled, but there is no C++ compiler: `apt-get install g++`")
     target = wheel_directory(torch)
     target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="presim-transformer-engine-") as folder:
+    with temporary_folder("transformer-engine") as folder:
         headers = Path(folder) / "headers"
         _fetch_headers(headers)
         environment = _build_environment(headers, libraries, jobs)
         source = _fetch_source(Path(folder), version, environment)
         unity_build.join(source / "csrc", parts=min(jobs, MAX_PARTS))
         _pip(
-            *("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, str(source)),
+            *("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source)),
             environment=environment,
         )
         built = next(Path(folder).glob("transformer_engine_torch-*.whl"))

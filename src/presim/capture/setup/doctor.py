@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -14,6 +13,7 @@ from presim.capture.processes.variables import environment
 from presim.capture.setup.environment import install_torch, torch_problem
 from presim.capture.setup.machine import Machine
 from presim.capture.setup.shim import build_shim, outdated, require_shim
+from presim.scratch import temporary_folder
 from presim.units import gib
 
 _LOW_DISK = 1 << 30  # enough for the log of a long run
@@ -156,7 +156,7 @@ def examine_deeply(gpu: str = "h100-sxm", limit_s: float = 60.0) -> Check:
     from presim.hardware.device_config import device_config
 
     name = "a tensor on the emulated GPU"
-    with tempfile.TemporaryDirectory(prefix="presim-") as folder:
+    with temporary_folder() as folder:
         device = Path(folder) / "device"
         device.write_text(device_config(catalogue.gpu(gpu), 1))
         variables = environment(require_shim(), device, Path(folder), {})

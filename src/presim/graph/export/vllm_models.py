@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 
 from presim.graph.export import vllm_layers
 from presim.graph.recording import Call
+from presim.scratch import temporary_folder
 
 PREFIX = "vllm:"
 _MEMORY = 80 << 30
@@ -64,9 +64,9 @@ def build(spec: str, dtype: torch.dtype) -> Prompts:
             f"a model of vLLM's needs vLLM ({error.name} is missing): `make vllm`, or pip install vllm"
         ) from error
     vllm.platforms._current_platform = _platform()
-    with tempfile.TemporaryDirectory(prefix="presim-vllm-") as folder:
+    with temporary_folder("vllm") as folder:
         Path(folder, "config.json").write_text(json.dumps(_config(spec.removeprefix(PREFIX))))
-        return _built(folder, dtype)
+        return _built(str(folder), dtype)
 
 
 def check(calls: Iterable[Call]) -> None:

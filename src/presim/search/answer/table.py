@@ -64,7 +64,7 @@ def _fates(answer: Answer) -> Text:
     fit = sum(trial.fits for trial in answer.trials)
     listed = [f"{counts['priced']:,} priced ({fit:,} fit)"]
     listed += [f"{counts[fate]:,} {fate}" for fate in ("pruned", "illegal", "failed", "open") if counts[fate]]
-    whole = "; the budget ended before all were reached" if counts["open"] else ""
+    whole = "; partial: the search ended before all were reached" if answer.partial else ""
     return Text(f"{len(answer.trials):,} points, {answer.strategy}: {', '.join(listed)}{whole}", "dim")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from presim.interrupts import caught
+from presim.scratch import temporary_folder
 from presim.search.answer.why import loses_on
 from presim.search.confirm.capture import capture, check_command
 from presim.search.objectives import OBJECTIVES, Objective
@@ -38,7 +39,7 @@ def confirm(
     if request.confirm_command and chosen:
         check_command(request.confirm_command, chosen[0].point)
     found, kept = [], NoStore() if kept is None else kept
-    with tempfile.TemporaryDirectory(prefix="presim-confirm-") as folder:
+    with caught() as stop, temporary_folder("confirm") as folder:
         for place, trial in enumerate(chosen, 1):
             progress(f"capturing {place} of {len(chosen)}")
             name = _name(request, trial)
@@ -50,7 +51,7 @@ def confirm(
                 if one.figures is not None:  # failed captures are not stored, so the next run tries again
                     kept.add_captured(name, one)
             found.append(msgspec.structs.replace(one, number=trial.number))
-    return _ranked(request, answer, found)
+    return msgspec.structs.replace(_ranked(request, answer, found), partial=answer.partial or stop.is_partial)
 
 
 def _name(request: Request, trial: Trial) -> str:

@@ -176,6 +176,18 @@ def exhaustive(request: Request, evaluation: Evaluation, pruner: Pruner) -> list
     return [trials[number] for number in sorted(trials)]
 
 
+def reached(request: Request, evaluation: Evaluation) -> list[Trial]:
+    """Trials of a search that was interrupted: those that are finished, and the points of the space without a fate."""
+    if request.strategy != "exhaustive":
+        return sorted(evaluation.trials.values(), key=lambda trial: trial.number)
+    return [
+        evaluation.trials.get(key(point))
+        or evaluation.screened(number, point)
+        or Trial(number=number, point=point, fate="open")
+        for number, point in enumerate(request.space)
+    ]
+
+
 def _next_round(
     waiting: Sequence[tuple[int, Point]], pruner: Pruner
 ) -> tuple[list[tuple[int, Point]], list[Trial], list[tuple[int, Point]]]:

@@ -16,7 +16,8 @@ def intervals(
     middle: Mapping[str, Any], low: Mapping[str, Any], high: Mapping[str, Any], *, calibrated: bool
 ) -> dict[str, tuple[float, float]]:
     """The interval of each metric. ``calibrated``: TTFT was calibrated with a benchmark of this deployment."""
-    ends = {key: (low[key], middle[key], high[key]) for key in middle if _is_figure(middle[key])}
+    triples = {key: (low[key], middle[key], high[key]) for key in middle}
+    ends = {key: values for key, values in triples.items() if all(map(_is_figure, values))}
     found = {key: (min(values), max(values)) for key, values in ends.items()}
     if calibrated:
         return found

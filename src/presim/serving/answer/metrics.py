@@ -102,11 +102,13 @@ def meets(served: Served, slo: Slo) -> bool:
     return all(np.percentile(values[name], slo.at) <= bound for name, bound in slo.bounds.items())
 
 
-def _spread(name: str, values: Floats) -> dict[str, float]:
-    values = values if len(values) else np.zeros(1)
-    found = {f"mean_{name}_ms": values.mean(), f"median_{name}_ms": np.median(values), f"std_{name}_ms": values.std()}
-    found |= {f"p{percent:g}_{name}_ms": np.percentile(values, percent) for percent in PERCENTILES}
-    return {key: float(value) for key, value in found.items()}
+def _spread(name: str, values: Floats) -> dict[str, float | None]:
+    """Mean, median, deviation and percentiles; None without a value."""
+    kinds = [*("mean", "median", "std"), *(f"p{percent:g}" for percent in PERCENTILES)]
+    if not len(values):
+        return {f"{kind}_{name}_ms": None for kind in kinds}
+    figures = [values.mean(), np.median(values), values.std(), *np.percentile(values, PERCENTILES)]
+    return {f"{kind}_{name}_ms": float(figure) for kind, figure in zip(kinds, figures, strict=True)}
 
 
 def _itl(served: Served) -> dict[str, float]:

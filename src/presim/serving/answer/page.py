@@ -72,8 +72,8 @@ def _all(prediction: Prediction) -> list[tuple[str, str]]:
     values = metrics.latencies_ms(served)
     percent = np.linspace(0, 100, 201)
     found = []
-    for name in ("ttft", "tpot", "e2el"):
-        curve = np.percentile(values[name], percent) if len(values[name]) else np.zeros(201)
+    for name in ("ttft", "tpot", "e2el") if served.finished.any() else ():
+        curve = np.percentile(values[name], percent)
         found.append((f"{name.upper()} by percentile of requests", draw([(name.upper(), percent, curve)], "%", "ms")))
     if len(steps):
         over = over_time.engines(steps, _POINTS)

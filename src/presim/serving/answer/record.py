@@ -105,6 +105,17 @@ def _tiers(found: dict[str, Any]) -> str:
     )
 
 
+def _engine(inside: dict[str, Any]) -> str:
+    if not inside["steps"]:
+        return "Engine: no step"
+    return (
+        f"Engine: {inside['steps']:,} steps, device busy {inside['device_busy']:.0%}, batch "
+        f"{inside['mean_batch']:.1f} on average, KV use {inside['mean_kv_use']:.0%} (at most "
+        f"{inside['max_kv_use']:.0%}), at most {inside['max_waiting']:,} waiting, "
+        f"{inside['preemptions']:,} preemptions, cache hits {inside['prefix_cache_hit_rate']:.0%}"
+    )
+
+
 def _steps(found: dict[str, Any]) -> str:
     return (
         f"Steps: {found['fitted_batches']} batches {found['source']}, interpolated; device time of "
@@ -136,17 +147,15 @@ def screen(report: dict[str, Any]) -> RenderableType:
     table.add_column("80 % interval", justify="right", style="dim")
     for key, name in _NAMES.items():
         value = report["figures"].get(key)
-        if value is not None:
+        if value is not None and report["figures"].get("completed", True):
             low, high = report["intervals_80"][key]
             unit = " ms" if key.endswith("_ms") else ""
             table.add_row(name, f"{_number(value)}{unit}", f"{_number(low)} to {_number(high)}")
-    table.add_row("Output tokens/s/GPU", _number(report["per_gpu_output_throughput"]), "")
-    after = [
-        f"Engine: {inside['steps']:,} steps, device busy {inside['device_busy']:.0%}, batch "
-        f"{inside['mean_batch']:.1f} on average, KV use {inside['mean_kv_use']:.0%} (at most "
-        f"{inside['max_kv_use']:.0%}), at most {inside['max_waiting']:,} waiting, "
-        f"{inside['preemptions']:,} preemptions, cache hits {inside['prefix_cache_hit_rate']:.0%}"
-    ]
+    if report["figures"]["completed"]:
+        table.add_row("Output tokens/s/GPU", _number(report["per_gpu_output_throughput"]), "")
+    else:
+        table = Text("No request was served, so there are no latencies and no throughput.")  # type: ignore[assignment]
+    after = [_engine(inside)]
     if inside.get("tiers"):
         after.append(_tiers(inside["tiers"]))
     if report["fleet"]:

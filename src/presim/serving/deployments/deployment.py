@@ -10,12 +10,11 @@ import numpy as np
 from presim.cost.estimators import notes
 from presim.errors import InputError
 from presim.serving.answer import fleet as fleets
-from presim.serving.answer import metrics
+from presim.serving.answer import metrics, refused
 from presim.serving.answer.intervals import intervals
 from presim.serving.answer.metrics import Slo
 from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
 from presim.serving.engines.simulate import Served, simulate
-from presim.serving.fast import state
 from presim.serving.plan import kv_token_bytes
 from presim.serving.steps.times import Engine
 from presim.serving.workloads.workload import Workload, summary
@@ -150,11 +149,7 @@ class Prediction:
     @property
     def notes(self) -> list[str]:
         """Notes for the reader."""
-        notes = []
-        refused = int((self.served.status == state.REFUSED).sum())
-        if refused:
-            longest = self.deployment.engine.limits.max_model_len
-            notes.append(f"{refused} requests exceed the engine's limit of {longest} tokens and were refused.")
+        notes = refused.sentences(self.served, self.deployment.engine.limits)
         if self.deployment.life is not None:
             notes.append(self._about_life(self.deployment.life))
         if self.deployment.engine.plan.drafting is not None:
@@ -169,7 +164,8 @@ class Prediction:
             notes.append(
                 f"{len(self.workload.skipped)} rows of the trace were skipped, e.g. {self.workload.skipped[0]}."
             )
-        if self.slo.bounds and self.knee is None and self.sustainable is not None and self.fleet is None:
+        is_searched = self.sustainable is not None and self.fleet is None and self.served.finished.any()
+        if self.slo.bounds and self.knee is None and is_searched:
             values = metrics.latencies_ms(self.served)
             near = ", ".join(
                 f"{name.upper()} {np.percentile(values[name], self.slo.at):.4g} ms" for name in self.slo.bounds

@@ -23,6 +23,7 @@ def document(search: Found, confirmed: Sequence[dict[str, Any]], slo: Slo) -> di
         "schema": SCHEMA,
         "slo": slo.bounds,
         "judged": len(search.points),
+        "partial": search.partial,
         "refused": search.refused,
         "pareto": [_entry(point) for point in search.pareto],
         "best": _entry(search.best) if search.best else None,
@@ -51,7 +52,8 @@ def encode(answer: dict[str, Any]) -> bytes:
 def text(answer: dict[str, Any]) -> str:
     """A document in lines."""
     front = answer["pareto"]
-    lines = [f"{answer['judged']:,} deployments evaluated, {len(front)} on the Pareto front."]
+    partial = " Partial: it was interrupted before the end." if answer.get("partial") else ""
+    lines = [f"{answer['judged']:,} deployments evaluated, {len(front)} on the Pareto front.{partial}"]
     if answer["nearest"] is not None:
         nearest = answer["nearest"]
         figures = f"TTFT {nearest['ttft_ms']:.0f} ms, TPOT {nearest['tpot_ms']:.1f} ms"
@@ -69,6 +71,8 @@ def text(answer: dict[str, Any]) -> str:
 
 
 def _simulated(entry: dict[str, Any], has_slo: bool) -> str:
+    if "reason" in entry:
+        return f"  not simulated: {entry['deployment']}: {entry['reason']}"
     verdict = ", meets the SLO" if entry["meets_slo"] else ", misses the SLO at p99"
     return (
         f"  {entry['output_throughput']:8,.0f} tokens/s  TTFT {entry['mean_ttft_ms']:.0f} ms  TPOT "

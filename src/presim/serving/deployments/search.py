@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from presim.cost.estimators import check, notes
-from presim.errors import InputError, PresimError
+from presim.errors import InputError, PresimError, reason_of
 from presim.hardware import catalogue
 from presim.hardware.choose import choose_cluster
+from presim.interrupts import caught
 from presim.serving.answer import metrics
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import Deployment, predict
@@ -90,6 +91,7 @@ class Found:
     pareto: tuple[Point, ...]  # Pareto front of the points within the SLO
     nearest: Point | None  # set if no point meets the SLO
     not_modelled: tuple[str, ...]  # in sentences
+    partial: bool = False  # a signal ended it before all plans were evaluated
 
     @property
     def best(self) -> Point | None:
@@ -123,6 +125,8 @@ def engines(model: Model, space: Space, longest: int) -> Iterator[Engine | str]:
             yield build(model, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=space.prices)
         except PresimError as error:
             yield str(error).split(":")[0]
+        except Exception as error:  # noqa: BLE001  a bug in one plan must not lose the others
+            yield f"{plan.text}: {reason_of(error)}"
 
 
 def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float] | None:
@@ -205,18 +209,28 @@ def search(model: Model, space: Space, prompt: int, output: int, slo: Slo) -> Fo
     limits = _not_modelled(model, space)
     points: list[Point] = []
     refused: dict[str, int] = {}
-    for engine in engines(model, space, prompt + output + 16):
-        if isinstance(engine, str):
-            refused[engine] = refused.get(engine, 0) + 1
-            continue
-        for batch in _BATCHES:
-            points += _of(engine, batch, prompt, output, space)
+    with caught() as stop:
+        for engine in engines(model, space, prompt + output + 16):
+            evaluated = engine if isinstance(engine, str) else _points(engine, prompt, output, space)
+            if isinstance(evaluated, str):
+                refused[evaluated] = refused.get(evaluated, 0) + 1
+            else:
+                points += evaluated
+    stop.unless(points)
     if not points:
         why = "; ".join(f"{count} x {reason}" for reason, count in sorted(refused.items(), key=lambda it: -it[1])[:3])
         raise InputError(f"no plan can serve {prompt} + {output} tokens ({why}); allow more GPUs or smaller weights")
     within = [point for point in points if _keeps(point, slo)]
     nearest = None if within else min(points, key=lambda point: (_excess(point, slo), -point.per_gpu))
-    return Found(tuple(points), refused, pareto(within), nearest, limits)
+    return Found(tuple(points), refused, pareto(within), nearest, limits, stop.is_partial)
+
+
+def _points(engine: Engine, prompt: int, output: int, space: Space) -> list[Point] | str:
+    """The deployments of an engine, or a fault of presim's in a sentence, which keeps the other engines."""
+    try:
+        return [point for batch in _BATCHES for point in _of(engine, batch, prompt, output, space)]
+    except Exception as error:  # noqa: BLE001
+        return f"{engine.plan.text}: {reason_of(error)}"
 
 
 def _not_modelled(model: Model, space: Space) -> tuple[str, ...]:
@@ -284,3 +298,15 @@ def confirm(point: Point, recipe: Recipe, slo: Slo) -> dict[str, Any]:
         "output_throughput": figures["output_throughput"],
         "meets_slo": metrics.meets(prediction.served, slo),
     }
+
+
+def confirm_all(points: Sequence[Point], recipe: Recipe, slo: Slo) -> tuple[list[dict[str, Any]], bool]:
+    """`confirm` of each point, with the reason where it fails, and whether a signal ended it before the last."""
+    entries: list[dict[str, Any]] = []
+    with caught() as stop:
+        for point in points:
+            try:
+                entries.append(confirm(point, recipe, slo))
+            except Exception as error:  # noqa: BLE001  one deployment must not lose the others
+                entries.append({"deployment": point.text, "reason": reason_of(error)})
+    return entries, stop.is_partial

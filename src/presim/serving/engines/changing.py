@@ -9,9 +9,8 @@ import numpy as np
 from presim.serving.engines import lives
 from presim.serving.engines.engine import Fleet
 from presim.serving.fast import state
+from presim.serving.fast.stages import STAGES_AT_MOST
 from presim.serving.workloads.workload import Workload
-
-_STAGES = 64  # as `presim.serving.fast.loop` has it
 
 
 def request_columns() -> list[tuple[str, int]]:
@@ -35,7 +34,7 @@ def state_columns(workload: Workload, fleet: Fleet, program: dict[str, Any], row
         **dict.fromkeys(_REPLICA_COLUMNS, replicas),
         **{name: int(program[base][-1]) for name, base in _SIZED_BY.items()},
         "table": widest * int(program["row_blocks"][0]),
-        "stage_free": replicas * _STAGES,
+        "stage_free": replicas * STAGES_AT_MOST,
         "tier_count": 2 * replicas,
         "spent": replicas * state.SPENT,
         "log": rows[state.LOG_ROWS] * state.LOG,
@@ -68,14 +67,14 @@ def _fill_pools(fleet: Fleet, program: dict[str, Any], columns: dict[str, Any]) 
 
 _REQUEST_COLUMNS = (
     *("status", "replica", "computed", "tokens", "placeholders", "in_flight", "stale", "blocks", "cached", "row"),
-    *("decodes", "eligible", "loaded", "next", "before", "sent", "queued", "scheduled", "first", "last"),
+    *("decodes", "eligible", "sampled_at", "loaded", "next", "before", "sent", "queued", "scheduled", "first", "last"),
     *("preemptions", "hits", "host_hits", "disk_hits", "kept", "moves"),
 )
 _REPLICA_COLUMNS = (
     *("wake", "action", "clock", "step", "head", "tail", "waiting", "n_running", "n_rows", "load", "emitted"),
     *("round", "round_of", "round_start", "round_end", "round_own", "round_tokens", "round_most", "entry_of"),
     *("unheard", "port_out", "port_in", "n_slots", "oldest", "n_free", "up", "change", "fails", "lives"),
-    *("tier_free", "n_loras", "unsampled", "heard", "full"),
+    *("tier_free", "n_loras", "unsampled", "heard", "full", "sleeps"),
 )
 _SIZED_BY = {
     **dict.fromkeys(("running", "rows", "left", "held"), "row_base"),

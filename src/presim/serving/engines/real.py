@@ -13,7 +13,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from presim.errors import InputError
 from presim.files import write_file
+from presim.scratch import temporary_folder
 from presim.serving.engines.engine import Fleet, Limits, StepTimes, Tiers
 from presim.serving.workloads import workload as workloads
 from presim.serving.workloads.workload import Ints, Workload
@@ -44,14 +44,13 @@ class SchedulerRun:
 def serve(workload: Workload, fleet: Fleet, libraries: Path, engine: Engine = "vllm") -> SchedulerRun:
     """Serve a workload on one engine with its own scheduler. ``libraries``: folder of the emulated CUDA libraries."""
     _check(workload, fleet, engine)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with temporary_folder("engine") as folder:
         _write_input(workload, fleet, folder)
         paths = f"{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}"
         variables = {"LD_LIBRARY_PATH": paths, "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
         source = str(Path(__file__).parents[3])
         variables["PYTHONPATH"] = f"{source}:{os.environ.get('PYTHONPATH', '')}"
-        words = [sys.executable, "-m", f"presim.serving.engines.{engine}_engine", name]
+        words = [sys.executable, "-m", f"presim.serving.engines.{engine}_engine", str(folder)]
         try:
             ended = subprocess.run(
                 words, env={**os.environ, **variables}, capture_output=True, text=True, timeout=_LIMIT_S, check=False
@@ -69,8 +68,10 @@ def serve(workload: Workload, fleet: Fleet, libraries: Path, engine: Engine = "v
 def _check(workload: Workload, fleet: Fleet, engine: Engine) -> None:
     """Refuse what an engine's scheduler is not run with."""
     limits, option = fleet.replicas[0].limits, f"--engine {engine}"
-    if len(fleet.replicas) != 1 or limits.pipeline_parallel_size > 1:
-        raise InputError(f"{option} supports one engine with one pipeline stage; leave out --replicas, --dp and --pp")
+    if len(fleet.replicas) != 1:
+        raise InputError(f"{option} supports one engine; leave out --replicas and --dp")
+    if limits.pipeline_parallel_size > 1 and (engine == "sglang" or not limits.async_scheduling):
+        raise InputError(f"{option} runs pipeline stages only with vLLM's asynchronous scheduling; leave out --pp")
     if any(limits.tiers.sizes):
         raise InputError(f"{option} keeps blocks on the GPU only; leave out --kv-host and --kv-disk")
     if fleet.life is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.errors import InternalError
 from presim.serving.engines.columns import start
 from presim.serving.engines.engine import Fleet
 from presim.serving.fast import state
@@ -68,7 +69,7 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
         code = run(state.Program(**program), state.State(**columns))
         before = _drain(columns, kept, before)
     if code == 2:
-        raise AssertionError("the loop stopped with requests left; test_simulate.py covers all known causes")
+        raise InternalError(_stopped(workload, fleet, columns["status"]))
     out = {name: np.asarray(columns[name], np.int64) for name in _PER_REQUEST}
     return Served(
         workload,
@@ -80,6 +81,18 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
         redone=int(columns["counters"][state.REDONE]),
         demoted=int(columns["counters"][state.DEMOTED]),
         dropped=int(columns["counters"][state.DISK_LOST]),
+    )
+
+
+def _stopped(workload: Workload, fleet: Fleet, status: Any) -> str:
+    """The sentence for a loop that ended before its requests; no cause is known (test_simulate.py)."""
+    waiting = np.flatnonzero(~np.isin(np.asarray(status), (state.FINISHED, state.REFUSED, state.LOST)))
+    request, limits = int(waiting[0]), fleet.replicas[0].limits
+    return (
+        f"internal error of presim: the serving loop stopped with {len(waiting)} of {len(workload)} requests left, "
+        f"first number {request} of {workload.prompt[request]} prompt and {workload.output[request]} output tokens "
+        f"({len(fleet.replicas)} engines, {limits.pipeline_parallel_size} pipeline stages, seed {fleet.seed}); please "
+        "report it with the command"
     )
 
 

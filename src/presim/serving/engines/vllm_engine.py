@@ -19,6 +19,7 @@ from presim.serving.engines.real import read_input, write_result
 from presim.serving.engines.vllm_scheduler import compiled, request, scheduler, token_of
 from presim.serving.fast import cost
 from presim.serving.fast.output import accepted_of
+from presim.serving.fast.stages import EMPTY_STEP_NS
 from presim.serving.workloads.workload import Ints, Workload
 
 
@@ -28,20 +29,21 @@ class _Batch:
 
     output: Any
     end: int  # ns
-    samples: dict[str, int]
-    rows: int  # of the mask of its grammars
-    padded: set[str]
+    samples: dict[str, int] = dataclasses.field(default_factory=dict)
+    rows: int = 0  # of the mask of its grammars
+    padded: set[str] = dataclasses.field(default_factory=set)
 
 
 class Engine:
-    """vLLM's `EngineCore.step` and `step_with_batch_queue` in simulated time."""
+    """vLLM's `EngineCore.step` and `step_with_batch_queue` in simulated time, called as by its busy loop."""
 
     def __init__(self, limits: Limits, times: StepTimes, folder: Path, input_ns: int = 0, output_ns: int = 0) -> None:
         self.limits, self.times, self.scheduler = limits, times, scheduler(limits, folder)
         self.input_ns, self.output_ns = input_ns, output_ns
         self.queue: deque[_Batch] = deque()
         self.grammars: list[tuple[int, Any]] = []  # when they are compiled, and whose they are
-        self.device_free = 0
+        self.stage_free = [0] * limits.pipeline_parallel_size  # ns
+        self.sampled_at: dict[str, int] = {}  # ns at which a request's newest token is sampled
         self.steps: list[dict[int, int]] = []
         self.free_blocks: list[int] = []
         self.prefill_log, self.decode_log = (
@@ -89,38 +91,61 @@ class Engine:
                     self.queue.append(batch)
                     if len(self.queue) < self.limits.depth:
                         return now
-            elif self.queue and len(self.queue) < self.limits.depth - 1:
-                return now
+            elif self.limits.pipeline_parallel_size > 1:
+                return self._step_without_tokens(output, now)
             else:
                 self.idle = not self.queue
         if self.queue:
             now = self._take(self.queue.popleft(), now, waits)
         return now
 
+    def _step_without_tokens(self, output: Any, now: int) -> int:
+        """An empty batch takes a place in flight, and comes back behind the others; the busy loop sleeps."""
+        self.queue.append(_Batch(output, max(now, self.queue[-1].end) if self.queue else now))
+        if len(self.queue) == self.limits.depth or not self.scheduler.has_requests():
+            now = self._take(self.queue.popleft(), now, None)
+        return now + (EMPTY_STEP_NS if self.scheduler.has_requests() else 0)
+
     def _launch(self, output: Any, now: int) -> tuple[int, _Batch]:
         times = self.times
         now += int(times.host_ns + times.host_seq_ns * len(output.num_scheduled_tokens))
         samples = self._samples(output)
         device, launch = self._device_ns(output, samples)
-        end = self.device_free = max(max(now, self.device_free) + device, now + launch)
-        now += launch
+        if self.limits.pipeline_parallel_size > 1:
+            end = self._through_stages(samples, now, max(device, launch))
+        else:
+            end = self.stage_free[0] = max(max(now, self.stage_free[0]) + device, now + launch)
+            now += launch
         self.steps.append({int(key): count for key, count in output.num_scheduled_tokens.items()})
         self.free_blocks.append(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
         rows = sum(count for name, count in samples.items() if self.workload.grammar_ns[int(name)] >= 0)
         return now, _Batch(output, end, samples, rows, self._padded(output))
+
+    def _through_stages(self, samples: dict[str, int], ready: int, stage_ns: int) -> int:
+        """As `presim.serving.fast.stages.through_stages`; returns the end."""
+        end = ready
+        for name, count in samples.items():
+            if self.scheduler.requests[name].num_output_placeholders > count:
+                end = max(end, self.sampled_at[name])
+        for stage, free in enumerate(self.stage_free):
+            end = self.stage_free[stage] = max(end, free) + stage_ns
+        self.sampled_at |= dict.fromkeys(samples, end)
+        return end
 
     def _mask(self, batch: _Batch, now: int) -> int:
         """The mask of a batch's grammars is made; sampling waits for it."""
         if batch.rows:
             now += int(self.times.mask_ns * batch.rows)
             sampling = int(float(self.times.head_ns[self._rows(batch.output, batch.samples)]))
-            batch.end = self.device_free = max(batch.end, now + sampling)
+            batch.end = self.stage_free[0] = max(batch.end, now + sampling)
         return now
 
     def _take(self, batch: _Batch, now: int, waits: _Batch | None) -> int:
         """A batch is back. The one that waits for its tokens is sampled then."""
         now = max(now, batch.end)
         self.scheduler.update_from_output(batch.output, self._result(batch))
+        if not batch.output.num_scheduled_tokens:
+            return now
         now += int(self.times.back_ns + self.times.back_seq_ns * len(batch.output.num_scheduled_tokens))
         if self.limits.draft_tokens and not self.limits.async_scheduling:
             self._draft(batch)

@@ -70,7 +70,7 @@ def scheduler(limits: Limits, folder: Path) -> Any:
         model_config=model,
         cache_config=cache,
         scheduler_config=scheduling,
-        parallel_config=ParallelConfig(),
+        parallel_config=ParallelConfig(pipeline_parallel_size=limits.pipeline_parallel_size),
         device_config=DeviceConfig("cpu"),
     )
     config.scheduler_config.async_scheduling = limits.async_scheduling

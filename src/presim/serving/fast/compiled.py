@@ -25,6 +25,7 @@ from presim.serving.fast import (
     routing,
     sglang,
     sglang_prompts,
+    stages,
     state,
     table,
     tiers,
@@ -32,7 +33,7 @@ from presim.serving.fast import (
 
 _MODULES = (
     *(state, table, heap, tiers, pool, queues, batch, loras, admission, sglang_prompts, sglang, policy),
-    *(output, cost, routing, lifecycle, lockstep, loop),
+    *(output, cost, routing, lifecycle, lockstep, stages, loop),
 )
 FLOATS = frozenset(
     (

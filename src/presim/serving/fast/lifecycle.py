@@ -143,6 +143,7 @@ def evacuate(p: Program, s: State, engine: int, now: int, when: int) -> None:
         s.tail[rank] = -1
         s.waiting[rank] = 0
         s.n_slots[rank] = 0
+        s.sleeps[rank] = 0
         s.action[rank] = IDLE
         s.wake[rank] = FOREVER
         clear(p, s, rank)
@@ -173,6 +174,7 @@ def move(p: Program, s: State, item: int, now: int, when: int) -> None:
     s.stale[item] = 0
     s.decodes[item] = 0
     s.eligible[item] = 0
+    s.sampled_at[item] = 0
     s.loaded[item] = 0
     s.blocks[item] = 0
     s.cached[item] = 0

@@ -2,6 +2,7 @@
 
 An engine core behaves as vLLM's: it schedules while fewer than DEPTH batches are in flight; otherwise it waits for the
 oldest batch and processes its output. A request that arrives at the time of a decision takes part in it.
+With pipeline stages, a call of the scheduler without a batch is not the last (`presim.serving.fast.stages`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,13 @@ from presim.serving.fast.lockstep import own_ns, take_part
 from presim.serving.fast.output import update
 from presim.serving.fast.policy import schedule
 from presim.serving.fast.routing import arrive, transfer
+from presim.serving.fast.stages import (
+    EMPTY_STEP_NS,
+    STAGES_AT_MOST,
+    add_empty_batch,
+    asks_again,
+    through_stages,
+)
 from presim.serving.fast.state import (
     BACK_NS,
     BLOCKS,
@@ -58,8 +66,6 @@ from presim.serving.fast.state import (
     Program,
     State,
 )
-
-_STAGES_AT_MOST = 64
 
 
 def run(p: Program, s: State) -> int:
@@ -127,7 +133,10 @@ def start_step(p: Program, s: State, replica: int) -> None:
     preempted = schedule(p, s, replica, slot, chosen)
     at = p.slot_base[replica] + slot
     if s.slot_count[at] == 0:
-        s.action[replica] = IDLE
+        if asks_again(p, s, replica):
+            add_empty_batch(p, s, replica)
+        else:
+            s.action[replica] = IDLE
         return
     entry = s.counters[STEPS]
     s.counters[STEPS] += 1
@@ -141,12 +150,12 @@ def start_step(p: Program, s: State, replica: int) -> None:
         own = own_ns(p, replica, ns, launch, s.log[entry * LOG + LOG_TOKENS])
         start, end = take_part(p, s, replica, chosen, ready, own, s.log[entry * LOG + LOG_TOKENS])
     elif p.knobs[knob + STAGES] > 1:
-        start, end = through_stages(p, s, replica, ready, max(ns, launch))
+        start, end = through_stages(p, s, replica, slot, ready, max(ns, launch))
     else:  # host and device are two lines: the device waits for the last launch, the host for no kernel
-        start = max(ready, s.stage_free[replica * _STAGES_AT_MOST])
+        start = max(ready, s.stage_free[replica * STAGES_AT_MOST])
         s.clock[replica] = ready + launch
         end = max(start + ns, ready + launch)
-        s.stage_free[replica * _STAGES_AT_MOST] = end
+        s.stage_free[replica * STAGES_AT_MOST] = end
     s.slot_end[at] = end
     s.unsampled[replica] = s.slot_waits[at]
     if s.slot_masked[at] > 0 and s.slot_waits[at] == 0:
@@ -157,16 +166,6 @@ def start_step(p: Program, s: State, replica: int) -> None:
     s.log[entry * LOG + LOG_END] = end
 
 
-def through_stages(p: Program, s: State, replica: int, ready: int, ns: int) -> tuple[int, int]:
-    """Start and end of a batch that runs for so long on each pipeline stage; each stage launches its own kernels."""
-    start = max(ready, s.stage_free[replica * _STAGES_AT_MOST])
-    end = start
-    for stage in range(p.knobs[replica * KNOBS + STAGES]):
-        end = max(end, s.stage_free[replica * _STAGES_AT_MOST + stage]) + ns
-        s.stage_free[replica * _STAGES_AT_MOST + stage] = end
-    return start, end
-
-
 def mask(p: Program, s: State, replica: int, slot: int) -> int:
     """Make the mask of a batch's grammars on the host, of which sampling waits; returns when the batch ends."""
     at = p.slot_base[replica] + slot
@@ -174,7 +173,7 @@ def mask(p: Program, s: State, replica: int, slot: int) -> int:
     s.clock[replica] += mask_ns(p, replica, s.slot_masked[at])
     end = max(s.slot_end[at], s.clock[replica] + sampling)
     s.slot_end[at] = end
-    s.stage_free[replica * _STAGES_AT_MOST] = end
+    s.stage_free[replica * STAGES_AT_MOST] = end
     s.log[s.entry_of[replica] * LOG + LOG_END] = end
     s.unsampled[replica] = 0
     return end
@@ -204,20 +203,28 @@ def note(p: Program, s: State, replica: int, slot: int, entry: int, preempted: i
 
 
 def finish_oldest(p: Program, s: State, replica: int) -> None:
-    """Wait for the oldest batch, process its output, and deliver its tokens."""
+    """Wait for the oldest batch, and take its output; an empty one has none."""
     slot = s.oldest[replica]
     at = p.slot_base[replica] + slot
-    count = s.slot_count[at]
-    end = s.slot_end[at]
-    s.clock[replica] = max(s.clock[replica], end)
+    s.clock[replica] = max(s.clock[replica], s.slot_end[at])
+    if s.slot_count[at] > 0:
+        take_output(p, s, replica, slot)
+    s.oldest[replica] = (slot + 1) % p.knobs[replica * KNOBS + DEPTH]
+    s.n_slots[replica] -= 1
+    if s.sleeps[replica]:
+        s.sleeps[replica] = 0
+        s.clock[replica] += EMPTY_STEP_NS
+
+
+def take_output(p: Program, s: State, replica: int, slot: int) -> None:
+    """Process a batch's output and deliver its tokens."""
+    count = s.slot_count[p.slot_base[replica] + slot]
     update(p, s, replica, slot)
     s.clock[replica] += host_ns(p, replica, BACK_NS, count)
     if s.unsampled[replica]:  # the newest batch needed these tokens
         newest = (slot + s.n_slots[replica] - 1) % p.knobs[replica * KNOBS + DEPTH]
         mask(p, s, replica, newest)
     emit(p, s, replica, slot, s.clock[replica] + p.whole[OUTPUT_NS])
-    s.oldest[replica] = (slot + 1) % p.knobs[replica * KNOBS + DEPTH]
-    s.n_slots[replica] -= 1
 
 
 def emit(p: Program, s: State, replica: int, slot: int, now: int) -> None:

@@ -202,6 +202,7 @@ class State(NamedTuple):
     cached: Column  # number of its blocks in the cache
     row: Column
     eligible: Column  # first step in which it may decode
+    sampled_at: Column  # ns: when its newest token is sampled, where it passes pipeline stages
     loaded: Column  # tokens with keys and values from a prefill replica
     next: Column  # next request in its queue
     before: Column
@@ -243,7 +244,7 @@ class State(NamedTuple):
     rows: Column  # [row_base + place] stack of free rows
     n_rows: Column
     load: Column  # unfinished requests sent to it
-    stage_free: Column  # [replica * 64 + stage]
+    stage_free: Column  # [replica * STAGES_AT_MOST + stage]
     emitted: Column  # ns: of its last output
     port_out: Column  # ns: when its output port is free
     port_in: Column
@@ -255,8 +256,9 @@ class State(NamedTuple):
     loras: Column  # [lora_base + place] adapters of the running requests, while a step is scheduled
     n_loras: Column
     unsampled: Column  # 1: its newest batch waits for the tokens of the one before, which its grammars need
+    sleeps: Column  # 1: sleeps when its oldest batch is back, because its scheduler had nothing
     # Batches in flight.
-    slot_count: Column  # [slot_base + place]
+    slot_count: Column  # [slot_base + place] requests; 0: an empty batch (`presim.serving.fast.stages`)
     slot_end: Column
     slot_masked: Column  # rows of the mask by which grammars allow tokens
     slot_prompts: Column  # 1: prompts (SGLang, whose batches are of prompts or of decodes)

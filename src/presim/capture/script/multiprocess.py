@@ -1,0 +1,44 @@
+"""Python's multiprocessing in a rank: its folder, and the end of the processes that the script has left running.
+
+A rank ends with `os._exit`, which skips what multiprocessing does at exit: it would end workers, unlink semaphores and
+remove its temporary folder `pymp-…`. Workers that are killed leave a folder of their own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing.process
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_GRACE_S = 1.0  # for workers to end after SIGTERM
+
+
+def keep_files_in(folder: Path) -> None:
+    """Have multiprocessing of this process and of its workers keep files and sockets in a folder instead of `pymp-…`.
+
+    There is no public option; workers inherit this entry (Python 3.11 to 3.14, `multiprocessing.util.get_temp_dir`).
+    """
+    current: Any = multiprocessing.process.current_process()
+    current._config.setdefault("tempdir", str(folder))
+
+
+def end_workers() -> None:
+    """End the workers that still run, then release semaphores and shared memory, as multiprocessing does at exit.
+
+    A worker that is no daemon is not waited for: the script was stopped before it could join it.
+    """
+    util: Any = sys.modules.get("multiprocessing.util")
+    if util is None:
+        return
+    workers = multiprocessing.process.active_children()
+    for worker in workers:
+        worker.terminate()
+    until = time.monotonic() + _GRACE_S
+    for worker in workers:
+        worker.join(max(0.0, until - time.monotonic()))
+    for worker in workers:
+        if worker.is_alive():
+            worker.kill()
+    util._run_finalizers()

@@ -1,0 +1,155 @@
+"""Signals at defined moments: when a function of presim is called for the n-th time. Nothing waits.
+
+A case is a line of `CASES`: a verb with its inputs, the moment, what is printed and which outputs are there, partial.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from support.command import environment
+from support.reliability.writing_verbs import VERBS
+
+_DRIVER = """
+import importlib, os, sys
+from presim.cli import main
+where, count, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+module, _, path = where.partition(":")
+owner = importlib.import_module(module)
+*outer, name = path.split(".")
+for part in outer:
+    owner = getattr(owner, part)
+function, calls = getattr(owner, name), 0
+def hooked(*values, **named):
+    global calls
+    calls += 1
+    if calls == count:
+        os.kill(os.getpid(), number)
+    return function(*values, **named)
+setattr(owner, name, hooked)
+main.main(sys.argv[4:])
+"""
+INTERRUPTED = "presim: interrupted\n"
+PARTIAL = "presim: interrupted; what was finished is reported as partial\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """A verb that a signal ends at a call of a function."""
+
+    name: str
+    make: Callable[[Path], object]
+    command: str
+    function: str  # module:name
+    count: int = 1
+    printed: str = ""  # part of standard output
+    outputs: tuple[str, ...] = ()  # files that are there, and no other; JSON has "partial": true
+    torch: bool = False
+
+    @property
+    def errors(self) -> str:
+        """Standard error."""
+        return PARTIAL if self.outputs else INTERRUPTED
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How it ended."""
+
+    code: int
+    printed: str
+    errors: str
+    files: dict[str, bytes]  # that it wrote
+
+
+def _nothing(folder: Path) -> None:
+    """No inputs."""
+
+
+def _verb(name: str) -> Callable[[Path], object]:
+    return next(verb for verb in VERBS if verb.name == name).make
+
+
+def _cases(folder: Path) -> None:
+    """Two cases of a saved job."""
+    _verb("validate")(folder)
+    head, first, *_ = (folder / "cases.csv").read_text().splitlines()
+    (folder / "cases.csv").write_text("\n".join((head, first, first.replace("one,", "two,", 1))) + "\n")
+
+
+def _served(folder: Path) -> None:
+    """Published serving runs."""
+    row = "llama3-8b,H100 SXM 80GB,512,4,2,1"
+    (folder / "runs.csv").write_text(f"id,model,gpu,isl,osl,concurrency,tp\na,{row}\nb,{row}\n")
+
+
+def _of_verb(name: str, function: str = "presim.files:write_file", count: int = 1) -> Moment:
+    """A verb that has nothing to report before it ends."""
+    verb = next(verb for verb in VERBS if verb.name == name)
+    return Moment(name, verb.make, verb.command, function, count, torch=verb.torch)
+
+
+_SEARCH = "search model.graph --gpu h100-sxm --world-size 8 --seq 256 --tp 1,2,4 --mbs 1,2 --global-batch 16 --jobs 1"
+CASES = (
+    Moment("search", _verb("search"), f"{_SEARCH} --json r.json --csv r.csv --html r.html --write best",
+           "presim.search.strategy.loop:Evaluation._finished", 3, printed="partial: the search ended before",
+           outputs=("r.json", "r.csv", "r.html"), torch=True),
+    Moment("search, nothing finished", _verb("search"), f"{_SEARCH} --json r.json",
+           "presim.search.strategy.loop:Evaluation._finished", torch=True),
+    Moment("deploy", _nothing, "deploy llama3-8b --gpu h100-sxm --max-gpus 4 --json r.json --out launch",
+           "presim.serving.deployments.search:_points", 3, printed="Partial: it was interrupted before the end.",
+           outputs=("r.json",)),
+    Moment("deploy, while simulating", _nothing, "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --json r.json",
+           "presim.serving.deployments.search:confirm", printed="Partial", outputs=("r.json",)),
+    Moment("validate", _cases, "validate cases.csv --out p.csv --report p.md",
+           "presim.validation.solve:solve", 2, printed="p.csv: 1 cases, 1 with a predicted and a measured step time; "
+           "partial: the rows behind are not predicted", outputs=("p.csv",)),
+    Moment("validate serving", _served, "validate runs.csv --kind serving --out p.csv --report p.md",
+           "presim.validation.serving:predict_row", 2, printed="p.csv: 1 rows; partial", outputs=("p.csv",)),
+    _of_verb("serve", "presim.serving.engines.simulate:simulate"),
+    _of_verb("simulate"),
+    _of_verb("report"),
+    _of_verb("compare"),
+    _of_verb("explain"),
+    _of_verb("training"),
+    _of_verb("network"),
+    _of_verb("calibrate job"),
+    _of_verb("fit"),
+    _of_verb("import"),
+    _of_verb("compose"),
+    _of_verb("run", "presim.capture.processes.start:_wait", 2),
+    Moment("serve --listen", _nothing, "serve llama3-8b --gpu h100-sxm --listen 0",
+           "presim.serving.engines.http:Server.serve"),
+    Moment("view", _verb("simulate"), "view job --no-open", "presim.view.server:serve"),
+)  # fmt: skip
+
+
+def ended_at(moment: Moment, folder: Path, number: int) -> Ended:
+    """Run a case's command in a folder until the signal ends it."""
+    folder.mkdir()
+    moment.make(folder)
+    before = {path for path in folder.rglob("*") if path.is_file()}
+    words = [sys.executable, "-c", _DRIVER, moment.function, str(moment.count), str(int(number))]
+    ended = subprocess.run(
+        [*words, *moment.command.split()],
+        cwd=folder,
+        env=environment({"TMPDIR": str(folder.parent)}),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    files = {path for path in folder.rglob("*") if path.is_file()} - before
+    written = {os.path.relpath(path, folder): path.read_bytes() for path in files}
+    return Ended(ended.returncode, ended.stdout, ended.stderr, written)
+
+
+def is_marked(name: str, content: bytes) -> bool:
+    """Whether an output says that it is partial; a table shows it by the rows that it lacks."""
+    return not name.endswith(".json") or json.loads(content).get("partial") is True
