@@ -15,20 +15,24 @@ PACKAGE = ROOT / "src" / "presim"
 
 # Part -> what it may import of presim, besides itself and these: they know at most each other.
 EVERYWHERE = {
+    "presim.budgets",
     "presim.calibration",
     "presim.compiled_loops",
     "presim.errors",
     "presim.files",
     "presim.plugins",
+    "presim.quantities",
     "presim.field_docs",
     "presim.units",
 }
 MAY_IMPORT = {
+    "budgets": set(),
     "calibration": set(),
     "compiled_loops": set(),
     "errors": set(),
     "files": set(),
     "plugins": set(),
+    "quantities": set(),
     "field_docs": set(),
     "units": set(),
     "trace": set(),

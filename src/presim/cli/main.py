@@ -7,11 +7,11 @@ from presim.cli import early_interrupt
 with early_interrupt.EarlyInterrupt():
     import importlib
     import sys
-    from typing import Any
+    from typing import Any, TypeGuard
 
     import click
 
-    from presim.cli import streams
+    from presim.cli import streams, surroundings
 
 _BROKEN_PIPE = 141  # the shells' exit code for SIGPIPE
 VERBS = {
@@ -102,6 +102,7 @@ def run(args: list[str] | None = None) -> int:
     from presim.errors import ExitCode, HangError, PresimError
 
     try:
+        surroundings.check()
         outcome: Any = cli.main(args=args, prog_name="presim", standalone_mode=False)
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else 0
@@ -118,19 +119,30 @@ def run(args: list[str] | None = None) -> int:
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         return _BROKEN_PIPE  # rich exits this way
-    except OSError as error:
-        return _stdout_failed(error)
+    except (OSError, MemoryError) as error:
+        return _stdout_failed(error) if _is_of_stdout(error) else _refused(error)
+
+
+def _is_of_stdout(error: OSError | MemoryError) -> TypeGuard[OSError]:
+    return isinstance(error, BrokenPipeError) or (
+        isinstance(error, OSError) and error.errno in streams.FULL and error.filename is None
+    )
 
 
 def _stdout_failed(error: OSError) -> int:
+    streams.silence()
     if isinstance(error, BrokenPipeError):
-        streams.silence()
         return _BROKEN_PIPE
-    if error.errno in streams.FULL and error.filename is None:
-        streams.silence()
-        click.echo(f"presim: cannot write to standard output: {error.strerror}", err=True)
-        return 2
-    raise error
+    click.echo(f"presim: cannot write to standard output: {error.strerror}", err=True)
+    return 2
+
+
+def _refused(error: OSError | MemoryError) -> int:
+    """What the system refused anywhere; anything else is a bug."""
+    if not (words := surroundings.sentence(error)):
+        raise error
+    click.echo(f"presim: {words}", err=True)
+    return 2
 
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
+
 if TYPE_CHECKING:
     from presim.engine.options import Options
     from presim.validation.cases import Case
@@ -32,8 +35,10 @@ _MOST_REASONS = 12  # most reasons printed; the table and the report list all
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write a Markdown summary of all rows in --out.",
 )
-@click.option("--jobs", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Parallel cases.")
-@click.option("--limit", metavar="N", type=click.IntRange(0), help="Run only the first N cases.")
+@click.option(
+    "--jobs", metavar="N", type=number(quantities.PROCESSES), default=1, show_default=True, help="Parallel cases."
+)
+@click.option("--limit", metavar="N", type=number(quantities.CASES), help="Run only the first N cases.")
 @click.option("--only", metavar="REGEX", help="Run only cases whose id, framework, model or GPU matches.")
 @click.option(
     "--recipes",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_toml, read_text
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,10 +52,8 @@ def read(path: Path) -> tuple[Budget, ...]:
         InputError: it cannot be read, a field is unknown, a job has no command, no limit, or another's name.
     """
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; name a file of budgets") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = decode_toml(read_text(path, "name a file of budgets"))
+    except FormatError as error:
         raise InputError(f"{path} is no TOML: {error}; correct it") from error
     try:
         budgets = msgspec.convert(content, _File).job

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_foreign_json, read_bytes
 
 _FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")  # RMSNorm, rotary positions, gated FFN
 _DENSE = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
@@ -51,8 +51,8 @@ def read_config(path: Path) -> dict[str, Any]:
         InputError: it cannot be read.
     """
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        found = decode_foreign_json(read_bytes(path, "name another model"))
+    except FormatError as error:
         raise InputError(f"cannot read the model's config {path}: {error}; name another model") from error
     if not isinstance(found, dict):
         raise InputError(f"{path} is not a JSON object; name a folder with Hugging Face's config.json")

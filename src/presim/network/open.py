@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from presim.errors import InputError
+from presim.files import read_text
 from presim.hardware import choose_cluster
 from presim.network import foreign
 from presim.network.describe import topology_of
@@ -24,10 +25,7 @@ def open_network(path: str | Path) -> Topology:
     if file.suffix == ".toml":
         cluster = choose_cluster(cluster=file)
         return topology_of(cluster, cluster.network)
-    try:
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {file}: {error}; give a text file") from error
+    text = read_text(file, "give a text file")
     reader = _reader(file, text)
     try:
         return reader(text)

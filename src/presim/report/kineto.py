@@ -12,7 +12,6 @@ Perfetto, TensorBoard's plug-in, Holistic Trace Analysis and `presim import` rea
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ import numpy as np
 
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
-from presim.files import make_folder, write_file
+from presim.files import make_folder, packed, write_file
 from presim.hardware import Cluster
 from presim.report import kineto_fields as fields
 from presim.report.kineto_fields import Json
@@ -97,7 +96,7 @@ def encode(
         },
         "traceEvents": list(_Writer(priced, timeline, host_ns, latency_ns).events()),
     }
-    return gzip.compress(msgspec.json.encode(content), compresslevel=3, mtime=0)
+    return packed(msgspec.json.encode(content))
 
 
 def _device(cluster: Cluster) -> Json:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from presim import quantities
 from presim.errors import InputError
-from presim.files import write_file
+from presim.files import FormatError, decode_foreign_json, read_bytes, write_file
 from presim.serving.answer import metrics
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate import simulate
@@ -43,10 +44,8 @@ _MOST = 1e10  # tokens, requests, seconds or milliseconds
 def read_result(path: Path) -> dict[str, Any]:
     """A JSON result of ``vllm bench serve --save-result``."""
     try:
-        result = json.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); give a result of vllm bench serve") from error
-    except ValueError as error:
+        result = decode_foreign_json(read_bytes(path, "give a result of vllm bench serve"))
+    except FormatError as error:
         raise InputError(f"{path} is not valid JSON ({error}); give a result of vllm bench serve") from error
     if not isinstance(result, dict):
         raise InputError(f"{path} is not a JSON object; give a file that `vllm bench serve --save-result` wrote")
@@ -66,6 +65,7 @@ def read_result(path: Path) -> dict[str, Any]:
 def load_of(result: dict[str, Any]) -> Workload:
     """The load of a benchmark, from saved lengths and times if present, else from their means."""
     count = int(result["completed"])
+    quantities.BENCHMARK_REQUESTS.check(count, "completed")
     concurrency = int(result.get("max_concurrency") or 0)
     rate = result.get("request_rate")
     if (

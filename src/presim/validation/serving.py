@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError, PresimError
-from presim.files import write_file
+from presim.files import FormatError, decode_csv, read_text, write_file
 from presim.hardware.choose import choose_cluster
 from presim.serving.answer import metrics
 from presim.serving.answer.intervals import intervals
@@ -60,13 +60,9 @@ Row = Mapping[str, str]
 def read(path: Path) -> list[dict[str, str]]:
     """The rows of a table."""
     try:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}; name a table of published runs") from error
-    if not rows or "isl" not in rows[0] or "osl" not in rows[0]:
-        raise InputError(f"{path} has no columns isl and osl; docs/guide/serving.md lists the columns")
-    return rows
+        return list(decode_csv(read_text(path, "name a table of published runs"), ("isl", "osl")))
+    except FormatError as error:
+        raise InputError(f"{path} has {error}; docs/guide/serving.md lists the columns") from error
 
 
 def predict(rows: Iterable[Row], say: Callable[[str], None] = lambda text: None) -> list[dict[str, str]]:

@@ -6,9 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from presim.errors import InputError
+from presim.files import FormatError, decode_json, read_bytes
 
 _SERVING = "presim-serving/1"
 _MOST_TRIALS = 5000  # that are drawn
@@ -30,12 +29,8 @@ def open_result(path: Path) -> Opened:
         InputError: the file cannot be read, or is neither.
     """
     try:
-        said = msgspec.json.decode(path.read_bytes())
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}; name a saved job, or a result of search or serve"
-        ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        said = decode_json(read_bytes(path, "name a saved job, or a result of search or serve"))
+    except FormatError as error:
         raise InputError(f"{path} is no JSON ({error}); name a saved job, or a result of search or serve") from error
     if isinstance(said, dict) and said.get("schema") == _SERVING:
         return Opened(path.name, "serving", said)

@@ -11,7 +11,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.files import names_file
+from presim.files import names_file, read_text
 from presim.serving.workloads.workload import Ints, Workload, make
 
 Arrivals = Literal["poisson", "gamma", "constant", "burst", "ramp"]
@@ -50,8 +50,9 @@ def lengths_of(word: str) -> Lengths:
     """Parse lengths: ``1024``, ``1024~0.5`` (log-normal, standard deviation / mean), or a file of numbers."""
     if names_file(word):
         path = Path(word)
+        text = read_text(path, "list tokens, one per line")
         try:
-            numbers = tuple(int(each) for each in path.read_text().split())
+            numbers = tuple(int(each) for each in text.split())
         except ValueError as error:
             raise InputError(
                 f"{path} contains something other than whole numbers ({error}); list tokens, one per line"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from presim.sources.kineto.events import Event, Profile, own
+from presim.sources.kineto.events import Event, Profile, own, whole_number
 from presim.trace.collective import Collective
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Group
@@ -121,7 +121,4 @@ def _ranks(fields: object, world_size: int) -> tuple[int, ...]:
 
 
 def _size(fields: dict[str, Any], key: str, default: int = 0) -> int:
-    try:
-        return int(fields.get(key, default))
-    except (TypeError, ValueError):
-        return default
+    return whole_number(fields.get(key, default), default)
