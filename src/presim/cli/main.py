@@ -102,7 +102,7 @@ def run(args: list[str] | None = None) -> int:
     from presim.errors import ExitCode, HangError, PresimError
 
     try:
-        surroundings.check()
+        surroundings.check(sys.argv[1:] if args is None else args)
         outcome: Any = cli.main(args=args, prog_name="presim", standalone_mode=False)
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+from collections.abc import Sequence
 
 from presim.errors import InputError
 
@@ -28,12 +29,15 @@ _ADVICE = {
 }
 
 
-def check() -> None:
-    """Check what every verb needs.
+def check(words: Sequence[str]) -> None:
+    """Check what every verb needs. ``words``: its command line.
 
     Raises:
-        InputError: too few files may be open.
+        InputError: too few files may be open, or a word holds a null byte, which no name of a file may.
     """
+    for word in words:
+        if "\0" in word:
+            raise InputError(f"{word[:40]!r} holds a null byte; leave it out")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < FEWEST_DESCRIPTORS:
         if hard != resource.RLIM_INFINITY and hard < FEWEST_DESCRIPTORS:

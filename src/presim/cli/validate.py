@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -144,7 +145,7 @@ def _check_writable(table: Path, out: Path, report: Path | None, captures: Path 
     from presim.files import check_writable
     from presim.trace import store
 
-    named = [path.resolve() for path in (table, out, report) if path is not None]
+    named = [os.path.realpath(path) for path in (table, out, report) if path is not None]
     if len(set(named)) < len(named):
         raise InputError("CASES.csv, --out and --report must be different files: give each its own")
     for path in (out, report):

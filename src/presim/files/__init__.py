@@ -4,7 +4,7 @@
 
     read      bytes and text of a file, unpacked where gzip packed it
     json      JSON, JSON lines and MessagePack
-    toml, yaml
+    toml, yaml, xml
     csv       tables with a header
     parquet   tables of columns
     write     files whole or not at all; folders
@@ -40,6 +40,7 @@ from presim.files.read import (
 )
 from presim.files.toml import decode_toml
 from presim.files.write import check_folder, check_writable, make_folder, packed, write_file
+from presim.files.xml import decode_xml
 from presim.files.yaml import decode_yaml
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "decode_json_lines",
     "decode_messagepack",
     "decode_toml",
+    "decode_xml",
     "decode_yaml",
     "digest_of",
     "encode_csv",

@@ -41,7 +41,11 @@ def _check_columns(header: Sequence[str], columns: Sequence[str]) -> None:
 
 def encode_csv(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> bytes:
     """A table with a header; absent cells are empty."""
-    return encode_csv_rows(columns, ([row.get(name, "") for name in columns] for row in rows))
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
 
 
 def encode_csv_rows(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:

@@ -30,9 +30,7 @@ def read_bytes(path: str | os.PathLike[str], advice: str, most_bytes: int = MOST
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {shortened(path)}: {reason(error)}; {advice}") from error
     if len(content) > most_bytes:
-        raise InputError(
-            f"{shortened(path)} has more than {most_bytes / (1 << 30):g} GiB, the most that is read; {advice}"
-        )
+        raise InputError(f"{shortened(path)} has more than {most_bytes:,} bytes, the most that is read; {advice}")
     return content
 
 

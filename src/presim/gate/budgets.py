@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_toml, read_text
+from presim.files import FormatError, decode_toml, read_text, shortened
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,6 +34,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job: tuple[Budget, ...]
 
 
+_LONGEST_NAME = 200  # bytes; file systems allow 255 with an ending
 LIMITS = (
     "step_time_s",
     "memory_GiB",
@@ -67,10 +68,17 @@ def read(path: Path) -> tuple[Budget, ...]:
 
 
 def _check(budget: Budget, path: Path, names: list[str]) -> None:
-    if not budget.name or "/" in budget.name:
-        raise InputError(f"{path}: a job's name is used for its files; {budget.name!r} cannot be one")
+    if (
+        not budget.name
+        or not budget.name.isprintable()
+        or "/" in budget.name
+        or len(budget.name.encode()) > _LONGEST_NAME
+    ):
+        raise InputError(f"{path}: a job's name is used for its files; {shortened(budget.name)!r} cannot be one")
     if names.count(budget.name) > 1:
         raise InputError(f"{path}: {names.count(budget.name)} jobs are called {budget.name!r}; give each its own name")
+    if any("\0" in word for word in budget.words):
+        raise InputError(f"{path}: a word of job {budget.name!r} holds a null byte; leave it out")
     if bool(budget.run) == bool(budget.simulate):
         raise InputError(f"{path}: job {budget.name!r} needs either run or simulate, the words of that verb")
     if not any(getattr(budget, limit) is not None for limit in LIMITS):

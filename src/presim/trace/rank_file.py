@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.files import FormatError, encode_parquet, read_parquet
+from presim.files import FormatError, decode_json, encode_parquet, read_parquet
 from presim.trace.check import check
 from presim.trace.schema import COLUMNS, Manifest, Trace
 from presim.trace.signatures import Signature
@@ -38,13 +38,23 @@ def encode(trace: Trace) -> bytes:
     # addresses 0.68 MB (addresses and serials repeat far more than they grow). Levels above 3 gain 1 %.
     return encode_parquet(
         table,
-        {MAGIC: encode_json(tables).decode()},
+        {MAGIC: _readable(encode_json(tables), trace).decode()},
         compression_level=3,
         use_dictionary=[name for name in COLUMNS if name != "host_ns"],
         column_encoding={"host_ns": "DELTA_BINARY_PACKED"},
         store_schema=False,
         write_statistics=False,
     )
+
+
+def _readable(tables: bytes, trace: Trace) -> bytes:
+    """The encoded tables, which `parse` reads: encoding does not look at types, and a source may mistake one."""
+    try:
+        decode_json(tables, _Tables)
+    except FormatError as error:
+        rank = trace.manifest.rank
+        raise InputError(f"the trace of rank {rank} cannot be saved: {error}; correct what it was made of") from error
+    return tables
 
 
 def parse(data: bytes, path: Path) -> Trace:

@@ -7,7 +7,6 @@ decode workers.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
 import math
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError, PresimError
-from presim.files import FormatError, decode_csv, read_text, write_file
+from presim.files import FormatError, decode_csv, encode_csv, read_text, shortened, write_file
 from presim.hardware.choose import choose_cluster
 from presim.serving.answer import metrics
 from presim.serving.answer.intervals import intervals
@@ -32,6 +31,7 @@ from presim.serving.workloads.generate import Lengths, Recipe, generate
 
 # Requests of a run per request in flight, as in InferenceMAX's scripts (InferenceX, benchmarks/*.sh).
 _ROUNDS, _MOST_REQUESTS = 10, 4000
+_MOST = 1e12
 _RANGE = 0.8
 _PAIRS = ((1024, 1024), (1024, 8192), (8192, 1024))
 _LONGER = 1.0  # room in the model's length beside isl + osl
@@ -100,9 +100,12 @@ def predict_row(row: Row) -> dict[str, float]:
 
 def _number(row: Row, name: str, default: int = 0) -> int:
     try:
-        return int(float(row.get(name) or default))
+        number = float(row.get(name) or default)
     except ValueError as error:
-        raise InputError(f"{name} is {row[name]!r}, which is not a number; correct the row") from error
+        raise InputError(f"{name} is {shortened(row[name])!r}, which is not a number; correct the row") from error
+    if not 0 <= number < _MOST or not number.is_integer():
+        raise InputError(f"{name} is {shortened(row[name])!r}, which is not a whole number; correct the row")
+    return int(number)
 
 
 def _rate(row: Row) -> float | None:
@@ -283,13 +286,7 @@ def _disaggregated(row: Row) -> Deployment:
 
 def write(rows: list[dict[str, str]], path: Path) -> None:
     """The rows with their predictions, as CSV."""
-    import io
-
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_file(path, text.getvalue().encode())
+    write_file(path, encode_csv(list(rows[0]), rows))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -102,7 +102,7 @@ def test_a_kept_result_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [(None, "cannot be read (No such file or directory); name a file that --json wrote"), ("{}", "is not a result of")],
+    [(None, ": No such file or directory; name a file that --json wrote"), ("{}", "is not a result of")],
 )
 def test_files_without_a_result_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, reason: str

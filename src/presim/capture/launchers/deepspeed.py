@@ -93,7 +93,7 @@ def _filtered(hosts: dict[str, int], options: Options) -> dict[str, int]:
     """Apply ``--include`` and ``--exclude`` (``host1@host2:0,1``)."""
     for part in (*options.text("include").split("@"), *options.text("exclude").split("@")):
         slots = part.partition(":")[2]
-        if not all(slot.strip().isdigit() for slot in slots.split(",") if slots):
+        if not all(slot.strip().isdecimal() for slot in slots.split(",") if slots):
             raise InputError(f"deepspeed: {part!r} must name GPUs by numbers, as in host:0,1,2; correct it")
     found = dict(hosts)
     if options.has("include"):

@@ -163,5 +163,5 @@ def _styles(model: torch.nn.Module) -> dict[str, str]:
     found = {}
     for name, layer in model.named_modules():
         if style := _STYLES.get(type(layer).__name__):
-            found[".".join("*" if part.isdigit() else part for part in name.split("."))] = style
+            found[".".join("*" if part.isdecimal() else part for part in name.split("."))] = style
     return found

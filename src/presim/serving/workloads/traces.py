@@ -6,6 +6,7 @@ Rows with a missing field or a length below 1 are skipped, counted, and reported
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_csv, decode_foreign_json, decode_json_lines, read_text
+from presim.files import FormatError, decode_csv, decode_foreign_json, decode_json_lines, read_text, shortened
 from presim.serving.workloads.workload import Workload, make
 
 _MOONCAKE_TOKENS = 512  # tokens per hash id
 _CHARACTERS = 4  # characters per token of text traces: a rule of thumb, noted in the workload's origin
 _MOST = 1 << 31  # most tokens of one request
+_LONGEST_NUMBER = 40  # characters
 _LATEST_S = 1e10  # latest time since 1970 or since the start of the trace
 Row = tuple[float, int, int, list[int]]  # s, prompt, output, hash ids
 
@@ -79,10 +81,10 @@ def _reader(text: str, path: Path) -> tuple[str, Callable[[str], Iterator[Row | 
 
 def _whole(row: dict[str, Any], name: str, least: int = 1, most: int = _MOST) -> int | str:
     value = row.get(name)
-    try:
-        number = int(value)  # type: ignore[arg-type]  # None is caught
-    except (TypeError, ValueError, OverflowError):
-        return f"{name} is {value!r}"
+    number = _number(value)
+    if number is None or number != int(number):
+        return f"{name} is {shortened(value)}"
+    number = int(number)
     if number > most:
         return f"{name} is {number}, above {most}"
     return number if number >= least else f"{name} is {number}, below {least}"
@@ -90,11 +92,22 @@ def _whole(row: dict[str, Any], name: str, least: int = 1, most: int = _MOST) ->
 
 def _seconds(row: dict[str, Any], name: str, unit_s: float = 1.0) -> float | str:
     value = row.get(name)
-    try:
-        moment = float(value) * unit_s  # type: ignore[arg-type]  # None is caught
-    except (TypeError, ValueError, OverflowError):
-        return f"{name} is {value!r}"
-    return moment if 0 <= moment <= _LATEST_S else f"{name} is {value!r}"
+    number = _number(value)
+    if number is None or not 0 <= number * unit_s <= _LATEST_S:
+        return f"{name} is {shortened(value)}"
+    return number * unit_s
+
+
+def _number(value: object) -> float | None:
+    """A number, or the text of one; None for anything else, such as true, NaN or a list."""
+    if isinstance(value, str) and len(value) <= _LONGEST_NUMBER and "_" not in value:
+        try:
+            value = int(value) if value.strip().isdecimal() else float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
 
 
 def _lengths(row: dict[str, Any], prompt: str, output: str) -> tuple[int, int] | str:

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from presim import quantities
 from presim.errors import InputError
 from presim.files import MOST_DIGITS, MOST_INTEGER, MOST_UNSIGNED, FormatError, decode_json, read_profile
 
-STEP = re.compile(r"ProfilerStep#(\d+)$")
+STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 WHOLE = "the whole profile"  # the step of a profile that marks none
@@ -94,8 +95,11 @@ def read(path: Path) -> Profile:
     by_category: dict[str, list[Event]] = {}
     for event in sorted(events, key=lambda event: (event.start_ns, event.end_ns)):
         by_category.setdefault(event.cat.lower(), []).append(event)
-    device = file.deviceProperties[0].get("name", "") if file.deviceProperties else ""
     info = file.distributedInfo
+    for key, quantity in (("rank", quantities.RANK), ("world_size", quantities.GPUS)):
+        if isinstance(info.get(key), int):
+            quantity.check(info[key], f"{path}: {key}")
+    device = file.deviceProperties[0].get("name", "") if file.deviceProperties else ""
     return Profile(
         path=path,
         rank=_whole(info.get("rank")),

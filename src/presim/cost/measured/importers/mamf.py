@@ -49,7 +49,7 @@ def _row(row: Row) -> Measurement | str:
     if gpu is None:
         return f"a GPU that the catalogue does not have: {name}"
     rate, sides = number(row, "mamf_tflops"), str(row["best_shape_MxNxK"]).split("x")
-    if not rate or rate <= 0 or len(sides) != 3 or not all(side.isdigit() for side in sides):
+    if not rate or rate <= 0 or len(sides) != 3 or not all(side.isdecimal() for side in sides):
         return "mamf_tflops is not a positive number, or best_shape_MxNxK is not a shape"
     if row["dtype"] not in _DTYPES:
         return f"a type that is not read: {row['dtype']}"
