@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from xml.etree import ElementTree
 
 from presim.files.limits import MOST_DEPTH, FormatError
@@ -15,7 +16,7 @@ def decode_xml(text: str) -> ElementTree.Element:
     """
     if "<!ENTITY" in text:
         raise FormatError("it declares entities")
-    parser = ElementTree.XMLPullParser(("start", "end"))
+    parser: Any = ElementTree.XMLPullParser(("start", "end"))
     root: ElementTree.Element | None = None
     depth = 0
     try:
