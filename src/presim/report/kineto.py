@@ -29,8 +29,9 @@ from presim.report.kineto_fields import Json
 from presim.trace.collective import Collective
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind
-from presim.trace.signatures import Copy, Signature, family
+from presim.trace.signatures import Copy, Kernel, Signature, family
 
+_ONE_BLOCK = (1, 1, 1)
 _CALL_NS = 2_000  # drawn length of a launch call, unless the next call starts earlier
 _SYNCS = {
     Kind.EVENT_SYNC: "cudaEventSynchronize",
@@ -218,7 +219,8 @@ class _Writer:
             category = "gpu_memset" if signature.direction == "memset" else "gpu_memcpy"
             arguments["bytes"] = signature.bytes
         else:
-            grid, block = getattr(signature, "grid", (1, 1, 1)), getattr(signature, "block", (1, 1, 1))
+            is_bare = isinstance(signature, Kernel)  # the `block` of a sparse product is another one
+            grid, block = (signature.grid, signature.block) if is_bare else (_ONE_BLOCK, _ONE_BLOCK)
             arguments |= {"queued": 0, "grid": list(grid), "block": list(block), "registers per thread": 0}
         start, end = self._start[entry], self._end[entry]
         if isinstance(signature, Collective):

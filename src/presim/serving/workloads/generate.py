@@ -75,7 +75,7 @@ def lengths_of(word: str) -> Lengths:
 
 
 def _whole(word: str) -> int:
-    if not word.isdecimal() or len(word) > _DIGITS:
+    if not (word.isascii() and word.isdecimal()) or len(word) > _DIGITS:
         raise ValueError(f"{shortened(word)!r}")
     return int(word)
 
