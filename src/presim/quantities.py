@@ -45,10 +45,15 @@ class Quantity:
         if problem := self.problem(value):
             raise InputError(f"{option}: {problem}")
 
+    @property
+    def bounds(self) -> str:
+        """The bounds: "from 1 to 1,048,576"."""
+        least = f"above {_figure(self.least)}, at most" if self.is_open else f"from {_figure(self.least)} to"
+        return f"{least} {_figure(self.most)}"
+
     def __str__(self) -> str:
         """The kind with its bounds: "a number of nodes from 1 to 1,048,576"."""
-        least = f"above {_figure(self.least)} and at most" if self.is_open else f"from {_figure(self.least)} to"
-        return f"{self.name} {least} {_figure(self.most)}"
+        return f"{self.name} {self.bounds}"
 
 
 def _figure(value: float) -> str:

@@ -16,6 +16,9 @@ class Whole(click.IntRange):
         super().__init__(int(quantity.least), int(quantity.most))
         self.quantity = quantity
 
+    def _describe_range(self) -> str:  # click's name; it stands in the help
+        return self.quantity.bounds
+
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number that a word means, as ``4096``."""
         try:
@@ -34,6 +37,9 @@ class Real(click.FloatRange):
     def __init__(self, quantity: Quantity) -> None:
         super().__init__(quantity.least, quantity.most, min_open=quantity.is_open)
         self.quantity = quantity
+
+    def _describe_range(self) -> str:
+        return self.quantity.bounds
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number that a word means, as ``0.5`` or ``15e12``."""

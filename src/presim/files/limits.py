@@ -16,7 +16,7 @@ MOST_YAML_BYTES = 256 << 10  # PyYAML reads about 0.1 MB/s
 MOST_VALUES = 1_000_000  # of a TOML or YAML document, with YAML's aliases expanded
 MOST_FIELD_CHARACTERS = 1 << 20  # of one cell of a CSV file
 MOST_CELLS = 2_000_000_000  # of a Parquet file; a rank's step of a million entries has 3e7
-_SHOWN = 80  # characters of a name or value in a sentence
+_SHOWN = 200  # characters of a name or value in a sentence
 
 
 class FormatError(ValueError):
@@ -24,10 +24,10 @@ class FormatError(ValueError):
 
 
 def shortened(text: object) -> str:
-    """A name or value as a sentence shows it: in one line, of at most 80 characters.
+    """A name or value as a sentence shows it: in one line, of at most 200 characters.
 
-    >>> shortened("9" * 5000)
-    '999999999999999999999999999999…99999999999999999999 (5,000 characters)'
+    >>> shortened("12" * 5000)
+    '121212121212121212121212121212…12121212121212121212 (10,000 characters)'
     """
     words = str(text)
     words = words if words.isprintable() else repr(words)[1:-1]

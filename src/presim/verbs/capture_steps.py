@@ -90,7 +90,9 @@ def capture_request(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
 def _given(folder: Path, asked: dict[str, Any]) -> Path:
     """A kept set, if it is of this model and these arguments; another GPU is priced from it."""
     try:
-        kept = decode_json(read_bytes(folder / "asked.json", "name a folder that --steps captured made"))
+        kept = decode_json(
+            read_bytes(folder / "asked.json", "name `captured`, `composed` or a folder that --steps made")
+        )
     except FormatError as error:
         raise InputError(
             f"{folder} holds no captured steps ({error}); name `captured`, `composed` or a folder that --steps made"

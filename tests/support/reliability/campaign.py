@@ -152,7 +152,7 @@ class Attacked:
         """An attack's number: always the same kind of file in the same way. None: the file has nothing to attack."""
         kind = self._kinds[number % len(self._kinds)]
         if kind.name not in self._prepared:
-            self._prepared[kind.name] = prepare(kind, self._folder / kind.name.replace("/", " "))
+            self._prepared[kind.name] = prepare(kind, self._folder / f"kind-{number % len(self._kinds)}")
         prepared, seed = self._prepared[kind.name], f"{attack.name} {number}"
         data = attacked(prepared.original, attack, seed)
         if data is None or data == prepared.original:

@@ -174,14 +174,6 @@ def test_other_nodes_for_the_same_ranks(saved: Path) -> None:
         ),
         (("--rank", 5), "presim: rank 5 was not captured; the job has rank 0"),
         (("--gpu", "h100-smx"), "presim: unknown GPU 'h100-smx': did you mean h100-sxm"),
-        (
-            ("--host-factor", "nan"),
-            "Error: Invalid value for '--host-factor': nan is not a host factor from 0 to 1,000,000",
-        ),
-        (
-            ("--host-factor", "inf"),
-            "Error: Invalid value for '--host-factor': inf is not a host factor from 0 to 1,000,000",
-        ),
         (("--json", "/no/such/place.json"), "presim: cannot write /no/such/place.json: there is no such directory"),
     ],
 )
