@@ -35,7 +35,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 from support.reliability import command_lines, option_attacks, place_attacks
 from support.reliability.attacks import ATTACKS
-from support.reliability.campaign import Attacked, Outcome, broken_calls, called
+from support.reliability.campaign import Attempt, Outcome, attack_calls, broken_calls, called, prepare
 from support.reliability.kinds import KINDS
 
 _LINES = "wrong command lines"
@@ -121,17 +121,16 @@ def main() -> None:
     wanted = {name: count for name, count in wanted.items() if not arguments.kind or name in arguments.kind}
     rows = {row.name: row for row in _kept(arguments.out)}
     until = time.monotonic() + arguments.seconds
+    for name in wanted:
+        if name not in rows or rows[name].wrong:  # what ended badly is to be mended, and is tried from its first file
+            rows[name] = Row(name, next((kind.command.split()[0] for kind in KINDS if kind.name == name), "all"))
     for name, count in wanted.items():
-        if time.monotonic() > until:
-            break
-        row = rows.get(name)
-        if row is None or row.wrong:  # what ended badly is to be mended, and is tried from its first file again
-            row = Row(name, next((kind.command.split()[0] for kind in KINDS if kind.name == name), "all"))
-        if row.number < count:
-            rows[name] = row
-            _go_on(row, count, until)
-            print(row, end="", file=sys.stderr)
-            _write(arguments.out, [rows[name] for name in _order() if name in rows])
+        if rows[name].number < count and time.monotonic() < until:
+            if name in _ATTACKS:
+                _attack([rows[name] for name in _ATTACKS if name in wanted], count, until)
+            else:
+                _go_on(rows[name], count, until)
+            _write(arguments.out, [rows[name] for name in _order() if name in rows and rows[name].number])
     bad, calls = sum(row.wrong.total() for row in rows.values()), sum(row.calls for row in rows.values())
     left = sum(name not in rows or rows[name].number < count for name, count in wanted.items())
     print(f"{arguments.out}: {bad} of {calls:,} calls ended badly; {left} kinds are left")
@@ -144,19 +143,33 @@ def _order() -> list[str]:
 def _go_on(row: Row, count: int, until: float) -> None:
     """Make the missing calls of a row until the time ends."""
     with tempfile.TemporaryDirectory() as folder:
-        for what, outcome in _calls(row, count, Path(folder)):
-            row.add(outcome)
-            if outcome is not None and outcome.wrong:
-                print(f"{what}: {outcome.wrong}", file=sys.stderr)
-            if time.monotonic() > until:
-                break
+        _add(row, _calls(row, count, Path(folder)), until)
 
 
-def _calls(row: Row, count: int, folder: Path) -> Iterator[tuple[str, Outcome | None]]:
-    if row.name in _ATTACKS:
-        attacked = Attacked(KINDS, folder)
-        yield from (attacked.call(_ATTACKS[row.name], number) for number in range(row.number, count))
-        return
+def _attack(rows: Sequence[Row], count: int, until: float) -> None:
+    """Make the missing attacks on files until the time ends: each kind of file is made once for all attacks."""
+    on_each = -(-count // len(KINDS))
+    for place, kind in enumerate(KINDS):
+        behind = [row for row in rows if row.number < (place + 1) * on_each]
+        if not behind or time.monotonic() > until:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            prepared = prepare(kind, Path(folder, "kind"))
+            for row in behind:
+                numbers = range(row.number, (place + 1) * on_each)
+                _add(row, attack_calls(prepared, _ATTACKS[row.name], numbers, Path(folder, "bad")), until)
+
+
+def _add(row: Row, calls: Iterator[Attempt], until: float) -> None:
+    for what, outcome in calls:
+        row.add(outcome)
+        if outcome is not None and outcome.wrong:
+            print(f"{what}: {outcome.wrong}", file=sys.stderr)
+        if time.monotonic() > until:
+            break
+
+
+def _calls(row: Row, count: int, folder: Path) -> Iterator[Attempt]:
     if row.name not in (_LINES, _OPTIONS, _PLACES):
         kind = next(kind for kind in KINDS if kind.name == row.name)
         yield from broken_calls(kind, count, folder / "kind", first=row.calls)

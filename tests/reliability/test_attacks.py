@@ -12,16 +12,15 @@ import pytest
 
 from support.reliability import command_lines, option_attacks, place_attacks
 from support.reliability.attacks import ATTACKS
-from support.reliability.campaign import Attacked, called
+from support.reliability.campaign import attack_calls, called, prepare
 from support.reliability.kind import Kind
 from support.reliability.kinds import KINDS
 
 
 def _wrong(kind: Kind, folder: Path) -> dict[str, str]:
     """Each attack once on a kind of file."""
-    attacked = Attacked([kind], folder)
-    number = random.Random(kind.name).randrange(1000)
-    outcomes = [attacked.call(attack, number) for attack in ATTACKS]
+    prepared = prepare(kind, folder / "kind")
+    outcomes = [call for attack in ATTACKS for call in attack_calls(prepared, attack, [0], folder / "bad")]
     return {name: outcome.wrong for name, outcome in outcomes if outcome is not None and outcome.wrong}
 
 

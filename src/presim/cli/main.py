@@ -107,10 +107,11 @@ def run(args: list[str] | None = None) -> int:
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else 0
     except click.ClickException as error:
+        error.message = surroundings.brief(error.message)
         error.show()
         return error.exit_code
     except PresimError as error:
-        click.echo(f"presim: {error}", err=True)
+        click.echo(f"presim: {surroundings.brief(str(error))}", err=True)
         return ExitCode.HANGS if isinstance(error, HangError) else ExitCode.UNUSABLE
     except (KeyboardInterrupt, click.Abort):
         click.echo("presim: interrupted", err=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 from collections.abc import Sequence
 
 from presim.errors import InputError
 
+_LONGEST_WORD, _LONGEST = 400, 6000  # characters
 FEWEST_DESCRIPTORS = 64  # `presim simulate` opens up to 30 at a time: libraries, files, pipes
 _ADVICE = {
     errno.ENAMETOOLONG: "choose a shorter name",
@@ -46,6 +48,16 @@ def check(words: Sequence[str]) -> None:
                 "`ulimit -n 1024`"
             )
         resource.setrlimit(resource.RLIMIT_NOFILE, (FEWEST_DESCRIPTORS, hard))
+
+
+def brief(text: str) -> str:
+    """A sentence that a terminal can show: names of thousands of characters within it are shortened."""
+    if len(text) <= _LONGEST_WORD:
+        return text
+    from presim.files import shortened
+
+    text = re.sub(rf"\S{{{_LONGEST_WORD},}}", lambda word: shortened(word[0]), text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
 
 
 def sentence(error: OSError | MemoryError) -> str:

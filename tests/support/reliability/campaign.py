@@ -17,7 +17,7 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from presim.cli import main
@@ -104,6 +104,9 @@ def judged(code: int, errors: str) -> Outcome:
     return Outcome(code, errors)
 
 
+Attempt = tuple[str, Outcome | None]  # its seed; None: the file has nothing to attack
+
+
 @dataclasses.dataclass(frozen=True)
 class Prepared:
     """A kind of file with its good inputs, which its verb takes."""
@@ -141,23 +144,13 @@ def broken_calls(kind: Kind, count: int, folder: Path, first: int = 0) -> Iterat
         yield f"{seed} ({names})", prepared.attempt(data, folder / "bad")
 
 
-class Attacked:
-    """All kinds of files, each prepared when it is first attacked."""
-
-    def __init__(self, kinds: Sequence[Kind], folder: Path) -> None:
-        self._kinds, self._folder = kinds, folder
-        self._prepared: dict[str, Prepared] = {}
-
-    def call(self, attack: Attack, number: int) -> tuple[str, Outcome | None]:
-        """An attack's number: always the same kind of file in the same way. None: the file has nothing to attack."""
-        kind = self._kinds[number % len(self._kinds)]
-        if kind.name not in self._prepared:
-            self._prepared[kind.name] = prepare(kind, self._folder / f"kind-{number % len(self._kinds)}")
-        prepared, seed = self._prepared[kind.name], f"{attack.name} {number}"
+def attack_calls(prepared: Prepared, attack: Attack, numbers: Iterable[int], folder: Path) -> Iterator[Attempt]:
+    """Attack a kind's file by numbers, each always in the same way."""
+    for number in numbers:
+        seed = f"{attack.name} {number} on {prepared.kind.name}"
         data = attacked(prepared.original, attack, seed)
-        if data is None or data == prepared.original:
-            return f"{seed} on {kind.name}", None
-        return f"{seed} on {kind.name}", prepared.attempt(data, self._folder / "bad")
+        is_changed = data is not None and data != prepared.original
+        yield seed, prepared.attempt(data, folder) if is_changed and data is not None else None
 
 
 def _warm(kind: Kind, good: Path, place: Path, folder: Path) -> None:
