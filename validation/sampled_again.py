@@ -22,7 +22,7 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.files import check_writable, write_file
+from presim.files import FormatError, check_writable, decode_csv, read_text, write_file
 
 RESULTS = Path(__file__).parent / "results"
 SEED, MOST_GPUS = 20261126, 256
@@ -35,12 +35,9 @@ SOURCES = {  # prefixes of ids
 def read(path: Path, *needed: str) -> list[dict[str, str]]:
     """Rows of a table that has these columns."""
     try:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); name a table of runs") from error
-    if lacks := [name for name in needed if not rows or name not in rows[0]]:
-        raise InputError(f"{path} has no column {lacks[0]!r}; name a table of runs")
+        rows = list(decode_csv(read_text(path, "name a table of runs"), needed))
+    except FormatError as error:
+        raise InputError(f"{path} has {error}; name a table of runs") from error
     return rows
 
 

@@ -7,9 +7,23 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from presim import quantities
 from presim.errors import InputError
 
-_MOST_HOST_FACTOR = 1e6  # with more, times in ns do not fit 64 bits
+_BOUNDS = {
+    "nodes": quantities.NODES,
+    "gpus_per_node": quantities.GPUS_PER_NODE,
+    "world_size": quantities.GPUS,
+    "rank": quantities.RANK,
+    "host_factor": quantities.HOST_FACTOR,
+    "jitter_draws": quantities.DRAWS,
+    "seed": quantities.SEED,
+    "checks": quantities.RANKS,
+    "check_time": quantities.SECONDS,
+    "steps": quantities.STEPS,
+    "limit": quantities.POSITIVE_SECONDS,
+    "draws": quantities.DRAWS,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,8 +53,10 @@ class EvaluationOptions(ClusterOptions):
     scale_op: Sequence[str] = ()  # factors of the time of a family of operators, as gemm=0.5
 
     def __post_init__(self) -> None:
-        if self.host_factor is not None and not 0 <= self.host_factor <= _MOST_HOST_FACTOR:
-            raise InputError(f"a host factor lies between 0 and {_MOST_HOST_FACTOR:,.0f}; got {self.host_factor:g}")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in _BOUNDS and value is not None:
+                _BOUNDS[field.name].check(value, field.name)
 
     @property
     def price_folders(self) -> list[Path]:
@@ -67,10 +83,6 @@ class SimulateOptions(EvaluationOptions):
             )
         if self.ranks_simulated not in ("auto", "all"):
             raise InputError(f"ranks simulated are auto or all; got {self.ranks_simulated!r}")
-        if self.jitter_draws < 1 or self.seed < 0:
-            raise InputError(
-                f"jitter is drawn once at least with a seed from 0 on; got {self.jitter_draws} draws, seed {self.seed}"
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,10 +101,3 @@ class RunOptions(EvaluationOptions):
     live: bool = False  # the script's own clocks show the cluster's time while it runs
     save: str | os.PathLike[str] | None = None  # directory to keep the trace in, for `simulate`
     profile_missing: bool = False  # measure on this machine's GPU what the first of `prices` lacks
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.limit > 0:
-            raise InputError(f"a script gets more than 0 seconds; got a limit of {self.limit:g}")
-        if self.draws < 1:
-            raise InputError(f"experts are drawn once at least; got {self.draws} draws")

@@ -15,6 +15,7 @@ PACKAGE = ROOT / "src" / "presim"
 
 # Part -> what it may import of presim, besides itself and these: they know at most each other.
 EVERYWHERE = {
+    "presim.budgets",
     "presim.calibration",
     "presim.compiled_loops",
     "presim.errors",
@@ -22,10 +23,12 @@ EVERYWHERE = {
     "presim.interrupts",
     "presim.scratch",
     "presim.plugins",
+    "presim.quantities",
     "presim.field_docs",
     "presim.units",
 }
 MAY_IMPORT = {
+    "budgets": set(),
     "calibration": set(),
     "compiled_loops": set(),
     "errors": set(),
@@ -33,6 +36,7 @@ MAY_IMPORT = {
     "interrupts": set(),
     "scratch": set(),
     "plugins": set(),
+    "quantities": set(),
     "field_docs": set(),
     "units": set(),
     "trace": set(),

@@ -13,13 +13,14 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
+
+from presim.files import decode_toml
 
 
 class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,4 +56,4 @@ def interval(name: str) -> tuple[float, float]:
 
 def read(file: str) -> dict[str, Any]:
     """A file of this folder as nested dicts."""
-    return tomllib.loads(resources.files(__name__).joinpath(file).read_text())
+    return decode_toml(resources.files(__name__).joinpath(file).read_text())

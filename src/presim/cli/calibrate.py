@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
 from presim.cli.options import PRICES, cluster_options
 from presim.cli.serving_inputs import plan_of
 from presim.cli.serving_options import ENGINE, add_options
@@ -54,7 +56,9 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
     type=click.Choice(("arithmetic", "memory", "nvlink", "network", "host")),
     help="The quantity that a single step time corrects. Default: the one that affects the step most.",
 )
-@click.option("--step", type=click.IntRange(0), metavar="N", help="Step of a profile. Default: all consecutive steps.")
+@click.option(
+    "--step", type=number(quantities.STEPS), metavar="N", help="Step of a profile. Default: all consecutive steps."
+)
 @click.option(
     "--missing",
     type=click.Choice(("refuse", "same")),

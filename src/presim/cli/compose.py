@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, output_options
 
 
@@ -24,17 +26,22 @@ class _Blocks(click.ParamType):  # type: ignore[type-arg]  # generic only from c
 
 
 _PLAN = (  # option, field, type, help
-    ("--seq", "sequence", click.IntRange(1), "Sequence length: tokens per sample."),
-    ("--mbs", "micro_batch", click.IntRange(1), "Micro-batch size: samples per forward pass on one rank."),
-    ("--tp", "tensor", click.IntRange(1), "Tensor-parallel degree."),
-    ("--cp", "context", click.IntRange(1), "Context-parallel degree: each rank has a part of every sequence."),
+    ("--seq", "sequence", number(quantities.SEQUENCE), "Sequence length: tokens per sample."),
+    ("--mbs", "micro_batch", number(quantities.BATCH), "Micro-batch size: samples per forward pass on one rank."),
+    ("--tp", "tensor", number(quantities.DEGREE), "Tensor-parallel degree."),
+    ("--cp", "context", number(quantities.DEGREE), "Context-parallel degree: each rank has a part of every sequence."),
     (
         "--cp-style",
         "context_style",
         click.Choice(("all-gather", "ulysses", "ring")),
         "How attention gets the keys and values of other context-parallel ranks.",
     ),
-    ("--ep", "expert", click.IntRange(1), "Expert-parallel degree: consecutive ranks share each layer's experts."),
+    (
+        "--ep",
+        "expert",
+        number(quantities.DEGREE),
+        "Expert-parallel degree: consecutive ranks share each layer's experts.",
+    ),
     (
         "--expert-exchange",
         "expert_exchange",
@@ -50,11 +57,11 @@ _PLAN = (  # option, field, type, help
     (
         "--expert-capacity",
         "expert_capacity",
-        click.FloatRange(0),
+        number(quantities.CAPACITY),
         "With --ep: tokens that an expert takes, relative to an even share; others drop. Default: all.",
     ),
-    ("--pp", "pipeline", click.IntRange(1), "Pipeline-parallel degree."),
-    ("--vpp", "virtual", click.IntRange(1), "Virtual pipeline stages per rank (interleaved)."),
+    ("--pp", "pipeline", number(quantities.DEGREE), "Pipeline-parallel degree."),
+    ("--vpp", "virtual", number(quantities.DEGREE), "Virtual pipeline stages per rank (interleaved)."),
     (
         "--schedule",
         "schedule",
@@ -68,13 +75,13 @@ _PLAN = (  # option, field, type, help
         click.Choice(("fsdp2", "hsdp", "ddp", "zero1")),
         "Data-parallel style; zero1: Megatron's distributed optimizer.",
     ),
-    ("--shard", "shard", click.IntRange(1), "With hsdp: number of consecutive ranks that shard parameters."),
-    ("--global-batch", "global_batch", click.IntRange(1), "Samples per step over all ranks."),
+    ("--shard", "shard", number(quantities.GPUS), "With hsdp: number of consecutive ranks that shard parameters."),
+    ("--global-batch", "global_batch", number(quantities.BATCH), "Samples per step over all ranks."),
     ("--recompute", "recompute", click.Choice(("none", "full")), "Recompute the activations of blocks."),
     (
         "--activation-budget",
         "activation_budget",
-        click.FloatRange(0, 1),
+        number(quantities.SHARE),
         "Share of a block's activations to keep; the cheapest to recompute are dropped.",
     ),
     (
@@ -86,7 +93,7 @@ _PLAN = (  # option, field, type, help
     (
         "--offload-activations",
         "offload_activations",
-        click.IntRange(0),
+        number(quantities.BLOCKS_OF_MODEL),
         "The first N blocks of each rank keep activations in host memory.",
     ),
     (
@@ -119,7 +126,7 @@ def _plan_options(function: Any) -> Any:
     "recompute-selective, fp8-tensor, fp8-row, fp8-block, mxfp8, nvfp4, int8, sparse24, one of a package, or "
     "package.module:function; repeatable, in order.",
 )
-@click.option("--recompute-blocks", type=click.IntRange(1), help="Recompute only the first N blocks.")
+@click.option("--recompute-blocks", type=number(quantities.BLOCKS), help="Recompute only the first N blocks.")
 @click.option("--cuda-graphs", is_flag=True, default=None, help="Use CUDA graphs: no CPU overhead between kernels.")
 @click.option("--reshard/--no-reshard", "reshard", default=None, help="FSDP2: free parameters after a block's forward.")
 @click.option("--sp/--no-sp", "sequence_parallel", default=None, help="Sequence parallelism between --tp's layers.")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
 from presim.cli.options import PRICES
 from presim.cli.serving_options import WEIGHTS
 
@@ -18,10 +20,14 @@ if TYPE_CHECKING:
 @click.command("deploy")
 @click.argument("model")
 @click.option("--gpu", "gpus", multiple=True, required=True, metavar="ID", help="GPU to consider; repeatable.")
-@click.option("--input", "prompt", type=click.IntRange(1), default=1024, show_default=True, help="Prompt tokens.")
-@click.option("--output", type=click.IntRange(1), default=256, show_default=True, help="Output tokens.")
+@click.option(
+    "--input", "prompt", type=number(quantities.TOKENS), default=1024, show_default=True, help="Prompt tokens."
+)
+@click.option("--output", type=number(quantities.TOKENS), default=256, show_default=True, help="Output tokens.")
 @click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500 or tpot:50; repeatable.")
-@click.option("--max-gpus", type=click.IntRange(1), default=16, show_default=True, help="Most GPUs per deployment.")
+@click.option(
+    "--max-gpus", type=number(quantities.GPUS), default=16, show_default=True, help="Most GPUs per deployment."
+)
 @click.option("--weights", multiple=True, type=WEIGHTS, help="Types to try.")
 @click.option(
     "--engine", "engines", multiple=True, type=click.Choice(("vllm", "sglang")), help="Engines to try; default: vllm."

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from presim import quantities
 from presim.cli.behind import CommandBehind
+from presim.cli.numbers import number
 from presim.cli.options import cluster_options, engine_options
 
 
@@ -18,7 +20,12 @@ from presim.cli.options import cluster_options, engine_options
 @click.option("--model", metavar="MODEL", help="The model, as for `presim compose`; also tries other plans.")
 @click.option("--plan", "plan_file", metavar="FILE", help="TOML file with plan fields that the capture lacks.")
 @click.option(
-    "--confirm", "most", type=click.IntRange(0), default=0, metavar="K", help="Capture the K best other plans, too."
+    "--confirm",
+    "most",
+    type=number(quantities.PLANS),
+    default=0,
+    metavar="K",
+    help="Capture the K best other plans, too.",
 )
 @click.option("--vary", multiple=True, metavar="KNOB=V,V…", help="Capture the COMMAND with these values. Repeatable.")
 @click.option(

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
+
 
 @click.command("fit")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...", type=click.Path(path_type=Path))
@@ -24,7 +27,7 @@ import click
 @click.option("--fabric", default="", metavar="ID", help="With --nccl-tests: the fabric, if not the node's usual one.")
 @click.option(
     "--rows",
-    type=click.IntRange(0),
+    type=number(quantities.ROWS),
     default=0,
     metavar="N",
     show_default=True,

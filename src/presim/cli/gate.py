@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def command(
             check_writable(path)
     jobs = read(budgets)
     with progress(quiet) as say:
-        answer = gate(jobs, budgets.resolve().parent, baseline=baseline, keep=keep, progress=say)
+        answer = gate(jobs, Path(os.path.realpath(budgets)).parent, baseline=baseline, keep=keep, progress=say)
     if markdown_file:
         write_file(markdown_file, report.markdown(answer).encode())
     if junit_file:

@@ -6,6 +6,9 @@ import sys
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
+
 
 class _ModelFirst(click.Group):
     """``presim graph MODEL`` is ``presim graph take MODEL``."""
@@ -52,9 +55,11 @@ def take_(model: str, out: str, dtype: str) -> None:
 
 @graph.command("show")
 @click.argument("model", metavar="GRAPH")
-@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Samples.")
-@click.option("--seq", "sequence", type=click.IntRange(1), default=4096, show_default=True, help="Tokens per sample.")
-@click.option("--depth", type=click.IntRange(0), default=3, show_default=True, help="Depth of the module tree.")
+@click.option("--batch", type=number(quantities.BATCH), default=1, show_default=True, help="Samples.")
+@click.option(
+    "--seq", "sequence", type=number(quantities.SEQUENCE), default=4096, show_default=True, help="Tokens per sample."
+)
+@click.option("--depth", type=number(quantities.LEVELS), default=3, show_default=True, help="Depth of the module tree.")
 @click.option("--plot", metavar="FILE", help="Draw the forward pass of one block as SVG.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
 def show(model: str, batch: int, sequence: int, depth: int, plot: str | None, as_json: bool) -> None:

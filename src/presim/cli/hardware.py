@@ -118,7 +118,8 @@ def _find(name: str) -> Sourced:
 def _print_toml(name: str, kind: type[Sourced]) -> None:
     from pathlib import Path
 
+    from presim.files import read_text
     from presim.hardware import catalogue
 
     path = Path(name) if name.endswith(".toml") else catalogue.builtin_path(kind, name)
-    click.echo(path.read_text(encoding="utf-8"), nl=False)
+    click.echo(read_text(path, "give the path of a TOML file"), nl=False)

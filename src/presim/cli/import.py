@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
 
 
@@ -15,7 +17,7 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 @click.option("--out", required=True, metavar="DIR", help="Folder for the job, for `presim simulate` and others.")
 @click.option(
     "--step",
-    type=click.IntRange(0),
+    type=number(quantities.STEPS),
     metavar="N",
     help="Profiled step to import; default: all consecutive steps.",
 )

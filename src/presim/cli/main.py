@@ -9,12 +9,12 @@ with early_interrupt.EarlyInterrupt():
     import importlib
     import sys
     from collections.abc import Iterator
-    from typing import Any
+    from typing import Any, TypeGuard
 
     import click
 
     from presim import interrupts
-    from presim.cli import streams
+    from presim.cli import streams, surroundings
 
 _BROKEN_PIPE = 141  # the shells' exit code for SIGPIPE
 VERBS = {
@@ -129,6 +129,7 @@ def run(args: list[str] | None = None) -> int:
 
     interrupts.taken()
     try:
+        surroundings.check(sys.argv[1:] if args is None else args)
         outcome: Any = cli.main(args=args, prog_name="presim", standalone_mode=False)
         sys.stdout.flush()
         if (interrupt := interrupts.taken()) is not None:
@@ -136,10 +137,11 @@ def run(args: list[str] | None = None) -> int:
             return interrupts.exit_code(interrupt)
         return outcome if isinstance(outcome, int) else 0
     except click.ClickException as error:
+        setattr(error, "message", surroundings.brief(error.message))  # noqa: B010  typed as final, and what `show` prints
         error.show()
         return error.exit_code
     except PresimError as error:
-        click.echo(f"presim: {error}", err=True)
+        click.echo(f"presim: {surroundings.brief(str(error))}", err=True)
         if isinstance(error, InternalError):
             return ExitCode.BUG
         return ExitCode.HANGS if isinstance(error, HangError) else ExitCode.UNUSABLE
@@ -154,19 +156,30 @@ def run(args: list[str] | None = None) -> int:
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         return _BROKEN_PIPE  # rich exits this way
-    except OSError as error:
-        return _stdout_failed(error)
+    except (OSError, MemoryError) as error:
+        return _stdout_failed(error) if _is_of_stdout(error) else _refused(error)
+
+
+def _is_of_stdout(error: OSError | MemoryError) -> TypeGuard[OSError]:
+    return isinstance(error, BrokenPipeError) or (
+        isinstance(error, OSError) and error.errno in streams.FULL and error.filename is None
+    )
 
 
 def _stdout_failed(error: OSError) -> int:
+    streams.silence()
     if isinstance(error, BrokenPipeError):
-        streams.silence()
         return _BROKEN_PIPE
-    if error.errno in streams.FULL and error.filename is None:
-        streams.silence()
-        click.echo(f"presim: cannot write to standard output: {error.strerror}", err=True)
-        return 2
-    raise error
+    click.echo(f"presim: cannot write to standard output: {error.strerror}", err=True)
+    return 2
+
+
+def _refused(error: OSError | MemoryError) -> int:
+    """What the system refused anywhere; anything else is a bug."""
+    if not (words := surroundings.sentence(error)):
+        raise error
+    click.echo(f"presim: {words}", err=True)
+    return 2
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
 from presim.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -38,10 +40,13 @@ def cluster_options(function: _Function) -> _Function:
             click.option(
                 "--fabric", metavar="ID", help="Network: id or TOML file. Default: the node type's usual one."
             ),
-            click.option("--nodes", type=click.IntRange(1), metavar="N", help="Number of nodes."),
-            click.option("--gpus-per-node", type=click.IntRange(1), metavar="N", help="GPUs per node."),
+            click.option("--nodes", type=number(quantities.NODES), metavar="N", help="Number of nodes."),
+            click.option("--gpus-per-node", type=number(quantities.GPUS_PER_NODE), metavar="N", help="GPUs per node."),
             click.option(
-                "--world-size", type=click.IntRange(1), metavar="N", help="Total number of GPUs, instead of --nodes."
+                "--world-size",
+                type=number(quantities.GPUS),
+                metavar="N",
+                help="Total number of GPUs, instead of --nodes.",
             ),
             click.option("--cluster", metavar="FILE", help="TOML file that describes the cluster."),
         )
@@ -64,14 +69,14 @@ def engine_options(function: _Function) -> _Function:
             ),
             click.option(
                 "--host-factor",
-                type=click.FloatRange(0),
+                type=number(quantities.HOST_FACTOR),
                 metavar="X",
                 help="CPU time of the cluster's hosts relative to presim's reference host. Default: the node type's "
                 "factor.",
             ),
             click.option(
                 "--host-time",
-                type=click.IntRange(0, 1),
+                type=number(quantities.SWITCH),
                 default=1,
                 metavar="0|1",
                 show_default=True,
@@ -147,13 +152,13 @@ def output_options(function: _Function) -> _Function:
             ),
             click.option(
                 "--tokens",
-                type=click.FloatRange(0, min_open=True),
+                type=number(quantities.TRAINING_TOKENS),
                 metavar="N",
                 help="Also report a whole training on N tokens, e.g. 15e12; `presim training` has more options.",
             ),
             click.option(
                 "--price-per-gpu-hour",
-                type=click.FloatRange(0, min_open=True),
+                type=number(quantities.PRICE),
                 metavar="X",
                 help="With --tokens: price of a GPU hour, in any currency.",
             ),

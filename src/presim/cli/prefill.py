@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
 from presim.cli.serving_options import WEIGHTS
 
 if TYPE_CHECKING:
@@ -21,16 +23,18 @@ if TYPE_CHECKING:
 @click.option("--gpu", required=True, metavar="ID", help="GPU by catalogue id, e.g. h100-sxm, or a TOML file.")
 @click.option("--node", metavar="ID", help="Node type; default: the GPU's usual one.")
 @click.option("--fabric", metavar="ID", help="Fabric; default: the node type's usual one.")
-@click.option("--sp", "ranks", type=click.IntRange(1, 64), required=True, help="Ranks that split prompts.")
+@click.option("--sp", "ranks", type=number(quantities.SPLIT_RANKS), required=True, help="Ranks that split prompts.")
 @click.option(
-    "--tp", type=click.IntRange(1), default=1, show_default=True, help="GPUs of each rank: tensor parallelism."
+    "--tp", type=number(quantities.DEGREE), default=1, show_default=True, help="GPUs of each rank: tensor parallelism."
 )
 @click.option("--weights", type=WEIGHTS, default="bf16", show_default=True, help="Data type of the weights.")
 @click.option("--lengths", metavar="N,N,… or FILE", help="Tokens of the prompts of a batch, or a file of numbers.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Public request trace; its prompts come in batches.")
-@click.option("--requests", type=click.IntRange(1), help="Prompts to take of a trace; default: all.")
+@click.option("--requests", type=number(quantities.REQUESTS), help="Prompts to take of a trace; default: all.")
 @click.option(
-    "--budget", type=click.IntRange(1), help="Most tokens of a batch; default: of --lengths all, of a trace 65536."
+    "--budget",
+    type=number(quantities.TOKENS),
+    help="Most tokens of a batch; default: of --lengths all, of a trace 65536.",
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with the time of every rank.")

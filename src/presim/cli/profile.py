@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
+
 
 @click.command("profile")
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of the table.")
@@ -14,7 +17,7 @@ import click
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(1),
+    type=number(quantities.MEASURING_SECONDS),
     default=600.0,
     metavar="S",
     show_default=True,

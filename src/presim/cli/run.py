@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
 
 
@@ -19,17 +21,17 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     show_default=True,
     help="Ranks to capture: auto (one per group of equal ranks), all, or ranks and ranges such as 0,8,16-23.",
 )
-@click.option("--rank", type=click.IntRange(0), metavar="R", help="Same as --ranks R.")
+@click.option("--rank", type=number(quantities.RANK), metavar="R", help="Same as --ranks R.")
 @click.option(
     "--check",
     "checks",
-    type=click.IntRange(0),
+    type=number(quantities.RANKS),
     metavar="N",
     help="With auto: number of other ranks to run and compare; 0: none. Default: all up to 16 ranks, else a sample.",
 )
 @click.option(
     "--check-time",
-    type=click.FloatRange(0),
+    type=number(quantities.SECONDS),
     default=60.0,
     metavar="SECONDS",
     show_default=True,
@@ -37,13 +39,13 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 )
 @click.option(
     "--steps",
-    type=click.IntRange(0),
+    type=number(quantities.STEPS),
     metavar="N",
     help="Stop after N steps; 0 runs the script to its end. Default: when its steps have been seen to repeat.",
 )
 @click.option(
     "--limit",
-    type=click.FloatRange(0, min_open=True),
+    type=number(quantities.POSITIVE_SECONDS),
     default=600.0,
     metavar="SECONDS",
     show_default=True,
@@ -71,7 +73,7 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 )
 @click.option(
     "--draws",
-    type=click.IntRange(1),
+    type=number(quantities.DRAWS),
     default=1,
     metavar="N",
     show_default=True,

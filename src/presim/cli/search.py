@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from presim import interrupts
+from presim import interrupts, quantities
 from presim.cli.behind import CommandBehind
+from presim.cli.numbers import number
 from presim.cli.options import cluster_options, engine_options
 from presim.cli.progress import progress
 
@@ -68,23 +69,33 @@ def _plan_options(function: Any) -> Any:
 @_plan_options
 @click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
 @click.option("--objective", multiple=True, metavar="NAME", help="What to optimise; several give a Pareto front.")
-@click.option("--tokens", type=float, metavar="N", help="Tokens to train on, for days, gpu_hours and money.")
+@click.option(
+    "--tokens",
+    type=number(quantities.TRAINING_TOKENS),
+    metavar="N",
+    help="Tokens to train on, for days, gpu_hours and money.",
+)
 @click.option(
     "--price-per-gpu-hour",
     callback=_prices,
     metavar="X|GPU=X,…",
     help="Price per GPU hour: one price, or prices by GPU.",
 )
-@click.option("--spare", "spare_gib", type=float, default=0.0, metavar="GIB", help="Memory to keep free.")
-@click.option("--max-gpus", type=click.IntRange(1), metavar="N", help="Largest number of GPUs.")
-@click.option("--max-days", type=float, metavar="D", help="Longest training on --tokens, days.")
+@click.option(
+    "--spare", "spare_gib", type=number(quantities.GIB), default=0.0, metavar="GIB", help="Memory to keep free."
+)
+@click.option("--max-gpus", type=number(quantities.GPUS), metavar="N", help="Largest number of GPUs.")
+@click.option("--max-days", type=number(quantities.DAYS), metavar="D", help="Longest training on --tokens, days.")
 @click.option(
     "--sampler", type=click.Choice(_SAMPLERS), default="exhaustive", show_default=True, help="How to select points."
 )
-@click.option("--trials", type=click.IntRange(1), metavar="N", help="Number of points that a sampler proposes.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampler.")
+@click.option("--trials", type=number(quantities.TRIALS), metavar="N", help="Number of points that a sampler proposes.")
+@click.option("--seed", type=number(quantities.SEED), default=0, show_default=True, help="Seed of the sampler.")
 @click.option(
-    "--jobs", type=click.IntRange(1), metavar="N", help="Worker processes; default: one per CPU (of the Ray cluster)."
+    "--jobs",
+    type=number(quantities.PROCESSES),
+    metavar="N",
+    help="Worker processes; default: one per CPU (of the Ray cluster).",
 )
 @click.option("--ray", metavar="ADDRESS", help="Evaluate on a Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")
 @click.option("--budget", callback=_duration, metavar="TIME", help="Stop after this time with the best plan so far.")
@@ -93,7 +104,11 @@ def _plan_options(function: Any) -> Any:
 )
 @click.option("--space", metavar="NAME|FILE", help="Knobs and constraints of a framework's command, e.g. megatron.")
 @click.option(
-    "--confirm", type=click.IntRange(0), default=0, metavar="K", help="Capture the K best plans and re-rank them."
+    "--confirm",
+    type=number(quantities.PLANS),
+    default=0,
+    metavar="K",
+    help="Capture the K best plans and re-rank them.",
 )
 @click.option(
     "--framework",
@@ -118,7 +133,7 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     """
     from presim.files import check_writable, write_file
     from presim.search.answer import written
-    from presim.search.answer.table import csv_text, write
+    from presim.search.answer.table import csv_table, write
     from presim.search.run import run
     from presim.search.study import encode
 
@@ -134,7 +149,7 @@ def command(words: tuple[str, ...], **options: Any) -> int:
         answer = run(request, say)
     is_interrupted = interrupts.is_pending()  # then only what a later call overwrites is written
     if outputs["csv_file"]:
-        write_file(outputs["csv_file"], csv_text(answer).encode())
+        write_file(outputs["csv_file"], csv_table(answer))
     if outputs["html_file"]:
         from presim.search.answer.page import render
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
 from presim.cli.serving_inputs import deployment_of, workload_of
 from presim.cli.serving_options import ENGINE, FLEET, LIFE, LOAD, add_options
 
@@ -25,10 +27,10 @@ if TYPE_CHECKING:
 @click.option("--detailed", is_flag=True, help="Include the times of each request in the JSON.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with charts.")
 @click.option("--perfetto", type=click.Path(path_type=Path), help="Write requests and steps, for ui.perfetto.dev.")
-@click.option("--listen", type=click.IntRange(0, 65535), metavar="PORT", help="Serve as an OpenAI endpoint instead.")
+@click.option("--listen", type=number(quantities.PORT), metavar="PORT", help="Serve as an OpenAI endpoint instead.")
 @click.option(
     "--speed",
-    type=click.FloatRange(0, min_open=True),
+    type=number(quantities.SPEED_UP),
     default=1.0,
     help="With --listen: speed-up over real time.",
 )
@@ -60,7 +62,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     deployment = deployment_of(model, gpu, node, fabric, options, quiet=outputs["quiet"])
     if outputs["listen"] is not None:
         return _listen(deployment, outputs["listen"], outputs["speed"], options["grammar_ms"])
-    workload = workload_of(options)
+    workload = workload_of(options, deployment)
     prediction = predict(deployment, workload, slo, seed=options["seed"])
     if outputs["engine"] != "fast":
         _compare_with(prediction, outputs["engine"])

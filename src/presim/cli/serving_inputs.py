@@ -50,7 +50,9 @@ def deployment_of(
 
 def _life(options: dict[str, Any]) -> Life | None:
     """The life cycle of engines; None if they neither scale nor fail."""
+    from presim import quantities
     from presim.errors import InputError
+    from presim.files import shortened
     from presim.serving.engines.engine import Life, Scaling
 
     words, scaling = options["autoscale"], None
@@ -58,8 +60,9 @@ def _life(options: dict[str, Any]) -> Life | None:
         return None
     if words is not None:
         least, _, most = words.partition(":")
-        if not (least.isdigit() and most.isdigit()):
-            raise InputError(f"--autoscale is MIN:MAX engines, not {words!r}; e.g. --autoscale 2:8")
+        if not (least.isdecimal() and most.isdecimal() and len(words) < 40):
+            raise InputError(f"--autoscale is MIN:MAX engines, not {shortened(words)!r}; e.g. --autoscale 2:8")
+        quantities.ENGINES.check(int(most), "--autoscale")
         on = options["scale_on"]
         target = options["scale_target"] or (0.7 if on == "utilization" else 4.0)
         scaling = Scaling(int(least), int(most), on, target, options["scale_interval"], options["cooldown"])
@@ -89,9 +92,17 @@ def plan_of(options: dict[str, Any]) -> Plan:
     return Plan(**chosen, drafting=drafting, offload=offload)
 
 
-def workload_of(options: dict[str, Any]) -> Workload:
-    """The workload that options describe; saved if they ask for it."""
+def workload_of(options: dict[str, Any], deployment: Deployment) -> Workload:
+    """The workload that options describe; saved if they ask for it.
+
+    Raises:
+        InputError: it cannot be read, or its simulation would exceed the budget.
+    """
+    from presim import budgets
+    from presim.serving import work
     from presim.serving.workloads import generate, traces, workload
+
+    budget = budgets.budget_of(options["budget"]) if options["budget"] else budgets.Budget()
 
     if options["trace"] is not None:
         made = traces.read_trace(options["trace"], options["requests"])
@@ -113,16 +124,17 @@ def workload_of(options: dict[str, Any]) -> Workload:
             "structured",
             "grammar_ms",
         )
-        made = generate.generate(
-            generate.Recipe(
-                options["requests"] or 1000,
-                generate.lengths_of(options["prompt"]),
-                generate.lengths_of(options["output"]),
-                think_s=options["think_s"],
-                seed=options["seed"],
-                **{name: options[name] for name in names},
-            )
+        recipe = generate.Recipe(
+            options["requests"] or 1000,
+            generate.lengths_of(options["prompt"]),
+            generate.lengths_of(options["output"]),
+            think_s=options["think_s"],
+            seed=options["seed"],
+            **{name: options[name] for name in names},
         )
+        work.check_recipe(recipe, deployment, budget)
+        made = generate.generate(recipe)
+    work.check_workload(made, deployment, budget)
     if options["save_workload"] is not None:
         workload.write(made, options["save_workload"])
     return made

@@ -8,16 +8,18 @@ from typing import Any, TypeVar
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
 from presim.cli.options import PRICES
 
 WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
 _EXPERTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"))
 ENGINE = (
-    click.option("--tp", type=click.IntRange(1), default=1, show_default=True, help="Tensor-parallel degree."),
-    click.option("--pp", type=click.IntRange(1), default=1, show_default=True, help="Pipeline stages."),
+    click.option("--tp", type=number(quantities.DEGREE), default=1, show_default=True, help="Tensor-parallel degree."),
+    click.option("--pp", type=number(quantities.DEGREE), default=1, show_default=True, help="Pipeline stages."),
     click.option(
         "--dp",
-        type=click.IntRange(1),
+        type=number(quantities.DEGREE),
         default=1,
         show_default=True,
         help="Data-parallel degree of attention; these ranks share the experts.",
@@ -35,29 +37,51 @@ ENGINE = (
         show_default=True,
         help="Kernel library for the experts.",
     ),
-    click.option("--gpu-memory-utilization", type=float, default=0.92, show_default=True, help="Same as in vLLM."),
-    click.option("--max-num-seqs", type=click.IntRange(1), default=256, show_default=True, help="Same as in vLLM."),
     click.option(
-        "--max-num-batched-tokens", type=click.IntRange(1), default=8192, show_default=True, help="Same as in vLLM."
+        "--gpu-memory-utilization",
+        type=number(quantities.MEMORY_SHARE),
+        default=0.92,
+        show_default=True,
+        help="Same as in vLLM.",
     ),
-    click.option("--max-model-len", type=click.IntRange(1), help="Same as in vLLM; default: the model's limit."),
-    click.option("--block-size", type=click.IntRange(1), default=16, show_default=True, help="Tokens per KV block."),
+    click.option(
+        "--max-num-seqs", type=number(quantities.SEQUENCES), default=256, show_default=True, help="Same as in vLLM."
+    ),
+    click.option(
+        "--max-num-batched-tokens",
+        type=number(quantities.TOKENS),
+        default=8192,
+        show_default=True,
+        help="Same as in vLLM.",
+    ),
+    click.option(
+        "--max-model-len", type=number(quantities.TOKENS), help="Same as in vLLM; default: the model's limit."
+    ),
+    click.option(
+        "--block-size", type=number(quantities.BLOCK_TOKENS), default=16, show_default=True, help="Tokens per KV block."
+    ),
     click.option(
         "--scheduler",
         type=click.Choice(("vllm", "sglang")),
         help="Scheduler whose decisions are taken; default: SGLang's with --kernels sglang, else vLLM's.",
     ),
     click.option(
-        "--max-prefill-tokens", type=click.IntRange(1), default=16384, show_default=True, help="Same as in SGLang."
+        "--max-prefill-tokens",
+        type=number(quantities.TOKENS),
+        default=16384,
+        show_default=True,
+        help="Same as in SGLang.",
     ),
     click.option(
         "--scheduler-recv-interval",
-        type=click.IntRange(1),
+        type=number(quantities.SCHEDULER_STEPS),
         default=1,
         help="SGLang: steps between polls for new requests.",
     ),
     click.option(
-        "--num-gpu-blocks", type=click.IntRange(2), help="Number of KV blocks; default: from the available memory."
+        "--num-gpu-blocks",
+        type=number(quantities.KV_BLOCKS),
+        help="Number of KV blocks; default: from the available memory.",
     ),
     click.option(
         "--policy", type=click.Choice(("fcfs", "priority")), default="fcfs", show_default=True, help="Same as in vLLM."
@@ -73,25 +97,31 @@ ENGINE = (
         type=click.Choice(("mtp", "eagle", "draft", "ngram")),
         help="Speculative decoding: the model's own MTP module, an EAGLE head, a draft model, or n-grams of the text.",
     ),
-    click.option("--draft-tokens", type=click.IntRange(1, 16), default=1, show_default=True, help="Tokens per draft."),
+    click.option(
+        "--draft-tokens", type=number(quantities.DRAFT_TOKENS), default=1, show_default=True, help="Tokens per draft."
+    ),
     click.option(
         "--acceptance",
-        type=click.FloatRange(0, 1),
+        type=number(quantities.SHARE),
         help="Probability that a drafted token is accepted; default: mtp 0.85, eagle and draft 0.7, ngram 0.3.",
     ),
     click.option("--draft-model", metavar="MODEL", help="Draft model for --speculative draft."),
-    click.option("--max-loras", type=click.IntRange(0, 256), default=0, help="Same as in vLLM; 0: no LoRA."),
-    click.option("--lora-rank", type=click.IntRange(1, 512), default=16, show_default=True, help="Rank of adapters."),
-    click.option("--kv-host", type=click.FloatRange(0), default=0.0, help="GiB of host memory for cached KV blocks."),
-    click.option("--kv-disk", type=click.FloatRange(0), default=0.0, help="GiB of disk for cached KV blocks."),
+    click.option("--max-loras", type=number(quantities.LORAS), default=0, help="Same as in vLLM; 0: no LoRA."),
+    click.option(
+        "--lora-rank", type=number(quantities.LORA_RANK), default=16, show_default=True, help="Rank of adapters."
+    ),
+    click.option(
+        "--kv-host", type=number(quantities.GIB), default=0.0, help="GiB of host memory for cached KV blocks."
+    ),
+    click.option("--kv-disk", type=number(quantities.GIB), default=0.0, help="GiB of disk for cached KV blocks."),
     click.option(
         "--kv-host-bandwidth",
-        type=click.FloatRange(0, min_open=True),
+        type=number(quantities.GBPS),
         help="GB/s from host memory to one GPU; default: 0.8 of its PCIe or C2C link.",
     ),
     click.option(
         "--kv-disk-bandwidth",
-        type=click.FloatRange(0, min_open=True),
+        type=number(quantities.GBPS),
         default=6.0,
         show_default=True,
         help="GB/s from a node's disks.",
@@ -99,11 +129,13 @@ ENGINE = (
     click.option("--eager", "cuda_graphs", flag_value=False, default=True, type=bool, help="Run without CUDA graphs."),
 )
 LOAD = (
-    click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second; default: all at once."),
+    click.option("--rate", type=number(quantities.RATE), help="Requests per second; default: all at once."),
     click.option(
-        "--concurrency", type=click.IntRange(0, 1_000_000_000), default=0, help="Most requests in flight; 0: no limit."
+        "--concurrency", type=number(quantities.CONCURRENCY), default=0, help="Most requests in flight; 0: no limit."
     ),
-    click.option("--requests", type=click.IntRange(1), help="Number of requests; default: 1000, or all of a trace."),
+    click.option(
+        "--requests", type=number(quantities.REQUESTS), help="Number of requests; default: 1000, or all of a trace."
+    ),
     click.option("--input", "prompt", default="1024", show_default=True, help="Prompt tokens: N, N~SPREAD or a file."),
     click.option("--output", default="256", show_default=True, help="Output tokens, in the same notation."),
     click.option(
@@ -113,29 +145,46 @@ LOAD = (
         show_default=True,
         help="Arrival process of requests.",
     ),
-    click.option("--burstiness", type=click.FloatRange(0, min_open=True), default=1.0, help="For gamma arrivals."),
-    click.option("--burst", type=click.IntRange(1), default=8, help="Requests per burst."),
-    click.option("--ramp-to", type=click.FloatRange(0, min_open=True), help="Rate at the end of a ramp."),
-    click.option("--shared-prefix", type=click.IntRange(0), default=0, help="Tokens that prompts of a group share."),
-    click.option("--groups", type=click.IntRange(1), default=1, help="Groups that share a prefix."),
-    click.option("--turns", type=click.IntRange(1), default=1, help="Turns per conversation."),
-    click.option("--think", "think_s", type=click.FloatRange(0), default=0.0, help="Seconds between turns."),
-    click.option("--adapters", type=click.IntRange(0), default=0, help="LoRA adapters to spread requests over."),
+    click.option("--burstiness", type=number(quantities.BURSTINESS), default=1.0, help="For gamma arrivals."),
+    click.option("--burst", type=number(quantities.BURST), default=8, help="Requests per burst."),
+    click.option("--ramp-to", type=number(quantities.RATE), help="Rate at the end of a ramp."),
     click.option(
-        "--structured", type=click.FloatRange(0, 1), default=0.0, help="Share of requests with structured output."
+        "--shared-prefix", type=number(quantities.PREFIX), default=0, help="Tokens that prompts of a group share."
+    ),
+    click.option("--groups", type=number(quantities.GROUPS), default=1, help="Groups that share a prefix."),
+    click.option("--turns", type=number(quantities.TURNS), default=1, help="Turns per conversation."),
+    click.option("--think", "think_s", type=number(quantities.SECONDS), default=0.0, help="Seconds between turns."),
+    click.option(
+        "--adapters", type=number(quantities.ADAPTERS), default=0, help="LoRA adapters to spread requests over."
     ),
     click.option(
-        "--grammar-ms", type=click.FloatRange(0), default=50.0, show_default=True, help="Time to compile a grammar."
+        "--structured", type=number(quantities.SHARE), default=0.0, help="Share of requests with structured output."
     ),
-    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed."),
+    click.option(
+        "--grammar-ms",
+        type=number(quantities.MILLISECONDS),
+        default=50.0,
+        show_default=True,
+        help="Time to compile a grammar.",
+    ),
+    click.option("--seed", type=number(quantities.SEED), default=0, show_default=True, help="Random seed."),
     click.option("--trace", type=click.Path(path_type=Path), help="Public request trace to replay."),
+    click.option(
+        "--budget",
+        metavar="TIME,MEMORY",
+        help="Refuse a load whose simulation would take more, e.g. 2h,32GiB; default: 10min,8GiB.",
+    ),
     click.option("--workload", "saved", type=click.Path(path_type=Path), help="Workload file from --save-workload."),
     click.option("--save-workload", type=click.Path(path_type=Path), help="Save the workload to a file."),
 )
 FLEET = (
-    click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Number of engines."),
-    click.option("--prefill-replicas", type=click.IntRange(0), default=0, help="Prefill-only engines."),
-    click.option("--prefill-tp", type=click.IntRange(1), help="Their tensor-parallel size; default: --tp."),
+    click.option(
+        "--replicas", type=number(quantities.ENGINES), default=1, show_default=True, help="Number of engines."
+    ),
+    click.option(
+        "--prefill-replicas", type=number(quantities.ENGINES_OR_NONE), default=0, help="Prefill-only engines."
+    ),
+    click.option("--prefill-tp", type=number(quantities.DEGREE), help="Their tensor-parallel size; default: --tp."),
     click.option(
         "--router",
         type=click.Choice(("round-robin", "least-loaded", "power-of-two", "prefix", "session")),
@@ -153,11 +202,11 @@ FLEET = (
         help="Step times: composed; captured from vLLM's model runner; or the folder of a captured set.",
     ),
     click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500, tpot:50, e2el:5000; repeatable."),
-    click.option("--price-per-gpu-hour", type=click.FloatRange(0, min_open=True), help="Price per GPU hour."),
-    click.option("--price-per-kwh", type=click.FloatRange(0, min_open=True), help="Price per kWh."),
+    click.option("--price-per-gpu-hour", type=number(quantities.PRICE), help="Price per GPU hour."),
+    click.option("--price-per-kwh", type=number(quantities.PRICE), help="Price per kWh."),
     click.option(
         "--slo-percentile",
-        type=click.FloatRange(0, 100),
+        type=number(quantities.PERCENT),
         default=99.0,
         show_default=True,
         help="Percentile of requests that must meet the SLO.",
@@ -178,32 +227,36 @@ LIFE = (
     ),
     click.option(
         "--scale-target",
-        type=click.FloatRange(0, min_open=True),
+        type=number(quantities.SCALE_TARGET),
         help="Target of the signal per engine; default: utilization 0.7, queue 4.",
     ),
     click.option(
         "--scale-interval",
-        type=float,
+        type=number(quantities.POSITIVE_SECONDS),
         default=15.0,
         show_default=True,
         help="Seconds between decisions of the autoscaler.",
     ),
     click.option(
         "--cooldown",
-        type=float,
+        type=number(quantities.SECONDS),
         default=300.0,
         show_default=True,
         help="Seconds that fewer engines must suffice before one is removed.",
     ),
     click.option(
-        "--start-up", type=click.FloatRange(0), default=120.0, show_default=True, help="Seconds to start an engine."
+        "--start-up",
+        type=number(quantities.SECONDS),
+        default=120.0,
+        show_default=True,
+        help="Seconds to start an engine.",
     ),
     click.option(
         "--drain",
-        type=click.FloatRange(0),
+        type=number(quantities.SECONDS),
         help="Seconds a removed engine may finish requests; default: until all are done.",
     ),
-    click.option("--mtbf", type=click.FloatRange(0, min_open=True), help="Hours between failures of an engine."),
+    click.option("--mtbf", type=number(quantities.HOURS), help="Hours between failures of an engine."),
     click.option(
         "--on-failure",
         type=click.Choice(("resume", "restart", "lose")),
@@ -212,7 +265,7 @@ LIFE = (
         help="Requests of a failed engine keep their tokens, restart, or are lost.",
     ),
     click.option(
-        "--detect", type=click.FloatRange(0), default=5.0, show_default=True, help="Seconds to detect a failure."
+        "--detect", type=number(quantities.SECONDS), default=5.0, show_default=True, help="Seconds to detect a failure."
     ),
 )
 

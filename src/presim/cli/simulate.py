@@ -6,13 +6,17 @@ from typing import Any
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
 
 
 @click.command("simulate")
 @click.argument("directory", metavar="DIR")
 @cluster_options
-@click.option("--rank", type=click.IntRange(0), metavar="R", help="Captured rank to report on. Default: the lowest.")
+@click.option(
+    "--rank", type=number(quantities.RANK), metavar="R", help="Captured rank to report on. Default: the lowest."
+)
 @engine_options
 @click.option("--scale", metavar="dp=N", help="Re-scale to N data-parallel ranks, on as many nodes as they take.")
 @click.option(
@@ -38,13 +42,15 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 )
 @click.option(
     "--jitter-draws",
-    type=click.IntRange(1),
+    type=number(quantities.DRAWS),
     default=8,
     metavar="N",
     show_default=True,
     help="Number of random draws of --jitter.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, metavar="N", show_default=True, help="Seed of the draws.")
+@click.option(
+    "--seed", type=number(quantities.SEED), default=0, metavar="N", show_default=True, help="Seed of the draws."
+)
 @output_options
 def command(directory: str, **options: Any) -> int:
     """Simulate the trace in DIR, which `presim run --save` or `presim compose --save` wrote.

@@ -6,10 +6,13 @@ import sys
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
+
 
 @click.command("trace")
 @click.argument("directory", metavar="DIR")
-@click.option("--rank", type=click.IntRange(0), metavar="R", help="Captured rank to show. Default: the lowest.")
+@click.option("--rank", type=number(quantities.RANK), metavar="R", help="Captured rank to show. Default: the lowest.")
 @click.option("--entries", metavar="A:B", help="Also list entries A up to, not including, B.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
 def command(directory: str, rank: int | None, entries: str | None, as_json: bool) -> None:

@@ -7,14 +7,19 @@ from typing import Any
 
 import click
 
-_POSITIVE = click.FloatRange(0, min_open=True)
+from presim import quantities
+from presim.cli.numbers import number
 
 
 @click.command("training")
 @click.argument("job", metavar="JOB")
-@click.option("--tokens", type=_POSITIVE, required=True, metavar="N", help="Token budget, e.g. 15e12.")
-@click.option("--price-per-gpu-hour", type=_POSITIVE, metavar="X", help="Price of a GPU hour, in any currency.")
-@click.option("--price-per-kwh", type=_POSITIVE, metavar="X", help="Price of energy.")
+@click.option(
+    "--tokens", type=number(quantities.TRAINING_TOKENS), required=True, metavar="N", help="Token budget, e.g. 15e12."
+)
+@click.option(
+    "--price-per-gpu-hour", type=number(quantities.PRICE), metavar="X", help="Price of a GPU hour, in any currency."
+)
+@click.option("--price-per-kwh", type=number(quantities.PRICE), metavar="X", help="Price of energy.")
 @click.option(
     "--failures",
     default="llama3",
@@ -22,18 +27,40 @@ _POSITIVE = click.FloatRange(0, min_open=True)
     metavar="REPORT",
     help="Published failure rate per GPU: llama3 or rsc-1.",
 )
-@click.option("--mtbf", "mtbf_hours", type=_POSITIVE, metavar="HOURS", help="Hours between failures of the cluster.")
-@click.option("--checkpoint", "checkpoint_s", type=_POSITIVE, metavar="S", help="Seconds that one checkpoint blocks.")
 @click.option(
-    "--interval", "interval_s", type=_POSITIVE, metavar="S", help="Work between checkpoints; default: the best."
+    "--mtbf",
+    "mtbf_hours",
+    type=number(quantities.HOURS),
+    metavar="HOURS",
+    help="Hours between failures of the cluster.",
 )
-@click.option("--restart", "restart_s", type=click.FloatRange(0), metavar="S", help="Time from failure to next step.")
-@click.option("--repair", "repair_s", type=click.FloatRange(0), metavar="S", help="Time to repair a node.")
-@click.option("--spares", type=click.IntRange(0), metavar="N", help="Spare nodes; default: unlimited.")
+@click.option(
+    "--checkpoint",
+    "checkpoint_s",
+    type=number(quantities.POSITIVE_SECONDS),
+    metavar="S",
+    help="Seconds that one checkpoint blocks.",
+)
+@click.option(
+    "--interval",
+    "interval_s",
+    type=number(quantities.POSITIVE_SECONDS),
+    metavar="S",
+    help="Work between checkpoints; default: the best.",
+)
+@click.option(
+    "--restart", "restart_s", type=number(quantities.SECONDS), metavar="S", help="Time from failure to next step."
+)
+@click.option("--repair", "repair_s", type=number(quantities.SECONDS), metavar="S", help="Time to repair a node.")
+@click.option("--spares", type=number(quantities.RANKS), metavar="N", help="Spare nodes; default: unlimited.")
 @click.option("--elastic", is_flag=True, help="Continue without data-parallel replicas that lost a node.")
-@click.option("--jitter", type=click.FloatRange(0), default=0.0, help="Relative standard deviation of a rank's steps.")
-@click.option("--runs", type=click.IntRange(1), default=200, show_default=True, help="Trainings to simulate.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--jitter", type=number(quantities.DEVIATION), default=0.0, help="Relative standard deviation of a rank's steps."
+)
+@click.option(
+    "--runs", type=number(quantities.TRAININGS), default=200, show_default=True, help="Trainings to simulate."
+)
+@click.option("--seed", type=number(quantities.SEED), default=0, show_default=True)
 @click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
 @click.option("--html", metavar="FILE", help="Write it as one self-contained HTML page.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
 from presim.interrupts import caught
 
 if TYPE_CHECKING:
@@ -31,8 +34,10 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write a Markdown summary of all rows in --out.",
 )
-@click.option("--jobs", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Parallel cases.")
-@click.option("--limit", metavar="N", type=click.IntRange(0), help="Run only the first N cases.")
+@click.option(
+    "--jobs", metavar="N", type=number(quantities.PROCESSES), default=1, show_default=True, help="Parallel cases."
+)
+@click.option("--limit", metavar="N", type=number(quantities.CASES), help="Run only the first N cases.")
 @click.option("--only", metavar="REGEX", help="Run only cases whose id, framework, model or GPU matches.")
 @click.option(
     "--recipes",
@@ -139,7 +144,7 @@ def _check_writable(table: Path, out: Path, report: Path | None, captures: Path 
     from presim.files import check_writable
     from presim.trace import store
 
-    named = [path.resolve() for path in (table, out, report) if path is not None]
+    named = [os.path.realpath(path) for path in (table, out, report) if path is not None]
     if len(set(named)) < len(named):
         raise InputError("CASES.csv, --out and --report must be different files: give each its own")
     for path in (out, report):

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import click
 
+from presim import quantities
+from presim.cli.numbers import number
+
 
 @click.command("view")
 @click.argument("names", nargs=-1, required=True, metavar="DIR|RESULT.json...")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on this machine; default: a free one.")
+@click.option("--port", type=number(quantities.PORT), default=0, help="Port on this machine; default: a free one.")
 @click.option("--open/--no-open", "opens", default=True, help="Open the page in the browser.")
 def command(names: tuple[str, ...], port: int, opens: bool) -> None:
     """Show saved jobs and results of any verb in the browser.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import json
 from importlib import resources
 
+from presim.files import decode_json
 from presim.trace.schema import Kind, Phase
 
 FILE = "hosts.json"  # written by validation/composed_hosts.py
@@ -32,7 +32,7 @@ class HostTimes:
 def host_times(style: str = "eager", cuda_graphs: bool = False) -> HostTimes:
     """The measured table of a framework style; with CUDA graphs, only the host time of step ends counts."""
     text = resources.files("presim.compose").joinpath(FILE).read_text()
-    table: dict[str, dict[str, int]] = json.loads(text)["styles"][style]
+    table: dict[str, dict[str, int]] = decode_json(text)["styles"][style]
     if cuda_graphs:
         table = {phase: {name: ns for name, ns in times.items() if name == "STEP"} for phase, times in table.items()}
     return HostTimes(table)

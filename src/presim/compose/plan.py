@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from presim.compose.runtime.updates import Choice
 from presim.errors import InputError
+from presim.files import FormatError, decode_toml, read_text
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,10 +109,8 @@ def read_plan(path: str | None, options: Mapping[str, Any], defaults: Mapping[st
     fields: dict[str, Any] = {}
     if path is not None:
         try:
-            fields = tomllib.loads(Path(path).read_text())
-        except OSError as error:
-            raise InputError(f"cannot read the plan {path}: {error.strerror}; name another file") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            fields = decode_toml(read_text(path, "name another file of a plan"))
+        except FormatError as error:
             raise InputError(f"{path} is not valid TOML: {error}; correct it") from error
     fields = {**(defaults or {}), **fields, **options}
     if "sequence" not in fields:

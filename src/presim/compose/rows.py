@@ -75,7 +75,7 @@ class Template:
     @functools.cached_property
     def values(self) -> Ints:
         """For each slot, the index of the block's value; -1 if the slot is not a value."""
-        return np.array([int(slot) if slot.isdigit() else -1 for slot in self.slots], np.int64)
+        return np.array([int(slot) if slot.isdecimal() else -1 for slot in self.slots], np.int64)
 
 
 class Rows:

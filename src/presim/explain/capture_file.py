@@ -9,7 +9,7 @@ import msgspec
 
 import presim
 from presim.errors import InputError
-from presim.files import check_writable, write_file
+from presim.files import FormatError, check_writable, decode_json, digest_of, names_file, read_bytes, write_file
 from presim.search.request import Request
 from presim.search.trials.job import Reply
 from presim.search.trials.trial import Point, key
@@ -68,10 +68,8 @@ def _read(path: Path) -> list[_Line]:
     if not path.exists():
         return []
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_File)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; name another file with --study") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        found = decode_json(read_bytes(path, "name another file with --study"), _File)
+    except FormatError as error:
         raise InputError(f"{path} is not a file of captures ({error}); name another one with --study") from error
     if found.schema != _FORMAT:
         raise InputError(f"{path} has the format {found.schema!r}, not {_FORMAT}; name another one with --study")
@@ -81,7 +79,7 @@ def _read(path: Path) -> list[_Line]:
 def _digest(request: Request) -> str:
     """Digest of a command on a cluster: its words, the contents of files among them, and presim's version."""
     words = list(request.confirm_command)
-    files = [hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in words if Path(word).is_file()]
+    files = [digest_of(word) for word in words if names_file(word)]
     options = sorted((name, str(value)) for name, value in request.options.items())
     subject = [presim.__version__, request.subject, request.framework, words, files, options]
     return hashlib.sha256(msgspec.json.encode(subject)).hexdigest()[:16]

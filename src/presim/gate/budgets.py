@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_toml, read_text, shortened
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,6 +34,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job: tuple[Budget, ...]
 
 
+_LONGEST_NAME = 200  # bytes; file systems allow 255 with an ending
 LIMITS = (
     "step_time_s",
     "memory_GiB",
@@ -53,10 +53,8 @@ def read(path: Path) -> tuple[Budget, ...]:
         InputError: it cannot be read, a field is unknown, a job has no command, no limit, or another's name.
     """
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; name a file of budgets") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = decode_toml(read_text(path, "name a file of budgets"))
+    except FormatError as error:
         raise InputError(f"{path} is no TOML: {error}; correct it") from error
     try:
         budgets = msgspec.convert(content, _File).job
@@ -70,10 +68,17 @@ def read(path: Path) -> tuple[Budget, ...]:
 
 
 def _check(budget: Budget, path: Path, names: list[str]) -> None:
-    if not budget.name or "/" in budget.name:
-        raise InputError(f"{path}: a job's name is used for its files; {budget.name!r} cannot be one")
+    if (
+        not budget.name
+        or not budget.name.isprintable()
+        or "/" in budget.name
+        or len(budget.name.encode()) > _LONGEST_NAME
+    ):
+        raise InputError(f"{path}: a job's name is used for its files; {shortened(budget.name)!r} cannot be one")
     if names.count(budget.name) > 1:
         raise InputError(f"{path}: {names.count(budget.name)} jobs are called {budget.name!r}; give each its own name")
+    if any("\0" in word for word in budget.words):
+        raise InputError(f"{path}: a word of job {budget.name!r} holds a null byte; leave it out")
     if bool(budget.run) == bool(budget.simulate):
         raise InputError(f"{path}: job {budget.name!r} needs either run or simulate, the words of that verb")
     if not any(getattr(budget, limit) is not None for limit in LIMITS):

@@ -51,7 +51,7 @@ def block_of(scope: str, lists: Sequence[str]) -> Block:
     for name in lists:
         if scope.startswith(name + "."):
             number = scope[len(name) + 1 :].split(".", 1)[0]
-            if number.isdigit():
+            if number.isdecimal():
                 return name, int(number)
     return None
 

@@ -68,7 +68,7 @@ def write(polynomial: Polynomial) -> Size:
         if factor:
             names = ["B"] * i + ["S"] * j
             parts.append("*".join(([str(factor)] if factor != 1 or not names else []) + names))
-    if all(part.lstrip("-").isdigit() for part in parts):
+    if all(part.lstrip("-").isdecimal() for part in parts):
         return int(parts[0]) if parts else 0
     return "+".join(parts).replace("+-", "-")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from presim.errors import InputError
-from presim.files import write_file
+from presim.files import FormatError, decode_json, decode_messagepack, read_bytes, write_file
 from presim.graph.references import missing
 from presim.graph.schema import MAGIC, VERSION, OperatorGraph
 
@@ -30,14 +30,11 @@ def load(path: str | os.PathLike[str]) -> OperatorGraph:
     Raises:
         InputError: there is no such file, it is no graph, of a newer format, or damaged.
     """
+    data = read_bytes(path, "make a graph with `presim graph`")
+    decode = decode_json if data[:1] == b"{" else decode_messagepack
     try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read the graph {path}: {error.strerror}; make one with `presim graph`") from error
-    codec = msgspec.json if data[:1] == b"{" else msgspec.msgpack
-    try:
-        header = codec.decode(data, type=_Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        header = decode(data, _Header)
+    except FormatError as error:
         raise InputError(f"{path} is not a graph of presim's; make one with `presim graph MODEL --out FILE`") from error
     if header.magic != MAGIC:
         raise InputError(f"{path} is not a graph of presim's (magic {header.magic!r}); make one with `presim graph`")
@@ -46,8 +43,8 @@ def load(path: str | os.PathLike[str]) -> OperatorGraph:
             f"{path} was written by a newer presim (format {header.version}, this one reads {VERSION}); upgrade presim"
         )
     try:
-        graph: OperatorGraph = codec.decode(data, type=OperatorGraph)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        graph: OperatorGraph = decode(data, OperatorGraph)
+    except FormatError as error:
         raise InputError(f"{path} is damaged; make it again with `presim graph`") from error
     if problem := next(missing(graph), ""):
         raise InputError(f"{path} is damaged: {problem}; make it again with `presim graph`")

@@ -18,7 +18,7 @@ import platformdirs
 from presim.capture.setup.environment import find_torch, install_torch
 from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.errors import InputError
-from presim.files import make_folder
+from presim.files import decode_messagepack, digest_of, first_bytes, make_folder, read_bytes, write_file
 from presim.graph import segments, store
 from presim.graph.recording import Recording
 from presim.graph.schema import VERSION, OperatorGraph
@@ -47,7 +47,7 @@ def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
         str(_TRACER),
         dtype,
         torch.version if torch else "",
-        hashlib.sha256(config.read_bytes()).hexdigest(),
+        digest_of(config),
     )
     kept = (
         Path(platformdirs.user_cache_dir("presim"))
@@ -63,8 +63,7 @@ def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
 
 
 def _is_graph(path: Path) -> bool:
-    with path.open("rb") as file:
-        return b"presim-graph" in file.read(1 << 20) or path.suffix != ".json"
+    return b"presim-graph" in first_bytes(path, 1 << 20) or path.suffix != ".json"
 
 
 def config_file(model: str) -> Path | None:
@@ -111,11 +110,11 @@ def take(model: str, dtype: str = "bfloat16") -> OperatorGraph:
     """
     with temporary_folder("graph") as folder:
         request, out = Path(folder, "request.json"), Path(folder, "recordings")
-        request.write_bytes(msgspec.json.encode({"model": _located(model), "dtype": dtype}))
+        write_file(request, msgspec.json.encode({"model": _located(model), "dtype": dtype}))
         ended = _run([sys.executable, "-m", "presim.graph.export", str(request), str(out)])
         if not out.exists():
             raise InputError(_reason(model, ended.stderr))
-        recordings = msgspec.msgpack.decode(out.read_bytes(), type=list[Recording])
+        recordings = decode_messagepack(read_bytes(out, "export the model again"), list[Recording])
     return proved(model, recordings)
 
 

@@ -10,7 +10,6 @@ import difflib
 import functools
 import math
 import re
-import tomllib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_toml, read_text
 from presim.hardware.schema import Source, Sourced
 
 P = TypeVar("P", bound=Sourced)
@@ -54,10 +54,8 @@ def keys(kind: type[Sourced]) -> tuple[Key, ...]:
 def load_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); give the path of a TOML file.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return decode_toml(read_text(path, "give the path of a TOML file"))
+    except FormatError as error:
         raise InputError(f"{path}: is not TOML ({error}); correct the file, see {GUIDE}.") from error
 
 

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_foreign_json, read_bytes
 
 _FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")  # RMSNorm, rotary positions, gated FFN
+_MOST = 1 << 31
+_OPTIONAL = (
+    "num_local_experts",
+    "num_experts",
+    "moe_intermediate_size",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+    "num_experts_per_tok",
+)
 _DENSE = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 
 
@@ -51,8 +61,8 @@ def read_config(path: Path) -> dict[str, Any]:
         InputError: it cannot be read.
     """
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        found = decode_foreign_json(read_bytes(path, "name another model"))
+    except FormatError as error:
         raise InputError(f"cannot read the model's config {path}: {error}; name another model") from error
     if not isinstance(found, dict):
         raise InputError(f"{path} is not a JSON object; name a folder with Hugging Face's config.json")
@@ -68,24 +78,28 @@ def shapes(config: Mapping[str, Any]) -> Shapes:
     family = str(config.get("model_type", ""))
     if family not in _FAMILIES:
         raise InputError(f"launch files support {', '.join(_FAMILIES)}, not models of type {family or 'unknown'}")
-    if missing := [name for name in _DENSE if not isinstance(config.get(name), int)]:
+    if missing := [name for name in _DENSE if not config.get(name)]:
         raise InputError(f"the config lacks {missing[0]}; add it")
-    experts = int(config.get("num_local_experts") or config.get("num_experts") or 0)
+    for name in (*_DENSE, *_OPTIONAL):
+        size = config.get(name) or 0
+        if type(size) is not int or not 0 <= size <= _MOST:
+            raise InputError(f"the config has {name} = {size!r}; a size is a whole number up to {_MOST:,}")
+    experts = config.get("num_local_experts") or config.get("num_experts") or 0
     heads, hidden = config["num_attention_heads"], config["hidden_size"]
     rope = config.get("rope_parameters") or {}
     return Shapes(
         family=family,
         layers=config["num_hidden_layers"],
         hidden=hidden,
-        feed_forward=int(config.get("moe_intermediate_size") or config["intermediate_size"]),
+        feed_forward=config.get("moe_intermediate_size") or config["intermediate_size"],
         heads=heads,
-        kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_size=int(config.get("head_dim") or hidden // heads),
+        kv_heads=config.get("num_key_value_heads") or heads,
+        head_size=config.get("head_dim") or hidden // heads,
         vocabulary=config["vocab_size"],
-        positions=int(config.get("max_position_embeddings") or 0),
+        positions=config.get("max_position_embeddings") or 0,
         rotary_base=float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0),
         epsilon=float(config.get("rms_norm_eps") or 1e-6),
         is_tied=bool(config.get("tie_word_embeddings", False)),
         experts=experts,
-        experts_per_token=int(config.get("num_experts_per_tok") or 0),
+        experts_per_token=config.get("num_experts_per_tok") or 0,
     )

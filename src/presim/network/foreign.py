@@ -9,8 +9,10 @@ from collections.abc import Callable
 from xml.etree import ElementTree
 
 from presim.errors import InputError
-from presim.network.topology import Builder, Topology
+from presim.files import FormatError, decode_xml
+from presim.network.topology import MOST_VERTICES, Builder, Topology
 
+_MOST_RADIX = 65_536
 Reader = Callable[[str], Topology]
 _NVLINK_BPS = {"V": 25e9}  # one direction of one link of NVLink 2 to 4; NVLink 5 has 50 GB/s
 # GB/s of paths by nvidia-smi's names: PCIe 4 x16 through one switch, several, the host's bridge, its sockets.
@@ -65,6 +67,11 @@ def simai(text: str) -> Topology:
     """``nodes gpus_per_server nvswitches switches links gpu``, the switches, then ``from to 400Gbps 0.0005ms 0``."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
     vertices, per_server, nvswitches, switches, links = (int(value) for value in lines[0][:5])
+    if not (min(nvswitches, switches, links) >= 0 and 0 < per_server <= vertices <= MOST_VERTICES):
+        raise InputError(
+            f"the header names {vertices:,} vertices, {per_server:,} GPUs per server, {nvswitches:,} and {switches:,} "
+            f"switches and {links:,} links; no number is negative, and there are at most {MOST_VERTICES:,} vertices"
+        )
     gpus = vertices - nvswitches - switches
     builder = Builder(gpus)
     for number in range(gpus, vertices):
@@ -113,6 +120,8 @@ def _tier(
     tiers: list[dict[str, float]],
 ) -> list[int]:  # fmt: skip
     """Switches of one tier: in the first tier one per ``down`` hosts; above, each reaches all of its pod."""
+    if not 0 < down <= _MOST_RADIX:
+        raise ValueError(f"tier {number} has {down:,} links down; a switch has 1 to {_MOST_RADIX:,}")
     if number == 0:
         switches = []
         for at in range(0, len(below), down):
@@ -125,6 +134,8 @@ def _tier(
         raise ValueError(f"tier {number} has {down} links down to {nodes} nodes; both must be at least 1")
     per_group = max(len(below) * reach // nodes, 1)
     up = int(tiers[number - 1].get("radix_up", down))
+    if not 0 < up <= _MOST_RADIX:
+        raise ValueError(f"tier {number - 1} has {up:,} links up; a switch has 1 to {_MOST_RADIX:,}")
     switches = []
     for group, at in enumerate(range(0, len(below), per_group)):
         members = below[at : at + per_group]
@@ -168,8 +179,8 @@ def _sharing(row: list[str], count: int) -> int:
 def nccl(text: str) -> Topology:
     """NCCL_TOPO_DUMP_FILE's XML: PCIe bridges with GPUs and NICs below CPUs, and the GPUs' NVLinks."""
     try:
-        system = ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
+        system = decode_xml(text)
+    except FormatError as error:
         raise InputError(f"the file is not valid XML ({error}); dump it again with NCCL_TOPO_DUMP_FILE") from error
     devices = sorted(system.iter("gpu"), key=lambda gpu: int(gpu.get("rank", gpu.get("dev", "0"))))
     place = {id(gpu): number for number, gpu in enumerate(devices)}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from presim import quantities
 from presim.errors import InputError
+from presim.files import read_text, shortened
 from presim.hardware import choose_cluster
 from presim.network import foreign
 from presim.network.describe import topology_of
@@ -24,14 +26,11 @@ def open_network(path: str | Path) -> Topology:
     if file.suffix == ".toml":
         cluster = choose_cluster(cluster=file)
         return topology_of(cluster, cluster.network)
-    try:
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {file}: {error}; give a text file") from error
+    text = read_text(file, "give a text file")
     reader = _reader(file, text)
     try:
         return reader(text)
-    except (ValueError, KeyError, IndexError) as error:
+    except (ValueError, KeyError, IndexError, OverflowError) as error:
         raise InputError(
             f"{file}: {error}; it looks like a topology of {reader.__name__}, but is invalid: compare it "
             "with that tool's examples"
@@ -61,10 +60,12 @@ def bytes_of(text: str) -> int:
     >>> bytes_of("64MiB"), bytes_of("1GB")
     (67108864, 1000000000)
     """
-    match = re.fullmatch(r"([\d.]+) ?([a-z]*)", text.lower())
+    match = re.fullmatch(r"(\d{1,20}(?:\.\d{1,20})?) ?([a-z]*)", text.lower(), re.ASCII)
     if match is None or match[2] not in _UNITS:
-        raise InputError(f"{text!r} is not a size; write it like 64MiB or 1GB")
-    return int(float(match[1]) * _UNITS[match[2]])
+        raise InputError(f"{shortened(text)!r} is not a size; write it like 64MiB or 1GB")
+    size = int(float(match[1]) * _UNITS[match[2]])
+    quantities.MESSAGE_BYTES.check(size, text)
+    return size
 
 
 def ranks_of(text: str) -> tuple[int, ...]:
@@ -75,8 +76,9 @@ def ranks_of(text: str) -> tuple[int, ...]:
     """
     found: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?", part.strip())
+        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9})(?::([1-9]\d{0,8}))?)?", part.strip(), re.ASCII)
         if match is None:
-            raise InputError(f"{part!r} is not a list of ranks; write them like 0-63, 0-56:8 or 0,8,16")
+            raise InputError(f"{shortened(part)!r} is not a list of ranks; write them like 0-63, 0-56:8 or 0,8,16")
+        quantities.RANK.check(int(match[2] or match[1]), part)
         found += range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
     return tuple(dict.fromkeys(found))

@@ -64,7 +64,7 @@ def _level(name: str) -> int:
 
 
 def _kind(name: str) -> str:
-    return "".join(letter for letter in name.split(".")[-1] if not letter.isdigit()) or name
+    return "".join(letter for letter in name.split(".")[-1] if not letter.isdecimal()) or name
 
 
 def _line(one: tuple[float, float], other: tuple[float, float], share: float) -> str:

@@ -14,6 +14,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _FREE_BPS = 1e18
 _MOST_GPUS = 1 << 18
+MOST_VERTICES = 1 << 20  # with switches
 _MOST_LINKS = 10_000_000
 
 
@@ -79,6 +80,8 @@ class Builder:
     def vertex(self, name: str) -> int:
         """The vertex with this name; created if missing."""
         if name not in self._by_name:
+            if len(self.names) >= MOST_VERTICES:
+                raise InputError(f"a network has at most {MOST_VERTICES:,} GPUs and switches; correct the counts")
             self._by_name[name] = len(self.names)
             self.names.append(name)
         return self._by_name[name]
@@ -98,6 +101,10 @@ class Builder:
 
     def one_way(self, source: int, target: int, bandwidth_Bps: float, latency_ns: float) -> None:
         """Add a link in one direction."""
+        if not (min(source, target) >= 0 and max(source, target) < len(self.names)):
+            raise InputError(
+                f"a link connects {source} and {target}, but there are {len(self.names)} vertices; correct it"
+            )
         if not 0 < bandwidth_Bps < math.inf:
             raise InputError(
                 f"the link from {self.names[source]} to {self.names[target]} has a bandwidth of "

@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 import torch
 
+from presim.files import decode_json, read_bytes
 from presim.profile import CARD_LOST, NO_GPU, kernels
 from presim.profile.times import row
 from presim.profile.tracer import sweep, sweep_name, traced
@@ -77,7 +78,7 @@ def main(work: str, results: str, seconds: str) -> int:
     if not torch.cuda.is_available():
         return NO_GPU
     ends = time.monotonic() + float(seconds)
-    signatures = msgspec.json.decode(Path(work).read_bytes(), type=list[Signature])
+    signatures = decode_json(read_bytes(work, "measure again"), list[Signature])
     with Path(results).open("a") as out:
         flush = cold()
         timer = "CUPTI" if flush.name else "events"
@@ -87,7 +88,7 @@ def main(work: str, results: str, seconds: str) -> int:
             if time.monotonic() > ends:
                 break
             row = _measured(signature, flush, busy)
-            _write_line(out, {"signature": json.loads(msgspec.json.encode(signature)), **row})
+            _write_line(out, {"signature": msgspec.to_builtins(signature), **row})
             if "error" in row and not _can_use_gpu():
                 return CARD_LOST
     return 0

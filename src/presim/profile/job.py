@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ import msgspec
 from presim.cost.measured import table
 from presim.cost.measured.rows import PROFILE, Intake, Measurement
 from presim.errors import InputError
-from presim.files import check_folder, make_folder
+from presim.files import check_folder, decode_json_lines, make_folder, read_text, write_file
 from presim.hardware import Gpu, catalogue
 from presim.profile import CARD_LOST, NO_GPU
 from presim.profile.plan import Plan, plan
@@ -122,7 +121,7 @@ def _measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any
 def _process(work: Sequence[Signature], results: Path, seconds: float) -> tuple[int, str]:
     """Run a measuring process; returns its exit code and, if it failed, the last line of its error output."""
     wanted = results.with_name("work.json")
-    wanted.write_bytes(msgspec.json.encode(work))
+    write_file(wanted, msgspec.json.encode(work))
     command = [sys.executable, "-m", "presim.profile.bench", str(wanted), str(results), str(seconds)]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _GRACE_S, check=False)
@@ -134,10 +133,8 @@ def _process(work: Sequence[Signature], results: Path, seconds: float) -> tuple[
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Complete lines of a results file: the GPU's first, then measurements. The last line may be incomplete."""
     lines: list[dict[str, Any]] = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            read = json.loads(line)
-        except ValueError:
+    for read in decode_json_lines(read_text(path, "name another folder with --out")) if path.exists() else ():
+        if not isinstance(read, dict):
             break
         if not lines or "signature" in read:
             lines.append(read)

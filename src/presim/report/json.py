@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from presim.errors import InputError
-from presim.files import write_file
+from presim.files import FormatError, decode_json, names_folder, read_bytes, write_file
 from presim.result import SCHEMA_VERSION, Result
 
 _NUMBERS = re.compile(rb"\[\s+(?:-?[\d.eE+-]+,\s+)*-?[\d.eE+-]+\s+\]")
 _SPACE = re.compile(rb"\s+")
+
+
+_FROM_ONE = ("world_size", "nodes", "gpus_per_node")
+_NOT_NEGATIVE = ("_s", "_bytes", "_J", "_W", "count", "rank", "flops")
+_MOST_RANKS = 1 << 20
+_MOST_SECONDS = 1e12
+_MOST = 1e25  # FLOPs of a step on all GPUs of the world
 
 
 class _Header(msgspec.Struct):
@@ -37,7 +45,7 @@ def decode(data: bytes, name: str = "the result") -> Result:
         InputError: the text is not a result, or one of another version.
     """
     try:
-        header = msgspec.json.decode(data, type=_Header)
+        header = decode_json(data, _Header)
         if header.kind != "run":
             what_to_do = "show it with `presim report`, or name a result of `presim run --json`"
             raise InputError(f"{name} is a result of the kind {header.kind!r}, not of a run; {what_to_do}")
@@ -48,10 +56,36 @@ def decode(data: bytes, name: str = "the result") -> Result:
             versions = f"schema {header.schema_version}, this one reads 1 and {SCHEMA_VERSION}"
             raise InputError(f"{name} was written by an older presim ({versions}); create it again with this version")
         if header.schema_version == 1:
-            return msgspec.convert(upgrade_1(msgspec.json.decode(data)), Result)
-        return msgspec.json.decode(data, type=Result)
-    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError) as error:
+            result = msgspec.convert(upgrade_1(decode_json(data)), Result)
+        else:
+            result = decode_json(data, Result)
+    except (FormatError, msgspec.MsgspecError, KeyError, TypeError) as error:
         raise InputError(f"{name} is not a result of presim ({error}); make one with `presim run --json`") from error
+    if problem := next(_impossible(msgspec.to_builtins(result), "$"), ""):
+        raise InputError(f"{name} is damaged: {problem}; make it again with `presim run --json`")
+    return result
+
+
+def _impossible(value: Any, path: str) -> Iterator[str]:
+    """Figures that no prediction has: a negative time or size, a job without ranks, an end of the world."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _impossible(part, f"{path}.{key}")
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from _impossible(part, f"{path}[{number}]")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        key = path.rpartition(".")[2]
+        least = 1 if key in _FROM_ONE else 0 if key.partition("[")[0].endswith(_NOT_NEGATIVE) else -_MOST
+        most = (
+            _MOST_RANKS
+            if key in _FROM_ONE
+            else _MOST_SECONDS
+            if key.endswith("_s") and not key.endswith("_per_s")
+            else _MOST
+        )
+        if not least <= value <= most:
+            yield f"{path} is {value:g}, and lies between {least:g} and {most:g}"
 
 
 def upgrade_1(content: dict[str, Any]) -> dict[str, Any]:
@@ -79,12 +113,9 @@ def read(path: Path) -> Result:
     Raises:
         InputError: the file cannot be read, or is not a result.
     """
-    try:
-        return decode(path.read_bytes(), str(path))
-    except OSError as error:
-        saved_trace = f"`presim simulate {path}` reports on a saved trace"
-        what_to_do = saved_trace if path.is_dir() else "name a file that --json wrote"
-        raise InputError(f"{path} cannot be read ({error.strerror}); {what_to_do}") from error
+    saved_trace = f"`presim simulate {path}` reports on a saved trace"
+    advice = saved_trace if names_folder(path) else "name a file that --json wrote"
+    return decode(read_bytes(path, advice), str(path))
 
 
 def write(result: Result, path: str | os.PathLike[str]) -> None:

@@ -12,7 +12,6 @@ Perfetto, TensorBoard's plug-in, Holistic Trace Analysis and `presim import` rea
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,15 +22,16 @@ import numpy as np
 
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
-from presim.files import make_folder, write_file
+from presim.files import make_folder, packed, write_file
 from presim.hardware import Cluster
 from presim.report import kineto_fields as fields
 from presim.report.kineto_fields import Json
 from presim.trace.collective import Collective
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind
-from presim.trace.signatures import Copy, Signature, family
+from presim.trace.signatures import Copy, Kernel, Signature, family
 
+_ONE_BLOCK = (1, 1, 1)
 _CALL_NS = 2_000  # drawn length of a launch call, unless the next call starts earlier
 _SYNCS = {
     Kind.EVENT_SYNC: "cudaEventSynchronize",
@@ -97,7 +97,7 @@ def encode(
         },
         "traceEvents": list(_Writer(priced, timeline, host_ns, latency_ns).events()),
     }
-    return gzip.compress(msgspec.json.encode(content), compresslevel=3, mtime=0)
+    return packed(msgspec.json.encode(content))
 
 
 def _device(cluster: Cluster) -> Json:
@@ -219,7 +219,9 @@ class _Writer:
             category = "gpu_memset" if signature.direction == "memset" else "gpu_memcpy"
             arguments["bytes"] = signature.bytes
         else:
-            grid, block = getattr(signature, "grid", (1, 1, 1)), getattr(signature, "block", (1, 1, 1))
+            grid, block = _ONE_BLOCK, _ONE_BLOCK
+            if isinstance(signature, Kernel):  # the `block` of a sparse product is another one
+                grid, block = signature.grid, signature.block
             arguments |= {"queued": 0, "grid": list(grid), "block": list(block), "registers per thread": 0}
         start, end = self._start[entry], self._end[entry]
         if isinstance(signature, Collective):

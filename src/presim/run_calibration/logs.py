@@ -7,6 +7,7 @@ import statistics
 from pathlib import Path
 
 from presim.errors import InputError
+from presim.files import read_text
 
 _UNITS = {"ms": 1e-3, "milliseconds": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0, "us": 1e-6}
 _TIME = re.compile(
@@ -37,12 +38,7 @@ def step_times_s(run: str) -> list[float]:
 
 
 def _of_log(path: Path) -> list[float]:
-    try:
-        text = path.read_text(errors="replace")
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}; name a profile, a log with step times, or seconds as a number"
-        ) from error
+    text = read_text(path, "name a profile, a log with step times, or seconds as a number", errors="replace")
     found = []
     for match in _TIME.finditer(text):
         unit = (match["before"] or match["after"] or "s").lower()

@@ -83,7 +83,7 @@ def _values(name: str, text: str, own: bool) -> list[Value]:
     if not text:
         raise InputError(f"{name} has an empty value: remove the comma, or write e.g. {name}=1,2")
     bounds = text.split(":")
-    if len(bounds) > 1 and all(bound.strip().isdigit() for bound in bounds):
+    if len(bounds) > 1 and all(bound.strip().isdecimal() for bound in bounds):
         return _range(name, [int(bound) for bound in bounds], text)
     return [guess(text) if own else read_value(name, text)]
 

@@ -9,6 +9,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.field_docs import doc
+from presim.files import FormatError, decode_json
 from presim.search.objectives import Constraints, Objective, Work
 from presim.search.trials.trial import Figures, Point, Trial, Value
 
@@ -143,6 +144,6 @@ def decode(data: bytes, name: str) -> Answer:
         InputError: the data is not an answer of a search.
     """
     try:
-        return msgspec.json.decode(data, type=Answer)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return decode_json(data, Answer)
+    except FormatError as error:
         raise InputError(f"{name} is not an answer of `presim search` ({error}); write one with --json") from error

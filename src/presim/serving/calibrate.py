@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from presim import quantities
 from presim.errors import InputError
-from presim.files import write_file
+from presim.files import FormatError, decode_foreign_json, read_bytes, shortened, write_file
 from presim.serving.answer import metrics
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate import simulate
@@ -40,16 +41,15 @@ class Calibration:
     measured: dict[str, float]
 
 
+_ADVICE = "give a file that `vllm bench serve --save-result` wrote"
 _MOST = 1e10  # tokens, requests, seconds or milliseconds
 
 
 def read_result(path: Path) -> dict[str, Any]:
     """A JSON result of ``vllm bench serve --save-result``."""
     try:
-        result = json.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); give a result of vllm bench serve") from error
-    except ValueError as error:
+        result = decode_foreign_json(read_bytes(path, "give a result of vllm bench serve"))
+    except FormatError as error:
         raise InputError(f"{path} is not valid JSON ({error}); give a result of vllm bench serve") from error
     if not isinstance(result, dict):
         raise InputError(f"{path} is not a JSON object; give a file that `vllm bench serve --save-result` wrote")
@@ -58,6 +58,16 @@ def read_result(path: Path) -> dict[str, Any]:
     ]
     if missing:
         raise InputError(f"{path} has no {missing[0]}; give a file that `vllm bench serve --save-result` wrote")
+    for key in ("completed", "total_input_tokens", "total_output_tokens", "max_concurrency"):
+        if not _is_number(result.get(key) or 0, is_whole=True):
+            raise InputError(f"{path}: {key} is {shortened(result[key])}, not a whole number; {_ADVICE}")
+    for key in ("mean_tpot_ms", "median_ttft_ms", "mean_ttft_ms", "output_throughput", "burstiness"):
+        if not _is_number(result.get(key) or 0):
+            raise InputError(f"{path}: {key} is {shortened(result[key])}, not a number; {_ADVICE}")
+    for key, is_whole in (("input_lens", True), ("output_lens", True), ("start_times", False)):
+        values = result.get(key) or []
+        if not isinstance(values, list) or not all(_is_number(value, is_whole=is_whole) for value in values):
+            raise InputError(f"{path}: {key} is not a list of {'whole ' * is_whole}numbers; {_ADVICE}")
     for key, value in result.items():
         if isinstance(value, int | float) and not abs(value) < _MOST and key != "request_rate":
             raise InputError(
@@ -66,9 +76,15 @@ def read_result(path: Path) -> dict[str, Any]:
     return result
 
 
+def _is_number(value: object, *, is_whole: bool = False) -> bool:
+    """Whether a value is a possible quantity; true and text are none."""
+    return type(value) in ((int,) if is_whole else (int, float)) and 0 <= value < _MOST  # type: ignore[operator]
+
+
 def load_of(result: dict[str, Any]) -> Workload:
     """The load of a benchmark, from saved lengths and times if present, else from their means."""
     count = int(result["completed"])
+    quantities.BENCHMARK_REQUESTS.check(count, "completed")
     concurrency = int(result.get("max_concurrency") or 0)
     rate = result.get("request_rate")
     if (

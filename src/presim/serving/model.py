@@ -5,13 +5,21 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from presim.errors import InputError
+from presim.files import (
+    FormatError,
+    decode_foreign_json,
+    decode_toml,
+    names_file,
+    names_folder,
+    read_bytes,
+    read_text,
+    shortened,
+)
 
 _TABLE = Path(__file__).parent / "data" / "models.toml"
 _MOST = 1 << 31  # largest number accepted in a config
@@ -156,7 +164,7 @@ class Model:
 
 @functools.cache
 def _table() -> dict[str, dict[str, Any]]:
-    tables: dict[str, dict[str, Any]] = tomllib.loads(_TABLE.read_text())
+    tables = decode_toml(read_text(_TABLE, "install presim again"))
     return {_plain(name): {**table, "id": key} for key, table in tables.items() for name in (key, *table["names"])}
 
 
@@ -180,16 +188,16 @@ def config_of(word: str) -> tuple[dict[str, Any], str]:
     if (table := _table().get(_plain(word))) is not None:
         return {key: value for key, value in table.items() if key not in ("id", "names")}, str(table["id"])
     path = Path(word)
-    path = path / "config.json" if path.is_dir() else path
-    if path.is_file():
+    path = path / "config.json" if names_folder(path) else path
+    if names_file(path):
         try:
-            config = json.loads(path.read_text())
-        except ValueError as error:
+            config = decode_foreign_json(read_bytes(path, "give a model's config.json"))
+        except FormatError as error:
             raise InputError(f"{path} is not valid JSON ({error}); give a model's config.json") from error
         return config, path.parent.name or str(path)
     near = difflib.get_close_matches(_plain(word), names(), 3)
     raise InputError(
-        f"unknown model {word!r}"
+        f"unknown model {shortened(word)!r}"
         + (f"; did you mean {' or '.join(near)}?" if near else ".")
         + f" Known models: {', '.join(names())}; for another model, give its config.json"
     )

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_json, read_bytes
 from presim.hardware import Cluster, choose_cluster
 from presim.job import Job
 from presim.report import chakra
@@ -95,11 +96,9 @@ class _Rank:
 def _read(path: Path) -> _Rank:
     from google.protobuf.message import DecodeError
 
+    data = read_bytes(path, "check its name and permissions")
     try:
-        data = path.read_bytes()
         metadata, nodes = chakra.decode(data)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; check its name and permissions") from error
     except (DecodeError, ValueError, IndexError) as error:
         raise InputError(
             f"{path} is truncated, damaged or not a Chakra execution trace ({len(data):,} bytes); write it again"
@@ -160,8 +159,8 @@ def _beside(path: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        found = msgspec.json.decode(file.read_bytes())
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        found = decode_json(read_bytes(file, "write the execution traces again"))
+    except FormatError as error:
         raise InputError(f"{file} cannot be read ({error}); write the execution traces again") from error
     return found if isinstance(found, dict) else {}
 

@@ -16,6 +16,7 @@ from importlib import resources
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.files import read_parquet
 from presim.trace.schema import Kind, Phase, Trace
 
 Ints = NDArray[np.int64]
@@ -46,10 +47,8 @@ def key(before: int, operator_before: str, kind: int, operator: str, phase: int,
 @functools.cache
 def reference_ns() -> dict[str, float]:
     """The median time of known stretches, by `key`."""
-    import pyarrow.parquet as pq
-
     with resources.as_file(resources.files("presim.calibration").joinpath("known_stretches.parquet")) as path:
-        table = pq.ParquetFile(path).read()  # `read_table` imports pandas where it is installed
+        table, _ = read_parquet(path)
     return dict(zip(table["stretch"].to_pylist(), table["ns"].to_pylist()))
 
 

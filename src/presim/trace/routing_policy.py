@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from pathlib import Path
 from typing import Literal
 
 from presim.errors import InputError
+from presim.files import read_text
 
 FORMS = "balanced, uniform, uniform:SEED, zipf:S, zipf:S:SEED or file:PATH"
 
@@ -70,10 +70,10 @@ def _number(text: str) -> float:
 
 def _loads(path: str, option: str) -> tuple[float, ...]:
     """Read a file of expert loads: numbers separated by blanks, commas or newlines."""
+    words = read_text(path, f"give {option}file: one number per expert").replace(",", " ").split()
     try:
-        words = Path(path).read_text().replace(",", " ").split()
         loads = tuple(_number(word) for word in words)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise InputError(f"{option}file:{path}: expected a file with one number per expert ({error})") from error
     if not loads or min(loads) < 0 or sum(loads) == 0:
         raise InputError(f"{option}file:{path}: loads must not be negative, nor all zero; got {list(loads[:8])}")

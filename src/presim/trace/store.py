@@ -15,16 +15,15 @@ before anything is parsed: Parquet readers are not made for damaged files.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_json, names_file, read_bytes, shortened, write_file
 from presim.trace import rank_file, spans
 from presim.trace.coverage import RankCoverage
 from presim.trace.schema import ClusterTables, Trace
@@ -161,32 +160,15 @@ def _job_manifest(traces: Sequence[Trace]) -> JobManifest:
 
 def _write_rank(trace: Trace, folder: Path) -> _File:
     rank = trace.manifest.rank
-    with _temporary(folder) as temporary:
-        rank_file.write(trace, temporary)
-        data = temporary.read_bytes()
-        file = _File(rank, f"rank-{rank:05d}-{digest(data)[:8]}.parquet", len(data), digest(data))
-        os.replace(temporary, folder / file.name)
+    data = rank_file.encode(trace)
+    file = _File(rank, f"rank-{rank:05d}-{digest(data)[:8]}.parquet", len(data), digest(data))
+    write_file(folder / file.name, data)
     return file
 
 
 def _write_job(body: _Body, folder: Path) -> None:
     content = encode(_JobFile(MAGIC, VERSION, _body_digest(body), body))
-    with _temporary(folder) as temporary:
-        temporary.write_bytes(msgspec.json.format(content) + b"\n")
-        os.replace(temporary, folder / JOB_FILE)
-
-
-@contextlib.contextmanager
-def _temporary(folder: Path) -> Iterator[Path]:
-    """A temporary file in ``folder``, deleted afterwards unless it was renamed."""
-    handle, name = tempfile.mkstemp(prefix=".presim-", dir=folder)
-    os.close(handle)
-    path = Path(name)
-    try:
-        path.chmod(0o644)  # mkstemp's 0600 would keep colleagues from reading a shared trace
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
+    write_file(folder / JOB_FILE, msgspec.json.format(content) + b"\n")
 
 
 def _remove(folder: Path, names: set[str]) -> None:
@@ -199,13 +181,14 @@ def _remove(folder: Path, names: set[str]) -> None:
 
 def _read_job(folder: Path) -> _Body:
     path = folder / JOB_FILE
-    if folder.is_file():
+    if names_file(folder):
         raise InputError(
             f"{folder} is a file, but a trace is a folder; if it is a result, show it with `presim report {folder}`"
         )
-    if not path.is_file():
+    if not names_file(path):
         raise InputError(
-            f"{folder} holds no trace (there is no {JOB_FILE} in it); make one with `presim run --save {folder} …`"
+            f"{shortened(folder)} holds no trace (there is no {JOB_FILE} in it); make one with "
+            f"`presim run --save {shortened(folder)} …`"
         )
     data = _read(path)
     content = decode(data, _JobFile, path)
@@ -224,16 +207,17 @@ def _with_coverage(manifest: JobManifest) -> JobManifest:
 def _digest_of_job(data: bytes) -> str:
     """The digest of the file's own fields, so that files without newer fields stay valid."""
     try:
-        return digest(msgspec.json.encode(msgspec.json.decode(data)["job"], order="sorted"))
-    except UnicodeDecodeError:  # in the name of an unknown field, which the decoder skips
+        return digest(msgspec.json.encode(decode_json(data)["job"], order="sorted"))
+    except FormatError:  # in the name of an unknown field, which the decoder skips
         return ""
 
 
 def _read_rank(folder: Path, file: _File) -> Trace:
     path = folder / file.name
-    if not path.is_file():
+    if not names_file(path):
         raise InputError(
-            f"{path} is missing, though {JOB_FILE} names it; copy the whole directory or capture the trace again"
+            f"{shortened(path)} is missing, though {JOB_FILE} names it; copy the whole directory or capture the trace "
+            "again"
         )
     data = _read(path)
     if len(data) < file.bytes:
@@ -244,10 +228,7 @@ def _read_rank(folder: Path, file: _File) -> Trace:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; check its permissions") from error
+    return read_bytes(path, "check its permissions")
 
 
 def _body_digest(body: _Body) -> str:

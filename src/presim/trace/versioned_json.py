@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_json
 
 MAGIC = "presim-trace"
 VERSION = 1
@@ -27,10 +28,10 @@ _Read = TypeVar("_Read", bound=Header)
 def decode(data: bytes, type_: type[_Read], path: Path) -> _Read:
     """Decode JSON to a struct; check magic and version first."""
     try:
-        header = msgspec.json.decode(data, type=Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        header = decode_json(data, Header)
+    except FormatError as error:
         raise InputError(
-            f"{path} is not a trace of presim's ({first_line(error)}); capture one with `presim run --save`"
+            f"{path} is not a trace of presim's ({error}); capture one with `presim run --save`"
         ) from error
     if header.magic != MAGIC:
         raise InputError(
@@ -41,9 +42,9 @@ def decode(data: bytes, type_: type[_Read], path: Path) -> _Read:
             f"{path} was written by a newer presim (format {header.version}, this one reads {VERSION}); upgrade presim"
         )
     try:
-        return msgspec.json.decode(data, type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is damaged ({first_line(error)}); copy or capture the trace again") from error
+        return decode_json(data, type_)
+    except FormatError as error:
+        raise InputError(f"{path} is damaged ({error}); copy or capture the trace again") from error
 
 
 def encode(value: msgspec.Struct) -> bytes:
@@ -54,8 +55,3 @@ def encode(value: msgspec.Struct) -> bytes:
 def digest(data: bytes) -> str:
     """A hash that detects damage."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-def first_line(error: Exception) -> str:
-    """First line of an error, for use within a sentence."""
-    return str(error).partition("\n")[0].strip() or type(error).__name__

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from presim.errors import InputError
+from presim.files import decode_toml, read_text
 
 _DATA = Path(__file__).with_name("reliability.toml")
 
@@ -63,5 +62,5 @@ class Reliability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @functools.cache
 def load_reliability() -> Reliability:
     """Load the published figures."""
-    content: dict[str, Any] = tomllib.loads(_DATA.read_text())
+    content = decode_toml(read_text(_DATA, "install presim again"))
     return msgspec.convert(content, Reliability)

@@ -6,7 +6,7 @@ import dataclasses
 import heapq
 import random
 
-_MAX_FAILURES = 1_000_000
+MAX_FAILURES = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ def train(job: Job, seed: int) -> Spent:
     draw = random.Random(seed)
     run = _Run(job)
     while run.done_s < job.work_s:
-        if run.failures >= _MAX_FAILURES:
+        if run.failures >= MAX_FAILURES:
             raise NeverEndsError
         run.until_failure(draw.expovariate(1 / job.mtbf_s))
         if run.done_s < job.work_s:
@@ -103,7 +103,7 @@ class _Run:
             took = min(until, job.restart_s)
             self.restarts_s += took
             self.now_s += took
-            if until >= job.restart_s or self.failures >= _MAX_FAILURES:
+            if until >= job.restart_s or self.failures >= MAX_FAILURES:
                 return
 
     def spent(self) -> Spent:

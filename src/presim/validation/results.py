@@ -6,13 +6,13 @@ full disk, a time limit) are tried again.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_csv, read_text
 from presim.validation.cases import Case
 from presim.validation.plausibility import impossible
 from presim.validation.tables import write_table
@@ -115,9 +115,8 @@ def _columns_of(cases: Sequence[Case]) -> list[str]:
 
 def _read(path: Path) -> dict[str, dict[str, str]]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file, restval=""))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        rows = list(decode_csv(read_text(path, "name another file with --out")))
+    except FormatError as error:
         raise InputError(f"{path} cannot be read: {error}; name another file with --out") from error
     if rows and not {"id", *PREDICTED} <= set(rows[0]):
         raise InputError(f"{path} is not an output of `presim validate` and would be overwritten; choose another --out")

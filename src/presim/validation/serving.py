@@ -7,7 +7,6 @@ decode workers.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
 import math
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError, reason_of
-from presim.files import write_file
+from presim.files import FormatError, decode_csv, encode_csv, read_text, shortened, write_file
 from presim.hardware.choose import choose_cluster
 from presim.serving.answer import metrics, refused
 from presim.serving.answer.intervals import intervals
@@ -32,6 +31,7 @@ from presim.serving.workloads.generate import Lengths, Recipe, generate
 
 # Requests of a run per request in flight, as in InferenceMAX's scripts (InferenceX, benchmarks/*.sh).
 _ROUNDS, _MOST_REQUESTS = 10, 4000
+_MOST = 1e12
 _RANGE = 0.8
 _PAIRS = ((1024, 1024), (1024, 8192), (8192, 1024))
 _LONGER = 1.0  # room in the model's length beside isl + osl
@@ -60,13 +60,9 @@ Row = Mapping[str, str]
 def read(path: Path) -> list[dict[str, str]]:
     """The rows of a table."""
     try:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}; name a table of published runs") from error
-    if not rows or "isl" not in rows[0] or "osl" not in rows[0]:
-        raise InputError(f"{path} has no columns isl and osl; docs/guide/serving.md lists the columns")
-    return rows
+        return list(decode_csv(read_text(path, "name a table of published runs"), ("isl", "osl")))
+    except FormatError as error:
+        raise InputError(f"{path} has {error}; docs/guide/serving.md lists the columns") from error
 
 
 def predict(rows: Iterable[Row]) -> list[dict[str, str]]:
@@ -110,9 +106,12 @@ def predict_row(row: Row) -> dict[str, float]:
 
 def _number(row: Row, name: str, default: int = 0) -> int:
     try:
-        return int(float(row.get(name) or default))
+        number = float(row.get(name) or default)
     except ValueError as error:
-        raise InputError(f"{name} is {row[name]!r}, which is not a number; correct the row") from error
+        raise InputError(f"{name} is {shortened(row[name])!r}, which is not a number; correct the row") from error
+    if not 0 <= number < _MOST or not number.is_integer():
+        raise InputError(f"{name} is {shortened(row[name])!r}, which is not a whole number; correct the row")
+    return int(number)
 
 
 def _rate(row: Row) -> float | None:
@@ -293,13 +292,7 @@ def _disaggregated(row: Row) -> Deployment:
 
 def write(rows: list[dict[str, str]], path: Path) -> None:
     """The rows with their predictions, as CSV."""
-    import io
-
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_file(path, text.getvalue().encode())
+    write_file(path, encode_csv(list(rows[0]), rows))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,7 +40,7 @@ def summary(
 
 def counts(rows: Sequence[Row]) -> str:
     """Range of numbers of GPUs, e.g. ``8 to 512``."""
-    numbers = sorted(int(row["n_gpus"]) for row in rows if row.get("n_gpus", "").isdigit())
+    numbers = sorted(int(row["n_gpus"]) for row in rows if row.get("n_gpus", "").isdecimal())
     most = "" if not numbers or numbers[0] == numbers[-1] else f" to {numbers[-1]}"
     return f"{numbers[0] if numbers else ''}{most}"
 

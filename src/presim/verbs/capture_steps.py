@@ -20,7 +20,7 @@ import msgspec
 import platformdirs
 
 from presim.errors import CaptureError, InputError
-from presim.files import make_folder
+from presim.files import FormatError, decode_json, make_folder, read_bytes, write_file
 from presim.scratch import temporary_folder
 from presim.serving.steps import batches as asked_for
 from presim.serving.steps.captured import Captured, with_captured
@@ -90,8 +90,10 @@ def capture_request(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
 def _given(folder: Path, asked: dict[str, Any]) -> Path:
     """A kept set, if it is of this model and these arguments; another GPU is priced from it."""
     try:
-        kept = json.loads((folder / "asked.json").read_text())
-    except (OSError, ValueError) as error:
+        kept = decode_json(
+            read_bytes(folder / "asked.json", "name `captured`, `composed` or a folder that --steps made")
+        )
+    except FormatError as error:
         raise InputError(
             f"{folder} holds no captured steps ({error}); name `captured`, `composed` or a folder that --steps made"
         ) from error
@@ -116,7 +118,7 @@ def _captured(asked: dict[str, Any], cluster: Cluster, progress: Progress) -> Pa
     with temporary_folder("steps", kept.parent) as temporary:
         folder = temporary / "set"
         folder.mkdir()
-        (folder / "asked.json").write_text(said)
+        write_file(folder / "asked.json", said.encode())
         capture_steps(folder, cluster, progress)
         with contextlib.suppress(OSError):  # another process was first
             shutil.move(folder, kept)

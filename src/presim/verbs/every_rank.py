@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from presim import budgets
 from presim.cost.collectives.fabric_flows import on_fabric
 from presim.cost.price import PricedTrace
 from presim.engine.every_rank import Factors, Floats, Outcome, outcomes, window_of
@@ -27,6 +28,8 @@ from presim.units import GIB, seconds
 VARIES = {"hosts": "the CPU time of each node", "gpus": "the kernels of each GPU", "links": "each node's network links"}
 _MOST_SPREAD = 1.0
 _BYTES_OF_OP = 420  # while a draw runs: the loop's program and state, and what builds them
+_OP_S = 0.4e-6  # of a draw: 11 million ops/s in the loop (benchmarks/results/engine.md), and as much again for factors
+_DRAW_S = 1e-3
 _SHOWN = 8
 
 
@@ -39,7 +42,7 @@ def with_every_rank(evaluation: Evaluation, cluster: Cluster, options: SimulateO
     jitter = jitter_of(options.jitter)
     if options.ranks_simulated != "all" and not jitter:
         return evaluation
-    ranks = every_rank(evaluation)
+    ranks = every_rank(evaluation, options.jitter_draws if jitter else 0)
     crosses = [_crosses(each, cluster.as_seen_by(rank)) for rank, each in enumerate(ranks)]
     world = range(cluster.world_size)
     places = [rank // cluster.gpus_per_node for rank in world]
@@ -77,7 +80,7 @@ def jitter_of(texts: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def every_rank(evaluation: Evaluation) -> list[PricedTrace]:
+def every_rank(evaluation: Evaluation, draws: int = 0) -> list[PricedTrace]:
     """Each rank of the world in order, with the work and prices of the simulated rank that represents it."""
     world = evaluation.result.job.world_size
     steady = evaluation.result.steps.steady_index
@@ -92,7 +95,9 @@ def every_rank(evaluation: Evaluation) -> list[PricedTrace]:
         rank: dataclasses.replace(priced, trace=window_of(priced.trace, steady))
         for rank, priced in evaluation.ranks.items()
     }
-    _check_memory(sum(_ops(kept[rank]) for rank in representatives), world)
+    ops = sum(_ops(kept[rank]) for rank in representatives)
+    _check_memory(ops, world)
+    budgets.check(budgets.Estimate(draws, "draws of --jitter-draws", draws * (_DRAW_S + ops * _OP_S)))
     found = [
         kept[chosen] if chosen == rank else dataclasses.replace(kept[chosen], trace=as_rank(kept[chosen].trace, rank))
         for rank, chosen in enumerate(representatives)

@@ -18,6 +18,7 @@ from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
+from presim.files import FormatError, decode_json, read_bytes
 from presim.hardware.host import host_factor
 from presim.prepared import prepare
 from presim.serving.model import from_config
@@ -118,8 +119,8 @@ _File = TypeVar("_File", _Asked, _Said)
 
 def _read(path: Path, kind: type[_File]) -> _File:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError) as error:
+        return decode_json(read_bytes(path, "name a folder of --steps captured"), kind)
+    except FormatError as error:
         raise InputError(
             f"{path.parent} holds no captured steps ({error}); name a folder of --steps captured"
         ) from error

@@ -17,11 +17,12 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from presim.cli import main
 from presim.errors import PresimError
+from support.reliability.attacks import Attack, attacked
 from support.reliability.kind import Kind
 from support.reliability.mutate import mutate
 
@@ -103,21 +104,53 @@ def judged(code: int, errors: str) -> Outcome:
     return Outcome(code, errors)
 
 
-def broken_calls(kind: Kind, count: int, folder: Path, first: int = 0) -> Iterator[tuple[str, Outcome]]:
-    """Break a kind's file until number ``count``; yields the mutation's seed and names, and how the verb took it."""
+Attempt = tuple[str, Outcome | None]  # its seed; None: the file has nothing to attack
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A kind of file with its good inputs, which its verb takes."""
+
+    kind: Kind
+    good: Path
+    place: Path  # of the file, within the inputs
+    original: bytes
+
+    def attempt(self, data: bytes, folder: Path) -> Outcome:
+        """One call with a file's other content, in a fresh folder."""
+        return attempt(self.kind, self.good, self.place, data, folder)
+
+
+def prepare(kind: Kind, folder: Path) -> Prepared:
+    """Make a kind's good inputs, and check that its verb takes them."""
     good = folder / "good"
     good.mkdir(parents=True)
     with contextlib.redirect_stdout(io.StringIO()):
         file = kind.make(good)
-    original, place = file.read_bytes(), file.relative_to(good)
-    _warm(kind, good, place, folder / "warm")
-    check = attempt(kind, good, place, original, folder / "check")
+    prepared = Prepared(kind, good, file.relative_to(good), file.read_bytes())
+    _warm(kind, good, prepared.place, folder / "warm")
+    check = prepared.attempt(prepared.original, folder / "check")
     if check.wrong or check.code not in (0, 4, 7):
         raise RuntimeError(f"the good {kind.name} is refused: {check.code} {check.wrong} {check.errors}")
+    return prepared
+
+
+def broken_calls(kind: Kind, count: int, folder: Path, first: int = 0) -> Iterator[tuple[str, Outcome]]:
+    """Break a kind's file until number ``count``; yields the mutation's seed and names, and how the verb took it."""
+    prepared = prepare(kind, folder)
     for number in range(first, count):
         seed = f"{kind.name} {number}"
-        data, names = mutate(original, seed)
-        yield f"{seed} ({names})", attempt(kind, good, place, data, folder / "bad")
+        data, names = mutate(prepared.original, seed)
+        yield f"{seed} ({names})", prepared.attempt(data, folder / "bad")
+
+
+def attack_calls(prepared: Prepared, attack: Attack, numbers: Iterable[int], folder: Path) -> Iterator[Attempt]:
+    """Attack a kind's file by numbers, each always in the same way."""
+    for number in numbers:
+        seed = f"{attack.name} {number} on {prepared.kind.name}"
+        data = attacked(prepared.original, attack, seed)
+        is_changed = data is not None and data != prepared.original
+        yield seed, prepared.attempt(data, folder) if is_changed and data is not None else None
 
 
 def _warm(kind: Kind, good: Path, place: Path, folder: Path) -> None:

@@ -174,8 +174,6 @@ def test_other_nodes_for_the_same_ranks(saved: Path) -> None:
         ),
         (("--rank", 5), "presim: rank 5 was not captured; the job has rank 0"),
         (("--gpu", "h100-smx"), "presim: unknown GPU 'h100-smx': did you mean h100-sxm"),
-        (("--host-factor", "nan"), "presim: a host factor lies between 0 and 1,000,000; got nan"),
-        (("--host-factor", "inf"), "presim: a host factor lies between 0 and 1,000,000; got inf"),
         (("--json", "/no/such/place.json"), "presim: cannot write /no/such/place.json: there is no such directory"),
     ],
 )

@@ -125,7 +125,7 @@ def test_a_missing_file_says_so(tmp_path: Path) -> None:
     path = str(tmp_path / "none.toml")
     with pytest.raises(InputError) as raised:
         catalogue.gpu(path)
-    assert str(raised.value) == f"{path}: cannot be read (No such file or directory); give the path of a TOML file."
+    assert str(raised.value) == f"cannot read {path}: No such file or directory; give the path of a TOML file"
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,10 @@ def test_a_kept_result_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [(None, "cannot be read (No such file or directory); name a file that --json wrote"), ("{}", "is not a result of")],
+    [
+        (None, "cannot read {path}: No such file or directory; name a file that --json wrote"),
+        ("{}", "{path} is not a result of"),
+    ],
 )
 def test_files_without_a_result_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, reason: str
@@ -115,5 +118,5 @@ def test_files_without_a_result_are_refused(
     if text is not None:
         kept.write_text(text)
     assert main.run(["report", str(kept), "--html", str(tmp_path / "r.html")]) == 2
-    assert capsys.readouterr().err.startswith(f"presim: {kept} {reason}")
+    assert capsys.readouterr().err.startswith(f"presim: {reason.format(path=kept)}")
     assert not (tmp_path / "r.html").exists()

@@ -7,8 +7,15 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
-from presim.trace.schema import Kind
+from conformance.strategies import signatures
+from presim.engine.options import Options
+from presim.hardware import choose_cluster
+from presim.pipeline import evaluate
+from presim.trace.builder import TraceBuilder
+from presim.trace.schema import Kind, Manifest
+from presim.trace.signatures import Signature
 from support.profiles import content, exported, simulated
 
 
@@ -53,3 +60,20 @@ def test_the_same_job_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_tools_find_the_rank_by_the_pattern_that_pytorch_prints(tmp_path: Path) -> None:
     text = gzip.decompress(exported(tmp_path, simulated())[1].read_bytes())[:1000]
     assert re.search(rb'"rank":\s+1,', text)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(signatures())
+def test_every_kind_of_work_is_written(tmp_path: Path, signature: Signature) -> None:
+    """Sparse products among them, whose block is not that of a launch."""
+    build = TraceBuilder(
+        Manifest(world_size=1, rank=0, gpu="h100-sxm", gpus_per_node=1, script="t.py", node="hgx-h100")
+    )
+    build.work(signature, host_ns=5_000)
+    build.step()
+    evaluation = evaluate([build.trace()], choose_cluster(gpu="h100-sxm", world_size=1), Options(host_factor=1.0))
+    (path,) = exported(tmp_path, evaluation)
+    kernels = [
+        event for event in content(path)["traceEvents"] if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
+    ]
+    assert len(kernels) == 1

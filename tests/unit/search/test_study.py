@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from presim.errors import InputError
 from presim.options import RunOptions
-from presim.search.answer.table import csv_text
+from presim.search.answer.table import csv_table
 from presim.search.objectives import OBJECTIVES, Constraints, Work, objectives_of, read_prices
 from presim.search.of_command import request_for_command
 from presim.search.request import Request
@@ -134,7 +134,7 @@ def test_where_all_plans_are_pruned_the_one_whose_bound_exceeds_the_memory_least
 def test_an_answer_is_read_back_and_its_ledger_has_a_line_for_each_trial() -> None:
     found = answer(request(), [trial(0, 2.0), trial(1, 1.0), trial(2, 3.0)])
     assert decode(encode(found), "it") == found
-    lines = csv_text(found).splitlines()
+    lines = csv_table(found).decode().splitlines()
     assert [line.split(",")[:4] for line in lines] == [
         ["rank", "number", "fate", "tensor"],
         ["1", "1", "priced", "2"],

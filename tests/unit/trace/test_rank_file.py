@@ -31,7 +31,7 @@ def test_a_foreign_parquet_file_is_not_taken_for_a_trace() -> None:
 
 def test_a_column_that_is_missing_or_points_outside_its_table_is_refused(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "rank.parquet"
-    rank_file.write(workloads.llama_8b(steps=1, layers=1), path)
+    path.write_bytes(rank_file.encode(workloads.llama_8b(steps=1, layers=1)))
     table, metadata = pq.read_table(path), pq.read_metadata(path).metadata
     with pytest.raises(InputError, match="has no column 'stream' of type uint16"):
         rank_file.parse(parquet_bytes(table.drop_columns(["stream"]), metadata), path)

@@ -92,7 +92,7 @@ def test_an_empty_trace_comes_back_equal(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-@pytest.mark.parametrize("step", ["rank_file.write", "_write_job"])
+@pytest.mark.parametrize("step", ["rank_file.encode", "_write_job"])
 def test_a_save_that_is_cut_off_leaves_what_was_there(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, step: str
 ) -> None:
@@ -113,7 +113,7 @@ def test_a_full_disk_is_said_in_one_sentence(tmp_path: pathlib.Path, monkeypatch
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(rank_file, "write", fail)
+    monkeypatch.setattr(rank_file, "encode", fail)
     expected = (
         f"cannot save the trace to {tmp_path}: No space left on device; free some space or choose another directory"
     )

@@ -88,6 +88,6 @@ def test_spares_and_elastic_restarts_shorten_a_run_with_broken_nodes() -> None:
 
 
 def test_an_endless_training_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulation, "_MAX_FAILURES", 1000)
+    monkeypatch.setattr(simulation, "MAX_FAILURES", 1000)
     with pytest.raises(NeverEndsError):
         train(dataclasses.replace(JOB, mtbf_s=60.0, restart_s=3600.0), 0)

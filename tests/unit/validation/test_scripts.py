@@ -58,7 +58,7 @@ def ended(
 BAD = [
     *((f"validation/{name}", (), "error: the following arguments are required") for name in ON_KEPT_RUNS + ON_CAPTURES),
     *(
-        (f"validation/{name}", ("{tmp}/no.csv", "--captures", "{tmp}/empty"), "{tmp}/no.csv cannot be read (No such")
+        (f"validation/{name}", ("{tmp}/no.csv", "--captures", "{tmp}/empty"), "cannot read {tmp}/no.csv: No such")
         for name in ON_KEPT_RUNS
     ),
     *(
@@ -79,11 +79,11 @@ BAD = [
     ("validation/kills", ("--verb", "spoon", *OUT), "no verb is called 'spoon': there are run, import"),
     ("validation/reliability", ("--kind", "spoon", *OUT), "no kind is called 'spoon': there are job, rank"),
     ("validation/captured_steps", ("nothing", *OUT), "unknown model 'nothing'. Known models: "),
-    ("validation/sampled_again", ("draw", "{tmp}/no.csv", *OUT), "{tmp}/no.csv cannot be read (No such"),
+    ("validation/sampled_again", ("draw", "{tmp}/no.csv", *OUT), "cannot read {tmp}/no.csv: No such"),
     ("validation/sampled_again", ("draw", "{tmp}/other.csv", *OUT), "{tmp}/other.csv has no column 'id'"),
     ("validation/sampled_again", ("compare", "{tmp}/other.csv", *OUT), "{tmp}/other.csv has no column 'id'"),
     ("validation/prefill_study", ("--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such"),
-    ("validation/choices", ("{tmp}/no.csv", *OUT), "{tmp}/no.csv cannot be read (No such"),
+    ("validation/choices", ("{tmp}/no.csv", *OUT), "cannot read {tmp}/no.csv: No such"),
     ("validation/choices", ("{tmp}/other.csv", *OUT), "{tmp}/other.csv has no column 'id'"),
     ("validation/choices", (CASES, *OUT), "no two of 61 cases differ only in their plan"),
     ("validation/two_fidelities", ("--keep", "{tmp}/other.csv", *OUT), "{tmp}/other.csv has a line that is no capture"),
@@ -116,7 +116,7 @@ BAD = [
     ("validation/disagreement", ("{tmp}/empty",), "{tmp}/empty is none of the datasets presim reads"),
     ("validation/held_out_shapes", ("{tmp}/no", *OUT), "there is no folder {tmp}/no; name a table"),
     ("validation/held_out_shapes", ("{tmp}/empty", *OUT), "{tmp}/empty is none of the datasets presim reads"),
-    ("validation/fit_deepep", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
+    ("validation/fit_deepep", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such file"),
     ("validation/gpu/fit_packed_weights", ("{tmp}/empty",), "{tmp}/empty: no serving.jsonl has products of 4-bit"),
     (
         "validation/request_times",
@@ -130,9 +130,9 @@ BAD = [
     ),
     ("validation/request_times", ("--prices", "{tmp}/no"), "there is no folder {tmp}/no with prices"),
     ("validation/fit_experts", ("{tmp}/empty",), "{tmp}/empty has no data/GPU/moe tables; name the folder of aiconf"),
-    ("validation/attention", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
+    ("validation/attention", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such file"),
     ("validation/attention", ("validation/papers/attention.csv",), "a row has no library_version; each needs gpu, lib"),
-    ("validation/fit_attention", ("gb300", "fp8", "{tmp}/no.csv"), "{tmp}/no.csv cannot be read (No such file"),
+    ("validation/fit_attention", ("gb300", "fp8", "{tmp}/no.csv"), "cannot read {tmp}/no.csv: No such file"),
     ("validation/fit_attention", ("a100-40gb-sxm", "fp8"), "there are no rows of a100-40gb-sxm in fp8 in"),
     ("validation/torch_versions", ("{tmp}/other.csv",), "cannot write to {tmp}/other.csv: {tmp}/other.csv is a file"),
     ("validation/gpu/campaign", ("--out", "{tmp}/no", "--parts", "naps"), "--parts naps: there is no part 'naps'"),
@@ -167,7 +167,7 @@ BAD = [
     ("validation/composed_hosts", ("{tmp}/empty",), "{tmp}/empty has no captured job; make them with"),
     ("validation/composed_plans", ("{tmp}/other.csv",), "cannot write to {tmp}/other.csv: {tmp}/other.csv is a file"),
     ("validation/largest_left_out", ("--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such directory"),
-    ("docs/validation", ("{tmp}/no.csv",), "{tmp}/no.csv cannot be read (No such file"),
+    ("docs/validation", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such file"),
     ("docs/validation", ("{tmp}/other.csv",), "{tmp}/other.csv has no column 'id'"),
 ]
 

@@ -130,7 +130,10 @@ def test_a_kept_set_is_used_by_its_folder_and_refused_for_another_engine(kept: l
         f"the steps of {folder} were captured with max_num_batched_tokens = 64, not 128; capture them with --steps "
         "captured"
     )
-    with pytest.raises(InputError, match=r"holds no captured steps \(.*\); name `captured`, `composed` or a folder"):
+    with pytest.raises(
+        InputError,
+        match=r"^cannot read .*asked\.json: No such file or directory; name `captured`, `composed` or a folder",
+    ):
         capture_steps.engine_with_steps(engine(), config, str(tmp_path / "nothing"))
 
 

@@ -60,4 +60,4 @@ def _places(reads: list[ReadBack], captured: str) -> str:
     (whose, *others) = {read.ranks for read in reads}
     if others or whose == captured:
         return places
-    return f"{places}; rank{'' if whose.isdigit() else 's'} {whose}"
+    return f"{places}; rank{'' if whose.isdecimal() else 's'} {whose}"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from presim.errors import InputError
+from presim.files import read_text
 from presim.trace import routing_policy
 
 OFF = "off"
@@ -101,10 +101,7 @@ def seeded(options: Iterable[str], offset: int) -> str:
 
 
 def _lines(path: str) -> list[str]:
-    try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--values {path}: neither KEY=VALUE nor a readable file ({error})") from error
+    text = read_text(path, "give --values KEY=VALUE, or a readable file of such lines")
     return [line for raw in text.splitlines() if (line := raw.split("#")[0].strip())]
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_foreign_json, decode_yaml, read_text
 
 # Sections whose keys may omit the section's prefix.
 _PREFIXES = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}
@@ -69,15 +68,10 @@ def _default() -> Path | None:
 
 
 def _load(file: Path) -> dict[str, Any]:
+    text = read_text(file, "give accelerate launch a config file of UTF-8 text")
     try:
-        text = file.read_text()
-    except OSError as error:
-        raise InputError(f"accelerate launch: cannot read the config file {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"accelerate launch: {file} is not UTF-8 text ({error}); save it so") from error
-    try:
-        found = json.loads(text) if file.suffix == ".json" else _yaml(text)
-    except ValueError as error:
+        found = decode_foreign_json(text) if file.suffix == ".json" else decode_yaml(text)
+    except FormatError as error:
         raise InputError(f"{file} is not valid YAML or JSON: {error}") from error
     if not isinstance(found, dict) or "distributed_type" not in found:
         raise InputError(f"{file} has no distributed_type; write it with `accelerate config`")
@@ -85,17 +79,6 @@ def _load(file: Path) -> dict[str, Any]:
         if not isinstance(section, dict) or not all(isinstance(key, str) for key in section):
             raise InputError(f"{file} has settings without a name; write it with `accelerate config`")
     return found
-
-
-def _yaml(text: str) -> Any:
-    try:
-        yaml = importlib.import_module("yaml")  # accelerate needs it, presim does not
-    except ImportError as error:
-        raise InputError("accelerate's config file needs PyYAML: pip install pyyaml") from error
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error).replace("\n", " ")) from error
 
 
 def _settings(described: Mapping[str, Any], file: Path) -> dict[str, str]:

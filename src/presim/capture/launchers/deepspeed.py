@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from presim.capture.launchers.launch import Launch, Place, Shape, store_address
 from presim.capture.launchers.options import Grammar, Options, names, parse
 from presim.capture.launchers.python import read_program
 from presim.errors import InputError
+from presim.files import read_text
 
 GRAMMAR = Grammar(
     "deepspeed",
@@ -93,7 +93,7 @@ def _filtered(hosts: dict[str, int], options: Options) -> dict[str, int]:
     """Apply ``--include`` and ``--exclude`` (``host1@host2:0,1``)."""
     for part in (*options.text("include").split("@"), *options.text("exclude").split("@")):
         slots = part.partition(":")[2]
-        if not all(slot.strip().isdigit() for slot in slots.split(",") if slots):
+        if not all(slot.strip().isdecimal() for slot in slots.split(",") if slots):
             raise InputError(f"deepspeed: {part!r} must name GPUs by numbers, as in host:0,1,2; correct it")
     found = dict(hosts)
     if options.has("include"):
@@ -115,12 +115,7 @@ def read_hostfile(path: str, launcher: str) -> dict[str, int]:
     Raises:
         InputError: the file cannot be read, or is no text.
     """
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError as error:
-        raise InputError(f"{launcher}: cannot read the host file {path}: {error.strerror}; correct the path") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{launcher}: the host file {path} is not UTF-8 text ({error}); save it so") from error
+    lines = read_text(path, f"give {launcher} a host file of UTF-8 text").splitlines()
     hosts: dict[str, int] = {}
     for words in (line.split("#")[0].split() for line in lines):
         if words:

@@ -115,7 +115,7 @@ def _hosts(options: Options) -> dict[str, int]:
     if options.has("hostfile"):
         return read_hostfile(options.text("hostfile"), "mpirun")
     hosts = [part.partition(":") for part in options.text("host").split(",") if part]
-    return {host: int(slots) if slots.isdigit() else 0 for host, _, slots in hosts}
+    return {host: int(slots) if slots.isdecimal() else 0 for host, _, slots in hosts}
 
 
 def _variables(options: Options) -> dict[str, str]:

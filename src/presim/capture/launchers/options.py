@@ -66,7 +66,7 @@ class Options:
         text = self.text(name)
         if not text:
             return None
-        if not text.isdigit() or int(text) < 1:
+        if not text.isdecimal() or int(text) < 1:
             raise InputError(f"{self.launcher}: --{name} {text} must be a whole number of at least 1; correct it")
         return int(text)
 

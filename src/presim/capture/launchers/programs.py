@@ -11,9 +11,9 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from presim.errors import InputError
+from presim.files import first_bytes
 
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
 _SHELL_SYNTAX = re.compile(r"[;|&<>`\n]|\$\(")  # in a shell command: only the shell can interpret these
@@ -67,9 +67,5 @@ def unsupported_reason(words: Sequence[str], is_command: Callable[[str], bool]) 
 
 def _interpreter(path: str) -> str:
     """The interpreter in a file's first line, or an empty string."""
-    try:
-        with Path(path).open("rb") as file:
-            first = file.readline(200)
-    except OSError:
-        return ""
+    first = first_bytes(path, 200).partition(b"\n")[0]
     return first[2:].decode(errors="replace").strip().split(" -")[0] if first.startswith(b"#!") else ""

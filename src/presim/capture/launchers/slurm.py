@@ -143,4 +143,4 @@ def _max_nodes(text: str) -> int | None:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isdigit() and int(text) > 0 else None
+    return int(text) if text.isdecimal() and int(text) > 0 else None

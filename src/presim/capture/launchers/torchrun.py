@@ -60,7 +60,7 @@ def _nodes(options: Options) -> int | None:
     if not text:
         return None
     most = text.split(":")[-1]
-    if not all(part.isdigit() and int(part) > 0 for part in text.split(":")):
+    if not all(part.isdecimal() and int(part) > 0 for part in text.split(":")):
         raise InputError(f"torchrun: --nnodes {text} must be a number or MIN:MAX; correct it")
     return int(most)
 
@@ -70,7 +70,7 @@ def _per_node(options: Options) -> tuple[int | None, bool]:
     text = options.text("nproc-per-node", os.environ.get("PET_NPROC_PER_NODE", ""))
     if text in _ALL:
         return None, True
-    if text and (not text.isdigit() or int(text) < 1):
+    if text and (not text.isdecimal() or int(text) < 1):
         raise InputError(f"torchrun: --nproc-per-node {text} must be a number of GPUs, gpu or auto; correct it")
     return int(text) if text else None, False
 

@@ -201,7 +201,7 @@ class Communication:
     def _torch_group(self, op: int) -> Descriptor | None:
         """The hook's record of a call's group; its operator's only scalar refers to it."""
         arguments = self.log.descriptors[op].fields.get("args", "") if op >= 0 else ""
-        if not arguments.isdigit() or int(arguments) >= len(self.log.descriptors):
+        if not arguments.isdecimal() or int(arguments) >= len(self.log.descriptors):
             return None
         descriptor = self.log.descriptors[int(arguments)]
         return descriptor if descriptor.family == "group" else None

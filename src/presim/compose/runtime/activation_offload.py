@@ -227,5 +227,5 @@ class _Copies:
             self._templates[kind] = rows.template()
         template, run = self._templates[kind], group.run
         place = (run.micro, run.segment, run.block, run.chunk)
-        keys = (group.keys[int(slot)] if slot.isdigit() else ("offload", slot, place) for slot in template.slots)
+        keys = (group.keys[int(slot)] if slot.isdecimal() else ("offload", slot, place) for slot in template.slots)
         return Do(template, tuple(keys))

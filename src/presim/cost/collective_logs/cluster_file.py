@@ -27,7 +27,7 @@ from presim.cost.collectives.statistical import (
     with_stragglers,
 )
 from presim.errors import InputError
-from presim.files import write_file
+from presim.files import read_text, write_file
 from presim.hardware import Cluster, choose_cluster
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective
@@ -98,7 +98,7 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
     updated_parameters = with_stragglers(
         updated_parameters, [(len(each.ranks), each.bytes, each.late) for each in fits]
     )
-    kept = _without_statistical(file.read_text())
+    kept = _without_statistical(read_text(file, "name a cluster file"))
     write_file(out, ("\n".join([kept, *statistical_tables(updated_parameters)]) + "\n").encode())
     ratio = sorted(each.late for each in fits)[len(fits) // 2]
     before, now = _error(parameters, points), _error(updated_parameters, points)

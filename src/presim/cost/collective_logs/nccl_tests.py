@@ -9,6 +9,7 @@ import statistics
 from pathlib import Path
 
 from presim.errors import InputError
+from presim.files import read_text
 
 _PROGRAMS = {
     "all_reduce": "all_reduce",
@@ -51,10 +52,8 @@ def read(path: Path) -> Log:
     Raises:
         InputError: it is not an nccl-tests log, or names neither a collective nor its ranks.
     """
-    try:
-        lines = [_PREFIX.sub("", line) for line in path.read_text(errors="replace").splitlines()]
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); give logs of nccl-tests") from error
+    text = read_text(path, "give logs of nccl-tests", errors="replace")
+    lines = [_PREFIX.sub("", line) for line in text.splitlines()]
     devices = [match for line in lines if (match := _DEVICE.search(line))]
     found = [line.split() for line in lines if _LINE.match(line)]
     has_root = any(line.startswith("#") and " redop " in line and " root " in line for line in lines)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from presim.cost.measured.importers import kineto
 from presim.errors import InputError
+from presim.files import decode_foreign_json
 from presim.trace.dtypes import dtype_bytes
 
 # PyTorch's names in a kernel's arguments -> presim's, and which side has all the bytes that `Collective` counts.
@@ -108,7 +108,7 @@ def _key(args: dict[str, Any]) -> _Key | str:
     kind, side = _KINDS[name]
     dtype = _DTYPES.get(str(args.get("dtype", "")))
     try:
-        ranks = tuple(int(rank) for rank in json.loads(args["Process Group Ranks"]))
+        ranks = tuple(int(rank) for rank in decode_foreign_json(args["Process Group Ranks"]))
         elements = int(args[f"{side} msg nelems"])
     except (KeyError, ValueError, TypeError):
         return "no ranks (the profiler truncates the list of large groups) or no size"

@@ -16,6 +16,7 @@ from presim.cost.collective_logs.nccl_tests import Log
 from presim.cost.measured.importers import aiconfigurator
 from presim.cost.measured.importers.tables import Row, csv_rows, number, parquet_rows, whole
 from presim.errors import InputError
+from presim.files import read_text
 
 _COLUMNS = ("device", "op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
 _HALF_BYTES = 2  # aiconfigurator counts elements; its int8 rows repeat the same byte sizes
@@ -91,7 +92,7 @@ def _vtrain(path: Path) -> Iterator[_Time | str]:
     """All-reduce within a DGX; ns. The first column of each name is out of place."""
     named = _LOOK_UP.fullmatch(path.name)
     ranks = int(named[1]) if named else 0
-    for line in path.read_text().splitlines()[1:]:
+    for line in read_text(path, "copy it again").splitlines()[1:]:
         cells = line.split(",")
         row = dict(zip(("size", "count", "type", "time"), cells))
         sizes, latency = whole(row, "size"), number(row, "time")

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from presim.errors import InputError
-from presim.files import write_file
+from presim.files import FormatError, decode_json, read_bytes, write_file
 
 FORMAT, VERSION = "presim-learned-prices", 1
 LEAF_UNIT = 1e-4  # leaves are integers in this unit of the ratio's logarithm
@@ -82,10 +81,8 @@ def read(path: str | os.PathLike[str]) -> Model:
         InputError: the file is not a model, has another version, or contradicts itself.
     """
     try:
-        model = msgspec.json.decode(Path(path).read_bytes(), type=Model)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        model = decode_json(read_bytes(path, "name a file that `presim fit` wrote"), Model)
+    except FormatError as error:
         raise InputError(f"{path} is not a file of learned prices: {error}") from error
     if (model.format, model.version) != (FORMAT, VERSION):
         found = f"{model.format} version {model.version}"

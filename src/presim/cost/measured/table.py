@@ -17,7 +17,7 @@ import msgspec
 
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
-from presim.files import write_file
+from presim.files import FormatError, decode_json, encode_parquet, read_parquet, write_file
 from presim.hardware import Gpu, catalogue
 from presim.trace.signatures import Signature
 
@@ -45,7 +45,6 @@ def write(rows: Iterable[Measurement], path: str | os.PathLike[str], origin: dic
     ``origin``: common to all rows: the driver, the versions, the dataset's commit.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     listed = sorted(rows, key=lambda row: (row.gpu, _text(row.signature), row.source, row.duration_ns))
     columns: dict[str, Any] = {name: [getattr(row, name) for row in listed] for name in _COLUMNS}
@@ -54,9 +53,7 @@ def write(rows: Iterable[Measurement], path: str | os.PathLike[str], origin: dic
     types |= {"samples": pa.int64(), "source": pa.string()}
     header = json.dumps({"format": FORMAT, "version": VERSION, "origin": origin}, sort_keys=True)
     schema = pa.schema([(name, types[name]) for name in _COLUMNS], metadata={_KEY: header.encode()})
-    content = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns, schema=schema), content, compression="zstd")
-    write_file(path, content.getvalue().to_pybytes())
+    write_file(path, encode_parquet(pa.table(columns, schema=schema)))
 
 
 def read(paths: Sequence[Path], gpu: str = "") -> Table:
@@ -81,24 +78,23 @@ def find(folder: Path) -> list[Path]:
 
 def origin_of(path: Path) -> dict[str, str]:
     """The origin in a table's header."""
-    import pyarrow.parquet as pq
-
-    return dict(_header(path, pq.read_schema(path).metadata)["origin"])
+    return dict(_header(path, _parquet(path)[1])["origin"])
 
 
 def _content(path: Path) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.ParquetFile(path).read()
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-    _header(path, table.schema.metadata)
+    table, metadata = _parquet(path)
+    _header(path, metadata)
     missing = [name for name in _COLUMNS if name not in table.column_names]
     if missing:
         raise InputError(f"{path} lacks the columns {', '.join(missing)}")
     return table.select(list(_COLUMNS))
+
+
+def _parquet(path: Path) -> tuple[pa.Table, dict[bytes, bytes]]:
+    try:
+        return read_parquet(path)
+    except FormatError as error:
+        raise InputError(f"{path} cannot be read as Parquet: {error}; copy it again") from error
 
 
 def _of(content: pa.Table, gpu: str) -> pa.Table:
@@ -112,7 +108,7 @@ def _of(content: pa.Table, gpu: str) -> pa.Table:
 
 def _header(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
     try:
-        header: dict[str, Any] = json.loads((metadata or {})[_KEY])
+        header: dict[str, Any] = decode_json((metadata or {})[_KEY])
         found = (header["format"], header["version"])
     except (KeyError, ValueError, TypeError) as error:
         raise InputError(f"{path} is not a table of measured prices: presim's header is missing") from error
@@ -123,8 +119,8 @@ def _header(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
 
 def _row(row: dict[str, Any]) -> Measurement | str:
     try:
-        signature = msgspec.json.decode(row["signature"], type=Signature)
-    except (msgspec.MsgspecError, TypeError):
+        signature = decode_json(row["signature"], Signature)
+    except (FormatError, TypeError, AttributeError):
         return "a signature that is none"
     numbers = (row["duration_ns"], row["spread"], row["samples"])
     if any(number is None for number in numbers) or not row["gpu"] or not row["source"]:

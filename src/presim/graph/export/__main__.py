@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import torch
 
+from presim.files import decode_json, read_bytes, write_file
 from presim.graph import compiled
 from presim.graph.export import vllm_models
 from presim.graph.export.models import from_config, from_factory, shorten
@@ -39,7 +40,7 @@ def main(request_path: str, out: str) -> None:
     """Read a request, write recordings."""
     compiled.install()
     kernels.install(_FUNCTIONS)
-    request = msgspec.json.decode(Path(request_path).read_bytes(), type=Request)
+    request = decode_json(read_bytes(request_path, "export the model again"), Request)
     is_served = request.model.startswith(vllm_models.PREFIX)
     make = vllm_models.build if is_served else from_config if Path(request.model).exists() else from_factory
     model = make(request.model, getattr(torch, request.dtype)).train(not is_served)
@@ -50,7 +51,7 @@ def main(request_path: str, out: str) -> None:
         recordings.append(record(model, witnesses.batch, witnesses.sequence, repeats, request.model))
         model.zero_grad()
     vllm_models.check(recordings[0].calls)
-    Path(out).write_bytes(msgspec.msgpack.encode(recordings))
+    write_file(out, msgspec.msgpack.encode(recordings))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from presim.files import decode_foreign_json, read_bytes, write_file
 from presim.graph.export import vllm_layers
 from presim.graph.recording import Call
 from presim.scratch import temporary_folder
@@ -65,7 +66,7 @@ def build(spec: str, dtype: torch.dtype) -> Prompts:
         ) from error
     vllm.platforms._current_platform = _platform()
     with temporary_folder("vllm") as folder:
-        Path(folder, "config.json").write_text(json.dumps(_config(spec.removeprefix(PREFIX))))
+        write_file(Path(folder, "config.json"), json.dumps(_config(spec.removeprefix(PREFIX))).encode())
         return _built(str(folder), dtype)
 
 
@@ -112,7 +113,7 @@ def _platform() -> Any:
 def _config(name: str) -> dict[str, Any]:
     """A config file's fields, or those that transformers gives an architecture."""
     if Path(name).is_file():
-        known: dict[str, Any] = json.loads(Path(name).read_text())
+        known: dict[str, Any] = decode_foreign_json(read_bytes(name, "name a config.json"))
         known.pop("presim_source", None)
         return known
     from transformers import CONFIG_MAPPING
@@ -162,5 +163,5 @@ def _styles(model: torch.nn.Module) -> dict[str, str]:
     found = {}
     for name, layer in model.named_modules():
         if style := _STYLES.get(type(layer).__name__):
-            found[".".join("*" if part.isdigit() else part for part in name.split("."))] = style
+            found[".".join("*" if part.isdecimal() else part for part in name.split("."))] = style
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import csv
 import io
 from collections.abc import Sequence
 from typing import IO
@@ -13,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from presim.files import encode_csv_rows
 from presim.search.answer.why import show
 from presim.search.knobs import short
 from presim.search.objectives import OBJECTIVES, Work, tokens_per_s_per_gpu
@@ -222,18 +222,15 @@ def _lack(trial: Trial) -> int:
     return -trial.figures.headroom_bytes
 
 
-def csv_text(answer: Answer) -> str:
+def csv_table(answer: Answer) -> bytes:
     """The ledger as CSV: one line per trial, feasible trials first from best to worst, then the others by number."""
     knobs = [*answer.varied, *answer.fixed]
     measures = [name for name in Figures.__struct_fields__ if name not in ("limits", "by_category")]
     derived = [name for name in OBJECTIVES if name not in ("step_time", "gpus", "memory_headroom")]
-    out = io.StringIO()
-    sheet = csv.writer(out, lineterminator="\n")
-    sheet.writerow(["rank", "number", "fate", *knobs, *measures, *derived, "limits", "rule", "words"])
+    header = ["rank", "number", "fate", *knobs, *measures, *derived, "limits", "rule", "words"]
     rank = {number: place for place, number in enumerate(answer.best, 1)}
-    for trial in sorted(answer.trials, key=lambda trial: (rank.get(trial.number, len(rank) + 1), trial.number)):
-        sheet.writerow(_row(trial, rank, knobs, measures, derived, answer.work))
-    return out.getvalue()
+    trials = sorted(answer.trials, key=lambda trial: (rank.get(trial.number, len(rank) + 1), trial.number))
+    return encode_csv_rows(header, (_row(trial, rank, knobs, measures, derived, answer.work) for trial in trials))
 
 
 def _row(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from importlib import resources
-from pathlib import Path
 
 import msgspec
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_toml, read_text
 from presim.search.spaces.expression import Expression
 from presim.search.trials.trial import Value, format_value
 
@@ -57,20 +56,13 @@ def read_space(name: str) -> SpaceFile:
     elif not name.endswith(".toml"):
         raise InputError(f"no space {name!r}; use one of {', '.join(shipped())}, or the path of a TOML file")
     else:
-        text = _text(name)
+        text = read_text(name, "name another space")
     try:
-        found = msgspec.convert(tomllib.loads(text), SpaceFile)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        found = msgspec.convert(decode_toml(text), SpaceFile)
+    except (FormatError, msgspec.ValidationError) as error:
         raise InputError(f"{name} is not a valid space file: {error}; correct it") from error
     _check(found, name)
     return found
-
-
-def _text(name: str) -> str:
-    try:
-        return Path(name).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the space {name}: {error}; name another file") from error
 
 
 def _check(space: SpaceFile, name: str) -> None:

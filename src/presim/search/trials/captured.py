@@ -7,13 +7,14 @@ with ``-m``, and below each folder of PYTHONPATH. Files that a script opens by i
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from presim.errors import InputError
+from presim.files import digest_of
 from presim.search.trials.reply_cache import name_of
 
 _SOURCES = (".py", ".toml", ".yaml", ".yml", ".json", ".cfg", ".ini")
@@ -92,9 +93,9 @@ def _content(path: Path) -> str:
         found = path.stat()
         if found.st_size > _LARGEST:
             return f"{found.st_size} {found.st_mtime_ns}"
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        return f"unreadable: {error.errno}"
+        return digest_of(path)
+    except (OSError, InputError):
+        return "unreadable"
 
 
 def _variables(folder: Path) -> list[tuple[str, str]]:

@@ -8,9 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from presim.errors import CaptureError, InputError, PresimError
+from presim.files import decode_messagepack
 from presim.search.knobs import CLUSTER, plan_of, translated
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Figures, Point, Value, format_value
@@ -72,7 +71,7 @@ class Evaluator:
         from presim.graph.schema import OperatorGraph
 
         if self._graph is None:
-            self._graph = msgspec.msgpack.decode(self._job.graph, type=OperatorGraph)
+            self._graph = decode_messagepack(self._job.graph, OperatorGraph)
         return self._graph
 
     def chain(self, cluster: Cluster) -> Chain:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from presim.files import decode_messagepack
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Point
 from presim.search.trials.worker import receive, send
@@ -50,7 +51,7 @@ def ask(process: subprocess.Popen[bytes], point: Point) -> Reply | None:
         data = receive(process.stdout)
     except (BrokenPipeError, ValueError):
         return None
-    return None if data is None else msgspec.msgpack.decode(data, type=Reply)
+    return None if data is None else decode_messagepack(data, Reply)
 
 
 def end(processes: Iterable[subprocess.Popen[bytes]], grace_s: float = GRACE_S) -> None:

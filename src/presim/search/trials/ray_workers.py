@@ -20,6 +20,7 @@ import msgspec
 
 import presim
 from presim.errors import InputError
+from presim.files import decode_messagepack
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Point
 from presim.search.trials.workers import Workers
@@ -32,7 +33,7 @@ class RemoteWorker:
     """Ray actor that evaluates points in one worker process."""
 
     def __init__(self, job: bytes, folder: str) -> None:
-        read = msgspec.msgpack.decode(job, type=Job)
+        read = decode_messagepack(job, Job)
         if read.command and os.path.isdir(folder):
             os.chdir(folder)
         self._workers = Workers(read, 1)
@@ -45,7 +46,7 @@ class RemoteWorker:
 
     def evaluate(self, point: bytes) -> bytes:
         """The encoded reply to an encoded point."""
-        ((_, reply),) = self._workers.evaluate([msgspec.msgpack.decode(point)])
+        ((_, reply),) = self._workers.evaluate([decode_messagepack(point, dict[str, Any])])
         return msgspec.msgpack.encode(reply)
 
 
@@ -121,7 +122,7 @@ class RayWorkers:
         """An actor's reply; None if it died and the point must be evaluated again."""
         errors = _ray().exceptions
         try:
-            reply = msgspec.msgpack.decode(_ray().get(reference), type=Reply)
+            reply = decode_messagepack(_ray().get(reference), Reply)
         except errors.RayActorError as error:
             self._all.remove(one.actor)
             if isinstance(error, errors.ActorDiedError) and "__init__" in str(error):

@@ -19,7 +19,7 @@ import platformdirs
 
 import presim
 from presim.errors import InputError
-from presim.files import make_folder, write_file
+from presim.files import FormatError, decode_messagepack, make_folder, read_bytes, write_file
 from presim.search.trials.job import Reply
 
 _VARIABLE = "PRESIM_CACHE_MB"
@@ -55,9 +55,9 @@ class ReplyCache:
         """The reply stored under a name; None if missing."""
         path = self._path(name)
         try:
-            reply = msgspec.msgpack.decode(path.read_bytes(), type=Reply)
+            reply = decode_messagepack(read_bytes(path, "it is made again"), Reply)
             os.utime(path)  # recently used files are deleted last
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, InputError, FormatError):
             return None
         return reply
 

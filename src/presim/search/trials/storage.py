@@ -20,7 +20,7 @@ import msgspec
 
 import presim
 from presim.errors import InputError
-from presim.files import check_folder
+from presim.files import FormatError, check_folder, decode_json, read_bytes
 from presim.search.request import Request
 from presim.search.study import Confirmed
 from presim.search.trials.trial import Point, Trial, key
@@ -60,8 +60,8 @@ class StudyStore:
         """A stored capture of a plan; None if there is none."""
         text = self._study.user_attrs.get(f"{_CAPTURED} {name}")
         try:
-            return msgspec.json.decode(text, type=Confirmed) if isinstance(text, str) else None
-        except msgspec.MsgspecError as error:
+            return decode_json(text, Confirmed) if isinstance(text, str) else None
+        except FormatError as error:
             raise InputError(f"a capture in the study is damaged ({error}): name another study with --study") from error
 
     def add_captured(self, name: str, one: Confirmed) -> None:
@@ -164,7 +164,7 @@ def _locked(path: Path) -> Iterator[IO[bytes]]:
 
 def _repair(path: Path) -> None:
     """Cut off an incomplete last line."""
-    data = path.read_bytes()
+    data = read_bytes(path, "name another file with --study")
     if data and not data.endswith(b"\n") and data.startswith(b"{"):
         os.truncate(path, data.rfind(b"\n") + 1)
 
@@ -254,8 +254,8 @@ def _trials(study: optuna.Study) -> list[Trial]:
     """
     kept = [trial.user_attrs.get(_MARK) for trial in study.get_trials(deepcopy=False)]
     try:
-        return [msgspec.json.decode(text, type=Trial) for text in kept if isinstance(text, str)]
-    except msgspec.MsgspecError as error:
+        return [decode_json(text, Trial) for text in kept if isinstance(text, str)]
+    except FormatError as error:
         raise InputError(f"a trial of the study is damaged ({error}): name another study with --study") from error
 
 

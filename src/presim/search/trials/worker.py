@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from presim.errors import ExitCode
+from presim.files import decode_messagepack
 
 _HEADER = struct.Struct(">I")
 
@@ -104,9 +105,9 @@ def _answer() -> None:
     first = receive(sys.stdin.buffer)
     if first is None:
         return
-    evaluator = Evaluator(msgspec.msgpack.decode(first, type=Job))
+    evaluator = Evaluator(decode_messagepack(first, Job))
     for data in _Points():
-        point = msgspec.msgpack.decode(data, type=Point)
+        point = decode_messagepack(data, Point)
         try:
             reply = evaluator.evaluate(point)
         except Exception as error:  # noqa: BLE001  a bug in one plan must not end the search

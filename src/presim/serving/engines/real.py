@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from presim.errors import InputError
-from presim.files import write_file
+from presim.files import decode_json, read_bytes, write_file
 from presim.scratch import temporary_folder
 from presim.serving.engines.engine import Fleet, Limits, StepTimes, Tiers
 from presim.serving.workloads import workload as workloads
@@ -114,7 +114,7 @@ def _write_input(workload: Workload, fleet: Fleet, folder: Path) -> None:
 
 def read_input(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int]:
     """Read the parent's input, in the process that runs the engine."""
-    content = json.loads((folder / "engine.json").read_text())
+    content = decode_json(read_bytes(folder / "engine.json", "serve again"))
     with np.load(folder / "times.npz") as tables:
         times = StepTimes(**{name: tables[name] for name in (*_TABLES, *_OPTIONAL)}, **content["costs"])
     workload = workloads.read(folder / "workload.jsonl")
@@ -130,6 +130,6 @@ def write_result(folder: Path, first: Ints, last: Ints, steps: int) -> None:
 
 def read(folder: Path) -> dict[str, Any]:
     """Read the result of `write_result`."""
-    content = json.loads((folder / "served.json").read_text())
+    content = decode_json(read_bytes(folder / "served.json", "serve again"))
     columns = {name: np.array(content[name], np.int64) for name in ("first", "last")}
     return {**columns, "steps": content["steps"]}

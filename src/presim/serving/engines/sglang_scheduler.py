@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from presim.files import write_file
 from presim.serving.engines.engine import Limits
 from presim.serving.engines.vllm_scheduler import MODEL, tokens_of_prompt
 from presim.serving.workloads.workload import Workload
@@ -76,7 +77,7 @@ def scheduler(limits: Limits, folder: Path) -> Any:
     from sglang.srt.server_args import ServerArgs
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-    (folder / "config.json").write_text(json.dumps(MODEL))
+    write_file(folder / "config.json", json.dumps(MODEL).encode())
     args = ServerArgs(
         model_path=str(folder),
         device="cpu",

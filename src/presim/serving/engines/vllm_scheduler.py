@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from presim.files import write_file
 from presim.serving.engines.engine import Limits
 from presim.serving.workloads.workload import Workload
 
@@ -45,7 +46,7 @@ def scheduler(limits: Limits, folder: Path) -> Any:
     from vllm.v1.structured_output import StructuredOutputManager
 
     init_none_hash(sha256)
-    (folder / "config.json").write_text(json.dumps(MODEL))
+    write_file(folder / "config.json", json.dumps(MODEL).encode())
     model = ModelConfig(
         model=str(folder), skip_tokenizer_init=True, max_model_len=limits.max_model_len, dtype="float16", seed=0
     )

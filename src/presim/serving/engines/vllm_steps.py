@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from presim.files import decode_json, read_bytes, write_file
+
 _SETTLED = 2  # decoding steps before those that count: the first ones move rows of the batch
 _MARKS = 8  # steps without any work, which show what a mark takes
 _OUTPUT = 1 << 12  # tokens that a decoding request asks for: more than are generated
@@ -118,8 +120,8 @@ def main(folder: Path) -> None:
     os.environ.setdefault("VLLM_USE_DEEP_GEMM", "0")  # compiles its kernels for the GPU when they are first called
     from vllm import LLM
 
-    asked = json.loads((folder / "asked.json").read_text())
-    (folder / "config.json").write_text(json.dumps(asked["config"]))
+    asked = decode_json(read_bytes(folder / "asked.json", "capture the steps again"))
+    write_file(folder / "config.json", json.dumps(asked["config"]).encode())
     core = Core(LLM(model=str(folder), **asked["arguments"], **asked["gpu_arguments"]))
     gc.collect()
     gc.freeze()  # as vLLM does in the engine's own process
@@ -129,7 +131,7 @@ def main(folder: Path) -> None:
         core.serve(number, batch, asked["repeats"])
     if not int(os.environ.get("RANK", "0")):
         blocks = core.core.vllm_config.cache_config.num_gpu_blocks
-        (folder / "steps.json").write_text(json.dumps({"blocks": blocks, "steps": core.steps}))
+        write_file(folder / "steps.json", json.dumps({"blocks": blocks, "steps": core.steps}).encode())
 
 
 if __name__ == "__main__":

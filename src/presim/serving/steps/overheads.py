@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_json, read_bytes
 from presim.hardware import Cluster
 
 
@@ -61,7 +61,7 @@ _SLOWER = {
 def read(path: Path) -> Overheads:
     """Read the overheads of a calibration file; defaults fill in missing ones."""
     try:
-        document = json.loads(path.read_text())
+        document = decode_json(read_bytes(path, "use a file that `presim calibrate` wrote"))
         known = {field.name for field in dataclasses.fields(Overheads)}
         found = {key: value for key, value in document["overheads"].items() if key in known}
         if wrong := [key for key, value in found.items() if not key.endswith("origin") and not _is_time(value)]:
@@ -69,7 +69,7 @@ def read(path: Path) -> Overheads:
                 f"{path} has {wrong[0]} = {found[wrong[0]]!r}, which is not a time or factor; calibrate again"
             )
         return Overheads(**found)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (FormatError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} has no overheads ({error}); use a file that `presim calibrate` wrote") from error
 
 

@@ -11,7 +11,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.files import names_file
+from presim.files import names_file, read_text, shortened
 from presim.serving.workloads.workload import Ints, Workload, make
 
 Arrivals = Literal["poisson", "gamma", "constant", "burst", "ramp"]
@@ -19,6 +19,7 @@ _S = 1e9
 
 
 _MOST = 1 << 20  # most tokens of a prompt or an output
+_DIGITS = 12
 _WIDEST = 100.0  # largest standard deviation / mean
 
 
@@ -50,25 +51,33 @@ def lengths_of(word: str) -> Lengths:
     """Parse lengths: ``1024``, ``1024~0.5`` (log-normal, standard deviation / mean), or a file of numbers."""
     if names_file(word):
         path = Path(word)
+        text = read_text(path, "list tokens, one per line")
         try:
-            numbers = tuple(int(each) for each in path.read_text().split())
+            numbers = tuple(_whole(word) for word in text.split())
         except ValueError as error:
             raise InputError(
                 f"{path} contains something other than whole numbers ({error}); list tokens, one per line"
             ) from error
-        if not numbers or min(numbers) < 1:
-            raise InputError(f"{path} has no lengths of at least 1 token; correct it")
+        if not numbers or min(numbers) < 1 or max(numbers) > _MOST:
+            raise InputError(f"{path} has lengths that are not from 1 to {_MOST:,} tokens, or none; correct it")
         return Lengths(float(np.mean(numbers)), drawn_from=numbers)
     mean, _, spread = word.partition("~")
     try:
-        found = Lengths(float(mean), float(spread or 0))
+        found = Lengths(float(mean) if spread else _whole(mean), float(spread or 0))
     except ValueError:
         found = Lengths(0)
     if not (1 <= found.mean <= _MOST and 0 <= found.spread <= _WIDEST):
         raise InputError(
-            f"a length is 1024, 1024~0.5 or a file of numbers, not {word!r} (1 to {_MOST:,} tokens); correct it"
+            f"a length is 1024, 1024~0.5 or a file of numbers, not {shortened(word)!r} (1 to {_MOST:,} tokens); "
+            "correct it"
         )
     return found
+
+
+def _whole(word: str) -> int:
+    if not (word.isascii() and word.isdecimal()) or len(word) > _DIGITS:
+        raise ValueError(f"{shortened(word)!r}")
+    return int(word)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,10 +5,8 @@ Rows with a missing field or a length below 1 are skipped, counted, and reported
 
 from __future__ import annotations
 
-import csv
 import datetime
-import io
-import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,30 +14,32 @@ from typing import Any
 import numpy as np
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_csv, decode_foreign_json, decode_json_lines, read_text, shortened
 from presim.serving.workloads.workload import Workload, make
 
 _MOONCAKE_TOKENS = 512  # tokens per hash id
 _CHARACTERS = 4  # characters per token of text traces: a rule of thumb, noted in the workload's origin
 _MOST = 1 << 31  # most tokens of one request
+_LONGEST_NUMBER = 40  # characters
 _LATEST_S = 1e10  # latest time since 1970 or since the start of the trace
 Row = tuple[float, int, int, list[int]]  # s, prompt, output, hash ids
 
 
 def read_trace(path: Path, limit: int | None = None) -> Workload:
     """Read the requests of a trace; the format is detected from the first row."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}; give a trace of requests") from error
+    text = read_text(path, "give a trace of requests")
     kind, reader = _reader(text, path)
     rows, bad = [], []
-    for number, found in enumerate(reader(text), start=1):
-        if isinstance(found, str):
-            bad.append(f"row {number}: {found}")
-        else:
-            rows.append(found)
-        if limit is not None and len(rows) >= limit:
-            break
+    try:
+        for number, found in enumerate(reader(text), start=1):
+            if isinstance(found, str):
+                bad.append(f"row {number}: {found}")
+            else:
+                rows.append(found)
+            if limit is not None and len(rows) >= limit:
+                break
+    except FormatError as error:
+        raise InputError(f"{path} cannot be read as {kind} ({error}); give it as published") from error
     if not rows:
         raise InputError(
             f"{path} has no usable row as {kind}" + (f" ({bad[0]})" if bad else "") + "; give another file"
@@ -81,10 +81,10 @@ def _reader(text: str, path: Path) -> tuple[str, Callable[[str], Iterator[Row | 
 
 def _whole(row: dict[str, Any], name: str, least: int = 1, most: int = _MOST) -> int | str:
     value = row.get(name)
-    try:
-        number = int(value)  # type: ignore[arg-type]  # None is caught
-    except (TypeError, ValueError, OverflowError):
-        return f"{name} is {value!r}"
+    number = _number(value)
+    if number is None or number != int(number):
+        return f"{name} is {shortened(value)}"
+    number = int(number)
     if number > most:
         return f"{name} is {number}, above {most}"
     return number if number >= least else f"{name} is {number}, below {least}"
@@ -92,11 +92,22 @@ def _whole(row: dict[str, Any], name: str, least: int = 1, most: int = _MOST) ->
 
 def _seconds(row: dict[str, Any], name: str, unit_s: float = 1.0) -> float | str:
     value = row.get(name)
-    try:
-        moment = float(value) * unit_s  # type: ignore[arg-type]  # None is caught
-    except (TypeError, ValueError, OverflowError):
-        return f"{name} is {value!r}"
-    return moment if 0 <= moment <= _LATEST_S else f"{name} is {value!r}"
+    number = _number(value)
+    if number is None or not 0 <= number * unit_s <= _LATEST_S:
+        return f"{name} is {shortened(value)}"
+    return number * unit_s
+
+
+def _number(value: object) -> float | None:
+    """A number, or the text of one; None for anything else, such as true, NaN or a list."""
+    if isinstance(value, str) and len(value) <= _LONGEST_NUMBER and "_" not in value:
+        try:
+            value = int(value) if value.strip().isdecimal() else float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
 
 
 def _lengths(row: dict[str, Any], prompt: str, output: str) -> tuple[int, int] | str:
@@ -106,7 +117,7 @@ def _lengths(row: dict[str, Any], prompt: str, output: str) -> tuple[int, int] |
 
 
 def _azure(text: str) -> Iterator[Row | str]:
-    for row in csv.DictReader(io.StringIO(text)):
+    for row in decode_csv(text):
         lengths = _lengths(row, "ContextTokens", "GeneratedTokens")
         stamp = (row.get("TIMESTAMP") or "").strip()
         try:
@@ -120,7 +131,7 @@ def _azure(text: str) -> Iterator[Row | str]:
 
 
 def _burstgpt(text: str) -> Iterator[Row | str]:
-    for row in csv.DictReader(io.StringIO(text)):
+    for row in decode_csv(text):
         lengths = _lengths(row, "Request tokens", "Response tokens")  # 0 response tokens: the request failed
         when = _seconds(row, "Timestamp")
         if isinstance(lengths, str) or isinstance(when, str):
@@ -130,14 +141,11 @@ def _burstgpt(text: str) -> Iterator[Row | str]:
 
 
 def _lines(text: str) -> Iterator[dict[str, Any] | str]:
-    for line in text.splitlines():
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            row = f"invalid JSON: {error}"
-        yield row if isinstance(row, dict | str) else "no object"
+    for row in decode_json_lines(text):
+        if isinstance(row, FormatError):
+            yield f"invalid JSON: {row}"
+        else:
+            yield row if isinstance(row, dict) else "no object"
 
 
 def _mooncake(text: str) -> Iterator[Row | str]:
@@ -170,12 +178,7 @@ def _llmservingsim(text: str) -> Iterator[Row | str]:
 
 def _sharegpt(text: str) -> Iterator[Row | str]:
     """First question and answer of each conversation, as in vllm bench serve; all at time 0."""
-    try:
-        entries = json.loads(text)
-    except ValueError as error:
-        raise InputError(
-            f"the conversations are not valid JSON ({error}); give ShareGPT's file as published"
-        ) from error
+    entries = decode_foreign_json(text)
     for entry in entries if isinstance(entries, list) else [entries]:
         turns = entry.get("conversations") if isinstance(entry, dict) else None
         if not isinstance(turns, list) or len(turns) < 2 or not all(isinstance(turn, dict) for turn in turns[:2]):

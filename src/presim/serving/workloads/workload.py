@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.files import write_file
+from presim.files import FormatError, decode_json, read_bytes, write_file
 
 Ints = NDArray[np.int64]
 
@@ -178,15 +178,15 @@ def write(workload: Workload, path: Path) -> None:
 def read(path: Path) -> Workload:
     """Read a workload saved by `write`."""
     try:
-        lines = path.read_bytes().splitlines()
-        head = msgspec.json.decode(lines[0] if lines else b"", type=_Head)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        lines = read_bytes(path, "give a workload that presim saved").splitlines()
+        head = decode_json(lines[0] if lines else b"", _Head)
+    except FormatError as error:
         raise InputError(f"{path} cannot be read as a workload: {error}; give a file that presim saved") from error
     if head.format != _MAGIC or head.version != _VERSION:
         raise InputError(f"{path} is not a workload of version {_VERSION}; give one, or read a trace with --trace")
     try:
-        rows = [msgspec.json.decode(line, type=_Request) for line in lines[1:]]
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        rows = [decode_json(line, _Request) for line in lines[1:]]
+    except FormatError as error:
         raise InputError(f"{path} has a line that is not a request ({error}); save the workload again") from error
     if len(rows) != head.requests:
         raise InputError(f"{path} has {len(rows)} of {head.requests} requests: the file was truncated; save it again")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from presim.sources.kineto.events import Event, Profile, own
+from presim.sources.kineto.events import Event, Profile, own, whole_number
 from presim.trace.collective import Collective
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Group
@@ -41,6 +41,7 @@ _KINDS = (  # (part of PyTorch's name, kind); the first match counts
     ("recv", "recv"),
     ("send", "send"),
 )
+_MOST_ELEMENTS = 1 << 50  # of a message, or ranks of a group
 _SENT = ("reduce_scatter", "all_to_all", "send", "scatter")  # kinds with the size of their input
 
 
@@ -114,14 +115,12 @@ def _ranks(fields: object, world_size: int) -> tuple[int, ...]:
     ((0, 2, 4), (1, 3), ())
     """
     if isinstance(fields, str) and "..." not in fields:
-        return tuple(rank for rank in map(int, re.findall(r"\d+", fields)) if rank < world_size)
-    if not isinstance(fields, list) or not all(isinstance(each, int) for each in fields):
+        return tuple(rank for rank in map(int, re.findall(r"\b\d{1,9}\b", fields)) if rank < world_size)
+    if not isinstance(fields, list) or not all(type(rank) is int and 0 <= rank < world_size for rank in fields):
         return ()
     return tuple(fields)
 
 
 def _size(fields: dict[str, Any], key: str, default: int = 0) -> int:
-    try:
-        return int(fields.get(key, default))
-    except (TypeError, ValueError):
-        return default
+    size = whole_number(fields.get(key, default), default)
+    return size if abs(size) <= _MOST_ELEMENTS else default

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from presim import quantities
 from presim.errors import InputError
-from presim.files import read_profile
+from presim.files import MOST_DIGITS, MOST_INTEGER, MOST_UNSIGNED, FormatError, decode_json, read_profile
 
-STEP = re.compile(r"ProfilerStep#(\d+)$")
+STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 WHOLE = "the whole profile"  # the step of a profile that marks none
@@ -33,11 +34,18 @@ class Event(msgspec.Struct, frozen=True):
 
     def number(self, key: str, default: int = -1) -> int:
         """An argument as a whole number; the default where it is none."""
-        value = self.args.get(key, default)
-        try:
-            return int(value)
-        except (TypeError, ValueError):
-            return default
+        return whole_number(self.args.get(key, default), default)
+
+
+def whole_number(value: object, default: int) -> int:
+    """A number of 64 bits that a profile writes as it is or in quotes; the default for anything else."""
+    if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) <= MOST_DIGITS:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is not int or abs(value) > MOST_INTEGER:
+        return default
+    return value
 
 
 class _Raw(msgspec.Struct, frozen=True):
@@ -87,8 +95,11 @@ def read(path: Path) -> Profile:
     by_category: dict[str, list[Event]] = {}
     for event in sorted(events, key=lambda event: (event.start_ns, event.end_ns)):
         by_category.setdefault(event.cat.lower(), []).append(event)
-    device = file.deviceProperties[0].get("name", "") if file.deviceProperties else ""
     info = file.distributedInfo
+    for key, quantity in (("rank", quantities.RANK), ("world_size", quantities.GPUS)):
+        if isinstance(info.get(key), int):
+            quantity.check(info[key], f"{path}: {key}")
+    device = file.deviceProperties[0].get("name", "") if file.deviceProperties else ""
     return Profile(
         path=path,
         rank=_whole(info.get("rank")),
@@ -116,8 +127,8 @@ def own(event: Event, key: str, kind: type[_Value]) -> _Value:
         InputError: something else stands there.
     """
     try:
-        return msgspec.json.decode(str(event.args[key]), type=kind)
-    except msgspec.MsgspecError as error:
+        return decode_json(str(event.args[key]), kind)
+    except FormatError as error:
         raise InputError(f"the {key} of {event.name!r} is damaged ({error}); export the profile again") from error
 
 
@@ -128,10 +139,10 @@ def is_profile(path: Path) -> bool:
 
 def _decode(data: bytes, path: Path) -> _File:
     try:
-        return msgspec.json.decode(data, type=_File)
-    except msgspec.ValidationError as error:
-        raise InputError(f"{path} is not {_FORMAT}: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decode_json(data, _File, most_integer=MOST_UNSIGNED)
+    except FormatError as error:
+        if isinstance(error.__cause__, msgspec.ValidationError):
+            raise InputError(f"{path} is not {_FORMAT}: {error}") from error
         raise InputError(f"{path} is cut short or damaged ({len(data):,} bytes: {error}); copy it again") from error
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
-from presim.files import read_profile
+from presim.files import MOST_UNSIGNED, FormatError, decode_json, read_profile
 
 _EVENT = "[memory]"
 _CUDA = 1  # torch's number of the device type
@@ -47,8 +47,8 @@ def read_peaks(paths: Sequence[Path]) -> Peaks | None:
 
 def _of_file(path: Path) -> Peaks | None:
     try:
-        file = msgspec.json.decode(read_profile(path), type=_File)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        file = decode_json(read_profile(path), _File, most_integer=MOST_UNSIGNED)
+    except FormatError as error:
         raise InputError(f"{path} is no Chrome trace of PyTorch's profiler: {error}") from error
     events = [event.args for event in file.traceEvents if event.name == _EVENT and event.ph == "i"]
     sizes = [

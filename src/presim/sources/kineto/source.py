@@ -86,7 +86,7 @@ def _by_rank(profiles: Sequence[Profile]) -> dict[int, Profile]:
     for profile in profiles:
         rank = profile.rank
         if rank is None and len(profiles) > 1:
-            match = re.search(r"rank[-_]?(\d+)", profile.path.name)
+            match = re.search(r"rank[-_]?(\d{1,7})(?!\d)", profile.path.name)
             if match is None:
                 raise InputError(
                     f"{profile.path} does not say which rank it is of (it has no distributedInfo); name it rank-R.json"
@@ -112,7 +112,7 @@ def _world_size(profiles: dict[int, Profile]) -> int:
 def _stands_for(profile: Profile) -> list[int]:
     """Ranks that this one represents, if presim wrote the profile."""
     others = profile.written_by.get("stands_for", [])
-    return [rank for rank in others if isinstance(rank, int)] if isinstance(others, list) else []
+    return [rank for rank in others if type(rank) is int] if isinstance(others, list) else []
 
 
 def _check_complete(absent: Sequence[int], world_size: int, missing: str) -> None:

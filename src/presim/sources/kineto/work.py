@@ -16,6 +16,8 @@ from typing import Any
 from presim.capture.reading.classify import classify_launch, memory_family
 from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operand, Operator
+from presim.errors import InputError
+from presim.files import MOST_DIGITS
 from presim.sources.kineto.events import Event, Profile, own
 from presim.trace.signatures import (
     Attention,
@@ -49,6 +51,7 @@ TYPES = {
 }
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul")
 _PRODUCT_KERNEL = re.compile(r"gemm|cutlass|nvjet|xmma|wgmma|16816|cublas|gemv|dot_kernel|Cijk", re.IGNORECASE)
+_MOST_ELEMENTS = 1 << 50
 _REDUCE = re.compile(r"splitKreduce|reduce_kernel", re.IGNORECASE)
 _ATTENTION_KERNEL = re.compile(r"flash|fmha|sdpa|attention", re.IGNORECASE)
 _DIRECTIONS = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "PtoP": "peer"}
@@ -102,6 +105,7 @@ def operands(args: dict[str, Any]) -> tuple[Operand, ...]:
     for shape, dtype in zip(dims, types):
         if not isinstance(shape, list) or not shape:
             continue
+        _check_sizes(shape, args)
         if all(isinstance(each, list) for each in shape):
             elements = sum(_elements(each) for each in shape)
             found.append(Operand("float32", elements, True, tensors=len(shape)))
@@ -111,17 +115,32 @@ def operands(args: dict[str, Any]) -> tuple[Operand, ...]:
 
 
 def _elements(shape: Sequence[Any]) -> int:
-    return math.prod(size for size in shape if isinstance(size, int)) if shape else 0
+    return math.prod(size for size in shape if type(size) is int) if shape else 0
+
+
+def _check_sizes(shape: Sequence[Any], args: dict[str, Any]) -> None:
+    """Raise where a size along a dimension is none, such as true, -1 or 2^63."""
+    for size in shape:
+        if isinstance(size, list):
+            _check_sizes(size, args)
+        elif type(size) is not int or not 0 <= size <= _MOST_ELEMENTS:
+            raise InputError(
+                f"an operator (External id {args.get('External id')}) has an input with the size {size!r}; a size is a "
+                "whole number from 0: record the profile again"
+            )
+    if _elements(shape) > _MOST_ELEMENTS:
+        raise InputError(f"an operator has an input of the sizes {shape}, which no memory holds; record it again")
 
 
 def _flags(args: dict[str, Any]) -> tuple[int, ...]:
     """Boolean and integer arguments, as in captures."""
-    values = args.get("Concrete Inputs") or []
+    values = args.get("Concrete Inputs")
     words = {"True": 1, "False": 0}
+    texts = [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
     return tuple(
-        words[value] if value in words else int(value)
-        for value in values
-        if str(value) in words or str(value).isdigit()
+        words[text] if text in words else int(text)
+        for text in texts
+        if text in words or (text.isdecimal() and len(text) < MOST_DIGITS)
     )
 
 
@@ -205,13 +224,17 @@ def _descriptor(event: Event) -> Descriptor:
     sizes = {}
     for key in ("grid", "block"):
         dims = event.args.get(key)
-        good = isinstance(dims, list) and len(dims) == 3 and all(isinstance(each, int) for each in dims)
+        good = (
+            isinstance(dims, list) and len(dims) == 3 and all(type(side) is int and 0 < side < 1 << 31 for side in dims)
+        )
         sizes[key] = ",".join(map(str, dims)) if good and dims else "1,1,1"
     return Descriptor("kernel", {"name": event.name, **sizes})
 
 
 def _copy(event: Event) -> Copy:
     size = max(event.number("bytes", 0), 0)
+    if size > _MOST_ELEMENTS:
+        raise InputError(f"{event.name!r} copies {size:,} bytes, which no memory holds; record the profile again")
     if event.cat.lower() == "gpu_memset":
         return Copy("memset", size)
     direction = next((short for word, short in _DIRECTIONS.items() if word in event.name), "d2d")

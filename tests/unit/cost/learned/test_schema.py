@@ -54,5 +54,5 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.json").write_text("no")
     with pytest.raises(InputError, match=r"text\.json is not a file of learned prices"):
         read(tmp_path / "text.json")
-    with pytest.raises(InputError, match=r"absent\.json cannot be read: No such file or directory"):
+    with pytest.raises(InputError, match=r"absent\.json: No such file or directory"):
         read(tmp_path / "absent.json")

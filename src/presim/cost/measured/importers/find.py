@@ -23,7 +23,7 @@ from presim.cost.measured.importers import (
 )
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
-from presim.files import check_folder, make_folder
+from presim.files import check_folder, digest_of, make_folder, read_text
 
 READERS: dict[str, ModuleType] = {
     "presim": own,
@@ -78,7 +78,7 @@ def digest(root: Path, files: list[Path]) -> str:
         total.update(
             (path.name if path == root else str(path.relative_to(root))).encode()
             + b"\0"
-            + hashlib.sha256(path.read_bytes()).digest()
+            + bytes.fromhex(digest_of(path))
         )
     return total.hexdigest()
 
@@ -98,7 +98,7 @@ def commit(root: Path) -> str:
 def _commit_lines(root: Path) -> Iterator[str]:
     for folder in (root, root.parent):
         if (folder / "COMMIT").is_file():
-            yield from (folder / "COMMIT").read_text().split()
+            yield from read_text(folder / "COMMIT", "correct it").split()
     asked = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     yield from asked.stdout.split()
 

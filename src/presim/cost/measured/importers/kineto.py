@@ -7,7 +7,6 @@ Times include the effect of other work in the program.
 from __future__ import annotations
 
 import collections
-import json
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from presim.cost.measured.rows import Measurement
 from presim.errors import InputError
-from presim.files import read_profile
+from presim.files import MOST_DIGITS, decode_foreign_json, read_profile
 from presim.hardware import catalogue
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.signatures import Attention, Elementwise, Gemm, Normalization, Signature, Softmax
@@ -83,7 +82,7 @@ def load(path: Path) -> dict[str, Any]:
         InputError: the file is no such trace, or unpacks to too much.
     """
     try:
-        trace = json.loads(read_profile(path))
+        trace = decode_foreign_json(read_profile(path))
         events = trace["traceEvents"]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is not a trace of PyTorch's profiler: {error}") from error
@@ -125,7 +124,9 @@ def _calls(events: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], float
 
 def _number(event: dict[str, Any]) -> int:
     number = event.get("args", {}).get("External id")
-    return number if isinstance(number, int) else int(number) if isinstance(number, str) and number.isdecimal() else 0
+    if isinstance(number, str) and number.isdecimal() and len(number) <= MOST_DIGITS:
+        return int(number)
+    return number if type(number) is int else 0
 
 
 def signature_of(operator: dict[str, Any]) -> Signature | str:

@@ -15,6 +15,7 @@ from presim.trace.signatures import Elementwise, Gemm, Index, Normalization, Sig
 
 _VIDUR_GPUS = {"a100": "a100-80gb-sxm", "h100": "h100-sxm", "a40": "a40"}
 _FRONTIER_GPUS = {"h800": "h800", "rtx_pro_6000": "rtx-pro-6000"}
+_SIZES = ("num_tokens", "n_embd", "n_expanded_embd", "num_tensor_parallel_workers")
 _LEAST_NS = 5e3
 _LAYER_NORM = "aten::native_layer_norm"
 _OF_PLAIN_LAYERS = ("gelu", "layer_norm")  # of models without gates; gated models use library kernels
@@ -43,7 +44,7 @@ def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
 
 
 def _row(row: Row, gpu: str, source: str, parts: tuple[str, ...]) -> Iterator[Measurement | str]:
-    if whole(row, "num_tokens", "n_embd", "n_expanded_embd", "num_tensor_parallel_workers") is None:
+    if whole(row, *_SIZES) is None:
         yield "num_tokens, n_embd, n_expanded_embd or num_tensor_parallel_workers missing"
         return
     for part, column, work in _works(row):
@@ -61,10 +62,12 @@ def _row(row: Row, gpu: str, source: str, parts: tuple[str, ...]) -> Iterator[Me
 
 
 def _works(row: Row) -> list[tuple[str, str, Signature]]:
-    tokens, width, split = (int(row[key]) for key in ("num_tokens", "n_embd", "num_tensor_parallel_workers"))
-    hidden, inner = tokens * width, tokens * int(row["n_expanded_embd"]) // split
+    sizes = whole(row, *_SIZES)
+    assert sizes is not None  # `_row` looks
+    tokens, width, wide, split = sizes
+    hidden, inner = tokens * width, tokens * wide // split
     gated = 2 if row.get("use_gated_mlp") == "True" else 1
-    expanded = int(row["n_expanded_embd"]) // split
+    expanded = wide // split
     half = "float16"
     works: list[tuple[str, str, Signature]] = [
         ("add", "add", Elementwise(4 * hidden, 2 * hidden, hidden, half, operator="aten::add")),

@@ -6,12 +6,12 @@ of hundreds of shapes and runs: an upper bound.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
 from presim.cost.measured.importers.tables import Row, csv_rows, number
 from presim.cost.measured.rows import Measurement
+from presim.files import FormatError, decode_csv, read_text
 from presim.hardware import catalogue
 from presim.trace.signatures import Gemm
 
@@ -29,9 +29,11 @@ def files(root: Path) -> list[Path]:
     """The table itself."""
     if not root.is_file() or root.suffix != ".csv":
         return []
-    with root.open(newline="", errors="replace") as file:
-        header = next(csv.reader(file), [])
-    return [root] if set(header) >= _COLUMNS else []
+    try:
+        next(decode_csv(read_text(root, "check its permissions", errors="replace"), sorted(_COLUMNS)), None)
+    except FormatError:
+        return []
+    return [root]
 
 
 def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
@@ -47,7 +49,7 @@ def _row(row: Row) -> Measurement | str:
     if gpu is None:
         return f"a GPU that the catalogue does not have: {name}"
     rate, sides = number(row, "mamf_tflops"), str(row["best_shape_MxNxK"]).split("x")
-    if not rate or rate <= 0 or len(sides) != 3 or not all(side.isdigit() for side in sides):
+    if not rate or rate <= 0 or len(sides) != 3 or not all(side.isdecimal() for side in sides):
         return "mamf_tflops is not a positive number, or best_shape_MxNxK is not a shape"
     if row["dtype"] not in _DTYPES:
         return f"a type that is not read: {row['dtype']}"

@@ -6,13 +6,13 @@ pass. Measured under training conditions: on its B200, a quarter slower than sin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from presim.cost.measured.rows import Measurement
 from presim.errors import InputError
+from presim.files import FormatError, decode_foreign_json, read_bytes
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 
 _GPUS = {"b200_bf16_ceperm": "b200", "a100_pcie": "a100-80gb-pcie"}
@@ -37,8 +37,8 @@ def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
     """
     for path in files(root):
         try:
-            operators = json.loads(path.read_text())["accelerator"]["op"]
-        except (ValueError, KeyError, TypeError) as error:
+            operators = decode_foreign_json(read_bytes(path, "copy it again"))["accelerator"]["op"]
+        except (FormatError, KeyError, TypeError) as error:
             raise InputError(f"{path} is not a system file of SimuMax: {error}") from error
         for name in ("matmul", "sdp_fwd", "sdp_bwd", "group_matmul"):
             peak = operators[name]["tflops"] * 1e12

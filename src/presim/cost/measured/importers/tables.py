@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_csv, read_parquet, read_text
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -22,22 +22,25 @@ def parquet_rows(path: Path, columns: Sequence[str]) -> list[Row]:
     Raises:
         InputError: the file cannot be read as Parquet.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+        table, _ = read_parquet(path)
+    except FormatError as error:
+        raise InputError(f"{path} cannot be read as Parquet: {error}; copy it again") from error
     known = set(table.column_names)
     values = [table[column].to_pylist() if column in known else [None] * len(table) for column in columns]
     return [dict(zip(columns, row)) for row in zip(*values)]
 
 
 def csv_rows(path: Path) -> Iterator[Row]:
-    """Rows of a CSV file with a header."""
-    with path.open(newline="") as file:
-        yield from csv.DictReader(file)
+    """Rows of a CSV file with a header.
+
+    Raises:
+        InputError: the file cannot be read as CSV.
+    """
+    try:
+        yield from decode_csv(read_text(path, "check its name and permissions"))
+    except FormatError as error:
+        raise InputError(f"{path} cannot be read as CSV: {error}; copy it again") from error
 
 
 def sample(rows: Sequence[T], limit: int, name: str) -> list[T]:

@@ -1,0 +1,56 @@
+"""A sample of each kind of attack, on every kind of file, on numeric options, and on the places of files.
+
+The long run is `validation/reliability.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from support.reliability import command_lines, option_attacks, place_attacks
+from support.reliability.attacks import ATTACKS
+from support.reliability.campaign import attack_calls, called, prepare
+from support.reliability.kind import Kind
+from support.reliability.kinds import KINDS
+
+
+def _wrong(kind: Kind, folder: Path) -> dict[str, str]:
+    """Each attack once on a kind of file."""
+    prepared = prepare(kind, folder / "kind")
+    outcomes = [call for attack in ATTACKS for call in attack_calls(prepared, attack, [0], folder / "bad")]
+    return {name: outcome.wrong for name, outcome in outcomes if outcome is not None and outcome.wrong}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.needs_torch], ids=lambda kind: kind.name)
+def test_an_attack_on_a_file_is_answered(kind: Kind, tmp_path: Path) -> None:
+    assert not _wrong(kind, tmp_path)
+
+
+@pytest.mark.torch_cuda
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.needs_torch], ids=lambda kind: kind.name)
+def test_an_attack_on_a_file_about_a_model_is_answered(kind: Kind, tmp_path: Path) -> None:
+    assert not _wrong(kind, tmp_path)
+
+
+def test_an_attack_on_a_numeric_option_is_answered(tmp_path: Path) -> None:
+    command_lines.prepare(tmp_path)
+    lines = [option_attacks.line(number) for number in range(90)]
+    outcomes = {" ".join(words)[:200]: called(words, tmp_path).wrong for words in lines}
+    assert not {line: wrong for line, wrong in outcomes.items() if wrong}
+
+
+def test_an_attack_on_the_place_of_a_file_is_answered(tmp_path: Path) -> None:
+    command_lines.prepare(tmp_path)
+    place_attacks.prepare(tmp_path)
+    outcomes = dict(place_attacks.call(number, tmp_path) for number in range(24))
+    assert not {line: outcome.wrong for line, outcome in outcomes.items() if outcome.wrong}
+
+
+def test_a_seed_attacks_a_file_in_one_way() -> None:
+    text = '{"name": "x", "sizes": [1, 2, 3]}\n' * 3
+    for attack in ATTACKS:
+        first, again = (attack.change(text, random.Random("seed")) for _ in range(2))
+        assert first == again
