@@ -35,7 +35,8 @@ class Clock:
     A rank that asks a question waits for the answer. A rank that runs may issue more work from its present time on. So
     the engine simulates up to the earliest running rank, and answers each question whose wait ends before that.
 
-    ``options``: one per rank. They differ only in the host factor of the rank's node.
+    ``options``: one per rank. They differ only in the host factor of the rank's node. ``waits_for_events``: a query for a
+    duration waits for its events first, for hosts that take no time.
     """
 
     def __init__(
@@ -44,12 +45,12 @@ class Clock:
         cluster: Cluster,
         options: Mapping[int, Options],
         *,
-        live: bool,
+        waits_for_events: bool = False,
         prices: Sequence[Path] = (),
         stands_for: Mapping[int, Sequence[int]] | None = None,
         as_it_came: float = 1.0,
     ) -> None:
-        self._live = live  # else hosts take no time, and a query for a time waits for the work first
+        self._waits_for_events = waits_for_events
         representatives = Representatives(sorted(directories), stands_for)
         first = min(directories)
         ports = port_columns(shared_ports(cluster.as_seen_by(first)), sorted(directories), representatives)
@@ -89,7 +90,7 @@ class Clock:
         if question.ask == Ask.SYNC:
             op = feed.wait_of(question.first)
         else:
-            if not self._live:
+            if self._waits_for_events:
                 self._wait_for(feed, question)
             op = self._engine.add_marker(feed.index, feed.host_ns_until(question.cpu_ns))
         self._pending[rank] = _Pending(question, op)

@@ -1,11 +1,17 @@
 #include "live.h"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 
 #include "clock.h"
+#include "endings.h"
+#include "events.h"
 
 namespace presim {
 
@@ -65,24 +71,63 @@ bool live() {
   return asked;
 }
 
-// A program that queries repeatedly and does nothing else is waiting. It is recorded as a wait, so that time does not
-// advance query by query.
-bool has_ended(Ask ask, int64_t of) {
-  constexpr int kPatience = 8;
-  constexpr int64_t kApart_ns = 1000000;  // less frequent queries, such as those of NCCL's watchdog, are not a wait
-  static thread_local int misses = 0;
-  static thread_local int64_t last_ns = 0;
-  if (!live() || ask_now(ask, of).status != kNotYet) {
-    misses = 0;
-    return true;
+namespace {
+
+bool is_watchdog() {
+  static thread_local const bool is = [] {
+    char name[16] = {};
+    return prctl(PR_GET_NAME, name) == 0 && std::strncmp(name, "pt_nccl", 7) == 0;
+  }();
+  return is;
+}
+
+// A program that queries one thing repeatedly and does nothing else is waiting. It is recorded as a wait, so that time
+// does not advance query by query.
+class Polling {
+ public:
+  // Whether this is a wait. `ask`, `of`: a query that was answered "not yet".
+  bool missed(Ask ask, int64_t of, int64_t asked_ns) {
+    uint64_t records = record_count();
+    bool again = ask == ask_ && of == of_ && records == records_ && asked_ns - answered_ns_ < kApart_ns;
+    misses_ = again ? misses_ + 1 : 1;
+    ask_ = ask, of_ = of, records_ = records, answered_ns_ = clock_ns(CLOCK_MONOTONIC);
+    return misses_ >= kPatience;
   }
-  int64_t now = clock_ns(CLOCK_MONOTONIC);
-  misses = now - last_ns < kApart_ns ? misses + 1 : 1;
-  last_ns = now;
-  if (misses < kPatience) return false;
-  misses = 0;
-  if (ask == Ask::Event) append(Kind::EventSync, 0, of);
-  else append(Kind::StreamSync, uint16_t(of));
+
+ private:
+  static constexpr int kPatience = 8;
+  static constexpr int64_t kApart_ns = 1000000;  // less frequent queries, such as those of NCCL's watchdog, are not a wait
+  Ask ask_ = Ask::Now;
+  int64_t of_ = 0;
+  uint64_t records_ = 0;
+  int64_t answered_ns_ = 0;
+  int misses_ = 0;
+};
+
+// Whether it has not ended at the time of the query. Advances to the end if the program waits for it.
+bool is_pending(Ask ask, int64_t of, const std::function<void()>& wait) {
+  static thread_local Polling polling;
+  if (!live() && is_watchdog()) return false;
+  int64_t asked_ns = clock_ns(CLOCK_MONOTONIC);
+  if (ask_now(ask, of).status != kNotYet) return false;
+  if (!polling.missed(ask, of, asked_ns)) return true;
+  wait();
+  return false;
+}
+
+}  // namespace
+
+bool recording_has_ended(uint16_t stream, int64_t serial) {
+  if (has_seen_end(stream, serial)) return true;
+  if (is_pending(Ask::Event, serial, [serial] { append(Kind::EventSync, 0, serial); })) return false;
+  saw_end(stream, serial);
+  return true;
+}
+
+bool stream_has_ended(uint16_t stream) {
+  int64_t serial = latest_serial();
+  if (is_pending(Ask::Stream, stream, [stream] { append(Kind::StreamSync, stream); })) return false;
+  saw_end(stream, serial);
   return true;
 }
 

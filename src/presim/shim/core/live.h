@@ -78,8 +78,9 @@ int64_t live_ns_of(clockid_t clock, const timespec& shown);
 // The simulation's result for the current moment. It sets the live clock.
 Answer ask_now(Ask ask, int64_t first = 0, int64_t second = 0);
 
-// Whether a recording (Ask::Event) or all work of a stream (Ask::Stream) has ended at the host's time. True without a
-// live clock, because the device then takes no time.
-bool has_ended(Ask ask, int64_t of);
+// Whether a recording, or all work of a stream, has ended at the host's time. True where nobody simulates, because the
+// device then takes no time, and for NCCL's watchdogs without a live clock: they look at the time of this machine.
+bool recording_has_ended(uint16_t stream, int64_t serial);
+bool stream_has_ended(uint16_t stream);
 
 }  // namespace presim

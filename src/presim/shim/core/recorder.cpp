@@ -245,6 +245,12 @@ void append_held(size_t launches) {
   for (size_t i = 0; i < launches; ++i) log.live.appended(Kind::Collective, written->cpu_ns, 0, log.live.cost_ns(Kind::Collective, -1));
 }
 
+uint64_t record_count() {
+  Recorder& log = recorder();
+  if (log.state.load(std::memory_order_acquire) != State::Open) return 0;
+  return log.file.header().count.load(std::memory_order_acquire);
+}
+
 Record* record_at(uint64_t index) {
   if (index != UINT64_MAX && (index & kCaptured) != 0) {
     Captured& all = captured();

@@ -93,6 +93,7 @@ PRESIM_API int32_t interned();  // number of ids; it grows when the program does
 PRESIM_API uint64_t append(Kind kind, uint16_t stream, int64_t object = 0, int64_t value = 0, int32_t work = -1,
                            uint8_t tag = 0);
 PRESIM_API Record* record_at(uint64_t index);
+uint64_t record_count();  // records of the log until now; 0: no log
 
 // The same for work that a stream captures instead of running: the record is kept outside the log, and each replay of
 // the graph logs a copy. Its index is valid for record_at, too.
