@@ -28,6 +28,7 @@ Ints = NDArray[np.int64]
 
 _NOTHING = -1
 _LOADING_OPS = 20_000  # like `presim.engine.simulate.LOADING_OPS`; less because reading an element of an array is slow
+_MOST_STEPS = 5_000  # ops that `least_ns_until` visits: 1 ms
 # Columns of `loop.Program`, as `STATE_COLUMNS` describes those of `loop.State`.
 _PROGRAM_COLUMNS = {
     **{name: ("op", _NOTHING if points_to else 0) for name, points_to in OP_COLUMNS.items()},
@@ -177,6 +178,22 @@ class LiveEngine:
         slots = list(self._slots[rank].values())
         held = int(self._columns["outstanding"][slots].max()) if slots else 0
         return int(self._columns["queue_depth"][0]) - held
+
+    def least_ns_until(self, op: int) -> int:
+        """Time that passes at least until an op that was put on a stream ends, ns: the work before it on its stream.
+
+        The op at the head of the stream is left out, because it may be about to end.
+        """
+        place = self._finished.index(op)
+        if place < 0 or self._columns["end"][place] >= 0:
+            return 0
+        following, duration = self._columns["following"], self._columns["duration"]
+        current, least = int(self._columns["head"][self._columns["slot"][place]]), 0
+        for _ in range(_MOST_STEPS):
+            if current < 0 or (current := int(following[current])) in (_NOTHING, place):
+                break
+            least += int(duration[current])
+        return least
 
     def is_busy(self, rank: int, stream: int) -> bool:
         """Whether the stream has unfinished ops."""

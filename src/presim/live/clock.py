@@ -181,6 +181,8 @@ class Clock:
         status, value = Status.YES, 0
         if question.ask == Ask.EVENT:
             status = self._has_ended(feed, question.first, host_ns)
+            if status == Status.NOT_YET:
+                value = self._least_ns_until(feed, question.first)
         elif question.ask == Ask.STREAM:
             status = Status.NOT_YET if self._engine.is_busy(feed.index, question.first) else Status.YES
         elif question.ask == Ask.ELAPSED:
@@ -195,6 +197,11 @@ class Clock:
         if recording is None:  # not read yet, or from a part of the program that is not logged
             return Status.YES if feed.knows(serial) else Status.NOT_YET
         return Status.YES if 0 <= self._engine.end_ns(recording) <= host_ns else Status.NOT_YET
+
+    def _least_ns_until(self, feed: Feed, serial: int) -> int:
+        """Time that passes at least until a recording ends, ns; 0 if it is not read yet."""
+        recording = feed.recordings.get(serial)
+        return 0 if recording is None else self._engine.least_ns_until(recording)
 
     def _elapsed(self, feed: Feed, first: int, second: int) -> int:
         start, end = (feed.recordings.get(serial) for serial in (first, second))

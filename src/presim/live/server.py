@@ -96,8 +96,7 @@ class LiveServer:
         self._selector.register(listener, selectors.EVENT_READ, ("rank", rank))
         options = self._options_of(rank)
         host_per_cpu = self._as_it_came * (1.0 if options.host_factor is None else options.host_factor)
-        calls = options.calls
-        costs = (calls.launch, calls.product, calls.transfer, calls.collective, calls.event)
+        costs = dataclasses.astuple(options.calls)
         return {"PRESIM_LIVE": f"{host_per_cpu!r} {' '.join(map(str, costs))}"} if self._live else {}
 
     def _options_of(self, rank: int) -> Options:

@@ -66,6 +66,15 @@ class Kind(enum.IntEnum):
     RETAG = 11  # the block at address `object` belongs to `Category(value)` from here on
     STEP = 12  # an optimizer step has ended; object: its number, from 0
     HOST_WAIT = 13  # the host slept; value: wall-clock ns minus CPU time
+    HOST_CALL = 14  # the driver or the kernel works on host memory; object: `HostCall`, value: bytes
+
+
+class HostCall(enum.IntEnum):
+    """Work on host memory that the emulated libraries do not do, and whose time a trace therefore lacks."""
+
+    LOCK = 0  # cudaHostAlloc, cudaHostRegister
+    UNLOCK = 1  # cudaFreeHost, cudaHostUnregister
+    FIRST_TOUCH = 2  # a copy writes pages that the program never used
 
 
 WAITS = (Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC)  # of the host for the device

@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "endings.h"
 #include "live.h"
+#include "queries.h"
 #include "recorder.h"
 #include "slab.h"
 

@@ -1,28 +1,46 @@
 #include "live.h"
 
-#include <sys/prctl.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <functional>
+#include <sstream>
 
 #include "clock.h"
-#include "endings.h"
-#include "events.h"
 
 namespace presim {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+int64_t of_bytes(int64_t ns_per_MiB, int64_t bytes) { return std::llround(double(ns_per_MiB) * double(bytes) / kMiB); }
+
+}  // namespace
 
 LiveClock::LiveClock() {
   const char* text = std::getenv("PRESIM_LIVE");
-  on_ = text != nullptr && std::sscanf(text, "%lf %lld %lld %lld %lld %lld", &pace_, &costs_.launch, &costs_.product,
-                                       &costs_.transfer, &costs_.collective, &costs_.event) == 6;
+  if (text == nullptr) return;
+  std::istringstream fields(text);
+  fields >> pace_;
+  for (int64_t* cost : {&costs_.launch, &costs_.product, &costs_.transfer, &costs_.collective, &costs_.event,
+                        &costs_.device_alloc, &costs_.device_alloc_MiB, &costs_.device_free, &costs_.device_free_MiB,
+                        &costs_.lock, &costs_.lock_MiB, &costs_.unlock, &costs_.unlock_MiB, &costs_.first_touch_MiB}) {
+    fields >> *cost;
+  }
+  on_ = bool(fields);
 }
 
-int64_t LiveClock::cost_ns(Kind kind, int32_t work) const {
+int64_t LiveClock::host_call_ns(HostCall call, int64_t bytes) const {
+  if (call == HostCall::FirstTouch) return of_bytes(costs_.first_touch_MiB, bytes);
+  bool small = bytes <= kMiB;  // the driver locked such memory before
+  if (call == HostCall::Lock) return small ? costs_.lock : of_bytes(costs_.lock_MiB, bytes);
+  return small ? costs_.unlock : of_bytes(costs_.unlock_MiB, bytes);
+}
+
+int64_t LiveClock::cost_ns(Kind kind, int32_t work, int64_t object, int64_t value) const {
   if (!on_) return 0;
+  if (kind == Kind::HostCall) return host_call_ns(HostCall(object), value);
+  if (kind == Kind::SegmentAlloc) return costs_.device_alloc + of_bytes(costs_.device_alloc_MiB, value);
+  if (kind == Kind::SegmentFree) return costs_.device_free + of_bytes(costs_.device_free_MiB, value);
   if (kind == Kind::Collective) return costs_.collective;
   if (kind == Kind::EventRecord || kind == Kind::StreamWait) return costs_.event;
   if (kind != Kind::Work) return 0;
@@ -69,66 +87,6 @@ int64_t& own_moment_ns() {
 bool live() {
   static const bool asked = std::getenv("PRESIM_LIVE") != nullptr;
   return asked;
-}
-
-namespace {
-
-bool is_watchdog() {
-  static thread_local const bool is = [] {
-    char name[16] = {};
-    return prctl(PR_GET_NAME, name) == 0 && std::strncmp(name, "pt_nccl", 7) == 0;
-  }();
-  return is;
-}
-
-// A program that queries one thing repeatedly and does nothing else is waiting. It is recorded as a wait, so that time
-// does not advance query by query.
-class Polling {
- public:
-  // Whether this is a wait. `ask`, `of`: a query that was answered "not yet".
-  bool missed(Ask ask, int64_t of, int64_t asked_ns) {
-    uint64_t records = record_count();
-    bool again = ask == ask_ && of == of_ && records == records_ && asked_ns - answered_ns_ < kApart_ns;
-    misses_ = again ? misses_ + 1 : 1;
-    ask_ = ask, of_ = of, records_ = records, answered_ns_ = clock_ns(CLOCK_MONOTONIC);
-    return misses_ >= kPatience;
-  }
-
- private:
-  static constexpr int kPatience = 8;
-  static constexpr int64_t kApart_ns = 1000000;  // less frequent queries, such as those of NCCL's watchdog, are not a wait
-  Ask ask_ = Ask::Now;
-  int64_t of_ = 0;
-  uint64_t records_ = 0;
-  int64_t answered_ns_ = 0;
-  int misses_ = 0;
-};
-
-// Whether it has not ended at the time of the query. Advances to the end if the program waits for it.
-bool is_pending(Ask ask, int64_t of, const std::function<void()>& wait) {
-  static thread_local Polling polling;
-  if (!live() && is_watchdog()) return false;
-  int64_t asked_ns = clock_ns(CLOCK_MONOTONIC);
-  if (ask_now(ask, of).status != kNotYet) return false;
-  if (!polling.missed(ask, of, asked_ns)) return true;
-  wait();
-  return false;
-}
-
-}  // namespace
-
-bool recording_has_ended(uint16_t stream, int64_t serial) {
-  if (has_seen_end(stream, serial)) return true;
-  if (is_pending(Ask::Event, serial, [serial] { append(Kind::EventSync, 0, serial); })) return false;
-  saw_end(stream, serial);
-  return true;
-}
-
-bool stream_has_ended(uint16_t stream) {
-  int64_t serial = latest_serial();
-  if (is_pending(Ask::Stream, stream, [stream] { append(Kind::StreamSync, stream); })) return false;
-  saw_end(stream, serial);
-  return true;
 }
 
 }  // namespace presim

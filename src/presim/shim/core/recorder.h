@@ -42,7 +42,10 @@ enum class Kind : uint8_t {
   Retag = 11,        // the block at object belongs to category `tag`
   Step = 12,         // an optimizer step ended: object = its number, from 0
   HostWait = 13,     // the host slept: value = ns beyond the CPU time that passed meanwhile
+  HostCall = 14,     // the host locks pages and the like: object = a HostCall, value = bytes
 };
+
+enum class HostCall : int64_t { Lock = 0, Unlock = 1, FirstTouch = 2 };
 
 enum class Phase : uint8_t { Other = 0, Forward = 1, Backward = 2, Recompute = 3, Optimizer = 4 };
 
@@ -93,7 +96,13 @@ PRESIM_API int32_t interned();  // number of ids; it grows when the program does
 PRESIM_API uint64_t append(Kind kind, uint16_t stream, int64_t object = 0, int64_t value = 0, int32_t work = -1,
                            uint8_t tag = 0);
 PRESIM_API Record* record_at(uint64_t index);
-uint64_t record_count();  // records of the log until now; 0: no log
+
+// How far the host has come.
+struct Progress {
+  uint64_t records = 0, waits = 0;  // waits: records by which its time advances without CPU time of its own
+  int64_t cpu_ns = 0;               // as Record::cpu_ns
+};
+Progress progress();
 
 // The same for work that a stream captures instead of running: the record is kept outside the log, and each replay of
 // the graph logs a copy. Its index is valid for record_at, too.

@@ -6,8 +6,8 @@
 #include "capture.h"
 #include "endings.h"
 #include "events.h"
-#include "live.h"
 #include "pools.h"
+#include "queries.h"
 #include "recorder.h"
 #include "slab.h"
 
