@@ -7,7 +7,7 @@ import struct
 from typing import NamedTuple
 
 _QUESTION = struct.Struct("<qQqqq")
-_ANSWER = struct.Struct("<qqqqqd")
+_ANSWER = struct.Struct("<qqqqqdq")
 
 
 class Ask(enum.IntEnum):
@@ -61,6 +61,7 @@ class Answer(NamedTuple):
     room: int = 0  # launches until a stream may be full
     ended: int = 0  # all recordings with a lower serial have ended
     host_per_cpu: float = 1.0  # host time over CPU time until the next answer
+    ahead: int = 0  # EVENT, if not yet: launches that waits for full streams delay by less than half of `value`
 
     @classmethod
     def unpack(cls, message: bytes) -> Answer:

@@ -46,13 +46,13 @@ class Polling {
   int misses_ = 0;
 };
 
-// Answers "not yet" without asking while the host cannot have come so far. PyTorch's allocator queries the same events
-// at each allocation.
+// Answers "not yet" without asking while the host cannot have come so far: half of the time until then is for its own
+// work, half for waits for full streams. PyTorch's allocator queries the same events at each allocation.
 class Unended {
  public:
   void learn(uint16_t stream, int64_t serial, const Progress& then, const Answer& answer) {
     std::lock_guard lock(mutex_);
-    by_stream_[stream] = {serial, answer.value, answer.room, answer.pace, then};
+    by_stream_[stream] = {serial, answer.value / 2, answer.ahead, answer.pace, then};
   }
 
   bool holds(uint16_t stream, int64_t serial, const Progress& now) {
@@ -62,15 +62,15 @@ class Unended {
     auto found = by_stream_.find(stream);
     if (found == by_stream_.end()) return false;
     const Fact& fact = found->second;
-    uint64_t records = now.records - fact.then.records;
-    if (serial < fact.serial || now.waits != fact.then.waits || int64_t(records) >= fact.room) return false;
-    double passed_ns = kFaster * fact.pace * double(now.cpu_ns - fact.then.cpu_ns) + kDearestCall_ns * double(records);
-    return passed_ns < double(fact.lasts_ns);
+    uint64_t launches = now.launches - fact.then.launches;
+    if (serial < fact.serial || now.waits != fact.then.waits || int64_t(launches) >= fact.ahead) return false;
+    double passed_ns = kFaster * fact.pace * double(now.cpu_ns - fact.then.cpu_ns) + kDearestCall_ns * double(launches);
+    return passed_ns < double(fact.spare_ns);
   }
 
  private:
   struct Fact {
-    int64_t serial, lasts_ns, room;
+    int64_t serial, spare_ns, ahead;
     double pace;
     Progress then;
   };

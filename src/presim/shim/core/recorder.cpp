@@ -31,7 +31,7 @@ struct Recorder {
   int64_t program_ns = 0;  // CPU time without our own; never goes back
   int64_t forgiven_ns = 0;
   double reference_ns = 0;  // its time on the reference host
-  uint64_t waits = 0;
+  uint64_t launches = 0, waits = 0;
 
   // Time of the reference host for the program so far.
   int64_t now() {
@@ -118,6 +118,8 @@ void claim_later(Context& here, uint64_t index) {
   if (here.op_depth > 0) here.op_records.push_back(index);
 }
 
+bool is_launch(Kind kind) { return kind <= Kind::StreamWait; }
+
 bool takes_long(Kind kind) {
   return kind == Kind::HostWait || kind == Kind::HostCall || kind == Kind::SegmentAlloc || kind == Kind::SegmentFree;
 }
@@ -190,6 +192,7 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
     header.count.store(index + 1, std::memory_order_release);
     log.pace.look(log.program_ns);
     log.live.appended(kind, record.cpu_ns, value, cost_ns);
+    log.launches += is_launch(kind);
     log.waits += waits(kind) || takes_long(kind);
     moment = {index + 1, record.cpu_ns, log.live.extra_ns()};
   }
@@ -223,6 +226,7 @@ void append_batch(const Record* records, size_t count) {
     claim_later(here, first + i);
   }
   log.end_batch(count);
+  log.launches += count;
   log.live.appended(records[0].kind, written->cpu_ns, 0, log.live.cost_ns(Kind::Work, -1), int64_t(count));
 }
 
@@ -248,6 +252,7 @@ void append_held(size_t launches) {
   }
   if (written == nullptr) return;
   log.end_batch(held.size());
+  log.launches += held.size();
   for (size_t i = 0; i < launches; ++i) log.live.appended(Kind::Collective, written->cpu_ns, 0, log.live.cost_ns(Kind::Collective, -1));
 }
 
@@ -256,7 +261,7 @@ Progress progress() {
   if (log.state.load(std::memory_order_acquire) != State::Open) return {};
   std::lock_guard lock(log.mutex);
   OwnTime observing;
-  return {log.file.header().count.load(std::memory_order_relaxed), log.waits, log.now()};
+  return {log.file.header().count.load(std::memory_order_relaxed), log.launches, log.waits, log.now()};
 }
 
 Record* record_at(uint64_t index) {

@@ -99,7 +99,8 @@ PRESIM_API Record* record_at(uint64_t index);
 
 // How far the host has come.
 struct Progress {
-  uint64_t records = 0, waits = 0;  // waits: records by which its time advances without CPU time of its own
+  uint64_t records = 0, launches = 0;
+  uint64_t waits = 0;               // records by which its time advances without CPU time of its own
   int64_t cpu_ns = 0;               // as Record::cpu_ns
 };
 Progress progress();

@@ -31,6 +31,7 @@ struct Answer {
   int64_t room;     // launches before a stream can be full
   int64_t ended;    // all recordings with a lower serial have ended
   double pace;      // host time over CPU time until the next answer
+  int64_t ahead;    // Event, if not yet: launches that waits for full streams delay by less than half of `value`
 };
 
 constexpr int64_t kYes = 0, kNotYet = 1, kNobody = 2;
