@@ -25,6 +25,7 @@ from presim.capture.adapters import (
     vllm_workers,
 )
 from presim.capture.adapters.deep_ep import DeepEp
+from presim.capture.adapters.flat_buffers import FlatBuffers
 from presim.capture.adapters.symmetric_memory import SymmetricMemory
 from presim.capture.adapters.transformer_engine import TransformerEngine
 from presim.capture.adapters.triton_kernels import TritonKernels
@@ -90,7 +91,8 @@ class Observers:
         installed = installed or ImportObservers(Path(control.hook))
         hook = installed.hook
         self.scopes = ModuleScopes(hook)
-        self.steps = OptimizerSteps(self.scopes, control.steps, exits.stop)
+        self.flat_buffers = FlatBuffers()
+        self.steps = OptimizerSteps(self.scopes, control.steps, exits.stop, self.flat_buffers.named)
         self.cpu_weights = CpuWeights()
         self.symmetric_memory, self.deep_ep = SymmetricMemory(), installed.deep_ep
         self.read_backs: ReadBacks | None = None  # only if values are computed
@@ -115,6 +117,7 @@ class Observers:
         self.scopes.install()
         self.steps.install()
         deepspeed.install(self.steps.whole_step)
+        self.flat_buffers.install()
         hook.install()
         hook.set_call_site_callback(current_line.calling_line)
         if control.values is not None:

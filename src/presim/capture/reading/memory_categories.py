@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 from presim.trace.schema import Category, Kind, Phase
 
-_COMMUNICATION_RANGES = ("FSDP::all_gather", "FSDP::post_backward_reduce", "FSDP::reduce_scatter", "c10d::")
+_COMMUNICATION_RANGES = (
+    *("FSDP::all_gather", "FSDP::post_backward_reduce", "FSDP::reduce_scatter", "c10d::"),
+    "DistributedDataParallel.buckets",  # capture/adapters/flat_buffers.py
+)
 _UNSHARDED_RANGES = ("FSDP::all_gather_copy_out",)
 _FORWARD = (Phase.FORWARD, Phase.RECOMPUTE)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,8 +24,15 @@ class OptimizerSteps:
     A script with several optimizers steps all of them between two steps of the first, so the marks enclose whole steps.
     """
 
-    def __init__(self, scopes: ModuleScopes, limit: int, stop: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        scopes: ModuleScopes,
+        limit: int,
+        stop: Callable[[], None],
+        framework_tensors: Callable[[], Sequence[tuple[Category, Iterable[torch.Tensor]]]] = list,
+    ) -> None:
         self.scopes = scopes
+        self.framework_tensors = framework_tensors  # by category: those that frameworks keep outside of modules
         self.limit = limit  # 0: no limit
         self.stop = stop  # called after the last step; does not return
         self.count = 0
@@ -44,7 +51,9 @@ class OptimizerSteps:
         self._stepping = optimizer
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         gradients = (parameter.grad for parameter in parameters if parameter.grad is not None)
-        self.scopes.categorise_blocks(start, (Category.PARAMETER, parameters), (Category.GRADIENT, gradients))
+        self.scopes.categorise_blocks(
+            start, (Category.PARAMETER, parameters), (Category.GRADIENT, gradients), *self.framework_tensors()
+        )
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         start = now_ns()
@@ -56,7 +65,11 @@ class OptimizerSteps:
             self._mark()
 
     def categorise_unfinished(self) -> None:
-        """At the end of the script, assign the state of an optimizer whose step raised, for example out of memory."""
+        """At the end of the script, assign the state of an optimizer whose step raised, for example out of memory.
+
+        Frameworks may have run out of memory before the first step, while they built their buffers.
+        """
+        self.scopes.categorise_blocks(now_ns(), *self.framework_tensors())
         if self._stepping is not None:
             self._categorise_state(self._stepping, now_ns())
 
@@ -64,6 +77,7 @@ class OptimizerSteps:
     def whole_step(self) -> Iterator[None]:
         """Treat the block as one step, however many optimizer steps it contains."""
         self._inside = True
+        self.scopes.categorise_blocks(now_ns(), *self.framework_tensors())
         try:
             yield
         finally:
