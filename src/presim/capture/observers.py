@@ -91,7 +91,7 @@ class Observers:
         installed = installed or ImportObservers(Path(control.hook))
         hook = installed.hook
         self.scopes = ModuleScopes(hook)
-        self.flat_buffers = FlatBuffers()
+        self.flat_buffers = FlatBuffers(hook)
         self.steps = OptimizerSteps(self.scopes, control.steps, exits.stop, self.flat_buffers.named)
         self.cpu_weights = CpuWeights()
         self.symmetric_memory, self.deep_ep = SymmetricMemory(), installed.deep_ep

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from presim.capture.script.after_import import when_imported
-from presim.trace.schema import Category
+from presim.capture.script.hook import Hook
+from presim.trace.schema import BUCKETS, Category
 
 # Module -> class -> its attributes with tensors, in lists and dictionaries of any depth, by what they hold. Master copies
 # of parameters in fp32 are parameters.
@@ -41,21 +42,20 @@ _OWNERS: dict[str, dict[str, Mapping[Category, tuple[str, ...]]]] = {
     "deepspeed.runtime.fp16.fused_optimizer": {"FP16_Optimizer": _FP16},
     "megatron.core.distributed.param_and_grad_buffer": {"_ParamAndGradBuffer": _MEGATRON},
 }
-# Ranges of DDP's methods that allocate buckets, which only its C++ code holds (memory_categories.py).
-_BUCKETS = "DistributedDataParallel.buckets"
 
 
 class FlatBuffers:
-    """The owners of flat buffers that exist. Found by their class, from the start of their construction on."""
+    """The owners of flat buffers, known from the start of their construction on."""
 
-    def __init__(self) -> None:
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
         self._owners: weakref.WeakKeyDictionary[Any, Mapping[Category, tuple[str, ...]]] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
         """Watch the classes once the script has imported them."""
         for module, classes in _OWNERS.items():
             when_imported(module, functools.partial(self._watch, classes))
-        when_imported("torch.nn.parallel.distributed", _mark_buckets)
+        when_imported("torch.nn.parallel.distributed", self._watch_buckets)
 
     def named(self) -> list[tuple[Category, Iterator[torch.Tensor]]]:
         """The tensors that exist, by what they hold."""
@@ -81,6 +81,25 @@ class FlatBuffers:
 
         owner_class.__init__ = watched
 
+    def _watch_buckets(self, module: Any) -> None:
+        """DDP's buckets belong to its C++ code: they are known by the scope that allocates them."""
+        ddp, reducer = module.DistributedDataParallel, torch.distributed.Reducer
+        ddp._ddp_init_helper = self._in_scope(ddp._ddp_init_helper)
+        reducer._rebuild_buckets = self._in_scope(reducer._rebuild_buckets)
+
+    def _in_scope(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        scope = self._hook.scope_id(BUCKETS)
+
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            self._hook.enter_scope(scope)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._hook.leave_scope()
+
+        return inside
+
 
 def _tensors(held: Any, depth: int = 4) -> Iterator[torch.Tensor]:
     """The tensors in lists, dictionaries and plain objects."""
@@ -93,19 +112,3 @@ def _tensors(held: Any, depth: int = 4) -> Iterator[torch.Tensor]:
         yield from _tensors(list(held.values()), depth - 1)
     elif depth and hasattr(held, "__dict__"):
         yield from _tensors(vars(held), depth - 1)
-
-
-def _mark_buckets(module: Any) -> None:
-    ddp = module.DistributedDataParallel
-    ddp._ddp_init_helper = _in_range(ddp._ddp_init_helper)
-    reducer = torch.distributed.Reducer
-    reducer._rebuild_buckets = _in_range(reducer._rebuild_buckets)
-
-
-def _in_range(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def inside(*args: Any, **kwargs: Any) -> Any:
-        with torch.profiler.record_function(_BUCKETS):
-            return function(*args, **kwargs)
-
-    return inside

@@ -33,7 +33,7 @@ def assemble(log: Log, manifest: Manifest) -> Trace:
         "operator": tables.operator_of(records, columns["signature"]),
         "site": tables.site_of(records),
     }
-    columns = categorize(columns, tables.operators)
+    columns = categorize(columns, tables.operators, tables.scopes)
     return Trace(
         manifest=_complete_manifest(manifest, tables.communication, log, set(records["stream"].tolist())),
         signatures=tuple(tables.signatures),
