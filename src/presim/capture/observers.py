@@ -25,6 +25,7 @@ from presim.capture.adapters import (
     vllm_workers,
 )
 from presim.capture.adapters.deep_ep import DeepEp
+from presim.capture.adapters.flat_buffers import FlatBuffers
 from presim.capture.adapters.symmetric_memory import SymmetricMemory
 from presim.capture.adapters.transformer_engine import TransformerEngine
 from presim.capture.adapters.triton_kernels import TritonKernels
@@ -94,7 +95,8 @@ class Observers:
         directory, decides = Path(control.outcome).parent, control.rank == min(control.present, default=control.rank)
         self.step_observer = StepObserver(hook, directory, control.steps, decides, exits.stop)
         self.scopes = ModuleScopes(hook, self.step_observer)
-        self.steps = OptimizerSteps(self.scopes, self.step_observer)
+        self.flat_buffers = FlatBuffers(hook)
+        self.steps = OptimizerSteps(self.scopes, self.step_observer, self.flat_buffers.named)
         self.cpu_weights = CpuWeights()
         self.symmetric_memory, self.deep_ep = SymmetricMemory(), installed.deep_ep
         self.read_backs: ReadBacks | None = None  # only if values are computed
@@ -121,6 +123,7 @@ class Observers:
         self.step_observer.install()
         DataLoading(hook, directory).install()
         deepspeed.install(self.steps.whole_step)
+        self.flat_buffers.install()
         hook.install()
         hook.set_call_site_callback(current_line.calling_line)
         if control.values is not None:

@@ -11,25 +11,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.calibration import value
-from presim.trace.schema import Kind, Trace
+from presim.trace.schema import HostCall, Kind, Trace
 from presim.trace.signatures import Copy, Gemm, Signature
+
+Ints = NDArray[np.int64]
+
+_MIB = 1 << 20
+_LOCKED_BEFORE = _MIB  # bytes up to which the driver serves cudaHostAlloc from memory that it locked before
+
+
+def _figure(name: str) -> int:
+    return round(value(f"host.call.{name}_ns"))
 
 
 @dataclasses.dataclass(frozen=True)
 class CallCosts:
-    """CPU time of a real call by its kind, ns. `presim.calibration` has the sources (host.call.*)."""
+    """CPU time of a real call by its kind, ns. `presim.calibration` has the sources (host.call.*).
 
-    launch: int = round(value("host.call.launch_ns"))  # kernels, memsets and all other calls
-    product: int = round(value("host.call.product_ns"))
-    transfer: int = round(value("host.call.transfer_ns"))
-    collective: int = round(value("host.call.collective_ns"))
-    event: int = round(value("host.call.event_ns"))
+    The live clock reads the fields in this order (shim/core/live.h). ``_MiB``: for each MiB, beside that of the call.
+    """
+
+    launch: int = _figure("launch")  # kernels, memsets and all other calls
+    product: int = _figure("product")
+    transfer: int = _figure("transfer")
+    collective: int = _figure("collective")
+    event: int = _figure("event")
+    device_alloc: int = _figure("device_alloc")  # cudaMalloc and what else takes memory from the device
+    device_alloc_MiB: int = _figure("device_alloc_MiB")
+    device_free: int = _figure("device_free")
+    device_free_MiB: int = _figure("device_free_MiB")
+    lock: int = _figure("lock")  # of up to 1 MiB; larger blocks only cost their pages
+    lock_MiB: int = _figure("lock_MiB")
+    unlock: int = _figure("unlock")
+    unlock_MiB: int = _figure("unlock_MiB")
+    first_touch_MiB: int = _figure("first_touch_MiB")
 
     def __post_init__(self) -> None:
         if min(dataclasses.astuple(self)) < 0:
             raise ValueError(f"CPU times of calls must not be negative; got {self}")
 
-    def of(self, trace: Trace) -> NDArray[np.int64]:
+    def of(self, trace: Trace) -> Ints:
         """CPU time of each entry's library call; 0 for other entries and for replays of CUDA graphs."""
         by_kind = np.zeros(len(Kind), np.int64)
         by_kind[[Kind.EVENT_RECORD, Kind.STREAM_WAIT]] = self.event
@@ -38,7 +59,28 @@ class CallCosts:
         kind, signature = (trace.columns[name].astype(np.int64) for name in ("kind", "signature"))
         costs = np.where(kind == Kind.WORK, of_work[signature], by_kind[kind])
         from_a_graph = trace.mask(*_CALLS) & (trace.columns["value"] != 0)
-        result: NDArray[np.int64] = np.where(from_a_graph, 0, costs)
+        result: Ints = np.where(from_a_graph, 0, costs) + self.of_memory(trace)
+        return result
+
+    def of_memory(self, trace: Trace) -> Ints:
+        """CPU time of each entry that takes or returns device memory, or works on pages of host memory; else 0."""
+        result = np.zeros(len(trace), np.int64)
+        entries = np.flatnonzero(trace.mask(Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, Kind.HOST_CALL))
+        if not len(entries):
+            return result
+        kind, call, size = (trace.columns[name][entries].astype(np.int64) for name in ("kind", "object", "value"))
+        choices = [
+            (kind == Kind.SEGMENT_ALLOC, self.device_alloc, self.device_alloc_MiB),
+            (kind == Kind.SEGMENT_FREE, self.device_free, self.device_free_MiB),
+            (call == HostCall.FIRST_TOUCH, 0, self.first_touch_MiB),
+            ((call == HostCall.LOCK) & (size <= _LOCKED_BEFORE), self.lock, 0),
+            (call == HostCall.LOCK, 0, self.lock_MiB),
+            (size <= _LOCKED_BEFORE, self.unlock, 0),
+        ]
+        conditions = [applies for applies, _, _ in choices]
+        fixed = np.select(conditions, [ns for _, ns, _ in choices], 0)
+        of_each_MiB = np.select(conditions, [ns for _, _, ns in choices], self.unlock_MiB)
+        result[entries] = fixed + np.rint(of_each_MiB * size / _MIB).astype(np.int64)
         return result
 
     def _of_work(self, signature: Signature) -> int:
@@ -49,4 +91,4 @@ class CallCosts:
 
 _CALLS = (Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, Kind.STREAM_WAIT)
 TYPICAL_CALLS = CallCosts()
-NO_CALLS = CallCosts(launch=0, product=0, transfer=0, collective=0, event=0)  # no launches on the host
+NO_CALLS = CallCosts(**{field.name: 0 for field in dataclasses.fields(CallCosts)})  # no launches on the host

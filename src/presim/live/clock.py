@@ -35,7 +35,8 @@ class Clock:
     A rank that asks a question waits for the answer. A rank that runs may issue more work from its present time on. So
     the engine simulates up to the earliest running rank, and answers each question whose wait ends before that.
 
-    ``options``: one per rank. They differ only in the host factor of the rank's node.
+    ``options``: one per rank. They differ only in the host factor of the rank's node. ``waits_for_events``: a query for a
+    duration waits for its events first, for hosts that take no time.
     """
 
     def __init__(
@@ -44,12 +45,12 @@ class Clock:
         cluster: Cluster,
         options: Mapping[int, Options],
         *,
-        live: bool,
+        waits_for_events: bool = False,
         prices: Sequence[Path] = (),
         stands_for: Mapping[int, Sequence[int]] | None = None,
         as_it_came: float = 1.0,
     ) -> None:
-        self._live = live  # else hosts take no time, and a query for a time waits for the work first
+        self._waits_for_events = waits_for_events
         representatives = Representatives(sorted(directories), stands_for)
         first = min(directories)
         ports = port_columns(shared_ports(cluster.as_seen_by(first)), sorted(directories), representatives)
@@ -89,7 +90,7 @@ class Clock:
         if question.ask == Ask.SYNC:
             op = feed.wait_of(question.first)
         else:
-            if not self._live:
+            if self._waits_for_events:
                 self._wait_for(feed, question)
             op = self._engine.add_marker(feed.index, feed.host_ns_until(question.cpu_ns))
         self._pending[rank] = _Pending(question, op)
@@ -180,6 +181,8 @@ class Clock:
         status, value = Status.YES, 0
         if question.ask == Ask.EVENT:
             status = self._has_ended(feed, question.first, host_ns)
+            if status == Status.NOT_YET:
+                value = self._least_ns_until(feed, question.first)
         elif question.ask == Ask.STREAM:
             status = Status.NOT_YET if self._engine.is_busy(feed.index, question.first) else Status.YES
         elif question.ask == Ask.ELAPSED:
@@ -187,13 +190,19 @@ class Clock:
             if status == Status.YES:
                 value = self._elapsed(feed, question.first, question.second)
         room = self._engine.free_launches(feed.index)
-        return Answer(status, host_ns, value, room, feed.ended(host_ns), feed.host_per_cpu)
+        ahead = room + self._engine.launches_within(feed.index, value // 2) if status == Status.NOT_YET else 0
+        return Answer(status, host_ns, value, room, feed.ended(host_ns), feed.host_per_cpu, ahead)
 
     def _has_ended(self, feed: Feed, serial: int, host_ns: int) -> Status:
         recording = feed.recordings.get(serial)
         if recording is None:  # not read yet, or from a part of the program that is not logged
             return Status.YES if feed.knows(serial) else Status.NOT_YET
         return Status.YES if 0 <= self._engine.end_ns(recording) <= host_ns else Status.NOT_YET
+
+    def _least_ns_until(self, feed: Feed, serial: int) -> int:
+        """Time that passes at least until a recording ends, ns; 0 if it is not read yet."""
+        recording = feed.recordings.get(serial)
+        return 0 if recording is None else self._engine.least_ns_until(recording)
 
     def _elapsed(self, feed: Feed, first: int, second: int) -> int:
         start, end = (feed.recordings.get(serial) for serial in (first, second))

@@ -26,7 +26,8 @@ from presim.live.collective_matching import CollectiveMatcher
 from presim.live.host_times import HostTimes
 from presim.live.recordings import Recordings
 from presim.trace.representatives import Representatives
-from presim.trace.schema import COLUMNS, WAITS, Kind, Manifest, Trace
+from presim.trace.schema import COLUMNS, WAITS, Group, Kind, Manifest, Trace
+from presim.trace.signatures import Signature
 
 
 class Feed:
@@ -59,11 +60,14 @@ class Feed:
         # As at the start of the script; variables that the script sets are known only when it ends.
         self._nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         self._chain = Chain.default(cluster, self._nccl, prices)
+        self._signatures: list[Signature] = []  # with a price each
         self._prices: list[Price] = []
         self._demands: list[Demand] = []
         self._flows: list[Flows | None] = []
         self._representatives = representatives or Representatives([rank])
         self._last_ns: int | None = None  # CPU time of the last record
+        self._priorities: dict[int, int] = {}  # CUDA's, of streams with another than the default
+        self._notes_read = 0
         self._waits: dict[int, int] = {}  # index of the record of a synchronisation -> op
         self._unended: deque[int] = deque()  # serials of recordings that had not ended at the last check
         self._last_serial = 0
@@ -141,38 +145,58 @@ class Feed:
             )
         nothing = np.full(len(records), -1, np.int32)
         columns |= {"scope": nothing, "operator": nothing, "site": self._tables.site_of(records)}
-        manifest = Manifest(
-            world_size=self.cluster.world_size,
-            rank=self.rank,
-            gpu=self.cluster.gpu.id,
-            gpus_per_node=self.cluster.gpus_per_node,
-            script="",
-            groups=self._tables.communication.groups(),
-            stream_priorities=stream_priorities(self.tail.notes, set(records["stream"].tolist())),
+        groups = self._tables.communication.groups()
+        self._price_new(groups)
+        # Only the piece's own signatures, because most pieces have a few of hundreds.
+        used = np.unique(columns["signature"])
+        used = used[used >= 0]
+        columns["signature"] = np.where(
+            columns["signature"] >= 0, np.searchsorted(used, columns["signature"]), columns["signature"]
         )
-        signatures = tuple(self._tables.signatures)
-        new = signatures[len(self._prices) :]
-        prices = self._chain.price_all(new, manifest.groups, self.cluster)[0]
-        if self.cluster.network:
-            found = [
-                one_on_fabric(*each, manifest.groups, self.rank, self.cluster, self._representatives)
-                for each in zip(new, prices)
-            ]
-            prices = [each.price for each in found]
-            self._flows += [each.flows for each in found]
-        self._prices += prices
-        self._demands += demands_of(new, prices, manifest.groups, self.cluster, self._nccl)
+        numbers = used.tolist()
         trace = Trace(
-            manifest=manifest,
-            signatures=signatures,
+            manifest=self._manifest(groups),
+            signatures=tuple(self._signatures[number] for number in numbers),
             scopes=(),
             operators=(),
             columns={name: np.ascontiguousarray(columns[name], dtype) for name, dtype in COLUMNS.items()},
             sites=tuple(self._tables.sites),
         )
-        fabric = OnFabric(tuple(self._flows), (), ()) if self.cluster.network else None
-        priced = PricedTrace(trace, tuple(self._prices), demands=tuple(self._demands), fabric=fabric)
+        fabric = OnFabric(tuple(self._flows[number] for number in numbers), (), ()) if self.cluster.network else None
+        prices, demands = (tuple(table[number] for number in numbers) for table in (self._prices, self._demands))
+        priced = PricedTrace(trace, prices, demands=demands, fabric=fabric)
         return build_ops(priced, self.options, self.engine.classes)
+
+    def _price_new(self, groups: tuple[Group, ...]) -> None:
+        """Price the signatures that came up since the last piece."""
+        if len(self._signatures) == len(self._tables.signatures):
+            return
+        new = list(self._tables.signatures)[len(self._signatures) :]
+        self._signatures += new
+        prices = self._chain.price_all(new, groups, self.cluster)[0]
+        if self.cluster.network:
+            found = [
+                one_on_fabric(*each, groups, self.rank, self.cluster, self._representatives)
+                for each in zip(new, prices)
+            ]
+            prices = [each.price for each in found]
+            self._flows += [each.flows for each in found]
+        self._prices += prices
+        self._demands += demands_of(new, prices, groups, self.cluster, self._nccl)
+
+    def _manifest(self, groups: tuple[Group, ...]) -> Manifest:
+        notes = self.tail.notes[self._notes_read :]
+        self._notes_read = len(self.tail.notes)
+        self._priorities |= stream_priorities(notes)
+        return Manifest(
+            world_size=self.cluster.world_size,
+            rank=self.rank,
+            gpu=self.cluster.gpu.id,
+            gpus_per_node=self.cluster.gpus_per_node,
+            script="",
+            groups=groups,
+            stream_priorities=self._priorities,
+        )
 
     def _aim(self, ops: RankOps, serials: list[int], numbers: list[int]) -> None:
         """Point waits to recordings, which may be of an earlier piece."""

@@ -7,7 +7,7 @@ import struct
 from typing import NamedTuple
 
 _QUESTION = struct.Struct("<qQqqq")
-_ANSWER = struct.Struct("<qqqqqd")
+_ANSWER = struct.Struct("<qqqqqdq")
 
 
 class Ask(enum.IntEnum):
@@ -57,10 +57,11 @@ class Answer(NamedTuple):
 
     status: Status
     host_ns: int = 0  # the host's time at the question's `cpu_ns`; for SYNC: the end of its wait
-    value: int = 0  # ns (ELAPSED)
+    value: int = 0  # ns; ELAPSED: the duration; EVENT, if not yet: time that passes at least until it has ended
     room: int = 0  # launches until a stream may be full
     ended: int = 0  # all recordings with a lower serial have ended
     host_per_cpu: float = 1.0  # host time over CPU time until the next answer
+    ahead: int = 0  # EVENT, if not yet: launches that waits for full streams delay by less than half of `value`
 
     @classmethod
     def unpack(cls, message: bytes) -> Answer:

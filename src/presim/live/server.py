@@ -17,13 +17,13 @@ from typing import Protocol
 from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
 from presim.live.clock import Clock
-from presim.live.questions import QUESTION_BYTES, Answer, Question, Status
+from presim.live.questions import QUESTION_BYTES, Answer, Ask, Question, Status
 from presim.live.stall_timeout import StallTimeout
 
 _SOCKET = "clock"
 _POLL_S = 0.005  # between two checks of ranks that others wait for
-# Without a live clock, scripts only query durations between events, to choose a kernel by them. There the host takes no
-# time, so that the choice is the same in every run.
+# Without a live clock, scripts query durations between events to choose a kernel by them. There the host takes no time, so
+# that the choice is the same in every run.
 _UNTIMED = Options.of(host_time=False)
 
 
@@ -44,7 +44,7 @@ class Waiting(Protocol):
 
 
 class LiveServer:
-    """Simulates while ranks run; ``live``: they see the simulated clock, not only event times.
+    """Simulates while ranks run; ``live``: they see the simulated clock, not only what has ended on the device.
 
     Each rank is priced on its own nodes. ``blocked`` is used with several ranks only. ``as_it_came``: see
     `presim.live.host_times.HostTimes`. ``host_factors``: the host factor of a rank on a cluster as it sees it; None:
@@ -71,7 +71,8 @@ class LiveServer:
         self._as_it_came = as_it_came
         self._directories: dict[int, Path] = {}
         self._others: dict[int, Sequence[int]] = {}
-        self._clocks: dict[int, Clock] = {}
+        self._clocks: dict[int, Clock] = {}  # of the hosts, by rank
+        self._durations: dict[int, Clock] = {}  # without a live clock: for durations between events, by rank
         self._selector = selectors.DefaultSelector()
         self._connections: dict[int, socket.socket] = {}
         self._wake, self._woken = socket.socketpair()
@@ -95,8 +96,7 @@ class LiveServer:
         self._selector.register(listener, selectors.EVENT_READ, ("rank", rank))
         options = self._options_of(rank)
         host_per_cpu = self._as_it_came * (1.0 if options.host_factor is None else options.host_factor)
-        calls = options.calls
-        costs = (calls.launch, calls.product, calls.transfer, calls.collective, calls.event)
+        costs = dataclasses.astuple(options.calls)
         return {"PRESIM_LIVE": f"{host_per_cpu!r} {' '.join(map(str, costs))}"} if self._live else {}
 
     def _options_of(self, rank: int) -> Options:
@@ -204,30 +204,44 @@ class LiveServer:
             self._give_up()
 
     def _take(self, rank: int, message: bytes) -> None:
-        clock = self._clock_of(rank)
+        if not message:
+            return self._end(rank)
+        question = Question.unpack(message)
+        clock = self._clock_of(rank, question.ask)
         self._take_back(clock)
-        if message:
-            clock.ask(rank, Question.unpack(message))
-        else:
-            clock.end(rank)
+        clock.ask(rank, question)
         self._answer(clock)
 
-    def _clock_of(self, rank: int) -> Clock:
-        """One clock for all ranks with a live clock, else one for each rank, so that no rank waits for another."""
-        if rank not in self._clocks:
+    def _end(self, rank: int) -> None:
+        """Tell the clocks that a rank has ended, which other ranks on them may wait for."""
+        if self._live:
+            self._take_back(self._clock_of(rank, Ask.SYNC))
+        for clocks in (self._clocks, self._durations):
+            if rank in clocks:
+                clocks[rank].end(rank)
+                self._answer(clocks[rank])
+
+    def _clock_of(self, rank: int, ask: Ask) -> Clock:
+        """The clock that answers a rank's question.
+
+        With a live clock it is one for all ranks. Without, each rank has two of its own, so that no rank waits for
+        another: that of its host, and for durations one on which hosts take no time.
+        """
+        untimed = ask == Ask.ELAPSED and not self._live
+        clocks = self._durations if untimed else self._clocks
+        if rank not in clocks:
             ranks = self._directories if self._live else {rank: self._directories[rank]}
-            others = {each: self._others[each] for each in ranks}
             clock = Clock(
                 ranks,
                 self._cluster,
-                {each: self._options_of(each) if self._live else _UNTIMED for each in ranks},
-                live=self._live,
+                {number: _UNTIMED if untimed else self._options_of(number) for number in ranks},
+                waits_for_events=untimed,
                 prices=self._prices,
-                stands_for=others,
+                stands_for={number: self._others[number] for number in ranks},
                 as_it_came=self._as_it_came,
             )
-            self._clocks |= dict.fromkeys(ranks, clock)
-        return self._clocks[rank]
+            clocks |= dict.fromkeys(ranks, clock)
+        return clocks[rank]
 
     def _answer(self, clock: Clock) -> None:
         for rank, answer in clock.answers():

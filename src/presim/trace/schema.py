@@ -46,6 +46,7 @@ COLUMNS: dict[str, type] = {
 
 FAILED = ("raised", "exited", "out_of_memory", "killed")  # `Manifest.exit` of a script that failed
 COMPILING = "torch.compile"  # scope of device work by a compiler
+BUCKETS = "DistributedDataParallel.buckets"  # scope in which DDP allocates what it reduces gradients in
 
 
 class Kind(enum.IntEnum):
@@ -67,10 +68,17 @@ class Kind(enum.IntEnum):
     STEP = 12  # a step has ended; object: its number, from 0
     HOST_WAIT = 13  # the host slept; value: wall-clock ns minus CPU time
     # The next two concern a process beside the host that prepares data; object: `fetch_request`.
-    FETCH = (
-        14  # the host asks for a batch; value: ns that the worker takes; stream: 0: of CPU time, 1: in which it waits
-    )
+    FETCH = 14  # the host asks for a batch; value: ns that the worker takes; stream: 0: CPU time, 1: it sleeps
     FETCH_WAIT = 15  # the host waits for the batch
+    HOST_CALL = 16  # the driver or the kernel works on host memory; object: `HostCall`, value: bytes
+
+
+class HostCall(enum.IntEnum):
+    """Work on host memory that the emulated libraries do not do, and whose time a trace therefore lacks."""
+
+    LOCK = 0  # cudaHostAlloc, cudaHostRegister
+    UNLOCK = 1  # cudaFreeHost, cudaHostUnregister
+    FIRST_TOUCH = 2  # a copy writes pages that the program never used
 
 
 _REQUESTS = 1 << 24  # of one worker

@@ -46,7 +46,7 @@ class Rank:
 
 @pytest.fixture
 def rank(tmp_path: Path, cluster: Cluster) -> Rank:
-    return Rank(tmp_path, Clock({0: tmp_path}, cluster, {0: OPTIONS}, live=True))
+    return Rank(tmp_path, Clock({0: tmp_path}, cluster, {0: OPTIONS}))
 
 
 def copy_ns(rank: Rank) -> int:
@@ -116,7 +116,7 @@ def test_without_a_live_clock_elapsed_time_is_the_device_s_alone(tmp_path: Path,
     for host_ns in (0, 10**9):
         folder = tmp_path / str(host_ns)
         folder.mkdir()
-        rank = Rank(folder, Clock({0: folder}, cluster, {0: Options.of(host_time=False)}, live=False))
+        rank = Rank(folder, Clock({0: folder}, cluster, {0: Options.of(host_time=False)}, waits_for_events=True))
         rank.log.record(Kind.EVENT_RECORD, object=5, cpu_ns=0)
         rank.log.record(Kind.WORK, work=COPY, cpu_ns=host_ns)
         rank.log.record(Kind.EVENT_RECORD, object=6, cpu_ns=2 * host_ns)
@@ -132,7 +132,7 @@ def test_a_rank_that_waits_is_answered_when_no_other_can_change_the_answer(tmp_p
     folders = {0: tmp_path / "0", 1: tmp_path / "1"}
     for folder in folders.values():
         folder.mkdir()
-    clock = Clock(folders, cluster, dict.fromkeys(folders, OPTIONS), live=True)
+    clock = Clock(folders, cluster, dict.fromkeys(folders, OPTIONS))
     ranks = [Rank(folders[number], clock, number) for number in folders]
     ranks[1].log.record(Kind.WORK, work=COPY, cpu_ns=0)
     assert ranks[1].ask(Ask.NOW, 5_000) is not None
@@ -156,7 +156,7 @@ def test_each_rank_is_priced_on_the_nodes_of_its_group(tmp_path: Path) -> None:
     folders = {0: tmp_path / "0", 1: tmp_path / "1"}
     for folder in folders.values():
         folder.mkdir()
-    clock = Clock(folders, mixed, dict.fromkeys(folders, OPTIONS), live=True)
+    clock = Clock(folders, mixed, dict.fromkeys(folders, OPTIONS))
     for number, folder in folders.items():
         rank = Rank(folder, clock, number)
         rank.log.record(Kind.WORK, work=COPY, cpu_ns=0)

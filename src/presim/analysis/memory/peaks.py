@@ -116,12 +116,12 @@ def judge(
 
 
 _RELIEF = {
-    "parameter": "shard them (FSDP2, tensor or pipeline parallelism) over more GPUs, or keep them in fewer bits",
-    "gradient": "shard them (FSDP2), keep them in bfloat16, or step inside backward",
+    "parameter": "shard them (FSDP2, ZeRO-3, tensor or pipeline parallelism) over more GPUs, offload them to the host, or keep them in fewer bits",
+    "gradient": "shard them (FSDP2, ZeRO-2), keep them in bfloat16, or step inside backward",
     "optimizer_state": "shard it (FSDP2, ZeRO-1), keep it in fewer bits, or offload it to the host",
     "activation": "checkpoint activations, use smaller micro-batches, or split the sequence (context parallelism)",
     "temporary": "use smaller micro-batches, or chunk the largest operation (often the loss over the vocabulary)",
-    "communication": "use smaller buckets, or prefetch less far ahead",
+    "communication": "use smaller buckets (DDP: gradient_as_bucket_view=True), or prefetch less far ahead",
 }
 
 

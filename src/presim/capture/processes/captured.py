@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import resource
 import shutil
 import signal
 from collections.abc import Sequence
@@ -14,13 +15,14 @@ from presim.capture.device_values.policies import OFF
 from presim.capture.processes.launch_config import LaunchConfig
 from presim.capture.reading.assemble import assemble
 from presim.capture.reading.fetches import with_fetch_times
-from presim.capture.reading.log import read_log
+from presim.capture.reading.log import parse, read_log
 from presim.capture.reading.step_records import read_steps, with_steps
 from presim.capture.script.control import Outcome
 from presim.errors import CaptureError
 from presim.trace.schema import ClusterTables, Manifest, StepFacts, Trace
 from presim.units import gib
 
+_HOST_LIMIT = "host-limit "  # start of the note (shim/core/memory.cpp)
 _MIN_FREE_BYTES = 1 << 20  # bytes: with less free space, the outcome of a script may not have been written
 STOPPED = "stopped, because another rank failed"  # `Manifest.error` of such ranks
 PEERS = "peers"  # outcome of a scout that exchanges messages with ranks that do not run
@@ -55,16 +57,31 @@ def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
     """Read a rank's log into a trace.
 
     Raises:
-        CaptureError: the disk was full.
+        CaptureError: the disk was full, or this machine lacked memory.
     """
     directory = captured.directory
     log = read_log(directory)
+    if captured.failed and (limit := host_limit(log.notes)):
+        raise CaptureError(limit)
     ended = (directory / "outcome.json").exists()
     if log.disk_full or (not ended and shutil.disk_usage(directory).free < _MIN_FREE_BYTES):
         raise CaptureError(f"the disk that holds {directory.parent.parent} filled up; free some space or set TMPDIR")
     steps = read_steps(directory, captured.outcome.end, has_ended=captured.outcome.exit == "ok")
     log = with_fetch_times(with_steps(log, steps, cut=captured.outcome.exit == "stopped"), directory)
     return assemble(log, _manifest(captured, setting, steps.facts))
+
+
+def host_limit(notes: Sequence[str]) -> str | None:
+    """The error for a script that this machine, not the GPU, had too little memory for; None if it had enough."""
+    sizes = [parse(note).number("bytes") for note in notes if note.startswith(_HOST_LIMIT)]
+    if not sizes:
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    cause = f"ulimit -v allows {gib(limit)}" if limit != resource.RLIM_INFINITY else "its memory is exhausted"
+    return (
+        f"this machine, not the GPU, ran out of memory: {gib(sizes[0])} of addresses for the emulated device could not be "
+        f"reserved ({cause}); the emulation reserves as many as the program allocates: raise the limit"
+    )
 
 
 def _unfilled(size: int) -> list[str]:

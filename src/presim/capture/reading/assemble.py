@@ -33,7 +33,7 @@ def assemble(log: Log, manifest: Manifest) -> Trace:
         "operator": tables.operator_of(records, columns["signature"]),
         "site": tables.site_of(records),
     }
-    columns = categorize(columns, tables.operators)
+    columns = categorize(columns, tables.operators, tables.scopes)
     return Trace(
         manifest=_complete_manifest(manifest, tables.communication, log, set(records["stream"].tolist())),
         signatures=tuple(tables.signatures),
@@ -58,15 +58,17 @@ def _complete_manifest(manifest: Manifest, communication: Communication, log: Lo
     fields["unmodelled_calls"] = dict(sorted(log.calls.items()))
     remarks = (note.removeprefix(_NOTE_PREFIX) for note in log.notes if note.startswith(_NOTE_PREFIX))
     fields["notes"] = (*manifest.notes, *remarks)
-    fields["stream_priorities"] = stream_priorities(log.notes, streams)
+    fields["stream_priorities"] = {
+        index: priority for index, priority in stream_priorities(log.notes).items() if index in streams
+    }
     return Manifest(**fields)
 
 
-def stream_priorities(notes: Sequence[str], used: set[int]) -> dict[int, int]:
-    """CUDA's priority of each stream in use that has a non-default one (0 is the lowest, -1 is higher)."""
+def stream_priorities(notes: Sequence[str]) -> dict[int, int]:
+    """CUDA's priority of each stream with a non-default one (0 is the lowest, -1 is higher)."""
     described = [parse(note) for note in notes if note.startswith("stream ")]
     priorities = {stream.number("index"): stream.number("priority") for stream in described}
-    return {index: priorities[index] for index in sorted(used) if priorities.get(index)}
+    return {index: priorities[index] for index in sorted(priorities) if priorities[index]}
 
 
 class Tables:

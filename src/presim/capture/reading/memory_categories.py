@@ -7,10 +7,12 @@ activation; everything else inside a step is temporary.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.trace.schema import Category, Kind, Phase
+from presim.trace.schema import BUCKETS, Category, Kind, Phase
 
 _COMMUNICATION_RANGES = ("FSDP::all_gather", "FSDP::post_backward_reduce", "FSDP::reduce_scatter", "c10d::")
 _UNSHARDED_RANGES = ("FSDP::all_gather_copy_out",)
@@ -19,9 +21,11 @@ _FORWARD = (Phase.FORWARD, Phase.RECOMPUTE)
 Columns = dict[str, NDArray[np.generic]]
 
 
-def categorize(columns: Columns, operators: dict[str, int]) -> Columns:
+def categorize(columns: Columns, operators: dict[str, int], scopes: Mapping[str, int]) -> Columns:
     """Replace the RETAG entries of a log by one after each ALLOC whose category is known."""
-    categories = _categories(columns, {index: name for name, index in operators.items()})
+    categories = _categories(
+        columns, {index: name for name, index in operators.items()}, buckets=scopes.get(BUCKETS, -2)
+    )
     keep = np.flatnonzero(columns["kind"] != Kind.RETAG)
     positions = np.array(sorted(categories), np.int64)
     order = np.concatenate([keep * 2, positions * 2 + 1])
@@ -47,14 +51,26 @@ def _host_ns(
     return result
 
 
-def _categories(columns: Columns, operator_names: dict[int, str]) -> dict[int, int]:
-    """Index of an ALLOC entry -> category; blocks without a known category are omitted."""
+def _categories(columns: Columns, operator_names: dict[int, str], *, buckets: int) -> dict[int, int]:
+    """Index of an ALLOC entry -> category; blocks without a known category are omitted.
+
+    ``buckets``: the scope that allocates what gradients are reduced in.
+    """
     kinds, objects, values = (columns[name].tolist() for name in ("kind", "object", "value"))
     phases, operators = columns["phase"].tolist(), columns["operator"].tolist()
     backward = np.append(np.flatnonzero(columns["phase"] == Phase.BACKWARD), len(phases))
     next_backward = backward[np.searchsorted(backward, np.arange(len(phases)))].tolist()  # by entry
 
+    scopes = columns["scope"].tolist()
+    first_module = _first(columns["scope"] >= 0, 0)
+    # A forward pass without modules leaves nothing behind its backward pass.
+    first_step_ends = _first(columns["kind"] == Kind.STEP, backward[0])
+
     def category_of(born: int, died: int) -> int:
+        if scopes[born] == buckets:
+            return Category.COMMUNICATION
+        if born < first_module and died > first_step_ends:  # differentiable operators of the set-up
+            return Category.OTHER
         survives_forward = next_backward[born] < died
         over = survives_forward or died == len(phases) or phases[died] != phases[born]
         return _lifetime_category(phases[born], over, operator_names.get(operators[born]))
@@ -74,6 +90,10 @@ def _categories(columns: Columns, operator_names: dict[int, str]) -> dict[int, i
     for born in live.values():
         result[born] = named.get(born) or category_of(born, len(phases))
     return {index: category for index, category in result.items() if category != Category.OTHER}
+
+
+def _first(mask: NDArray[np.bool_], default: int) -> int:
+    return int(np.argmax(mask)) if mask.any() else int(default)
 
 
 def _lifetime_category(born: int, over: bool, operator: str | None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,14 +23,19 @@ from presim.trace.schema import Category
 class OptimizerSteps:
     """Tells the observer of steps when an optimizer has stepped."""
 
-    def __init__(self, scopes: ModuleScopes, observer: StepObserver) -> None:
+    def __init__(
+        self,
+        scopes: ModuleScopes,
+        observer: StepObserver,
+        framework_tensors: Callable[[], Sequence[tuple[Category, Iterable[torch.Tensor]]]] = list,
+    ) -> None:
         self.scopes = scopes
         self.observer = observer
+        self.framework_tensors = framework_tensors  # by category: those that frameworks keep outside of modules
         self._stepping: Optimizer | None = None  # optimizer whose step has begun and not ended
         self._inside = False  # within a step that the framework delimits
-        self._state_tensors: weakref.WeakKeyDictionary[Optimizer, int] = (
-            weakref.WeakKeyDictionary()
-        )  # when last assigned
+        # Number of state tensors when last assigned.
+        self._state_tensors: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
         """Install hooks on every optimizer of the process."""
@@ -42,7 +47,9 @@ class OptimizerSteps:
         self._stepping = optimizer
         parameters = _parameters(optimizer)
         gradients = (parameter.grad for parameter in parameters if parameter.grad is not None)
-        self.scopes.categorise_blocks(start, (Category.PARAMETER, parameters), (Category.GRADIENT, gradients))
+        self.scopes.categorise_blocks(
+            start, (Category.PARAMETER, parameters), (Category.GRADIENT, gradients), *self.framework_tensors()
+        )
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         start = now_ns()
@@ -52,7 +59,11 @@ class OptimizerSteps:
             self.observer.updated(elements_of(_parameters(optimizer)), target=id(optimizer))
 
     def categorise_unfinished(self) -> None:
-        """At the end of the script, assign the state of an optimizer whose step raised, for example out of memory."""
+        """At the end of the script, assign the state of an optimizer whose step raised, for example out of memory.
+
+        Frameworks may have run out of memory before the first step, while they built their buffers.
+        """
+        self.scopes.categorise_blocks(now_ns(), *self.framework_tensors())
         if self._stepping is not None:
             self._categorise_state(self._stepping, now_ns())
 
@@ -60,6 +71,7 @@ class OptimizerSteps:
     def whole_step(self) -> Iterator[None]:
         """Treat the block as one update, however many optimizer steps it contains."""
         self._inside = True
+        self.scopes.categorise_blocks(now_ns(), *self.framework_tensors())
         try:
             yield
         finally:

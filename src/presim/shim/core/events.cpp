@@ -4,7 +4,9 @@
 
 #include "capture.h"
 #include "clock.h"
+#include "endings.h"
 #include "live.h"
+#include "queries.h"
 #include "recorder.h"
 #include "slab.h"
 
@@ -30,6 +32,7 @@ int captured_wait(Stream& stream, Event& event) {
 }  // namespace
 
 int64_t take_serials(int64_t count) { return next_serial.fetch_add(count, std::memory_order_relaxed); }
+int64_t latest_serial() { return next_serial.load(std::memory_order_relaxed) - 1; }
 
 int create_event(Event** out, unsigned flags) {
   constexpr unsigned kKnown = 1 | kEventDisableTiming | kEventInterprocess;
@@ -60,6 +63,7 @@ int record_event(void* handle, void* stream_handle, unsigned flags) {
   int64_t serial = take_serials(1);
   event->capture_id = 0;
   event->host_ns.store(clock_ns(CLOCK_MONOTONIC), std::memory_order_relaxed);
+  event->stream.store(stream->index, std::memory_order_relaxed);
   event->serial.store(serial, std::memory_order_release);
   append(Kind::EventRecord, stream->index, serial);
   return kSuccess;
@@ -88,7 +92,7 @@ int query_event(void* handle) {
   if (int status = refuse_unsafe_call()) return status;
   if (capture_active(event->capture_id)) return kCapturedEvent;
   int64_t serial = event->serial.load(std::memory_order_acquire);
-  return serial == 0 || has_ended(Ask::Event, serial) ? kSuccess : kNotReady;
+  return serial == 0 || recording_has_ended(event->stream.load(std::memory_order_relaxed), serial) ? kSuccess : kNotReady;
 }
 
 int synchronize_event(void* handle) {
@@ -97,7 +101,9 @@ int synchronize_event(void* handle) {
   if (event == nullptr) return kInvalidHandle;
   if (capture_active(event->capture_id)) return kCapturedEvent;
   int64_t serial = event->serial.load(std::memory_order_acquire);
-  if (serial != 0) append(Kind::EventSync, 0, serial);
+  if (serial == 0) return kSuccess;
+  append(Kind::EventSync, 0, serial);
+  saw_end(event->stream.load(std::memory_order_relaxed), serial);
   return kSuccess;
 }
 

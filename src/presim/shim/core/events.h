@@ -16,6 +16,7 @@ struct Event {
   std::atomic<bool> live{false};
   unsigned flags = 0;
   std::atomic<int64_t> serial{0};   // latest recording outside of captures; 0: never recorded
+  std::atomic<uint16_t> stream{0};  // of that recording
   std::atomic<int64_t> host_ns{0};  // when it was recorded
   // Latest recording within a capture, if it is newer than `serial`.
   uint64_t capture_id = 0;
@@ -35,5 +36,6 @@ int elapsed_ms(float* out, void* start, void* end);
 
 // Allocates serials for `count` recordings and returns the first.
 int64_t take_serials(int64_t count);
+int64_t latest_serial();
 
 }  // namespace presim

@@ -42,6 +42,7 @@ bool external_serial(const Entry& entry, Record& record) {
   if (entry.kind == Kind::EventRecord) {
     record.object = take_serials(1);
     entry.external->host_ns = clock_ns(CLOCK_MONOTONIC);
+    entry.external->stream = record.stream;
     entry.external->serial = record.object;
   } else {
     record.object = entry.external->serial;

@@ -2,21 +2,45 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
+#include <sstream>
 
 #include "clock.h"
 
 namespace presim {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+int64_t of_bytes(int64_t ns_per_MiB, int64_t bytes) { return std::llround(double(ns_per_MiB) * double(bytes) / kMiB); }
+
+}  // namespace
 
 LiveClock::LiveClock() {
   const char* text = std::getenv("PRESIM_LIVE");
-  on_ = text != nullptr && std::sscanf(text, "%lf %lld %lld %lld %lld %lld", &pace_, &costs_.launch, &costs_.product,
-                                       &costs_.transfer, &costs_.collective, &costs_.event) == 6;
+  if (text == nullptr) return;
+  std::istringstream fields(text);
+  fields >> pace_;
+  for (int64_t* cost : {&costs_.launch, &costs_.product, &costs_.transfer, &costs_.collective, &costs_.event,
+                        &costs_.device_alloc, &costs_.device_alloc_MiB, &costs_.device_free, &costs_.device_free_MiB,
+                        &costs_.lock, &costs_.lock_MiB, &costs_.unlock, &costs_.unlock_MiB, &costs_.first_touch_MiB}) {
+    fields >> *cost;
+  }
+  on_ = bool(fields);
 }
 
-int64_t LiveClock::cost_ns(Kind kind, int32_t work) const {
+int64_t LiveClock::host_call_ns(HostCall call, int64_t bytes) const {
+  if (call == HostCall::FirstTouch) return of_bytes(costs_.first_touch_MiB, bytes);
+  bool small = bytes <= kMiB;  // the driver locked such memory before
+  if (call == HostCall::Lock) return small ? costs_.lock : of_bytes(costs_.lock_MiB, bytes);
+  return small ? costs_.unlock : of_bytes(costs_.unlock_MiB, bytes);
+}
+
+int64_t LiveClock::cost_ns(Kind kind, int32_t work, int64_t object, int64_t value) const {
   if (!on_) return 0;
+  if (kind == Kind::HostCall) return host_call_ns(HostCall(object), value);
+  if (kind == Kind::SegmentAlloc) return costs_.device_alloc + of_bytes(costs_.device_alloc_MiB, value);
+  if (kind == Kind::SegmentFree) return costs_.device_free + of_bytes(costs_.device_free_MiB, value);
   if (kind == Kind::Collective) return costs_.collective;
   if (kind == Kind::EventRecord || kind == Kind::StreamWait) return costs_.event;
   if (kind != Kind::Work) return 0;
@@ -63,27 +87,6 @@ int64_t& own_moment_ns() {
 bool live() {
   static const bool asked = std::getenv("PRESIM_LIVE") != nullptr;
   return asked;
-}
-
-// A program that queries repeatedly and does nothing else is waiting. It is recorded as a wait, so that time does not
-// advance query by query.
-bool has_ended(Ask ask, int64_t of) {
-  constexpr int kPatience = 8;
-  constexpr int64_t kApart_ns = 1000000;  // less frequent queries, such as those of NCCL's watchdog, are not a wait
-  static thread_local int misses = 0;
-  static thread_local int64_t last_ns = 0;
-  if (!live() || ask_now(ask, of).status != kNotYet) {
-    misses = 0;
-    return true;
-  }
-  int64_t now = clock_ns(CLOCK_MONOTONIC);
-  misses = now - last_ns < kApart_ns ? misses + 1 : 1;
-  last_ns = now;
-  if (misses < kPatience) return false;
-  misses = 0;
-  if (ask == Ask::Event) append(Kind::EventSync, 0, of);
-  else append(Kind::StreamSync, uint16_t(of));
-  return true;
 }
 
 }  // namespace presim

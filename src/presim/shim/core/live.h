@@ -4,7 +4,7 @@
 // time, scaled by the recent speed in the simulation, plus the cost of real calls, without further queries. If a later
 // answer is earlier than a time that the program has already read, the clock stops until the simulated host catches
 // up. Times are ns since the first record. Active only in a process in which $PRESIM_LIVE holds "pace launch_ns
-// product_ns transfer_ns collective_ns event_ns".
+// product_ns transfer_ns collective_ns event_ns …", the fields of CallCosts.
 #pragma once
 #include <ctime>
 
@@ -22,9 +22,11 @@ struct Moment {
   int64_t extra_ns = 0;   // host time so far that is not CPU time: cost of real launches, sleep
 };
 
-// CPU time of real calls, ns; engine/calls.py has the source.
+// CPU time of real calls, ns; those of memory: one call, and each MiB. engine/calls.py has the source.
 struct CallCosts {
-  long long launch = 0, product = 0, transfer = 0, collective = 0, event = 0;
+  int64_t launch = 0, product = 0, transfer = 0, collective = 0, event = 0;
+  int64_t device_alloc = 0, device_alloc_MiB = 0, device_free = 0, device_free_MiB = 0;
+  int64_t lock = 0, lock_MiB = 0, unlock = 0, unlock_MiB = 0, first_touch_MiB = 0;
 };
 
 // Guarded by the recorder's mutex.
@@ -35,7 +37,7 @@ class LiveClock {
   bool begun() const { return begun_; }
 
   // Cost of a real call; `work`: descriptor of its device work. Does not need the mutex, and takes another one.
-  int64_t cost_ns(Kind kind, int32_t work) const;
+  int64_t cost_ns(Kind kind, int32_t work, int64_t object = 0, int64_t value = 0) const;
 
   // A record was appended by a call of its own with this cost, together with `count` others.
   void appended(Kind kind, int64_t cpu_ns, int64_t value, int64_t cost_ns, int64_t count = 1);
@@ -49,6 +51,8 @@ class LiveClock {
   void answered(const Moment& moment, const Answer& answer);
 
  private:
+  int64_t host_call_ns(HostCall call, int64_t bytes) const;
+
   bool on_ = false, begun_ = false;
   double pace_ = 1;
   CallCosts costs_;
@@ -77,9 +81,5 @@ int64_t live_ns_of(clockid_t clock, const timespec& shown);
 
 // The simulation's result for the current moment. It sets the live clock.
 Answer ask_now(Ask ask, int64_t first = 0, int64_t second = 0);
-
-// Whether a recording (Ask::Event) or all work of a stream (Ask::Stream) has ended at the host's time. True without a
-// live clock, because the device then takes no time.
-bool has_ended(Ask ask, int64_t of);
 
 }  // namespace presim

@@ -3,9 +3,11 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <string>
 
 #include "config.h"
 #include "own_time.h"
+#include "streams.h"
 #include "values.h"
 
 namespace presim {
@@ -32,6 +34,14 @@ int free_at(void* address, bool of_space(const Range&), int error) {
   return kSuccess;
 }
 
+void log_call(HostCall call, size_t bytes) { append(Kind::HostCall, 0, int64_t(call), int64_t(bytes)); }
+
+// The driver waits for the device, which might still access the pages.
+void unlock(const Range& range) {
+  wait_for_device();
+  log_call(HostCall::Unlock, range.bytes);
+}
+
 void drop_pages(uintptr_t first, uintptr_t last) {
   auto* begin = reinterpret_cast<void*>(first);
   // Locked pages cannot be dropped.
@@ -55,6 +65,20 @@ void* reserve_addresses(size_t bytes, size_t alignment) {
   return address;
 }
 
+int lacks_host_memory(size_t bytes) {
+  note("host-limit bytes=" + std::to_string(bytes));
+  return kOperatingSystem;
+}
+
+bool touch_first(void* address, size_t bytes) {
+  constexpr size_t kPage = 4096;
+  auto* middle = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(address) + bytes / 2) & ~(kPage - 1));
+  unsigned char state = 1;
+  bool is_first = mincore(middle, kPage, &state) == 0 && (state & 1) == 0;
+  *middle = 0;
+  return is_first;
+}
+
 void release_addresses(void* address, size_t bytes) { munmap(address, bytes); }
 
 int allocate_device(void** address, size_t bytes, Space space) {
@@ -67,7 +91,7 @@ int allocate_device(void** address, size_t bytes, Space space) {
   // Page-aligned blocks do not share a page with a neighbour.
   size_t mapped = (bytes + 4095) & ~size_t(4095);
   void* made = reserve_addresses(mapped, bytes >= kLarge ? kLarge : 4096);
-  if (made == nullptr) return uncharge(device, charged), kOutOfMemory;
+  if (made == nullptr) return uncharge(device, charged), lacks_host_memory(mapped);
   Range range;
   range.base = reinterpret_cast<uintptr_t>(made);
   range.bytes = mapped;
@@ -83,8 +107,11 @@ int allocate_device(void** address, size_t bytes, Space space) {
 
 int free_device(void* address) {
   if (address == nullptr) return kSuccess;
-  return free_at(address, [](const Range& r) { return r.space == Space::Device || r.space == Space::Managed; },
-                 kInvalidValue);
+  Range range;
+  auto is_ours = [](const Range& r) { return r.space == Space::Device || r.space == Space::Managed; };
+  if (!find_range(address, &range) || !is_ours(range)) return kInvalidValue;
+  wait_for_device();  // cudaFree returns after all work that might use the memory
+  return free_at(address, is_ours, kInvalidValue);
 }
 
 int allocate_host(void** address, size_t bytes, unsigned flags) {
@@ -93,7 +120,8 @@ int allocate_host(void** address, size_t bytes, unsigned flags) {
   if (bytes == 0) return kSuccess;
   size_t mapped = (bytes + 4095) & ~size_t(4095);
   void* made = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (made == MAP_FAILED) return kOutOfMemory;
+  if (made == MAP_FAILED) return lacks_host_memory(mapped);
+  log_call(HostCall::Lock, bytes);
   Range range;
   range.base = reinterpret_cast<uintptr_t>(made);
   range.bytes = mapped;
@@ -107,7 +135,11 @@ int allocate_host(void** address, size_t bytes, unsigned flags) {
 
 int free_host(void* address) {
   if (address == nullptr) return kSuccess;
-  return free_at(address, [](const Range& r) { return r.space == Space::Pinned; }, kInvalidValue);
+  Range range;
+  auto is_ours = [](const Range& r) { return r.space == Space::Pinned; };
+  if (!find_range(address, &range) || !is_ours(range)) return kInvalidValue;
+  unlock(range);
+  return free_at(address, is_ours, kInvalidValue);
 }
 
 int register_host(void* address, size_t bytes, unsigned flags) {
@@ -124,6 +156,7 @@ int register_host(void* address, size_t bytes, unsigned flags) {
   range.device = current_device();
   range.flags = flags;
   add_range(range);
+  log_call(HostCall::Lock, bytes);
   return kSuccess;
 }
 
@@ -131,6 +164,7 @@ int unregister_host(void* address) {
   Range range;
   bool known = find_range(address, &range) && range.space == Space::Registered;
   if (!known || range.base != reinterpret_cast<uintptr_t>(address)) return kHostMemoryNotRegistered;
+  unlock(range);
   remove_range(range.base, &range);
   return kSuccess;
 }

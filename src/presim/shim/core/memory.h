@@ -51,6 +51,13 @@ int unregister_host(void* address);
 void* reserve_addresses(size_t bytes, size_t alignment = 4096);
 void release_addresses(void* address, size_t bytes);
 
+// Notes that this machine, not the device, lacks memory, so that nobody takes it for the device's; the status to return.
+int lacks_host_memory(size_t bytes);
+
+// Whether these pages of the host are used for the first time, and marks them as used. Looks at one page in the middle,
+// whose content is lost.
+bool touch_first(void* address, size_t bytes);
+
 void add_range(const Range& range);
 bool remove_range(uintptr_t base, Range* removed);
 // The range that holds `address`; false for pageable host memory.

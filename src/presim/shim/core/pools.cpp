@@ -135,7 +135,7 @@ int allocate_async(void** address, size_t bytes, void* pool_handle, void* stream
   range.bytes = whole(bytes, 4096);
   range.asked = bytes;
   range.base = reinterpret_cast<uintptr_t>(reserve_addresses(range.bytes));
-  if (range.base == 0) return kOutOfMemory;
+  if (range.base == 0) return lacks_host_memory(range.bytes);
   range.space = Space::Pooled;
   range.device = pool->device;
   range.charged = block;

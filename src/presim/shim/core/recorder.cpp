@@ -31,6 +31,7 @@ struct Recorder {
   int64_t program_ns = 0;  // CPU time without our own; never goes back
   int64_t forgiven_ns = 0;
   double reference_ns = 0;  // its time on the reference host
+  uint64_t launches = 0, waits = 0;
 
   // Time of the reference host for the program so far.
   int64_t now() {
@@ -117,6 +118,12 @@ void claim_later(Context& here, uint64_t index) {
   if (here.op_depth > 0) here.op_records.push_back(index);
 }
 
+bool is_launch(Kind kind) { return kind <= Kind::StreamWait; }
+
+bool takes_long(Kind kind) {
+  return kind == Kind::HostWait || kind == Kind::HostCall || kind == Kind::SegmentAlloc || kind == Kind::SegmentFree;
+}
+
 bool waits(Kind kind) { return kind == Kind::EventSync || kind == Kind::StreamSync || kind == Kind::DeviceSync; }
 
 // The clock continues from the answer before the next query. A process without a log, such as a program that the script
@@ -172,7 +179,7 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
   int64_t cost_ns = 0;
   if (log.live.on()) {
     OwnTime observing;
-    cost_ns = log.live.cost_ns(kind, work);
+    cost_ns = log.live.cost_ns(kind, work, object, value);
   }
   {
     std::lock_guard lock(log.mutex);
@@ -185,6 +192,8 @@ uint64_t append(Kind kind, uint16_t stream, int64_t object, int64_t value, int32
     header.count.store(index + 1, std::memory_order_release);
     log.pace.look(log.program_ns);
     log.live.appended(kind, record.cpu_ns, value, cost_ns);
+    log.launches += is_launch(kind);
+    log.waits += waits(kind) || takes_long(kind);
     moment = {index + 1, record.cpu_ns, log.live.extra_ns()};
   }
   if (log.live.on() && index == 0) simulator_answers();  // tells the launcher that this rank is running
@@ -217,6 +226,7 @@ void append_batch(const Record* records, size_t count) {
     claim_later(here, first + i);
   }
   log.end_batch(count);
+  log.launches += count;
   log.live.appended(records[0].kind, written->cpu_ns, 0, log.live.cost_ns(Kind::Work, -1), int64_t(count));
 }
 
@@ -242,7 +252,16 @@ void append_held(size_t launches) {
   }
   if (written == nullptr) return;
   log.end_batch(held.size());
+  log.launches += held.size();
   for (size_t i = 0; i < launches; ++i) log.live.appended(Kind::Collective, written->cpu_ns, 0, log.live.cost_ns(Kind::Collective, -1));
+}
+
+Progress progress() {
+  Recorder& log = recorder();
+  if (log.state.load(std::memory_order_acquire) != State::Open) return {};
+  std::lock_guard lock(log.mutex);
+  OwnTime observing;
+  return {log.file.header().count.load(std::memory_order_relaxed), log.launches, log.waits, log.now()};
 }
 
 Record* record_at(uint64_t index) {

@@ -44,7 +44,10 @@ enum class Kind : uint8_t {
   HostWait = 13,     // the host slept: value = ns beyond the CPU time that passed meanwhile
   Fetch = 14,        // the host asks a data loader's worker for a batch: object = worker and number of the request
   FetchWait = 15,    // the host waits for that batch: object as of its Fetch
+  HostCall = 16,     // the host locks pages and the like: object = a HostCall, value = bytes
 };
+
+enum class HostCall : int64_t { Lock = 0, Unlock = 1, FirstTouch = 2 };
 
 enum class Phase : uint8_t { Other = 0, Forward = 1, Backward = 2, Recompute = 3, Optimizer = 4 };
 
@@ -95,6 +98,14 @@ PRESIM_API int32_t interned();  // number of ids; it grows when the program does
 PRESIM_API uint64_t append(Kind kind, uint16_t stream, int64_t object = 0, int64_t value = 0, int32_t work = -1,
                            uint8_t tag = 0);
 PRESIM_API Record* record_at(uint64_t index);
+
+// How far the host has come.
+struct Progress {
+  uint64_t records = 0, launches = 0;
+  uint64_t waits = 0;               // records by which its time advances without CPU time of its own
+  int64_t cpu_ns = 0;               // as Record::cpu_ns
+};
+Progress progress();
 
 // The same for work that a stream captures instead of running: the record is kept outside the log, and each replay of
 // the graph logs a copy. Its index is valid for record_at, too.

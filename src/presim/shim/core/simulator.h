@@ -27,10 +27,11 @@ struct Question {
 struct Answer {
   int64_t status;   // 0: yes; 1: not yet; 2: cannot say
   int64_t host_ns;  // simulated host time at `cpu_ns`; for a Sync: the end of its wait
-  int64_t value;    // ns (Elapsed)
+  int64_t value;    // ns; Elapsed: the duration; Event, if not yet: host time that passes at least until it has ended
   int64_t room;     // launches before a stream can be full
   int64_t ended;    // all recordings with a lower serial have ended
   double pace;      // host time over CPU time until the next answer
+  int64_t ahead;    // Event, if not yet: launches that waits for full streams delay by less than half of `value`
 };
 
 constexpr int64_t kYes = 0, kNotYet = 1, kNobody = 2;

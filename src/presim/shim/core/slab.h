@@ -12,6 +12,8 @@
 
 namespace presim {
 
+int lacks_host_memory(size_t bytes);  // memory.h
+
 // T has a member `std::atomic<bool> live`, which is false in zeroed memory. A released slot is reused only after many
 // others, so that a destroyed handle stays invalid for long.
 template <class T, size_t capacity>
@@ -26,7 +28,7 @@ class Slab {
   // A live object, or nullptr if `capacity` objects are live.
   T* acquire() {
     std::lock_guard lock(mutex_);
-    if (base_ == nullptr) return nullptr;
+    if (base_ == nullptr) return lacks_host_memory(capacity * sizeof(T)), nullptr;
     size_t slot = used_;
     bool full = used_ == capacity;
     if (free_.size() > kResting || (full && !free_.empty())) {

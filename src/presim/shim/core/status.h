@@ -18,6 +18,7 @@ enum Status : int {
   kInvalidKernelImage = 200,
   kInvalidContext = 201,
   kFileNotFound = 301,
+  kOperatingSystem = 304,
   kInvalidHandle = 400,
   kIllegalState = 401,
   kNotFound = 500,

@@ -4,8 +4,10 @@
 #include <string>
 
 #include "capture.h"
-#include "live.h"
+#include "endings.h"
+#include "events.h"
 #include "pools.h"
+#include "queries.h"
 #include "recorder.h"
 #include "slab.h"
 
@@ -88,8 +90,20 @@ int synchronize_stream(void* handle) {
   if (stream == nullptr) return kInvalidHandle;
   if (int status = refuse_in_capture(*stream)) return status;
   trim_pools_at_sync(stream->device);
-  append(Kind::StreamSync, stream->index);
+  wait_for_stream(stream->index);
   return kSuccess;
+}
+
+void wait_for_stream(uint16_t index) {
+  int64_t serial = latest_serial();
+  append(Kind::StreamSync, index);
+  saw_end(index, serial);
+}
+
+void wait_for_device() {
+  int64_t serial = latest_serial();
+  append(Kind::DeviceSync, 0, current_device());
+  saw_end_of_all(serial);
 }
 
 int query_stream(void* handle) {
@@ -97,14 +111,14 @@ int query_stream(void* handle) {
   Stream* stream = find_stream(handle);
   if (stream == nullptr) return kInvalidHandle;
   if (int status = refuse_in_capture(*stream)) return status;
-  return has_ended(Ask::Stream, stream->index) ? kSuccess : kNotReady;
+  return stream_has_ended(stream->index) ? kSuccess : kNotReady;
 }
 
 int synchronize_device() {
   if (int status = device_ready()) return status;
   if (int status = refuse_unsafe_call()) return status;
   trim_pools_at_sync(current_device());
-  append(Kind::DeviceSync, 0, current_device());
+  wait_for_device();
   return kSuccess;
 }
 

@@ -37,4 +37,8 @@ int query_stream(void* handle);
 int synchronize_stream(void* handle);
 int synchronize_device();
 
+// Records the host's wait for a stream, or for the current device.
+void wait_for_stream(uint16_t index);
+void wait_for_device();
+
 }  // namespace presim

@@ -105,7 +105,14 @@ void perform(Pitched to, Pitched from, Shape shape, Side target, Side source) {
   // Further integers may be known; resize_ copies them within the tensor's allocation.
   bool between_device = target.device && source.device && shape.height == 1;
   bool moves = on_host || shape.bytes() <= kRealBytes || (between_device && known(from.begin, shape.width));
-  if (!moves) return zero_rows(to, shape);
+  if (!moves) {
+    zero_rows(to, shape);
+    bool pageable = !target.device && !target.pinned;
+    if (pageable && shape.height == 1 && touch_first(to.begin, shape.width)) {
+      append(Kind::HostCall, 0, int64_t(HostCall::FirstTouch), int64_t(shape.width));
+    }
+    return;
+  }
   if (source.device) before_read(from.begin, from.span(shape));
   move_rows(to, from, shape);
   if (target.device) know_rows(to, from, shape, source.device);
@@ -150,7 +157,7 @@ int copy_rows(Pitched to, Pitched from, Shape shape, int direction, void* handle
   // cudaMemcpy does not wait.
   bool staged = pageable && (!target.device || shape.bytes() > kRealBytes);
   bool between_device = target.device && source.device;
-  if ((wait && !between_device) || staged) append(Kind::StreamSync, stream->index);
+  if ((wait && !between_device) || staged) wait_for_stream(stream->index);
   return kSuccess;
 }
 

@@ -58,7 +58,7 @@ int reserve_virtual(void** address, size_t bytes, size_t alignment) {
   if (address == nullptr || bytes == 0 || bytes % kGranularity != 0) return kInvalidValue;
   if (int status = device_ready()) return status;
   *address = reserve_addresses(bytes, alignment > kGranularity ? alignment : kGranularity);
-  if (*address == nullptr) return kOutOfMemory;
+  if (*address == nullptr) return lacks_host_memory(bytes);
   std::lock_guard lock(mutex());
   reservations()[reinterpret_cast<uintptr_t>(*address)] = bytes;
   return kSuccess;

@@ -27,7 +27,7 @@ int open_memory(void** out, const SharedMemory& shared) {
   Range range;
   range.bytes = shared.bytes;
   range.base = reinterpret_cast<uintptr_t>(reserve_addresses(shared.bytes));
-  if (range.base == 0) return kOutOfMemory;
+  if (range.base == 0) return lacks_host_memory(range.bytes);
   range.space = Space::Device;
   range.device = current_device();
   add_range(range);

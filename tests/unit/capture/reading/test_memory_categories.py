@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from presim.capture.reading.memory_categories import categorize
-from presim.trace.schema import COLUMNS, Category, Kind, Phase
+from presim.trace.schema import BUCKETS, COLUMNS, Category, Kind, Phase
 
+SCOPES = {"model": 0, BUCKETS: 1}
 OPERATORS = {"aten::mm": 0, "FSDP::all_gather_copy_out": 1, "FSDP::post_backward_reduce": 2}
 
 
@@ -39,7 +40,7 @@ class Log:
 
     def categorized(self) -> list[tuple[Kind, int, int]]:
         """Kind, address and value of each entry."""
-        result = categorize(self.columns(), OPERATORS)
+        result = categorize(self.columns(), OPERATORS, SCOPES)
         return [
             (Kind(kind), *rest) for kind, *rest in zip(*(result[name].tolist() for name in ("kind", "object", "value")))
         ]
@@ -132,11 +133,32 @@ def test_each_retag_follows_its_allocation_and_host_time_is_kept() -> None:
     log.add(Kind.WORK, Phase.FORWARD, signature=0)
     log.add(Kind.RETAG, Phase.FORWARD, object=0x1000, value=Category.INPUT)
     log.add(Kind.WORK, Phase.FORWARD, signature=0)
-    result = categorize(log.columns(), OPERATORS)
+    result = categorize(log.columns(), OPERATORS, SCOPES)
     assert result["kind"].tolist() == [Kind.ALLOC, Kind.RETAG, Kind.WORK, Kind.WORK]
     assert result["host_ns"].tolist() == [10, 0, 10, 20]
     assert result["signature"].tolist() == [-1, -1, 0, 0]
 
 
 def test_an_empty_log_stays_empty() -> None:
-    assert len(categorize(Log().columns(), OPERATORS)["kind"]) == 0
+    assert len(categorize(Log().columns(), OPERATORS, SCOPES)["kind"]) == 0
+
+
+def test_what_differentiable_operators_leave_before_any_module_runs_is_no_activation() -> None:
+    """A framework flattens parameters with them; a block of the first step's own forward pass ends with the step."""
+    log = Log()
+    log.block(0x1000, Phase.FORWARD, None)
+    log.add(Kind.ALLOC, Phase.FORWARD, object=0x2000, value=512)
+    log.add(Kind.WORK, Phase.FORWARD, signature=0, scope=0)
+    log.add(Kind.WORK, Phase.BACKWARD, signature=0)
+    log.add(Kind.FREE, Phase.BACKWARD, object=0x2000, value=512)
+    log.add(Kind.STEP)
+    assert log.categories() == {0x2000: Category.ACTIVATION}
+
+
+def test_buckets_of_ddp_are_communication() -> None:
+    """Those of the set-up, and those that the second forward pass allocates."""
+    log = Log()
+    log.add(Kind.ALLOC, Phase.OTHER, object=0x1000, value=512, scope=1)
+    log.add(Kind.ALLOC, Phase.FORWARD, object=0x2000, value=512, scope=1)
+    log.add(Kind.WORK, Phase.BACKWARD, signature=0, scope=0)
+    assert log.categories() == {0x1000: Category.COMMUNICATION, 0x2000: Category.COMMUNICATION}

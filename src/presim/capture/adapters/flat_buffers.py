@@ -1,0 +1,114 @@
+"""Name the flat buffers in which frameworks keep parameters and gradients.
+
+Modules and optimizers only show views of some of them. The rest would count as activations or as other memory: buffers that
+no module uses, and all of them while the framework builds them, which is when a job that is too large runs out of memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from presim.capture.script.after_import import when_imported
+from presim.capture.script.hook import Hook
+from presim.trace.schema import BUCKETS, Category
+
+# Module -> class -> its attributes with tensors, in lists and dictionaries of any depth, by what they hold. Master copies
+# of parameters in fp32 are parameters.
+_ZERO_12 = {
+    Category.PARAMETER: ("bit16_groups_flat", "single_partition_of_fp32_groups"),
+    Category.GRADIENT: ("averaged_gradients", "all_grad_tensors", "grads_in_partition"),
+    Category.COMMUNICATION: ("ipg_buckets",),
+}
+_ZERO_3 = {
+    Category.PARAMETER: ("fp16_partitioned_groups_flat", "fp32_partitioned_groups_flat", "lp_param_buffer"),
+    Category.GRADIENT: ("grad_partitions_flat_buffer", "averaged_gradients"),
+    Category.COMMUNICATION: ("ipg_buckets",),
+}
+_BF16 = {
+    Category.PARAMETER: ("bf16_groups_flat", "fp32_groups_flat_partition"),
+    Category.GRADIENT: ("fp32_groups_gradients_flat", "fp32_groups_gradient_flat_partition"),
+}
+_FP16 = {Category.PARAMETER: ("fp16_groups_flat", "fp32_groups_flat")}
+_MEGATRON = {Category.PARAMETER: ("param_data",), Category.GRADIENT: ("grad_data",)}
+_OWNERS: dict[str, dict[str, Mapping[Category, tuple[str, ...]]]] = {
+    "deepspeed.runtime.zero.stage_1_and_2": {"DeepSpeedZeroOptimizer": _ZERO_12},
+    "deepspeed.runtime.zero.stage3": {"DeepSpeedZeroOptimizer_Stage3": _ZERO_3},
+    "deepspeed.runtime.bf16_optimizer": {"BF16_Optimizer": _BF16},
+    "deepspeed.runtime.fp16.fused_optimizer": {"FP16_Optimizer": _FP16},
+    "megatron.core.distributed.param_and_grad_buffer": {"_ParamAndGradBuffer": _MEGATRON},
+}
+
+
+class FlatBuffers:
+    """The owners of flat buffers, known from the start of their construction on."""
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
+        self._owners: weakref.WeakKeyDictionary[Any, Mapping[Category, tuple[str, ...]]] = weakref.WeakKeyDictionary()
+
+    def install(self) -> None:
+        """Watch the classes once the script has imported them."""
+        for module, classes in _OWNERS.items():
+            when_imported(module, functools.partial(self._watch, classes))
+        when_imported("torch.nn.parallel.distributed", self._watch_buckets)
+
+    def named(self) -> list[tuple[Category, Iterator[torch.Tensor]]]:
+        """The tensors that exist, by what they hold."""
+        found = []
+        for owner, attributes in list(self._owners.items()):
+            for category, names in attributes.items():
+                held = [getattr(owner, name, None) for name in names]
+                found.append((category, _tensors(held)))
+        return found
+
+    def _watch(self, classes: Mapping[str, Mapping[Category, tuple[str, ...]]], module: Any) -> None:
+        for name, attributes in classes.items():
+            if owner_class := getattr(module, name, None):
+                self._watch_class(owner_class, attributes)
+
+    def _watch_class(self, owner_class: Any, attributes: Mapping[Category, tuple[str, ...]]) -> None:
+        construct = owner_class.__init__
+
+        @functools.wraps(construct)
+        def watched(owner: Any, *args: Any, **kwargs: Any) -> None:
+            self._owners[owner] = attributes
+            construct(owner, *args, **kwargs)
+
+        owner_class.__init__ = watched
+
+    def _watch_buckets(self, module: Any) -> None:
+        """DDP's buckets belong to its C++ code: they are known by the scope that allocates them."""
+        ddp, reducer = module.DistributedDataParallel, torch.distributed.Reducer
+        ddp._ddp_init_helper = self._in_scope(ddp._ddp_init_helper)
+        reducer._rebuild_buckets = self._in_scope(reducer._rebuild_buckets)
+
+    def _in_scope(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        scope = self._hook.scope_id(BUCKETS)
+
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            self._hook.enter_scope(scope)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._hook.leave_scope()
+
+        return inside
+
+
+def _tensors(held: Any, depth: int = 4) -> Iterator[torch.Tensor]:
+    """The tensors in lists, dictionaries and plain objects."""
+    if isinstance(held, torch.Tensor):
+        yield held
+    elif depth and isinstance(held, (list, tuple)):
+        for part in held:
+            yield from _tensors(part, depth - 1)
+    elif depth and isinstance(held, dict):
+        yield from _tensors(list(held.values()), depth - 1)
+    elif depth and hasattr(held, "__dict__"):
+        yield from _tensors(vars(held), depth - 1)

@@ -1,0 +1,127 @@
+#include "queries.h"
+
+#include <sys/prctl.h>
+
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+
+#include "clock.h"
+#include "endings.h"
+#include "events.h"
+#include "live.h"
+#include "recorder.h"
+#include "simulator.h"
+
+namespace presim {
+namespace {
+
+bool is_watchdog() {
+  static thread_local const bool is = [] {
+    char name[16] = {};
+    return prctl(PR_GET_NAME, name) == 0 && std::strncmp(name, "pt_nccl", 7) == 0;
+  }();
+  return is;
+}
+
+// A program that queries one thing repeatedly and does nothing else is waiting. It is recorded as a wait, so that time
+// does not advance query by query.
+class Polling {
+ public:
+  // Whether this is a wait. `ask`, `of`: a query that was answered "not yet".
+  bool missed(Ask ask, int64_t of, const Progress& now) {
+    bool again = ask == ask_ && of == of_ && now.records == records_ && clock_ns(CLOCK_MONOTONIC) - missed_ns_ < kApart_ns;
+    misses_ = again ? misses_ + 1 : 1;
+    ask_ = ask, of_ = of, records_ = now.records, missed_ns_ = clock_ns(CLOCK_MONOTONIC);
+    return misses_ >= kPatience;
+  }
+
+ private:
+  static constexpr int kPatience = 8;
+  static constexpr int64_t kApart_ns = 10000000;  // less frequent queries, such as those of NCCL's watchdog, are not a wait
+  Ask ask_ = Ask::Now;
+  int64_t of_ = 0;
+  uint64_t records_ = 0;
+  int64_t missed_ns_ = 0;
+  int misses_ = 0;
+};
+
+// Answers "not yet" without asking while the host cannot have come so far: half of the time until then is for its own
+// work, half for waits for full streams. PyTorch's allocator queries the same events at each allocation.
+class Unended {
+ public:
+  void learn(uint16_t stream, int64_t serial, const Progress& then, const Answer& answer) {
+    std::lock_guard lock(mutex_);
+    by_stream_[stream] = {serial, answer.value / 2, answer.ahead, answer.pace, then};
+  }
+
+  bool holds(uint16_t stream, int64_t serial, const Progress& now) {
+    constexpr double kFaster = 1.5;          // than its recent pace
+    constexpr double kDearestCall_ns = 12e3;  // of those that do not count as waits
+    std::lock_guard lock(mutex_);
+    auto found = by_stream_.find(stream);
+    if (found == by_stream_.end()) return false;
+    const Fact& fact = found->second;
+    uint64_t launches = now.launches - fact.then.launches;
+    if (serial < fact.serial || now.waits != fact.then.waits || int64_t(launches) >= fact.ahead) return false;
+    double passed_ns = kFaster * fact.pace * double(now.cpu_ns - fact.then.cpu_ns) + kDearestCall_ns * double(launches);
+    return passed_ns < double(fact.spare_ns);
+  }
+
+ private:
+  struct Fact {
+    int64_t serial, spare_ns, ahead;
+    double pace;
+    Progress then;
+  };
+  std::mutex mutex_;
+  std::unordered_map<uint16_t, Fact> by_stream_;  // the last answer for each stream
+};
+
+Unended& unended() {
+  static auto* instance = new Unended;
+  return *instance;
+}
+
+// Advances to the end of what the program waits for, if it does; returns whether it has ended now.
+bool ends_by_waiting(Ask ask, int64_t of, const Progress& now) {
+  static thread_local Polling polling;
+  if (!polling.missed(ask, of, now)) return false;
+  if (ask == Ask::Event) append(Kind::EventSync, 0, of);
+  else append(Kind::StreamSync, uint16_t(of));
+  return true;
+}
+
+bool is_simulated() { return (live() || !is_watchdog()) && simulator_answers(); }
+
+bool event_has_ended(uint16_t stream, int64_t serial) {
+  Progress now = progress();
+  if (!unended().holds(stream, serial, now)) {
+    Answer answer = ask_now(Ask::Event, serial);
+    if (answer.status != kNobody) saw_end_of_all(answer.ended - 1);
+    if (answer.status != kNotYet) return true;
+    unended().learn(stream, serial, now, answer);
+  }
+  return ends_by_waiting(Ask::Event, serial, now);
+}
+
+}  // namespace
+
+bool recording_has_ended(uint16_t stream, int64_t serial) {
+  if (has_seen_end(stream, serial) || !is_simulated()) return true;
+  if (!event_has_ended(stream, serial)) return false;
+  saw_end(stream, serial);
+  return true;
+}
+
+bool stream_has_ended(uint16_t stream) {
+  if (!is_simulated()) return true;
+  int64_t serial = latest_serial();
+  Progress now = progress();
+  bool pending = ask_now(Ask::Stream, stream).status == kNotYet;
+  if (pending && !ends_by_waiting(Ask::Stream, stream, now)) return false;
+  saw_end(stream, serial);
+  return true;
+}
+
+}  // namespace presim
