@@ -62,6 +62,7 @@ int record_event(void* handle, void* stream_handle, unsigned flags) {
   event->host_ns.store(clock_ns(CLOCK_MONOTONIC), std::memory_order_relaxed);
   event->serial.store(serial, std::memory_order_release);
   append(Kind::EventRecord, stream->index, serial);
+  record_joint_calls(*stream, *event);
   return kSuccess;
 }
 
@@ -78,6 +79,7 @@ int wait_event(void* stream_handle, void* handle, unsigned flags) {
   if (serial == 0) return kSuccess;
   if (capturing) return invalidate_capture(*stream, kCaptureIsolation);
   append(Kind::StreamWait, stream->index, serial);
+  follow_joint_calls(*stream, *event);
   return kSuccess;
 }
 
@@ -97,7 +99,9 @@ int synchronize_event(void* handle) {
   if (event == nullptr) return kInvalidHandle;
   if (capture_active(event->capture_id)) return kCapturedEvent;
   int64_t serial = event->serial.load(std::memory_order_acquire);
-  if (serial != 0) append(Kind::EventSync, 0, serial);
+  if (serial == 0) return kSuccess;
+  append(Kind::EventSync, 0, serial);
+  wait_for_joint_calls(*event);
   return kSuccess;
 }
 

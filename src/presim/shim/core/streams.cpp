@@ -88,8 +88,13 @@ int synchronize_stream(void* handle) {
   if (stream == nullptr) return kInvalidHandle;
   if (int status = refuse_in_capture(*stream)) return status;
   trim_pools_at_sync(stream->device);
-  append(Kind::StreamSync, stream->index);
+  await_stream(*stream);
   return kSuccess;
+}
+
+void await_stream(const Stream& stream) {
+  append(Kind::StreamSync, stream.index);
+  wait_for_joint_calls(stream);
 }
 
 int query_stream(void* handle) {
@@ -105,6 +110,7 @@ int synchronize_device() {
   if (int status = refuse_unsafe_call()) return status;
   trim_pools_at_sync(current_device());
   append(Kind::DeviceSync, 0, current_device());
+  wait_for_joint_calls(current_device());
   return kSuccess;
 }
 

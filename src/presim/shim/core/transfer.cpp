@@ -150,7 +150,7 @@ int copy_rows(Pitched to, Pitched from, Shape shape, int direction, void* handle
   // cudaMemcpy does not wait.
   bool staged = pageable && (!target.device || shape.bytes() > kRealBytes);
   bool between_device = target.device && source.device;
-  if ((wait && !between_device) || staged) append(Kind::StreamSync, stream->index);
+  if ((wait && !between_device) || staged) await_stream(*stream);
   return kSuccess;
 }
 
