@@ -101,6 +101,7 @@ class Group(msgspec.Struct, frozen=True):
     name: str  # as the framework calls it, e.g. "dp", or "group 3"
     ranks: tuple[int, ...]  # global ranks; empty where unknown
     size: int  # len(ranks) where they are known
+    ordinal: int = 0  # number of groups of the same ranks that were created before it
 
 
 class ReadBack(msgspec.Struct, frozen=True):

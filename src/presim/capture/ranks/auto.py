@@ -24,6 +24,7 @@ from presim.capture.ranks.sample import axis_sample, depends_on_rank, first_samp
 from presim.capture.ranks.selection import Checks
 from presim.errors import CaptureError
 from presim.trace import spans
+from presim.trace.call_order import have_common_order
 from presim.trace.coverage import RankCoverage
 from presim.trace.schema import FAILED, Trace
 
@@ -42,6 +43,9 @@ _FIRST_SAMPLE = "the last rank ran beside rank 0"
 _RANK_NOT_READ = "nothing outside PyTorch reads the rank but to choose a device"
 _AXES = "the second, the last and a middle rank along each axis of the process groups"
 _CORNERS = "the corners of that grid and four ranks chosen by seed, because the program reads its rank"
+_ORDER_NOTE = (
+    "No rank stands for others, because ranks call their collectives in orders that could make them wait in a cycle."
+)
 _BETWEEN = "ranks between those that differ"
 
 Progress = Callable[[str], None]
@@ -95,6 +99,8 @@ def _merged(traces: Sequence[Trace]) -> DifferingRanks:
     coverage = RankCoverage(_EVERY_RANK, steps=len(traces[0].steps()))
     if layout is None:
         return DifferingRanks(tuple(traces), {}, coverage, (_no_grid_note(ranks),))
+    if not any(trace.manifest.exit in FAILED for trace in traces) and not have_common_order(traces):
+        return DifferingRanks(tuple(traces), {}, coverage, (_ORDER_NOTE,))
     kinds = DistinctReplicas(layout)
     notes: list[str] = []
     for number in range(len(kinds.origins)):
