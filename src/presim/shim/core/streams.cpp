@@ -7,7 +7,9 @@
 #include "live.h"
 #include "pools.h"
 #include "recorder.h"
+#include "shared_devices.h"
 #include "slab.h"
+#include "visible_gpus.h"
 
 namespace presim {
 namespace {
@@ -29,6 +31,7 @@ thread_local Stream* default_of_thread[kMaxDevices] = {};
 uint16_t new_index() { return uint16_t(std::min(next_index.fetch_add(1), int(kMostStreams))); }
 
 Stream* make(int device, unsigned flags, int priority, int index) {
+  use_gpu(gpu_of(device));
   Stream* stream = all().acquire();
   if (stream == nullptr) return nullptr;
   stream->device = uint16_t(device);

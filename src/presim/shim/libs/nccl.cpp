@@ -53,6 +53,7 @@ Logged log(Kind kind, int64_t count, int type, int op, int peer, void* comm, voi
   Communicator* found = checked(comm);
   if (found == nullptr || type < 0 || type > 11 || count < 0) return {};
   learn_members(*found);
+  if (int status = is_in_group() ? kSuccess : check_devices(*found)) return {status};
   if (peer != -1 && found->size > 0 && (peer < 0 || peer >= found->size)) return {};
   if (count == 0 && kind != Send && kind != Recv) return {kSuccess};  // NCCL skips empty collectives but not messages
   int64_t bytes = count * type_bytes(type);

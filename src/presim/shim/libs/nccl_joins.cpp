@@ -240,7 +240,7 @@ void join_at_replay(const Join& call) {
   if (count(call, &counted)) add_replayed_call(counted);
 }
 
-void announce_device(const Communicator& comm) {
+void announce_gpu(const Communicator& comm) {
   OwnWork announcing;
   Ledger& all = ledger();
   std::lock_guard lock(all.mutex);
@@ -248,11 +248,11 @@ void announce_device(const Communicator& comm) {
   joins::Table* own = own_table(all);
   joins::Count* count = own != nullptr ? joins::add_count(*own, key) : nullptr;
   if (count == nullptr) return;
-  count->calls.store(uint64_t(comm.device) + 1);
+  count->calls.store(uint64_t(comm.gpu) + 1);
   if (joins::wake(*own, key, UINT64_MAX)) mail::ring();
 }
 
-int device_of(const Communicator& comm, int64_t global) {
+int gpu_of_rank(const Communicator& comm, int64_t global) {
   uint64_t key = key_of(comm, kDevice);
   uint64_t announced = calls_of(table_of(global), key);
   if (announced == 0) {
@@ -260,7 +260,7 @@ int device_of(const Communicator& comm, int64_t global) {
     if (!mail::waits_abandoned()) wait_for_rank(global, key, 1);
     announced = calls_of(table_of(global), key);
   }
-  return announced == 0 || announced == UINT64_MAX ? kUnknownDevice : int(announced) - 1;
+  return announced == 0 || announced == UINT64_MAX ? kUnknownGpu : int(announced) - 1;
 }
 
 }  // namespace presim::libs::nccl

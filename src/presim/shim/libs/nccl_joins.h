@@ -23,10 +23,10 @@ struct Join {
 void join(const Join& call, void* stream);
 void join_at_replay(const Join& call);
 
-// The device of another rank that takes part in a communicator: announced when it is created.
-constexpr int kUnknownDevice = -1;
-void announce_device(const Communicator& comm);
-// Waits for the announcement; kUnknownDevice if the rank has ended.
-int device_of(const Communicator& comm, int64_t global);
+// The GPU in its node of another rank that takes part in a communicator: announced when that is created.
+constexpr int kUnknownGpu = -1;
+void announce_gpu(const Communicator& comm);
+// Waits for the announcement; kUnknownGpu if the rank has ended.
+int gpu_of_rank(const Communicator& comm, int64_t global);
 
 }  // namespace presim::libs::nccl

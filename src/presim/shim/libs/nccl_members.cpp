@@ -74,6 +74,8 @@ int64_t launched(const char* name) {
   return text != nullptr ? std::atoll(text) : -1;
 }
 
+bool can_learn_members(const Communicator& comm) { return !comm.members.empty() || !find_members(comm).empty(); }
+
 void learn_members(Communicator& comm) {
   static auto* lock = new std::mutex;
   std::lock_guard guard(*lock);
