@@ -104,6 +104,15 @@ class Group(msgspec.Struct, frozen=True):
     ordinal: int = 0  # number of groups of the same ranks that were created before it
 
 
+class GpuUse(msgspec.Struct, frozen=True):
+    """What a process and others held on a GPU of their node at most, with a context each."""
+
+    gpu: int  # its number in the node
+    own_bytes: int
+    all_bytes: int  # of all processes together
+    processes: int  # that held them
+
+
 class ReadBack(msgspec.Struct, frozen=True):
     """A line where the script read device values, and the policy that supplied them."""
 
@@ -164,6 +173,7 @@ class Manifest(msgspec.Struct, frozen=True):
     memory_capacity_bytes: int = 0  # memory available to the program
     device_total_bytes: int = 0  # device memory that the driver reports
     context_bytes: int = 0  # held by the driver's context
+    gpus: tuple[GpuUse, ...] = ()  # if it used several GPUs of its node, or shared one; its own GPU first
     batch: dict[str, int] = {}  # tokens, samples of one rank's step, where known
     # parameters (of the whole model) and parameters_local, where known; EXPERT_LOAD, where composed for uneven routing
     model: dict[str, int] = {}
