@@ -8,7 +8,6 @@ import msgspec
 
 from presim.field_docs import doc
 
-
 OTHER_PROCESSES = "other processes"  # first words of the name of an estimate of what these hold on the GPU
 
 

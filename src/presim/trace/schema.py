@@ -170,6 +170,7 @@ class Manifest(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()  # what a reader of the result should know, as sentences
     exit: str = "ok"  # ok, stopped (after --steps), raised, out_of_memory, killed
     error: str = ""  # the error message if the script raised
+    deadlock: str = ""  # how ranks waited for each other in the capture, if they did until presim let them go on
     memory_capacity_bytes: int = 0  # memory available to the program
     device_total_bytes: int = 0  # device memory that the driver reports
     context_bytes: int = 0  # held by the driver's context

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from presim.capture.distributed.blocking_wait import install_if_requested
 from presim.capture.distributed.shared_tokens import SharedTokens
 from presim.capture.script.hook import Hook
 
@@ -26,6 +27,7 @@ def install(hook: Hook, shared_tokens: SharedTokens) -> None:
         made = create(size, rank, ranks, *args, **kwargs)
         group = made[0] if isinstance(made, tuple) else made
         name = module._world.pg_names.get(group)
+        install_if_requested()
         if name:
             hook.record_group(str(name), ranks or range(size))
         if name and ranks:
