@@ -28,6 +28,7 @@ def setup(**options):
 def ones(size=1 << 20):
     return torch.ones(size, device="cuda")
 """
+CYCLE, ABSENT, STUCK = "wait for each other in a cycle", "waits for rank", "every rank waits for another, rank 0 at "
 # Rank 0 is late, and what it writes is needed by the others.
 PREPARE = """
 r = setup()
@@ -100,7 +101,8 @@ WAITS = [
     [dist.P2POp(dist.isend, x, 1 - r), dist.P2POp(dist.irecv, ones(), 1 - r)])])""")),
     Case("all to all", 2, prepared("synchronize(lambda: dist.all_to_all_single(ones(), x))")),
     Case("graph", 2, PREPARE + "replayed = replay()\nif r == 0: prepare()\nreplayed()" + READ),
-    Case("blocking wait", 2, "os.environ['TORCH_NCCL_BLOCKING_WAIT'] = '1'" + prepared("dist.all_reduce(x)")),
+    Case("blocking wait", 2,
+         "os.environ['TORCH_NCCL_BLOCKING_WAIT'] = '1'" + prepared("dist.all_reduce(x, async_op=True).wait()")),
     Case("main process first", 2, PREPARE + """
 from accelerate import PartialState
 with PartialState().main_process_first():
@@ -114,7 +116,7 @@ store = dist.distributed_c10d._get_default_store()
 if r == 0: prepare(); store.set("done", "1")
 store.wait(["done"])
 """ + READ),
-    Case("a rank that ends early", 2, PREPARE + "if r == 0: sys.exit(0)\nsynchronize(lambda: dist.barrier())"),
+    Case("a rank that ends early", 2, PREPARE + "if r == 0: sys.exit(0)\nsynchronize(lambda: dist.barrier())", ABSENT),
 ]  # fmt: skip
 
 CROSSED = """
@@ -126,13 +128,11 @@ def reduce(group, **options):
 """
 # Communicators are created at their first use, which waits for all members.
 CREATED = CROSSED + "reduce(a); reduce(b); torch.cuda.synchronize()\n"
-BY_MESH = """
+BY_NAME = """
 r = setup()
 x = ones()
-mesh = init_device_mesh("cuda", (2, 1), mesh_dim_names=("dp", "cp"))
-a, b = mesh["dp"].get_group(), mesh["dp", "cp"]._flatten("dp_cp").get_group()
-"""
-CYCLE, LAST = "wait for each other in a cycle", "waits for rank"
+a, b = (dist.new_group(group_desc=name) for name in names)
+for g in ([a, b] if r == 0 else [b, a]): dist.all_reduce(x, group=g)"""
 ORDERS = [
     Case("crossed", 2, CROSSED + "for g in ([a, b] if r == 0 else [b, a]): reduce(g)", CYCLE),
     Case("crossed by one of four", 4, CROSSED + "for g in ([a, b] if r else [b, a]): reduce(g)", CYCLE),
@@ -140,7 +140,7 @@ ORDERS = [
 def other():
     with torch.cuda.stream(side): reduce(b)
 for call in ([lambda: reduce(a), other] if r == 0 else [other, lambda: reduce(a)]): call()""",
-         "every rank waits for another, rank 0 at "),
+         STUCK),
     Case("three crossed", 3, CROSSED + """c = dist.new_group()
 for g in ([a, b, c], [b, c, a], [c, a, b])[r]: reduce(g)""", CYCLE),
     Case("crossed with synchronisation", 2,
@@ -159,7 +159,7 @@ for call in ([lambda: (reduce(a), torch.cuda.synchronize()), other] if r == 0 el
 works = [reduce(g, async_op=True) for g in ([a, b] if r == 0 else [b, a])]
 for work in works: work.wait()
 torch.cuda.synchronize()"""),
-    Case("groups used by one rank each", 2, CROSSED + "reduce(a if r == 0 else b)", LAST),
+    Case("groups used by one rank each", 2, CROSSED + "reduce(a if r == 0 else b)", ABSENT),
     Case("message and collective", 2, CROSSED + """
 if r == 0: dist.send(x, 1, group=a); reduce(b)
 else: reduce(b); dist.recv(x, 0, group=a)""", CYCLE),
@@ -178,9 +178,9 @@ torch.cuda.synchronize()"""),
 order = [[0, 1], [0, 2]] if r else [[0, 2], [0, 1]]
 groups = {tuple(m): dist.new_group(m, use_local_synchronization=True) for m in order if r in m}
 for members in sorted(groups): reduce(groups[members])
-torch.cuda.synchronize()"""),
-    Case("mesh crossed", 2, BY_MESH + "for g in ([a, b] if r == 0 else [b, a]): dist.all_reduce(x, group=g)", CYCLE),
-    Case("mesh in order", 2, BY_MESH + "for g in (a, b): dist.all_reduce(x, group=g)"),
+torch.cuda.synchronize()""", STUCK),  # PyTorch numbers such groups, so their members look for each other under two names
+    Case("names crossed", 2, "names = 'mesh_dp', 'mesh_dp_cp'" + BY_NAME, CYCLE),
+    Case("equal names crossed", 2, "names = 'mesh_dp', 'mesh_dp'" + BY_NAME, CYCLE),
     Case("splits crossed", 2, """r = setup(device_id=torch.device("cuda", local))
 x = ones()
 a, b = (dist.split_group(split_ranks=[[0, 1]]) for _ in range(2))
@@ -203,7 +203,7 @@ dist.barrier()""", "Tried to allocate 12.00 GiB. GPU 0 has"),
 if r == 1: held = torch.empty(8 << 30, dtype=torch.uint8, device="cuda:0")
 dist.barrier()
 free, total = torch.cuda.mem_get_info(0)
-assert (total - free) >> 30 == 9, (total - free) / 2**30
+assert 8 < (total - free) / 2**30 < 10
 dist.barrier()"""),
     Case("memory given back", 2, """r = setup(); dist.barrier()
 for turn in range(2):

@@ -41,7 +41,7 @@ class BlockedRanks:
         """Let no rank wait for calls of others any more; False: that has been done, or ranks exchange nothing."""
         try:
             with (self.exchange / "bell").open("r+b", buffering=0) as page:
-                moves, waiting, abandoned = _BELL.unpack(page.read(_BELL.size))
+                _, _, abandoned = _BELL.unpack(page.read(_BELL.size))
                 if abandoned:
                     return False
                 page.seek(_ABANDONED)
