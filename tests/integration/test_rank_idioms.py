@@ -178,7 +178,7 @@ torch.cuda.synchronize()"""),
 order = [[0, 1], [0, 2]] if r else [[0, 2], [0, 1]]
 groups = {tuple(m): dist.new_group(m, use_local_synchronization=True) for m in order if r in m}
 for members in sorted(groups): reduce(groups[members])
-torch.cuda.synchronize()""", STUCK),  # PyTorch numbers such groups, so their members look for each other under two names
+torch.cuda.synchronize()""", STUCK),  # PyTorch numbers such groups: their members have two names for one
     Case("names crossed", 2, "names = 'mesh_dp', 'mesh_dp_cp'" + BY_NAME, CYCLE),
     Case("equal names crossed", 2, "names = 'mesh_dp', 'mesh_dp'" + BY_NAME, CYCLE),
     Case("splits crossed", 2, """r = setup(device_id=torch.device("cuda", local))

@@ -14,8 +14,8 @@ from pathlib import Path
 
 _MAGIC = b"PRESIMRK"
 _HEADER = struct.Struct("<8sqQQ")  # magic, process, end, 1 + the bell's position at which it is blocked
-_BELL = struct.Struct("<III")  # moves, waiting processes, 1: no rank waits for calls of others (nccl_mail.cpp)
-_ABANDONED = 8  # bytes before the last
+_MOVES = struct.Struct("<I")  # of the bell's page (shim/libs/nccl_mail.cpp)
+_ABANDONED, _ABANDONED_OFFSET = struct.pack("<I", 1), 8  # there: no rank waits for calls of others
 
 
 class BlockedRanks:
@@ -41,13 +41,13 @@ class BlockedRanks:
         """Let no rank wait for calls of others any more; False: that has been done, or ranks exchange nothing."""
         try:
             with (self.exchange / "bell").open("r+b", buffering=0) as page:
-                _, _, abandoned = _BELL.unpack(page.read(_BELL.size))
-                if abandoned:
+                page.seek(_ABANDONED_OFFSET)
+                if page.read(len(_ABANDONED)) == _ABANDONED:
                     return False
-                page.seek(_ABANDONED)
-                page.write(struct.pack("<I", 1))
-        except (OSError, struct.error):
-            return False
+                page.seek(_ABANDONED_OFFSET)
+                page.write(_ABANDONED)
+        except OSError:
+            return False  # a rank alone has no bell
         return True
 
     def has_ended(self, rank: int) -> bool:
@@ -62,7 +62,7 @@ class BlockedRanks:
         try:
             with (self.exchange / f"rank-{rank}").open("rb") as page, (self.exchange / "bell").open("rb") as bell:
                 magic, _, _, stuck_at = _HEADER.unpack(page.read(_HEADER.size))
-                moves = _BELL.unpack(bell.read(_BELL.size))[0]
+                (moves,) = _MOVES.unpack(bell.read(_MOVES.size))
         except (OSError, struct.error):
             return False  # not started yet
         return bool(magic == _MAGIC and stuck_at == moves + 1)

@@ -57,7 +57,8 @@ int64_t launched(const char* name);
 void learn_members(Communicator& comm);
 // Whether its members can be known already.
 bool can_learn_members(const Communicator& comm);
-// kInvalidUsage if another member uses the same GPU, as NCCL finds when a communicator is created. Waits for the members.
+// kInvalidUsage if another member uses the same GPU, as NCCL finds when a communicator is created. Waits until all members
+// have created it.
 int check_devices(Communicator& comm);
 const std::string& last_error();
 // Whether that rank runs concurrently.

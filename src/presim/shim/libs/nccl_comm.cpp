@@ -9,6 +9,7 @@
 #include "core/device.h"
 #include "core/visible_gpus.h"
 #include "libs/nccl.h"
+#include "libs/nccl_joins.h"
 
 namespace {
 using namespace presim::libs;
@@ -44,6 +45,7 @@ int make(void** out, int size, int rank, uint64_t identity, Origin origin, int d
   text.add("serial", comm->serial).add("size", size).add("rank", rank).add("parent", origin.parent);
   text.add("color", origin.color).add("key", origin.key).add("unique_id", hex(identity));
   presim::note(std::string(text));
+  announce_gpu(*comm);
   if (is_in_group() || !can_learn_members(*comm)) return *out = comm, kSuccess;
   learn_members(*comm);
   if (int status = check_devices(*comm)) return delete comm, status;

@@ -47,7 +47,6 @@ const std::string& last_error() { return error_text(); }
 int check_devices(Communicator& comm) {
   if (comm.is_checked || !mail::active()) return kSuccess;
   comm.is_checked = true;
-  announce_gpu(comm);
   int64_t own = mail::own_rank();
   for (const Voice& voice : comm.voices) {
     if (voice.global >= 0) gpu_of_rank(comm, voice.global);  // all arrive before any goes on

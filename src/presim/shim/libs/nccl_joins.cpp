@@ -241,6 +241,7 @@ void join_at_replay(const Join& call) {
 }
 
 void announce_gpu(const Communicator& comm) {
+  if (!mail::active()) return;
   OwnWork announcing;
   Ledger& all = ledger();
   std::lock_guard lock(all.mutex);
