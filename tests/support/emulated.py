@@ -19,9 +19,10 @@ from presim.capture.setup.environment import find_torch, torch_problem
 from presim.capture.setup.shim import shim_libraries
 
 WORK, COLLECTIVE = 0, 1
+_GPUS = 8  # of the emulated node
 _DEVICE = """\
 name NVIDIA H100 80GB HBM3
-count 8
+count {2}
 compute_major {0}
 compute_minor {1}
 memory_bytes 85520809984
@@ -94,7 +95,7 @@ def run_ranks(
     write_ranks(shared, ranks)
     places = {rank: directory / f"rank{rank}" for rank in ranks}
     started = {
-        rank: _start(code, place, (9, 0), variables | exchange_variables(shared, rank, world_size))
+        rank: _start(code, place, (9, 0), variables | _own_gpu(rank) | exchange_variables(shared, rank, world_size))
         for rank, place in places.items()
     }
     try:
@@ -105,13 +106,18 @@ def run_ranks(
             process.communicate()
 
 
+def _own_gpu(rank: int) -> dict[str, str]:
+    """As a launcher does that lets each process see one GPU."""
+    return {"CUDA_VISIBLE_DEVICES": str(rank % _GPUS)}
+
+
 def _start(code: str, directory: Path, compute: tuple[int, int], variables: dict[str, str]) -> subprocess.Popen[str]:
     libraries = shim_libraries()
     if not libraries:
         pytest.skip("the shim is not built: `make shim`")
     log = directory / "log"
     log.mkdir(parents=True, exist_ok=True)
-    (directory / "device").write_text(_DEVICE.format(*compute))
+    (directory / "device").write_text(_DEVICE.format(*compute, _GPUS))
     environment = os.environ | {
         "LD_PRELOAD": ":".join(map(str, libraries)),
         "LD_LIBRARY_PATH": str(libraries[0].parent),

@@ -19,6 +19,7 @@ from presim.capture.adapters import (
     deepspeed,
     flex_attention,
     fsdp_shards,
+    large_files,
     losses,
     sanitizer,
     vllm_kernels,
@@ -111,6 +112,7 @@ class Observers:
         compilation.install(hook)
         flex_attention.install()
         fsdp_shards.install()
+        large_files.install()
         self.symmetric_memory.install()
         vllm_kernels.install()
         vllm_workers.install(exits.refuse)

@@ -115,15 +115,16 @@ def _collectives(trace: Trace) -> list[int]:
 def _same_group(trace: Trace, signature: object, other: Trace) -> set[int]:
     """Indices of the other rank's groups that may be the group of a call.
 
-    They have the same ranks. Names decide between several groups of the same ranks.
+    They have the same ranks. Between several of these, the order of creation decides, then the name.
     """
     index = _group_of(signature)
     groups = trace.manifest.groups
     if not 0 <= index < len(groups) or not groups[index].ranks:
         return set()
-    same_ranks = {at for at, group in enumerate(other.manifest.groups) if group.ranks == groups[index].ranks}
+    key = groups[index].ranks, groups[index].ordinal
+    same_ranks = {at for at, group in enumerate(other.manifest.groups) if (group.ranks, group.ordinal) == key}
     same_name = {at for at in same_ranks if other.manifest.groups[at].name == groups[index].name}
-    is_one_of_several = sum(group.ranks == groups[index].ranks for group in groups) > 1
+    is_one_of_several = sum((group.ranks, group.ordinal) == key for group in groups) > 1
     return same_name if same_name or is_one_of_several else same_ranks
 
 

@@ -1,38 +1,24 @@
-"""Matches the collective calls of different ranks that form one rendezvous.
-
-NCCL matches by order: the n-th call on a communicator meets the n-th call of every other member. Sends and receives
-match by order between their two ranks. `presim.trace.collate` finds which groups are the same communicator.
-
-Ranks that are neither simulated nor represented are assumed to arrive together with the simulated members. The same
-holds for the peer of a send if the sending rank represents it.
-"""
+"""Matches the collective calls of different ranks that form one rendezvous, and checks that their calls agree."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from presim.engine.all_to_all_check import compare_parts
 from presim.engine.hang import disagreement
-from presim.trace.collate import Communicators, Place
+from presim.trace.collate import Communicators
+from presim.trace.rendezvous import Channel, Rendezvous, number_rendezvous
 from presim.trace.representatives import Representatives
-from presim.trace.schema import FAILED, Kind, Trace
+from presim.trace.schema import FAILED, Trace
 from presim.trace.signatures import Collective, Signature
 
 Ints = NDArray[np.int64]
 _SAME_SIZE = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
-
-
-@dataclasses.dataclass(frozen=True)
-class Channel:
-    """A sequence of rendezvous between the same ranks: a communicator, or one direction of a pair in it."""
-
-    identity: Hashable
-    ranks: tuple[int, ...]  # simulated ranks; all of them take part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,27 +37,10 @@ def match_collectives(traces: Sequence[Trace], representatives: Representatives 
     Raises:
         HangError: ranks call different operations, or disagree on the sizes of an all-to-all.
     """
-    representatives = representatives or Representatives([trace.manifest.rank for trace in traces])
-    communicators = Communicators(traces, representatives)
-    channels: dict[Channel, int] = {}
-    keys: list[Ints] = []
-    for trace in traces:
-        places = communicators.places(trace.manifest.rank)
-        found = [_channel(signature, places, communicators) for signature in trace.signatures]
-        table = [-1 if channel is None else channels.setdefault(channel, len(channels)) for channel in found]
-        channel = np.array([*table, -1], np.int64)[trace.columns["signature"].astype(np.int64)]
-        channel[trace.columns["kind"] != Kind.COLLECTIVE] = -1
-        keys.append(np.where(channel >= 0, channel << 32 | _occurrence(channel), -1))
-    all_keys = np.concatenate(keys)
-    meets = np.flatnonzero(all_keys >= 0)  # sort only these: they are few of all entries
-    unique, inverse = np.unique(all_keys[meets], return_inverse=True)
-    numbers = np.full(len(all_keys), -1, np.int64)
-    numbers[meets] = inverse.reshape(-1)
-    match = np.split(numbers, np.cumsum([len(trace) for trace in traces])[:-1])
-    of_match = unique >> 32
-    result = Matching(match, _needed(traces, numbers, of_match, channels), of_match, tuple(channels))
+    rendezvous = number_rendezvous(traces, representatives)
+    result = Matching(rendezvous.match, _needed(traces, rendezvous), rendezvous.channel, rendezvous.channels)
     _compare(traces, result)
-    compare_parts(traces, match, [_seats(trace, communicators) for trace in traces])
+    compare_parts(traces, result.match, [_seats(trace, rendezvous.communicators) for trace in traces])
     return result
 
 
@@ -88,44 +57,12 @@ def _seats(trace: Trace, communicators: Communicators) -> list[int]:
     return [seat(signature) for signature in trace.signatures]
 
 
-def _needed(traces: Sequence[Trace], numbers: Ints, of_match: Ints, channels: Iterable[Channel]) -> Ints:
+def _needed(traces: Sequence[Trace], rendezvous: Rendezvous) -> Ints:
     """Number of entries per rendezvous: one per member, or only those that were reached if a rank failed."""
     if any(trace.manifest.exit in FAILED for trace in traces):
-        return np.bincount(numbers[numbers >= 0], minlength=len(of_match)).astype(np.int64)
-    members = np.array([len(channel.ranks) for channel in channels], np.int64)
-    return members[of_match]
-
-
-def _channel(signature: Signature, places: Sequence[Place | None], communicators: Communicators) -> Channel | None:
-    if not isinstance(signature, Collective) or not 0 <= signature.group < len(places):
-        return None
-    place = places[signature.group]
-    if place is None:
-        return None
-    if signature.kind not in ("send", "recv", "send_recv"):
-        ranks = communicators.members(place.communicator)
-        return Channel(place.communicator, ranks) if len(ranks) > 1 else None
-    if not 0 <= signature.peer < len(place.ranks):
-        return None
-    here, there = communicators.own_seat(place), communicators.seat(place, signature.peer)
-    if there is None or here == there:
-        return None
-    if signature.kind == "send_recv":
-        ends = ("both", min(here, there), max(here, there))
-    else:
-        ends = ("from", *((here, there) if signature.kind == "send" else (there, here)))
-    return Channel((place.communicator, *ends), communicators.seated(place.communicator, here, there))
-
-
-def _occurrence(values: Ints) -> Ints:
-    """For each element, the number of earlier elements with the same value."""
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(values) else np.zeros(0, bool)
-    starts = np.flatnonzero(is_first)
-    result = np.empty(len(values), np.int64)
-    result[order] = np.arange(len(values)) - np.repeat(starts, np.diff(np.append(starts, len(values))))
-    return result
+        numbers = np.concatenate(rendezvous.match)
+        return np.bincount(numbers[numbers >= 0], minlength=len(rendezvous.channel)).astype(np.int64)
+    return rendezvous.members
 
 
 def _compare(traces: Sequence[Trace], matching: Matching) -> None:

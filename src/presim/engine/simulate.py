@@ -16,6 +16,7 @@ from presim.engine.hang import hang
 from presim.engine.options import Options
 from presim.engine.program import OP_COLUMNS, Ints, JobProgram, build_program, initial_state, timeline
 from presim.engine.timeline import Timeline
+from presim.errors import HangError
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Trace
 
@@ -118,6 +119,9 @@ def _raise_if_stuck(program: JobProgram, state: dict[str, Ints]) -> None:
     if len(open_ops):
         stuck = open_ops[first]
         raise hang(_located(program, stuck), _absent(program, stuck))
+    for rank in program.ranks:  # such as communicators that are created in different orders
+        if rank.trace.manifest.deadlock:
+            raise HangError(rank.trace.manifest.deadlock)
 
 
 def _absent(program: JobProgram, stuck: Ints) -> list[tuple[Trace, int, Trace]]:

@@ -8,6 +8,8 @@ import msgspec
 
 from presim.field_docs import doc
 
+OTHER_PROCESSES = "other processes"  # first words of the name of an estimate of what these hold on the GPU
+
 
 class Estimate(msgspec.Struct, frozen=True):
     """Memory that the device holds and the allocator does not know of."""

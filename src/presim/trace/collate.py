@@ -8,9 +8,9 @@ A captured rank may represent others, so communicators are compared by the repre
    shifted so that it has the member's position) is used. Example: ranks 8 and 15 of a stage whose last shard is uneven
    both meet rank 0, which represents their peers 0 and 7.
 
-Several communicators of the same members are distinguished by name if the ranks agree on the names, else by the order
-in which the ranks created them. Names come first because communicators are created on first use, and pipeline stages
-use them in different orders.
+Several communicators of the same members are distinguished by the order in which each rank created them
+(`Group.ordinal`). Those of different members with the same representatives are distinguished by name if the ranks agree
+on the names, else by the order of first use. Names come first because pipeline stages use them in different orders.
 
 A captured rank must join every communicator that it is a member of. A rank without a representative is never awaited.
 """
@@ -101,6 +101,7 @@ class _Node:
     def __init__(self, trace: Trace, group: Group, representatives: Representatives) -> None:
         self.rank = trace.manifest.rank
         self.name = group.name
+        self.ordinal = group.ordinal
         self.ranks = np.array(group.ranks, np.int64)
         self.representatives = representatives.of(self.ranks)
         self.alike = self.representatives.tobytes()  # equal where the members are represented alike
@@ -119,17 +120,17 @@ class _Node:
 
 
 def _label(nodes: Sequence[_Node]) -> None:
-    """By name where the names of a rank's alike communicators differ and agree between ranks; else by order."""
-    alike: dict[bytes, dict[int, list[_Node]]] = {}
+    """By ordinal; then by name where the names of a rank's alike communicators differ and agree, else by order."""
+    alike: dict[tuple[bytes, int], dict[int, list[_Node]]] = {}
     for node in nodes:
-        alike.setdefault(node.alike, {}).setdefault(node.rank, []).append(node)
+        alike.setdefault((node.alike, node.ordinal), {}).setdefault(node.rank, []).append(node)
     for by_rank in alike.values():
         names = [[node.name for node in found] for found in by_rank.values()]
         differ = all(len(set(each)) == len(each) for each in names)
         agree = len({name for each in names for name in each}) == max(map(len, names))
         for found in by_rank.values():
-            for ordinal, node in enumerate(found):
-                node.label = node.name if differ and agree else ordinal
+            for place, node in enumerate(found):
+                node.label = node.ordinal, node.name if differ and agree else place
 
 
 def _unite(nodes: Sequence[_Node]) -> dict[tuple[bytes, Hashable], int]:

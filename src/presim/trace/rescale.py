@@ -246,7 +246,7 @@ def _grown(group: Group, digit: Digit, size: int) -> Group:
     else:
         origins = [digit.moved(rank, size) for rank in group.ranks if not digit.of(rank)]
         moved = sorted(origin + place * digit.stride for origin in origins for place in range(size))
-    return Group(group.name, tuple(moved), len(moved))
+    return Group(group.name, tuple(moved), len(moved), group.ordinal)
 
 
 def _same_ends(

@@ -127,6 +127,16 @@ class Group(msgspec.Struct, frozen=True):
     name: str  # as the framework calls it, e.g. "dp", or "group 3"
     ranks: tuple[int, ...]  # global ranks; empty where unknown
     size: int  # len(ranks) where they are known
+    ordinal: int = 0  # number of groups of the same ranks that were created before it
+
+
+class GpuUse(msgspec.Struct, frozen=True):
+    """What a process and others held on a GPU of their node at most, with a context each."""
+
+    gpu: int  # its number in the node
+    own_bytes: int
+    all_bytes: int  # of all processes together
+    processes: int  # that held them
 
 
 class ReadBack(msgspec.Struct, frozen=True):
@@ -198,9 +208,11 @@ class Manifest(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()  # what a reader of the result should know, as sentences
     exit: str = "ok"  # ok, stopped (after --steps), raised, out_of_memory, killed
     error: str = ""  # the error message if the script raised
+    deadlock: str = ""  # how ranks waited for each other in the capture, if they did until presim let them go on
     memory_capacity_bytes: int = 0  # memory available to the program
     device_total_bytes: int = 0  # device memory that the driver reports
     context_bytes: int = 0  # held by the driver's context
+    gpus: tuple[GpuUse, ...] = ()  # if it used several GPUs of its node, or shared one; its own GPU first
     batch: dict[str, int] = {}  # tokens, samples of one rank's step, where known
     step: StepFacts = StepFacts()
     # parameters (of the whole model) and parameters_local, where known; EXPERT_LOAD, where composed for uneven routing

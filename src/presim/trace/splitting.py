@@ -73,7 +73,7 @@ def _moved(group: Group, all_groups: Sequence[Group], old: int, new: int) -> Gro
     axes = axes_of(whole.ranks)
     assert axes is not None
     place = dict(zip(sorted(whole.ranks), members_of(origin_of(new, axes), axes)))
-    return Group(group.name, tuple(place[member] for member in group.ranks), group.size)
+    return Group(group.name, tuple(place[member] for member in group.ranks), group.size, group.ordinal)
 
 
 def _grid_around(group: Group, all_groups: Sequence[Group]) -> Group | None:

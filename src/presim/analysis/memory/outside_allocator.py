@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from presim.figures.memory import OTHER_PROCESSES
 from presim.result import Estimate
-from presim.trace.schema import Kind, Trace
+from presim.trace.schema import GpuUse, Kind, Trace
 from presim.trace.signatures import Attention, Collective
 
 # Buffers and kernels of one communicator by number of ranks, as observed by NVIDIA's aiconfigurator 0.5 on A100 to B200
@@ -20,7 +21,10 @@ _CUDNN_SOURCE = (
 
 
 def outside_allocator(trace: Trace, *, context_bytes: int, context_source: str) -> list[Estimate]:
-    """Estimates of the driver's context, the buffers of used communicators, and the workspace of cuDNN's attention.
+    """Estimates of what is held beside the allocator's memory.
+
+    That is the driver's context, the buffers of used communicators, the workspace of cuDNN's attention, and the memory
+    of other processes on the same GPU.
 
     The workspace of cuBLAS is not included, because PyTorch allocates it from its own allocator. The workspace of
     cuDNN's convolutions depends on the engine that cuDNN chooses on the GPU, and is not known.
@@ -36,7 +40,14 @@ def outside_allocator(trace: Trace, *, context_bytes: int, context_source: str) 
             estimates.append(Estimate(f"NCCL communicator {name} ({size} ranks)", held, _NCCL_SOURCE))
     if workspace := _attention_workspace(trace):
         estimates.append(Estimate("cuDNN attention workspace", workspace, _CUDNN_SOURCE))
+    if trace.manifest.gpus and (others := _held_by_others(trace.manifest.gpus[0])):
+        estimates.append(others)
     return estimates
+
+
+def _held_by_others(use: GpuUse) -> Estimate | None:
+    held = use.all_bytes - use.own_bytes
+    return Estimate(f"{OTHER_PROCESSES} on GPU {use.gpu}", held, "their allocations and contexts") if held > 0 else None
 
 
 def _attention_workspace(trace: Trace) -> int:

@@ -17,6 +17,7 @@ from presim.units import gib, percent
 
 TIMELINE_POINTS = 128
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_FULL_GPU = re.compile(r"GPU (\d+) has a total capacity")
 _REQUEST = re.compile(r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
 
 
@@ -96,7 +97,8 @@ def judge(
             return None, f"The capture ran out of memory on {manifest.gpu}; capture again for this GPU to find out."
         what = f"an allocation of {gib(asked)} failed" if asked else "an allocation failed"
         short = f"; {gib(-headroom)} short" if headroom < 0 else ""
-        return False, f"{what[0].upper()}{what[1:]} with {gib(allocated)} allocated, {gib(reserved)} reserved{short}."
+        verdict = f"{what[0].upper()}{what[1:]} with {gib(allocated)} allocated, {gib(reserved)} reserved{short}."
+        return False, verdict + _others_there(trace)
     if not reserved and not allocated:
         return None, "Nothing was allocated on the device."
     if manifest.exit in FAILED:
@@ -113,6 +115,16 @@ def judge(
             f"Does not fit: short of {gib(-headroom)} including memory that the allocator reserves ({hint}).",
         )
     return False, f"Does not fit: short of {gib(-headroom)}."
+
+
+def _others_there(trace: Trace) -> str:
+    """What other processes hold on the GPU that was full, as a sentence with a leading blank; empty if nothing."""
+    full = _FULL_GPU.search(trace.manifest.error)
+    for use in trace.manifest.gpus:
+        if full and use.gpu == int(full.group(1)) and use.processes > 1:
+            held = f"{use.processes} processes of the node hold {gib(use.all_bytes)} on GPU {use.gpu}"
+            return f" {held}, with a CUDA context each: map what is loaded to the rank's own GPU."
+    return ""
 
 
 _RELIEF = {

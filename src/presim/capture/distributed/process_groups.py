@@ -1,12 +1,17 @@
-"""Record the members of each process group: PyTorch's record of a call lacks unevenly spaced ranks."""
+"""Record the members of each process group when it is created.
+
+PyTorch's record of a call lacks unevenly spaced ranks, and the order in which groups of the same ranks were created.
+"""
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
 import torch.distributed as dist
 
+from presim.capture.distributed.blocking_wait import install_if_requested
 from presim.capture.distributed.shared_tokens import SharedTokens
 from presim.capture.script.hook import Hook
 
@@ -22,9 +27,30 @@ def install(hook: Hook, shared_tokens: SharedTokens) -> None:
         made = create(size, rank, ranks, *args, **kwargs)
         group = made[0] if isinstance(made, tuple) else made
         name = module._world.pg_names.get(group)
+        install_if_requested()
+        if name:
+            hook.record_group(str(name), ranks or range(size))
         if name and ranks:
-            hook.record_group(str(name), ranks)
             shared_tokens.add_group(str(kwargs.get("group_desc") or ""), ranks)
         return made
 
     module._new_process_group_helper = create_and_record
+    _record_splits(hook)
+
+
+def _record_splits(hook: Hook) -> None:
+    """Groups that are split off another one are created by the group itself, with ranks of that group."""
+    group_type: Any = dist.ProcessGroup
+    split = getattr(group_type, "split_group", None)
+    if split is None:
+        return
+
+    @functools.wraps(split)
+    def split_and_record(group: Any, ranks: list[int], *args: Any, **kwargs: Any) -> Any:
+        made = split(group, ranks, *args, **kwargs)
+        if made is not None:
+            members = dist.get_process_group_ranks(group)
+            hook.record_group(str(made.group_name), [members[rank] for rank in ranks])
+        return made
+
+    group_type.split_group = split_and_record

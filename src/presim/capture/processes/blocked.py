@@ -14,7 +14,8 @@ from pathlib import Path
 
 _MAGIC = b"PRESIMRK"
 _HEADER = struct.Struct("<8sqQQ")  # magic, process, end, 1 + the bell's position at which it is blocked
-_BELL = struct.Struct("<I")
+_MOVES = struct.Struct("<I")  # of the bell's page (shim/libs/nccl_mail.cpp)
+_ABANDONED, _ABANDONED_OFFSET = struct.pack("<I", 1), 8  # there: no rank waits for calls of others
 
 
 class BlockedRanks:
@@ -36,6 +37,19 @@ class BlockedRanks:
         """Whether the rank waits for another one."""
         return self._is_stuck(rank) or self._waits_at_store(rank)
 
+    def release(self) -> bool:
+        """Let no rank wait for calls of others any more; False: that has been done, or ranks exchange nothing."""
+        try:
+            with (self.exchange / "bell").open("r+b", buffering=0) as page:
+                page.seek(_ABANDONED_OFFSET)
+                if page.read(len(_ABANDONED)) == _ABANDONED:
+                    return False
+                page.seek(_ABANDONED_OFFSET)
+                page.write(_ABANDONED)
+        except OSError:
+            return False  # a rank alone has no bell
+        return True
+
     def has_ended(self, rank: int) -> bool:
         """Whether the rank's process has ended."""
         return rank in self.processes and not Path(f"/proc/{self.processes[rank]}").exists()
@@ -48,7 +62,7 @@ class BlockedRanks:
         try:
             with (self.exchange / f"rank-{rank}").open("rb") as page, (self.exchange / "bell").open("rb") as bell:
                 magic, _, _, stuck_at = _HEADER.unpack(page.read(_HEADER.size))
-                (moves,) = _BELL.unpack(bell.read(_BELL.size))
+                (moves,) = _MOVES.unpack(bell.read(_MOVES.size))
         except (OSError, struct.error):
             return False  # not started yet
         return bool(magic == _MAGIC and stuck_at == moves + 1)

@@ -35,6 +35,7 @@ class Captured:
     rank: int
     directory: Path
     outcome: Outcome
+    deadlock: str = ""  # how the ranks of the wave waited for each other, if they did
 
     @property
     def failed(self) -> bool:
@@ -113,6 +114,7 @@ def _manifest(captured: Captured, setting: LaunchConfig, step: StepFacts) -> Man
         versions=outcome.versions,
         exit=outcome.exit,
         error=outcome.error,
+        deadlock=captured.deadlock,
         memory_capacity_bytes=cluster.gpu.memory_bytes - cluster.gpu.context_bytes,
         device_total_bytes=cluster.gpu.memory_bytes,
         context_bytes=cluster.gpu.context_bytes,

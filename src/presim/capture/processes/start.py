@@ -39,6 +39,10 @@ class Watch:
         """Whether a rank waits for another; if the limit passes, the error names a rank that does not."""
         return False
 
+    def release(self, deadlock: str) -> bool:
+        """Let ranks that wait for each other go on, so that the simulation can tell why; False: they cannot."""
+        return False
+
 
 def supervise(
     starts: Sequence[Start],
@@ -73,7 +77,10 @@ def supervise(
                     deadline = min(deadline, time.monotonic() + _GRACE_S)
             watch.progress()
             if hang_detector.has_hung(running):
-                raise _hang_error(starts, running)
+                deadlock = _describe_deadlock(starts, running)
+                if not watch.release(deadlock):
+                    raise HangError(deadlock)
+                hang_detector = _HangDetector(watch)
             if running and time.monotonic() > deadline:
                 if any(code for rank, code in codes.items() if rank not in optional):
                     return codes | _end_all(running)
@@ -97,13 +104,13 @@ class _HangDetector:
         return self._since is not None and time.monotonic() - self._since > _HANG_S
 
 
-def _hang_error(starts: Sequence[Start], running: Mapping[int, Process]) -> HangError:
+def _describe_deadlock(starts: Sequence[Start], running: Mapping[int, Process]) -> str:
     places = []
     for start in [start for start in starts if start.rank in running][:_MAX_LISTED]:
         line = query_line(running[start.rank].pid, start.control.parent)
         places.append(f"rank {start.rank}{f' at {line}' if line else ''}")
     more = f" and {len(running) - _MAX_LISTED} more" if len(running) > _MAX_LISTED else ""
-    return HangError(f"every rank waits for another, {', '.join(places)}{more}")
+    return f"every rank waits for another, {', '.join(places)}{more}"
 
 
 def _wait(running: Mapping[int, Process]) -> list[int]:

@@ -56,7 +56,8 @@ def run_wave(
             starts = [_with_hidden_output(start, files) if start.rank in hidden else start for start in starts]
             starter = setting.forks.starter(starts)
             codes = supervise(starts, watch, limit_s=setting.limit_s, start=starter, optional=wave.samples)
-        yield _collect_outcomes(directory, wave, codes, watch.finished)
+        captured = _collect_outcomes(directory, wave, codes, watch.finished)
+        yield [dataclasses.replace(item, deadlock=watch.deadlock) for item in captured]
 
 
 class _Watch(Watch):
@@ -69,6 +70,7 @@ class _Watch(Watch):
         self.blocked = BlockedRanks(directory / _EXCHANGE, store.keys.waiting.copy)
         self.simulator: Simulator | None = None
         self.finished: set[int] = set()  # ranks that were not stopped by presim
+        self.deadlock = ""  # how ranks waited for each other
         self._progress = progress
 
     def started(self, processes: Mapping[int, int]) -> None:
@@ -87,6 +89,10 @@ class _Watch(Watch):
 
     def is_waiting(self, rank: int) -> bool:
         return self.blocked(rank)
+
+    def release(self, deadlock: str) -> bool:
+        self.deadlock = self.deadlock or deadlock
+        return self.blocked.release()
 
 
 def _collect_outcomes(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -22,8 +22,10 @@ from presim.capture.ranks.distinct_replicas import DistinctReplicas
 from presim.capture.ranks.layout import Layout, exchange_closure, find_layout, message_groups
 from presim.capture.ranks.sample import axis_sample, depends_on_rank, first_sample, gap_sample, is_line, wide_sample
 from presim.capture.ranks.selection import Checks
+from presim.capture.reading.gpu_sharing import absent_neighbours_note
 from presim.errors import CaptureError
 from presim.trace import spans
+from presim.trace.call_order import have_common_order
 from presim.trace.coverage import RankCoverage
 from presim.trace.schema import FAILED, Trace
 
@@ -42,6 +44,9 @@ _FIRST_SAMPLE = "the last rank ran beside rank 0"
 _RANK_NOT_READ = "nothing outside PyTorch reads the rank but to choose a device"
 _AXES = "the second, the last and a middle rank along each axis of the process groups"
 _CORNERS = "the corners of that grid and four ranks chosen by seed, because the program reads its rank"
+_ORDER_NOTE = (
+    "No rank stands for others, because ranks call their collectives in orders that could make them wait in a cycle."
+)
 _BETWEEN = "ranks between those that differ"
 
 Progress = Callable[[str], None]
@@ -95,6 +100,8 @@ def _merged(traces: Sequence[Trace]) -> DifferingRanks:
     coverage = RankCoverage(_EVERY_RANK, steps=len(traces[0].steps()))
     if layout is None:
         return DifferingRanks(tuple(traces), {}, coverage, (_no_grid_note(ranks),))
+    if not any(trace.manifest.exit in FAILED for trace in traces) and not have_common_order(traces):
+        return DifferingRanks(tuple(traces), {}, coverage, (_ORDER_NOTE,))
     kinds = DistinctReplicas(layout)
     notes: list[str] = []
     for number in range(len(kinds.origins)):
@@ -168,9 +175,20 @@ class _Sampling:
                 self.failed[number] = None
                 self.notes += [] if self.has_failed else [_failure_note(failures[0])]
                 continue
-            different = self.kinds.add(number, [read_trace(item, self.setting) for item in items])
+            traces = [read_trace(item, self.setting) for item in items]
+            self.notes += self._absent_neighbours_notes(traces, by_rank)
+            different = self.kinds.add(number, traces)
             self._found_new |= bool(different)
             self.notes += _difference_note(self.kinds, number, different)
+
+    def _absent_neighbours_notes(self, traces: Sequence[Trace], running: Collection[int]) -> list[str]:
+        size, capacity_bytes = self.setting.cluster.gpus_per_node, self.setting.cluster.gpu.memory_bytes
+        notes: list[str] = []
+        for manifest in (trace.manifest for trace in traces):
+            node = range(manifest.rank // size * size, min(manifest.rank // size * size + size, self.world))
+            absent = [rank for rank in node if rank not in running]
+            notes += absent_neighbours_note(manifest.gpus, manifest.rank, absent, capacity_bytes)
+        return notes
 
     @property
     def has_failed(self) -> bool:

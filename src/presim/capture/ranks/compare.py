@@ -3,7 +3,7 @@
 Two ranks are the same if all of this agrees:
 
 * the collectives on every communicator in their order, from the start of the script: kind, message, data type, root,
-  and the communicator's name, size and distances between members;
+  and the communicator's name, size, distances between members, and number among those of the same members;
 * sends and receives: the peer's place in the communicator relative to the rank's own;
 * from the first forward pass on, all device work with its stream (by order of first use), events, synchronisations,
   allocation sizes and ends of steps;
@@ -161,13 +161,14 @@ def _content(signature: Signature, trace: Trace, roles: Sequence[Hashable]) -> H
 
 
 def _role(group: Group) -> Hashable:
-    """A group as its name, its size and the distances between its members.
+    """A group as its name, size, distances between members, and number among groups of the same members.
 
-    PyTorch's default names are group numbers, which differ between ranks that do the same.
+    PyTorch's default names are group numbers, which differ between ranks that do the same. Groups of the same members
+    are different communicators, told apart by the order of their creation.
     """
     name = "" if group.name.startswith("group ") else group.name
     members = np.diff(np.array(group.ranks, np.int64)).tobytes()
-    return name, group.size, hashlib.blake2b(members, digest_size=8).hexdigest()
+    return name, group.size, hashlib.blake2b(members, digest_size=8).hexdigest(), group.ordinal
 
 
 def _relative_peer(collective: Collective, group: Group, rank: int) -> int:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from presim.capture.reading.classify import classify_launch
 from presim.capture.reading.communication import Communication
+from presim.capture.reading.gpu_sharing import gpu_uses, sharing_notes
 from presim.capture.reading.log import Log, parse
 from presim.capture.reading.log_tail import LogTail
 from presim.capture.reading.memory_categories import categorize
@@ -57,10 +58,11 @@ def _complete_manifest(manifest: Manifest, communication: Communication, log: Lo
     fields["groups"] = communication.groups()
     fields["unmodelled_calls"] = dict(sorted(log.calls.items()))
     remarks = (note.removeprefix(_NOTE_PREFIX) for note in log.notes if note.startswith(_NOTE_PREFIX))
-    fields["notes"] = (*manifest.notes, *remarks)
     fields["stream_priorities"] = {
         index: priority for index, priority in stream_priorities(log.notes).items() if index in streams
     }
+    fields["gpus"] = gpu_uses(log.notes, manifest.rank, manifest.gpus_per_node)
+    fields["notes"] = (*manifest.notes, *remarks, *sharing_notes(fields["gpus"], manifest.rank))
     return Manifest(**fields)
 
 

@@ -175,12 +175,19 @@ class Communication:
             key += f" {members}"
         if key not in self._groups:
             size = self._creation_note(call.communicator).number("size", 0)
-            group = _describe(described) if described else Group(key, members, size or len(members))
+            group = _describe(described) if described else self._undescribed(key, call.communicator, size)
             self._groups[key] = len(self._group_list)
-            self._group_list.append(Group(group.name, members, 2) if pair else group)
+            self._group_list.append(Group(group.name, members, 2, group.ordinal) if pair else group)
         if described is not None:
             self._keys[call.communicator] = key
         return self._groups[key]
+
+    def _undescribed(self, key: str, communicator: str, size: int) -> Group:
+        """The group of a communicator that the program created without PyTorch."""
+        members = self._members_of(communicator)
+        earlier = range(int(communicator)) if members and communicator.isdigit() else ()
+        ordinal = sum(self._members.get(str(serial)) == members for serial in earlier)
+        return Group(key, members, size or len(members), ordinal)
 
     def _creation_note(self, communicator: str) -> Descriptor:
         if communicator not in self._communicators:
@@ -225,7 +232,7 @@ def _describe(descriptor: Descriptor) -> Group:
     size = descriptor.number("size") or len(ranks)
     purpose = descriptor.fields.get("desc", "")
     name = purpose if purpose not in ("undefined", "") else f"group {descriptor.fields.get('name', '?')}"
-    return Group(name, ranks or tuple(range(size)), size)
+    return Group(name, ranks or tuple(range(size)), size, descriptor.number("ordinal"))
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "config.h"
+#include "visible_gpus.h"
 
 namespace presim {
 namespace {
@@ -85,7 +86,7 @@ int64_t of_config(const DeviceConfig& config, int attribute, int device) {
   switch (attribute) {
     case 13: return config.clock_khz;
     case 16: return config.sm_count;
-    case 33: return 0x1b + device * 0x10;  // PCI bus; device and domain are 0
+    case 33: return pci_bus(gpu_of(device));  // device and domain are 0
     case 36: return config.memory_clock_khz;
     case 37: return config.memory_bus_bits;
     case 38: return config.l2_bytes;
@@ -120,32 +121,34 @@ int device_attribute(int* value, int attribute, int device) {
   return kSuccess;
 }
 
-std::string pci_bus_id(int device) {
+int pci_bus(int gpu) { return (0x1b + gpu * 0x10) & 0xff; }
+
+std::string pci_bus_id(int gpu) {
   char text[16];
-  std::snprintf(text, sizeof text, "0000:%02X:00.0", unsigned(0x1b + device * 0x10) & 0xff);
+  std::snprintf(text, sizeof text, "0000:%02X:00.0", unsigned(pci_bus(gpu)));
   return text;
 }
 
-bool device_by_pci_bus_id(int* device, const char* id) {
+bool gpu_by_pci_bus_id(int* gpu, const char* id) {
   // Domains are written with four or with eight digits.
   const char* tail = std::strchr(id, ':');
-  for (int i = 0; tail != nullptr && i < device_count(); ++i) {
+  for (int i = 0; tail != nullptr && i < gpu_count(); ++i) {
     std::string own = pci_bus_id(i);
-    if (strcasecmp(tail, own.c_str() + 4) == 0) return *device = i, true;
+    if (strcasecmp(tail, own.c_str() + 4) == 0) return *gpu = i, true;
   }
   return false;
 }
 
-void device_uuid(unsigned char* out, int device) {
+void device_uuid(unsigned char* out, int gpu) {
   static constexpr char kPrefix[] = "presim-emulated";
   static_assert(sizeof kPrefix == 16);
   std::memcpy(out, kPrefix, 16);
-  out[15] = static_cast<unsigned char>(device);
+  out[15] = static_cast<unsigned char>(gpu);
 }
 
-std::string device_uuid_text(int device) {
+std::string device_uuid_text(int gpu) {
   unsigned char b[16];
-  device_uuid(b, device);
+  device_uuid(b, gpu);
   char text[48];
   std::snprintf(text, sizeof text, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
                 b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);

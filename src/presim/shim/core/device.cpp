@@ -1,16 +1,14 @@
 #include "device.h"
 
-#include <algorithm>
-
-#include "config.h"
 #include "fork.h"
+#include "visible_gpus.h"
 
 namespace presim {
 namespace {
 thread_local int current = 0;
 }
 
-int device_count() { return std::min(device_config().count, kMaxDevices); }
+int device_count() { return visible_count(); }
 bool valid_device(int device) { return device >= 0 && device < device_count(); }
 int current_device() { return current; }
 

@@ -66,6 +66,7 @@ int record_event(void* handle, void* stream_handle, unsigned flags) {
   event->stream.store(stream->index, std::memory_order_relaxed);
   event->serial.store(serial, std::memory_order_release);
   append(Kind::EventRecord, stream->index, serial);
+  record_joint_calls(*stream, *event);
   return kSuccess;
 }
 
@@ -82,6 +83,7 @@ int wait_event(void* stream_handle, void* handle, unsigned flags) {
   if (serial == 0) return kSuccess;
   if (capturing) return invalidate_capture(*stream, kCaptureIsolation);
   append(Kind::StreamWait, stream->index, serial);
+  follow_joint_calls(*stream, *event);
   return kSuccess;
 }
 
@@ -104,6 +106,7 @@ int synchronize_event(void* handle) {
   if (serial == 0) return kSuccess;
   append(Kind::EventSync, 0, serial);
   saw_end(event->stream.load(std::memory_order_relaxed), serial);
+  wait_for_joint_calls(*event);
   return kSuccess;
 }
 

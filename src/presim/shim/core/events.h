@@ -22,6 +22,7 @@ struct Event {
   uint64_t capture_id = 0;
   int64_t token = 0;
   std::vector<Node*> dependencies;
+  JointCalls calls;                 // of the latest recording: that come before it
 };
 
 int create_event(Event** out, unsigned flags);

@@ -38,14 +38,16 @@ Record record_of(const Entry& entry, uint16_t launch_stream, int64_t first_seria
 }
 
 // An event that is visible outside has a new version at each launch. False: nothing to wait for.
-bool external_serial(const Entry& entry, Record& record) {
+bool external_serial(const Entry& entry, Record& record, Stream& stream) {
   if (entry.kind == Kind::EventRecord) {
+    record_joint_calls(stream, *entry.external);
     record.object = take_serials(1);
     entry.external->host_ns = clock_ns(CLOCK_MONOTONIC);
     entry.external->stream = record.stream;
     entry.external->serial = record.object;
   } else {
     record.object = entry.external->serial;
+    follow_joint_calls(stream, *entry.external);
   }
   return record.object != 0;
 }
@@ -164,13 +166,15 @@ int launch_graph(void* exec_handle, void* stream_handle) {
   int64_t serial = take_serials(exec->tokens), replay = ++replays;
   std::vector<Record> records;
   records.reserve(exec->entries.size());
+  replaying_stream() = stream;
   for (const Entry& entry : exec->entries) {
     Record record = record_of(entry, stream->index, serial, replay);
     bool logged = entry.kind != Kind::Work || entry.work >= 0;
-    if (entry.external != nullptr) logged = external_serial(entry, record);
+    if (entry.external != nullptr) logged = external_serial(entry, record, *stream);
     if (entry.effect) entry.effect();
     if (logged) records.push_back(record);
   }
+  replaying_stream() = nullptr;
   append_batch(records.data(), records.size());
   return kSuccess;
 }

@@ -35,10 +35,11 @@ struct Range {
   bool on_host() const { return space == Space::Pinned || space == Space::Registered; }
 };
 
-// Capacity of one device.
+// Capacity of one device, which other processes may use, too (shared_devices.h).
 bool charge(int device, size_t bytes);
 void uncharge(int device, size_t bytes);
-void device_memory_info(int device, size_t* free_bytes, size_t* total_bytes);
+void device_memory_info(int device, size_t* free_bytes, size_t* total_bytes);  // creates a context, as CUDA does
+void gpu_memory_info(int gpu, size_t* free_bytes, size_t* total_bytes);
 
 int allocate_device(void** address, size_t bytes, Space space = Space::Device);
 int free_device(void* address);

@@ -1,4 +1,4 @@
-// Allocation of each known address, and used capacity of each device.
+// Allocation of each known address, and capacity of the devices.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -6,6 +6,8 @@
 #include "config.h"
 #include "fork.h"
 #include "memory.h"
+#include "shared_devices.h"
+#include "visible_gpus.h"
 
 namespace presim {
 namespace {
@@ -13,7 +15,6 @@ namespace {
 struct Ranges {
   std::mutex mutex;
   std::map<uintptr_t, Range> by_base;  // disjoint
-  size_t used[kMaxDevices] = {};       // <= capacity(device)
   uint64_t next_id = 1;
 };
 
@@ -26,11 +27,6 @@ Ranges& all() {
   return *instance;
 }
 
-size_t capacity() {
-  const DeviceConfig& config = device_config();
-  return size_t(config.memory_bytes > config.context_bytes ? config.memory_bytes - config.context_bytes : 0);
-}
-
 // The last range that begins at or before `address`, if it reaches beyond it.
 const Range* holding(const Ranges& ranges, uintptr_t address) {
   auto after = ranges.by_base.upper_bound(address);
@@ -41,25 +37,19 @@ const Range* holding(const Ranges& ranges, uintptr_t address) {
 
 }  // namespace
 
-bool charge(int device, size_t bytes) {
-  Ranges& ranges = all();
-  std::lock_guard lock(ranges.mutex);
-  if (bytes > capacity() - ranges.used[device]) return false;
-  ranges.used[device] += bytes;
-  return true;
-}
+bool charge(int device, size_t bytes) { return take_memory(gpu_of(device), bytes); }
 
-void uncharge(int device, size_t bytes) {
-  Ranges& ranges = all();
-  std::lock_guard lock(ranges.mutex);
-  ranges.used[device] -= bytes;
+void uncharge(int device, size_t bytes) { return_memory(gpu_of(device), bytes); }
+
+void gpu_memory_info(int gpu, size_t* free_bytes, size_t* total_bytes) {
+  auto total = size_t(device_config().memory_bytes);
+  if (free_bytes != nullptr) *free_bytes = total - held_memory(gpu);
+  if (total_bytes != nullptr) *total_bytes = total;
 }
 
 void device_memory_info(int device, size_t* free_bytes, size_t* total_bytes) {
-  Ranges& ranges = all();
-  std::lock_guard lock(ranges.mutex);
-  if (free_bytes != nullptr) *free_bytes = capacity() - ranges.used[device];
-  if (total_bytes != nullptr) *total_bytes = size_t(device_config().memory_bytes);
+  use_gpu(gpu_of(device));
+  gpu_memory_info(gpu_of(device), free_bytes, total_bytes);
 }
 
 void add_range(const Range& range) {

@@ -10,6 +10,7 @@
 
 #include "clock.h"
 #include "fork.h"
+#include "host_waits.h"
 #include "live.h"
 #include "log_file.h"
 #include "own_time.h"
@@ -165,6 +166,12 @@ int64_t live_ns() {
   ask_now(Ask::Now);
   std::lock_guard lock(log.mutex);
   return log.live.show(log.now());
+}
+
+void host_waited() {
+  Recorder& log = recorder();
+  std::lock_guard lock(log.mutex);
+  log.pace.waited();
 }
 
 bool log_open() { return is_open(recorder()); }

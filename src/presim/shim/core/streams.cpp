@@ -9,7 +9,9 @@
 #include "pools.h"
 #include "queries.h"
 #include "recorder.h"
+#include "shared_devices.h"
 #include "slab.h"
+#include "visible_gpus.h"
 
 namespace presim {
 namespace {
@@ -31,6 +33,7 @@ thread_local Stream* default_of_thread[kMaxDevices] = {};
 uint16_t new_index() { return uint16_t(std::min(next_index.fetch_add(1), int(kMostStreams))); }
 
 Stream* make(int device, unsigned flags, int priority, int index) {
+  use_gpu(gpu_of(device));
   Stream* stream = all().acquire();
   if (stream == nullptr) return nullptr;
   stream->device = uint16_t(device);
@@ -90,7 +93,7 @@ int synchronize_stream(void* handle) {
   if (stream == nullptr) return kInvalidHandle;
   if (int status = refuse_in_capture(*stream)) return status;
   trim_pools_at_sync(stream->device);
-  wait_for_stream(stream->index);
+  await_stream(*stream);
   return kSuccess;
 }
 
@@ -106,6 +109,11 @@ void wait_for_device() {
   saw_end_of_all(serial);
 }
 
+void await_stream(const Stream& stream) {
+  wait_for_stream(stream.index);
+  wait_for_joint_calls(stream);
+}
+
 int query_stream(void* handle) {
   if (int status = device_ready()) return status;
   Stream* stream = find_stream(handle);
@@ -119,6 +127,7 @@ int synchronize_device() {
   if (int status = refuse_unsafe_call()) return status;
   trim_pools_at_sync(current_device());
   wait_for_device();
+  wait_for_joint_calls(current_device());
   return kSuccess;
 }
 

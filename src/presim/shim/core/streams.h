@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device.h"
+#include "host_waits.h"
 
 namespace presim {
 
@@ -22,6 +23,7 @@ struct Stream {
   unsigned flags = 0;
   std::atomic<Capture*> capture{nullptr};  // the capture in which it takes part
   std::vector<Node*> last;                 // within a capture: dependencies of its next node
+  JointCalls calls;                        // that it passes together with other ranks
 };
 
 int create_stream(Stream** out, unsigned flags, int priority);
@@ -36,6 +38,8 @@ bool is_default_handle(const void* handle);
 int query_stream(void* handle);
 int synchronize_stream(void* handle);
 int synchronize_device();
+// The host waits for all earlier work on the stream.
+void await_stream(const Stream& stream);
 
 // Records the host's wait for a stream, or for the current device.
 void wait_for_stream(uint16_t index);

@@ -157,7 +157,7 @@ int copy_rows(Pitched to, Pitched from, Shape shape, int direction, void* handle
   // cudaMemcpy does not wait.
   bool staged = pageable && (!target.device || shape.bytes() > kRealBytes);
   bool between_device = target.device && source.device;
-  if ((wait && !between_device) || staged) wait_for_stream(stream->index);
+  if ((wait && !between_device) || staged) await_stream(*stream);
   return kSuccess;
 }
 

@@ -6,6 +6,7 @@
 #include "core/attributes.h"
 #include "core/config.h"
 #include "core/streams.h"
+#include "core/visible_gpus.h"
 #include "runtime.h"
 
 using namespace presim;
@@ -100,7 +101,7 @@ PRESIM_EXPORT cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int devic
   if (!valid_device(device)) return result(device_count() == 0 ? kNoDevice : kInvalidDevice);
   std::memset(out, 0, sizeof *out);
   std::strncpy(out->name, device_config().name.c_str(), sizeof out->name - 1);
-  device_uuid(reinterpret_cast<unsigned char*>(out->uuid.bytes), device);
+  device_uuid(reinterpret_cast<unsigned char*>(out->uuid.bytes), gpu_of(device));
   set_sizes(*out, device);
   set_abilities(*out, device);
   return cudaSuccess;
@@ -117,13 +118,15 @@ PRESIM_EXPORT cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp*) {
 PRESIM_EXPORT cudaError_t cudaDeviceGetPCIBusId(char* out, int bytes, int device) {
   if (out == nullptr || bytes < 1) return result(kInvalidValue);
   if (!valid_device(device)) return result(kInvalidDevice);
-  std::strncpy(out, pci_bus_id(device).c_str(), size_t(bytes) - 1);
+  std::strncpy(out, pci_bus_id(gpu_of(device)).c_str(), size_t(bytes) - 1);
   out[bytes - 1] = '\0';
   return cudaSuccess;
 }
 PRESIM_EXPORT cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* id) {
   if (device == nullptr || id == nullptr) return result(kInvalidValue);
-  return result(device_by_pci_bus_id(device, id) ? kSuccess : kInvalidDevice);
+  int gpu = -1;
+  *device = gpu_by_pci_bus_id(&gpu, id) ? device_of_gpu(gpu) : -1;
+  return result(*device >= 0 ? kSuccess : kInvalidDevice);
 }
 
 PRESIM_EXPORT cudaError_t cudaDeviceCanAccessPeer(int* out, int device, int peer) {

@@ -4,6 +4,7 @@
 #include "core/config.h"
 #include "core/pools.h"
 #include "core/streams.h"
+#include "core/visible_gpus.h"
 #include "driver.h"
 
 using namespace presim;
@@ -49,7 +50,7 @@ PRESIM_EXPORT CUresult cuDeviceGetName(char* out, int bytes, CUdevice device) {
 PRESIM_EXPORT CUresult cuDeviceGetUuid(CUuuid* out, CUdevice device) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  device_uuid(reinterpret_cast<unsigned char*>(out->bytes), device);
+  device_uuid(reinterpret_cast<unsigned char*>(out->bytes), gpu_of(device));
   return CUDA_SUCCESS;
 }
 PRESIM_EXPORT CUresult cuDeviceTotalMem(size_t* bytes, CUdevice device) {
@@ -68,13 +69,15 @@ PRESIM_EXPORT CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevic
 }
 PRESIM_EXPORT CUresult cuDeviceGetPCIBusId(char* out, int bytes, CUdevice device) {
   if (out == nullptr || bytes < 1 || !valid_device(device)) return CUDA_ERROR_INVALID_VALUE;
-  std::strncpy(out, pci_bus_id(device).c_str(), size_t(bytes) - 1);
+  std::strncpy(out, pci_bus_id(gpu_of(device)).c_str(), size_t(bytes) - 1);
   out[bytes - 1] = '\0';
   return CUDA_SUCCESS;
 }
 PRESIM_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* id) {
-  bool found = device != nullptr && id != nullptr && device_by_pci_bus_id(device, id);
-  return result(found ? kSuccess : kInvalidValue);
+  int gpu = -1;
+  if (device == nullptr || id == nullptr || !gpu_by_pci_bus_id(&gpu, id)) return result(kInvalidValue);
+  *device = device_of_gpu(gpu);
+  return result(*device >= 0 ? kSuccess : kInvalidValue);
 }
 PRESIM_EXPORT CUresult cuDeviceCanAccessPeer(int* out, CUdevice device, CUdevice peer) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;

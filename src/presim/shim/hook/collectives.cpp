@@ -66,7 +66,8 @@ int32_t collective_group() {
   auto [found, inserted] = known->try_emplace(name + more, -1);
   if (inserted) {
     std::string text = "group name=" + name + " size=" + std::to_string(info->getWorldSize()) + " ranks=" +
-                       describe_ranks(group_ranks(*info)) + more + " desc=" + info->getProcessGroupDesc();
+                       describe_ranks(group_ranks(*info)) + " ordinal=" +
+                       std::to_string(group_ordinal(*info)) + more + " desc=" + info->getProcessGroupDesc();
     found->second = intern(text);
   }
   return found->second;

@@ -6,6 +6,7 @@
 #include "core/process_group.h"
 #include "core/values.h"
 #include "libs/nccl_exchange.h"
+#include "libs/nccl_joins.h"
 
 namespace {
 using namespace presim::libs;
@@ -45,12 +46,14 @@ struct Logged {
   int status = kInvalidArgument;
   Communicator* comm = nullptr;  // nullptr: no further action
   bool captured = false;
+  Join join = {};
 };
 
 Logged log(Kind kind, int64_t count, int type, int op, int peer, void* comm, void* stream) {
   Communicator* found = checked(comm);
   if (found == nullptr || type < 0 || type > 11 || count < 0) return {};
   learn_members(*found);
+  if (int status = is_in_group() ? kSuccess : check_devices(*found)) return {status};
   if (peer != -1 && found->size > 0 && (peer < 0 || peer >= found->size)) return {};
   if (count == 0 && kind != Send && kind != Recv) return {kSuccess};  // NCCL skips empty collectives but not messages
   int64_t bytes = count * type_bytes(type);
@@ -58,7 +61,9 @@ Logged log(Kind kind, int64_t count, int type, int op, int peer, void* comm, voi
   if (sliced(kind) && !unknown) bytes *= found->size;
   int32_t own_op = op >= kFirstOwnOp ? int(kFirstOwnOp) : op;  // factors do not affect time
   Key key{bytes, kind, type, own_op, found->serial, peer, unknown, call_site()};
-  return {kSuccess, found, log_launch(*found, stream, descriptor(key, describe))};
+  bool captured = log_launch(*found, stream, descriptor(key, describe));
+  Route route = kind == Send ? Route::Send : kind == Recv ? Route::Receive : Route::Collective;
+  return {kSuccess, found, captured, {found, route, peer}};
 }
 
 bool others_are_there(const Communicator& comm) { return comm.voices.size() > 1; }
@@ -71,9 +76,19 @@ const char* slice_of(const void* buffer, int rank, int64_t bytes) {
 template <class Move>
 int now_or_replayed(const Logged& logged, void* stream, Move move) {
   if (logged.comm == nullptr) return logged.status;
-  if (!logged.captured) return move(), logged.status;
-  auto run = [](void* data) { (*static_cast<Move*>(data))(); };
-  presim::at_replay(stream, run, new Move(move), [](void* data) { delete static_cast<Move*>(data); });
+  if (!logged.captured) {
+    join(logged.join, stream);
+    return move(), logged.status;
+  }
+  struct Replay {
+    Join call;
+    Move move;
+  };
+  auto run = [](void* data) {
+    join_at_replay(static_cast<Replay*>(data)->call);
+    static_cast<Replay*>(data)->move();
+  };
+  presim::at_replay(stream, run, new Replay{logged.join, move}, [](void* data) { delete static_cast<Replay*>(data); });
   return logged.status;
 }
 

@@ -28,7 +28,9 @@ struct Communicator {
   int32_t serial = 0;
   int32_t size = 0;  // -1: a split whose size only the framework knows
   int32_t rank = 0;
-  int32_t device = 0;
+  int32_t device = 0;      // of this process
+  int32_t gpu = 0;         // of the node, behind the device
+  bool is_checked = false; // no other member is on this GPU
   uint64_t identity = 0;   // hash of the unique id it was created from; equal on all its ranks
   int32_t splits = 0;      // number of splits so far; all its ranks take part in each
   std::string last_sent;   // payload of the latest small send, which an unmatched receive returns
@@ -53,6 +55,12 @@ int64_t launched(const char* name);
 
 // Global ranks of the communicator, where known, and their representatives.
 void learn_members(Communicator& comm);
+// Whether its members can be known already.
+bool can_learn_members(const Communicator& comm);
+// kInvalidUsage if another member uses the same GPU, as NCCL finds when a communicator is created. Waits until all members
+// have created it.
+int check_devices(Communicator& comm);
+const std::string& last_error();
 // Whether that rank runs concurrently.
 bool is_present(const Communicator& comm, int rank);
 
@@ -81,6 +89,7 @@ void scale_by_own_factor(std::string* data, int type, int op);
 // logged at its end, when they are launched. Other calls are launches of their own.
 bool log_launch(const Communicator& comm, void* stream, int32_t work);
 void group_start();
+bool is_in_group();
 bool group_end();
 
 // Messages from ranks that do not run wait for the end of the group, because a receive may precede its send.

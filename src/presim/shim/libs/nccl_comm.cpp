@@ -6,7 +6,10 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "core/device.h"
+#include "core/visible_gpus.h"
 #include "libs/nccl.h"
+#include "libs/nccl_joins.h"
 
 namespace {
 using namespace presim::libs;
@@ -35,15 +38,18 @@ int make(void** out, int size, int rank, uint64_t identity, Origin origin, int d
   comm->serial = serial++;
   comm->size = size;
   comm->rank = rank;
-  const char* local_rank = std::getenv("LOCAL_RANK");
-  comm->device = device >= 0 ? device : local_rank != nullptr ? std::atoi(local_rank) : 0;
+  comm->device = device >= 0 ? device : presim::current_device();
+  comm->gpu = presim::gpu_of(comm->device);
   comm->identity = identity;
   Text text("communicator");
   text.add("serial", comm->serial).add("size", size).add("rank", rank).add("parent", origin.parent);
   text.add("color", origin.color).add("key", origin.key).add("unique_id", hex(identity));
   presim::note(std::string(text));
-  *out = comm;
-  return kSuccess;
+  announce_gpu(*comm);
+  if (is_in_group() || !can_learn_members(*comm)) return *out = comm, kSuccess;
+  learn_members(*comm);
+  if (int status = check_devices(*comm)) return delete comm, status;
+  return *out = comm, kSuccess;
 }
 
 constexpr int kAnyColor = -1;

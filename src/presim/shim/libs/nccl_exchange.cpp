@@ -7,6 +7,7 @@
 
 #include "core/arrivals.h"
 #include "core/own_time.h"
+#include "core/shared_devices.h"
 #include "core/values.h"
 #include "libs/nccl_mail.h"
 #include "libs/nccl_pending.h"
@@ -195,5 +196,6 @@ PRESIM_EXPORT void presim_ranks_end() {
     return std::any_of(pending().begin(), pending().end(), [](auto& operation) { return operation->posts; });
   };
   wait_while(guard, owes);
+  presim::close_accounts();
   mail::end();
 }

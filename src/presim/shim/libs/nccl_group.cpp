@@ -105,6 +105,8 @@ bool log_launch(const Communicator& comm, void* stream, int32_t work) {
   return log_collective(stream, work, current.serial, true);
 }
 
+bool is_in_group() { return group().depth > 0; }
+
 void group_start() {
   if (group().depth++ == 0) group().serial = next_serial();
 }

@@ -25,6 +25,7 @@ namespace {
 struct Bell {
   std::atomic<uint32_t> moves;
   std::atomic<uint32_t> waiting;
+  std::atomic<uint32_t> abandoned;  // 1: nobody waits for calls
 };
 
 struct Span {
@@ -104,17 +105,15 @@ Box* box_of(int64_t rank) {
   return found->second.open(box_path(*office(), rank)) ? &found->second : nullptr;
 }
 
-void ring() {
-  Bell& bell = *office()->bell;
-  bell.moves.fetch_add(1);
-  if (bell.waiting.load() > 0) syscall(SYS_futex, &bell.moves, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
 }  // namespace
 
 bool active() { return office() != nullptr && office()->pid == getpid(); }
 
 int64_t own_rank() { return office()->own; }
+
+int own_place() { return int(std::distance(office()->boxes.begin(), office()->boxes.find(office()->own))); }
+
+const std::string& directory() { return office()->directory; }
 
 int64_t voice_of(int64_t rank) {
   if (office()->boxes.count(rank) > 0) return rank;
@@ -146,6 +145,15 @@ bool over(int64_t rank) {
 }
 
 uint32_t bell() { return office()->bell->moves.load(); }
+
+void ring() {
+  Bell& bell = *office()->bell;
+  bell.moves.fetch_add(1);
+  if (bell.waiting.load() > 0) syscall(SYS_futex, &bell.moves, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void abandon_waits() { office()->bell->abandoned = 1; }
+bool waits_abandoned() { return office()->bell->abandoned.load() != 0; }
 
 void wait(uint32_t heard) {
   Bell& bell = *office()->bell;

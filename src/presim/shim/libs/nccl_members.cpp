@@ -74,6 +74,13 @@ int64_t launched(const char* name) {
   return text != nullptr ? std::atoll(text) : -1;
 }
 
+// PyTorch's record of a communicator's creation does not have the peer of a pair.
+bool can_learn_members(const Communicator& comm) {
+  ProcessGroup group;
+  bool has_group = current_process_group(&group) && !group.ranks.empty();
+  return has_group ? comm.size == int32_t(group.ranks.size()) : comm.size == launched("WORLD_SIZE");
+}
+
 void learn_members(Communicator& comm) {
   static auto* lock = new std::mutex;
   std::lock_guard guard(*lock);

@@ -88,4 +88,4 @@ PRESIM_EXPORT const char* ncclGetErrorString(int result) {
                                            "remote process error", "operation in progress", "timeout"};
   return result >= 0 && result < 9 ? kTexts[result] : "unknown result code";
 }
-PRESIM_EXPORT const char* ncclGetLastError(void*) { return ""; }
+PRESIM_EXPORT const char* ncclGetLastError(void*) { return last_error().c_str(); }

@@ -7,6 +7,7 @@
 #include "core/attributes.h"
 #include "core/config.h"
 #include "core/memory.h"
+#include "core/visible_gpus.h"
 
 using namespace presim;
 using namespace presim::nvml;
@@ -16,8 +17,9 @@ namespace {
 constexpr char kDriverVersion[] = "580.65.06", kNvmlVersion[] = "13.580.65.06";
 
 int number(Device device) { return int(reinterpret_cast<intptr_t>(device)) - 1; }
-bool valid(Device device) { return valid_device(number(device)); }
-Device handle(int device) { return reinterpret_cast<Device>(intptr_t(device) + 1); }
+bool valid_gpu(int gpu) { return gpu >= 0 && gpu < gpu_count(); }
+bool valid(Device device) { return valid_gpu(number(device)); }
+Device handle(int gpu) { return reinterpret_cast<Device>(intptr_t(gpu) + 1); }
 
 int give(char* out, unsigned bytes, const std::string& text) {
   if (out == nullptr) return kInvalidArgument;
@@ -39,15 +41,13 @@ int pci_info(Device device, PciInfo* out) {
   std::string id = pci_bus_id(number(device));
   std::snprintf(out->legacy_bus_id, sizeof out->legacy_bus_id, "%s", id.c_str());
   std::snprintf(out->bus_id, sizeof out->bus_id, "0000%s", id.c_str());
-  int bus = 0;
-  device_attribute(&bus, 33, number(device));
-  out->bus = unsigned(bus);
+  out->bus = unsigned(pci_bus(number(device)));
   return kOk;
 }
 
 void memory_of(Device device, unsigned long long* total, unsigned long long* free, unsigned long long* used) {
   size_t free_bytes = 0, total_bytes = 0;
-  device_memory_info(number(device), &free_bytes, &total_bytes);
+  gpu_memory_info(number(device), &free_bytes, &total_bytes);
   *total = total_bytes;
   *free = free_bytes;
   *used = total_bytes - free_bytes;
@@ -55,7 +55,7 @@ void memory_of(Device device, unsigned long long* total, unsigned long long* fre
 
 }  // namespace
 
-PRESIM_EXPORT int nvmlInit_v2() { return device_count() > 0 ? kOk : kUnfound; }
+PRESIM_EXPORT int nvmlInit_v2() { return device_config().count > 0 ? kOk : kUnfound; }
 PRESIM_EXPORT int nvmlInit() { return nvmlInit_v2(); }
 PRESIM_EXPORT int nvmlInitWithFlags(unsigned) { return nvmlInit_v2(); }
 PRESIM_EXPORT int nvmlShutdown() { return kOk; }
@@ -81,26 +81,26 @@ PRESIM_EXPORT int nvmlSystemGetCudaDriverVersion_v2(int* out) { return nvmlSyste
 
 PRESIM_EXPORT int nvmlDeviceGetCount_v2(unsigned* count) {
   if (count == nullptr) return kInvalidArgument;
-  *count = unsigned(device_count());
+  *count = unsigned(gpu_count());
   return kOk;
 }
 PRESIM_EXPORT int nvmlDeviceGetCount(unsigned* count) { return nvmlDeviceGetCount_v2(count); }
 PRESIM_EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* out) {
-  if (out == nullptr || !valid_device(int(index))) return kInvalidArgument;
+  if (out == nullptr || !valid_gpu(int(index))) return kInvalidArgument;
   *out = handle(int(index));
   return kOk;
 }
 PRESIM_EXPORT int nvmlDeviceGetHandleByIndex(unsigned index, Device* out) { return nvmlDeviceGetHandleByIndex_v2(index, out); }
 PRESIM_EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* id, Device* out) {
-  int device = 0;
+  int gpu = 0;
   if (id == nullptr || out == nullptr) return kInvalidArgument;
-  if (!device_by_pci_bus_id(&device, id)) return kUnfound;
-  *out = handle(device);
+  if (!gpu_by_pci_bus_id(&gpu, id)) return kUnfound;
+  *out = handle(gpu);
   return kOk;
 }
 PRESIM_EXPORT int nvmlDeviceGetHandleByUUID(const char* uuid, Device* out) {
   if (uuid == nullptr || out == nullptr) return kInvalidArgument;
-  for (int i = 0; i < device_count(); ++i) {
+  for (int i = 0; i < gpu_count(); ++i) {
     if (device_uuid_text(i) == uuid) return *out = handle(i), kOk;
   }
   return kUnfound;

@@ -61,3 +61,13 @@ def test_session_ticks_grow_with_cpu_time() -> None:
     while session_ticks(session) == before:
         sum(range(10**6))
     assert session_ticks(session) > before
+
+
+def test_waits_are_released_once(tmp_path: Path) -> None:
+    """The word of the bell's page that the emulated NCCL reads; without a bell nobody can be released."""
+    blocked = BlockedRanks(tmp_path, set)
+    assert not blocked.release()
+    (tmp_path / "bell").write_bytes(bytes(4096))
+    assert blocked.release()
+    assert struct.unpack_from("<III", (tmp_path / "bell").read_bytes()) == (0, 0, 1)
+    assert not blocked.release()
