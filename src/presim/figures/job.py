@@ -65,7 +65,10 @@ class Coverage(msgspec.Struct, frozen=True):
     rule: Annotated[str, doc("How the ranks to run were chosen; empty if unknown.")]
     rank_reads: Annotated[
         list[str],
-        doc("Lines and packages outside PyTorch that read the rank, with the variable they read."),
+        doc(
+            "Lines and packages outside PyTorch that were seen to read the rank, with what they read, and whether only "
+            "the choice of a device or what is printed depends on it."
+        ),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from presim.result import Coverage
 from presim.trace import spans
-from presim.trace.coverage import RankCoverage
+from presim.trace.coverage import RankCoverage, unconfined
 from presim.trace.representatives import Representatives
 
 
@@ -60,7 +60,7 @@ def coverage_sentences(
 
 def _if_wrong(coverage: Coverage) -> str:
     """The consequences if an assumed rank does something else."""
-    reads = [read for read in coverage.rank_reads if not read.endswith("(LOCAL_RANK)")]
+    reads = unconfined(coverage.rank_reads)
     why = f" The program reads its rank at {reads[0]}{' and elsewhere' if len(reads) > 1 else ''}." if reads else ""
     return (
         "An assumed rank that has more work makes the step longer than predicted, one with more memory may not fit, "
