@@ -98,7 +98,8 @@ class Observers:
         self.misuse = Misuse()
         self.misuse.install(hook)
         self._join_world(control, exits)
-        process_groups.install(hook, SharedTokens(control.rank, _all_run(control), hook.route_as))
+        shared_tokens = SharedTokens(control.rank, _all_run(control), hook.route_as, by_rank=control.differing_values)
+        process_groups.install(hook, shared_tokens)
         spawn.install(exits.refuse)
         self.cpu_weights.install()
         autotuning.install()
@@ -118,7 +119,8 @@ class Observers:
         hook.install()
         hook.set_call_site_callback(current_line.calling_line)
         if control.values is not None:
-            self.read_backs = ReadBacks(control.values, exits.end_loop)
+            lowest_rank = min(control.present) if control.differing_values else None
+            self.read_backs = ReadBacks(control.values, exits.end_loop, lowest_rank)
             self.read_backs.install(hook)
             losses.install(hook)
         torch.cuda._lazy_call(hook.track_memory)

@@ -70,6 +70,13 @@ class Coverage(msgspec.Struct, frozen=True):
             "the choice of a device or what is printed depends on it."
         ),
     ]
+    dependence: Annotated[
+        str,
+        doc(
+            "A sentence if collectives depend on values of a policy that the program reads: where they differ by "
+            "rank, ranks call different collectives. Empty if not seen."
+        ),
+    ] = ""
 
 
 class Connecting(msgspec.Struct, frozen=True):

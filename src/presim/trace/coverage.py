@@ -22,6 +22,7 @@ class RankCoverage(msgspec.Struct, frozen=True):
     # Lines outside PyTorch that read the rank, as ``file.py:12 (RANK)``; `CONFINED` is within the brackets if only that
     # depends on it.
     rank_reads: tuple[str, ...] = ()
+    dependence: str = ""  # a sentence if collectives depend on policy values, with which all ranks were compared alike
 
     def compared_ranks(self) -> list[int]:
         """Rank by rank, ascending."""

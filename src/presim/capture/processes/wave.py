@@ -152,6 +152,7 @@ def _start(rank: int, wave: Wave, setting: LaunchConfig, directory: Path, port: 
         steps=wave.steps,
         hook=str(setting.hook),
         values=setting.values,
+        differing_values=wave.differing_values,
         sanitize=setting.sanitize,
         outcome=str(own / "outcome.json"),
         store=port,

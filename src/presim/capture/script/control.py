@@ -20,6 +20,7 @@ class Control(msgspec.Struct, frozen=True):
     store: int = 0  # port of the rendezvous store on this machine
     rank: int = 0
     present: dict[int, str] = {}  # captured rank -> absent ranks that it represents (presim.trace.spans)
+    differing_values: bool = False  # the policies give each rank its own values
     sanitize: bool = False  # check that streams synchronise
     is_scout: bool = False  # end when the script exchanges messages with ranks that do not run
 

@@ -9,21 +9,17 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 
-import torch
-
 from presim.capture.script import rank_sources
-from presim.capture.script.current_line import PRESIM_DIR, is_own
+from presim.capture.script.current_line import is_own, is_python, is_torch
 from presim.capture.script.device_indices import device_index_lines
 from presim.capture.script.expressions import source_of
 from presim.capture.script.real_clock import now_ns
 from presim.capture.script.value_uses import is_confined
 from presim.trace.coverage import CONFINED
 
-_TORCH = str(Path(torch.__file__).parent) + "/"
-_STDLIB, _SITE = sysconfig.get_path("stdlib") + "/", sysconfig.get_path("purelib") + "/"
+_SITE = sysconfig.get_path("purelib") + "/"
 _MAX_PLACES = 64  # places kept
 # Libraries log host names, copy the environment and start compilers; only the program's own files count for these.
 _OF_PROGRAM = (rank_sources.ENVIRONMENT, rank_sources.HOST_NAME, rank_sources.SUBPROCESS)
@@ -82,12 +78,6 @@ def _confined(frame: FrameType, what: str) -> str:
 
 def _reader(frame: FrameType | None) -> FrameType | None:
     """The frame of the program for which a frame reads; None if it is PyTorch's or presim's."""
-    while frame is not None and _is_python(frame.f_code.co_filename):
+    while frame is not None and is_python(frame.f_code.co_filename):
         frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith((_TORCH, PRESIM_DIR)):
-        return None
-    return frame
-
-
-def _is_python(file: str) -> bool:
-    return file.startswith("<frozen") or (file.startswith(_STDLIB) and not file.startswith(_SITE))
+    return None if frame is None or is_torch(frame.f_code.co_filename) else frame

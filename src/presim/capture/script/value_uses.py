@@ -80,7 +80,12 @@ class _Uses:
     def _passed_on(self, parent: ast.AST, node: ast.AST, path: Path) -> bool:
         return self.are_confined(parent, path)
 
-    _UnaryOp = _BoolOp = _FormattedValue = _Starred = _passed_on
+    _UnaryOp = _FormattedValue = _Starred = _passed_on
+
+    def _BoolOp(self, parent: ast.BoolOp, node: ast.AST, path: Path) -> bool:
+        later = parent.values[_index(parent.values, node) + 1 :]  # evaluated only for some values of this one
+        decides = any(isinstance(inner, ast.Call) for value in later for inner in ast.walk(value))
+        return not decides and self.are_confined(parent, path)
 
     def _BinOp(self, parent: ast.BinOp, node: ast.AST, path: Path) -> bool:
         other = parent.left if node is parent.right else parent.right
@@ -100,7 +105,7 @@ class _Uses:
         return node is parent.test and all(map(_only_prints, (*parent.body, *parent.orelse)))
 
     def _Tuple(self, parent: ast.Tuple | ast.List, node: ast.AST, path: Path) -> bool:
-        return self.are_confined(parent, ([*parent.elts].index(node), *path))
+        return self.are_confined(parent, (_index(parent.elts, node), *path))
 
     _List = _Tuple
 
@@ -217,6 +222,10 @@ class _Uses:
             return False
         nodes = (node for node in ast.walk(self.source.tree) if isinstance(node, ast.Attribute))
         return self._all((node for node in nodes if node.attr == target.attr and isinstance(node.ctx, ast.Load)), path)
+
+
+def _index(nodes: Sequence[ast.AST], node: ast.AST) -> int:
+    return nodes.index(node)
 
 
 def _last_name(function: ast.expr) -> str:

@@ -62,7 +62,7 @@ from torch.utils.data import DistributedSampler
 DistributedSampler(range(8))  # DistributedSampler
 """
 _NAMES = {
-    **{"to choose a device or print": "confined", "host name": "host", "device uuid": "uuid", "device index": "index"},
+    "to choose a device or print": "confined", "host name": "host", "device uuid": "uuid", "device index": "index",
     "ProcessGroup.rank": "rank",
 }
 CODE = """

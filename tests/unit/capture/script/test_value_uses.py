@@ -59,6 +59,7 @@ UNCONFINED = [
     "if read() == 0:\n    print('x')\nelse:\n    train()",
     "while read() < 2:\n    break",
     "work = heavy if read() else light",
+    "read() < 2 and train()",
     "torch.manual_seed(read() + 7)",
     "shard = data[read()]",
     "for step in range(read()):\n    pass",
