@@ -94,7 +94,7 @@ class Observers:
         self.cpu_weights = CpuWeights()
         self.symmetric_memory, self.deep_ep = SymmetricMemory(), installed.deep_ep
         self.read_backs: ReadBacks | None = None  # only if values are computed
-        self.rank_reads = RankReads(hook.add_own_time)
+        self.rank_reads = RankReads(control.script, control.local_rank, hook.add_own_time)
         self.misuse = Misuse()
         self.misuse.install(hook)
         self._join_world(control, exits)

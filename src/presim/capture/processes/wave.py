@@ -149,6 +149,7 @@ def _start(rank: int, wave: Wave, setting: LaunchConfig, directory: Path, port: 
         script=program.script,
         module=program.module,
         args=program.args_at(place),
+        local_rank=program.local_rank,
         steps=wave.steps,
         hook=str(setting.hook),
         values=setting.values,

@@ -13,6 +13,7 @@ class Control(msgspec.Struct, frozen=True):
     script: str  # path of the script, or name of the module
     module: bool  # run as ``-m``
     args: tuple[str, ...]
+    local_rank: str  # option among these that passes the local rank; empty: none
     steps: int  # stop after this many optimizer steps; 0: run to the end
     hook: str  # path of the operator hook
     values: dict[str, str] | None  # policies, from `device_values.policies.parse`; None: compute no values

@@ -1,27 +1,42 @@
-"""Find the lines of a file that use the index of a device, which PyTorch's classes do not report."""
+"""Find lines that use the index of a device, or an argument with the local rank, in the source of a file.
+
+PyTorch asks for the current device thousands of times in a step, and its devices do not report who reads their index.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Collection
 
 from presim.capture.script.expressions import Source
 from presim.capture.script.value_uses import is_confined_in
 
 _DEVICE = re.compile(r"cuda:\d+")
+_FUNCTIONS = frozenset(("current_device", "current_device_index", "get_device"))  # of torch.cuda and others, of tensors
 
 
-def device_index_lines(source: Source) -> list[int]:
-    """The lines, ascending, where more than the choice of a device or what is printed depends on an index.
+def index_lines(source: Source, arguments: Collection[str] = ()) -> dict[int, str]:
+    """Lines where more than the choice of a device or what is printed depends on its index, and what they read.
 
-    They read `device.index`, or compare a device with ``"cuda:1"``.
+    ``arguments``: attributes that hold the local rank, because a launcher passes it as an option.
     """
-    lines = set()
+    lines: dict[int, str] = {}
     for node, parent in source.parents.items():
-        if isinstance(node, ast.Attribute) and node.attr == "index" and isinstance(node.ctx, ast.Load):
-            is_method = isinstance(parent, ast.Call) and parent.func is node  # of a list
-            if not is_method and "dev" in ast.unparse(node.value) and not is_confined_in(source, node):
-                lines.add(node.lineno)
-        if isinstance(parent, ast.Compare | ast.MatchValue) and isinstance(node, ast.Constant):
-            lines |= {node.lineno} if _DEVICE.fullmatch(str(node.value)) else set()
-    return sorted(lines)
+        name = _read(node, parent, arguments)
+        if name and not (isinstance(node, ast.expr) and is_confined_in(source, node)):
+            lines[getattr(node, "lineno", 0)] = name
+    return dict(sorted(lines.items()))
+
+
+def _read(node: ast.AST, parent: ast.AST, arguments: Collection[str]) -> str:
+    """What an expression reads; empty if it is no index."""
+    is_called = isinstance(parent, ast.Call) and parent.func is node
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FUNCTIONS:
+        return node.func.attr
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and not is_called:
+        if node.attr in _FUNCTIONS or node.attr in arguments:
+            return node.attr
+        return "device index" if node.attr == "index" and "dev" in ast.unparse(node.value) else ""
+    is_compared = isinstance(parent, ast.Compare | ast.MatchValue) and isinstance(node, ast.Constant)
+    return "device index" if is_compared and _DEVICE.fullmatch(str(node.value)) else ""  # type: ignore[attr-defined]

@@ -9,17 +9,18 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 
 from presim.capture.script import rank_sources
-from presim.capture.script.current_line import is_own, is_python, is_torch
-from presim.capture.script.device_indices import device_index_lines
+from presim.capture.script.current_line import PRESIM_DIR, is_own, is_python, is_torch
+from presim.capture.script.device_indices import index_lines
 from presim.capture.script.expressions import source_of
 from presim.capture.script.real_clock import now_ns
 from presim.capture.script.value_uses import is_confined
 from presim.trace.coverage import CONFINED
 
 _SITE = sysconfig.get_path("purelib") + "/"
+_PRESIM = PRESIM_DIR.removesuffix("capture")
 _MAX_PLACES = 64  # places kept
 # Libraries log host names, copy the environment and start compilers; only the program's own files count for these.
 _OF_PROGRAM = (rank_sources.ENVIRONMENT, rank_sources.HOST_NAME, rank_sources.SUBPROCESS)
@@ -27,38 +28,56 @@ _NEVER_CONFINED = (rank_sources.ENVIRONMENT, rank_sources.SUBPROCESS, "Distribut
 
 
 class RankReads:
-    """The places in this process that read the rank. ``add_own_time`` gets the nanoseconds spent on reading sources."""
+    """The places in this process that read the rank.
 
-    def __init__(self, add_own_time: Callable[[int], object] = lambda duration_ns: None) -> None:
+    ``script``: path of the program; ``local_rank``: the option in which a launcher passes the local rank, if it does;
+    ``add_own_time`` gets the nanoseconds spent on reading sources.
+    """
+
+    def __init__(
+        self,
+        script: str = "",
+        local_rank: str = "",
+        add_own_time: Callable[[int], object] = lambda duration_ns: None,
+    ) -> None:
         # In order: ``train.py:12 (RANK)``, or ``package (RANK)`` for a library. `CONFINED` follows the name of what is
         # read if only the choice of a device depends on it.
         self.places: dict[str, None] = {}
+        self._script = script
+        self._arguments = [local_rank.lstrip("-").replace("-", "_")] if local_rank else []
         self._add_own_time = add_own_time
-        self._seen: set[tuple[object, int, str]] = set()
+        self._seen: set[tuple[int, int, str]] = set()  # instructions that have read: id of the code, offset, and what
+        self._codes: list[CodeType] = []  # keeps these ids from being used again
 
     def install(self) -> None:
         """Install before the script runs."""
         rank_sources.watch(self._note)
 
     def all_places(self) -> tuple[str, ...]:
-        """All places of the program so far, with lines that use the index of a tensor's device."""
-        files = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
-        files |= {place.rpartition(":")[0] for place in self.places} | {sys.argv[0]}
-        for file in sorted(file for file in files if file.endswith(".py") and is_own(file)):
+        """All places of the program so far, with the lines of its files that use the index of a device."""
+        modules = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]  # lazy ones import if asked
+        files = {str(names.get("__file__")) for names in modules}
+        for file in sorted(file for file in {*files, self._script} if file.endswith(".py") and _is_program(file)):
             source = source_of(file)
-            for line in device_index_lines(source) if source else ():
-                self.places[f"{file}:{line} (device index)"] = None
+            for line, what in index_lines(source, self._arguments).items() if source else ():
+                self.places[f"{file}:{line} ({what})"] = None
         return tuple(self.places)
 
     def _note(self, frame: FrameType | None, what: str) -> None:
-        if frame is None or (frame.f_code, frame.f_lasti, what) in self._seen:
-            return
-        self._seen.add((frame.f_code, frame.f_lasti, what))
+        if frame is None or (key := (id(frame.f_code), frame.f_lasti, what)) in self._seen:
+            return  # meshes are asked thousands of times in a step; hashing the code itself takes microseconds
+        self._seen.add(key)
+        self._codes.append(frame.f_code)
         start_ns = now_ns()
         reader = _reader(frame)
         if reader is not None and len(self.places) < _MAX_PLACES and (place := _describe(reader, what)):
             self.places[place] = None
         self._add_own_time(now_ns() - start_ns)
+
+
+def _is_program(file: str) -> bool:
+    """Whether a file belongs to the program, wherever presim is installed."""
+    return is_own(file) and not file.startswith(_PRESIM)
 
 
 def _describe(frame: FrameType, what: str) -> str:

@@ -1,7 +1,8 @@
-"""Where a program can learn its rank: environment, process groups, meshes, stores, devices, host names, subprocesses.
+"""Where a program can learn its rank: environment, process groups, meshes, stores, host names, subprocesses.
 
 `watch` patches each source to report who reads it. What the sources return stays the same, except that a copy of the
-environment is a dict that reports reads of its keys.
+environment is a dict that reports reads of its keys. PyTorch asks for the current device thousands of times in a step;
+`device_indices` finds the program's own questions in its source.
 """
 
 from __future__ import annotations
@@ -63,9 +64,6 @@ def watch(report: Report) -> None:
     _watch_host(report)
     _watch(subprocess.Popen, "__init__", report, SUBPROCESS)
     _watch(os, "system", report, SUBPROCESS)
-    _watch_in_place(torch.cuda.current_device, report)
-    _watch_in_place(torch.accelerator.current_device_index, report)
-    _watch(torch.Tensor, "get_device", report)
     torch.cuda._lazy_call(lambda: _watch_identity(report))
     when_imported("torch.utils.data.distributed", lambda module: _watch(module.DistributedSampler, "__init__", report))
     when_imported("mpi4py.MPI", lambda module: report(sys._getframe(1), "mpi4py"))

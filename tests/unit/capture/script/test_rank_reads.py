@@ -36,7 +36,7 @@ use({name: value for name, value in os.environ.items()})  # environment
 use({**os.environ})  # environment
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # LOCAL_RANK confined
 use(torch.cuda.current_device())  # current_device
-torch.ones(1, device=torch.cuda.current_device())  # current_device confined
+torch.ones(1, device=torch.cuda.current_device())
 use(torch.ones(1, device="cuda").get_device())  # get_device
 use(torch.cuda.get_device_properties(0).total_memory)
 use(torch.cuda.get_device_properties(0).uuid)  # uuid
@@ -62,7 +62,10 @@ from torch.utils.data import DistributedSampler
 DistributedSampler(range(8))  # DistributedSampler
 """
 _NAMES = {
-    "to choose a device or print": "confined", "host name": "host", "device uuid": "uuid", "device index": "index",
+    "to choose a device or print": "confined",
+    "host name": "host",
+    "device uuid": "uuid",
+    "device index": "index",
     "ProcessGroup.rank": "rank",
 }
 CODE = """
@@ -71,7 +74,7 @@ from presim.capture.script.rank_reads import RankReads
 from torch.testing._internal.distributed.fake_pg import FakeStore
 import torch.distributed as dist
 before = dist.get_rank
-reads = RankReads()
+reads = RankReads(PATH)
 reads.install()
 results["same"] = dist.get_rank is before
 values = runpy.run_path(PATH)

@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from presim.capture.script.device_indices import device_index_lines
+from presim.capture.script.device_indices import index_lines
 from presim.capture.script.expressions import source_of
 from presim.capture.script.value_uses import is_confined
 
@@ -144,8 +144,22 @@ def test_lines_that_use_the_index_of_a_device(tmp_path: Path) -> None:
         names.index("cuda")
         torch.load("file", map_location={"cuda:0": "cuda:1"})
         train(device.index)
+        torch.ones(2, device=torch.cuda.current_device())
+        train(torch.cuda.current_device())
+        train(get=torch.cuda.current_device)
+        model.to(options.local_rank)
+        train(options.local_rank)
+        train(x.get_device())
         """)
     )
     source = source_of(str(path))
     assert source is not None
-    assert device_index_lines(source) == [3, 4, 7]
+    assert index_lines(source, ["local_rank"]) == {
+        3: "device index",
+        4: "device index",
+        7: "device index",
+        9: "current_device",
+        10: "current_device",
+        12: "local_rank",
+        13: "get_device",
+    }
