@@ -78,6 +78,6 @@ def test_the_sentence_names_lines_ranks_and_calls(tmp_path: Path) -> None:
     assert result.coverage.dependence == (
         "Collectives depend on values of the loss policy that the program reads (train.py:12): with values that differ "
         "by rank, rank 0 makes 4 calls on 'default_pg' (ranks 0, 1) and rank 1 2; call 1 is all_reduce of 4 bytes "
-        "(train.py:12) on rank 0 and all_reduce of 4194304 bytes (train.py:14) on rank 1. A real run may hang or mix up "
-        "data."
+        "(train.py:12) on rank 0 and all_reduce of 4194304 bytes (train.py:14) on rank 1. A real run may hang or mix "
+        "up data."
     )

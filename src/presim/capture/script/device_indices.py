@@ -1,6 +1,7 @@
-"""Find lines that use the index of a device, or an argument with the local rank, in the source of a file.
+"""Find lines that use the index of a device, an argument with the local rank, or the process's C environment.
 
-PyTorch asks for the current device thousands of times in a step, and its devices do not report who reads their index.
+They are found in the source of a file: PyTorch asks for the current device thousands of times in a step, and neither
+devices nor C report who asks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from presim.capture.script.expressions import Source
 from presim.capture.script.value_uses import is_confined_in
 
 _DEVICE = re.compile(r"cuda:\d+")
+_PROCESS = re.compile(r"^/proc/[^/\n]+/environ$")
+_MODULES = ("os", "socket")  # their functions are watched
+_C_FUNCTIONS = frozenset(("getenv", "secure_getenv", "gethostname"))  # of a library that ctypes has loaded
 _FUNCTIONS = frozenset(("current_device", "current_device_index", "get_device"))  # of torch.cuda and others, of tensors
 
 
@@ -38,5 +42,9 @@ def _read(node: ast.AST, parent: ast.AST, arguments: Collection[str]) -> str:
         if node.attr in _FUNCTIONS or node.attr in arguments:
             return node.attr
         return "device index" if node.attr == "index" and "dev" in ast.unparse(node.value) else ""
+    if isinstance(node, ast.Attribute) and node.attr in _C_FUNCTIONS and ast.unparse(node.value) not in _MODULES:
+        return "C environment"
+    if isinstance(node, ast.Constant) and _PROCESS.search(str(node.value)):
+        return "C environment"
     is_compared = isinstance(parent, ast.Compare | ast.MatchValue) and isinstance(node, ast.Constant)
     return "device index" if is_compared and _DEVICE.fullmatch(str(node.value)) else ""  # type: ignore[attr-defined]

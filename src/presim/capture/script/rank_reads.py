@@ -55,8 +55,9 @@ class RankReads:
 
     def all_places(self) -> tuple[str, ...]:
         """All places of the program so far, with the lines of its files that use the index of a device."""
-        modules = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]  # lazy ones import if asked
-        files = {str(names.get("__file__")) for names in modules}
+        # A module's namespace, because lazy modules import when they are asked for an attribute.
+        namespaces = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]
+        files = {str(names.get("__file__")) for names in namespaces}
         for file in sorted(file for file in {*files, self._script} if file.endswith(".py") and _is_program(file)):
             source = source_of(file)
             for line, what in index_lines(source, self._arguments).items() if source else ():

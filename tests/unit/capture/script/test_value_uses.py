@@ -150,6 +150,8 @@ def test_lines_that_use_the_index_of_a_device(tmp_path: Path) -> None:
         model.to(options.local_rank)
         train(options.local_rank)
         train(x.get_device())
+        train(ctypes.CDLL(None).getenv(b"RANK"), os.getenv("RANK"))
+        train(open("/proc/self/environ"))
         """)
     )
     source = source_of(str(path))
@@ -162,4 +164,6 @@ def test_lines_that_use_the_index_of_a_device(tmp_path: Path) -> None:
         10: "current_device",
         12: "local_rank",
         13: "get_device",
+        14: "C environment",
+        15: "C environment",
     }
