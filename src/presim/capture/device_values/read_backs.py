@@ -31,7 +31,7 @@ class ReadBacks:
         self.lowest_rank = lowest_rank  # as for `for_hook`
         self.endless = endless  # called with an error message; does not return
         self.counts: Counter[tuple[str, str, int]] = Counter()
-        self._confined: dict[tuple[str, str, int], bool] = {}  # the same keys: whether nothing depends on the value
+        self._may_decide: dict[tuple[str, str, int], bool] = {}  # the same keys: as in `ReadBack`
         self._limit_s = float(policies["watchdog"])
         self._since = time.process_time()  # time of the latest progress
         self._known: set[tuple[str, int]] = set()  # (line, bits) read since then
@@ -48,7 +48,7 @@ class ReadBacks:
         """Every place with its number of reads, most frequent first."""
         ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
         return tuple(
-            ReadBack(line, what, Origin(origin).label, times, self._confined[line, what, origin])
+            ReadBack(line, what, Origin(origin).label, times, self._may_decide[line, what, origin])
             for (line, what, origin), times in ordered
         )
 
@@ -56,10 +56,10 @@ class ReadBacks:
         name = operator.decode().rpartition("::")[2]
         what = _NAMES.get(name, name.strip("_"))
         line = calling_line()
-        place = line, what, origin
-        self.counts[place] += 1
-        if place not in self._confined:
-            self._confined[place] = not _may_decide(Origin(origin))
+        key = line, what, origin
+        self.counts[key] += 1
+        if key not in self._may_decide:
+            self._may_decide[key] = _may_decide(Origin(origin))
         self._watch(line, what, origin, bits)
 
     def progress(self) -> None:

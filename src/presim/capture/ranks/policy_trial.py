@@ -20,7 +20,6 @@ from typing import Protocol
 
 import numpy as np
 
-from presim.capture.device_values.policies import Origin
 from presim.capture.processes.captured import read_trace
 from presim.capture.processes.launch_config import LaunchConfig, Wave
 from presim.capture.processes.wave import run_wave
@@ -33,7 +32,6 @@ _MAX_RANKS = 16  # ranks that run again
 _MAX_LISTED = 2  # lines in a sentence
 _MAX_LISTED_RANKS = 4
 _UNSIZED = ("all_to_all", "dispatch", "combine")  # sizes follow the routing, on both sides of each message
-_LOCAL = frozenset(origin.label for origin in Origin if origin.is_local)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,12 +77,8 @@ def deciding_reads(traces: Sequence[Trace]) -> list[ReadBack]:
     """The read-backs of values that differ between real ranks and on which the program may decide, by line."""
     if not any(trace.mask(Kind.COLLECTIVE).any() for trace in traces):
         return []
-    reads = {read.line: read for trace in traces for read in trace.manifest.read_backs if _may_decide(read)}
+    reads = {read.line: read for trace in traces for read in trace.manifest.read_backs if read.may_decide}
     return [reads[line] for line in sorted(reads)]
-
-
-def _may_decide(read: ReadBack) -> bool:
-    return read.answer in _LOCAL and not read.is_confined
 
 
 def try_differing_values(
@@ -104,7 +98,8 @@ def try_differing_values(
     ranks = _ranks_to_run(traces, layout, candidates)
     if len(ranks) < 2:
         return PolicyTrial(notes=(f"{source} were not tried with values that differ by rank: too few ranks can run.",))
-    represented = {rank: others for rank, others in layout.stands_for(0, ranks).items() if rank in ranks}
+    absent = layout.stands_for(0, ranks)
+    represented = {rank: absent[rank] for rank in ranks if rank in absent}
     wave = Wave(ranks, steps, frozenset(ranks), frozenset(ranks), represented, differing_values=True)
     try:
         with run_wave(wave, dataclasses.replace(setting, simulator=None)) as captured:
@@ -162,7 +157,9 @@ def _compare(job: CapturedRanks, tried: Mapping[int, Trace], source: str) -> Pol
 def _calls_before(job: CapturedRanks, ranks: Iterable[int]) -> dict[int, dict[str, list[Call]]]:
     """The calls of each rank with equal values: its own, or those of the rank that represents it."""
     captured = {trace.manifest.rank: _calls(trace) for trace in job.traces}
-    representatives = {rank: captured_rank for captured_rank, others in job.stands_for.items() for rank in others}
+    representatives = {
+        rank: captured_rank for captured_rank, ranks_like_it in job.stands_for.items() for rank in ranks_like_it
+    }
     first = job.traces[0].manifest.rank
     return {rank: captured[rank if rank in captured else representatives.get(rank, first)] for rank in ranks}
 
@@ -211,12 +208,12 @@ def _listed(ranks: Sequence[int]) -> str:
     return ", ".join(numbers if len(numbers) <= _MAX_LISTED_RANKS else [*numbers[:2], "…", numbers[-1]])
 
 
-def _first_difference(calls: Sequence[Call], others: Sequence[Call], *, is_partial: bool) -> int | None:
+def _first_difference(calls: Sequence[Call], other_calls: Sequence[Call], *, is_partial: bool) -> int | None:
     """The index of the first call that differs. ``is_partial``: a rank has failed, so its calls end early."""
-    for index, (call, other) in enumerate(zip(calls, others)):
+    for index, (call, other) in enumerate(zip(calls, other_calls)):
         if call != other:
             return index
-    return None if is_partial or len(calls) == len(others) else min(len(calls), len(others))
+    return None if is_partial or len(calls) == len(other_calls) else min(len(calls), len(other_calls))
 
 
 def _at(calls: Sequence[Call], index: int) -> str:
@@ -231,5 +228,5 @@ def _source(reads: Sequence[ReadBack]) -> str:
     """Names the policies and lines, as the beginning of a sentence."""
     policies = " and ".join(dict.fromkeys(read.answer for read in reads))
     lines = [read.line.rpartition("/")[2] for read in reads if ":" in read.line] or [reads[0].line]
-    more = f" and {len(lines) - _MAX_LISTED} more" if len(lines) > _MAX_LISTED else ""
-    return f"Values of the {policies} policy that the program reads ({', '.join(lines[:_MAX_LISTED])}{more})"
+    rest = f" and {len(lines) - _MAX_LISTED} more" if len(lines) > _MAX_LISTED else ""
+    return f"Values of the {policies} policy that the program reads ({', '.join(lines[:_MAX_LISTED])}{rest})"

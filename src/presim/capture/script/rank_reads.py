@@ -60,19 +60,19 @@ class RankReads:
         files = {str(names.get("__file__")) for names in namespaces}
         for file in sorted(file for file in {*files, self._script} if file.endswith(".py") and _is_program(file)):
             source = source_of(file)
-            for line, what in index_lines(source, self._arguments).items() if source else ():
-                self.places[f"{file}:{line} ({what})"] = None
+            for line, read_name in index_lines(source, self._arguments).items() if source else ():
+                self.places[f"{file}:{line} ({read_name})"] = None
         return tuple(self.places)
 
-    def _note(self, frame: FrameType | None, what: str) -> None:
-        if frame is None or (key := (id(frame.f_code), frame.f_lasti, what)) in self._seen:
+    def _note(self, frame: FrameType | None, read_name: str) -> None:
+        if frame is None or (key := (id(frame.f_code), frame.f_lasti, read_name)) in self._seen:
             return  # meshes are asked thousands of times in a step; hashing the code itself takes microseconds
         self._seen.add(key)
         self._codes.append(frame.f_code)
         start_ns = now_ns()
         reader = _reader(frame)
-        if reader is not None and len(self.places) < _MAX_PLACES and (place := _describe(reader, what)):
-            self.places[place] = None
+        if reader is not None and len(self.places) < _MAX_PLACES and (location := _describe(reader, read_name)):
+            self.places[location] = None
         self._add_own_time(now_ns() - start_ns)
 
 
@@ -81,19 +81,19 @@ def _is_program(file: str) -> bool:
     return is_own(file) and not file.startswith(_PRESIM)
 
 
-def _describe(frame: FrameType, what: str) -> str:
+def _describe(frame: FrameType, read_name: str) -> str:
     """A place as `RankReads.places` has it; empty if it does not count."""
     file = frame.f_code.co_filename
     if rank_sources.is_environment_copy(frame):
-        what = rank_sources.ENVIRONMENT
+        read_name = rank_sources.ENVIRONMENT
     if not is_own(file):
         package = file.removeprefix(_SITE).split("/")[0]
-        return "" if what in _OF_PROGRAM else f"{package} ({what}{_confined(frame, what)})"
-    return f"{file}:{frame.f_lineno} ({what}{_confined(frame, what)})"
+        return "" if read_name in _OF_PROGRAM else f"{package} ({read_name}{_confined(frame, read_name)})"
+    return f"{file}:{frame.f_lineno} ({read_name}{_confined(frame, read_name)})"
 
 
-def _confined(frame: FrameType, what: str) -> str:
-    return CONFINED if what not in _NEVER_CONFINED and is_confined(frame) else ""
+def _confined(frame: FrameType, read_name: str) -> str:
+    return CONFINED if read_name not in _NEVER_CONFINED and is_confined(frame) else ""
 
 
 def _reader(frame: FrameType | None) -> FrameType | None:
