@@ -61,6 +61,7 @@ class HangError(InputError):
     """The job would hang on the cluster: its ranks wait for each other, or for something that never comes."""
 
     def __init__(self, what: str) -> None:
+        self.what = what  # who waits for what, as a clause
         super().__init__(
             f"the job would hang: {what}. Compare what these ranks call before; no rank's order may differ"
         )

@@ -71,7 +71,7 @@ def test_all_ranks_of_a_small_world_run_and_equal_ones_are_merged(tmp_path: Path
     assert [(rank["rank"], rank["represented"]) for rank in result["ranks"]] == [(0, 8)]
     coverage = result["coverage"]
     assert (coverage["captured"], coverage["compared"], coverage["assumed"], coverage["steps"]) == (1, 7, 0, 3)
-    assert coverage["rank_reads"] == [f"{EXAMPLES / 'llama_fsdp2.py'}:94 (LOCAL_RANK)"]
+    assert coverage["rank_reads"] == [f"{EXAMPLES / 'llama_fsdp2.py'}:94 (LOCAL_RANK, to choose a device or print)"]
     assert result["notes"][0] == "8 ranks: 1 captured, 7 compared over 3 steps and the same (every rank ran)."
 
 
@@ -114,7 +114,7 @@ def test_a_large_world_is_sampled_and_unsampled_ranks_are_reported(tmp_path: Pat
     assert coverage["captured"] + coverage["compared"] + coverage["assumed"] == 256
     assert coverage["compared"] >= 3
     assert 0 < coverage["undecided"] < 128
-    assert coverage["rank_reads"] == [f"{script}:3 (LOCAL_RANK)", f"{script}:5 (get_rank)"]
+    assert coverage["rank_reads"] == [f"{script}:3 (LOCAL_RANK, to choose a device or print)", f"{script}:5 (get_rank)"]
     assert "because the program reads its rank" in coverage["rule"]
     assert any(note.startswith("An assumed rank that has more work") for note in result["notes"])
 

@@ -109,6 +109,12 @@ def test_a_loss_of_many_operators_is_a_loss() -> None:
     assert answers["number"] == 0
 
 
+def test_every_loss_of_pytorch_follows_the_policy_for_losses() -> None:
+    """The script checks itself. Losses are one operator, several, or several Python functions."""
+    answers = {read.answer for read in result_of("losses.py", values=("loss=7",)).read_backs}
+    assert answers >= {"loss", "computed"}
+
+
 def test_skewed_routing_takes_longer_than_balanced() -> None:
     """Rank 0 has the popular experts, so it gets more tokens and larger products."""
     balanced = result_of("experts.py", world_size=8, host_time=False)

@@ -101,11 +101,12 @@ class Observers:
         self.cpu_weights = CpuWeights()
         self.symmetric_memory, self.deep_ep = SymmetricMemory(), installed.deep_ep
         self.read_backs: ReadBacks | None = None  # only if values are computed
-        self.rank_reads = RankReads()
+        self.rank_reads = RankReads(control.script, control.local_rank, hook.add_own_time)
         self.misuse = Misuse()
         self.misuse.install(hook)
         self._join_world(control, exits)
-        process_groups.install(hook, SharedTokens(control.rank, _all_run(control), hook.route_as))
+        shared_tokens = SharedTokens(control.rank, _all_run(control), hook.route_as, by_rank=control.differing_values)
+        process_groups.install(hook, shared_tokens)
         spawn.install(exits.refuse)
         self.cpu_weights.install()
         autotuning.install()
@@ -129,7 +130,8 @@ class Observers:
         hook.install()
         hook.set_call_site_callback(current_line.calling_line)
         if control.values is not None:
-            self.read_backs = ReadBacks(control.values, exits.end_loop)
+            lowest_rank = min(control.present) if control.differing_values else None
+            self.read_backs = ReadBacks(control.values, exits.end_loop, lowest_rank)
             self.read_backs.install(hook)
             losses.install(hook)
         torch.cuda._lazy_call(hook.track_memory)

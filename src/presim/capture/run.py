@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import msgspec
+
 from presim.capture.device_values.policies import parse
 from presim.capture.launchers.launch import Launch
 from presim.capture.processes.blocked import BlockedRanks
@@ -18,6 +20,7 @@ from presim.capture.processes.forks import Forks
 from presim.capture.processes.launch_config import LaunchConfig, Simulator, Wave
 from presim.capture.processes.wave import run_wave
 from presim.capture.ranks.auto import capture_differing
+from presim.capture.ranks.policy_trial import try_differing_values
 from presim.capture.ranks.selection import Selection
 from presim.capture.setup.environment import require_torch
 from presim.capture.setup.hook_build import ensure_hook, hook_path
@@ -96,9 +99,24 @@ def capture(
             if request.selection.ranks is None
             else Capture(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
         )
+        found = _with_policy_trial(found, request, setting, progress)
     if not any(_used_device(trace) for trace in found.traces):
         raise CaptureError(_no_work_message(request.program.script, found.traces[0]))
     return found
+
+
+def _with_policy_trial(
+    found: Capture, request: Request, setting: LaunchConfig, progress: Callable[[str], None]
+) -> Capture:
+    """Say whether collectives depend on policy values that the program reads, if ranks may be compared at all."""
+    selection, ends = request.selection, [trace.manifest.exit for trace in found.traces]
+    compares = len(selection.ranks) > 1 if selection.ranks is not None else selection.checks.count != 0
+    if setting.cluster.world_size == 1 or not compares or any(end in FAILED for end in ends):
+        return found
+    progress("trying policy values that differ by rank")
+    trial = try_differing_values(found, request.steps, setting, selection.ranks or ())
+    coverage = msgspec.structs.replace(found.coverage, dependence=trial.dependence)
+    return dataclasses.replace(found, coverage=coverage, notes=(*found.notes, *trial.notes))
 
 
 def _no_work_message(script: str, trace: Trace) -> str:

@@ -156,7 +156,7 @@ class Runner:
         outcome.facts = observers.facts()
         own = extensions.own_runtime(extensions.loaded_libraries())
         outcome.misuse = (*observers.misuse.sentences, *outcome.misuse)
-        outcome.rank_reads = tuple(observers.rank_reads.places)
+        outcome.rank_reads = observers.rank_reads.all_places()
         outcome.notes = (*versions.untested(outcome.versions), *extensions.notes(own), *observers.notes())
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if observers.read_backs is not None:

@@ -183,7 +183,7 @@ class LiveEngine:
         return int(self._columns["queue_depth"][0]) - held
 
     def least_ns_until(self, op: int) -> int:
-        """Time that passes at least until an op on a stream ends, ns: the work before it there, and what that waits for."""
+        """Least time until an op on a stream ends, ns: the work before it there, and what that waits for."""
         place = self._finished.index(op)
         return 0 if place < 0 else self._least_ns_until(place, _DEPTH)
 

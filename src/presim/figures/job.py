@@ -65,8 +65,18 @@ class Coverage(msgspec.Struct, frozen=True):
     rule: Annotated[str, doc("How the ranks to run were chosen; empty if unknown.")]
     rank_reads: Annotated[
         list[str],
-        doc("Lines and packages outside PyTorch that read the rank, with the variable they read."),
+        doc(
+            "Lines and packages outside PyTorch that were seen to read the rank, with what they read, and whether only "
+            "the choice of a device or what is printed depends on it."
+        ),
     ]
+    dependence: Annotated[
+        str,
+        doc(
+            "A sentence if collectives depend on values of a policy that the program reads: where they differ by "
+            "rank, ranks call different collectives. Empty if not seen."
+        ),
+    ] = ""
 
 
 class Connecting(msgspec.Struct, frozen=True):

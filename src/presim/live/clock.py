@@ -35,8 +35,8 @@ class Clock:
     A rank that asks a question waits for the answer. A rank that runs may issue more work from its present time on. So
     the engine simulates up to the earliest running rank, and answers each question whose wait ends before that.
 
-    ``options``: one per rank. They differ only in the host factor of the rank's node. ``waits_for_events``: a query for a
-    duration waits for its events first, for hosts that take no time.
+    ``options``: one per rank. They differ only in the host factor of the rank's node. ``waits_for_events``: a query for
+    a duration waits for its events first, for hosts that take no time.
     """
 
     def __init__(

@@ -148,11 +148,10 @@ class Feed:
         groups = self._tables.communication.groups()
         self._price_new(groups)
         # Only the piece's own signatures, because most pieces have a few of hundreds.
-        used = np.unique(columns["signature"])
+        all_numbers = columns["signature"].astype(np.int64)
+        used = np.unique(all_numbers)
         used = used[used >= 0]
-        columns["signature"] = np.where(
-            columns["signature"] >= 0, np.searchsorted(used, columns["signature"]), columns["signature"]
-        )
+        columns["signature"] = np.where(all_numbers >= 0, np.searchsorted(used, all_numbers), all_numbers)
         numbers = used.tolist()
         trace = Trace(
             manifest=self._manifest(groups),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from presim.trace import spans
+
+CONFINED = ", to choose a device or print"  # in a place that reads the rank: nothing else depends on what it reads
 
 
 class RankCoverage(msgspec.Struct, frozen=True):
@@ -15,8 +19,16 @@ class RankCoverage(msgspec.Struct, frozen=True):
     steps: int = 1  # steps of each that were compared; 0: the script has none, and all of its work was
     failed: str = ""  # ranks that ran as a sample and failed where the captured ones did not (presim.trace.spans)
     undecided: str = ""  # ranks that did not run and lie between two kinds of ranks (presim.trace.spans)
-    rank_reads: tuple[str, ...] = ()  # lines outside PyTorch that read the rank, as ``file.py:12 (RANK)``
+    # Lines outside PyTorch that read the rank, as ``file.py:12 (RANK)``; `CONFINED` is within the brackets if only that
+    # depends on it.
+    rank_reads: tuple[str, ...] = ()
+    dependence: str = ""  # a sentence if collectives depend on policy values, with which all ranks were compared alike
 
     def compared_ranks(self) -> list[int]:
         """Rank by rank, ascending."""
         return spans.from_text(self.compared)
+
+
+def unconfined(rank_reads: Iterable[str]) -> list[str]:
+    """The reads of the rank on which device work may depend."""
+    return [place for place in rank_reads if not place.endswith(f"{CONFINED})")]

@@ -146,6 +146,7 @@ class ReadBack(msgspec.Struct, frozen=True):
     what: str  # item, copy to host, nonzero, …
     answer: str  # computed, or the policy's name (`presim.capture.device_values.policies.Origin`)
     times: int
+    may_decide: bool = False  # it differs between real ranks, and what the program does may depend on it
 
 
 class ClusterTables(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from presim.result import Coverage
 from presim.trace import spans
-from presim.trace.coverage import RankCoverage
+from presim.trace.coverage import RankCoverage, unconfined
 from presim.trace.representatives import Representatives
 
 
@@ -22,6 +22,7 @@ def coverage_figures(world_size: int, representatives: Representatives, found: R
         steps=found.steps,
         rule=found.rule,
         rank_reads=list(found.rank_reads),
+        dependence=found.dependence,
     )
 
 
@@ -32,20 +33,22 @@ def coverage_sentences(
 
     Ranks of a ``composed`` job do the same by its plan, so nothing is assumed.
     """
+    first = [coverage.dependence] if coverage.dependence else []
     if world_size == 1 or coverage.captured == world_size:
-        return []
+        return first
     if composed and not coverage.unknown:
         return [f"{world_size} ranks: {coverage.captured} composed; by the plan the others do the same as one of them."]
     parts = [f"{coverage.captured} captured"]
     if coverage.compared:
         over = "their whole run" if not coverage.steps else f"{coverage.steps} step{'s' if coverage.steps > 1 else ''}"
-        parts.append(f"{coverage.compared} compared over {over} and the same")
+        condition = " for equal values of policies" if coverage.dependence else ""
+        parts.append(f"{coverage.compared} compared over {over} and the same{condition}")
     if coverage.assumed:
         parts.append(f"{coverage.assumed} not run and assumed to be the same")
     if coverage.unknown:
         parts.append(f"{coverage.unknown} not run and not represented by any captured rank")
     rule = f" ({coverage.rule})" if coverage.rule else ""
-    found = [f"{world_size} ranks: {', '.join(parts)}{rule}."]
+    found = [*first, f"{world_size} ranks: {', '.join(parts)}{rule}."]
     if coverage.undecided:
         found.append(f"{coverage.undecided} of the assumed ranks lie between ranks that differ and may match either.")
     if coverage.assumed:
@@ -60,7 +63,7 @@ def coverage_sentences(
 
 def _if_wrong(coverage: Coverage) -> str:
     """The consequences if an assumed rank does something else."""
-    reads = [read for read in coverage.rank_reads if not read.endswith("(LOCAL_RANK)")]
+    reads = unconfined(coverage.rank_reads)
     why = f" The program reads its rank at {reads[0]}{' and elsewhere' if len(reads) > 1 else ''}." if reads else ""
     return (
         "An assumed rank that has more work makes the step longer than predicted, one with more memory may not fit, "

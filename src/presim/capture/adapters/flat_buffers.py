@@ -1,7 +1,8 @@
 """Name the flat buffers in which frameworks keep parameters and gradients.
 
-Modules and optimizers only show views of some of them. The rest would count as activations or as other memory: buffers that
-no module uses, and all of them while the framework builds them, which is when a job that is too large runs out of memory.
+Modules and optimizers only show views of some of them. The rest would count as activations or as other memory: buffers
+that no module uses, and all of them while the framework builds them, which is when a job that is too large runs out of
+memory.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
 from presim.trace.schema import BUCKETS, Category
 
-# Module -> class -> its attributes with tensors, in lists and dictionaries of any depth, by what they hold. Master copies
-# of parameters in fp32 are parameters.
+# Module -> class -> its attributes with tensors, in lists and dictionaries of any depth, by what they hold. Master
+# copies of parameters in fp32 are parameters.
 _ZERO_12 = {
     Category.PARAMETER: ("bit16_groups_flat", "single_partition_of_fp32_groups"),
     Category.GRADIENT: ("averaged_gradients", "all_grad_tensors", "grads_in_partition"),
@@ -79,7 +80,7 @@ class FlatBuffers:
             self._owners[owner] = attributes
             construct(owner, *args, **kwargs)
 
-        owner_class.__init__ = watched
+        setattr(owner_class, "__init__", watched)  # noqa: B010  typed as a method
 
     def _watch_buckets(self, module: Any) -> None:
         """DDP's buckets belong to its C++ code: they are known by the scope that allocates them."""

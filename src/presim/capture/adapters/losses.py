@@ -1,9 +1,9 @@
-"""Recognise losses computed by a framework's own autograd function, for example over a split vocabulary.
+"""Recognise losses that are not one operator: of a framework's own autograd function, or of PyTorch's Python functions.
 
-Policies recognise a loss by its operator's name. Such a function consists of maxima, exponentials, sums and
-collectives, whose policies would give an impossible loss (below zero). Functions are recognised by name: cross
+Policies recognise a loss by its operator's name. A function over a split vocabulary consists of maxima, exponentials,
+sums and collectives, whose policies would give an impossible loss (below zero). Functions are recognised by name: cross
 entropies of torchtitan, Megatron, Transformer Engine and others. PyTorch's own for split vocabularies is not a class
-and is patched by name.
+and is patched by name, as are the losses of `torch.nn.functional` that have no operator, such as `gaussian_nll_loss`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,16 @@ def install(hook: Hook) -> None:
         _change_class(hook, cls)
     function.__init_subclass__ = classmethod(defined)  # type: ignore[assignment,arg-type]
     when_imported("torch.distributed.tensor.parallel.loss", functools.partial(_change_split, hook))
+    functional = torch.nn.functional
+    for name in _losses_in_python():
+        setattr(functional, name, _with_loss_policy(hook, getattr(functional, name)))
+
+
+def _losses_in_python() -> list[str]:
+    """The losses of `torch.nn.functional` that are made of other operators in Python."""
+    names = [name for name in vars(torch.nn.functional) if name.endswith("_loss") or _NAME.search(name)]
+    operators = torch.ops.aten
+    return [name for name in names if not hasattr(operators, name) and not hasattr(operators, f"{name}_loss")]
 
 
 def _subclasses(cls: type) -> list[type]:
@@ -80,5 +90,6 @@ def _terms(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     bound.apply_defaults()
     if bound.arguments.get("reduction") not in _SUM:
         return 1
-    given = [value for value in bound.arguments.values() if isinstance(value, torch.Tensor)]
-    return max((value.numel() for value in given if not value.is_floating_point()), default=1)
+    tensors = [value for value in bound.arguments.values() if isinstance(value, torch.Tensor)]
+    labels = [tensor for tensor in tensors if not tensor.is_floating_point()]
+    return max((tensor.numel() for tensor in labels or tensors[1:2]), default=1)

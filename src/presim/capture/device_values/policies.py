@@ -31,6 +31,14 @@ class Origin(enum.IntEnum):
     ROUTING = 8
 
     @property
+    def is_local(self) -> bool:
+        """Whether a policy supplies it and it depends on a rank's own data, so that it differs between real ranks.
+
+        Gradient norms and overflow checks are the same on all ranks that share gradients.
+        """
+        return self in (Origin.NUMBER, Origin.LOSS, Origin.SAMPLING, Origin.ROUTING)
+
+    @property
     def label(self) -> str:
         """The name printed in results."""
         return self.name.lower().replace("_", " ")
@@ -125,7 +133,11 @@ def _routing(text: str) -> dict[str, str]:
     return {"routing": policy.kind, **skew, **({"seed": str(policy.seed)} if policy.is_random else {})}
 
 
-def for_hook(chosen: dict[str, str]) -> str:
-    """The policies in the hook's format, one per line."""
+def for_hook(chosen: dict[str, str], lowest_rank: int | None = None) -> str:
+    """The policies in the hook's format, one per line.
+
+    ``lowest_rank``: each rank gets its own values, and this one the lowest losses and numbers.
+    """
     settings = {key: value for key, value in chosen.items() if key not in ("routing", "watchdog")}
+    settings |= {} if lowest_rank is None else {"lowest_rank": str(lowest_rank)}
     return "\n".join(f"{key}={value}" for key, value in (settings | _routing(chosen["routing"])).items())

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from presim.capture.device_values.policies import Origin, for_hook
-from presim.capture.script.current_line import calling_line
+from presim.capture.script.current_line import calling_line, is_own, program_frame
 from presim.capture.script.hook import Hook, OnRead
+from presim.capture.script.value_uses import is_confined
 from presim.trace.schema import ReadBack
 
 _NAMES = {"_local_scalar_dense": "item", "copy_": "copy to host"}
@@ -23,10 +24,14 @@ _ROUNDS = 1000  # repeated reads after which a loop may count as endless
 class ReadBacks:
     """Collects the hook's reports of reads."""
 
-    def __init__(self, policies: dict[str, str], endless: Callable[[str], None]) -> None:
+    def __init__(
+        self, policies: dict[str, str], endless: Callable[[str], None], lowest_rank: int | None = None
+    ) -> None:
         self.policies = policies
+        self.lowest_rank = lowest_rank  # as for `for_hook`
         self.endless = endless  # called with an error message; does not return
         self.counts: Counter[tuple[str, str, int]] = Counter()
+        self._may_decide: dict[tuple[str, str, int], bool] = {}  # the same keys: as in `ReadBack`
         self._limit_s = float(policies["watchdog"])
         self._since = time.process_time()  # time of the latest progress
         self._known: set[tuple[str, int]] = set()  # (line, bits) read since then
@@ -37,18 +42,24 @@ class ReadBacks:
         """Enable values and reports of reads."""
         self._count_descriptions = hook.descriptions
         self._on_read = OnRead(self._read)  # must stay alive as long as the hook may call it
-        hook.enable_values(for_hook(self.policies).encode(), self._on_read)
+        hook.enable_values(for_hook(self.policies, self.lowest_rank).encode(), self._on_read)
 
     def records(self) -> tuple[ReadBack, ...]:
         """Every place with its number of reads, most frequent first."""
         ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
-        return tuple(ReadBack(line, what, Origin(origin).label, times) for (line, what, origin), times in ordered)
+        return tuple(
+            ReadBack(line, what, Origin(origin).label, times, self._may_decide[line, what, origin])
+            for (line, what, origin), times in ordered
+        )
 
     def _read(self, operator: bytes, origin: int, bits: int) -> None:
         name = operator.decode().rpartition("::")[2]
         what = _NAMES.get(name, name.strip("_"))
         line = calling_line()
-        self.counts[line, what, origin] += 1
+        key = line, what, origin
+        self.counts[key] += 1
+        if key not in self._may_decide:
+            self._may_decide[key] = _may_decide(Origin(origin))
         self._watch(line, what, origin, bits)
 
     def progress(self) -> None:
@@ -72,6 +83,18 @@ class ReadBacks:
             "did nothing else. If the loop ends later, allow more time with --values watchdog=SECONDS; to choose a "
             "value that a policy provides, use --values KEY=VALUE"
         )
+
+
+def _may_decide(origin: Origin) -> bool:
+    """Whether what the program does next may depend on a value read now.
+
+    Libraries print losses and numbers; where the program's own files do more, its source shows. A routing decides
+    shapes by itself.
+    """
+    if not origin.is_local or origin == Origin.ROUTING:
+        return origin == Origin.ROUTING
+    frame = program_frame()
+    return frame is not None and is_own(frame.f_code.co_filename) and not is_confined(frame)
 
 
 def _value(bits: int) -> str:

@@ -17,13 +17,15 @@ _TENSOR = re.compile(r"(mesh_)?(tp|tensor(_parallel)?|(tensor_)?model_parallel_g
 class SharedTokens:
     """Observes the groups of one rank as they are created; ``report`` gets the rank whose tokens decide the experts.
 
-    ``running``: the world size if all ranks run; else 0, and all ranks draw alike.
+    ``running``: the world size if all ranks run; else 0, and all ranks draw alike. ``by_rank``: ranks draw by
+    themselves even so, unless the name of their group says that they share tokens.
     """
 
-    def __init__(self, rank: int, running: int, report: Callable[[int], object]) -> None:
+    def __init__(self, rank: int, running: int, report: Callable[[int], object], *, by_rank: bool = False) -> None:
         self.rank, self.running, self.report = rank, running, report
         self._first = rank  # lowest rank that shares tokens with this one
-        self._is_known = running > 1
+        self._by_rank = by_rank
+        self._is_known = by_rank or running > 1
         self._report()
 
     def add_group(self, name: str, ranks: Sequence[int]) -> None:
@@ -32,7 +34,7 @@ class SharedTokens:
             return
         if _TENSOR.fullmatch(name):
             self._first = min(self._first, *ranks)
-        elif _UNNAMED.fullmatch(name) and 1 < len(ranks) < self.running:
+        elif not self._by_rank and _UNNAMED.fullmatch(name) and 1 < len(ranks) < self.running:
             self._is_known = False
         self._report()
 

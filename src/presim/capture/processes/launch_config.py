@@ -57,4 +57,5 @@ class Wave:
     hidden: frozenset[int] = frozenset()  # ranks whose output is shown only if they fail
     stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)  # captured rank -> absent ranks
     are_alike: bool = True  # the absent ranks do the same work; else they only exchange through the captured rank
+    differing_values: bool = False  # policies for device values give each rank its own
     is_scout: bool = False  # end when the script exchanges messages with ranks that do not run

@@ -20,13 +20,20 @@ from presim.capture.processes.launch_config import LaunchConfig, Wave
 from presim.capture.processes.wave import run_wave, show_output
 from presim.capture.ranks.distinct_replicas import DistinctReplicas
 from presim.capture.ranks.layout import Layout, exchange_closure, find_layout, message_groups
-from presim.capture.ranks.sample import axis_sample, depends_on_rank, first_sample, gap_sample, is_line, wide_sample
+from presim.capture.ranks.sample import (
+    axis_sample,
+    corner_sample,
+    diagonal_sample,
+    first_sample,
+    gap_sample,
+    is_line,
+)
 from presim.capture.ranks.selection import Checks
 from presim.capture.reading.gpu_sharing import absent_neighbours_note
 from presim.errors import CaptureError
 from presim.trace import spans
 from presim.trace.call_order import have_common_order
-from presim.trace.coverage import RankCoverage
+from presim.trace.coverage import RankCoverage, unconfined
 from presim.trace.schema import FAILED, Trace
 
 SMALL_WORLD = 16  # ranks: all of them run
@@ -37,16 +44,19 @@ _CHEAP_WORLD, _CHEAP_ENTRIES = (
 _MAX_SCOUTS = 6  # how often the first replica may be extended by new peers
 _MAX_REPLICA_RANKS = 64  # ranks of a replica
 _MAX_PROCESSES = 16  # concurrent processes, unless two replicas need more
+_DIAGONAL_RANKS = _MAX_PROCESSES - 2  # they run at once with the second and the middle rank of a line
 _PER_GAP = 1  # replicas to run at once between two that differ
 _MAX_LISTED = 8  # ranks listed in a sentence
 _EVERY_RANK = "every rank ran"
-_FIRST_SAMPLE = "the last rank ran beside rank 0"
-_RANK_NOT_READ = "nothing outside PyTorch reads the rank but to choose a device"
+_LAST = "the last rank ran beside rank 0"
+_MIDDLE = "a middle GPU of a middle node ran beside it"
+_RANK_NOT_READ = "not seen: a use of the rank outside PyTorch other than to choose a device or print"
 _AXES = "the second, the last and a middle rank along each axis of the process groups"
-_CORNERS = "the corners of that grid and four ranks chosen by seed, because the program reads its rank"
 _ORDER_NOTE = (
     "No rank stands for others, because ranks call their collectives in orders that could make them wait in a cycle."
 )
+_DIAGONAL = "ranks of different nodes, with every index within a node, because the program reads its rank"
+_CORNERS = "the corners of that grid"
 _BETWEEN = "ranks between those that differ"
 
 Progress = Callable[[str], None]
@@ -89,8 +99,13 @@ def _all_ranks(steps: int | None, setting: LaunchConfig, progress: Progress) -> 
         for item in (captured[trace.manifest.rank] for trace in found.traces):
             if item.rank and not item.failed:
                 show_output(item, setting)
-        reads = tuple(dict.fromkeys(read for item in captured for read in item.outcome.rank_reads))
-    return dataclasses.replace(found, coverage=msgspec.structs.replace(found.coverage, rank_reads=reads))
+        coverage = msgspec.structs.replace(found.coverage, rank_reads=_rank_reads(captured))
+    return dataclasses.replace(found, coverage=coverage)
+
+
+def _rank_reads(captured: Sequence[Captured]) -> tuple[str, ...]:
+    """The places where any of these ranks read its rank."""
+    return tuple(dict.fromkeys(place for item in captured for place in item.outcome.rank_reads))
 
 
 def _merged(traces: Sequence[Trace]) -> DifferingRanks:
@@ -128,11 +143,12 @@ class _Sampling:
     def run_first(self) -> None:
         """Run rank 0 with all ranks that exchange messages with it, and the first sample beside them."""
         groups: list[tuple[int, ...]] = []
+        samples = first_sample(self.world, self.setting.cluster.gpus_per_node)
         while True:
             ranks = exchange_closure(groups)
             layout = self._layout(ranks)
             self.kinds, self.is_regular = DistinctReplicas(layout or Layout(self.world)), layout is not None
-            numbers = self._next_replicas([{_FIRST_SAMPLE: first_sample(self.world)}]) if layout else []
+            numbers = self._next_replicas([{_LAST: samples[:1], _MIDDLE: samples[1:]}]) if layout else []
             doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks together"
             wave = self._wave(ranks, numbers, is_scout=len(groups) < _MAX_SCOUTS)
             with run_wave(wave, self.setting, functools.partial(self.progress, doing)) as captured:
@@ -142,7 +158,7 @@ class _Sampling:
                     continue
                 self._end_s = time.monotonic() + self.checks.seconds
                 self.progress("reading the ranks' logs" if len(captured) > 1 else "reading the log")
-                self.reads = captured[0].outcome.rank_reads
+                self.reads = _rank_reads(captured)
                 self.kinds.add(0, [read_trace(item, self.setting) for item in captured[: len(ranks)]])
                 self._compare_samples(numbers, captured)
             self.notes += [] if layout else [_no_grid_note(ranks)]
@@ -223,20 +239,27 @@ class _Sampling:
     def _candidates(self) -> list[dict[str, list[int]]]:
         """Ranks to sample by the rule that selects them; those of one dictionary run together."""
         groups = [group.ranks for group in self.kinds.traces[0][0].manifest.groups]
-        is_wide = depends_on_rank(self.reads) or bool(self.checks.count)
+        is_wide = bool(unconfined(self.reads)) or bool(self.checks.count)
         wide: dict[str, list[int]] = {}
         if is_wide or not is_line(groups, self.world):
             wide[_AXES] = axis_sample(groups, self.world)
+        if is_wide:
+            node = tuple(range(self.setting.cluster.gpus_per_node))
+            wide[_DIAGONAL] = diagonal_sample([*groups, node], self.world, self._diagonal_ranks())
+            wide[_CORNERS] = corner_sample(groups, self.world)
         elif self.checks.count is None:
             self.rules[_RANK_NOT_READ] = None
-        if is_wide:
-            wide[_CORNERS] = wide_sample(groups, self.world)
         between: list[int] = []
         if self.checks.count:
             between = gap_sample(0, len(self.kinds.origins), self.checks.count)
         elif self._found_new:
             between = [number for gap in self.kinds.gaps() for number in gap_sample(*gap, _PER_GAP)]
         return [wide, {_BETWEEN: [int(self.kinds.origins[number]) for number in between]}]
+
+    def _diagonal_ranks(self) -> int:
+        """Ranks of the diagonal: as many replicas as run at once, and at least one for each GPU of a node."""
+        size = len(self.kinds.layout.offsets)
+        return max(_DIAGONAL_RANKS // size, min(self.setting.cluster.gpus_per_node, _DIAGONAL_RANKS))
 
     def _next_replicas(self, choices: Sequence[Mapping[str, list[int]]]) -> list[int]:
         """The replicas of the first candidates of which some are left to run, limited to what may run at once.

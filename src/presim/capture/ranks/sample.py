@@ -1,41 +1,52 @@
 """Choose which ranks of a large job to run and compare, the most informative first.
 
 A job lies on a grid with one axis per dimension of its process groups. Ranks tend to differ at the end of an axis
-(uneven shards), at its beginning (the first rank logs or saves), or at a place that only the script knows.
+(uneven shards), at its beginning (the first rank logs or saves), or at a place that only the script knows. The ranks of
+a node are an axis, too: a script may treat one of a node's GPUs differently.
 """
 
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Sequence
 
 from presim.capture.ranks.layout import Axis, grid
 
-LOCAL_INDEX = (
-    "LOCAL_RANK",
-    "SLURM_LOCALID",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "MPI_LOCALRANKID",
-)  # variables for the GPU within a node
 _CORNERS = 4  # axes whose corners are sampled: at most 16 ranks
-_SEED = 0
 
 
-def first_sample(world_size: int) -> list[int]:
-    """The rank to run beside rank 0 before the groups are known: the last one, where uneven shards end."""
-    return _distinct([world_size - 1])
+def first_sample(world_size: int, gpus_per_node: int) -> list[int]:
+    """The last rank, where uneven shards end, and a middle GPU of a middle node.
+
+    They run beside rank 0 before the process groups are known.
+    """
+    nodes = -(-world_size // gpus_per_node)
+    middle = nodes // 2 * gpus_per_node + gpus_per_node // 2
+    return _distinct([world_size - 1, *([middle] if middle < world_size else [])])
 
 
 def axis_sample(groups: Sequence[Sequence[int]], world_size: int) -> list[int]:
     """The second, the last and a middle rank along each axis and each group of rank 0."""
-    found: list[int] = []
+    ranks: list[int] = []
     for axis in grid(groups, world_size):
-        found += [axis.stride * at for at in (1, axis.size - 1, axis.size // 2)]
+        ranks += [axis.stride * index for index in (1, axis.size - 1, axis.size // 2)]
     for group in groups:
         if len(group) > 1 and group[0] == 0:
-            found += [group[1], group[-1], group[len(group) // 2]]
-    return _distinct(found)
+            ranks += [group[1], group[-1], group[len(group) // 2]]
+    return _distinct(ranks)
+
+
+def diagonal_sample(groups: Sequence[Sequence[int]], world_size: int, count: int) -> list[int]:
+    """Ranks along the diagonal of the grid.
+
+    ``count`` ranks, rank 0 included, have every index of all axes up to that size, and of longer axes as many.
+    """
+    axes = grid(groups, world_size)
+    return _distinct([sum(axis.stride * _index(axis, number, count) for axis in axes) for number in range(count)])
+
+
+def _index(axis: Axis, number: int, count: int) -> int:
+    return number % axis.size if axis.size <= count else number * (axis.size - 1) // max(1, count - 1)
 
 
 def is_line(groups: Sequence[Sequence[int]], world_size: int) -> bool:
@@ -43,24 +54,10 @@ def is_line(groups: Sequence[Sequence[int]], world_size: int) -> bool:
     return len(grid(groups, world_size)) < 2
 
 
-def wide_sample(groups: Sequence[Sequence[int]], world_size: int, randoms: int = 4) -> list[int]:
-    """The corners of the grid, and some ranks chosen at random with a fixed seed."""
-    corners = _corners(grid(groups, world_size)[-_CORNERS:])
-    chosen = random.Random(_SEED).sample(range(world_size), min(randoms, world_size))
-    return _distinct([*corners, *chosen])
-
-
-def depends_on_rank(reads: Sequence[str]) -> bool:
-    """Whether code outside PyTorch reads the rank for more than choosing its GPU within the node.
-
-    ``reads``: places as in `presim.trace.coverage.Coverage.rank_reads`.
-    """
-    return any(place.rpartition(" (")[2].rstrip(")") not in LOCAL_INDEX for place in reads)
-
-
-def _corners(axes: Sequence[Axis]) -> list[int]:
-    ends = [(0, axis.stride * (axis.size - 1)) for axis in axes]
-    return [sum(place) for place in itertools.product(*ends)]
+def corner_sample(groups: Sequence[Sequence[int]], world_size: int) -> list[int]:
+    """The corners of the grid."""
+    ends = [(0, axis.stride * (axis.size - 1)) for axis in grid(groups, world_size)[-_CORNERS:]]
+    return _distinct([sum(corner) for corner in itertools.product(*ends)])
 
 
 def gap_sample(before: int, after: int, samples: int) -> list[int]:

@@ -14,6 +14,7 @@ class Control(msgspec.Struct, frozen=True):
     script: str  # path of the script, or name of the module
     module: bool  # run as ``-m``
     args: tuple[str, ...]
+    local_rank: str  # option among these that passes the local rank; empty: none
     steps: int | None  # stop after this many steps; 0: run to the end; None: until they repeat
     hook: str  # path of the operator hook
     values: dict[str, str] | None  # policies, from `device_values.policies.parse`; None: compute no values
@@ -21,6 +22,7 @@ class Control(msgspec.Struct, frozen=True):
     store: int = 0  # port of the rendezvous store on this machine
     rank: int = 0
     present: dict[int, str] = {}  # captured rank -> absent ranks that it represents (presim.trace.spans)
+    differing_values: bool = False  # the policies give each rank its own values
     sanitize: bool = False  # check that streams synchronise
     is_scout: bool = False  # end when the script exchanges messages with ranks that do not run
 

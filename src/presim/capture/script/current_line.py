@@ -18,6 +18,8 @@ _SIGNAL = signal.SIGUSR2
 _FILE = "current-line"
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in ', re.MULTILINE)
 PRESIM_DIR = str(Path(__file__).parents[1])
+_STDLIB, _SITE = sysconfig.get_path("stdlib") + "/", sysconfig.get_path("purelib") + "/"
+_TORCH = _SITE + "torch/"
 
 
 def enable_stack_dumps(directory: Path) -> None:
@@ -60,6 +62,24 @@ def calling_line() -> str:
             outside = f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return outside or "(backward)"
+
+
+def program_frame(frame: FrameType | None = None) -> FrameType | None:
+    """The innermost frame, from one on, that belongs neither to Python nor to PyTorch or presim; None without one."""
+    frame = frame or sys._getframe(1)
+    while frame is not None and (is_python(frame.f_code.co_filename) or is_torch(frame.f_code.co_filename)):
+        frame = frame.f_back
+    return frame
+
+
+def is_python(file: str) -> bool:
+    """Whether a source file belongs to Python itself, whose functions act on behalf of their caller."""
+    return file.startswith("<frozen") or (file.startswith(_STDLIB) and not file.startswith(_SITE))
+
+
+def is_torch(file: str) -> bool:
+    """Whether a source file is PyTorch's or presim's."""
+    return file.startswith((_TORCH, PRESIM_DIR))
 
 
 def raising_line(error: BaseException) -> str:

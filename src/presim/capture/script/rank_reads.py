@@ -1,114 +1,103 @@
-"""Record where code outside PyTorch reads its rank. Without such reads, ranks differ only by PyTorch's own sharding.
+"""Record where code outside PyTorch reads its rank, and whether more than the choice of a device depends on it.
 
-Observed are launchers' variables, the rank functions of `torch.distributed` and device meshes, and samplers that give
-each rank a shard of the data. Reads by PyTorch and Python itself do not count.
+`rank_sources` lists what is watched. Reads by PyTorch, presim and Python itself do not count; Python's own functions
+read on behalf of their caller.
 """
 
 from __future__ import annotations
 
-import functools
-import os
 import sys
 import sysconfig
-import types
-from pathlib import Path
-from types import FrameType
-from typing import Any
+from collections.abc import Callable
+from types import CodeType, FrameType
 
-import torch
-import torch.distributed as dist
+from presim.capture.script import rank_sources
+from presim.capture.script.current_line import PRESIM_DIR, is_own, is_python, is_torch
+from presim.capture.script.device_indices import index_lines
+from presim.capture.script.expressions import source_of
+from presim.capture.script.real_clock import now_ns
+from presim.capture.script.value_uses import is_confined
+from presim.trace.coverage import CONFINED
 
-from presim.capture.ranks.sample import LOCAL_INDEX
-from presim.capture.script.after_import import when_imported
-from presim.capture.script.current_line import PRESIM_DIR, is_own
-
-_GLOBAL = ("RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID", "SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_VARIABLES = frozenset((*LOCAL_INDEX, *_GLOBAL))
-_TORCH = str(Path(torch.__file__).parent) + "/"
-_STDLIB, _SITE = sysconfig.get_path("stdlib") + "/", sysconfig.get_path("purelib") + "/"
+_SITE = sysconfig.get_path("purelib") + "/"
+_PRESIM = PRESIM_DIR.removesuffix("capture")
 _MAX_PLACES = 64  # places kept
+# Libraries log host names, copy the environment and start compilers; only the program's own files count for these.
+_OF_PROGRAM = (rank_sources.ENVIRONMENT, rank_sources.HOST_NAME, rank_sources.SUBPROCESS)
+_NEVER_CONFINED = (rank_sources.ENVIRONMENT, rank_sources.SUBPROCESS, "DistributedSampler", "new_group")
 
 
 class RankReads:
-    """The places in this process that read the rank."""
+    """The places in this process that read the rank.
 
-    def __init__(self) -> None:
-        self.places: dict[str, None] = {}  # in order; ``train.py:12 (RANK)``, or ``package (RANK)`` for a library
-        self._seen: set[tuple[object, int, str]] = set()
+    ``script``: path of the program; ``local_rank``: the option in which a launcher passes the local rank, if it does;
+    ``add_own_time`` gets the nanoseconds spent on reading sources.
+    """
+
+    def __init__(
+        self,
+        script: str = "",
+        local_rank: str = "",
+        add_own_time: Callable[[int], object] = lambda duration_ns: None,
+    ) -> None:
+        # In order: ``train.py:12 (RANK)``, or ``package (RANK)`` for a library. `CONFINED` follows the name of what is
+        # read if only the choice of a device depends on it.
+        self.places: dict[str, None] = {}
+        self._script = script
+        self._arguments = [local_rank.lstrip("-").replace("-", "_")] if local_rank else []
+        self._add_own_time = add_own_time
+        self._seen: set[tuple[int, int, str]] = set()  # instructions that have read: id of the code, offset, and what
+        self._codes: list[CodeType] = []  # keeps these ids from being used again
 
     def install(self) -> None:
         """Install before the script runs."""
-        self._watch_variables()
-        if dist.is_available():
-            distributed: Any = sys.modules["torch.distributed.distributed_c10d"]
-            for name in ("get_rank", "get_node_local_rank"):
-                self._watch_in_place(getattr(distributed, name), name)
-            when_imported("torch.distributed.device_mesh", self._watch_mesh)
-        when_imported("torch.utils.data.distributed", lambda module: self._watch(module.DistributedSampler, "__init__"))
+        rank_sources.watch(self._note)
 
-    def _watch_mesh(self, module: Any) -> None:
-        for name in ("get_rank", "get_local_rank", "get_coordinate"):
-            self._watch(module.DeviceMesh, name)
+    def all_places(self) -> tuple[str, ...]:
+        """All places of the program so far, with the lines of its files that use the index of a device."""
+        # A module's namespace, because lazy modules import when they are asked for an attribute.
+        namespaces = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]
+        files = {str(names.get("__file__")) for names in namespaces}
+        for file in sorted(file for file in {*files, self._script} if file.endswith(".py") and _is_program(file)):
+            source = source_of(file)
+            for line, read_name in index_lines(source, self._arguments).items() if source else ():
+                self.places[f"{file}:{line} ({read_name})"] = None
+        return tuple(self.places)
 
-    def _watch_variables(self) -> None:
-        environ: Any = os._Environ
-        read = environ.__getitem__
-
-        def watched(variables: Any, key: Any) -> Any:
-            if key in _VARIABLES:
-                self._note(sys._getframe().f_back, key)
-            return read(variables, key)
-
-        environ.__getitem__ = watched
-
-    def _watch(self, owner: Any, name: str) -> None:
-        call = getattr(owner, name)
-        what = owner.__name__ if name == "__init__" else name
-
-        @functools.wraps(call)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            self._note(sys._getframe().f_back, what)
-            return call(*args, **kwargs)
-
-        setattr(owner, name, watched)
-
-    def _watch_in_place(self, function: Any, name: str) -> None:
-        """Patch a function but keep the object: torch.compile compares it, and others have imported it by name."""
-        own = types.FunctionType(function.__code__, function.__globals__, name, function.__defaults__)
-
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            forwarding = sys._getframe().f_back
-            self._note(forwarding.f_back if forwarding else None, name)  # None if C++ calls it
-            return own(*args, **kwargs)
-
-        hidden = f"_presim_{name}"
-        function.__globals__[hidden] = watched
-        function.__code__ = _forwarding(hidden)
-        function.__defaults__ = None
-
-    def _note(self, frame: FrameType | None, what: str) -> None:
-        while frame is not None and frame.f_code.co_filename.startswith("<frozen"):
-            if frame.f_code.co_name in ("__iter__", "copy"):
-                return  # iteration over all variables
-            frame = frame.f_back  # `os.getenv`, `os.environ.get`
-        if frame is None or (frame.f_code, frame.f_lineno, what) in self._seen:
-            return
-        self._seen.add((frame.f_code, frame.f_lineno, what))
-        file = frame.f_code.co_filename
-        if _is_ignored(file) or len(self.places) >= _MAX_PLACES:
-            return
-        place = f"{file}:{frame.f_lineno}" if is_own(file) else file.removeprefix(_SITE).split("/")[0]
-        self.places[f"{place} ({what})"] = None
+    def _note(self, frame: FrameType | None, read_name: str) -> None:
+        if frame is None or (key := (id(frame.f_code), frame.f_lasti, read_name)) in self._seen:
+            return  # meshes are asked thousands of times in a step; hashing the code itself takes microseconds
+        self._seen.add(key)
+        self._codes.append(frame.f_code)
+        start_ns = now_ns()
+        reader = _reader(frame)
+        if reader is not None and len(self.places) < _MAX_PLACES and (location := _describe(reader, read_name)):
+            self.places[location] = None
+        self._add_own_time(now_ns() - start_ns)
 
 
-def _is_ignored(file: str) -> bool:
-    """Whether the file belongs to PyTorch, presim or Python itself."""
-    return file.startswith((_TORCH, PRESIM_DIR, "<frozen")) or (file.startswith(_STDLIB) and not file.startswith(_SITE))
+def _is_program(file: str) -> bool:
+    """Whether a file belongs to the program, wherever presim is installed."""
+    return is_own(file) and not file.startswith(_PRESIM)
 
 
-def _forwarding(name: str) -> types.CodeType:
-    """Code of a function that forwards its arguments to a global of its module."""
-    space: dict[str, Any] = {}
-    exec(f"def forward(*args, **kwargs):\n    return {name}(*args, **kwargs)", space)
-    code: types.CodeType = space["forward"].__code__
-    return code
+def _describe(frame: FrameType, read_name: str) -> str:
+    """A place as `RankReads.places` has it; empty if it does not count."""
+    file = frame.f_code.co_filename
+    if rank_sources.is_environment_copy(frame):
+        read_name = rank_sources.ENVIRONMENT
+    if not is_own(file):
+        package = file.removeprefix(_SITE).split("/")[0]
+        return "" if read_name in _OF_PROGRAM else f"{package} ({read_name}{_confined(frame, read_name)})"
+    return f"{file}:{frame.f_lineno} ({read_name}{_confined(frame, read_name)})"
+
+
+def _confined(frame: FrameType, read_name: str) -> str:
+    return CONFINED if read_name not in _NEVER_CONFINED and is_confined(frame) else ""
+
+
+def _reader(frame: FrameType | None) -> FrameType | None:
+    """The frame of the program for which a frame reads; None if it is PyTorch's or presim's."""
+    while frame is not None and is_python(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None or is_torch(frame.f_code.co_filename) else frame

@@ -23,6 +23,23 @@ def test_ranks_are_captured_compared_assumed_or_unknown() -> None:
     ]
 
 
+def test_collectives_that_depend_on_policies_come_first_and_limit_what_is_the_same() -> None:
+    found = RankCoverage("every rank ran", "1:4:1", steps=3, dependence="Collectives depend on values.")
+    figures = coverage_figures(4, Representatives([0], {0: [1, 2, 3]}), found)
+    assert coverage_sentences(4, figures) == [
+        "Collectives depend on values.",
+        "4 ranks: 1 captured, 3 compared over 3 steps and the same for equal values of policies (every rank ran).",
+    ]
+    captured = coverage_figures(4, Representatives([0, 1, 2, 3]), found)
+    assert coverage_sentences(4, captured) == ["Collectives depend on values."]
+
+
+def test_reads_that_only_choose_a_device_are_no_reason_for_doubt() -> None:
+    reads = ("a.py:1 (LOCAL_RANK, to choose a device or print)", "a.py:2 (get_rank)")
+    figures = coverage_figures(4, Representatives([0], {0: [1, 2, 3]}), RankCoverage(rank_reads=reads))
+    assert coverage_sentences(4, figures)[-1].endswith("The program reads its rank at a.py:2 (get_rank).")
+
+
 def test_nothing_is_assumed_if_every_rank_ran() -> None:
     figures = coverage_figures(
         4, Representatives([0], {0: [1, 2, 3]}), RankCoverage("every rank ran", "1:4:1", steps=1)

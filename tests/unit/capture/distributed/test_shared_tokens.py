@@ -20,6 +20,16 @@ def test_all_ranks_draw_alike_if_some_do_not_run() -> None:
     assert told(5, ("mesh_tp", [4, 5]), running=0) == 0
 
 
+def test_ranks_draw_by_themselves_where_values_differ_by_rank() -> None:
+    """Even if some ranks do not run, or a group has no name; tensor parallel ranks still share their tokens."""
+    said: list[int] = []
+    shared = SharedTokens(5, 0, said.append, by_rank=True)
+    shared.add_group("", [4, 5])
+    assert said[-1] == 5
+    shared.add_group("mesh_tp", [2, 5])
+    assert said[-1] == 2
+
+
 def test_a_rank_without_groups_has_its_own_tokens() -> None:
     assert told(3) == 3
 

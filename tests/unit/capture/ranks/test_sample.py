@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from presim.capture.ranks.sample import (
     axis_sample,
-    depends_on_rank,
+    corner_sample,
+    diagonal_sample,
     first_sample,
     gap_sample,
     is_line,
-    wide_sample,
 )
 
 TP = tuple(range(8))
 DP = tuple(range(0, 128, 8))
 
 
-def test_the_first_sample_is_the_last_rank() -> None:
-    assert first_sample(1024) == [1023]
+def test_the_first_sample_is_the_last_rank_and_a_middle_one_of_all_axes() -> None:
+    assert first_sample(1024, 8) == [1023, 64 * 8 + 4]
 
 
 def test_a_single_group_of_all_is_a_line_and_a_mesh_is_not() -> None:
@@ -31,7 +30,7 @@ def test_a_single_group_of_all_is_a_line_and_a_mesh_is_not() -> None:
 
 @given(st.integers(1, 20))
 def test_small_worlds_have_no_more_samples_than_ranks(world: int) -> None:
-    found = first_sample(world)
+    found = first_sample(world, 8)
     assert len(set(found)) == len(found)
     assert all(0 < rank < world for rank in found)
 
@@ -45,8 +44,18 @@ def test_groups_that_are_not_an_axis_are_sampled_too() -> None:
     assert {5, 11} <= set(axis_sample([TP, (0, 5, 11)], 128))
 
 
-def test_the_wide_sample_has_the_corners_of_the_grid() -> None:
-    assert {7, 120, 127} <= set(wide_sample([TP, DP], 128))
+def test_the_corners_of_the_grid_are_sampled() -> None:
+    assert set(corner_sample([TP, DP], 128)) == {7, 120, 127}
+
+
+@given(st.integers(1, 8), st.integers(1, 40), st.integers(8, 20))
+def test_the_diagonal_has_every_index_of_short_axes_and_both_ends_of_long_ones(
+    node: int, nodes: int, count: int
+) -> None:
+    ranks = [0, *diagonal_sample([tuple(range(node))], node * nodes, count)]
+    assert len(ranks) <= count
+    assert {rank % node for rank in ranks} == set(range(node))
+    assert {rank // node for rank in ranks} >= ({0, nodes - 1} if nodes > count else set(range(nodes)))
 
 
 @given(st.integers(0, 1000), st.integers(1, 1000), st.integers(1, 9))
@@ -56,18 +65,3 @@ def test_samples_of_a_gap_lie_inside_and_differ(before: int, distance: int, samp
     assert len(found) == min(samples, distance - 1)
     assert found == sorted(set(found))
     assert all(before < number < after for number in found)
-
-
-@pytest.mark.parametrize(
-    ("reads", "depends"),
-    [
-        ((), False),
-        (("train.py:3 (LOCAL_RANK)",), False),
-        (("train.py:3 (LOCAL_RANK)", "train.py:9 (get_rank)"), True),
-        (("megatron (RANK)",), True),
-    ],
-)
-def test_a_script_that_only_chooses_its_device_does_not_depend_on_the_rank(
-    reads: tuple[str, ...], depends: bool
-) -> None:
-    assert depends_on_rank(reads) == depends

@@ -32,6 +32,7 @@ struct Open {
   std::deque<Plan> plans;
   size_t depth = 0;
   int reading = 0;  // copies to the host, which may contain other copies
+  int losses = 0;   // losses, which may consist of others
 };
 
 Open& open() {
@@ -56,9 +57,9 @@ void forget_targets(const Plan& plan) {
 
 void run(Plan& plan, const std::vector<Place>& outputs) {
   bool done = plan.evaluates && (plan.computed || compute(plan)) && write_results(plan, outputs);
-  if (done) return;
-  if (plan.evaluates) forget_targets(plan);
-  answer_unknown(plan, outputs);
+  if (!done && plan.evaluates) forget_targets(plan);
+  if (is_loss(plan)) answer_loss(plan, outputs);
+  if (!done) answer_unknown(plan, outputs);
 }
 
 struct Replay {
@@ -162,6 +163,8 @@ Plan* begin(const at::RecordFunction& fn) {
   if (!seen.device || seen.wrapped || c10::impl::TorchDispatchModeTLS::any_modes_set()) return nullptr;
   if (op.treatment == Treatment::ReadScalar) return begin_read(op, inputs[0].toTensor()), nullptr;
   Plan& plan = *take(op);
+  plan.within_loss = open().losses > 0;
+  open().losses += op.rule == Rule::Loss;
   plan.reads = op.treatment == Treatment::Copy && inputs[0].toTensor().is_cpu();
   if (plan.reads) begin_read(op, inputs[1].toTensor()), ++open().reading;
   plan.captured = captures(c10::cuda::getCurrentCUDAStream().stream());
@@ -177,6 +180,7 @@ Plan* begin(const at::RecordFunction& fn) {
 
 void end(const at::RecordFunction& fn, Plan* plan) {
   if (plan->reads) --open().reading;
+  open().losses -= plan->op->rule == Rule::Loss;
   if (plan->op->counts && plan->computed) expected_count() = plan->outer_count;
   const auto& returned = fn.outputs();
   if (plan->evaluates || !plan->targets.empty() || any_small(returned)) finish(*plan, returned);

@@ -30,10 +30,14 @@ bool overwrites(std::string_view name) {
                        "cauchy_", "geometric_", "bernoulli_"});
 }
 
+bool is_loss(std::string_view name) {
+  return contains(name, "loss") || contains(name, "cross_entropy") || name == "kl_div";
+}
+
 Rule rule_of(std::string_view name) {
   if (contains(name, "backward")) return Rule::Number;
   if (contains(name, "dropout")) return Rule::Dropout;
-  if (contains(name, "loss")) return Rule::Loss;
+  if (is_loss(name)) return Rule::Loss;
   if (contains(name, "non_finite")) return Rule::Finite;
   if (contains(name, "norm") && (contains(name, "vector_norm") || contains(name, "_foreach_norm") || name == "norm")) {
     return Rule::Norm;
@@ -71,7 +75,7 @@ Treatment treatment_of(const Operator& op, const c10::FunctionSchema& schema, st
   if (name == "_local_scalar_dense") return Treatment::ReadScalar;
   if (moves_no_values(name) || is_view(schema) || handle.hasTag(at::Tag::inplace_view)) return Treatment::Ignore;
   if (name == "copy_") return Treatment::Copy;  // one kernel for all devices
-  if (!own_kernel) return Treatment::Ignore;
+  if (!own_kernel) return op.rule == Rule::Loss ? Treatment::Answer : Treatment::Ignore;  // a loss of several operators
   bool computed = op.stand_in != nullptr || handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   return computed ? Treatment::Evaluate : Treatment::Answer;
 }
@@ -91,8 +95,8 @@ std::unique_ptr<Operator> describe(const at::RecordFunction& fn) {
   op->arguments = schema.arguments().size();
   op->stand_in = space == "aten" ? stand_in_for(name, schema.overload_name()) : nullptr;
   op->computed_by = op->stand_in != nullptr ? handle_of(*op->stand_in) : *op->handle;
-  op->treatment = treatment_of(*op, schema, space, name);
   op->rule = rule_of(name);
+  op->treatment = treatment_of(*op, schema, space, name);
   op->bounded = bounded(qualified);
   op->counts = one_of(name, {"equal", "nonzero", "_unique2", "_unique", "unique_dim", "unique_consecutive", "unique_dim_consecutive"});
   op->random = op->handle->hasTag(at::Tag::nondeterministic_seeded);

@@ -120,9 +120,10 @@ bool draws_several(const Plan& plan) {
   return plan.op->name == "aten::multinomial" && plan.arguments[1].isInt() && plan.arguments[1].toInt() > 1;
 }
 
+bool is_answerable(const Place& place) { return place.on_device && place.view.defined() && small(place.view); }
+
 void answer_place(const Place& place, Rule rule, const Call& call) {
-  if (!place.on_device || !place.view.defined() || !small(place.view) || values::origin(place.view) != kNobody) return;
-  answer(place.view, rule, call);
+  if (is_answerable(place) && values::origin(place.view) == kNobody) answer(place.view, rule, call);
 }
 
 }  // namespace
@@ -132,7 +133,7 @@ void Plan::clear() {
   inputs.clear();
   targets.clear();
   call = {};
-  evaluates = captured = reads = computed = false;
+  evaluates = captured = reads = computed = within_loss = false;
 }
 
 void collect(const c10::IValue& value, std::vector<Place>& places) {
@@ -204,14 +205,19 @@ bool write_results(Plan& plan, const std::vector<Place>& outputs) {
   return fits;
 }
 
+bool is_loss(const Plan& plan) { return plan.op->rule == Rule::Loss && !plan.within_loss; }
+
+void answer_loss(const Plan& plan, const std::vector<Place>& outputs) {
+  Apart apart;
+  if (outputs.empty() || !is_answerable(outputs[0])) return;  // its other results (a sum of weights) are not losses
+  if (values::origin(outputs[0].view) != kComputed) answer(outputs[0].view, Rule::Loss, plan.call);
+}
+
 void answer_unknown(const Plan& plan, const std::vector<Place>& outputs) {
   Apart apart;
-  Rule rule = plan.op->rule;
-  for (const Place& output : outputs) {
-    answer_place(output, rule, plan.call);
-    if (rule == Rule::Loss) rule = Rule::Number;  // its other results (a sum of weights) are not losses
-  }
-  for (const Target& target : plan.targets) answer_place(target.place, plan.op->rule, plan.call);
+  Rule rule = plan.op->rule == Rule::Loss ? Rule::Number : plan.op->rule;
+  for (const Place& output : outputs) answer_place(output, rule, plan.call);
+  for (const Target& target : plan.targets) answer_place(target.place, rule, plan.call);
 }
 
 }  // namespace presim::hook::values

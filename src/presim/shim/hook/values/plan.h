@@ -32,6 +32,7 @@ struct Plan {
   bool captured = false;            // whether it runs at each replay of a graph instead
   bool reads = false;               // whether the program reads its result on the host
   bool computed = false;            // it has run: `arguments` are its results
+  bool within_loss = false;         // it is part of an operator that is a loss, which draws the value
   uint8_t origin = 0;               // of the results
   uint64_t seed = 0;                // of its random numbers
   int64_t outer_count = -1;         // expected_count() before it began
@@ -56,6 +57,12 @@ bool compute(Plan& plan);
 
 // Copies the results to the outputs and written arguments; false if the shapes differ from the device's.
 bool write_results(Plan& plan, const std::vector<Place>& outputs);
+
+// Whether the policy for losses decides the result.
+bool is_loss(const Plan& plan);
+
+// Lets the policy decide a loss that depends on unknown values, even where its own operators have answers for these.
+void answer_loss(const Plan& plan, const std::vector<Place>& outputs);
 
 // Fills each unknown small output and written argument from its policy.
 void answer_unknown(const Plan& plan, const std::vector<Place>& outputs);

@@ -31,6 +31,8 @@ struct Policies {
   int64_t token = -1;         // -1: the middle of the vocabulary
   int64_t eos = -1;           // -1: never
   int64_t eos_after = 0;      // tokens sampled before it
+  bool by_rank = false;       // values differ between ranks that have tokens of their own
+  uint64_t lowest = 0;        // the rank whose losses and numbers are then low; the others' are high
 };
 
 Policies& policies() {
@@ -43,12 +45,6 @@ std::vector<double> numbers(const std::string& text) {
   std::stringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');) read.push_back(std::atof(part.c_str()));
   return read;
-}
-
-double next_loss() {
-  static std::atomic<size_t> given{0};
-  const auto& losses = policies().loss;
-  return losses[std::min(given++, losses.size() - 1)];
 }
 
 uint64_t mixed(uint64_t x) {
@@ -66,6 +62,26 @@ double uniform(uint64_t source, uint64_t row, uint64_t choice) {
 // The rank whose tokens these are, and whether anything has been drawn for them, which must be drawn again.
 std::atomic<uint64_t> tokens_of{0};
 std::atomic<bool> drawn{false};
+
+// A number in (0, 1) that differs between ranks; the tokens' rank, so that ranks with the same tokens agree.
+double of_rank(uint64_t purpose, uint64_t choice = 0) {
+  uint64_t x = mixed(tokens_of + 1) + purpose * 0x9e3779b97f4a7c15ull + choice * 0xbf58476d1ce4e5b9ull;
+  return (double(mixed(x) >> 11) + 0.5) * 0x1p-53;
+}
+enum Purpose : uint64_t { kLossOfRank = 1, kNumberOfRank, kTokenOfRank, kEndOfRank, kExpertsOfRank };
+
+double next_loss() {
+  static std::atomic<size_t> given{0};
+  const auto& losses = policies().loss;
+  double loss = losses[std::min(given++, losses.size() - 1)];
+  if (!policies().by_rank) return loss;
+  return loss * (tokens_of == policies().lowest ? 0.01 : 4 + of_rank(kLossOfRank));
+}
+
+double number() {
+  if (!policies().by_rank) return policies().number;
+  return tokens_of == policies().lowest ? 0.01 : 0.9 + 0.09 * of_rank(kNumberOfRank);
+}
 
 // The layer of the call: its module's name up to the first number, 0 without one. The rest does not count, because a
 // recomputed layer may run the same operator in another of its modules.
@@ -98,11 +114,17 @@ std::vector<double> weights(int64_t choices, uint64_t layer) {
     shuffle(result, layer);
   }
   if (chosen.routing == "loads" && int64_t(chosen.loads.size()) == choices) result = chosen.loads;
+  if (chosen.by_rank) {  // about half of the experts get no token, as where a batch is small or a router prefers some
+    for (size_t i = 0; i < result.size(); ++i) {
+      if (of_rank(kExpertsOfRank + layer, i) < 0.5) result[i] *= 1e-30;
+    }
+  }
   return result;
 }
 
 bool balanced(int64_t choices) {
   const Policies& chosen = policies();
+  if (chosen.by_rank) return false;
   return chosen.routing == "balanced" || (chosen.routing == "loads" && int64_t(chosen.loads.size()) != choices);
 }
 
@@ -151,8 +173,10 @@ void route(const at::Tensor& tensor, int64_t choices) {
 void sample(const at::Tensor& tensor, int64_t choices) {
   static std::atomic<int64_t> given{0};
   const Policies& chosen = policies();
-  bool ends = chosen.eos >= 0 && given++ >= chosen.eos_after;
-  int64_t token = ends ? chosen.eos : chosen.token >= 0 ? chosen.token : choices / 2;
+  int64_t after = chosen.by_rank ? int64_t(double(chosen.eos_after) * of_rank(kEndOfRank)) : chosen.eos_after;
+  bool ends = chosen.eos >= 0 && given++ >= after;
+  int64_t middle = chosen.by_rank ? int64_t(double(choices) * of_rank(kTokenOfRank)) : choices / 2;
+  int64_t token = ends ? chosen.eos : chosen.token >= 0 ? chosen.token : middle;
   host_view(tensor).fill_(token);
 }
 
@@ -168,7 +192,7 @@ uint8_t answer_float(const at::Tensor& tensor, Rule rule, const Call& call) {
     case Rule::Loss: return view.fill_(next_loss() * call.terms), kLoss;
     case Rule::Norm: return view.fill_(policies().gradient_norm / std::sqrt(call.terms)), kGradientNorm;
     case Rule::Finite: return view.zero_(), kFinite;
-    default: return view.fill_(policies().number), kNumber;
+    default: return view.fill_(number()), kNumber;
   }
 }
 
@@ -190,6 +214,7 @@ void configure(const std::string& lines) {
     if (key == "loads") chosen.loads = numbers(value);
     if (key == "token") chosen.token = std::atoll(value.c_str());
     if (key == "eos") chosen.eos = std::atoll(value.c_str());
+    if (key == "lowest_rank") chosen.by_rank = true, chosen.lowest = std::strtoull(value.c_str(), nullptr, 10);
     if (key == "eos_after") chosen.eos_after = std::atoll(value.c_str());
   }
 }

@@ -16,7 +16,9 @@ struct Call {
   double terms = 1;     // Rule::Loss: elements in a sum; Rule::Norm: tensors in the list
 };
 
-// "key=value" lines; unknown keys are ignored, because Python has checked them.
+// "key=value" lines; unknown keys are ignored, because Python has checked them. With lowest_rank=R, losses, numbers,
+// tokens and experts differ between ranks: losses and numbers of R are low, those of others high, so that comparisons
+// turn out differently. Norms and overflow checks do not differ, because ranks that share gradients agree on them.
 void configure(const std::string& lines);
 
 // Expert choices are drawn for this rank's tokens; ranks that share tokens name one of them. Fixed after the first
