@@ -50,6 +50,7 @@ class Moment:
     count: int = 1
     printed: str = ""  # part of standard output
     outputs: tuple[str, ...] = ()  # files that are there, and no other; JSON has "partial": true
+    earlier: str = ""  # file or folder that was whole before
     torch: bool = False
 
     @property
@@ -65,7 +66,7 @@ class Ended:
     code: int
     printed: str
     errors: str
-    files: dict[str, bytes]  # that it wrote
+    files: dict[str, bytes]  # that it wrote, without earlier ones
 
 
 def _nothing(folder: Path) -> None:
@@ -89,10 +90,10 @@ def _served(folder: Path) -> None:
     (folder / "runs.csv").write_text(f"id,model,gpu,isl,osl,concurrency,tp\na,{row}\nb,{row}\n")
 
 
-def _of_verb(name: str, function: str = "presim.files:write_file", count: int = 1) -> Moment:
+def _of_verb(name: str, function: str = "presim.files:write_file", count: int = 1, earlier: str = "") -> Moment:
     """A verb that has nothing to report before it ends."""
     verb = next(verb for verb in VERBS if verb.name == name)
-    return Moment(name, verb.make, verb.command, function, count, torch=verb.torch)
+    return Moment(name, verb.make, verb.command, function, count, earlier=earlier, torch=verb.torch)
 
 
 _SEARCH = "search model.graph --gpu h100-sxm --world-size 8 --seq 256 --tp 1,2,4 --mbs 1,2 --global-batch 16 --jobs 1"
@@ -108,11 +109,11 @@ CASES = (
     Moment("deploy, while simulating", _nothing, "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --json r.json",
            "presim.serving.deployments.search:confirm", printed="Partial", outputs=("r.json",)),
     Moment("validate", _cases, "validate cases.csv --out p.csv --report p.md",
-           "presim.validation.solve:solve", 2, printed="p.csv: 1 cases, 1 with a predicted and a measured step time; "
-           "partial: the rows behind are not predicted", outputs=("p.csv",)),
+           "presim.validation.solve:solve", 2, printed="partial: the rows behind are not predicted",
+           outputs=("p.csv",)),
     Moment("validate serving", _served, "validate runs.csv --kind serving --out p.csv --report p.md",
            "presim.validation.serving:predict_row", 2, printed="p.csv: 1 rows; partial", outputs=("p.csv",)),
-    _of_verb("serve", "presim.serving.engines.simulate:simulate"),
+    _of_verb("serve", "presim.serving.engines.simulate:simulate", earlier="w.jsonl"),
     _of_verb("simulate"),
     _of_verb("report"),
     _of_verb("compare"),
@@ -121,8 +122,8 @@ CASES = (
     _of_verb("network"),
     _of_verb("calibrate job"),
     _of_verb("fit"),
-    _of_verb("import"),
-    _of_verb("compose"),
+    _of_verb("import", earlier="job"),
+    _of_verb("compose", earlier="job"),
     _of_verb("run", "presim.capture.processes.start:_wait", 2),
     Moment("serve --listen", _nothing, "serve llama3-8b --gpu h100-sxm --listen 0",
            "presim.serving.engines.http:Server.serve"),
@@ -147,7 +148,8 @@ def ended_at(moment: Moment, folder: Path, number: int) -> Ended:
     )
     files = {path for path in folder.rglob("*") if path.is_file()} - before
     written = {os.path.relpath(path, folder): path.read_bytes() for path in files}
-    return Ended(ended.returncode, ended.stdout, ended.stderr, written)
+    partial = {name: data for name, data in written.items() if Path(name).parts[0] != moment.earlier}
+    return Ended(ended.returncode, ended.stdout, ended.stderr, partial)
 
 
 def is_marked(name: str, content: bytes) -> bool:
