@@ -20,10 +20,6 @@ _MIB = 1 << 20
 _LOCKED_BEFORE = _MIB  # bytes up to which the driver serves cudaHostAlloc from memory that it locked before
 
 
-def _figure(name: str) -> int:
-    return round(value(f"host.call.{name}_ns"))
-
-
 @dataclasses.dataclass(frozen=True)
 class CallCosts:
     """CPU time of a real call by its kind, ns. `presim.calibration` has the sources (host.call.*).
@@ -31,20 +27,20 @@ class CallCosts:
     The live clock reads the fields in this order (shim/core/live.h). ``_MiB``: for each MiB, beside that of the call.
     """
 
-    launch: int = _figure("launch")  # kernels, memsets and all other calls
-    product: int = _figure("product")
-    transfer: int = _figure("transfer")
-    collective: int = _figure("collective")
-    event: int = _figure("event")
-    device_alloc: int = _figure("device_alloc")  # cudaMalloc and what else takes memory from the device
-    device_alloc_MiB: int = _figure("device_alloc_MiB")
-    device_free: int = _figure("device_free")
-    device_free_MiB: int = _figure("device_free_MiB")
-    lock: int = _figure("lock")  # of up to 1 MiB; larger blocks only cost their pages
-    lock_MiB: int = _figure("lock_MiB")
-    unlock: int = _figure("unlock")
-    unlock_MiB: int = _figure("unlock_MiB")
-    first_touch_MiB: int = _figure("first_touch_MiB")
+    launch: int = round(value("host.call.launch_ns"))  # kernels, memsets and all other calls
+    product: int = round(value("host.call.product_ns"))
+    transfer: int = round(value("host.call.transfer_ns"))
+    collective: int = round(value("host.call.collective_ns"))
+    event: int = round(value("host.call.event_ns"))
+    device_alloc: int = round(value("host.call.device_alloc_ns"))  # cudaMalloc and what else takes memory from the device
+    device_alloc_MiB: int = round(value("host.call.device_alloc_MiB_ns"))
+    device_free: int = round(value("host.call.device_free_ns"))
+    device_free_MiB: int = round(value("host.call.device_free_MiB_ns"))
+    lock: int = round(value("host.call.lock_ns"))  # of up to 1 MiB; larger blocks only cost their pages
+    lock_MiB: int = round(value("host.call.lock_MiB_ns"))
+    unlock: int = round(value("host.call.unlock_ns"))
+    unlock_MiB: int = round(value("host.call.unlock_MiB_ns"))
+    first_touch_MiB: int = round(value("host.call.first_touch_MiB_ns"))
 
     def __post_init__(self) -> None:
         if min(dataclasses.astuple(self)) < 0:

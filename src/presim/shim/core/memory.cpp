@@ -70,11 +70,12 @@ int lacks_host_memory(size_t bytes) {
   return kOperatingSystem;
 }
 
-bool touch_first(void* address, size_t bytes) {
+bool overwrite_pages(void* address, size_t bytes) {
   constexpr size_t kPage = 4096;
   auto* middle = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(address) + bytes / 2) & ~(kPage - 1));
   unsigned char state = 1;
   bool is_first = mincore(middle, kPage, &state) == 0 && (state & 1) == 0;
+  make_zero(address, bytes);
   *middle = 0;
   return is_first;
 }

@@ -55,10 +55,6 @@ void release_addresses(void* address, size_t bytes);
 // Notes that this machine, not the device, lacks memory, so that nobody takes it for the device's; the status to return.
 int lacks_host_memory(size_t bytes);
 
-// Whether these pages of the host are used for the first time, and marks them as used. Looks at one page in the middle,
-// whose content is lost.
-bool touch_first(void* address, size_t bytes);
-
 void add_range(const Range& range);
 bool remove_range(uintptr_t base, Range* removed);
 // The range that holds `address`; false for pageable host memory.
@@ -70,6 +66,9 @@ bool covered(const void* address, size_t bytes);
 
 // Sets to zero. Whole pages are dropped if that is cheaper than writing.
 void make_zero(void* address, size_t bytes);
+
+// The same for pages of the host; returns whether this is their first use. A page in the middle tells, and is not dropped.
+bool overwrite_pages(void* address, size_t bytes);
 
 }  // namespace presim
 

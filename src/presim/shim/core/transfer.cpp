@@ -106,11 +106,10 @@ void perform(Pitched to, Pitched from, Shape shape, Side target, Side source) {
   bool between_device = target.device && source.device && shape.height == 1;
   bool moves = on_host || shape.bytes() <= kRealBytes || (between_device && known(from.begin, shape.width));
   if (!moves) {
-    zero_rows(to, shape);
     bool pageable = !target.device && !target.pinned;
-    if (pageable && shape.height == 1 && touch_first(to.begin, shape.width)) {
-      append(Kind::HostCall, 0, int64_t(HostCall::FirstTouch), int64_t(shape.width));
-    }
+    if (!pageable || shape.height > 1) return zero_rows(to, shape);
+    if (!overwrite_pages(to.begin, shape.width)) return;
+    append(Kind::HostCall, 0, int64_t(HostCall::FirstTouch), int64_t(shape.width));
     return;
   }
   if (source.device) before_read(from.begin, from.span(shape));
