@@ -142,12 +142,12 @@ def memory_parts(result: Result) -> list[Part]:
     memory = result.memory
     held = {item.name: item.bytes for item in memory.by_category}
     unused = max(memory.peak_reserved_bytes - memory.peak_allocated_bytes, 0)
-    others = sum(item.bytes for item in memory.beyond_allocator if item.name.startswith(OTHER_PROCESSES))
+    other_process_bytes = sum(item.bytes for item in memory.beyond_allocator if item.name.startswith(OTHER_PROCESSES))
     named = (
         *((name.replace("_", " "), held.get(name, 0), *style) for name, style in _CATEGORY_STYLES.items()),
         ("reserved, unused", unused, "white", "r"),
-        ("context and libraries", beyond(result) - others, "red", "n"),
-        ("other processes", others, "bright_red", "z"),
+        ("context and libraries", beyond(result) - other_process_bytes, "red", "n"),
+        ("other processes", other_process_bytes, "bright_red", "z"),
         ("free", max(memory.headroom_bytes, 0), "grey30", "."),
     )
     return [Part(name, size, style, letter, three_digits(size / GIB)) for name, size, style, letter in named]

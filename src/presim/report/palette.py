@@ -26,6 +26,7 @@ COLOURS = {
     "other": _GREY,
     "reserved, unused": _PINK,
     "context and libraries": _NAVY,
+    "other processes": _MAUVE,
     # time of a step, and the critical path
     "compute": _BLUE,
     "exposed communication": _VERMILION,

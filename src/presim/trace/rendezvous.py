@@ -72,22 +72,24 @@ def number_rendezvous(traces: Sequence[Trace], representatives: Representatives 
 def _channel(signature: Signature, places: Sequence[Place | None], communicators: Communicators) -> Channel | None:
     if not isinstance(signature, Collective) or not 0 <= signature.group < len(places):
         return None
-    place = places[signature.group]
-    if place is None:
+    membership = places[signature.group]
+    if membership is None:
         return None
     if signature.kind not in ("send", "recv", "send_recv"):
-        ranks = communicators.members(place.communicator)
-        return Channel(place.communicator, ranks) if len(ranks) > 1 else None
-    if not 0 <= signature.peer < len(place.ranks):
+        ranks = communicators.members(membership.communicator)
+        return Channel(membership.communicator, ranks) if len(ranks) > 1 else None
+    if not 0 <= signature.peer < len(membership.ranks):
         return None
-    here, there = communicators.own_seat(place), communicators.seat(place, signature.peer)
-    if there is None or here == there:
+    own_seat, peer_seat = communicators.own_seat(membership), communicators.seat(membership, signature.peer)
+    if peer_seat is None or own_seat == peer_seat:
         return None
     if signature.kind == "send_recv":
-        ends = ("both", min(here, there), max(here, there))
+        direction = ("both", min(own_seat, peer_seat), max(own_seat, peer_seat))
     else:
-        ends = ("from", *((here, there) if signature.kind == "send" else (there, here)))
-    return Channel((place.communicator, *ends), communicators.seated(place.communicator, here, there))
+        direction = ("from", *((own_seat, peer_seat) if signature.kind == "send" else (peer_seat, own_seat)))
+    return Channel(
+        (membership.communicator, *direction), communicators.seated(membership.communicator, own_seat, peer_seat)
+    )
 
 
 def _occurrence(values: Ints) -> Ints:

@@ -237,3 +237,68 @@ def test_large_payloads_are_not_moved(tmp_path: Path) -> None:
         assert done[rank].results["untouched"] == [rank, rank]
         assert done[rank].results["small"] == [2 - rank]
         assert done[rank].results["posted"] < 4096 + 100
+
+
+WAITS = (
+    CODE
+    + """
+cuda = ctypes.CDLL("libcudart.so.13")
+folder = os.environ["PREPARED"]
+
+def reduce(stream=None):
+    large = (c_int64 * 65536)()
+    assert nccl.ncclAllReduce(large, large, c_size_t(65536), I64, SUM, comm, stream) == 0
+
+def is_prepared(turn):
+    return os.path.exists(f"{folder}/{turn}")
+
+def prepare(turn):
+    if own == 0:
+        sum(range(3_000_000))
+        open(f"{folder}/{turn}", "w").close()
+
+event, stream = c_void_p(), c_void_p()
+assert cuda.cudaEventCreate(byref(event)) == 0 and cuda.cudaStreamCreate(byref(stream)) == 0
+prepare("device"); reduce(); assert cuda.cudaDeviceSynchronize() == 0
+results["device"] = is_prepared("device")
+prepare("stream"); reduce(stream); assert cuda.cudaStreamSynchronize(stream) == 0
+results["stream"] = is_prepared("stream")
+prepare("event"); reduce(); assert cuda.cudaEventRecord(event, None) == 0
+assert cuda.cudaStreamWaitEvent(stream, event, 0) == 0 and cuda.cudaStreamSynchronize(stream) == 0
+results["event of another stream"] = is_prepared("event")
+if own == 1:
+    reduce(); reduce()
+    assert cuda.cudaDeviceSynchronize() == 0
+    results["beyond the other's end"] = True
+nccl.presim_ranks_end()
+"""
+)
+
+
+def test_hosts_wait_for_calls_of_others_and_not_for_ranks_that_have_ended(tmp_path: Path) -> None:
+    """Rank 0 prepares and calls; rank 1 finds what was prepared. Its last calls are never met."""
+    (tmp_path / "prepared").mkdir()
+    done = emulated.run_ranks(WAITS, tmp_path, {0: (), 1: ()}, world_size=2, PREPARED=str(tmp_path / "prepared"))
+    assert all(value for rank in done.values() for value in rank.results.values()), done
+
+
+OPPOSITE = (
+    CODE
+    + """
+cuda = ctypes.CDLL("libcudart.so.13")
+other = c_void_p()
+assert nccl.ncclCommInitRank(byref(other), world, UniqueId(b"others"), own) == 0
+large = (c_int64 * 65536)()
+for which in (comm, other) if own == 0 else (other, comm):
+    assert nccl.ncclAllReduce(large, large, c_size_t(65536), I64, SUM, which, None) == 0
+    assert cuda.cudaDeviceSynchronize() == 0
+results["done"] = True
+nccl.presim_ranks_end()
+"""
+)
+
+
+def test_ranks_that_wait_for_each_other_go_on(tmp_path: Path) -> None:
+    """Each waits for a call that the other makes afterwards; the simulation of the traces reports it."""
+    done = emulated.run_ranks(OPPOSITE, tmp_path, {0: (), 1: ()}, world_size=2)
+    assert [done[rank].results for rank in (0, 1)] == [{"done": True}] * 2

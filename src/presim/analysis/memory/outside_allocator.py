@@ -40,14 +40,18 @@ def outside_allocator(trace: Trace, *, context_bytes: int, context_source: str) 
             estimates.append(Estimate(f"NCCL communicator {name} ({size} ranks)", held, _NCCL_SOURCE))
     if workspace := _attention_workspace(trace):
         estimates.append(Estimate("cuDNN attention workspace", workspace, _CUDNN_SOURCE))
-    if trace.manifest.gpus and (others := _held_by_others(trace.manifest.gpus[0])):
-        estimates.append(others)
+    if trace.manifest.gpus and (estimate := _held_by_others(trace.manifest.gpus[0])):
+        estimates.append(estimate)
     return estimates
 
 
 def _held_by_others(use: GpuUse) -> Estimate | None:
-    held = use.all_bytes - use.own_bytes
-    return Estimate(f"{OTHER_PROCESSES} on GPU {use.gpu}", held, "their allocations and contexts") if held > 0 else None
+    other_bytes = use.all_bytes - use.own_bytes
+    return (
+        Estimate(f"{OTHER_PROCESSES} on GPU {use.gpu}", other_bytes, "their allocations and contexts")
+        if other_bytes > 0
+        else None
+    )
 
 
 def _attention_workspace(trace: Trace) -> int:

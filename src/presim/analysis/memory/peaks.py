@@ -122,8 +122,8 @@ def _others_there(trace: Trace) -> str:
     full = _FULL_GPU.search(trace.manifest.error)
     for use in trace.manifest.gpus:
         if full and use.gpu == int(full.group(1)) and use.processes > 1:
-            held = f"{use.processes} processes of the node hold {gib(use.all_bytes)} on GPU {use.gpu}"
-            return f" {held}, with a CUDA context each: map what is loaded to the rank's own GPU."
+            sharing = f"{use.processes} processes of the node hold {gib(use.all_bytes)} on GPU {use.gpu}"
+            return f" {sharing}, with a CUDA context each: map what is loaded to the rank's own GPU."
     return ""
 
 

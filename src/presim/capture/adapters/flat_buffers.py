@@ -80,11 +80,12 @@ class FlatBuffers:
             self._owners[owner] = attributes
             construct(owner, *args, **kwargs)
 
-        setattr(owner_class, "__init__", watched)  # noqa: B010  typed as a method
+        owner_class.__init__ = watched
 
     def _watch_buckets(self, module: Any) -> None:
         """DDP's buckets belong to its C++ code: they are known by the scope that allocates them."""
-        ddp, reducer = module.DistributedDataParallel, torch.distributed.Reducer
+        ddp: Any = module.DistributedDataParallel
+        reducer: Any = torch.distributed.Reducer
         ddp._ddp_init_helper = self._in_scope(ddp._ddp_init_helper)
         reducer._rebuild_buckets = self._in_scope(reducer._rebuild_buckets)
 
