@@ -158,6 +158,12 @@ void use_gpu(int gpu) {
   if (own != nullptr && !own->has_context[gpu]) take(gpu, 0);
 }
 
+bool has_context(int gpu) {
+  Turn turn;
+  Account* own = own_account();
+  return own != nullptr && own->has_context[gpu];
+}
+
 size_t held_memory(int gpu) {
   Turn turn;
   return size_t(total_of(gpu).bytes);

@@ -19,7 +19,9 @@ PRESIM_API int place_in_node(int64_t rank);
 bool take_memory(int gpu, size_t bytes);
 void return_memory(int gpu, size_t bytes);
 // This process uses the GPU: it has a context there, if one fits.
-void use_gpu(int gpu);
+PRESIM_API void use_gpu(int gpu);
+// Whether it has one.
+PRESIM_API bool has_context(int gpu);
 // Held by all processes together, contexts included.
 size_t held_memory(int gpu);
 

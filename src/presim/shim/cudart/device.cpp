@@ -5,6 +5,7 @@
 
 #include "core/attributes.h"
 #include "core/config.h"
+#include "core/shared_devices.h"
 #include "core/streams.h"
 #include "core/visible_gpus.h"
 #include "runtime.h"
@@ -81,7 +82,9 @@ PRESIM_EXPORT cudaError_t cudaGetDeviceCount(int* count) {
 }
 PRESIM_EXPORT cudaError_t cudaSetDevice(int device) {
   if (int status = set_current_device(device)) return result(status);
-  return result(device_ready());
+  if (int status = device_ready()) return result(status);
+  use_gpu(gpu_of(device));  // from CUDA 12 on, it creates the device's context
+  return cudaSuccess;
 }
 PRESIM_EXPORT cudaError_t cudaGetDevice(int* device) {
   if (device == nullptr) return result(kInvalidValue);

@@ -1,5 +1,7 @@
 // Contexts: one per device, always present, never destroyed. A context is a pointer into a table by device.
+#include "core/shared_devices.h"
 #include "core/streams.h"
+#include "core/visible_gpus.h"
 #include "driver.h"
 
 using namespace presim;
@@ -28,6 +30,7 @@ int make_current(CUcontext context) {
 PRESIM_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
   if (int status = device_ready()) return result(status);
   if (out == nullptr || !valid_device(device)) return result(out == nullptr ? kInvalidValue : kInvalidDevice);
+  use_gpu(gpu_of(device));
   *out = context_of(device);
   return CUDA_SUCCESS;
 }
@@ -37,7 +40,7 @@ PRESIM_EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice, unsigned) { return C
 PRESIM_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
   if (!valid_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   if (flags != nullptr) *flags = 0;
-  if (active != nullptr) *active = device == current_device();
+  if (active != nullptr) *active = has_context(gpu_of(device));  // PyTorch asks before calls that create one
   return CUDA_SUCCESS;
 }
 PRESIM_EXPORT CUresult cuCtxCreate(CUcontext* out, CUctxCreateParams*, unsigned, CUdevice device) {
