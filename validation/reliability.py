@@ -24,7 +24,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from presim.cli.script import sentences
@@ -121,16 +121,20 @@ def main() -> None:
     wanted = {name: count for name, count in wanted.items() if not arguments.kind or name in arguments.kind}
     rows = {row.name: row for row in _kept(arguments.out)}
     until = time.monotonic() + arguments.seconds
+
+    def save() -> None:
+        _write(arguments.out, [rows[name] for name in _order() if name in rows and rows[name].number])
+
     for name in wanted:
         if name not in rows or rows[name].wrong:  # what ended badly is to be mended, and is tried from its first file
             rows[name] = Row(name, next((kind.command.split()[0] for kind in KINDS if kind.name == name), "all"))
     for name, count in wanted.items():
         if rows[name].number < count and time.monotonic() < until:
             if name in _ATTACKS:
-                _attack([rows[name] for name in _ATTACKS if name in wanted], count, until)
+                _attack([rows[name] for name in _ATTACKS if name in wanted], count, until, save)
             else:
                 _go_on(rows[name], count, until)
-            _write(arguments.out, [rows[name] for name in _order() if name in rows and rows[name].number])
+            save()
     bad, calls = sum(row.wrong.total() for row in rows.values()), sum(row.calls for row in rows.values())
     left = sum(name not in rows or rows[name].number < count for name, count in wanted.items())
     print(f"{arguments.out}: {bad} of {calls:,} calls ended badly; {left} kinds are left")
@@ -146,7 +150,7 @@ def _go_on(row: Row, count: int, until: float) -> None:
         _add(row, _calls(row, count, Path(folder)), until)
 
 
-def _attack(rows: Sequence[Row], count: int, until: float) -> None:
+def _attack(rows: Sequence[Row], count: int, until: float, save: Callable[[], None]) -> None:
     """Make the missing attacks on files until the time ends: each kind of file is made once for all attacks."""
     on_each = -(-count // len(KINDS))
     for place, kind in enumerate(KINDS):
@@ -158,6 +162,7 @@ def _attack(rows: Sequence[Row], count: int, until: float) -> None:
             for row in behind:
                 numbers = range(row.number, (place + 1) * on_each)
                 _add(row, attack_calls(prepared, _ATTACKS[row.name], numbers, Path(folder, "bad")), until)
+        save()
 
 
 def _add(row: Row, calls: Iterator[Attempt], until: float) -> None:
