@@ -107,7 +107,7 @@ def run(args: list[str] | None = None) -> int:
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else 0
     except click.ClickException as error:
-        error.message = surroundings.brief(error.message)
+        error.message = surroundings.brief(error.message)  # type: ignore[misc]  # final in click, not at run time
         error.show()
         return error.exit_code
     except PresimError as error:

@@ -219,8 +219,9 @@ class _Writer:
             category = "gpu_memset" if signature.direction == "memset" else "gpu_memcpy"
             arguments["bytes"] = signature.bytes
         else:
-            is_bare = isinstance(signature, Kernel)  # the `block` of a sparse product is another one
-            grid, block = (signature.grid, signature.block) if is_bare else (_ONE_BLOCK, _ONE_BLOCK)
+            grid, block = _ONE_BLOCK, _ONE_BLOCK
+            if isinstance(signature, Kernel):  # the `block` of a sparse product is another one
+                grid, block = signature.grid, signature.block
             arguments |= {"queued": 0, "grid": list(grid), "block": list(block), "registers per thread": 0}
         start, end = self._start[entry], self._end[entry]
         if isinstance(signature, Collective):
