@@ -24,7 +24,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from presim.cli.script import sentences
@@ -46,7 +46,7 @@ _HEAD = """# Reliability: broken files and wrong command lines
 
 {files} broken files of each of {kinds} kinds and {lines} wrong command lines; {wrong} of {calls:,} calls ended badly:
 with a traceback, an undocumented exit code, no sentence or several, a half-written output, more than two minutes of
-processor time, or more than 6 GiB. Made on {date} on {machine} by `validation/reliability.py`. A kind of which a call
+processor time, or more than 6 GiB. Made on {made} by `validation/reliability.py`. A kind of which a call
 ended badly was mended and tried again from its first file. A sample runs in `tests/reliability`, with kills at changes
 of the file system, full disks, no home, little memory and clocks that jump.
 
@@ -58,7 +58,7 @@ _ATTACKED = """
 
 Each kind of attack on the text of all kinds of files in turn (files without a number, name or line to attack are left
 out), on every numeric option with the numbers at and beyond its bounds, and on the places of files: links in loops,
-long names, deleted folders, few descriptors. {wrong} of {calls:,} calls ended badly.
+long names, deleted folders, few descriptors. {wrong} of {calls:,} calls ended badly. Made on {made}.
 
 | attack | verb | calls | refused with a sentence | usable all the same | ended badly |
 |---|---|---:|---:|---:|---|
@@ -121,16 +121,26 @@ def main() -> None:
     wanted = {name: count for name, count in wanted.items() if not arguments.kind or name in arguments.kind}
     rows = {row.name: row for row in _kept(arguments.out)}
     until = time.monotonic() + arguments.seconds
+
+    made_on = _made_on(arguments.out) if set(wanted) <= {*_ATTACKS, _OPTIONS, _PLACES} else ""
+
+    def save() -> None:
+        _write(
+            arguments.out,
+            made_on or _here_and_now(),
+            [rows[name] for name in _order() if name in rows and rows[name].number],
+        )
+
     for name in wanted:
         if name not in rows or rows[name].wrong:  # what ended badly is to be mended, and is tried from its first file
             rows[name] = Row(name, next((kind.command.split()[0] for kind in KINDS if kind.name == name), "all"))
     for name, count in wanted.items():
         if rows[name].number < count and time.monotonic() < until:
             if name in _ATTACKS:
-                _attack([rows[name] for name in _ATTACKS if name in wanted], count, until)
+                _attack([rows[name] for name in _ATTACKS if name in wanted], count, until, save)
             else:
                 _go_on(rows[name], count, until)
-            _write(arguments.out, [rows[name] for name in _order() if name in rows and rows[name].number])
+            save()
     bad, calls = sum(row.wrong.total() for row in rows.values()), sum(row.calls for row in rows.values())
     left = sum(name not in rows or rows[name].number < count for name, count in wanted.items())
     print(f"{arguments.out}: {bad} of {calls:,} calls ended badly; {left} kinds are left")
@@ -146,7 +156,7 @@ def _go_on(row: Row, count: int, until: float) -> None:
         _add(row, _calls(row, count, Path(folder)), until)
 
 
-def _attack(rows: Sequence[Row], count: int, until: float) -> None:
+def _attack(rows: Sequence[Row], count: int, until: float, save: Callable[[], None]) -> None:
     """Make the missing attacks on files until the time ends: each kind of file is made once for all attacks."""
     on_each = -(-count // len(KINDS))
     for place, kind in enumerate(KINDS):
@@ -158,6 +168,7 @@ def _attack(rows: Sequence[Row], count: int, until: float) -> None:
             for row in behind:
                 numbers = range(row.number, (place + 1) * on_each)
                 _add(row, attack_calls(prepared, _ATTACKS[row.name], numbers, Path(folder, "bad")), until)
+        save()
 
 
 def _add(row: Row, calls: Iterator[Attempt], until: float) -> None:
@@ -185,7 +196,17 @@ def _calls(row: Row, count: int, folder: Path) -> Iterator[Attempt]:
         yield " ".join(words)[:300], called(words, folder)
 
 
-def _write(path: Path, rows: Sequence[Row]) -> None:
+def _made_on(path: Path) -> str:
+    """When and where broken files and command lines were tried: a call with attacks alone keeps that."""
+    match = re.search(r"Made on (.+?) by `validation", path.read_text()) if path.exists() else None
+    return match[1] if match else ""
+
+
+def _here_and_now() -> str:
+    return f"{datetime.date.today().isoformat()} on {os.cpu_count()} cores of {_processor()}"
+
+
+def _write(path: Path, made: str, rows: Sequence[Row]) -> None:
     attacks = [row for row in rows if row.name.startswith("attack: ")]
     rows = [row for row in rows if row not in attacks]
     kinds = [row for row in rows if row.name != _LINES]
@@ -195,13 +216,12 @@ def _write(path: Path, rows: Sequence[Row]) -> None:
         lines=sum(row.calls for row in rows) - sum(row.calls for row in kinds),
         wrong=sum(row.wrong.total() for row in rows),
         calls=sum(row.calls for row in rows),
-        date=datetime.date.today().isoformat(),
-        machine=f"{os.cpu_count()} cores of {_processor()}",
+        made=made,
     )
     text = head + "".join(map(str, rows))
     if attacks:
         wrong, calls = sum(row.wrong.total() for row in attacks), sum(row.calls for row in attacks)
-        text += _ATTACKED.format(wrong=wrong, calls=calls) + "".join(map(str, attacks))
+        text += _ATTACKED.format(wrong=wrong, calls=calls, made=_here_and_now()) + "".join(map(str, attacks))
     write_file(path, text.encode())
 
 

@@ -59,15 +59,15 @@ def budget_of(text: str) -> Budget:
     Raises:
         InputError: a part is neither a time nor a size of memory.
     """
-    found = {"seconds": Budget().seconds, "memory_bytes": Budget().memory_bytes}
+    limits = {"seconds": Budget().seconds, "memory_bytes": Budget().memory_bytes}
     for part in text.split(","):
         match = _PART.fullmatch(part.strip())
         name = "" if match is None else "seconds" if match[2] in _UNITS_S else "memory_bytes"
         unit = {**_UNITS_S, **_UNITS_BYTES}.get(match[2] if match else "", 0)
         if match is None or not unit or not float(match[1]):
             raise InputError(f"--budget is a time, memory or both, such as 2h, 32GiB or 2h,32GiB, not {text[:40]!r}")
-        found[name] = float(match[1]) * unit
-    return Budget(**found)
+        limits[name] = float(match[1]) * unit
+    return Budget(**limits)
 
 
 def duration(seconds: float) -> str:

@@ -22,7 +22,7 @@ ALL = {name: kind for name, kind in vars(quantities).items() if isinstance(kind,
 
 def options() -> dict[str, click.Option]:
     """All options of all verbs, as ``verb --option``."""
-    found = {}
+    found: dict[str, click.Option] = {}
     for verb in main.VERBS:
         command = main.cli.get_command(click.Context(main.cli), verb)
         assert command is not None

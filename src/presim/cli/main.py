@@ -137,7 +137,7 @@ def run(args: list[str] | None = None) -> int:
             return interrupts.exit_code(interrupt)
         return outcome if isinstance(outcome, int) else 0
     except click.ClickException as error:
-        setattr(error, "message", surroundings.brief(error.message))  # noqa: B010  typed as final, and what `show` prints
+        error.message = surroundings.brief(error.message)  # type: ignore[misc]  # final in click, not at run time
         error.show()
         return error.exit_code
     except PresimError as error:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from presim.serving.workloads.generate import Recipe
     from presim.serving.workloads.workload import Workload
 
-# Measured with Llama-3-8B on H100s at 100,000 and 400,000 requests, 1 to 1,024 engines, 2 cores of an AMD EPYC that
+# Measured with Llama-3-8B on H100s at 100,000 and 400,000 requests, 1 to 1,024 engines, 2 cores of an Intel Xeon that
 # others used, all runs of `predict` together. Estimates were 0.6 to 1.6 times the measured times.
 _TOKEN_S = 0.7e-6
 _STEP_S = 6e-6

@@ -70,7 +70,7 @@ def _number(text: str) -> float:
 
 def _loads(path: str, option: str) -> tuple[float, ...]:
     """Read a file of expert loads: numbers separated by blanks, commas or newlines."""
-    words = read_text(path, f"give {option}file: one number per expert").replace(",", " ").split()
+    words = read_text(path, f"give {option}file:PATH a file with one number per expert").replace(",", " ").split()
     try:
         loads = tuple(_number(word) for word in words)
     except ValueError as error:

@@ -25,7 +25,7 @@ def deployment() -> Deployment:
 
 
 RECIPE = Recipe(1000, Lengths(512), Lengths(64), rate=10.0)
-REFUSED = (
+REFUSED: tuple[tuple[dict[str, object], dict[str, object], str], ...] = (
     ({"requests": 90_000_000}, {}, "90,000,000 requests would take about "),
     (
         {"rate": 1e-6, "requests": 5000},

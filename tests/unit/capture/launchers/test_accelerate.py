@@ -123,7 +123,9 @@ def test_a_bad_config_file_is_refused_with_one_sentence(tmp_path: Path, text: st
 
 
 def test_a_missing_config_file_is_named() -> None:
-    with pytest.raises(InputError, match=r"cannot read the config file nowhere\.yaml"):
+    with pytest.raises(
+        InputError, match=r"^cannot read nowhere\.yaml: No such file or directory; give accelerate launch a config file"
+    ):
         read_accelerate(["--config_file", "nowhere.yaml", "train.py"])
 
 

@@ -104,7 +104,10 @@ def test_a_command_gives_program_and_shape(command: str, shape: Shape, started: 
             "8 processes cannot be split evenly over 3 machines",
         ),
         ("deepspeed --autotuning run train.py", "deepspeed --autotuning starts many jobs"),
-        ("deepspeed --hostfile nowhere train.py", "deepspeed: cannot read the host file nowhere"),
+        (
+            "deepspeed --hostfile nowhere train.py",
+            "cannot read nowhere: No such file or directory; give deepspeed a host file",
+        ),
         ("python -c pass", "python -c: presim runs only scripts and modules (-m); put the code into a file"),
         ("torchrun torchrun --nproc-per-node 8 train.py", "torchrun starts another launcher, torchrun"),
         ("srun torchrun accelerate launch train.py", "torchrun starts another launcher, accelerate"),
