@@ -103,9 +103,9 @@ def test_ranks_that_differ_are_captured_and_matched(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_large_world_is_sampled_and_unsampled_ranks_are_reported(tmp_path: Path) -> None:
-    """The last two of 256 ranks differ; the last one is sampled, and another between it and the middle."""
+    """The last 56 of 256 ranks differ; some of them are sampled, and a rank between them and the others."""
     script, report = tmp_path / "uneven.py", tmp_path / "r.json"
-    script.write_text(UNEVEN.replace(">= 6", ">= 254"))
+    script.write_text(UNEVEN.replace(">= 6", ">= 200"))
     ended = presim("run", "--gpu", "h100-sxm", "--world-size", "256", "-q", "--json", report, script)
     assert ended.returncode == 0, ended.stderr
     result = json.loads(report.read_text())

@@ -48,8 +48,7 @@ _DIAGONAL_RANKS = _MAX_PROCESSES - 2  # they run at once with the second and the
 _PER_GAP = 1  # replicas to run at once between two that differ
 _MAX_LISTED = 8  # ranks listed in a sentence
 _EVERY_RANK = "every rank ran"
-_LAST = "the last rank ran beside rank 0"
-_MIDDLE = "a middle GPU of a middle node ran beside it"
+_LAST = "the last rank, at the end of every axis, ran beside rank 0"
 _RANK_NOT_READ = "not seen: a use of the rank outside PyTorch other than to choose a device or print"
 _AXES = "the second, the last and a middle rank along each axis of the process groups"
 _ORDER_NOTE = (
@@ -143,12 +142,11 @@ class _Sampling:
     def run_first(self) -> None:
         """Run rank 0 with all ranks that exchange messages with it, and the first sample beside them."""
         groups: list[tuple[int, ...]] = []
-        samples = first_sample(self.world, self.setting.cluster.gpus_per_node)
         while True:
             ranks = exchange_closure(groups)
             layout = self._layout(ranks)
             self.kinds, self.is_regular = DistinctReplicas(layout or Layout(self.world)), layout is not None
-            numbers = self._next_replicas([{_LAST: samples[:1], _MIDDLE: samples[1:]}]) if layout else []
+            numbers = self._next_replicas([{_LAST: first_sample(self.world)}]) if layout else []
             doing = "running the script" if len(ranks) == 1 else f"running {len(ranks)} ranks together"
             wave = self._wave(ranks, numbers, is_scout=len(groups) < _MAX_SCOUTS)
             with run_wave(wave, self.setting, functools.partial(self.progress, doing)) as captured:

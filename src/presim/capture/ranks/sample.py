@@ -15,14 +15,9 @@ from presim.capture.ranks.layout import Axis, grid
 _CORNERS = 4  # axes whose corners are sampled: at most 16 ranks
 
 
-def first_sample(world_size: int, gpus_per_node: int) -> list[int]:
-    """The last rank, where uneven shards end, and a middle GPU of a middle node.
-
-    They run beside rank 0 before the process groups are known.
-    """
-    nodes = -(-world_size // gpus_per_node)
-    middle = nodes // 2 * gpus_per_node + gpus_per_node // 2
-    return _distinct([world_size - 1, *([middle] if middle < world_size else [])])
+def first_sample(world_size: int) -> list[int]:
+    """The rank to run beside rank 0 before the groups are known: the last one, at the other end of every axis."""
+    return _distinct([world_size - 1])
 
 
 def axis_sample(groups: Sequence[Sequence[int]], world_size: int) -> list[int]:

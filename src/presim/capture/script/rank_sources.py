@@ -199,6 +199,8 @@ def _watch_in_place(function: Any, report: Report) -> None:
     own.__kwdefaults__ = function.__kwdefaults__
 
     def watched(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():  # which cannot trace frames
+            return own(*args, **kwargs)
         forwarding = sys._getframe().f_back
         report(forwarding.f_back if forwarding else None, name)  # None if C++ calls it
         return own(*args, **kwargs)
