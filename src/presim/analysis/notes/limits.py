@@ -8,6 +8,7 @@ from presim.analysis.notes.provenance import critical_by_signature
 from presim.analysis.time.breakdown import Breakdown, Instant, is_transfer
 from presim.analysis.time.steps import Step
 from presim.cost.price import PricedTrace
+from presim.engine.calls import TYPICAL_CALLS
 from presim.result import Collective as CollectiveRow
 from presim.result import Flops, Limit
 from presim.trace.schema import Phase
@@ -51,6 +52,7 @@ def find_limits(
         _contention(breakdown, step_ns),
         _ports(breakdown, step_ns),
         _host(breakdown, step_ns),
+        _memory_calls(priced, breakdown, step, step_ns),
         _copies(breakdown, step_ns),
         _recomputation(priced, breakdown, step_ns, headroom_bytes),
     ]
@@ -156,6 +158,16 @@ def _host(breakdown: Breakdown, step_ns: int) -> Limit | None:
         "torch.compile, fewer synchronisations (.item(), printing losses), larger micro-batches."
     )
     return _limit("host", bound, step_ns, "The device waits {figures} for the host to issue kernels.", advice)
+
+
+def _memory_calls(priced: PricedTrace, breakdown: Breakdown, step: Step, step_ns: int) -> Limit | None:
+    spent = int(TYPICAL_CALLS.of_memory(priced.trace)[step.entries].sum())
+    statement = (
+        "The host spends {figures} on locking and unlocking pages, on cudaMalloc and cudaFree, and on the first use of "
+        "memory (part of the figures above)."
+    )
+    advice = "Allocate pinned buffers once and reuse them; do not empty caches within the step."
+    return _limit("memory calls", min(spent, breakdown.spent_ns[Instant.HOST_BOUND]), step_ns, statement, advice)
 
 
 def _copies(breakdown: Breakdown, step_ns: int) -> Limit | None:
