@@ -1,9 +1,9 @@
-"""Peak reserved memory with and without `--live`, and what `--live` costs: all examples, and programs that query events.
+"""Peak reserved memory with and without `--live`, and what `--live` costs, for examples and programs that query events.
 
     python benchmarks/run_ahead.py [NAME...]      (a part of the name of a row)
 
-Both should see the same, what a host that runs ahead of its device sees. Rows are the examples on one or two GPUs and the
-programs of tests/integration/test_run_ahead.py, here with host time.
+Both should see the same, what a host that runs ahead of its device sees. Rows are the examples on one or two GPUs and
+the programs of tests/integration/test_run_ahead.py, here with host time.
 """
 
 from __future__ import annotations
@@ -66,12 +66,13 @@ def measure(script: str, options: tuple[str, ...], out: Path) -> tuple[int, floa
 def row(name: str, script: str, options: tuple[str, ...], out: Path) -> str:
     """A line of the table."""
     try:
-        (reserved, cpu_s), (live_reserved, live_s) = (measure(script, (*more, *options), out) for more in ((), ("--live",)))
+        reserved, cpu_s = measure(script, options, out)
+        live_reserved, live_s = measure(script, ("--live", *options), out)
     except InputError as error:
         return f"| {name} | {error} | | | | |"
     off = live_reserved / reserved - 1 if reserved else 0.0
-    figures = (f"{reserved / 2**20:,.0f}", f"{live_reserved / 2**20:,.0f}", f"{off:+.1%}", f"{cpu_s:.1f}", f"{live_s:.1f}")
-    return f"| {name} | {' | '.join(figures)} |"
+    sizes = f"{reserved / 2**20:,.0f} | {live_reserved / 2**20:,.0f} | {off:+.1%}"
+    return f"| {name} | {sizes} | {cpu_s:.1f} | {live_s:.1f} |"
 
 
 def main() -> None:

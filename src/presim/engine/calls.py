@@ -32,7 +32,7 @@ class CallCosts:
     transfer: int = round(value("host.call.transfer_ns"))
     collective: int = round(value("host.call.collective_ns"))
     event: int = round(value("host.call.event_ns"))
-    device_alloc: int = round(value("host.call.device_alloc_ns"))  # cudaMalloc and what else takes memory from the device
+    device_alloc: int = round(value("host.call.device_alloc_ns"))  # cudaMalloc and the like
     device_alloc_MiB: int = round(value("host.call.device_alloc_MiB_ns"))
     device_free: int = round(value("host.call.device_free_ns"))
     device_free_MiB: int = round(value("host.call.device_free_MiB_ns"))

@@ -35,8 +35,8 @@ class Clock:
     A rank that asks a question waits for the answer. A rank that runs may issue more work from its present time on. So
     the engine simulates up to the earliest running rank, and answers each question whose wait ends before that.
 
-    ``options``: one per rank. They differ only in the host factor of the rank's node. ``waits_for_events``: a query for a
-    duration waits for its events first, for hosts that take no time.
+    ``options``: one per rank. They differ only in the host factor of the rank's node. ``waits_for_events``: a query for
+    a duration waits for its events first, for hosts that take no time.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Clock:
             if status == Status.YES:
                 value = self._elapsed(feed, question.first, question.second)
         room = self._engine.free_launches(feed.index)
-        ahead = room + self._engine.launches_within(feed.index, value // 2) if status == Status.NOT_YET else 0
+        ahead = self._engine.launches_within(feed.index, value // 2) if status == Status.NOT_YET else 0
         return Answer(status, host_ns, value, room, feed.ended(host_ns), feed.host_per_cpu, ahead)
 
     def _has_ended(self, feed: Feed, serial: int, host_ns: int) -> Status:

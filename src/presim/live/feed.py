@@ -146,11 +146,9 @@ class Feed:
         groups = self._tables.communication.groups()
         self._price_new(groups)
         # Only the piece's own signatures, because most pieces have a few of hundreds.
-        used = np.unique(columns["signature"])
-        used = used[used >= 0]
-        columns["signature"] = np.where(
-            columns["signature"] >= 0, np.searchsorted(used, columns["signature"]), columns["signature"]
-        )
+        signature = columns["signature"].astype(np.int64)
+        used = np.unique(signature[signature >= 0])
+        columns["signature"] = np.where(signature >= 0, np.searchsorted(used, signature), signature)
         numbers = used.tolist()
         trace = Trace(
             manifest=self._manifest(groups),

@@ -22,8 +22,8 @@ from presim.live.stall_timeout import StallTimeout
 
 _SOCKET = "clock"
 _POLL_S = 0.005  # between two checks of ranks that others wait for
-# Without a live clock, scripts query durations between events to choose a kernel by them. There the host takes no time, so
-# that the choice is the same in every run.
+# Without a live clock, scripts query durations between events to choose a kernel by them. There the host takes no time,
+# so that the choice is the same in every run.
 _UNTIMED = Options.of(host_time=False)
 
 
@@ -205,7 +205,8 @@ class LiveServer:
 
     def _take(self, rank: int, message: bytes) -> None:
         if not message:
-            return self._end(rank)
+            self._end(rank)
+            return
         question = Question.unpack(message)
         clock = self._clock_of(rank, question.ask)
         self._take_back(clock)

@@ -75,8 +75,8 @@ def host_limit(notes: Sequence[str]) -> str | None:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     cause = f"ulimit -v allows {gib(limit)}" if limit != resource.RLIM_INFINITY else "its memory is exhausted"
     return (
-        f"this machine, not the GPU, ran out of memory: {gib(sizes[0])} of addresses for the emulated device could not be "
-        f"reserved ({cause}); the emulation reserves as many as the program allocates: raise the limit"
+        f"this machine, not the GPU, ran out of memory: {gib(sizes[0])} of addresses for the emulated device could not "
+        f"be reserved ({cause}); the emulation reserves as many as the program allocates: raise the limit"
     )
 
 

@@ -62,7 +62,7 @@ def _categories(columns: Columns, operator_names: dict[int, str], *, buckets: in
     next_backward = backward[np.searchsorted(backward, np.arange(len(phases)))].tolist()  # by entry
 
     scopes = columns["scope"].tolist()
-    first_module = _first(columns["scope"] >= 0, 0)
+    first_module = _first(columns["scope"].astype(np.int64) >= 0, 0)
     # A forward pass without modules leaves nothing behind its backward pass.
     first_step_ends = _first(columns["kind"] == Kind.STEP, backward[0])
 
