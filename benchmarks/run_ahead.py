@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 ONE, TWO = ("--gpu", "h100-sxm"), ("--gpu", "h100-sxm", "--gpus-per-node", "2")
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "gpt2_ddp.py": TWO,
-    "llama_fsdp2.py": TWO,
+    "llama_fsdp2.py": (*ONE, "--nodes", "1", "--ranks", "0"),
     "hf_trainer.py --backend ddp": TWO,
     "hf_trainer.py --backend fsdp": TWO,
     "hf_trainer.py --backend deepspeed": TWO,
@@ -49,7 +49,7 @@ def programs(folder: Path) -> dict[str, tuple[str, ...]]:
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "integration")]
     import test_run_ahead as cases
 
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
     for name, body in cases.PROGRAMS.items():
         script = folder / f"{name.replace(' ', '_')}.py"
         script.write_text(cases.PRELUDE.replace("{body}", textwrap.indent(textwrap.dedent(body), "    ")))

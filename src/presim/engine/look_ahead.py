@@ -17,7 +17,7 @@ _SLOWEST = 2  # contention may double what work takes
 
 
 def least_ns_until(columns: Mapping[str, Ints], index: int, streams: int = _MOST_STREAMS) -> int:
-    """Time that passes at least until an op ends, ns: that of the work before it on its stream, and what that waits for.
+    """Time that passes at least until an op ends, ns: of the work before it on its stream, and what that waits for.
 
     The op at the head of the stream does not count, because it may be about to end.
     """

@@ -406,7 +406,12 @@ def test_few_queries_of_a_far_event_ask_the_launcher(
     """The first answer says how much work is still before it."""
     asked: list[Question] = []
     ask = Clock.ask
-    monkeypatch.setattr(Clock, "ask", lambda self, rank, question: (asked.append(question), ask(self, rank, question)))
+
+    def record(clock: Clock, rank: int, question: Question) -> None:
+        asked.append(question)
+        ask(clock, rank, question)
+
+    monkeypatch.setattr(Clock, "ask", record)
     results = run(
         """
         for _ in range(20):

@@ -117,8 +117,8 @@ def judge(
 
 _RELIEF = {
     "parameter": (
-        "shard them (FSDP2, ZeRO-3, tensor or pipeline parallelism) over more GPUs, offload them to the host, or keep them "
-        "in fewer bits"
+        "shard them (FSDP2, ZeRO-3, tensor or pipeline parallelism) over more GPUs, offload them to the host, or keep "
+        "them in fewer bits"
     ),
     "gradient": "shard them (FSDP2, ZeRO-2), keep them in bfloat16, or step inside backward",
     "optimizer_state": "shard it (FSDP2, ZeRO-1), keep it in fewer bits, or offload it to the host",

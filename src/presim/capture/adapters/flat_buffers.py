@@ -18,8 +18,8 @@ from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
 from presim.trace.schema import BUCKETS, Category
 
-# Module -> class -> its attributes with tensors, in lists and dictionaries, by what they hold. Master copies of parameters
-# in fp32 are parameters.
+# Module -> class -> its attributes with tensors, in lists and dictionaries, by what they hold. Master copies in fp32 are
+# parameters.
 _ZERO_12 = {
     Category.PARAMETER: ("bit16_groups_flat", "single_partition_of_fp32_groups"),
     Category.GRADIENT: ("averaged_gradients", "all_grad_tensors", "grads_in_partition"),
