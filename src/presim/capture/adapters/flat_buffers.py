@@ -18,7 +18,7 @@ from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
 from presim.trace.schema import BUCKETS, Category
 
-# Module -> class -> its attributes with tensors, in lists and dictionaries, by what they hold. Master copies in fp32 are
+# Module -> class -> its attributes with tensors, in lists and dictionaries, by what they hold. Copies in fp32 are
 # parameters.
 _ZERO_12 = {
     Category.PARAMETER: ("bit16_groups_flat", "single_partition_of_fp32_groups"),
