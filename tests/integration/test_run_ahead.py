@@ -1,7 +1,7 @@
 """What a host that runs ahead of its device sees, with and without a live clock: blocks in use, events, pinned memory.
 
-Hosts take no time here but in what `HOST` marks, so that each run gives the same. A case is a line in `CASES`, a
-program a function body in `PROGRAMS`: ``work(x)`` takes about a millisecond, ``save(x)`` copies 128 MiB to the host in 2.4.
+Hosts take no time here, so that each run gives the same. A case is a line in `CASES`, a program the body of a step in
+`PROGRAMS`: ``work(x)`` takes about a millisecond, ``save(x)`` copies 128 MiB to the host in 2.4.
 """
 
 from __future__ import annotations

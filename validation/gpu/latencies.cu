@@ -296,7 +296,7 @@ void allocations() {
     check(cudaMallocAsync(&pointer, 20 << 20, 0));
     check(cudaFreeAsync(pointer, 0));
   }, 20);
-  for (size_t bytes : {size_t(1) << 20, size_t(256) << 20}) {
+  for (size_t bytes : {size_t(1) << 20, size_t(2) << 20, size_t(4) << 20, size_t(64) << 20, size_t(256) << 20}) {
     std::vector<double> made, freed;
     for (int i = 0; i < 3; ++i) {
       void* pointer = nullptr;

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+import mmap
 import os
 import platform
 import shutil
@@ -147,6 +148,38 @@ def allocated() -> dict[str, object]:
     return {"ns": statistics.median(times), "freed_ns": statistics.median(freed)}
 
 
+def host_memory() -> dict[str, object]:
+    """Blocks of 64 MiB of the host: locked and freed, registered unused and used, and copied to twice from the GPU."""
+    runtime, size = torch.cuda.cudart(), 64 << 20
+    source = torch.zeros(size, dtype=torch.int8, device="cuda")
+    times: dict[str, list[float]] = {}
+
+    def measure(name: str, call: Callable[[], object]) -> object:
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        returned = call()
+        times.setdefault(name, []).append((time.perf_counter() - began) * 1e9)
+        return returned
+
+    for _ in range(8):
+        torch._C._host_emptyCache()
+        block = measure("lock", lambda: torch.empty(size, dtype=torch.int8, pin_memory=True))
+        del block
+        measure("unlock", torch._C._host_emptyCache)
+        for state in ("unused", "used"):
+            pages = mmap.mmap(-1, size)
+            if state == "used":
+                measure("first touch", lambda pages=pages: pages.write(bytes(size)))
+            address = torch.frombuffer(pages, dtype=torch.int8).data_ptr()
+            measure(f"register {state}", lambda address=address: runtime.cudaHostRegister(address, size, 0))
+            measure(f"unregister {state}", lambda address=address: runtime.cudaHostUnregister(address))
+        host = torch.frombuffer(mmap.mmap(-1, size), dtype=torch.int8)
+        for state in ("unused", "used"):
+            measure(f"copy to {state}", lambda host=host: host.copy_(source))
+    medians = {f"{name} ns": statistics.median(found) for name, found in times.items()}
+    return {"ns": medians["lock ns"], "MiB": size >> 20, **medians}
+
+
 def memory() -> dict[str, object]:
     """What the process takes of the card beside PyTorch's blocks: context, libraries, workspaces."""
     found = {}
@@ -187,6 +220,7 @@ def table() -> dict[str, cases.Case]:
     found["torch: add_ and synchronise"] = functools.partial(waited, lambda: one.add_(1))
     found["torch: graph of 100 additions"] = graphed
     found["torch: 64 MiB that the cache lacks"] = allocated
+    found["torch: 64 MiB of the host"] = host_memory
     return found
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.engine import loop
+from presim.engine import look_ahead, loop
 from presim.engine.compaction import FinishedOps
 from presim.engine.compiled import compiled_run
 from presim.engine.contention import Classes
@@ -28,10 +28,6 @@ Ints = NDArray[np.int64]
 
 _NOTHING = -1
 _LOADING_OPS = 20_000  # like `presim.engine.simulate.LOADING_OPS`; less because reading an element of an array is slow
-_MOST_VISITED, _DEPTH = (
-    5_000,
-    3,
-)  # limits of looking ahead: ops of one stream (1 ms), and streams that wait for each other
 # Columns of `loop.Program`, as `STATE_COLUMNS` describes those of `loop.State`.
 _PROGRAM_COLUMNS = {
     **{name: ("op", _NOTHING if points_to else 0) for name, points_to in OP_COLUMNS.items()},
@@ -183,24 +179,17 @@ class LiveEngine:
         return int(self._columns["queue_depth"][0]) - held
 
     def least_ns_until(self, op: int) -> int:
-        """Least time until an op on a stream ends, ns: the work before it there, and what that waits for."""
-        place = self._finished.index(op)
-        return 0 if place < 0 else self._least_ns_until(place, _DEPTH)
+        """Time that passes at least until an op on a stream ends, ns."""
+        index = self._finished.index(op)
+        return look_ahead.least_ns_until(self._columns, index) if index >= 0 else 0
 
     def launches_within(self, rank: int, time_ns: int) -> int:
-        """Number of launches that a host with a full stream certainly issues before a time from now has passed.
-
-        Each waits for an op to end. Contention may double what that takes.
-        """
+        """Number of launches that the rank's host certainly issues before a time from now has passed."""
         slots = list(self._slots[rank].values())
-        fullest = slots[int(np.argmax(self._columns["outstanding"][slots]))] if slots else _NOTHING
-        current = int(self._columns["head"][fullest]) if slots else _NOTHING
-        following, duration = self._columns["following"], self._columns["duration"]
-        for launches in range(_MOST_VISITED):
-            if current < 0 or (time_ns := time_ns - 2 * int(duration[current])) < 0:
-                return launches
-            current = int(following[current])
-        return _MOST_VISITED
+        if not slots:
+            return 0
+        fullest = slots[int(np.argmax(self._columns["outstanding"][slots]))]
+        return self.free_launches(rank) + look_ahead.launches_within(self._columns, fullest, time_ns)
 
     def is_busy(self, rank: int, stream: int) -> bool:
         """Whether the stream has unfinished ops."""
@@ -222,24 +211,6 @@ class LiveEngine:
         self._bind()
 
     # Internals
-
-    def _least_ns_until(self, place: int, depth: int) -> int:
-        """`least_ns_until` by place. The op at the head of the stream is left out, because it may be about to end."""
-        code, target, end = (self._columns[name] for name in ("code", "target", "end"))
-        if end[place] >= 0:
-            return 0
-        following, duration = self._columns["following"], self._columns["duration"]
-        head = current = int(self._columns["head"][self._columns["slot"][place]])
-        least = 0
-        for _ in range(_MOST_VISITED):
-            if current in (_NOTHING, place):
-                break
-            if code[current] == loop.WAIT and target[current] >= 0 and end[target[current]] < 0 and depth:
-                least = max(least, self._least_ns_until(int(target[current]), depth - 1))
-            elif current != head:
-                least += int(duration[current])
-            current = int(following[current])
-        return least
 
     def _spend(self, rank: int, host_ns: Ints) -> Ints:
         """Host time of the next ops, including time left over from the previous piece.

@@ -190,7 +190,7 @@ class Clock:
             if status == Status.YES:
                 value = self._elapsed(feed, question.first, question.second)
         room = self._engine.free_launches(feed.index)
-        ahead = room + self._engine.launches_within(feed.index, value // 2) if status == Status.NOT_YET else 0
+        ahead = self._engine.launches_within(feed.index, value // 2) if status == Status.NOT_YET else 0
         return Answer(status, host_ns, value, room, feed.ended(host_ns), feed.host_per_cpu, ahead)
 
     def _has_ended(self, feed: Feed, serial: int, host_ns: int) -> Status:

@@ -148,10 +148,9 @@ class Feed:
         groups = self._tables.communication.groups()
         self._price_new(groups)
         # Only the piece's own signatures, because most pieces have a few of hundreds.
-        all_numbers = columns["signature"].astype(np.int64)
-        used = np.unique(all_numbers)
-        used = used[used >= 0]
-        columns["signature"] = np.where(all_numbers >= 0, np.searchsorted(used, all_numbers), all_numbers)
+        signature = columns["signature"].astype(np.int64)
+        used = np.unique(signature[signature >= 0])
+        columns["signature"] = np.where(signature >= 0, np.searchsorted(used, signature), signature)
         numbers = used.tolist()
         trace = Trace(
             manifest=self._manifest(groups),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from presim.capture.reading.log import read_log
@@ -12,8 +13,9 @@ from presim.engine.options import Options
 from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
 from presim.live.clock import Clock
+from presim.live.questions import Ask, Question
 from presim.live.server import LiveServer
-from presim.trace.schema import Kind
+from presim.trace.schema import HostCall, Kind
 from support import emulated
 
 MEMORY = 1 << 30
@@ -326,3 +328,143 @@ def test_sleep_counts_without_a_live_clock_too(tmp_path: Path) -> None:
     log = read_log(tmp_path / "log")
     slept = log.records[log.records["kind"] == Kind.HOST_WAIT]["value"]
     assert slept.sum() / 1e9 == pytest.approx(0.01, abs=0.001)
+
+
+def test_queries_see_the_simulated_device_without_a_live_clock_too(tmp_path: Path) -> None:
+    """A copy of 20 ms has not ended when it was just launched, but once the host has waited for it."""
+    results = run(
+        """
+        copy()
+        check(cudart.cudaEventRecord(end, None))
+        results["before"] = [cudart.cudaEventQuery(end), cudart.cudaStreamQuery(None)]
+        check(cudart.cudaEventSynchronize(end))
+        results["after"] = [cudart.cudaEventQuery(end), cudart.cudaStreamQuery(None)]
+        """,
+        tmp_path,
+        live=False,
+    )
+    assert results == {"before": [600, 600], "after": [0, 0]}
+
+
+def test_a_host_that_sleeps_longer_than_its_device_works_sees_the_end(tmp_path: Path) -> None:
+    """Sleep passes in the simulation as well, and an answer of before says nothing about after it."""
+    results = run(
+        """
+        copy()
+        check(cudart.cudaEventRecord(end, None))
+        results["before"] = cudart.cudaEventQuery(end)
+        time.sleep(0.06)
+        results["after"] = cudart.cudaEventQuery(end)
+        """,
+        tmp_path,
+        live=False,
+    )
+    assert results == {"before": 600, "after": 0}
+
+
+@pytest.mark.parametrize("query", ["cudart.cudaEventQuery(end)", "cudart.cudaStreamQuery(None)"])
+def test_polling_is_a_wait_without_a_live_clock_too(tmp_path: Path, query: str) -> None:
+    """It ends after some queries, whatever the time of this machine."""
+    results = run(
+        f"""
+        copy()
+        check(cudart.cudaEventRecord(end, None))
+        polls = 0
+        while {query} == 600:
+            polls += 1
+        results["polls"] = polls
+        """,
+        tmp_path,
+        live=False,
+    )
+    assert 0 < int(str(results["polls"])) < 2000
+    waits = read_log(tmp_path / "log").records["kind"]
+    assert np.isin(waits, [Kind.EVENT_SYNC, Kind.STREAM_SYNC]).any()
+
+
+def test_queries_between_launches_are_no_wait(tmp_path: Path) -> None:
+    """As an allocator's, which looks at the same event again whenever it needs memory."""
+    results = run(
+        """
+        copy()
+        check(cudart.cudaEventRecord(end, None))
+        results["queries"] = []
+        for _ in range(30):
+            check(cudart.cudaEventRecord(start, None))
+            results["queries"].append(cudart.cudaEventQuery(end))
+        """,
+        tmp_path,
+        live=False,
+    )
+    assert results["queries"] == [600] * 30
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_few_queries_of_a_far_event_ask_the_launcher(
+    tmp_path: Path, live: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer says how much work is still before it."""
+    asked: list[Question] = []
+    ask = Clock.ask
+
+    def record(clock: Clock, rank: int, question: Question) -> None:
+        asked.append(question)
+        ask(clock, rank, question)
+
+    monkeypatch.setattr(Clock, "ask", record)
+    results = run(
+        """
+        for _ in range(20):
+            copy()
+        check(cudart.cudaEventRecord(end, None))
+        results["queries"] = []
+        for _ in range(100):
+            check(cudart.cudaEventRecord(start, None))
+            results["queries"].append(cudart.cudaEventQuery(end))
+        """,
+        tmp_path,
+        live=live,
+    )
+    assert results["queries"] == [600] * 100
+    assert sum(question.ask == Ask.EVENT for question in asked) < 10
+
+
+def test_work_on_host_memory_is_logged(tmp_path: Path) -> None:
+    """Its kind and its bytes; unlocking, as freeing on the device, waits for the device."""
+    run(
+        """
+        block = ctypes.create_string_buffer(3 << 20)
+        check(cudart.cudaHostRegister(block, ctypes.c_size_t(3 << 20), 0))
+        check(cudart.cudaHostUnregister(block))
+        check(cudart.cudaFreeHost(host))
+        check(cudart.cudaFree(device))
+        """,
+        tmp_path,
+        live=False,
+    )
+    records = read_log(tmp_path / "log").records
+    calls = records[records["kind"] == Kind.HOST_CALL]
+    assert list(zip(calls["object"].tolist(), calls["value"].tolist(), strict=True)) == [
+        (HostCall.LOCK, 1 << 30),
+        (HostCall.LOCK, 3 << 20),
+        (HostCall.UNLOCK, 3 << 20),
+        (HostCall.UNLOCK, 1 << 30),
+    ]
+    assert int((records["kind"] == Kind.DEVICE_SYNC).sum()) == 3
+
+
+def test_the_live_clock_shows_what_locking_pages_takes(tmp_path: Path) -> None:
+    """Three milliseconds for 64 MiB, and a quarter of it to unlock them."""
+    results = run(
+        """
+        check(cudart.cudaDeviceSynchronize())
+        before = time.perf_counter()
+        check(cudart.cudaHostAlloc(ctypes.byref(host), ctypes.c_size_t(64 << 20), 0))
+        results["lock"] = time.perf_counter() - before
+        check(cudart.cudaFreeHost(host))
+        results["both"] = time.perf_counter() - before
+        """,
+        tmp_path,
+    )
+    assert 0.0028 < float(str(results["lock"])) < 0.02
+    assert float(str(results["both"])) > 0.0035

@@ -128,8 +128,10 @@ def _others_there(trace: Trace) -> str:
 
 
 _RELIEF = {
-    "parameter": "shard them (FSDP2, ZeRO-3, tensor or pipeline parallelism) over more GPUs, offload them to the host, "
-    "or keep them in fewer bits",
+    "parameter": (
+        "shard them (FSDP2, ZeRO-3, tensor or pipeline parallelism) over more GPUs, offload them to the host, or keep "
+        "them in fewer bits"
+    ),
     "gradient": "shard them (FSDP2, ZeRO-2), keep them in bfloat16, or step inside backward",
     "optimizer_state": "shard it (FSDP2, ZeRO-1), keep it in fewer bits, or offload it to the host",
     "activation": "checkpoint activations, use smaller micro-batches, or split the sequence (context parallelism)",

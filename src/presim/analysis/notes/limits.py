@@ -7,8 +7,9 @@ import dataclasses
 from presim.analysis.notes.provenance import critical_by_signature
 from presim.analysis.time.breakdown import Breakdown, Instant, is_transfer
 from presim.analysis.time.loading import DataLoading, data_loading
-from presim.analysis.time.steps import Steps
+from presim.analysis.time.steps import Step, Steps
 from presim.cost.price import PricedTrace
+from presim.engine.calls import TYPICAL_CALLS
 from presim.engine.timeline import Timeline
 from presim.result import Collective as CollectiveRow
 from presim.result import Flops, Limit
@@ -56,6 +57,7 @@ def find_limits(
         _ports(breakdown, step_ns),
         _host(breakdown, step_ns, loading.in_step_ns),
         _data_loading(loading),
+        _memory_calls(priced, breakdown, steps.steady, step_ns),
         _copies(breakdown, step_ns),
         _recomputation(priced, breakdown, step_ns, headroom_bytes),
     ]
@@ -176,6 +178,16 @@ def _data_loading(loading: DataLoading) -> Limit | None:
     )
     advice = "More workers (num_workers) as long as the node has cores, or less work for each sample."
     return Limit("data_loading", loading.mean_wait_ns / 1e9, share, statement, advice)
+
+
+def _memory_calls(priced: PricedTrace, breakdown: Breakdown, step: Step, step_ns: int) -> Limit | None:
+    spent = int(TYPICAL_CALLS.of_memory(priced.trace)[step.entries].sum())
+    statement = (
+        "The host spends {figures} on locking and unlocking pages, on cudaMalloc and cudaFree, and on the first use of "
+        "memory (part of the figures above)."
+    )
+    advice = "Allocate pinned buffers once and reuse them; do not empty caches within the step."
+    return _limit("memory calls", min(spent, breakdown.spent_ns[Instant.HOST_BOUND]), step_ns, statement, advice)
 
 
 def _copies(breakdown: Breakdown, step_ns: int) -> Limit | None:

@@ -18,8 +18,8 @@ from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
 from presim.trace.schema import BUCKETS, Category
 
-# Module -> class -> its attributes with tensors, in lists and dictionaries of any depth, by what they hold. Master
-# copies of parameters in fp32 are parameters.
+# Module -> class -> its attributes with tensors, in lists and dictionaries, by what they hold. Copies in fp32 are
+# parameters.
 _ZERO_12 = {
     Category.PARAMETER: ("bit16_groups_flat", "single_partition_of_fp32_groups"),
     Category.GRADIENT: ("averaged_gradients", "all_grad_tensors", "grads_in_partition"),
@@ -60,12 +60,11 @@ class FlatBuffers:
 
     def named(self) -> list[tuple[Category, Iterator[torch.Tensor]]]:
         """The tensors that exist, by what they hold."""
-        found = []
-        for owner, attributes in list(self._owners.items()):
-            for category, names in attributes.items():
-                held = [getattr(owner, name, None) for name in names]
-                found.append((category, _tensors(held)))
-        return found
+        return [
+            (category, _tensors([getattr(owner, name, None) for name in names]))
+            for owner, attributes in list(self._owners.items())
+            for category, names in attributes.items()
+        ]
 
     def _watch(self, classes: Mapping[str, Mapping[Category, tuple[str, ...]]], module: Any) -> None:
         for name, attributes in classes.items():
@@ -84,10 +83,11 @@ class FlatBuffers:
 
     def _watch_buckets(self, module: Any) -> None:
         """DDP's buckets belong to its C++ code: they are known by the scope that allocates them."""
-        ddp: Any = module.DistributedDataParallel
-        reducer: Any = torch.distributed.Reducer
-        ddp._ddp_init_helper = self._in_scope(ddp._ddp_init_helper)
-        reducer._rebuild_buckets = self._in_scope(reducer._rebuild_buckets)
+        for owner, name in (
+            (module.DistributedDataParallel, "_ddp_init_helper"),
+            (torch.distributed.Reducer, "_rebuild_buckets"),
+        ):
+            setattr(owner, name, self._in_scope(getattr(owner, name)))
 
     def _in_scope(self, function: Callable[..., Any]) -> Callable[..., Any]:
         scope = self._hook.scope_id(BUCKETS)
@@ -103,14 +103,14 @@ class FlatBuffers:
         return inside
 
 
-def _tensors(held: Any, depth: int = 4) -> Iterator[torch.Tensor]:
+def _tensors(value: Any, depth: int = 4) -> Iterator[torch.Tensor]:
     """The tensors in lists, dictionaries and plain objects."""
-    if isinstance(held, torch.Tensor):
-        yield held
-    elif depth and isinstance(held, (list, tuple)):
-        for part in held:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth and isinstance(value, (list, tuple)):
+        for part in value:
             yield from _tensors(part, depth - 1)
-    elif depth and isinstance(held, dict):
-        yield from _tensors(list(held.values()), depth - 1)
-    elif depth and hasattr(held, "__dict__"):
-        yield from _tensors(vars(held), depth - 1)
+    elif depth and isinstance(value, dict):
+        yield from _tensors(list(value.values()), depth - 1)
+    elif depth and hasattr(value, "__dict__"):
+        yield from _tensors(vars(value), depth - 1)

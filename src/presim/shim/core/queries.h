@@ -6,7 +6,7 @@
 namespace presim {
 
 // Whether a recording, or all work of a stream, has ended at the host's time. True where nobody simulates, because the
-// device then takes no time, and for NCCL's watchdogs without a live clock: they look at the time of this machine.
+// device then takes no time, and to NCCL's watchdogs.
 bool recording_has_ended(uint16_t stream, int64_t serial);
 bool stream_has_ended(uint16_t stream);
 
