@@ -50,6 +50,7 @@ class Feeder:
         self.recordings: list[dict[int, int]] = [{} for _ in job]
         self.ends: dict[int, int] = {}
         self.forgotten: set[int] = set()
+        self.earliest: dict[int, int] = {}  # recording -> when it ends at the earliest
 
     def give(self, rank: int, entries: int) -> None:
         """The next entries of a rank; a launch of several sends and receives comes as a whole."""
@@ -83,6 +84,11 @@ class Feeder:
                 end = self.engine.end_ns(number)
                 assert self.ends.setdefault(number, end) == end or self.ends[number] < 0
                 self.ends[number] = end
+        now = min(self.engine.host_ns(rank) for rank in range(len(self.job)))
+        for number in (number for recordings in self.recordings for number in recordings.values()):
+            if self.engine.end_ns(number) < 0:
+                bound = now + self.engine.least_ns_until(number)
+                self.earliest[number] = max(bound, self.earliest.get(number, 0))
 
     def forget(self) -> None:
         """The engine lets go of what it can; recordings are asked for as before."""
@@ -103,6 +109,7 @@ def check(feeder: Feeder) -> None:
     for rank in range(len(feeder.job)):
         feeder.engine.close(rank)
     feeder.run()
+    assert all(feeder.engine.end_ns(number) >= earliest for number, earliest in feeder.earliest.items())
     whole = simulate_job(feeder.job, options=feeder.options, compiled=False)
     for index, item in enumerate(feeder.job):
         ends = whole[item.trace.manifest.rank].end_ns

@@ -19,35 +19,45 @@ _SLOWEST = 2  # contention may double what work takes
 def least_ns_until(columns: Mapping[str, Ints], index: int, streams: int = _MOST_STREAMS) -> int:
     """Time that passes at least until an op ends, ns: of the work before it on its stream, and what that waits for.
 
-    The op at the head of the stream does not count, because it may be about to end.
+    The launch at the head of the stream does not count, because it may be about to end. Of a launch one op counts.
     """
-    code, target, end = (columns[name] for name in ("code", "target", "end"))
-    following, duration = columns["following"], columns["duration"]
-    if end[index] >= 0:
+    following, joins, duration = columns["following"], columns["joins"], columns["duration"]
+    if columns["end"][index] >= 0:
         return 0
-    head = current = int(columns["head"][columns["slot"][index]])
-    least = 0
+    current = int(columns["head"][columns["slot"][index]])
+    least, is_head = 0, True
     for _ in range(_MOST_OPS):
         if current in (-1, index):
             break
-        awaited = int(target[current]) if code[current] == WAIT else -1
-        if awaited >= 0 and end[awaited] < 0 and streams:
-            least = max(least, least_ns_until(columns, awaited, streams - 1))
-        elif current != head:
+        after = int(following[current])
+        is_last = after < 0 or not joins[after]
+        if _awaits(columns, current):
+            least = max(least, least_ns_until(columns, int(columns["target"][current]), streams - 1) if streams else 0)
+        elif is_last and not is_head:
             least += int(duration[current])
-        current = int(following[current])
+        is_head &= not is_last
+        current = after
     return least
 
 
 def launches_within(columns: Mapping[str, Ints], slot: int, time_ns: int) -> int:
-    """Number of launches on a full stream that a host certainly issues before a time from now has passed.
+    """Number of launches on a full stream that a host issues before a time from now has passed.
 
-    Each of them waits for an op to end.
+    Each of them waits for an op to end, and none for an op that waits for another stream or rank.
     """
-    following, duration = columns["following"], columns["duration"]
+    following, duration, match = columns["following"], columns["duration"], columns["match"]
     current = int(columns["head"][slot])
     for launches in range(_MOST_OPS):
-        if current < 0 or (time_ns := time_ns - _SLOWEST * int(duration[current])) < 0:
+        if current < 0 or match[current] >= 0 or _awaits(columns, current):
+            return launches
+        time_ns -= _SLOWEST * int(duration[current])
+        if time_ns < 0:
             return launches
         current = int(following[current])
     return _MOST_OPS
+
+
+def _awaits(columns: Mapping[str, Ints], index: int) -> bool:
+    """Whether an op waits for a recording that has not ended."""
+    target = int(columns["target"][index]) if columns["code"][index] == WAIT else -1
+    return target >= 0 and bool(columns["end"][target] < 0)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from presim.capture.script.after_import import when_imported
-from presim.capture.script.hook import Hook
 from presim.trace.schema import BUCKETS, Category
+
+if TYPE_CHECKING:
+    from presim.capture.script.hook import Hook
 
 # Module -> class -> its attributes with tensors, in lists and dictionaries, by what they hold. Copies in fp32 are
 # parameters.
@@ -58,7 +58,7 @@ class FlatBuffers:
             when_imported(module, functools.partial(self._watch, classes))
         when_imported("torch.nn.parallel.distributed", self._watch_buckets)
 
-    def named(self) -> list[tuple[Category, Iterator[torch.Tensor]]]:
+    def named(self) -> list[tuple[Category, Iterator[Any]]]:
         """The tensors that exist, by what they hold."""
         return [
             (category, _tensors([getattr(owner, name, None) for name in names]))
@@ -85,7 +85,7 @@ class FlatBuffers:
         """DDP's buckets belong to its C++ code: they are known by the scope that allocates them."""
         for owner, name in (
             (module.DistributedDataParallel, "_ddp_init_helper"),
-            (torch.distributed.Reducer, "_rebuild_buckets"),
+            (module.dist.Reducer, "_rebuild_buckets"),
         ):
             setattr(owner, name, self._in_scope(getattr(owner, name)))
 
@@ -103,9 +103,9 @@ class FlatBuffers:
         return inside
 
 
-def _tensors(value: Any, depth: int = 4) -> Iterator[torch.Tensor]:
-    """The tensors in lists, dictionaries and plain objects."""
-    if isinstance(value, torch.Tensor):
+def _tensors(value: Any, depth: int = 4) -> Iterator[Any]:
+    """The tensors in a value: in lists, dictionaries and plain objects."""
+    if hasattr(value, "untyped_storage"):
         yield value
     elif depth and isinstance(value, (list, tuple)):
         for part in value:
