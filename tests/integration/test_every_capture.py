@@ -108,7 +108,8 @@ def test_two_captures_of_collectives_have_the_same_work() -> None:
 
 
 def _not_memory(job: Job, step: slice) -> np.ndarray:
-    return ~job.trace.mask(Kind.ALLOC, Kind.FREE, Kind.RETAG, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)[step]
+    memory = (Kind.ALLOC, Kind.FREE, Kind.RETAG, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, Kind.HOST_CALL)
+    return ~job.trace.mask(*memory)[step]
 
 
 def _by_first_use(job: Job) -> list[int]:

@@ -66,7 +66,7 @@ def watch(report: Report) -> None:
     _watch(os, "system", report, SUBPROCESS)
     torch.cuda._lazy_call(lambda: _watch_identity(report))
     when_imported("torch.utils.data.distributed", lambda module: _watch(module.DistributedSampler, "__init__", report))
-    when_imported("mpi4py.MPI", lambda module: report(sys._getframe(1), "mpi4py"))
+    when_imported("mpi4py.MPI", lambda module: report(sys._getframe().f_back, "mpi4py"))
     if dist.is_available():
         _watch_distributed(report)
 
@@ -124,8 +124,8 @@ def _watch_variables(report: Report) -> None:
 
     def watched(environment: Any, key: Any) -> Any:
         if key in keys:
-            frame = sys._getframe(1)
-            report(frame, ENVIRONMENT if _reads_all(frame) else key if isinstance(key, str) else key.decode())
+            frame = sys._getframe().f_back
+            report(frame, ENVIRONMENT if frame and _reads_all(frame) else key if isinstance(key, str) else key.decode())
         return read(environment, key)
 
     def copy(environment: Any) -> _Copy:
@@ -161,7 +161,7 @@ def _reading_key(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def watched(copy: _Copy, key: Any, *default: Any) -> Any:
         if key in copy._names:
-            copy._report(sys._getframe(1), str(key))
+            copy._report(sys._getframe().f_back, str(key))
         return call(copy, key, *default)
 
     return watched
@@ -170,7 +170,7 @@ def _reading_key(call: Callable[..., Any]) -> Callable[..., Any]:
 def _reading_all(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def watched(copy: _Copy) -> Any:
-        copy._report(sys._getframe(1), ENVIRONMENT)
+        copy._report(sys._getframe().f_back, ENVIRONMENT)
         return call(copy)
 
     return watched
@@ -183,7 +183,7 @@ def _watch(owner: Any, name: str, report: Report, what: str = "") -> None:
 
 def _reported(call: Callable[..., Any], report: Report, what: str) -> Callable[..., Any]:
     def watched(*args: Any, **kwargs: Any) -> Any:
-        report(sys._getframe(1), what)
+        report(sys._getframe().f_back, what)
         return call(*args, **kwargs)
 
     return functools.update_wrapper(watched, call)
