@@ -46,7 +46,7 @@ COLUMNS: dict[str, type] = {
 
 FAILED = ("raised", "exited", "out_of_memory", "killed")  # `Manifest.exit` of a script that failed
 COMPILING = "torch.compile"  # scope of device work by a compiler
-BUCKETS = "DistributedDataParallel.buckets"  # scope in which DDP allocates what it reduces gradients in
+BUCKETS = "gradient_buckets"  # scope in which DDP and ZeRO allocate what they reduce gradients in
 
 
 class Kind(enum.IntEnum):

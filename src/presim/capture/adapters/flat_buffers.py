@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _ZERO_12 = {
     Category.PARAMETER: ("bit16_groups_flat", "single_partition_of_fp32_groups"),
     Category.GRADIENT: ("averaged_gradients", "all_grad_tensors", "grads_in_partition"),
-    Category.COMMUNICATION: ("ipg_buckets",),
 }
 _ZERO_3 = {
     Category.PARAMETER: ("fp16_partitioned_groups_flat", "fp32_partitioned_groups_flat", "lp_param_buffer"),
@@ -43,6 +42,7 @@ _OWNERS: dict[str, dict[str, Mapping[Category, tuple[str, ...]]]] = {
     "deepspeed.runtime.fp16.fused_optimizer": {"FP16_Optimizer": _FP16},
     "megatron.core.distributed.param_and_grad_buffer": {"_ParamAndGradBuffer": _MEGATRON},
 }
+_SETS_BUCKETS_UP = "setup_buckets"  # of ZeRO-1 and 2: in the backward pass, at whose end they are dropped
 
 
 class FlatBuffers:
@@ -80,6 +80,8 @@ class FlatBuffers:
             construct(owner, *args, **kwargs)
 
         owner_class.__init__ = watched
+        if method := getattr(owner_class, _SETS_BUCKETS_UP, None):
+            setattr(owner_class, _SETS_BUCKETS_UP, self._in_scope(method))
 
     def _watch_buckets(self, module: Any) -> None:
         """DDP's buckets belong to its C++ code: they are known by the scope that allocates them."""
@@ -94,7 +96,7 @@ class FlatBuffers:
 
         @functools.wraps(function)
         def inside(*args: Any, **kwargs: Any) -> Any:
-            self._hook.enter_scope(scope)
+            self._hook.enter_named_scope(scope)
             try:
                 return function(*args, **kwargs)
             finally:
@@ -103,8 +105,8 @@ class FlatBuffers:
         return inside
 
 
-def _tensors(value: Any, depth: int = 4) -> Iterator[Any]:
-    """The tensors in a value: in lists, dictionaries and plain objects."""
+def _tensors(value: Any, depth: int = 8) -> Iterator[Any]:
+    """The tensors in a value: in lists, dictionaries and buckets."""
     if hasattr(value, "untyped_storage"):
         yield value
     elif depth and isinstance(value, (list, tuple)):
@@ -112,5 +114,5 @@ def _tensors(value: Any, depth: int = 4) -> Iterator[Any]:
             yield from _tensors(part, depth - 1)
     elif depth and isinstance(value, dict):
         yield from _tensors(list(value.values()), depth - 1)
-    elif depth and hasattr(value, "__dict__"):
-        yield from _tensors(vars(value), depth - 1)
+    elif depth and hasattr(value, "buffer"):  # a bucket of ZeRO, which also lists the parameters in it
+        yield from _tensors(value.buffer, depth - 1)

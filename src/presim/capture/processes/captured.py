@@ -22,6 +22,7 @@ from presim.errors import CaptureError
 from presim.trace.schema import ClusterTables, Manifest, StepFacts, Trace
 from presim.units import gib
 
+_SIGKILL = ", which the kernel sends when this machine runs out of memory"
 _HOST_LIMIT = "host-limit "  # start of the note (shim/core/memory.cpp)
 _MIN_FREE_BYTES = 1 << 20  # bytes: with less free space, the outcome of a script may not have been written
 STOPPED = "stopped, because another rank failed"  # `Manifest.error` of such ranks
@@ -50,7 +51,8 @@ def read_outcome(directory: Path, code: int) -> Outcome:
         return msgspec.json.decode(path.read_bytes(), type=Outcome)
     if code < 0:
         name = signal.Signals(-code).name
-        return Outcome(exit="killed", code=code, error=f"the script's process ended with {name}")
+        cause = _SIGKILL if -code == signal.SIGKILL else ""
+        return Outcome(exit="killed", code=code, error=f"the script's process ended with {name}{cause}")
     return Outcome(exit="exited" if code else "ok", code=code, error=f"the script exited with {code}" if code else "")
 
 

@@ -21,6 +21,7 @@ class Hook:
         library.presim_intern.argtypes = [ctypes.c_char_p]
         library.presim_intern.restype = ctypes.c_int32
         library.presim_enter_scope.argtypes = [ctypes.c_int32]
+        library.presim_enter_named.argtypes = [ctypes.c_int32]
         library.presim_retag.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
         library.presim_step.argtypes = [ctypes.c_int64]
         library.presim_fetch.argtypes = library.presim_fetch_wait.argtypes = [ctypes.c_int64]
@@ -45,7 +46,8 @@ class Hook:
         library.presim_values_at_replay.argtypes = [ctypes.c_int64, OnReplay, OnReplay, ctypes.c_int64]
         self.at_replay = library.presim_values_at_replay  # (stream, callback, callback at the end, key)
         self.descriptions = library.presim_interned  # number of distinct descriptions recorded
-        self.enter_scope = library.presim_enter_scope
+        self.enter_scope = library.presim_enter_scope  # of a module's forward pass
+        self.enter_named_scope = library.presim_enter_named  # of anything else: the phase stays
         self.leave_scope = library.presim_leave_scope
         self._retag = library.presim_retag
         self.step = library.presim_step

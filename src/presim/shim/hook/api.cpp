@@ -53,6 +53,13 @@ PRESIM_API void presim_enter_scope(int32_t scope) {
   context.phase = presim::hook::in_backward() ? presim::Phase::Recompute : presim::Phase::Forward;
 }
 
+// The same for a part of the program that is no forward pass: the phase stays.
+PRESIM_API void presim_enter_named(int32_t scope) {
+  presim::Context& context = presim::context();
+  open_scopes().push_back({context.scope, context.phase});
+  context.scope = scope;
+}
+
 PRESIM_API void presim_leave_scope() {
   if (open_scopes().empty()) return;
   presim::context().scope = open_scopes().back().scope;

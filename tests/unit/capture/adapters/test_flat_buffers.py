@@ -26,9 +26,9 @@ class Scopes:
         self.open: list[int] = []
 
     def scope_id(self, name: str) -> int:
-        return {"DistributedDataParallel.buckets": 7}[name]
+        return {"gradient_buckets": 7}[name]
 
-    def enter_scope(self, scope: int) -> None:
+    def enter_named_scope(self, scope: int) -> None:
         self.open.append(scope)
 
     def leave_scope(self) -> None:
