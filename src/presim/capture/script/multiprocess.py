@@ -7,21 +7,27 @@ remove its temporary folder `pymp-…`. Workers that are killed leave a folder o
 from __future__ import annotations
 
 import multiprocessing.process
+import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 _GRACE_S = 1.0  # for workers to end after SIGTERM
+# Bytes of a path for which a socket in it, `/listener-xxxxxxxx`, can still be bound: 107 in all on Linux.
+_MOST_BYTES = 107 - len("/listener-") - 8
 
 
 def keep_files_in(folder: Path) -> None:
     """Have multiprocessing of this process and of its workers keep files and sockets in a folder instead of `pymp-…`.
 
     There is no public option; workers inherit this entry (Python 3.11 to 3.14, `multiprocessing.util.get_temp_dir`).
+    In a folder whose path is too long for sockets, workers could not hand over tensors: then `pymp-…` stays, and
+    `end_workers` removes it.
     """
     current: Any = multiprocessing.process.current_process()
-    current._config.setdefault("tempdir", str(folder))
+    if len(os.fsencode(folder)) <= _MOST_BYTES:
+        current._config.setdefault("tempdir", str(folder))
 
 
 def end_workers() -> None:
