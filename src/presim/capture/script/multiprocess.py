@@ -6,6 +6,7 @@ remove its temporary folder `pymp-…`. Workers that are killed leave a folder o
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing.process
 import os
 import sys
@@ -13,21 +14,25 @@ import time
 from pathlib import Path
 from typing import Any
 
+from presim.scratch import temporary_folder
+
 _GRACE_S = 1.0  # for workers to end after SIGTERM
 # Bytes of a path for which a socket in it, `/listener-xxxxxxxx`, can still be bound: 107 in all on Linux.
 _MOST_BYTES = 107 - len("/listener-") - 8
+_short_folder = contextlib.ExitStack()
 
 
 def keep_files_in(folder: Path) -> None:
     """Have multiprocessing of this process and of its workers keep files and sockets in a folder instead of `pymp-…`.
 
     There is no public option; workers inherit this entry (Python 3.11 to 3.14, `multiprocessing.util.get_temp_dir`).
-    In a folder whose path is too long for sockets, workers could not hand over tensors: then `pymp-…` stays, and
-    `end_workers` removes it.
+    In a folder whose path is too long for sockets, workers could not hand over tensors: then it is one in /tmp, which
+    `end_workers` removes.
     """
+    if len(os.fsencode(folder)) > _MOST_BYTES:
+        folder = _short_folder.enter_context(temporary_folder("mp", Path("/tmp")))
     current: Any = multiprocessing.process.current_process()
-    if len(os.fsencode(folder)) <= _MOST_BYTES:
-        current._config.setdefault("tempdir", str(folder))
+    current._config.setdefault("tempdir", str(folder))
 
 
 def end_workers() -> None:
@@ -35,6 +40,11 @@ def end_workers() -> None:
 
     A worker that is no daemon is not waited for: the script was stopped before it could join it.
     """
+    with _short_folder:
+        _end_workers()
+
+
+def _end_workers() -> None:
     util: Any = sys.modules.get("multiprocessing.util")
     if util is None:
         return
