@@ -122,9 +122,9 @@ INTERRUPTED = "interrupted after 12 of 40 trials"
 @pytest.mark.parametrize("reason", [INTERRUPTED, {"reason": INTERRUPTED}, True])
 def test_a_partial_result_says_so(samples: dict[str, Sample], reason: object, tmp_path: Path) -> None:
     path = tmp_path / "partial.json"
-    path.write_text(json.dumps({**json.loads(samples["search"].path.read_text()), "partial": reason}))
+    path.write_text(json.dumps({**json.loads(samples["training"].path.read_text()), "partial": reason}))
     line = f"partial: {'the work was interrupted' if reason is True else INTERRUPTED}"
-    assert saved_results.run(["report", str(path)]) == f"{line}\n{samples['search'].printed}"
+    assert saved_results.run(["report", str(path)]) == f"{line}\n{samples['training'].printed}"
     assert line in page(read(path))
 
 

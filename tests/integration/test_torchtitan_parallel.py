@@ -40,7 +40,7 @@ def test_tensor_parallelism_gathers_and_scatters_activations() -> None:
     training = small("--parallelism.tensor_parallel_degree", "2", gpus=4)
     assert captured(training) == [(0, 4)]
     assert training.job.result.coverage.compared == 3
-    assert training.losses == [2.0]  # of the policy, though the vocabulary is split and no operator is a loss
+    assert training.losses == [2.0, 2.0]  # of the policy, though the vocabulary is split and no operator is a loss
     for phase in (Phase.FORWARD, Phase.BACKWARD):
         for kind in ("all_gather", "reduce_scatter"):
             assert sizes(training, kind, "mesh_tp", phase) == [ACTIVATION] * (2 * LAYERS + 1)

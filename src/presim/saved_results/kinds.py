@@ -28,6 +28,7 @@ class ResultKind:
     widest: int = 0  # columns of the report; 0: all of the terminal
     write: str = ""  # prints it, where that takes more than printing what ``render`` returns
     page: str = ""  # an HTML page of its own; empty: the page that any report has
+    names_partial: bool = False  # its report says itself where the result is partial
     # Version -> function of its JSON to the next version; empty: it can be read as it is.
     upgrades: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
@@ -116,6 +117,7 @@ KINDS = (
         struct="presim.search.study:Answer",
         write="presim.search.answer.table:write",
         page="presim.search.answer.page:render",
+        names_partial=True,
     ),
     ResultKind(
         "agreement",
@@ -131,7 +133,12 @@ KINDS = (
     ),
     ResultKind("prefill", "presim prefill --json", 1, "presim.serving.prompts.record:screen", "plan_of_a_rank batches"),
     ResultKind(
-        "deployments", "presim deploy --json", 1, "presim.serving.deployments.record:text", "judged pareto simulated"
+        "deployments",
+        "presim deploy --json",
+        1,
+        "presim.serving.deployments.record:text",
+        "judged pareto simulated",
+        names_partial=True,
     ),
     ResultKind(
         "serving-calibration",

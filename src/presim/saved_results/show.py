@@ -15,7 +15,7 @@ from presim.saved_results.read import SavedResult
 
 def write(result: SavedResult) -> None:
     """Print the report of the verb, after a line that says so where the result is partial."""
-    if result.partial:
+    if _is_unnamed(result):
         click.echo(_partial(result))
     if result.kind.write:
         result.shown("write")
@@ -31,13 +31,13 @@ def write(result: SavedResult) -> None:
 
 def as_blocks(result: SavedResult) -> list[Block]:
     """The report as data."""
-    partial: list[Block] = [ParagraphBlock(_partial(result))] if result.partial else []
+    partial: list[Block] = [ParagraphBlock(_partial(result))] if _is_unnamed(result) else []
     return [*partial, *blocks(result.shown("render"))]
 
 
 def page(result: SavedResult) -> str:
     """The result as a self-contained HTML page: the verb's own, or one made of the blocks."""
-    if result.kind.page and not result.partial:
+    if result.kind.page and not _is_unnamed(result):
         text: str = result.shown("page")
         return text
     content = as_blocks(result)
@@ -47,6 +47,11 @@ def page(result: SavedResult) -> str:
         remark=first.caption if first else result.kind.verb,
         blocks=content[1:] if first else content,
     )
+
+
+def _is_unnamed(result: SavedResult) -> bool:
+    """Whether a result is partial and its own report does not say so."""
+    return bool(result.partial) and not result.kind.names_partial
 
 
 def _partial(result: SavedResult) -> str:
