@@ -81,9 +81,9 @@ def _show_cluster(name: str, as_json: bool, as_toml: bool, plot: str | None) -> 
     elif as_toml:
         _print_toml(name, type(cluster.gpu))
     else:
-        import msgspec
+        from presim.files import decode_json
 
-        click.echo(report.cluster_text(msgspec.json.decode(content)))
+        click.echo(report.cluster_text(decode_json(content)))
 
 
 def _draw(topology: Topology, file: str) -> None:

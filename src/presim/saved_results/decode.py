@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from presim.errors import InputError
+from presim.files import FormatError, decode_csv, decode_json, read_bytes
 
 _REMEDY = "name a file that --json wrote, or a saved job"
 _DEPTH, _SEQUENCE = 3, 4096  # as the defaults of `presim graph show`
@@ -21,11 +20,7 @@ def decode(path: Path) -> Any:
     Raises:
         InputError: the file cannot be read, or holds something else.
     """
-    try:
-        data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
-        raise InputError(f"{path} cannot be read ({reason}); {_REMEDY}") from error
+    data = read_bytes(path, _REMEDY)
     if data.lstrip()[:9].lower() in (b"<!doctype", b"<html"):
         raise InputError(f"{path} is an HTML page; open it in a browser, or name the file that --json wrote")
     if rows := _rows(data):
@@ -33,8 +28,8 @@ def decode(path: Path) -> Any:
     if b"presim-graph" in data[-4096:] + data[:4096] and b"presim-graph-summary" not in data:
         return _graph(path)
     try:
-        document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        document = decode_json(data)
+    except FormatError as error:
         raise InputError(f"{path} is no JSON ({error}); {_REMEDY}") from error
     if isinstance(document, dict) and document.get("magic") == "presim-trace":
         raise InputError(f"{path} is part of a saved job; name its folder, {path.parent}")
@@ -47,8 +42,8 @@ def _rows(data: bytes) -> list[dict[str, str]]:
     if "reason" not in names or not any(name.startswith("predicted_") for name in names):
         return []
     try:
-        return list(csv.DictReader(io.StringIO(data.decode())))
-    except (csv.Error, UnicodeDecodeError):
+        return list(decode_csv(data.decode()))
+    except (FormatError, UnicodeDecodeError):
         return []
 
 

@@ -33,6 +33,8 @@ EXCEPTIONS = {
     "presim.capture.reading": "the capture's log, which grows while it is read",
     "presim.capture.rendezvous": "the launch's own temporary folder",
     "presim.capture.distributed": "payloads between the launch's own processes",
+    "presim.capture.steps": "the capture's log, which grows while it is read, and the launch's own temporary folder",
+    "presim.scratch": "the owners of temporary folders, and /proc",
     "presim.capture.runner": "the launch's own temporary folder, within the script's process",
     "presim.capture.zygote": "messages between the launch's own processes",
     "presim.capture.setup": "sources that are compiled, and the stamps of what was built",
