@@ -127,6 +127,7 @@ MAY_IMPORT_TORCH = {
     "presim.capture.distributed",
     "presim.capture.adapters",
     "presim.capture.script",
+    "presim.capture.steps.observer",
     "presim.capture.device_values.triton",
     "presim.profile.bench",
     "presim.profile.tracer",

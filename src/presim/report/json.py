@@ -20,6 +20,7 @@ _SPACE = re.compile(rb"\s+")
 
 _FROM_ONE = ("world_size", "nodes", "gpus_per_node")
 _NOT_NEGATIVE = ("_s", "_bytes", "_J", "_W", "count", "rank", "flops")
+_ANY_SIGN = ("headroom_bytes",)  # negative where a job does not fit
 _MOST_RANKS = 1 << 20
 _MOST_SECONDS = 1e12
 _MOST = 1e25  # FLOPs of a step on all GPUs of the world
@@ -76,7 +77,8 @@ def _impossible(value: Any, path: str) -> Iterator[str]:
             yield from _impossible(part, f"{path}[{number}]")
     elif isinstance(value, int | float) and not isinstance(value, bool):
         key = path.rpartition(".")[2]
-        least = 1 if key in _FROM_ONE else 0 if key.partition("[")[0].endswith(_NOT_NEGATIVE) else -_MOST
+        is_amount = key.partition("[")[0].endswith(_NOT_NEGATIVE) and key not in _ANY_SIGN
+        least = 1 if key in _FROM_ONE else 0 if is_amount else -_MOST
         most = (
             _MOST_RANKS
             if key in _FROM_ONE
