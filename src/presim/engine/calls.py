@@ -59,10 +59,13 @@ class CallCosts:
         return result
 
     def of_memory(self, trace: Trace) -> Ints:
-        """CPU time of each entry that takes or returns device memory, or works on pages of host memory; else 0."""
+        """CPU time of each entry that takes or returns device memory, or works on pages of host memory; else 0.
+
+        Composed jobs have one step, in which the memory grows that a running job took long ago: it takes no time there.
+        """
         result = np.zeros(len(trace), np.int64)
         entries = np.flatnonzero(trace.mask(Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, Kind.HOST_CALL))
-        if not len(entries):
+        if not len(entries) or trace.manifest.origin == "composed":
             return result
         kind, call, size = (trace.columns[name][entries].astype(np.int64) for name in ("kind", "object", "value"))
         choices = [

@@ -84,7 +84,7 @@ def test_streamed_states_are_copied_twice_and_only_parts_are_on_the_gpu(style: s
     assert copied(trace, TO_HOST) == copied(trace, FROM_HOST)
     assert 0 < states <= copied(trace, TO_HOST) + 512 * 2 * 100  # blocks of memory are rounded up
     assert peak(trace) < peak(before)
-    assert seconds(streamed) >= 0.99 * seconds(plain)  # which takes memory for its states from the device
+    assert seconds(streamed) >= seconds(plain)
 
 
 def states_of(trace: Trace) -> int:
