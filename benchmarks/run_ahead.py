@@ -80,6 +80,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME")
     names = parser.parse_args().names
+    with tempfile.TemporaryDirectory() as folder:
+        rows = {script.removeprefix(f"{folder}/"): script for script in {**EXAMPLES, **programs(Path(folder))}}
+    if unknown := [part for part in names if not any(part in name for name in rows)]:
+        parser.error(f"there is no row {unknown[0]}; there are {', '.join(rows)}")
     print("| program | reserved, MiB | with `--live` | | CPU, s | with `--live` |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for script, options in {**EXAMPLES, **programs(Path(folder))}.items():

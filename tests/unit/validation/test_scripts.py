@@ -158,6 +158,7 @@ BAD = [
     ("benchmarks/live_agreement", ("no",), "error: there is no row no; there are torchtitan, megatron, tiny"),
     ("benchmarks/every", ("no",), "error: no is none of commands, frameworks"),
     ("benchmarks/guides", ("no",), "error: there is no page no; there are "),
+    ("benchmarks/run_ahead", ("no-such-row",), "error: there is no row no-such-row; there are gpt2_ddp.py"),
     ("benchmarks/search", ("no",), "no is not a model: give a folder with config.json"),
     *(
         (f"benchmarks/{name}", ("no",), "error: unrecognized arguments: no")
