@@ -88,6 +88,6 @@ def size(memory_bytes: float) -> str:
 
 def _rounded(count: float) -> int:
     """A count rounded down to two digits, so that it fits."""
-    whole = int(count)
-    unit = int(10 ** max(len(str(whole)) - 2, 0))
-    return whole // unit * unit
+    whole_count = int(count)
+    unit = int(10 ** max(len(str(whole_count)) - 2, 0))
+    return whole_count // unit * unit

@@ -52,8 +52,8 @@ def _is_abandoned(path: Path) -> bool:
         process = owner["pid"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    here = _identity(os.getpid())
-    if not isinstance(process, int) or any(owner.get(name) != here[name] for name in ("boot", "pid_namespace")):
+    own_identity = _identity(os.getpid())
+    if not isinstance(process, int) or any(owner.get(name) != own_identity[name] for name in ("boot", "pid_namespace")):
         return False  # process ids of another machine or container say nothing here
     return bool(_identity(process)["start_ticks"] != owner.get("start_ticks"))
 

@@ -94,29 +94,29 @@ def capture(
             request.program, cluster, libraries, hook, request.limit_s, request.script_stdout, request.hides_output,
             sanitize=request.sanitize, values=values, simulator=simulator, forks=forks,
         )  # fmt: skip
-        found = (
+        captured_job = (
             _capture_differing(request, setting, progress)
             if request.selection.ranks is None
             else Capture(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
         )
-        found = _with_policy_trial(found, request, setting, progress)
-    if not any(_used_device(trace) for trace in found.traces):
-        raise CaptureError(_no_work_message(request.program.script, found.traces[0]))
-    return found
+        captured_job = _with_policy_trial(captured_job, request, setting, progress)
+    if not any(_used_device(trace) for trace in captured_job.traces):
+        raise CaptureError(_no_work_message(request.program.script, captured_job.traces[0]))
+    return captured_job
 
 
 def _with_policy_trial(
-    found: Capture, request: Request, setting: LaunchConfig, progress: Callable[[str], None]
+    captured_job: Capture, request: Request, setting: LaunchConfig, progress: Callable[[str], None]
 ) -> Capture:
     """Say whether collectives depend on policy values that the program reads, if ranks may be compared at all."""
-    selection, ends = request.selection, [trace.manifest.exit for trace in found.traces]
+    selection, exits = request.selection, [trace.manifest.exit for trace in captured_job.traces]
     compares = len(selection.ranks) > 1 if selection.ranks is not None else selection.checks.count != 0
-    if setting.cluster.world_size == 1 or not compares or any(end in FAILED for end in ends):
-        return found
+    if setting.cluster.world_size == 1 or not compares or any(outcome in FAILED for outcome in exits):
+        return captured_job
     progress("trying policy values that differ by rank")
-    trial = try_differing_values(found, request.steps, setting, selection.ranks or ())
-    coverage = msgspec.structs.replace(found.coverage, dependence=trial.dependence)
-    return dataclasses.replace(found, coverage=coverage, notes=(*found.notes, *trial.notes))
+    trial = try_differing_values(captured_job, request.steps, setting, selection.ranks or ())
+    coverage = msgspec.structs.replace(captured_job.coverage, dependence=trial.dependence)
+    return dataclasses.replace(captured_job, coverage=coverage, notes=(*captured_job.notes, *trial.notes))
 
 
 def _no_work_message(script: str, trace: Trace) -> str:

@@ -122,8 +122,8 @@ def _same_group(trace: Trace, signature: object, other: Trace) -> set[int]:
     if not 0 <= index < len(groups) or not groups[index].ranks:
         return set()
     key = groups[index].ranks, groups[index].ordinal
-    same_ranks = {at for at, group in enumerate(other.manifest.groups) if (group.ranks, group.ordinal) == key}
-    same_name = {at for at in same_ranks if other.manifest.groups[at].name == groups[index].name}
+    same_ranks = {number for number, group in enumerate(other.manifest.groups) if (group.ranks, group.ordinal) == key}
+    same_name = {number for number in same_ranks if other.manifest.groups[number].name == groups[index].name}
     is_one_of_several = sum((group.ranks, group.ordinal) == key for group in groups) > 1
     return same_name if same_name or is_one_of_several else same_ranks
 

@@ -68,7 +68,7 @@ def decode(data: bytes, name: str = "the result") -> Result:
 
 
 def _impossible(value: Any, path: str) -> Iterator[str]:
-    """Figures that no prediction has: a negative time or size, a job without ranks, an end of the world."""
+    """Figures that no prediction has: a negative time or size, a job without ranks, a number beyond any cluster."""
     if isinstance(value, dict):
         for key, part in value.items():
             yield from _impossible(part, f"{path}.{key}")
@@ -78,16 +78,11 @@ def _impossible(value: Any, path: str) -> Iterator[str]:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         key = path.rpartition(".")[2]
         is_amount = key.partition("[")[0].endswith(_NOT_NEGATIVE) and key not in _ANY_SIGN
-        least = 1 if key in _FROM_ONE else 0 if is_amount else -_MOST
-        most = (
-            _MOST_RANKS
-            if key in _FROM_ONE
-            else _MOST_SECONDS
-            if key.endswith("_s") and not key.endswith("_per_s")
-            else _MOST
-        )
-        if not least <= value <= most:
-            yield f"{path} is {value:g}, and lies between {least:g} and {most:g}"
+        lowest = 1 if key in _FROM_ONE else 0 if is_amount else -_MOST
+        is_time = key.endswith("_s") and not key.endswith("_per_s")
+        highest = _MOST_RANKS if key in _FROM_ONE else _MOST_SECONDS if is_time else _MOST
+        if not lowest <= value <= highest:
+            yield f"{path} is {value:g}, and lies between {lowest:g} and {highest:g}"
 
 
 def upgrade_1(content: dict[str, Any]) -> dict[str, Any]:

@@ -228,5 +228,5 @@ def _source(reads: Sequence[ReadBack]) -> str:
     """Names the policies and lines, as the beginning of a sentence."""
     policies = " and ".join(dict.fromkeys(read.answer for read in reads))
     lines = [read.line.rpartition("/")[2] for read in reads if ":" in read.line] or [reads[0].line]
-    rest = f" and {len(lines) - _MAX_LISTED} more" if len(lines) > _MAX_LISTED else ""
-    return f"Values of the {policies} policy that the program reads ({', '.join(lines[:_MAX_LISTED])}{rest})"
+    unlisted = f" and {len(lines) - _MAX_LISTED} more" if len(lines) > _MAX_LISTED else ""
+    return f"Values of the {policies} policy that the program reads ({', '.join(lines[:_MAX_LISTED])}{unlisted})"

@@ -51,8 +51,8 @@ def is_line(groups: Sequence[Sequence[int]], world_size: int) -> bool:
 
 def corner_sample(groups: Sequence[Sequence[int]], world_size: int) -> list[int]:
     """The corners of the grid."""
-    ends = [(0, axis.stride * (axis.size - 1)) for axis in grid(groups, world_size)[-_CORNERS:]]
-    return _distinct([sum(corner) for corner in itertools.product(*ends)])
+    axis_ends = [(0, axis.stride * (axis.size - 1)) for axis in grid(groups, world_size)[-_CORNERS:]]
+    return _distinct([sum(corner) for corner in itertools.product(*axis_ends)])
 
 
 def gap_sample(before: int, after: int, samples: int) -> list[int]:

@@ -176,14 +176,14 @@ def _reading_all(call: Callable[..., Any]) -> Callable[..., Any]:
     return watched
 
 
-def _watch(owner: Any, name: str, report: Report, what: str = "") -> None:
+def _watch(owner: Any, name: str, report: Report, source: str = "") -> None:
     call = getattr(owner, name)
-    setattr(owner, name, _reported(call, report, what or (owner.__name__ if name == "__init__" else name)))
+    setattr(owner, name, _reported(call, report, source or (owner.__name__ if name == "__init__" else name)))
 
 
-def _reported(call: Callable[..., Any], report: Report, what: str) -> Callable[..., Any]:
+def _reported(call: Callable[..., Any], report: Report, source: str) -> Callable[..., Any]:
     def watched(*args: Any, **kwargs: Any) -> Any:
-        report(sys._getframe().f_back, what)
+        report(sys._getframe().f_back, source)
         return call(*args, **kwargs)
 
     return functools.update_wrapper(watched, call)
@@ -195,15 +195,15 @@ _numbers = itertools.count()
 def _watch_in_place(function: Any, report: Report) -> None:
     """Patch a function but keep the object: torch.compile compares it, and others have imported it by name."""
     name = function.__name__
-    own = types.FunctionType(function.__code__, function.__globals__, name, function.__defaults__)
-    own.__kwdefaults__ = function.__kwdefaults__
+    original = types.FunctionType(function.__code__, function.__globals__, name, function.__defaults__)
+    original.__kwdefaults__ = function.__kwdefaults__
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():  # which cannot trace frames
-            return own(*args, **kwargs)
+            return original(*args, **kwargs)
         forwarding = sys._getframe().f_back
         report(forwarding.f_back if forwarding else None, name)  # None if C++ calls it
-        return own(*args, **kwargs)
+        return original(*args, **kwargs)
 
     hidden = f"_presim_{name}_{next(_numbers)}"
     function.__globals__[hidden] = watched

@@ -30,17 +30,17 @@ def through_stages(p: Program, s: State, replica: int, slot: int, ready: int, ns
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
     behind = first + s.slot_count[p.slot_base[replica] + slot]
     start = max(ready, s.stage_free[first_stage])
-    for place in range(first, behind):
-        item = s.batch_item[place]
-        if s.placeholders[item] > s.batch_samples[place]:  # a token before this step's is still in flight
+    for index in range(first, behind):
+        item = s.batch_item[index]
+        if s.placeholders[item] > s.batch_samples[index]:  # a token before this step's is still in flight
             start = max(start, s.sampled_at[item])
     end = start
     for stage in range(first_stage, first_stage + p.knobs[replica * KNOBS + STAGES]):
         end = max(end, s.stage_free[stage]) + ns
         s.stage_free[stage] = end
-    for place in range(first, behind):
-        if s.batch_samples[place] > 0:
-            s.sampled_at[s.batch_item[place]] = end
+    for index in range(first, behind):
+        if s.batch_samples[index] > 0:
+            s.sampled_at[s.batch_item[index]] = end
     return start, end
 
 
@@ -49,8 +49,8 @@ def asks_again(p: Program, s: State, replica: int) -> bool:
     if p.knobs[replica * KNOBS + STAGES] == 1:
         return False  # the oldest batch is waited for at once
     first = p.row_base[replica]
-    for place in range(first, first + s.n_running[replica]):
-        if s.step[replica] < s.eligible[s.running[place]]:
+    for row in range(first, first + s.n_running[replica]):
+        if s.step[replica] < s.eligible[s.running[row]]:
             return True
     in_flight = 0
     for age in range(s.n_slots[replica]):
