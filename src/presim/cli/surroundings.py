@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import resource
 from collections.abc import Sequence
@@ -63,21 +62,14 @@ def brief(text: str) -> str:
 def sentence(error: OSError | MemoryError) -> str:
     """What to tell the user of an error of the system; empty where it is presim's own."""
     from presim.files import shortened
+    from presim.files.write import has_working_folder
 
     if isinstance(error, MemoryError):
         return "there is too little memory for this: lower the counts in it, or raise `ulimit -v`"
-    if isinstance(error, FileNotFoundError) and not _has_working_folder():
+    if isinstance(error, FileNotFoundError) and not has_working_folder():
         return "the working directory was deleted; change to another one"
     advice = _ADVICE.get(error.errno or 0, "")
     if not advice:
         return ""
     subject = f"{shortened(error.filename)}: " if error.filename is not None else ""
     return f"{subject}{error.strerror}; {advice}"
-
-
-def _has_working_folder() -> bool:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return False
-    return True

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from presim.engine.options import Options
 from presim.engine.state import FETCH
-from presim.trace.schema import Kind, Trace, fetch_worker
+from presim.trace.schema import Kind, Trace, fetch_loader, fetch_worker
 
 Ints = NDArray[np.int64]
 
@@ -31,9 +31,9 @@ def fetch_ns(trace: Trace, options: Options) -> Ints:
 def _sharing(trace: Trace, options: Options) -> float:
     """How many processes share a core, at least 1: the workers of the busiest loader and the rank itself."""
     requests = trace.columns["object"][trace.mask(Kind.FETCH)].astype(np.int64)
-    workers = np.unique(fetch_worker(requests))
-    loaders = np.unique(workers >> 16, return_counts=True)[1]
-    return max(1.0, (int(loaders.max()) + 1) / options.cores_per_rank) if options.cores_per_rank else 1.0
+    first_requests = np.unique(fetch_worker(requests), return_index=True)[1]
+    workers = np.unique(fetch_loader(requests[first_requests]), return_counts=True)[1]  # by loader
+    return max(1.0, (int(workers.max()) + 1) / options.cores_per_rank) if options.cores_per_rank else 1.0
 
 
 def fetch_targets(code: Ints, request: Ints) -> Ints:
@@ -44,7 +44,7 @@ def fetch_targets(code: Ints, request: Ints) -> Ints:
     for op in np.flatnonzero(code >= FETCH).tolist():
         number = int(request[op])
         if code[op] == FETCH:
-            worker = number >> 24
+            worker = fetch_worker(number)
             target[op] = last_of_worker.get(worker, -1)
             last_of_worker[worker] = last_of_request[number] = op
         else:

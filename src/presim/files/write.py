@@ -65,7 +65,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         if len(os.fsencode(target.name)) > os.pathconf(folder, "PC_NAME_MAX"):
             raise InputError(f"cannot write {shortened(target)}: File name too long; choose another path")
     except FileNotFoundError:  # of pathconf, or of the working directory
-        why = "there is no such directory" if _has_working_folder() else _NO_FOLDER
+        why = "there is no such directory" if has_working_folder() else _NO_FOLDER
         raise InputError(f"cannot write {shortened(target)}: {why}; choose another path") from None
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"cannot write {shortened(target)}: {_reason(error)}; choose another path") from error
@@ -105,7 +105,8 @@ def check_folder(path: str | os.PathLike[str]) -> None:
 _NO_FOLDER = "the working directory was deleted"
 
 
-def _has_working_folder() -> bool:
+def has_working_folder() -> bool:
+    """Whether the working directory still exists."""
     try:
         os.getcwd()
     except FileNotFoundError:

@@ -22,13 +22,15 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from presim.trace.signatures import Signature
+
+_Number = TypeVar("_Number", int, NDArray[np.int64])
 
 COLUMNS: dict[str, type] = {
     "kind": np.uint8,
@@ -81,17 +83,28 @@ class HostCall(enum.IntEnum):
     FIRST_TOUCH = 2  # a copy writes pages that the program never used
 
 
-_REQUESTS = 1 << 24  # of one worker
+_REQUEST_BITS, _WORKER_BITS = 24, 16
 
 
 def fetch_request(loader: int, worker: int, number: int) -> int:
     """`object` of a FETCH: the number of the request to a worker of a data loader; loaders are numbered, too."""
-    return (loader << 40) + (worker << 24) + number
+    return ((loader << _WORKER_BITS) + worker << _REQUEST_BITS) + number
 
 
-def fetch_worker(request: NDArray[np.int64]) -> NDArray[np.int64]:
+def fetch_worker(request: _Number) -> _Number:
     """What requests to one worker have in common."""
-    return request // _REQUESTS
+    return request >> _REQUEST_BITS
+
+
+def fetch_loader(request: _Number) -> _Number:
+    """What requests to one loader have in common: its number."""
+    return request >> (_REQUEST_BITS + _WORKER_BITS)
+
+
+def fetch_parts(request: int) -> tuple[int, int, int]:
+    """Loader, worker and number of a request."""
+    worker = fetch_worker(request)
+    return fetch_loader(request), worker & ((1 << _WORKER_BITS) - 1), request & ((1 << _REQUEST_BITS) - 1)
 
 
 WAITS = (Kind.EVENT_SYNC, Kind.STREAM_SYNC, Kind.DEVICE_SYNC)  # of the host for the device
@@ -185,7 +198,6 @@ class StepFacts(msgspec.Struct, frozen=True):
     trains: bool = True  # the script has backward passes or optimizer steps
     inputs: tuple[tuple[int, int], ...] = ()  # tokens and samples of each step
     sample: str = ""  # how samples were counted, as a clause
-    outer_loop: str = ""  # the loop around that one; empty: none
 
 
 # Key of `Manifest.model`: tokens of this rank's experts in millionths of an even share, whose FLOPs count for MFU.

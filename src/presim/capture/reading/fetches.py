@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from presim.capture.reading.log import Log
-from presim.trace.schema import Kind, fetch_worker
+from presim.trace.schema import Kind, fetch_parts
 
 TIMES = struct.Struct("<qq")
-_NUMBER = (1 << 24) - 1  # bits of a request's number, see `presim.trace.schema.fetch_request`
 
 
 def times_file(directory: Path, loader: int, worker: int) -> Path:
@@ -32,12 +31,14 @@ def with_fetch_times(log: Log, directory: Path) -> Log:
     if not len(rows):
         return log
     records = log.records.copy()
-    requests = records["object"][rows]
-    times = {worker: _read_times(directory, worker) for worker in np.unique(fetch_worker(requests)).tolist()}
     spent = np.zeros((len(rows), 2), np.int64)
-    for row, (worker, number) in enumerate(zip(fetch_worker(requests).tolist(), (requests & _NUMBER).tolist())):
-        if number < len(times[worker]):
-            spent[row] = times[worker][number]
+    times: dict[tuple[int, int], list[tuple[int, int]]] = {}  # by loader and worker
+    for row, request in enumerate(records["object"][rows].tolist()):
+        loader, worker, number = fetch_parts(request)
+        if (loader, worker) not in times:
+            times[loader, worker] = _read_times(times_file(directory, loader, worker))
+        if number < len(times[loader, worker]):
+            spent[row] = times[loader, worker][number]
     records["value"][rows] = spent[:, 0]
     sleeping = spent[:, 1] > 0
     added = records[rows[sleeping]]
@@ -45,8 +46,7 @@ def with_fetch_times(log: Log, directory: Path) -> Log:
     return dataclasses.replace(log, records=np.insert(records, rows[sleeping] + 1, added))
 
 
-def _read_times(directory: Path, worker: int) -> list[tuple[int, int]]:
-    path = times_file(directory, worker >> 16, worker & 0xFFFF)
+def _read_times(path: Path) -> list[tuple[int, int]]:
     data = path.read_bytes() if path.exists() else b""
     complete = len(data) - len(data) % TIMES.size
     return list(TIMES.iter_unpack(data[:complete]))

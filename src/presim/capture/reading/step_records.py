@@ -60,14 +60,12 @@ def _ends_of_updates(tree: LoopTree) -> list[int]:
 def _facts(loop: Loop, steps: int, inputs: tuple[tuple[int, int], ...]) -> StepFacts:
     groups = loop.groups()[:steps]
     updates = [sum(iteration.updates for iteration in group) for group in groups]
-    outer = loop.outer if loop.outer and loop.outer.outer else None
     return StepFacts(
         loop=loop.key,
         iterations=_typical([len(group) for group in groups]),
         updates=_typical(updates),
         trains=loop.is_training,
         inputs=inputs,
-        outer_loop=outer.key if outer else "",
     )
 
 
