@@ -106,14 +106,22 @@ subprocess.Popen([sys.executable, "-c", {WAITS!r}])
 
 
 @pytest.mark.parametrize("script", [WAITS, STARTS_ANOTHER, LEAVES_ANOTHER], ids=["itself", "child", "orphan"])
-def test_an_interrupt_ends_the_process_and_its_descendants(script: str) -> None:
-    """The shared pipe closes only when the last of them has ended."""
+def test_an_interrupt_ends_the_process_and_its_descendants(tmp_path: Path, script: str) -> None:
+    """The shared pipe closes only when the last of them has ended, whether or not their leader has before."""
     reading, writing = os.pipe()
+
+    def execute(_: Start) -> Executed:
+        return Executed(subprocess.Popen([sys.executable, "-c", script], stdout=writing, start_new_session=True))
+
+    def interrupted() -> None:
+        with processes._processes([start(tmp_path / "none")], execute):
+            os.close(writing)
+            assert output.readline() == "ready\n"
+            raise KeyboardInterrupt
+
     with open(reading) as output:
-        process = subprocess.Popen([sys.executable, "-c", script], stdout=writing, start_new_session=True)
-        os.close(writing)
-        assert output.readline() == "ready\n"
-        processes._end_all({0: Executed(process)})
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
         assert output.read() == ""
 
 
