@@ -27,7 +27,7 @@ from presim.engine.program import OP_COLUMNS, STATE_COLUMNS, state_sizes
 Ints = NDArray[np.int64]
 
 _NOTHING = -1
-_LOADING_OPS = 20_000  # like `presim.engine.simulate.LOADING_OPS`; less because reading an element of an array is slow
+_LOADING_OPS = 40_000  # like `presim.engine.simulate.LOADING_OPS`; less because reading an element of an array is slow
 # Columns of `loop.Program`, as `STATE_COLUMNS` describes those of `loop.State`.
 _PROGRAM_COLUMNS = {
     **{name: ("op", _NOTHING if points_to else 0) for name, points_to in OP_COLUMNS.items()},

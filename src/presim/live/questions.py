@@ -7,7 +7,7 @@ import struct
 from typing import NamedTuple
 
 _QUESTION = struct.Struct("<qQqqq")
-_ANSWER = struct.Struct("<qqqqqdq")
+_ANSWER = struct.Struct("<qqqqqdqq")
 
 
 class Ask(enum.IntEnum):
@@ -15,8 +15,8 @@ class Ask(enum.IntEnum):
 
     SYNC = 1  # the host waits; first: index of its record
     NOW = 2  # what time is it on the host?
-    EVENT = 3  # has the recording `first` ended?
-    STREAM = 4  # has everything on stream `first` ended?
+    EVENT = 3  # has the recording `first` ended? second: how many queries came before
+    STREAM = 4  # has everything on stream `first` ended? second: the same
     ELAPSED = 5  # ns between the ends of the recordings `first` and `second`
 
 
@@ -62,6 +62,7 @@ class Answer(NamedTuple):
     ended: int = 0  # all recordings with a lower serial have ended
     host_per_cpu: float = 1.0  # host time over CPU time until the next answer
     ahead: int = 0  # EVENT, if not yet: launches that waits for full streams delay by less than half of `value`
+    until: int = 0  # EVENT, if not yet: number of the first query with another answer than "not yet", if it is known
 
     @classmethod
     def unpack(cls, message: bytes) -> Answer:

@@ -18,6 +18,7 @@ from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
 from presim.live.clock import Clock
 from presim.live.questions import QUESTION_BYTES, Answer, Ask, Question, Status
+from presim.live.shared_answers import SHARED, SharedAnswers
 from presim.live.stall_timeout import StallTimeout
 
 _SOCKET = "clock"
@@ -73,6 +74,7 @@ class LiveServer:
         self._others: dict[int, Sequence[int]] = {}
         self._clocks: dict[int, Clock] = {}  # of the hosts, by rank
         self._durations: dict[int, Clock] = {}  # without a live clock: for durations between events, by rank
+        self._shared: SharedAnswers | None = None  # without a live clock
         self._selector = selectors.DefaultSelector()
         self._connections: dict[int, socket.socket] = {}
         self._wake, self._woken = socket.socketpair()
@@ -112,6 +114,8 @@ class LiveServer:
             raise self._error
 
     def __enter__(self) -> LiveServer:
+        if not self._live:
+            self._shared = SharedAnswers(self._directories, self._cluster, self._blocked or (lambda rank: False))
         self._selector.register(self._woken, selectors.EVENT_READ, ("end", 0))
         self._thread.start()
         return self
@@ -142,13 +146,15 @@ class LiveServer:
                 else:
                     self._receive(key.fileobj, rank)  # type: ignore[arg-type]
             self._guarded(look)
+            self._guarded(self._settle)
 
     def _shared_clock(self) -> Clock | None:
         return next(iter(self._clocks.values()), None) if self._live and len(self._directories) > 1 else None
 
     def _pause_s(self) -> float | None:
         clock = self._shared_clock()
-        return _POLL_S if clock and clock.asking else None
+        waits = clock.asking if clock else self._shared and self._shared.is_waiting
+        return _POLL_S if waits else None
 
     def _check_idle_ranks(self, blocked: Waiting, timeout: StallTimeout) -> None:
         """Check the running ranks that others wait for: read their new work, and set aside those that are blocked."""
@@ -208,6 +214,21 @@ class LiveServer:
             self._end(rank)
             return
         question = Question.unpack(message)
+        if self._shared and question.ask in SHARED:
+            self._shared.ask(rank, question)
+        else:
+            self._simulate(rank, question)
+
+    def _settle(self) -> None:
+        """Answer questions that ranks share; an answer may settle the same question of others."""
+        while self._shared and (settled := list(self._shared.settle())):
+            for rank, question, answer in settled:
+                if answer:
+                    self._send(rank, answer)
+                else:
+                    self._simulate(rank, question)
+
+    def _simulate(self, rank: int, question: Question) -> None:
         clock = self._clock_of(rank, question.ask)
         self._take_back(clock)
         clock.ask(rank, question)
@@ -215,7 +236,9 @@ class LiveServer:
 
     def _end(self, rank: int) -> None:
         """Tell the clocks that a rank has ended, which other ranks on them may wait for."""
-        if self._live:
+        if self._shared:
+            self._shared.end(rank)
+        else:
             self._take_back(self._clock_of(rank, Ask.SYNC))
         for clocks in (self._clocks, self._durations):
             if rank in clocks:
@@ -246,6 +269,8 @@ class LiveServer:
 
     def _answer(self, clock: Clock) -> None:
         for rank, answer in clock.answers():
+            if self._shared:
+                self._shared.answered(rank, answer)
             self._send(rank, answer)
 
     def _send(self, rank: int, answer: Answer) -> None:

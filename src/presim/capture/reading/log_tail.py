@@ -42,11 +42,16 @@ class LogTail:
 
     def read(self, count: int) -> NDArray[np.void]:
         """Return the records up to ``count`` that were not returned before, and read the texts that they refer to."""
-        records = self.peek(count)
-        self.read_count += len(records)
-        self.descriptors += map(parse, self._lines("work.tsv"))
+        records, texts = self.read_texts(count)
+        self.descriptors += map(parse, texts)
         self.notes += self._lines("notes.tsv")
         return records
+
+    def read_texts(self, count: int) -> tuple[NDArray[np.void], list[str]]:
+        """Return the same, and the texts of descriptors that were not returned before."""
+        records = self.peek(count)
+        self.read_count += len(records)
+        return records, self._lines("work.tsv")
 
     def peek(self, count: int) -> NDArray[np.void]:
         """Return the same records without consuming them."""

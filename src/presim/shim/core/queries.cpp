@@ -2,6 +2,8 @@
 
 #include <sys/prctl.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
@@ -48,13 +50,13 @@ class Polling {
   int misses_ = 0;
 };
 
-// Answers "not yet" without asking while the host cannot have come so far: half of the time until then is for its own
-// work, half for waits for full streams. PyTorch's allocator queries the same events at each allocation.
+// Answers "not yet" without asking while the host cannot have come so far. Once a stream may be full, half of the time
+// until then is for the host's own work, half for waits. PyTorch's allocator queries the same events at each allocation.
 class Unended {
  public:
   void learn(uint16_t stream, int64_t serial, const Progress& then, const Answer& answer) {
     std::lock_guard lock(mutex_);
-    by_stream_[stream] = {serial, answer.value / 2, answer.ahead, answer.pace, then};
+    by_stream_[stream] = {serial, answer.value, answer.room, answer.ahead, answer.pace, then};
   }
 
   bool holds(uint16_t stream, int64_t serial, const Progress& now) {
@@ -64,15 +66,15 @@ class Unended {
     auto found = by_stream_.find(stream);
     if (found == by_stream_.end()) return false;
     const Fact& fact = found->second;
-    uint64_t launches = now.launches - fact.then.launches;
-    if (serial < fact.serial || now.waits != fact.then.waits || int64_t(launches) >= fact.ahead) return false;
+    auto launches = int64_t(now.launches - fact.then.launches);
+    if (serial < fact.serial || now.waits != fact.then.waits || launches >= std::max(fact.room, fact.ahead)) return false;
     double passed_ns = kFaster * fact.pace * double(now.cpu_ns - fact.then.cpu_ns) + kDearestCall_ns * double(launches);
-    return passed_ns < double(fact.spare_ns);
+    return passed_ns < double(launches < fact.room ? fact.least_ns : fact.least_ns / 2);
   }
 
  private:
   struct Fact {
-    int64_t serial, spare_ns, ahead;
+    int64_t serial, least_ns, room, ahead;
     double pace;
     Progress then;
   };
@@ -96,12 +98,16 @@ bool ends_by_waiting(Ask ask, int64_t of, const Progress& now) {
 
 bool is_simulated() { return !is_watchdog() && simulator_answers(); }
 
-bool event_has_ended(uint16_t stream, int64_t serial) {
+std::atomic<int64_t> query_count{0};  // the launcher compares ranks by the numbers of their queries
+std::atomic<int64_t> none_until{0};   // number of the first query that may not be answered "not yet"
+
+bool event_has_ended(uint16_t stream, int64_t serial, int64_t number) {
   Progress now = progress();
-  if (!unended().holds(stream, serial, now)) {
-    Answer answer = ask_now(Ask::Event, serial);
+  if (number >= none_until && !unended().holds(stream, serial, now)) {
+    Answer answer = ask_now(Ask::Event, serial, number);
     if (answer.status != kNobody) saw_end_of_all(answer.ended - 1);
     if (answer.status != kNotYet) return true;
+    none_until = answer.until;
     unended().learn(stream, serial, now, answer);
   }
   return ends_by_waiting(Ask::Event, serial, now);
@@ -110,17 +116,20 @@ bool event_has_ended(uint16_t stream, int64_t serial) {
 }  // namespace
 
 bool recording_has_ended(uint16_t stream, int64_t serial) {
-  if (has_seen_end(stream, serial) || !is_simulated()) return true;
-  if (!event_has_ended(stream, serial)) return false;
+  if (!is_simulated()) return true;
+  int64_t number = query_count++;
+  if (has_seen_end(stream, serial)) return true;
+  if (!event_has_ended(stream, serial, number)) return false;
   saw_end(stream, serial);
   return true;
 }
 
 bool stream_has_ended(uint16_t stream) {
   if (!is_simulated()) return true;
+  int64_t number = query_count++;
   int64_t serial = latest_serial();
   Progress now = progress();
-  bool pending = ask_now(Ask::Stream, stream).status == kNotYet;
+  bool pending = ask_now(Ask::Stream, stream, number).status == kNotYet;
   if (pending && !ends_by_waiting(Ask::Stream, stream, now)) return false;
   saw_end(stream, serial);
   return true;

@@ -12,8 +12,8 @@ namespace presim {
 enum class Ask : int64_t {
   Sync = 1,         // the host waits: `first` is the index of its record
   Now = 2,          // current time of the simulated host
-  Event = 3,        // has the recording `first` ended?
-  Stream = 4,       // has everything on stream `first` ended?
+  Event = 3,        // has the recording `first` ended? `second`: how many queries came before
+  Stream = 4,       // has everything on stream `first` ended? `second`: the same
   Elapsed = 5,      // ns between the ends of the recordings `first` and `second`
 };
 
@@ -32,6 +32,7 @@ struct Answer {
   int64_t ended;    // all recordings with a lower serial have ended
   double pace;      // host time over CPU time until the next answer
   int64_t ahead;    // Event, if not yet: launches that waits for full streams delay by less than half of `value`
+  int64_t until;    // Event, if not yet: number of the first query with another answer than "not yet", if it is known
 };
 
 constexpr int64_t kYes = 0, kNotYet = 1, kNobody = 2;
