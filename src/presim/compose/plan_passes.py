@@ -88,7 +88,7 @@ def _share_experts(chain: Chain, plan: Plan) -> tuple[Load, list[str]]:
 
 def _within_budget(chain: Chain, plan: Plan, gpu: Gpu) -> list[str]:
     """Choose which activations blocks keep within the budget; returns notes."""
-    kept: list[budget.Kept] = []
+    kept: list[budget.BlockRecomputation] = []
     cost = roofline(chain.graph, gpu, plan.micro_batch, plan.local_sequence)
 
     def function(graph: OperatorGraph) -> OperatorGraph:
@@ -99,7 +99,7 @@ def _within_budget(chain: Chain, plan: Plan, gpu: Gpu) -> list[str]:
     chain.step("activation budget", function, adds=True)
     return [
         f"Activation budget {plan.activation_budget:g}: each block of {one.name} keeps {one.bytes / 2**20:,.0f} of "
-        f"{one.most / 2**20:,.0f} MiB per micro-batch and recomputes {one.operators} operators in "
+        f"{one.max_bytes / 2**20:,.0f} MiB per micro-batch and recomputes {one.operators} operators in "
         f"{one.cost * 1e3:.2f} ms (roofline of {gpu.name}), the least time within the budget."
         for one in kept
     ]

@@ -34,17 +34,17 @@ class Problem:
     sizes: tuple[int, ...]  # bytes to keep each value
     makers: tuple[tuple[int, ...], ...]  # per value: all operators that write it
     reads: tuple[tuple[int, ...], ...]  # per operator: the values it reads
-    wanted: frozenset[int]  # values that the backward pass needs
+    needed_by_backward: frozenset[int]  # values that the backward pass needs
     # (value, operator): the operator cannot read the kept value, because it was overwritten
-    apart: frozenset[tuple[int, int]] = frozenset()
+    overwritten_reads: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """Kept values and recomputed operators."""
 
-    kept: frozenset[int]  # values
-    again: frozenset[int]  # operators
+    kept_values: frozenset[int]
+    recomputed_operators: frozenset[int]
     bytes: int
     cost: float
 
@@ -60,128 +60,144 @@ def solve(problem: Problem, limit: float | None) -> Choice:
     except ImportError:
         raise InputError("an activation budget needs scipy: `pip install 'presim[search]'`") from None
 
-    operators, values = len(problem.costs), len(problem.sizes)
-    never = np.array([not np.isfinite(cost) for cost in problem.costs] + [False] * values)
-    costs = np.array([cost if np.isfinite(cost) else 0.0 for cost in problem.costs] + [0.0] * values)
-    sizes = np.array([0.0] * operators + list(map(float, problem.sizes)))
+    num_operators, num_values = len(problem.costs), len(problem.sizes)
+    is_never_recomputed = np.array([not np.isfinite(cost) for cost in problem.costs] + [False] * num_values)
+    costs = np.array([cost if np.isfinite(cost) else 0.0 for cost in problem.costs] + [0.0] * num_values)
+    sizes = np.array([0.0] * num_operators + list(map(float, problem.sizes)))
     scale = max(1.0, sizes.max(initial=0))
-    rows, least = _rules(problem)
-    rules = [LinearConstraint(np.array(rows), np.array(least))] if rows else []
+    rows, lower_bounds = _constraint_rows(problem)
+    constraints = [LinearConstraint(np.array(rows), np.array(lower_bounds))] if rows else []
     if limit is not None:
-        rules.append(LinearConstraint(sizes[None] / scale, ub=(math.floor(limit) + _TOLERANCE) / scale))
-    goal = sizes / scale if limit is None else costs / max(costs.max(initial=0), 1e-30)
-    found = milp(
-        goal,
-        integrality=np.ones(len(goal)),
-        bounds=Bounds(0, np.where(never, 0, 1)),
-        constraints=rules,
+        constraints.append(LinearConstraint(sizes[None] / scale, ub=(math.floor(limit) + _TOLERANCE) / scale))
+    objective = sizes / scale if limit is None else costs / max(costs.max(initial=0), 1e-30)
+    solution = milp(
+        objective,
+        integrality=np.ones(len(objective)),
+        bounds=Bounds(0, np.where(is_never_recomputed, 0, 1)),
+        constraints=constraints,
         options={"mip_rel_gap": 0.0},
     )
-    chosen = np.flatnonzero(found.x > _TOLERANCE).tolist()
-    again = frozenset(one for one in chosen if one < operators)
-    kept = frozenset(one - operators for one in chosen if one >= operators)
-    total = sum(problem.costs[one] for one in sorted(again))
-    return Choice(kept, again, sum(problem.sizes[one] for one in kept), total)
+    selected_variables = np.flatnonzero(solution.x > _TOLERANCE).tolist()
+    recomputed_operators = frozenset(variable for variable in selected_variables if variable < num_operators)
+    kept_values = frozenset(variable - num_operators for variable in selected_variables if variable >= num_operators)
+    total_cost = sum(problem.costs[operator] for operator in sorted(recomputed_operators))
+    return Choice(kept_values, recomputed_operators, sum(problem.sizes[value] for value in kept_values), total_cost)
 
 
-def _rules(problem: Problem) -> tuple[list[NDArray[np.float64]], list[float]]:
+def _constraint_rows(problem: Problem) -> tuple[list[NDArray[np.float64]], list[float]]:
     """Constraint rows over operators and values, and the lower bound of each."""
-    operators, values = len(problem.costs), len(problem.sizes)
+    num_operators, num_values = len(problem.costs), len(problem.sizes)
     rows: list[NDArray[np.float64]] = []
-    least: list[float] = []
+    lower_bounds: list[float] = []
 
-    def rule(bound: float, *terms: tuple[int, float]) -> None:
-        row = np.zeros(operators + values)
-        for place, factor in terms:
-            row[place] += factor
+    def add_constraint(lower_bound: float, *terms: tuple[int, float]) -> None:
+        row = np.zeros(num_operators + num_values)
+        for variable, coefficient in terms:
+            row[variable] += coefficient
         rows.append(row)
-        least.append(bound)
+        lower_bounds.append(lower_bound)
 
-    for value in sorted(problem.wanted):
-        for maker in problem.makers[value]:
-            rule(1, (operators + value, 1), (maker, 1))
-    for operator, needed in enumerate(problem.reads):
-        for value in needed:
-            for maker in problem.makers[value]:
-                if maker != operator:
-                    rule(0, (operators + value, 1), (maker, 1), (operator, -1))
-    for value, operator in sorted(problem.apart):
-        rule(-1, (operators + value, -1), (operator, -1))
-    return rows, least
+    for value in sorted(problem.needed_by_backward):
+        for producer in problem.makers[value]:
+            add_constraint(1, (num_operators + value, 1), (producer, 1))
+    for operator, read_values in enumerate(problem.reads):
+        for value in read_values:
+            for producer in problem.makers[value]:
+                if producer != operator:
+                    add_constraint(0, (num_operators + value, 1), (producer, 1), (operator, -1))
+    for value, operator in sorted(problem.overwritten_reads):
+        add_constraint(-1, (num_operators + value, -1), (operator, -1))
+    return rows, lower_bounds
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept:
-    """The choice for the blocks of a segment, per micro-batch."""
+class BlockRecomputation:
+    """What a budget keeps and recomputes in each block of a segment, per micro-batch."""
 
     name: str
     bytes: int
-    most: int  # bytes if everything is kept
+    max_bytes: int  # if everything is kept
     operators: int  # number of recomputed operators
     cost: float
 
 
 def apply(
     graph: OperatorGraph, budget: float, cost: Callable[[Node], float], batch: int, sequence: int
-) -> tuple[OperatorGraph, list[Kept]]:
+) -> tuple[OperatorGraph, list[BlockRecomputation]]:
     """Apply a budget to repeated blocks: keep at most this share of activations; ``cost``: seconds of an operator."""
-    chosen: list[Kept] = []
+    recomputations: list[BlockRecomputation] = []
     segments = list(graph.segments)
     for index, backward in enumerate(graph.segments):
         if not (backward.backward and backward.twin >= 0 and backward.name):
             continue
         forward = graph.segments[backward.twin]
-        values, problem = _problem(forward, backward, cost, batch, sequence)
-        most = sum(problem.sizes[one] for one in problem.wanted)
-        fewest = solve(problem, None).bytes if budget < 1 else most
-        choice = solve(problem, fewest + budget * (most - fewest))
-        made = {
-            one for one in range(len(values)) if problem.makers[one] and choice.again.issuperset(problem.makers[one])
+        values, problem = _block_problem(forward, backward, cost, batch, sequence)
+        max_bytes = sum(problem.sizes[value] for value in problem.needed_by_backward)
+        min_bytes = solve(problem, None).bytes if budget < 1 else max_bytes
+        choice = solve(problem, min_bytes + budget * (max_bytes - min_bytes))
+        recomputed_values = {
+            number
+            for number in range(len(values))
+            if problem.makers[number] and choice.recomputed_operators.issuperset(problem.makers[number])
         }
-        needed = problem.wanted.union(*(problem.reads[one] for one in choice.again)) - made
-        segments[index] = selective.with_again(forward, backward, set(values) - {values[one] for one in made})
-        held = sum(problem.sizes[one] for one in needed)
-        chosen.append(Kept(forward.name, held, most, len(choice.again), choice.cost))
-    return msgspec.structs.replace(graph, segments=tuple(segments)), chosen
+        needed = (
+            problem.needed_by_backward.union(*(problem.reads[operator] for operator in choice.recomputed_operators))
+            - recomputed_values
+        )
+        segments[index] = selective.with_recomputation(
+            forward, backward, set(values) - {values[number] for number in recomputed_values}
+        )
+        kept_bytes = sum(problem.sizes[value] for value in needed)
+        recomputations.append(
+            BlockRecomputation(forward.name, kept_bytes, max_bytes, len(choice.recomputed_operators), choice.cost)
+        )
+    return msgspec.structs.replace(graph, segments=tuple(segments)), recomputations
 
 
-def _problem(
+def _block_problem(
     forward: Segment, backward: Segment, cost: Callable[[Node], float], batch: int, sequence: int
 ) -> tuple[list[int], Problem]:
-    """The problem of a forward segment, and the value that each of its numbers stands for."""
+    """The values of a forward segment by their number in the problem, and the problem."""
     makers = selective.makers(forward)
     values = [index for index in sorted(makers) if forward.values[index].origin is Origin.OWN]
-    number = {index: place for place, index in enumerate(values)}
-    operators = sorted({place for index in values for place in makers[index]})
-    place_of = {node: place for place, node in enumerate(operators)}
-    used = {one.index for one in backward.values if one.origin is Origin.SEGMENT and one.segment == backward.twin}
-    free = {one.again for index, one in enumerate(forward.values) if one.again >= 0 and index in used}
-    reads, apart = [], set[tuple[int, int]]()
-    for place in operators:
-        node = forward.nodes[place]
-        needed = {one.value for one in node.inputs if one.value in number}
-        reads.append(tuple(sorted(number[one] for one in needed)))
-        for one in needed:
-            if any(later >= place and _writes(forward.nodes[later], one) for later in makers[one]):
-                apart.add((number[one], place_of[place]))
+    value_numbers = {value: number for number, value in enumerate(values)}
+    operators = sorted({node for value in values for node in makers[value]})
+    operator_numbers = {node: number for number, node in enumerate(operators)}
+    read_by_backward = {
+        value.index for value in backward.values if value.origin is Origin.SEGMENT and value.segment == backward.twin
+    }
+    carried_values = {
+        value.again for index, value in enumerate(forward.values) if value.again >= 0 and index in read_by_backward
+    }
+    reads, overwritten_reads = [], set[tuple[int, int]]()
+    for node_index in operators:
+        node = forward.nodes[node_index]
+        read_values = {operand.value for operand in node.inputs if operand.value in value_numbers}
+        reads.append(tuple(sorted(value_numbers[value] for value in read_values)))
+        for value in read_values:
+            if any(
+                other_index >= node_index and _overwrites(forward.nodes[other_index], value)
+                for other_index in makers[value]
+            ):
+                overwritten_reads.add((value_numbers[value], operator_numbers[node_index]))
     problem = Problem(
-        tuple(_cost(forward.nodes[place], cost) for place in operators),
-        tuple(0 if one in free else read(forward.values[one].bytes)(batch, sequence) for one in values),
-        tuple(tuple(place_of[place] for place in makers[one]) for one in values),
+        tuple(_recomputation_cost(forward.nodes[node_index], cost) for node_index in operators),
+        tuple(0 if value in carried_values else read(forward.values[value].bytes)(batch, sequence) for value in values),
+        tuple(tuple(operator_numbers[node_index] for node_index in makers[value]) for value in values),
         tuple(reads),
-        frozenset(number[one] for one in used if one in number),
-        frozenset(apart),
+        frozenset(value_numbers[value] for value in read_by_backward if value in value_numbers),
+        frozenset(overwritten_reads),
     )
     return values, problem
 
 
-def _writes(node: Node, value: int) -> bool:
+def _overwrites(node: Node, value: int) -> bool:
     """Whether a node changes a value in place."""
-    is_input = any(node.inputs[place].value == value for place in node.written)
+    is_input = any(node.inputs[position].value == value for position in node.written)
     return is_input or (node.operator.startswith(PREFIX) and not node.outputs)
 
 
-def _cost(node: Node, cost: Callable[[Node], float]) -> float:
-    is_once = node.operator.startswith(PREFIX) or node.operator in READS_BACK
-    is_once |= any(word in node.operator for word in _RANDOM)
-    return float("inf") if is_once else cost(node)
+def _recomputation_cost(node: Node, cost: Callable[[Node], float]) -> float:
+    is_never_recomputed = node.operator.startswith(PREFIX) or node.operator in READS_BACK
+    is_never_recomputed |= any(word in node.operator for word in _RANDOM)
+    return float("inf") if is_never_recomputed else cost(node)

@@ -45,9 +45,9 @@ class Chain:
         check(changed, before, name, shares=ranks)
         flops = self._flops if self._flops is not None else matrix_flops(before, *self._size)
         self._size = (self._size[0], self._size[1] // parts)
-        found = matrix_flops(changed, *self._size)
-        _check_flops(name, flops, found, ranks, adds, load)
-        self.graph, self._flops = changed, found
+        changed_flops = matrix_flops(changed, *self._size)
+        _check_flops(name, flops, changed_flops, ranks, adds, load)
+        self.graph, self._flops = changed, changed_flops
 
 
 def matrix_flops(graph: OperatorGraph, batch: int, sequence: int) -> int:
@@ -64,10 +64,10 @@ def matrix_flops(graph: OperatorGraph, batch: int, sequence: int) -> int:
 
 def _check_flops(name: str, before: int, after: int, ranks: int, adds: bool, load: float) -> None:
     """Check that each rank does between its share and all of the work; up to twice that if work may be repeated."""
-    least, most = before / ranks * (1 - _ROUNDING) * min(load, 1.0), before * (1 + _ROUNDING) * max(load, 1.0)
+    min_flops, max_flops = before / ranks * (1 - _ROUNDING) * min(load, 1.0), before * (1 + _ROUNDING) * max(load, 1.0)
     if ranks == 1:
-        least, most = before, before * (2 if adds else 1)
-    if not least <= after <= most:
+        min_flops, max_flops = before, before * (2 if adds else 1)
+    if not min_flops <= after <= max_flops:
         part = f" on each of {ranks} ranks" if ranks > 1 else ""
         raise InputError(
             f"the pass {name} changed the FLOPs of products and attention from {before:,} to {after:,}{part}; correct "

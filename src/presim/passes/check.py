@@ -21,29 +21,29 @@ def check(graph: OperatorGraph, before: OperatorGraph, name: str, *, shares: int
     """
     if not packs:
         _check_parameters(graph, before, name, shares)
-    known = None
+    earlier_problems = None
     for problem in problems(graph):
-        known = set(problems(before)) if known is None else known
-        if problem not in known:
+        earlier_problems = set(problems(before)) if earlier_problems is None else earlier_problems
+        if problem not in earlier_problems:
             raise InputError(f"the pass {name} broke the graph: {problem}; correct the pass")
 
 
 def problems(graph: OperatorGraph) -> Iterator[str]:
     """Descriptions of operators that could not run."""
-    made = [_made(segment) for segment in graph.segments]
+    written_by_segment = [_written_values(segment) for segment in graph.segments]
     for index, segment in enumerate(graph.segments):
-        whole = True
-        values, shapes = len(segment.values), len(graph.shapes)
+        has_valid_operands = True
+        num_values, num_shapes = len(segment.values), len(graph.shapes)
         for node in segment.nodes:
             for operand in (*node.inputs, *node.outputs):
-                if not 0 <= operand.value < values:
-                    whole = False
+                if not 0 <= operand.value < num_values:
+                    has_valid_operands = False
                     yield _problem(segment, node.operator, f"refers to value {operand.value}, which does not exist")
-                if not (0 <= operand.shape < shapes and 0 <= operand.stride < shapes):
+                if not (0 <= operand.shape < num_shapes and 0 <= operand.stride < num_shapes):
                     yield _problem(segment, node.operator, f"refers to shape {operand.shape}, which does not exist")
-        if whole:
-            yield from _in_order(segment)
-            yield from _from_elsewhere(graph, index, made)
+        if has_valid_operands:
+            yield from _order_problems(segment)
+            yield from _cross_segment_problems(graph, index, written_by_segment)
 
 
 def _check_parameters(graph: OperatorGraph, before: OperatorGraph, name: str, shares: int) -> None:
@@ -57,10 +57,10 @@ def _check_parameters(graph: OperatorGraph, before: OperatorGraph, name: str, sh
                 )
         return
 
-    def total(one: OperatorGraph) -> int:
-        counts = [segment.count for segment in one.segments]
+    def total(counted_graph: OperatorGraph) -> int:
+        counts = [segment.count for segment in counted_graph.segments]
         return sum(size(parameter) * (counts[parameter.segment] if parameter.segment >= 0 else 1)
-                   for parameter in one.parameters)  # fmt: skip
+                   for parameter in counted_graph.parameters)  # fmt: skip
 
     if total(graph) != total(before):
         raise InputError(
@@ -69,43 +69,43 @@ def _check_parameters(graph: OperatorGraph, before: OperatorGraph, name: str, sh
         )
 
 
-def _in_order(segment: Segment) -> Iterator[str]:
-    made = {index for index, value in enumerate(segment.values) if value.origin is not Origin.OWN}
+def _order_problems(segment: Segment) -> Iterator[str]:
+    written_values = {index for index, value in enumerate(segment.values) if value.origin is not Origin.OWN}
     for node in segment.nodes:
-        written = {node.inputs[place].value for place in node.written}
+        written = {node.inputs[position].value for position in node.written}
         for operand in node.inputs:
-            if operand.value not in made and operand.value not in written:
+            if operand.value not in written_values and operand.value not in written:
                 yield _problem(segment, node.operator, f"uses value {operand.value} before any operator writes it")
-        made.update(operand.value for operand in node.outputs)
-        made |= written
+        written_values.update(operand.value for operand in node.outputs)
+        written_values |= written
 
 
-def _made(segment: Segment) -> set[int]:
+def _written_values(segment: Segment) -> set[int]:
     """Values that a segment's operators write."""
-    found = {operand.value for node in segment.nodes for operand in node.outputs}
+    written_values = {operand.value for node in segment.nodes for operand in node.outputs}
     for node in segment.nodes:
-        found.update(node.inputs[position].value for position in node.written)
+        written_values.update(node.inputs[position].value for position in node.written)
         if node.operator.startswith(PREFIX) and not node.outputs:
-            found.update(operand.value for operand in node.inputs)
-    return found
+            written_values.update(operand.value for operand in node.inputs)
+    return written_values
 
 
-def _from_elsewhere(graph: OperatorGraph, index: int, made: list[set[int]]) -> Iterator[str]:
+def _cross_segment_problems(graph: OperatorGraph, index: int, written_by_segment: list[set[int]]) -> Iterator[str]:
     """Check that values from other segments are written there or exist before the step."""
     segment = graph.segments[index]
-    used = {operand.value for node in segment.nodes for operand in (*node.inputs, *node.outputs)}
-    for place, value in enumerate(segment.values):
-        if value.origin not in (Origin.SEGMENT, Origin.CARRY) or place not in used:
+    used_values = {operand.value for node in segment.nodes for operand in (*node.inputs, *node.outputs)}
+    for value_index, value in enumerate(segment.values):
+        if value.origin not in (Origin.SEGMENT, Origin.CARRY) or value_index not in used_values:
             continue
-        other = graph.segments[value.segment].values
-        is_there = value.index < len(other) and (
-            other[value.index].origin is not Origin.OWN or value.index in made[value.segment]
+        source_values = graph.segments[value.segment].values
+        is_available = value.index < len(source_values) and (
+            source_values[value.index].origin is not Origin.OWN or value.index in written_by_segment[value.segment]
         )
-        if not is_there:
+        if not is_available:
             yield _problem(
-                segment, f"value {place}", f"comes from segment {value.segment}, where no operator writes it"
+                segment, f"value {value_index}", f"comes from segment {value.segment}, where no operator writes it"
             )
 
 
-def _problem(segment: Segment, what: str, why: str) -> str:
-    return f"{what} in the {'backward' if segment.backward else 'forward'} of {segment.name or 'the model'} {why}"
+def _problem(segment: Segment, subject: str, defect: str) -> str:
+    return f"{subject} in the {'backward' if segment.backward else 'forward'} of {segment.name or 'the model'} {defect}"

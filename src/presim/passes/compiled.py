@@ -19,7 +19,9 @@ _ASSIGNMENTS = ("aten::index_put_", "aten::_index_put_impl_")
 
 def apply(graph: OperatorGraph) -> OperatorGraph:
     """The graph with compiled functions replaced by kernels; unchanged if there are none."""
-    names = {str(node.attributes[ATTRIBUTE]) for one in graph.segments for node in one.nodes if _is_marked(node)}
+    names = {
+        str(node.attributes[ATTRIBUTE]) for segment in graph.segments for node in segment.nodes if _is_marked(node)
+    }
     if not names:
         return graph
     graph = msgspec.structs.replace(graph, segments=tuple(map(_with_copies, graph.segments)))
@@ -38,8 +40,10 @@ def _function(node: Node) -> str:
 
 def _reading(node: Node, copies: dict[int, int]) -> Node:
     """The node reading copies; it still writes to the original tensors."""
-    inputs = tuple(msgspec.structs.replace(one, value=copies.get(one.value, one.value)) for one in node.inputs)
-    is_copied = any(node.inputs[place].value in copies for place in node.written)
+    inputs = tuple(
+        msgspec.structs.replace(operand, value=copies.get(operand.value, operand.value)) for operand in node.inputs
+    )
+    is_copied = any(node.inputs[position].value in copies for position in node.written)
     return msgspec.structs.replace(node, inputs=inputs, written=() if is_copied else node.written)
 
 
@@ -51,13 +55,20 @@ def _with_copies(segment: Segment) -> Segment:
     copies: dict[int, tuple[int, str]] = {}  # value -> (its copy, compiled function that wrote it)
     for node in segment.nodes:
         if not node.view:
-            there = {old: new for old, (new, name) in copies.items() if node.attributes.get(ATTRIBUTE) == name}
+            copy_numbers = {
+                original: copy_value
+                for original, (copy_value, name) in copies.items()
+                if node.attributes.get(ATTRIBUTE) == name
+            }
             node = msgspec.structs.replace(
                 node,
                 inputs=tuple(
-                    msgspec.structs.replace(one, value=there.get(one.value, one.value)) for one in node.inputs
+                    msgspec.structs.replace(operand, value=copy_numbers.get(operand.value, operand.value))
+                    for operand in node.inputs
                 ),
-                written=() if any(node.inputs[place].value in there for place in node.written) else node.written,
+                written=()
+                if any(node.inputs[position].value in copy_numbers for position in node.written)
+                else node.written,
             )
         if not (_is_marked(node) and node.operator in _ASSIGNMENTS):
             nodes.append(node)

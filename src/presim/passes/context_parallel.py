@@ -63,7 +63,8 @@ class _Part:
     segment: Segment
     values: list[Value]
     nodes: list[Node]
-    whole: dict[int, int] = dataclasses.field(default_factory=dict)  # value -> tensor that attention uses instead
+    # value -> tensor that attention uses instead
+    replacements: dict[int, int] = dataclasses.field(default_factory=dict)
 
 
 class _Split:
@@ -91,13 +92,16 @@ class _Split:
 
     def _forward(self, part: _Part, node: Node) -> None:
         query, key, value = node.inputs[:3]
-        others = (key, value) if not self._by_heads else (query, key, value)
-        replaced = {one.value: self._before(part, node, one) for one in others}
-        inputs = tuple(replaced.get(one.value, one) for one in node.inputs)
+        exchanged = (key, value) if not self._by_heads else (query, key, value)
+        replaced = {operand.value: self._exchange_before(part, node, operand) for operand in exchanged}
+        inputs = tuple(replaced.get(operand.value, operand) for operand in node.inputs)
         if not self._by_heads:
-            part.nodes.append(self._half(node, inputs, node.outputs))
+            part.nodes.append(self._with_half_the_keys(node, inputs, node.outputs))
             return
-        outputs = tuple(self._twin(part, one) if one.shape in self._four() else one for one in node.outputs)
+        outputs = tuple(
+            self._new_replacement(part, operand) if operand.shape in self._four_dimensional_shapes() else operand
+            for operand in node.outputs
+        )
         part.nodes.append(msgspec.structs.replace(node, inputs=inputs, outputs=outputs))
         self._communicate(part, ALL_TO_ALL, outputs[0], node.outputs[0], node.scope)
 
@@ -105,72 +109,78 @@ class _Split:
         gradient, query, key, value, out = node.inputs[:5]
         replaced: dict[int, Operand] = {}
         if self._by_heads:
-            replaced[gradient.value] = self._before(part, node, gradient)
-        for one in (query, key, value, out, *node.inputs[5:]):
-            if (other := self._saved(part, one)) is not None:
-                replaced[one.value] = other
-        inputs = tuple(replaced.get(one.value, one) for one in node.inputs)
-        made = node.outputs if self._by_heads else node.outputs[1:3]
-        whole = {one.value: self._twin(part, one) for one in made if one.shape in self._four()}
-        outputs = tuple(whole.get(one.value, one) for one in node.outputs)
+            replaced[gradient.value] = self._exchange_before(part, node, gradient)
+        for operand in (query, key, value, out, *node.inputs[5:]):
+            if (replacement := self._saved_replacement(part, operand)) is not None:
+                replaced[operand.value] = replacement
+        inputs = tuple(replaced.get(operand.value, operand) for operand in node.inputs)
+        split_gradients = node.outputs if self._by_heads else node.outputs[1:3]
+        full_gradients = {
+            operand.value: self._new_replacement(part, operand)
+            for operand in split_gradients
+            if operand.shape in self._four_dimensional_shapes()
+        }
+        outputs = tuple(full_gradients.get(operand.value, operand) for operand in node.outputs)
         if self._by_heads:
             part.nodes.append(msgspec.structs.replace(node, inputs=inputs, outputs=outputs))
         else:
-            part.nodes.append(self._half(node, inputs, outputs))
+            part.nodes.append(self._with_half_the_keys(node, inputs, outputs))
         kind = ALL_TO_ALL if self._by_heads else REDUCE_SCATTER
-        for one in node.outputs:
-            if one.value in whole:
-                self._communicate(part, kind, whole[one.value], one, node.scope)
+        for operand in node.outputs:
+            if operand.value in full_gradients:
+                self._communicate(part, kind, full_gradients[operand.value], operand, node.scope)
 
-    def _half(self, node: Node, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...]) -> Node:
+    def _with_half_the_keys(self, node: Node, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...]) -> Node:
         """Attention with its share of keys: half of all keys under a causal mask, else all."""
         if not node.attributes.get("is_causal"):
             return msgspec.structs.replace(node, inputs=inputs, outputs=outputs)
-        place = 1 if node.operator == _FORWARD else 2
+        key_position = 1 if node.operator == _FORWARD else 2
         halved = tuple(
-            self._shaped(one, self._degree // 2, self._degree) if index in (place, place + 1) else one
-            for index, one in enumerate(inputs)
+            self._resized(operand, self._degree // 2, self._degree)
+            if index in (key_position, key_position + 1)
+            else operand
+            for index, operand in enumerate(inputs)
         )
         return msgspec.structs.replace(
             node, inputs=halved, outputs=outputs, attributes={**node.attributes, "is_causal": 0}
         )
 
-    def _four(self) -> set[int]:
+    def _four_dimensional_shapes(self) -> set[int]:
         return {index for shape, index in self._shapes.items() if len(shape) == 4}
 
-    def _before(self, part: _Part, node: Node, operand: Operand) -> Operand:
+    def _exchange_before(self, part: _Part, node: Node, operand: Operand) -> Operand:
         """The tensor that attention uses instead, after communication."""
-        whole = self._twin(part, operand)
-        part.whole[operand.value] = whole.value
-        self._communicate(part, ALL_TO_ALL if self._by_heads else ALL_GATHER, operand, whole, node.scope)
-        return whole
+        replacement = self._new_replacement(part, operand)
+        part.replacements[operand.value] = replacement.value
+        self._communicate(part, ALL_TO_ALL if self._by_heads else ALL_GATHER, operand, replacement, node.scope)
+        return replacement
 
-    def _saved(self, part: _Part, operand: Operand) -> Operand | None:
+    def _saved_replacement(self, part: _Part, operand: Operand) -> Operand | None:
         """The tensor that attention used instead in the forward pass."""
         value = part.values[operand.value]
         if value.origin is not Origin.SEGMENT:
             return None
-        there = self._parts[value.segment].whole.get(value.index)
-        if there is None:
+        replacement = self._parts[value.segment].replacements.get(value.index)
+        if replacement is None:
             return None
-        size = self._parts[value.segment].values[there].bytes
-        part.values.append(msgspec.structs.replace(value, bytes=size, index=there))
-        return msgspec.structs.replace(self._whole(operand), value=len(part.values) - 1)
+        size = self._parts[value.segment].values[replacement].bytes
+        part.values.append(msgspec.structs.replace(value, bytes=size, index=replacement))
+        return msgspec.structs.replace(self._with_all_tokens(operand), value=len(part.values) - 1)
 
-    def _twin(self, part: _Part, operand: Operand) -> Operand:
+    def _new_replacement(self, part: _Part, operand: Operand) -> Operand:
         """A new tensor with all tokens, and with fewer heads if heads are exchanged."""
         size = part.values[operand.value].bytes
         part.values.append(Value(Origin.OWN, size if self._by_heads else lengthen(size, self._degree)))
-        part.whole[operand.value] = len(part.values) - 1
-        return msgspec.structs.replace(self._whole(operand), value=len(part.values) - 1)
+        part.replacements[operand.value] = len(part.values) - 1
+        return msgspec.structs.replace(self._with_all_tokens(operand), value=len(part.values) - 1)
 
-    def _whole(self, operand: Operand) -> Operand:
-        return self._shaped(operand, self._degree, 1)
+    def _with_all_tokens(self, operand: Operand) -> Operand:
+        return self._resized(operand, self._degree, 1)
 
-    def _shaped(self, operand: Operand, times: int, done: int) -> Operand:
-        """The tensor with ``times`` as many tokens; ``done``: factor already applied."""
+    def _resized(self, operand: Operand, factor: int, applied_factor: int) -> Operand:
+        """The tensor with ``factor`` as many tokens; ``applied_factor``: factor already applied."""
         shape = list(self._graph_shape(operand.shape))
-        shape = [self._scaled(size, times, done) for size in shape]
+        shape = [self._scaled(size, factor, applied_factor) for size in shape]
         if self._by_heads and len(shape) == 4:
             heads = divide(shape[_HEADS], self._degree)
             if heads is None:
@@ -179,28 +189,30 @@ class _Split:
                     f"({shape[_HEADS]} % {self._degree} = {int(shape[_HEADS]) % self._degree}); use all-gather or ring"
                 )
             shape[_HEADS] = heads
-        steps = self._graph_shape(operand.stride)
-        stride = [self._scaled(size, times, done) for size in steps]
+        old_stride = self._graph_shape(operand.stride)
+        stride = [self._scaled(size, factor, applied_factor) for size in old_stride]
         if self._by_heads and len(shape) == 4:
-            stride = self._closed(self._graph_shape(operand.shape), steps, stride)
+            stride = self._stride_around_heads(self._graph_shape(operand.shape), old_stride, stride)
         return msgspec.structs.replace(operand, shape=self._index(shape), stride=self._index(stride))
 
-    def _closed(self, shape: tuple[Size, ...], steps: tuple[Size, ...], stride: list[Size]) -> list[Size]:
+    def _stride_around_heads(
+        self, shape: tuple[Size, ...], old_stride: tuple[Size, ...], stride: list[Size]
+    ) -> list[Size]:
         """Strides of the dimensions around the heads, after the number of heads shrinks."""
         traced = self._graph.traced["batch"], self._graph.traced["sequence"]
-        numbers = [read(size)(*traced) for size in steps]
-        end = numbers[_HEADS] * read(shape[_HEADS])(*traced)
-        fewer = [divide(size, self._degree) for size in stride]
+        traced_stride = [read(size)(*traced) for size in old_stride]
+        end = traced_stride[_HEADS] * read(shape[_HEADS])(*traced)
+        divided_stride = [divide(size, self._degree) for size in stride]
         return [
-            less if less is not None and number and number % end == 0 else size
-            for size, less, number in zip(stride, fewer, numbers)
+            divided if divided is not None and traced_step and traced_step % end == 0 else size
+            for size, divided, traced_step in zip(stride, divided_stride, traced_stride)
         ]
 
-    def _scaled(self, size: Size, times: int, done: int) -> Size:
-        if done == 1 or lengthen(size, 2) == size:
-            return lengthen(size, times)
-        whole = divide(size, done)
-        return size if whole is None else lengthen(whole, times)
+    def _scaled(self, size: Size, factor: int, applied_factor: int) -> Size:
+        if applied_factor == 1 or lengthen(size, 2) == size:
+            return lengthen(size, factor)
+        quotient = divide(size, applied_factor)
+        return size if quotient is None else lengthen(quotient, factor)
 
     def _graph_shape(self, index: int) -> tuple[Size, ...]:
         return list(self._shapes)[index]

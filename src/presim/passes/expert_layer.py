@@ -1,4 +1,4 @@
-"""Where a layer's experts begin and end in a graph of Transformers' grouped experts, and what an exchange replaces.
+"""Locate the nodes of a layer's experts in Transformers' grouped experts, and those that an exchange replaces.
 
 Forward, these experts sort the choices of all tokens, copy a token for each of its experts, multiply in groups, weigh
 the outputs, restore the order and sum by token. Backward undoes this in reverse.
@@ -13,7 +13,7 @@ from typing import TypeAlias
 from presim.errors import InputError
 from presim.graph.schema import Node, Operand, Segment
 from presim.graph.sizes import Size
-from presim.passes.expert_segment import INDEX, PUT, Place
+from presim.passes.expert_segment import INDEX, PUT, ExpertSpan
 
 _SORTING = ("aten::sort", "aten::floor_divide", "aten::_to_copy", "aten::histc", "aten::cumsum")
 _RESTORING = ("aten::empty_like", "aten::arange", "aten::index_put_")
@@ -25,7 +25,7 @@ LooksUp: TypeAlias = Callable[[Node], bool]
 class Layer:
     """Nodes by number, and the tensors at the edges of what is replaced."""
 
-    place: Place
+    span: ExpertSpan
     dropped: frozenset[int]
     enter: int  # tokens are exchanged before this node
     leave: int  # results travel back before this node
@@ -38,97 +38,105 @@ class Layer:
     row_weights: Operand | None  # the weight of each copy; backward: its gradient; None: copies are not weighed
 
 
-class _Seen:
+class _ExpertNodes:
     """The nodes of one layer's experts."""
 
-    def __init__(self, segment: Segment, shapes: ShapeTable, place: Place, looks_up: LooksUp) -> None:
-        self.nodes, self._shapes, self._place = segment.nodes, shapes, place
-        self.own = [(number, node) for number, node in enumerate(segment.nodes)
-                    if node.scope == place.scope and not looks_up(node)]  # fmt: skip
+    def __init__(self, segment: Segment, shapes: ShapeTable, span: ExpertSpan, looks_up: LooksUp) -> None:
+        self.nodes, self._shapes, self._span = segment.nodes, shapes, span
+        self.expert_nodes = [(number, node) for number, node in enumerate(segment.nodes)
+                    if node.scope == span.scope and not looks_up(node)]  # fmt: skip
 
     def before(self, *operators: str) -> list[tuple[int, Node]]:
         """Nodes before the first product, with these operators."""
-        return [(number, node) for number, node in self.own
-                if number < self._place.first and node.operator in operators]  # fmt: skip
+        return [(number, node) for number, node in self.expert_nodes
+                if number < self._span.first and node.operator in operators]  # fmt: skip
 
     def after(self, *operators: str) -> list[tuple[int, Node]]:
         """Nodes behind the last product, with these operators."""
-        return [(number, node) for number, node in self.own
-                if number > self._place.last and node.operator in operators]  # fmt: skip
+        return [(number, node) for number, node in self.expert_nodes
+                if number > self._span.last and node.operator in operators]  # fmt: skip
 
     def maker(self, value: int, before: int) -> int:
         """The last node before another that makes a value."""
-        return max(number for number, node in self.own
+        return max(number for number, node in self.expert_nodes
                    if number < before and not node.view and value in _values(node.outputs))  # fmt: skip
 
     def matrix(self, value: int) -> Operand:
         """A value as some node sees it in two dimensions."""
-        seen = (one for node in self.nodes for one in (*node.outputs, *node.inputs) if one.value == value)
-        return next(one for one in seen if self.dimensions(one) == 2)
+        operands = (
+            operand for node in self.nodes for operand in (*node.outputs, *node.inputs) if operand.value == value
+        )
+        return next(operand for operand in operands if self.dimensions(operand) == 2)
 
     def dimensions(self, operand: Operand) -> int:
-        """Their number."""
+        """Number of dimensions of a tensor."""
         return len(self._shapes[operand.shape])
 
     def views(self, *values: int) -> set[int]:
         """Views of values."""
-        return {number for number, node in self.own if node.view and node.inputs[0].value in values}
+        return {number for number, node in self.expert_nodes if node.view and node.inputs[0].value in values}
 
 
-def forward_layer(segment: Segment, shapes: ShapeTable, place: Place, looks_up: LooksUp) -> Layer:
+def forward_layer(segment: Segment, shapes: ShapeTable, span: ExpertSpan, looks_up: LooksUp) -> Layer:
     """The layer in a forward segment.
 
     Raises:
         InputError: experts are computed in another way than Transformers' grouped ones.
     """
-    seen, maker = _Seen(segment, shapes, place, looks_up), segment.nodes[place.maker]
+    nodes, copy_node = _ExpertNodes(segment, shapes, span, looks_up), segment.nodes[span.maker]
     try:
-        sort = seen.before("aten::sort")[0][1]
-        weighed = next((node for number, node in seen.before(INDEX) if number != place.maker), None)
-        restored, restore = seen.after(INDEX)[0]
-        summed, total = next(one for one in seen.after("aten::sum") if one[0] > restored)
-        choices = seen.matrix(sort.inputs[0].value)
-        weights = seen.matrix(weighed.inputs[0].value) if weighed else choices
+        sort = nodes.before("aten::sort")[0][1]
+        weigh_node = next((node for number, node in nodes.before(INDEX) if number != span.maker), None)
+        restored, restore = nodes.after(INDEX)[0]
+        summed, total = next((number, node) for number, node in nodes.after("aten::sum") if number > restored)
+        choices = nodes.matrix(sort.inputs[0].value)
+        weights = nodes.matrix(weigh_node.inputs[0].value) if weigh_node else choices
     except (IndexError, StopIteration) as error:
-        raise _unknown(place) from error
-    dropped = {number for number, _ in seen.before(*_SORTING, INDEX)}
-    dropped |= {number for number, _ in seen.after(*_RESTORING) if number < restored}
+        raise _unsupported_experts(span) from error
+    dropped = {number for number, _ in nodes.before(*_SORTING, INDEX)}
+    dropped |= {number for number, _ in nodes.after(*_RESTORING) if number < restored}
     return Layer(
-        place,
-        frozenset(dropped | {restored, summed} | seen.views(restore.outputs[0].value)),
-        enter=place.maker,
+        span,
+        frozenset(dropped | {restored, summed} | nodes.views(restore.outputs[0].value)),
+        enter=span.maker,
         leave=restored,
-        source=maker.inputs[0],
+        source=copy_node.inputs[0],
         target=total.outputs[0],
-        rows_in=maker.outputs[0],
+        rows_in=copy_node.outputs[0],
         rows_out=restore.inputs[0],
         choices=choices,
         weights=weights,
-        row_weights=weighed.outputs[0] if weighed else None,
+        row_weights=weigh_node.outputs[0] if weigh_node else None,
     )
 
 
-def backward_layer(segment: Segment, shapes: ShapeTable, place: Place, looks_up: LooksUp) -> Layer:
+def backward_layer(segment: Segment, shapes: ShapeTable, span: ExpertSpan, looks_up: LooksUp) -> Layer:
     """The layer in a backward segment.
 
     Raises:
         InputError: experts are computed in another way than Transformers' grouped ones.
     """
-    seen = _Seen(segment, shapes, place, looks_up)
+    nodes = _ExpertNodes(segment, shapes, span, looks_up)
     try:
-        first, put = next(one for one in seen.before(PUT) if seen.dimensions(one[1].outputs[0]) == 2)
-        repeated = seen.maker(put.inputs[2].value, first)
-        source = seen.matrix(segment.nodes[repeated].inputs[0].value)
-        last, tokens = next(one for one in seen.after(PUT) if seen.dimensions(one[1].outputs[0]) == 2)
-        flat = next((one for one in seen.after(PUT) if seen.dimensions(one[1].outputs[0]) == 1), None)
+        first, put = next(
+            (number, node) for number, node in nodes.before(PUT) if nodes.dimensions(node.outputs[0]) == 2
+        )
+        repeated = nodes.maker(put.inputs[2].value, first)
+        source = nodes.matrix(segment.nodes[repeated].inputs[0].value)
+        last, tokens = next(
+            (number, node) for number, node in nodes.after(PUT) if nodes.dimensions(node.outputs[0]) == 2
+        )
+        flat = next(
+            ((number, node) for number, node in nodes.after(PUT) if nodes.dimensions(node.outputs[0]) == 1), None
+        )
         puts = [(first, put), (last, tokens), *([flat] if flat else [])]
-        zeros = {seen.maker(node.inputs[0].value, number) for number, node in puts}
+        zeros = {nodes.maker(node.inputs[0].value, number) for number, node in puts}
     except (StopIteration, ValueError) as error:
-        raise _unknown(place) from error
+        raise _unsupported_experts(span) from error
     dropped = {repeated, *zeros, *(number for number, _ in puts)}
     return Layer(
-        place,
-        frozenset(dropped | seen.views(put.inputs[2].value)),
+        span,
+        frozenset(dropped | nodes.views(put.inputs[2].value)),
         enter=first,
         leave=max(number for number, _ in puts),
         source=source,
@@ -142,11 +150,11 @@ def backward_layer(segment: Segment, shapes: ShapeTable, place: Place, looks_up:
 
 
 def _values(operands: tuple[Operand, ...]) -> set[int]:
-    return {one.value for one in operands}
+    return {operand.value for operand in operands}
 
 
-def _unknown(place: Place) -> InputError:
+def _unsupported_experts(span: ExpertSpan) -> InputError:
     return InputError(
-        f"the experts in {place.scope.lstrip('.')} are not computed as Transformers' grouped experts are; only "
+        f"the experts in {span.scope.lstrip('.')} are not computed as Transformers' grouped experts are; only "
         "expert_exchange = all-to-all works with them (--expert-exchange)"
     )

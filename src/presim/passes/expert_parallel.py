@@ -13,13 +13,13 @@ from presim.errors import InputError
 from presim.graph.schema import OperatorGraph
 from presim.graph.sizes import read
 from presim.passes.expert_all_to_all import AllToAll
-from presim.passes.expert_parameters import GROUPED, check_others, expert_count, experts, part
+from presim.passes.expert_parameters import GROUPED, check_unsplit_parameters, expert_count, experts, part
 from presim.passes.expert_routing import EVEN, Load, Routing, load_of
 from presim.passes.expert_segment import ExpertSegment, Shapes, Task
 from presim.passes.expert_tokens import AllGather, DeepEp
 
 Exchange: TypeAlias = Literal["all-to-all", "all-gather", "deepep"]
-_WAYS: dict[str, type[ExpertSegment]] = {"all-to-all": AllToAll, "all-gather": AllGather, "deepep": DeepEp}
+_SEGMENT_TYPES: dict[str, type[ExpertSegment]] = {"all-to-all": AllToAll, "all-gather": AllGather, "deepep": DeepEp}
 
 
 def apply(
@@ -40,20 +40,22 @@ def apply(
     """
     if degree == 1:
         return graph
-    known = experts(graph)
-    if not known:
+    expert_names = experts(graph)
+    if not expert_names:
         raise InputError(f"{graph.model} has no experts in grouped products; use an expert degree of 1")
-    parameters = tuple(part(graph, one, degree) if (one.segment, one.name) in known else one
-                       for one in graph.parameters)  # fmt: skip
-    check_others(graph, known)
+    parameters = tuple(
+        part(graph, parameter, degree) if (parameter.segment, parameter.name) in expert_names else parameter
+        for parameter in graph.parameters
+    )
+    check_unsplit_parameters(graph, expert_names)
     task = Task(graph, degree, load, Shapes(graph.shapes), batch, sequence)
     rewritten: list[ExpertSegment] = []
     for index, segment in enumerate(graph.segments):
-        home = segment.twin if segment.backward else index
-        names = {name for where, name in known if where == home}
-        rewritten.append(_WAYS[exchange](task, segment, names, rewritten))
-    segments = tuple(one.segment() for one in rewritten)
-    return msgspec.structs.replace(graph, segments=segments, shapes=tuple(task.shapes.known), parameters=parameters)
+        forward_index = segment.twin if segment.backward else index
+        names = {name for segment_index, name in expert_names if segment_index == forward_index}
+        rewritten.append(_SEGMENT_TYPES[exchange](task, segment, names, rewritten))
+    segments = tuple(expert_segment.segment() for expert_segment in rewritten)
+    return msgspec.structs.replace(graph, segments=segments, shapes=tuple(task.shapes.table), parameters=parameters)
 
 
 def fullest_load(graph: OperatorGraph, routing: Routing, degree: int, batch: int, sequence: int) -> Load:

@@ -17,12 +17,14 @@ def experts(graph: OperatorGraph) -> Experts:
     Their first dimension is the number of experts.
     """
     grouped = _grouped(graph)
-    homes = {(segment, name.rpartition(".")[0]) for segment, name in grouped}
-    counts = {one.shape[0] for one in graph.parameters if (one.segment, one.name) in grouped}
+    modules = {(segment, name.rpartition(".")[0]) for segment, name in grouped}
+    counts = {parameter.shape[0] for parameter in graph.parameters if (parameter.segment, parameter.name) in grouped}
     return grouped | {
-        (one.segment, one.name)
-        for one in graph.parameters
-        if (one.segment, one.name.rpartition(".")[0]) in homes and one.shape[:1] and one.shape[0] in counts
+        (parameter.segment, parameter.name)
+        for parameter in graph.parameters
+        if (parameter.segment, parameter.name.rpartition(".")[0]) in modules
+        and parameter.shape[:1]
+        and parameter.shape[0] in counts
     }
 
 
@@ -39,16 +41,19 @@ def _grouped(graph: OperatorGraph) -> Experts:
 
 def expert_count(graph: OperatorGraph) -> int:
     """Experts per layer: 1 if the model has none, the fewest if layers differ."""
-    known = experts(graph)
-    return min((one.shape[0] for one in graph.parameters if (one.segment, one.name) in known), default=1)
+    expert_names = experts(graph)
+    return min(
+        (parameter.shape[0] for parameter in graph.parameters if (parameter.segment, parameter.name) in expert_names),
+        default=1,
+    )
 
 
 def part(graph: OperatorGraph, parameter: Parameter, degree: int) -> Parameter:
     """One rank's experts of a parameter; raises InputError where they do not divide."""
     count = parameter.shape[0]
     if count % degree:
-        near = [one for one in range(1, count + 1) if count % one == 0]
-        nearest = sorted(sorted(near, key=lambda one: abs(one - degree))[:4])
+        divisors = [divisor for divisor in range(1, count + 1) if count % divisor == 0]
+        nearest = sorted(sorted(divisors, key=lambda divisor: abs(divisor - degree))[:4])
         raise InputError(
             f"expert = {degree} does not divide {count} experts of {graph.model} ({count} % {degree} = "
             f"{count % degree}); degrees that do: {', '.join(map(str, nearest))}"
@@ -56,12 +61,13 @@ def part(graph: OperatorGraph, parameter: Parameter, degree: int) -> Parameter:
     return msgspec.structs.replace(parameter, shape=(count // degree, *parameter.shape[1:]))
 
 
-def check_others(graph: OperatorGraph, known: Experts) -> None:
-    """Raise InputError where experts have a parameter that is not one for each of them."""
-    homes = {(segment, name.rpartition(".")[0]) for segment, name in known}
-    for one in graph.parameters:
-        if (one.segment, one.name.rpartition(".")[0]) in homes and (one.segment, one.name) not in known:
+def check_unsplit_parameters(graph: OperatorGraph, expert_names: Experts) -> None:
+    """Raise InputError if a module of experts has a parameter whose first dimension is not the number of experts."""
+    modules = {(segment, name.rpartition(".")[0]) for segment, name in expert_names}
+    for parameter in graph.parameters:
+        module = parameter.segment, parameter.name.rpartition(".")[0]
+        if module in modules and (parameter.segment, parameter.name) not in expert_names:
             raise InputError(
-                f"{graph.model} has {one.name.lstrip('.')} beside its experts' products; expert parallelism cannot "
-                "split this parameter; use an expert degree of 1"
+                f"{graph.model} has {parameter.name.lstrip('.')} beside its experts' products; expert parallelism "
+                "cannot split this parameter; use an expert degree of 1"
             )

@@ -56,18 +56,20 @@ def parse(policy: str, capacity: float = 0.0, padded: bool = False) -> Routing:
         InputError: the policy has no known form, the capacity is negative, or there is none to pad to.
     """
     try:
-        found = routing_policy.parse(policy)
+        parsed_policy = routing_policy.parse(policy)
     except ValueError:
         raise InputError(f"routing = {policy}: expected {routing_policy.FORMS} (--routing)") from None
     if capacity < 0:
         raise InputError(f"expert_capacity = {capacity:g} is negative; use 0 to drop no tokens (--expert-capacity)")
     if padded and not capacity:
         raise InputError("pad_experts needs a capacity to pad to: set expert_capacity (--expert-capacity 1.25)")
-    return Routing(found, capacity, padded)
+    return Routing(parsed_policy, capacity, padded)
 
 
-def load_of(routing: Routing, experts: int, chosen: int, ranks: int, tokens: int, layers: int) -> Load:
-    """The load of ``ranks`` ranks with ``tokens`` tokens each, which choose ``chosen`` of ``experts`` experts.
+def load_of(routing: Routing, experts: int, experts_per_token: int, ranks: int, tokens: int, layers: int) -> Load:
+    """The load of ``ranks`` ranks with ``tokens`` tokens each.
+
+    Each token chooses ``experts_per_token`` of ``experts`` experts.
 
     Raises:
         InputError: a policy has loads of another number of experts.
@@ -75,9 +77,11 @@ def load_of(routing: Routing, experts: int, chosen: int, ranks: int, tokens: int
     if routing.is_even:
         return EVEN
     random = np.random.default_rng(routing.policy.seed)
-    by_layer = [_loads(routing, experts, chosen, ranks, tokens, random) for _ in range(layers)]
+    by_layer = [_loads(routing, experts, experts_per_token, ranks, tokens, random) for _ in range(layers)]
     by_rank = np.stack([loads.reshape(ranks, -1).mean(axis=1) for loads in by_layer])
-    fullest = np.stack([loads.reshape(ranks, -1)[place] for loads, place in zip(by_layer, by_rank.argmax(axis=1))])
+    fullest = np.stack(
+        [loads.reshape(ranks, -1)[fullest_rank] for loads, fullest_rank in zip(by_layer, by_rank.argmax(axis=1))]
+    )
     shares = -np.sort(-by_rank, axis=1).mean(axis=0)
     groups = -np.sort(-fullest, axis=1).mean(axis=0)
     return Load(
@@ -88,33 +92,35 @@ def load_of(routing: Routing, experts: int, chosen: int, ranks: int, tokens: int
     )
 
 
-def dealt(rows: int, shares: Sequence[float], count: int) -> list[int]:
+def apportion(rows: int, shares: Sequence[float], count: int) -> list[int]:
     """Whole rows by share; ``count``: equal parts if there are no shares.
 
-    >>> dealt(10, (0.55, 0.45), 2)
+    >>> apportion(10, (0.55, 0.45), 2)
     [6, 4]
-    >>> dealt(10, (), 3)
+    >>> apportion(10, (), 3)
     [3, 4, 3]
     """
-    ends = np.round(np.cumsum(shares or [1 / count] * count) * rows).astype(int)
-    return [int(rows) for rows in np.diff(ends, prepend=0)]
+    row_ends = np.round(np.cumsum(shares or [1 / count] * count) * rows).astype(int)
+    return [int(rows) for rows in np.diff(row_ends, prepend=0)]
 
 
 def group_sizes(rows: int, load: Load, experts: int) -> list[int]:
     """Rows of the fullest rank's experts as `GroupedGemm.sizes` has them; empty if alike."""
-    return list(rounded(dealt(rows, load.groups, experts))) if load.groups and rows else []
+    return list(rounded(apportion(rows, load.groups, experts))) if load.groups and rows else []
 
 
-def _loads(routing: Routing, experts: int, chosen: int, ranks: int, tokens: int, random: np.random.Generator) -> Floats:
+def _loads(
+    routing: Routing, experts: int, experts_per_token: int, ranks: int, tokens: int, random: np.random.Generator
+) -> Floats:
     """Tokens of each expert in one layer, relative to an even share."""
-    even = tokens * chosen / experts  # of one rank's tokens
+    even = tokens * experts_per_token / experts  # of one rank's tokens
     if routing.policy.kind == "balanced":
         by_sender = np.full((1, experts), even)
     else:
         weights = _weights(routing.policy, experts)
         if routing.policy.kind == "zipf":
             weights = random.permutation(weights)
-        by_sender = random.binomial(tokens, inclusion(weights, chosen), (ranks, experts)).astype(np.float64)
+        by_sender = random.binomial(tokens, inclusion(weights, experts_per_token), (ranks, experts)).astype(np.float64)
     limit = routing.capacity * even
     if routing.padded:
         by_sender = np.full((1, experts), limit)
@@ -136,22 +142,22 @@ def _weights(policy: RoutingPolicy, experts: int) -> Floats:
     return np.ones(experts)
 
 
-def inclusion(weights: Floats, chosen: int) -> Floats:
-    """Probability of each expert to be among ``chosen`` drawn without replacement, in proportion to its weight.
+def inclusion(weights: Floats, experts_per_token: int) -> Floats:
+    """Probability that a token chooses each expert, drawn by weight without replacement.
 
-    ``1 - exp(-t * weight)`` with ``t`` such that they sum to ``chosen`` (Rosen, Asymptotic theory for successive
-    sampling, Annals of Mathematical Statistics 43, 1972).
+    ``1 - exp(-t * weight)`` with ``t`` such that they sum to ``experts_per_token`` (Rosen, Asymptotic theory for
+    successive sampling, Annals of Mathematical Statistics 43, 1972).
     """
-    some = weights > 0
-    if chosen >= int(some.sum()):
-        return np.where(some, 1.0, 0.0)
-    scaled = weights / weights[some].mean()
+    has_weight = weights > 0
+    if experts_per_token >= int(has_weight.sum()):
+        return np.where(has_weight, 1.0, 0.0)
+    scaled = weights / weights[has_weight].mean()
     low, high = 0.0, 1.0
-    while (1 - np.exp(-high * scaled)).sum() < chosen:
+    while (1 - np.exp(-high * scaled)).sum() < experts_per_token:
         high *= 2
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        low, high = (middle, high) if (1 - np.exp(-middle * scaled)).sum() < chosen else (low, middle)
+        low, high = (middle, high) if (1 - np.exp(-middle * scaled)).sum() < experts_per_token else (low, middle)
     return np.asarray(1 - np.exp(-high * scaled))
 
 

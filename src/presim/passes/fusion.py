@@ -19,7 +19,7 @@ PREFIX = "fused::"
 _ROTARY = ("aten::mul", "aten::neg", "aten::cat", "aten::add", "aten::add_", "aten::clone", "aten::slice_backward")
 _ACTIVATION = ("silu", "gelu", "relu", "sigmoid", "tanh", "mul")
 _LOSS = ("log_softmax", "nll_loss", "_to_copy")
-_APART = (  # never fused: indexing, scans, joins, values read by the host, pure allocations
+_NEVER_FUSED = (  # never fused: indexing, scans, joins, values read by the host, pure allocations
     "aten::embedding", "aten::gather", "aten::scatter", "aten::index", "aten::sort", "aten::topk", "aten::cumsum",
     "aten::cat", "aten::stack", "aten::histc", "aten::_local_scalar_dense", "aten::empty", "aten::new_empty",
     "aten::copy_", "aten::native_dropout", "aten::arange", "aten::convolution", "aten::slice_backward",
@@ -30,7 +30,7 @@ _WITH_FLOPS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::_
 
 def norm(graph: OperatorGraph) -> OperatorGraph:
     """Fuse each normalization module (RMSNorm, LayerNorm) into one kernel per direction."""
-    return fuse(graph, "norm", lambda node: _bounded(node) and "norm" in _module(node))
+    return fuse(graph, "norm", lambda node: _is_memory_bound(node) and "norm" in _module(node))
 
 
 def rotary(graph: OperatorGraph) -> OperatorGraph:
@@ -40,17 +40,19 @@ def rotary(graph: OperatorGraph) -> OperatorGraph:
 
 def activation(graph: OperatorGraph) -> OperatorGraph:
     """Fuse an activation and its gate (SwiGLU, GeGLU) into one kernel per direction."""
-    return fuse(graph, "activation", lambda node: _bounded(node) and _any(_ACTIVATION, node) and "mlp" in node.scope)
+    return fuse(
+        graph, "activation", lambda node: _is_memory_bound(node) and _matches(_ACTIVATION, node) and "mlp" in node.scope
+    )
 
 
 def cross_entropy(graph: OperatorGraph) -> OperatorGraph:
     """Fuse the cast of logits, softmax and loss into one kernel, and the gradient into another."""
-    return fuse(graph, "cross_entropy", lambda node: _any(_LOSS, node) and not node.scope)
+    return fuse(graph, "cross_entropy", lambda node: _matches(_LOSS, node) and not node.scope)
 
 
 def pointwise(graph: OperatorGraph) -> OperatorGraph:
     """Fuse like a pointwise compiler: neighbours over the same number of elements, including reductions."""
-    return fuse(graph, "pointwise", _bounded, same_size=True)
+    return fuse(graph, "pointwise", _is_memory_bound, same_size=True)
 
 
 def fuse(graph: OperatorGraph, name: str, belongs: Callable[[Node], bool], *, same_size: bool = False) -> OperatorGraph:
@@ -58,17 +60,17 @@ def fuse(graph: OperatorGraph, name: str, belongs: Callable[[Node], bool], *, sa
 
     ``same_size``: fuse only nodes with equally large tensors. Views do not interrupt a run.
     """
-    used = _used_elsewhere(graph)
+    used_elsewhere = _used_elsewhere(graph)
     batch, sequence = graph.traced["batch"], graph.traced["sequence"]
-    elements = []
+    elements_by_shape = []
     for shape in graph.shapes:
-        whole = 1
+        num_elements = 1
         for size in shape:
-            whole *= read(size)(batch, sequence)
-        elements.append(whole)
+            num_elements *= read(size)(batch, sequence)
+        elements_by_shape.append(num_elements)
 
     def largest(node: Node) -> int:
-        return max((elements[one.shape] for one in (*node.inputs, *node.outputs)), default=0)
+        return max((elements_by_shape[operand.shape] for operand in (*node.inputs, *node.outputs)), default=0)
 
     segments = []
     for index, segment in enumerate(graph.segments):
@@ -79,15 +81,17 @@ def fuse(graph: OperatorGraph, name: str, belongs: Callable[[Node], bool], *, sa
             if (run and node.view) or (belongs(node) and fits):
                 run.append(node)
             else:
-                nodes += _closed(run, segment, name, (batch, sequence), used[index], elements)
+                nodes += _fused_run(run, segment, name, (batch, sequence), used_elsewhere[index], elements_by_shape)
                 run = [node] if belongs(node) else []
                 nodes += [] if run else [node]
-        nodes += _closed(run, segment, name, (batch, sequence), used[index], elements)
-        segments.append(msgspec.structs.replace(segment, nodes=tuple(_alive(nodes, segment, used[index]))))
+        nodes += _fused_run(run, segment, name, (batch, sequence), used_elsewhere[index], elements_by_shape)
+        segments.append(
+            msgspec.structs.replace(segment, nodes=tuple(_without_dead_views(nodes, segment, used_elsewhere[index])))
+        )
     return msgspec.structs.replace(graph, segments=tuple(segments))
 
 
-def _closed(
+def _fused_run(
     run: list[Node],
     segment: Segment,
     name: str,
@@ -99,40 +103,45 @@ def _closed(
     work = [node for node in run if not node.view]
     if len(work) < 2:
         return run
-    after = _later(segment, work[-1])
-    wholes = [read(value.bytes)(*traced) for value in segment.values]
-    made: dict[int, Operand] = {}
-    taken: dict[int, list[Operand]] = {}
+    later_values = _values_used_after(segment, work[-1])
+    storage_bytes = [read(value.bytes)(*traced) for value in segment.values]
+    written_operands: dict[int, Operand] = {}
+    read_parts: dict[int, list[Operand]] = {}
     for node in work:
-        written = {node.inputs[place].value for place in node.written}
+        written = {node.inputs[position].value for position in node.written}
         for operand in node.inputs:
-            if operand.value not in made:
-                _read(taken, operand, elements, wholes[operand.value])
+            if operand.value not in written_operands:
+                _count_read(read_parts, operand, elements, storage_bytes[operand.value])
             if operand.value in written:
-                _largest(made, operand, elements)
+                _keep_largest(written_operands, operand, elements)
         for operand in node.outputs:
-            _largest(made, operand, elements)
-    outputs = tuple(operand for value, operand in made.items() if value in used or value in after)
+            _keep_largest(written_operands, operand, elements)
+    outputs = tuple(operand for value, operand in written_operands.items() if value in used or value in later_values)
     views = [node for node in run if node.view]
-    inputs = tuple(operand for parts in taken.values() for operand in parts)
+    inputs = tuple(operand for parts in read_parts.values() for operand in parts)
     fused = Node(f"{PREFIX}{name}", work[0].scope, inputs, outputs)
     return [fused, *views]
 
 
-def _later(segment: Segment, last: Node) -> set[int]:
+def _values_used_after(segment: Segment, last: Node) -> set[int]:
     """Values used by the nodes after ``last``."""
-    place = max(index for index, node in enumerate(segment.nodes) if node is last)
-    return {one.value for node in segment.nodes[place + 1 :] if not node.view for one in node.inputs}
+    last_index = max(index for index, node in enumerate(segment.nodes) if node is last)
+    return {operand.value for node in segment.nodes[last_index + 1 :] if not node.view for operand in node.inputs}
 
 
-def _alive(nodes: Iterable[Node], segment: Segment, used: set[int]) -> list[Node]:
+def _without_dead_views(nodes: Iterable[Node], segment: Segment, used: set[int]) -> list[Node]:
     """Nodes without views of values that no node writes any more."""
-    made = {one.value for node in nodes if not node.view for one in (*node.inputs, *node.outputs)} | used
-    own = {index for index, value in enumerate(segment.values) if value.origin is Origin.OWN}
+    written_values = {
+        operand.value for node in nodes if not node.view for operand in (*node.inputs, *node.outputs)
+    } | used
+    local_values = {index for index, value in enumerate(segment.values) if value.origin is Origin.OWN}
     return [
         node
         for node in nodes
-        if not (node.view and any(one.value in own - made for one in (*node.inputs, *node.outputs)))
+        if not (
+            node.view
+            and any(operand.value in local_values - written_values for operand in (*node.inputs, *node.outputs))
+        )
     ]
 
 
@@ -143,9 +152,9 @@ def _used_elsewhere(graph: OperatorGraph) -> list[set[int]]:
     """
     used = [set(segment.gradients.values()) for segment in graph.segments]
     for index, segment in enumerate(graph.segments):
-        for place, value in enumerate(segment.values):
+        for value_index, value in enumerate(segment.values):
             if value.origin is not Origin.OWN:
-                used[index].add(place)
+                used[index].add(value_index)
             if value.origin in (Origin.SEGMENT, Origin.CARRY):
                 used[value.segment].add(value.index)
             if value.origin is Origin.CARRY:
@@ -153,27 +162,29 @@ def _used_elsewhere(graph: OperatorGraph) -> list[set[int]]:
     return used
 
 
-def _read(taken: dict[int, list[Operand]], operand: Operand, elements: list[int], whole: int) -> None:
+def _count_read(
+    read_parts: dict[int, list[Operand]], operand: Operand, elements: list[int], storage_bytes: int
+) -> None:
     """Count reads of tensor parts; if the parts together exceed the whole tensor, count the largest instead."""
-    parts = taken.setdefault(operand.value, [])
-    sizes = [elements[one.shape] * dtype_bytes(one.dtype) for one in (*parts, operand)]
-    if sum(sizes) <= whole:
+    parts = read_parts.setdefault(operand.value, [])
+    sizes = [elements[part.shape] * dtype_bytes(part.dtype) for part in (*parts, operand)]
+    if sum(sizes) <= storage_bytes:
         parts.append(operand)
     elif not parts or sizes[-1] > max(sizes[:-1]):
         parts[:] = [operand]
 
 
-def _largest(found: dict[int, Operand], operand: Operand, elements: list[int]) -> None:
-    before = found.get(operand.value)
-    if before is None or elements[operand.shape] > elements[before.shape]:
-        found[operand.value] = operand
+def _keep_largest(largest_by_value: dict[int, Operand], operand: Operand, elements: list[int]) -> None:
+    largest = largest_by_value.get(operand.value)
+    if largest is None or elements[operand.shape] > elements[largest.shape]:
+        largest_by_value[operand.value] = operand
 
 
-def _bounded(node: Node) -> bool:
-    return not node.view and not node.operator.startswith(("comm::", PREFIX, *_WITH_FLOPS, *_APART))
+def _is_memory_bound(node: Node) -> bool:
+    return not node.view and not node.operator.startswith(("comm::", PREFIX, *_WITH_FLOPS, *_NEVER_FUSED))
 
 
-def _any(words: Iterable[str], node: Node) -> bool:
+def _matches(words: Iterable[str], node: Node) -> bool:
     return not node.view and any(word in node.operator for word in words)
 
 

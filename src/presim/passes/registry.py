@@ -21,7 +21,7 @@ from presim.passes.check import check
 
 Pass: TypeAlias = Callable[[OperatorGraph], OperatorGraph]
 GROUP = "presim.passes"
-_OWN: dict[str, Pass] = {
+_BUILT_IN: dict[str, Pass] = {
     "fuse-norm": fusion.norm,
     "fuse-rotary": fusion.rotary,
     "fuse-activation": fusion.activation,
@@ -52,7 +52,7 @@ def apply(graph: OperatorGraph, names: Sequence[str], batch: int, sequence: int)
 
 def names() -> tuple[str, ...]:
     """Names of all known passes."""
-    return (*_OWN, *sorted(one.name for one in _installed() if one.name not in _OWN))
+    return (*_BUILT_IN, *sorted(entry_point.name for entry_point in _installed() if entry_point.name not in _BUILT_IN))
 
 
 def find(name: str) -> Pass:
@@ -61,11 +61,11 @@ def find(name: str) -> Pass:
     Raises:
         InputError: the pass does not exist.
     """
-    if name in _OWN:
-        return _OWN[name]
-    for one in _installed():
-        if one.name == name:
-            return _loaded(name, one.load)
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    for entry_point in _installed():
+        if entry_point.name == name:
+            return _loaded(name, entry_point.load)
     module, colon, function = name.partition(":")
     if not colon:
         raise InputError(f"{name} is not a pass: use one of {', '.join(names())}, or package.module:function")
@@ -101,14 +101,14 @@ def _run(name: str, function: Pass, graph: OperatorGraph) -> OperatorGraph:
 def _totals(graph: OperatorGraph, batch: int, sequence: int) -> tuple[int, int, int]:
     """(FLOPs, bytes moved by memory-bound kernels, number of kernels) of one micro-batch."""
     sizes = Sizes(graph, batch, sequence)
-    flops = moved = kernels = 0
+    flops = moved_bytes = kernels = 0
     for segment in graph.segments:
         for node in segment.nodes:
             for _, signature in works(node, sizes):
                 flops += signature.flops * segment.count
-                moved += int(getattr(signature, "bytes", 0)) * segment.count
+                moved_bytes += int(getattr(signature, "bytes", 0)) * segment.count
                 kernels += segment.count
-    return flops, moved, kernels
+    return flops, moved_bytes, kernels
 
 
 def _sentence(name: str, before: tuple[int, int, int], after: tuple[int, int, int]) -> str:

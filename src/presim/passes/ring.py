@@ -48,41 +48,48 @@ class _Ring:
         return msgspec.structs.replace(self._segment, values=tuple(self._values), nodes=tuple(self._nodes))
 
     def _forward(self, node: Node) -> None:
-        query, *held = node.inputs[:3]
-        out, sums, *others = node.outputs
-        so_far: list[Operand] = []
+        query, *keys_values = node.inputs[:3]
+        out, sums, *extra_outputs = node.outputs
+        merged: list[Operand] = []
         for step in range(self._degree):
-            came = self._pass_on(held) if step < self._degree - 1 else []
+            next_keys_values = self._pass_on(keys_values) if step < self._degree - 1 else []
             is_last = step == self._degree - 1
-            made = [self._like(out), self._like(sums)]
-            rest = others if is_last else [self._like(one) for one in others]
-            self._attend(node, step, (query, *held, *node.inputs[3:]), (*made, *rest))
-            if so_far:
+            step_outputs = [self._like(out), self._like(sums)]
+            step_extras = extra_outputs if is_last else [self._like(operand) for operand in extra_outputs]
+            self._attend(node, step, (query, *keys_values, *node.inputs[3:]), (*step_outputs, *step_extras))
+            if merged:
                 joined = [out, sums] if is_last else [self._like(out), self._like(sums)]
-                self._nodes.append(Node(MERGE, self._scope, (*so_far, *made), tuple(joined)))
-                made = joined
-            so_far, held = made, came
-            self._wait(came)
+                self._nodes.append(Node(MERGE, self._scope, (*merged, *step_outputs), tuple(joined)))
+                step_outputs = joined
+            merged, keys_values = step_outputs, next_keys_values
+            self._wait(next_keys_values)
 
     def _backward(self, node: Node) -> None:
-        gradient, query, *held = node.inputs[:4]
-        rest, (of_query, *of_keys) = node.inputs[4:], node.outputs
-        so_far, travelling = list[Operand](), list[Operand]()
+        out_gradient, query, *keys_values = node.inputs[:4]
+        extra_inputs, (query_gradient, *key_gradients) = node.inputs[4:], node.outputs
+        query_sum, travelling_sums = list[Operand](), list[Operand]()
         for step in range(self._degree):
             is_last = step == self._degree - 1
-            came = self._pass_on(held) if not is_last else []
-            made = [self._like(one) for one in node.outputs]
-            self._attend(node, step, (gradient, query, *held, *rest), tuple(made))
-            if so_far:
-                so_far = [self._add(so_far[0], made[0], of_query if is_last else self._like(of_query))]
-                self._wait(travelling)
-                sums = [self._add(one, own, self._like(one)) for one, own in zip(travelling, made[1:])]
+            next_keys_values = self._pass_on(keys_values) if not is_last else []
+            step_gradients = [self._like(operand) for operand in node.outputs]
+            self._attend(node, step, (out_gradient, query, *keys_values, *extra_inputs), tuple(step_gradients))
+            if query_sum:
+                query_sum = [
+                    self._add(
+                        query_sum[0], step_gradients[0], query_gradient if is_last else self._like(query_gradient)
+                    )
+                ]
+                self._wait(travelling_sums)
+                sums = [
+                    self._add(travelling, gradient, self._like(travelling))
+                    for travelling, gradient in zip(travelling_sums, step_gradients[1:])
+                ]
             else:
-                so_far, sums = made[:1], made[1:]
-            travelling = self._pass_on(sums, list(of_keys) if is_last else None)
-            held = came
-            self._wait(came)
-        self._wait(travelling)
+                query_sum, sums = step_gradients[:1], step_gradients[1:]
+            travelling_sums = self._pass_on(sums, list(key_gradients) if is_last else None)
+            keys_values = next_keys_values
+            self._wait(next_keys_values)
+        self._wait(travelling_sums)
 
     def _attend(self, node: Node, step: int, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...]) -> None:
         """Attention to keys from ``step`` ranks before: all of them without a mask, half with a causal mask."""
@@ -91,19 +98,19 @@ class _Ring:
             attributes |= {"is_causal": 0, KEYS_PER_ATTENDED: 2}
         self._nodes.append(msgspec.structs.replace(node, inputs=inputs, outputs=outputs, attributes=attributes))
 
-    def _pass_on(self, sent: list[Operand], made: list[Operand] | None = None) -> list[Operand]:
+    def _pass_on(self, sent: list[Operand], received: list[Operand] | None = None) -> list[Operand]:
         """Send to the next rank and receive from the previous one; returns the received tensors."""
-        made = [self._like(one) for one in sent] if made is None else made
+        received = [self._like(operand) for operand in sent] if received is None else received
         attributes: dict[str, int | str | list[int]] = {"group": "context", "peer": self._degree - 1}
-        self._nodes.append(Node(SEND_RECV, self._scope, tuple(sent), tuple(made), attributes=attributes))
-        return made
+        self._nodes.append(Node(SEND_RECV, self._scope, tuple(sent), tuple(received), attributes=attributes))
+        return received
 
-    def _wait(self, came: list[Operand]) -> None:
-        if came:
-            self._nodes.append(Node(WAIT, self._scope, (came[0],), (), view=True))
+    def _wait(self, received: list[Operand]) -> None:
+        if received:
+            self._nodes.append(Node(WAIT, self._scope, (received[0],), (), view=True))
 
-    def _add(self, one: Operand, other: Operand, out: Operand) -> Operand:
-        self._nodes.append(Node(ADD, self._scope, (one, other), (out,)))
+    def _add(self, left: Operand, right: Operand, out: Operand) -> Operand:
+        self._nodes.append(Node(ADD, self._scope, (left, right), (out,)))
         return out
 
     def _like(self, operand: Operand) -> Operand:

@@ -8,56 +8,63 @@ from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Segment, V
 
 
 def apply(graph: OperatorGraph) -> OperatorGraph:
-    """The graph with the shared segment first; unchanged if blocks use no such values."""
+    """The graph with the shared segment first; unchanged if blocks use no values that are independent of parameters."""
     if not graph.segments or graph.segments[0].name or graph.segments[0].backward or graph.segments[0].shared:
         return graph
     root = graph.segments[0]
-    wanted = _made_of_inputs(root) & _used_by_blocks(graph)
-    nodes = _makers(root, wanted)
-    if not nodes:
+    shared_values = _parameter_free_values(root) & _used_by_blocks(graph)
+    shared_nodes = _nodes_computing(root, shared_values)
+    if not shared_nodes:
         return graph
-    shared, moved = _part(root, [node for place, node in enumerate(root.nodes) if place in nodes], {})
-    beside = {old: Value(Origin.SEGMENT, root.values[old].bytes, segment=0, index=new) for old, new in moved.items()}
-    beside = {old: value for old, value in beside.items() if root.values[old].origin is Origin.OWN}
-    rest, kept = _part(root, [node for place, node in enumerate(root.nodes) if place not in nodes], beside)
-    gradients = {name: kept[index] for name, index in root.gradients.items()}
-    both = (
+    shared, shared_numbers = _segment_part(
+        root, [node for node_index, node in enumerate(root.nodes) if node_index in shared_nodes], {}
+    )
+    values_of_shared = {
+        old: Value(Origin.SEGMENT, root.values[old].bytes, segment=0, index=new) for old, new in shared_numbers.items()
+    }
+    values_of_shared = {old: value for old, value in values_of_shared.items() if root.values[old].origin is Origin.OWN}
+    rest_of_root, rest_numbers = _segment_part(
+        root, [node for node_index, node in enumerate(root.nodes) if node_index not in shared_nodes], values_of_shared
+    )
+    gradients = {name: rest_numbers[index] for name, index in root.gradients.items()}
+    root_parts = (
         msgspec.structs.replace(shared, shared=True),
-        msgspec.structs.replace(rest, gradients=gradients),
+        msgspec.structs.replace(rest_of_root, gradients=gradients),
     )
 
-    def of(value: Value) -> Value:
+    def moved_value(value: Value) -> Value:
         if value.segment < 0:
             return value
         if value.segment > 0:
             return msgspec.structs.replace(value, segment=value.segment + 1)
-        is_shared = value.index in beside
+        is_shared = value.index in values_of_shared
         return msgspec.structs.replace(
-            value, segment=0 if is_shared else 1, index=(moved if is_shared else kept)[value.index]
+            value, segment=0 if is_shared else 1, index=(shared_numbers if is_shared else rest_numbers)[value.index]
         )
 
-    others = tuple(
+    later_segments = tuple(
         msgspec.structs.replace(
             segment,
-            values=tuple(of(value) for value in segment.values),
+            values=tuple(moved_value(value) for value in segment.values),
             twin=segment.twin + 1 if segment.twin >= 0 else -1,
         )
         for segment in graph.segments[1:]
     )
     parameters = tuple(
-        msgspec.structs.replace(one, segment=one.segment + 1 if one.segment >= 0 else -1) for one in graph.parameters
+        msgspec.structs.replace(parameter, segment=parameter.segment + 1 if parameter.segment >= 0 else -1)
+        for parameter in graph.parameters
     )
-    return msgspec.structs.replace(graph, segments=(*both, *others), parameters=parameters)
+    return msgspec.structs.replace(graph, segments=(*root_parts, *later_segments), parameters=parameters)
 
 
-def _made_of_inputs(root: Segment) -> set[int]:
+def _parameter_free_values(root: Segment) -> set[int]:
     """Values that do not depend on parameters."""
-    tainted = {index for index, value in enumerate(root.values) if value.origin is Origin.PARAMETER}
+    parameter_dependent = {index for index, value in enumerate(root.values) if value.origin is Origin.PARAMETER}
     for node in root.nodes:
-        if any(operand.value in tainted for operand in node.inputs):
-            tainted |= {operand.value for operand in node.outputs}
-            tainted |= {node.inputs[place].value for place in node.written}
-    return {index for index, value in enumerate(root.values) if value.origin is Origin.OWN} - tainted
+        if any(operand.value in parameter_dependent for operand in node.inputs):
+            parameter_dependent |= {operand.value for operand in node.outputs}
+            parameter_dependent |= {node.inputs[position].value for position in node.written}
+    return {index for index, value in enumerate(root.values) if value.origin is Origin.OWN} - parameter_dependent
 
 
 def _used_by_blocks(graph: OperatorGraph) -> set[int]:
@@ -70,28 +77,31 @@ def _used_by_blocks(graph: OperatorGraph) -> set[int]:
     }
 
 
-def _makers(root: Segment, wanted: set[int]) -> set[int]:
+def _nodes_computing(root: Segment, values: set[int]) -> set[int]:
     """Indices of the nodes that compute values, including their inputs."""
-    needed, places = set(wanted), set[int]()
-    for place in range(len(root.nodes) - 1, -1, -1):
-        node = root.nodes[place]
-        touched = {operand.value for operand in node.outputs} | {node.inputs[index].value for index in node.written}
-        if touched & needed:
-            places.add(place)
-            needed |= {operand.value for operand in node.inputs}
-    return places
+    needed_values, node_indices = set(values), set[int]()
+    for node_index in range(len(root.nodes) - 1, -1, -1):
+        node = root.nodes[node_index]
+        written_values = {operand.value for operand in node.outputs} | {
+            node.inputs[position].value for position in node.written
+        }
+        if written_values & needed_values:
+            node_indices.add(node_index)
+            needed_values |= {operand.value for operand in node.inputs}
+    return node_indices
 
 
-def _part(root: Segment, nodes: list[Node], beside: dict[int, Value]) -> tuple[Segment, dict[int, int]]:
-    """A segment of some nodes, and a map old -> new value number; values in ``beside`` come from elsewhere."""
-    used = sorted({operand.value for node in nodes for operand in (*node.inputs, *node.outputs)})
-    numbers = {old: new for new, old in enumerate(used)}
+def _segment_part(root: Segment, nodes: list[Node], outside_values: dict[int, Value]) -> tuple[Segment, dict[int, int]]:
+    """A segment of some nodes, and a map old -> new value number; values in ``outside_values`` come from elsewhere."""
+    used_values = sorted({operand.value for node in nodes for operand in (*node.inputs, *node.outputs)})
+    new_numbers = {old: new for new, old in enumerate(used_values)}
 
-    def renamed(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        return tuple(msgspec.structs.replace(one, value=numbers[one.value]) for one in operands)
+    def renumbered(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        return tuple(msgspec.structs.replace(operand, value=new_numbers[operand.value]) for operand in operands)
 
-    values = tuple(beside.get(old, root.values[old]) for old in used)
-    moved = tuple(
-        msgspec.structs.replace(node, inputs=renamed(node.inputs), outputs=renamed(node.outputs)) for node in nodes
+    values = tuple(outside_values.get(old, root.values[old]) for old in used_values)
+    renumbered_nodes = tuple(
+        msgspec.structs.replace(node, inputs=renumbered(node.inputs), outputs=renumbered(node.outputs))
+        for node in nodes
     )
-    return msgspec.structs.replace(root, values=values, nodes=moved, gradients={}), numbers
+    return msgspec.structs.replace(root, values=values, nodes=renumbered_nodes, gradients={}), new_numbers

@@ -18,9 +18,9 @@ from presim.passes import quantisation
 
 NAME, TILE = "sparse24", "sparse::tile"
 _PRODUCTS = ("aten::mm", "aten::addmm")
-_WHOLE = 64  # both sides of a weight are multiples of this (cuSPARSELt's 16-bit kernels)
+_SIDE_MULTIPLE = 64  # both sides of a weight are multiples of this (cuSPARSELt's 16-bit kernels)
 _BYTES = (9, 8)  # packed bytes of 8 values in 16 bits: half of them, and 4 bits for the places of each two
-_FIRST = 8  # compute capability of Ampere, the first GPUs with sparse tensor cores
+_MIN_COMPUTE_MAJOR = 8  # compute capability of Ampere, the first GPUs with sparse tensor cores
 
 
 def apply(graph: OperatorGraph) -> OperatorGraph:
@@ -34,13 +34,13 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
     for index, segment in enumerate(graph.segments):
         if segment.name and not segment.backward:
             segments[index], packed = _forward(segment, graph, shapes)
-            for place, other in enumerate(graph.segments):
+            for other_index, other in enumerate(graph.segments):
                 if other.backward and other.twin == index:
-                    segments[place] = _backward(segments[place], index, packed, segments[index])
+                    segments[other_index] = _backward(segments[other_index], index, packed, segments[index])
     if segments == list(graph.segments):
         raise InputError(
             f"{NAME} finds no 16-bit weight in repeated blocks of {graph.model} with sides that are multiples of "
-            f"{_WHOLE}; leave it out"
+            f"{_SIDE_MULTIPLE}; leave it out"
         )
     return msgspec.structs.replace(graph, segments=tuple(segments), shapes=tuple(shapes))
 
@@ -51,10 +51,12 @@ def check(names: Sequence[str], gpu: str, vendor: str, compute_major: int) -> No
     Raises:
         InputError: with what to leave out.
     """
-    both = [name for name in names if name in quantisation.FORMATS]
-    if NAME in names and both:
-        raise InputError(f"{NAME} and {both[0]} change the same products, which is not composed; leave out one of them")
-    if NAME in names and (vendor != "nvidia" or compute_major < _FIRST):
+    narrow_formats = [name for name in names if name in quantisation.FORMATS]
+    if NAME in names and narrow_formats:
+        raise InputError(
+            f"{NAME} and {narrow_formats[0]} change the same products, which is not composed; leave out one of them"
+        )
+    if NAME in names and (vendor != "nvidia" or compute_major < _MIN_COMPUTE_MAJOR):
         raise InputError(
             f"{gpu} has no 2:4 sparse products with a known price: NVIDIA's GPUs have them from Ampere on; leave out "
             f"{NAME}, or choose another --gpu"
@@ -67,7 +69,7 @@ def _forward(
     """The segment with packed weights, and the place of each packed for the backward pass."""
     values, nodes = list(segment.values), list[Node]()
     packed: dict[int, int] = {}
-    again: dict[str, int] = {}
+    packed_for_backward: dict[str, int] = {}
     for node in segment.nodes:
         weight = _weight(node, segment, graph)
         if weight is None:
@@ -77,30 +79,32 @@ def _forward(
             rows, columns = (int(size) for size in graph.shapes[weight.shape])
             shape = (rows, columns * _BYTES[0] // _BYTES[1])
             size = shape[0] * shape[1]
-            place = shapes.setdefault(shape, len(shapes))
+            shape_index = shapes.setdefault(shape, len(shapes))
             stride = shapes.setdefault((shape[1], 1), len(shapes))
             packed[weight.value] = len(values)
-            again[segment.values[weight.value].name] = len(values) + 1
+            packed_for_backward[segment.values[weight.value].name] = len(values) + 1
             values += [Value(Origin.OWN, size), Value(Origin.OWN, size)]
-            made = tuple(Operand(len(values) - 2 + one, place, "uint8", stride) for one in range(2))
-            nodes.append(Node(TILE, node.scope, (weight,), made))
+            packed_operands = tuple(
+                Operand(len(values) - 2 + direction, shape_index, "uint8", stride) for direction in range(2)
+            )
+            nodes.append(Node(TILE, node.scope, (weight,), packed_operands))
         nodes.append(_sparse(node, packed[weight.value]))
-    return msgspec.structs.replace(segment, values=tuple(values), nodes=tuple(nodes)), again
+    return msgspec.structs.replace(segment, values=tuple(values), nodes=tuple(nodes)), packed_for_backward
 
 
 def _backward(segment: Segment, twin: int, packed: dict[str, int], forward: Segment) -> Segment:
     """Gradients of inputs are products with weights that the forward pass packed."""
     values, nodes = list(segment.values), list[Node]()
-    taken: dict[str, int] = {}
+    packed_numbers: dict[str, int] = {}
     for node in segment.nodes:
         name = _parameter(node, segment)
         if name not in packed:
             nodes.append(node)
             continue
-        if name not in taken:
-            taken[name] = len(values)
+        if name not in packed_numbers:
+            packed_numbers[name] = len(values)
             values.append(Value(Origin.SEGMENT, forward.values[packed[name]].bytes, "", twin, packed[name]))
-        nodes.append(_sparse(node, taken[name]))
+        nodes.append(_sparse(node, packed_numbers[name]))
     return msgspec.structs.replace(segment, values=tuple(values), nodes=tuple(nodes))
 
 
@@ -122,6 +126,6 @@ def _weight(node: Node, segment: Segment, graph: OperatorGraph) -> Operand | Non
     if not _parameter(node, segment):
         return None
     right = node.inputs[-1]
-    sides = graph.shapes[right.shape]
-    fits = all(isinstance(size, int) and size % _WHOLE == 0 for size in sides)
+    weight_shape = graph.shapes[right.shape]
+    fits = all(isinstance(size, int) and size % _SIDE_MULTIPLE == 0 for size in weight_shape)
     return right if fits and right.dtype in ("bfloat16", "float16") else None

@@ -23,17 +23,17 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
     )
     if not is_split:
         return graph
-    return msgspec.structs.replace(graph, segments=tuple(map(_taken_apart, graph.segments)))
+    return msgspec.structs.replace(graph, segments=tuple(map(_split_segment, graph.segments)))
 
 
-def _taken_apart(segment: Segment) -> Segment:
+def _split_segment(segment: Segment) -> Segment:
     values, nodes = list(segment.values), list[Node]()
-    rest = list(segment.nodes)
-    while rest:
-        node = rest.pop(0)
+    remaining_nodes = list(segment.nodes)
+    while remaining_nodes:
+        node = remaining_nodes.pop(0)
         if node.operator == _FORWARD:
-            largest, total = rest[:2], rest[2:4]  # each is a reduction and its wait
-            del rest[:4]
+            largest, total = remaining_nodes[:2], remaining_nodes[2:4]  # each is a reduction and its wait
+            del remaining_nodes[:4]
             nodes += _forward(node, largest, total, values)
         elif node.operator == _BACKWARD:
             nodes += _backward(node, values)
@@ -45,15 +45,15 @@ def _taken_apart(segment: Segment) -> Segment:
 def _forward(node: Node, largest: list[Node], total: list[Node], values: list[Value]) -> list[Node]:
     (logits, *_), (out, *_) = node.inputs, node.outputs
     shifted, powers = _like(out, values), _like(out, values)
-    first, second = largest[0].inputs[0], total[0].inputs[0]
+    largest_logit, exponential_sum = largest[0].inputs[0], total[0].inputs[0]
     return [
-        Node("aten::amax", node.scope, (logits,), (first,)),
+        Node("aten::amax", node.scope, (logits,), (largest_logit,)),
         *largest,
-        Node("aten::sub", node.scope, (logits, first), (shifted,)),
+        Node("aten::sub", node.scope, (logits, largest_logit), (shifted,)),
         Node("aten::exp", node.scope, (shifted,), (powers,)),
-        Node("aten::sum", node.scope, (powers,), (second,)),
+        Node("aten::sum", node.scope, (powers,), (exponential_sum,)),
         *total,
-        Node("aten::sub", node.scope, (shifted, second), (out,)),
+        Node("aten::sub", node.scope, (shifted, exponential_sum), (out,)),
     ]
 
 

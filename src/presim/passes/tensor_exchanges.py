@@ -10,7 +10,7 @@ from presim.passes.collectives import ALL_GATHER, REDUCE_SCATTER
 from presim.passes.tensor_parts import PRODUCTS, Part, Tensors
 
 _ADDITIONS = ("aten::add", "aten::add_")
-_ROWS = {"aten::_log_softmax": 2, "aten::nll_loss_forward": 1}  # elements per row that ranks reduce
+_ROW_OUTPUTS = {"aten::_log_softmax": 2, "aten::nll_loss_forward": 1}  # elements per row that ranks reduce
 
 
 class Exchanges:
@@ -22,54 +22,56 @@ class Exchanges:
 
     def with_sums(self, part: Part, node: Node) -> Node:
         """The node, preceded by reductions of the partial sums it uses, except sums that it only adds to others."""
-        touched = [one.value for one in node.inputs if one.value in part.partial]
+        partial_inputs = [operand.value for operand in node.inputs if operand.value in part.partial]
         if node.view:
-            return _renamed(node, part.reduced)
-        if touched and not self.adds_sums(part, node):
-            for value in dict.fromkeys(touched):
+            return _with_values_replaced(node, part.reduced)
+        if partial_inputs and not self.adds_sums(part, node):
+            for value in dict.fromkeys(partial_inputs):
                 self.scatter(part, part.partial.pop(value), node)
-        return _renamed(node, part.reduced)
+        return _with_values_replaced(node, part.reduced)
 
     def adds_sums(self, part: Part, node: Node) -> bool:
         """Whether a node adds partial sums that are reduced together afterwards."""
-        values = {one.value for one in node.inputs}
+        values = {operand.value for operand in node.inputs}
         return node.operator in _ADDITIONS and len(values) == 2 and all(value in part.partial for value in values)
 
     def with_all(self, part: Part, node: Node) -> Node:
         """The node with sequence parts gathered if it multiplies them with a split tensor."""
-        gathers = node.operator in PRODUCTS and any(one.value in part.ends for one in node.inputs)
+        gathers = node.operator in PRODUCTS and any(operand.value in part.split_ends for operand in node.inputs)
         gathers |= self._vocabulary and node.operator == "aten::embedding_dense_backward"
-        if not gathers or not any(one.value in part.local for one in node.inputs):
+        if not gathers or not any(operand.value in part.local for operand in node.inputs):
             return node
         for operand in node.inputs:
             if operand.value in part.local and operand.value not in part.gathered:
-                if (kept := self._kept(part, operand.value)) is not None:
-                    part.values.append(kept)
+                if (forward_value := self._gathered_in_forward(part, operand.value)) is not None:
+                    part.values.append(forward_value)
                     part.gathered[operand.value] = len(part.values) - 1
                     continue
                 part.wait((operand,), node.scope)
-                whole = lengthen(part.segment_bytes(operand.value), self._tensors.times)
-                new = part.new(whole)
-                local_part = self._tensors.local(part, operand, node, True)
-                made = self._tensors.local(part, msgspec.structs.replace(operand, value=new), node, False)
+                full_bytes = lengthen(part.segment_bytes(operand.value), self._tensors.times)
+                gathered = part.new(full_bytes)
+                local_operand = self._tensors.local(part, operand, node, True)
+                full_operand = self._tensors.local(part, msgspec.structs.replace(operand, value=gathered), node, False)
                 attributes: dict[str, int | str | list[int]] = {"group": "tensor"}
-                part.nodes.append(Node(ALL_GATHER, node.scope, (local_part,), (made,), attributes=attributes))
-                part.waiting.add(new)
+                part.nodes.append(
+                    Node(ALL_GATHER, node.scope, (local_operand,), (full_operand,), attributes=attributes)
+                )
+                part.waiting.add(gathered)
                 if not self._gathers_again:
-                    part.wait((made,), node.scope)
-                    new = self._rejoined(part, made, node.scope).value
-                part.gathered[operand.value] = part.first_gathered[operand.value] = new
-        return _renamed(node, part.gathered)
+                    part.wait((full_operand,), node.scope)
+                    gathered = self._rejoined(part, full_operand, node.scope).value
+                part.gathered[operand.value] = part.first_gathered[operand.value] = gathered
+        return _with_values_replaced(node, part.gathered)
 
-    def _kept(self, part: Part, index: int) -> Value | None:
+    def _gathered_in_forward(self, part: Part, index: int) -> Value | None:
         """The gathered tensor that the forward pass kept for a value, if any."""
         value = part.values[index]
         if self._gathers_again or not part.segment.backward or value.origin is not Origin.SEGMENT:
             return None
-        there = self._parts[value.segment].first_gathered.get(value.index)
-        if there is None or self._parts[value.segment].segment.backward:
+        gathered = self._parts[value.segment].first_gathered.get(value.index)
+        if gathered is None or self._parts[value.segment].segment.backward:
             return None
-        return msgspec.structs.replace(value, index=there, bytes=self._parts[value.segment].values[there].bytes)
+        return msgspec.structs.replace(value, index=gathered, bytes=self._parts[value.segment].values[gathered].bytes)
 
     def is_late(self, node: Node) -> bool:
         """Whether a sum is reduced later, after others were added: sums of activations along the sequence."""
@@ -81,16 +83,16 @@ class Exchanges:
 
     def scatter(self, part: Part, operand: Operand, node: Node) -> None:
         """Reduce-scatter sums: each rank keeps its part of the sequence."""
-        new = part.new(part.segment_bytes(operand.value))
-        part.local.add(new)
-        part.reduced[operand.value] = new
-        whole = self._tensors.local(part, operand, node, False)
-        own = self._tensors.local(part, msgspec.structs.replace(operand, value=new), node, True)
+        scattered = part.new(part.segment_bytes(operand.value))
+        part.local.add(scattered)
+        part.reduced[operand.value] = scattered
+        full_operand = self._tensors.local(part, operand, node, False)
+        local_operand = self._tensors.local(part, msgspec.structs.replace(operand, value=scattered), node, True)
         attributes: dict[str, int | str | list[int]] = {"group": "tensor"}
         if not self._gathers_again:
-            whole = self._rejoined(part, whole, node.scope)
-        part.nodes.append(Node(REDUCE_SCATTER, node.scope, (whole,), (own,), attributes=attributes))
-        part.waiting.add(new)
+            full_operand = self._rejoined(part, full_operand, node.scope)
+        part.nodes.append(Node(REDUCE_SCATTER, node.scope, (full_operand,), (local_operand,), attributes=attributes))
+        part.waiting.add(scattered)
 
     def _rejoined(self, part: Part, operand: Operand, scope: str) -> Operand:
         """Copy gathered parts to the sequence dimension, because functional collectives use the first dimension."""
@@ -105,8 +107,8 @@ class Exchanges:
     def reduce(self, part: Part, node: Node) -> None:
         """All-reduce partial sums: copy them to a new storage and reduce the copy, as functional collectives do."""
         out = node.outputs[0]
-        new = part.new(lengthen(part.values[out.value].bytes, self._tensors.times))
-        partial = msgspec.structs.replace(out, value=new)
+        partial_copy = part.new(lengthen(part.values[out.value].bytes, self._tensors.times))
+        partial = msgspec.structs.replace(out, value=partial_copy)
         part.nodes.append(msgspec.structs.replace(node, outputs=(partial, *node.outputs[1:])))
         part.nodes.append(Node("aten::clone", node.scope, (partial,), (out,), attributes={"plain": 1}))
         part.all_reduce(out, node.scope)
@@ -116,27 +118,29 @@ class Exchanges:
 
         Softmax produces the largest logit and the sum of exponentials; the loss itself produces the label's logit.
         """
-        times = _ROWS.get(node.operator, 0)
-        if not (times and self._vocabulary and node.inputs[0].value in part.ends):
+        num_row_outputs = _ROW_OUTPUTS.get(node.operator, 0)
+        if not (num_row_outputs and self._vocabulary and node.inputs[0].value in part.split_ends):
             return rewritten
         rows = self._tensors.graph.shapes[node.inputs[0].shape][0]
         shape = self._tensors.index([lengthen(rows, self._tensors.times)])
         stride, size = self._tensors.index([1]), lengthen(product([4, rows]), self._tensors.times)
-        made = tuple(Operand(part.new(size), shape, "float32", stride) for _ in range(times))
-        return msgspec.structs.replace(rewritten, outputs=(*rewritten.outputs, *made))
+        row_outputs = tuple(Operand(part.new(size), shape, "float32", stride) for _ in range(num_row_outputs))
+        return msgspec.structs.replace(rewritten, outputs=(*rewritten.outputs, *row_outputs))
 
     def reduce_rows(self, part: Part, node: Node, before: Node) -> None:
         """All-reduce the outputs that `loss` added to a node."""
-        for operand in node.outputs[len(before.outputs) :] if node.operator in _ROWS else ():
+        for operand in node.outputs[len(before.outputs) :] if node.operator in _ROW_OUTPUTS else ():
             part.all_reduce(operand, node.scope)
             part.wait((operand,), node.scope)
 
 
-def _renamed(node: Node, names: dict[int, int]) -> Node:
-    if not any(one.value in names for one in (*node.inputs, *node.outputs)):
+def _with_values_replaced(node: Node, new_values: dict[int, int]) -> Node:
+    if not any(operand.value in new_values for operand in (*node.inputs, *node.outputs)):
         return node
 
-    def new(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        return tuple(msgspec.structs.replace(one, value=names.get(one.value, one.value)) for one in operands)
+    def renamed(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        return tuple(
+            msgspec.structs.replace(operand, value=new_values.get(operand.value, operand.value)) for operand in operands
+        )
 
-    return msgspec.structs.replace(node, inputs=new(node.inputs), outputs=new(node.outputs))
+    return msgspec.structs.replace(node, inputs=renamed(node.inputs), outputs=renamed(node.outputs))

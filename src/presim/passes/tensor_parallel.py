@@ -104,7 +104,7 @@ class _Split:
         """Record how a value from outside the segment is split."""
         end = self._end_from_outside(part.segment, value)
         if end:
-            part.ends[index] = end
+            part.split_ends[index] = end
         if value.origin in (Origin.SEGMENT, Origin.CARRY):
             other = self._parts[value.segment]
             used = other.reduced.get(value.index, value.index)
@@ -121,8 +121,8 @@ class _Split:
         if not node.view:
             part.wait(node.inputs, node.scope)
         rewritten = exchanges.loss(part, node, self._rewrite(part, node, local))
-        for place in node.written:
-            part.gathered.pop(node.inputs[place].value, None)
+        for position in node.written:
+            part.gathered.pop(node.inputs[position].value, None)
         if exchanges.adds_sums(part, node):
             part.nodes.append(rewritten)
             for operand in node.inputs[:2]:
@@ -148,7 +148,7 @@ class _Split:
         for index, value in enumerate(part.values[: len(part.segment.values)]):
             if self._times > 1 and index not in part.local:
                 part.values[index] = msgspec.structs.replace(value, bytes=lengthen(value.bytes, self._times))
-        for index, end in part.ends.items():
+        for index, end in part.split_ends.items():
             value = part.values[index]
             if end:
                 part.values[index] = msgspec.structs.replace(
@@ -159,11 +159,18 @@ class _Split:
         if value.origin is Origin.PARAMETER:
             return self._end_of_parameter(segment, value.name)
         if value.origin in (Origin.SEGMENT, Origin.CARRY):
-            return self._parts[value.segment].ends.get(value.index, 0)
+            return self._parts[value.segment].split_ends.get(value.index, 0)
         return 0
 
     def _end_of_parameter(self, segment: Segment, name: str) -> int:
-        parameter = next((one for one in self._graph.parameters if one.name == name and self._owns(one, segment)), None)
+        parameter = next(
+            (
+                candidate
+                for candidate in self._graph.parameters
+                if candidate.name == name and self._owns(candidate, segment)
+            ),
+            None,
+        )
         return self._end_of(parameter) * dtype_bytes(parameter.dtype) if parameter else 0
 
     def _owns(self, parameter: Parameter, segment: Segment) -> bool:
@@ -174,8 +181,8 @@ class _Split:
 
     def _end_of(self, parameter: Parameter) -> int:
         """End of a parameter's split dimension: columns are the first of a Linear's weight, rows the second."""
-        whole = self._graph.segments[parameter.segment].name if parameter.segment >= 0 else ""
-        module, _, kind = f"{whole}{parameter.name}".rpartition(".")
+        block_path = self._graph.segments[parameter.segment].name if parameter.segment >= 0 else ""
+        module, _, kind = f"{block_path}{parameter.name}".rpartition(".")
         for pattern, style in self._graph.tensor_parallel.items():
             if self._vocabulary and style in _WORDS and fnmatch.fnmatchcase(module, pattern):
                 return math.prod(parameter.shape)
@@ -189,11 +196,11 @@ class _Split:
 
     def _localise(self, part: Part, node: Node, partial: bool) -> bool:
         """Whether a node works on a part of the sequence; marks its outputs with a sequence dimension as parts."""
-        touches = any(one.value in part.local for one in node.inputs)
+        touches = any(operand.value in part.local for operand in node.inputs)
         starts = node.operator == "aten::embedding" and not partial
         if not (touches or starts):
             return False
-        part.local |= {one.value for one in node.outputs if self._tensors.has_sequence(one)}
+        part.local |= {operand.value for operand in node.outputs if self._tensors.has_sequence(operand)}
         return True
 
     def _rewrite(self, part: Part, node: Node, local: bool = False) -> Node:

@@ -27,7 +27,7 @@ class Part:
     segment: Segment
     nodes: list[Node]
     values: list[Value]
-    ends: dict[int, int]  # value -> end of its split dimension, in bytes at traced sizes
+    split_ends: dict[int, int]  # value -> end of its split dimension, in bytes at traced sizes
     local: set[int] = dataclasses.field(default_factory=set)  # values split along the sequence
     gathered: dict[int, int] = dataclasses.field(default_factory=dict)  # local value -> gathered value
     # local value -> gathered value, at its first gather
@@ -74,20 +74,20 @@ class Tensors:
         if not end:
             return None
         shape, stride = self.numbers[operand.shape], self.numbers[operand.stride]
-        found = [dim for dim, (size, step) in enumerate(zip(shape, stride)) if size > 1 and size * step == end]
-        if not found and is_part and stride[-1:] == (1,) and end in stride and end % shape[-1] == 0:
+        split_dims = [dim for dim, (size, step) in enumerate(zip(shape, stride)) if size > 1 and size * step == end]
+        if not split_dims and is_part and stride[-1:] == (1,) and end in stride and end % shape[-1] == 0:
             # a part of each row, e.g. gate and input, or queries and keys, stored side by side: its outermost dimension
             return max((step, dim) for dim, (size, step) in enumerate(zip(shape, stride)) if size > 1 and step < end)[1]
-        return found[0] if found else None
+        return split_dims[0] if split_dims else None
 
     def end(self, part: Part, operand: Operand) -> int:
         """The end in elements of the tensor's type, which may differ from its storage's type (complex views)."""
-        return part.ends.get(operand.value, 0) // dtype_bytes(operand.dtype) if operand.dtype else 0
+        return part.split_ends.get(operand.value, 0) // dtype_bytes(operand.dtype) if operand.dtype else 0
 
     def mark(self, part: Part, operand: Operand, dim: int) -> None:
         """Mark a tensor's storage as split along a dimension."""
         end = self.numbers[operand.shape][dim] * self.numbers[operand.stride][dim]
-        part.ends[operand.value] = end * dtype_bytes(operand.dtype)
+        part.split_ends[operand.value] = end * dtype_bytes(operand.dtype)
 
     def local(self, part: Part, operand: Operand, node: Node, is_part: bool) -> Operand:
         """A tensor as one rank has it; ``is_part``: as a part of the sequence."""
@@ -100,18 +100,18 @@ class Tensors:
             stride = [lengthen(size, self.times) for size in stride]
         if dim is None:
             return msgspec.structs.replace(operand, shape=self.index(shape), stride=self.index(stride))
-        where = f"dimension {dim} of {node.operator} in {part.segment.name}{node.scope}"
-        shape[dim] = self.divide(shape[dim], where)
-        for place, step in enumerate(self.numbers[operand.stride]):
+        location = f"dimension {dim} of {node.operator} in {part.segment.name}{node.scope}"
+        shape[dim] = self.divide(shape[dim], location)
+        for other_dim, step in enumerate(self.numbers[operand.stride]):
             if step and step % end == 0:
-                stride[place] = self.divide(stride[place], where)
+                stride[other_dim] = self.divide(stride[other_dim], location)
         return msgspec.structs.replace(operand, shape=self.index(shape), stride=self.index(stride))
 
     def index(self, shape: Sequence[Size]) -> int:
         """The number of a shape; adds new shapes."""
         return self.shapes.setdefault(tuple(shape), len(self.shapes))
 
-    def divide(self, size: Size, where: str) -> Size:
+    def divide(self, size: Size, location: str) -> Size:
         """One rank's part of a size.
 
         Raises:
@@ -119,10 +119,10 @@ class Tensors:
         """
         quotient = divide(size, self.degree)
         if quotient is None:
-            near = [d for d in range(1, 4 * self.degree) if divide(size, d) is not None]
-            nearest = sorted(sorted(near, key=lambda d: abs(d - self.degree))[:4])
+            divisors = [divisor for divisor in range(1, 4 * self.degree) if divide(size, divisor) is not None]
+            nearest = sorted(sorted(divisors, key=lambda divisor: abs(divisor - self.degree))[:4])
             raise InputError(
-                f"tensor = {self.degree} does not divide {size} ({where}); degrees that do: "
+                f"tensor = {self.degree} does not divide {size} ({location}); degrees that do: "
                 f"{', '.join(map(str, nearest))}"
             )
         return quotient

@@ -85,10 +85,10 @@ class Rules:
             raise self._impossible(part, node, "one factor is split along the summed dimension and the other is not")
         if inner_a:
             return True
-        kept = [dim for dim in (a, b) if dim is not None]
-        if len(set(kept)) > 1:
+        split_dims = [dim for dim in (a, b) if dim is not None]
+        if len(set(split_dims)) > 1:
             raise self._impossible(part, node, "both factors are split, along different dimensions")
-        self._tensors.mark(part, out, kept[0])
+        self._tensors.mark(part, out, split_dims[0])
         return False
 
     def _reduction(self, part: Part, node: Node, dim: int | None) -> bool:
@@ -96,7 +96,7 @@ class Rules:
         rank = len(self._tensors.numbers[source.shape])
         dims_given = node.attributes.get("dim", list(range(rank)))
         summed = (
-            {one % rank for one in (dims_given if isinstance(dims_given, list) else [int(dims_given)])}
+            {summed_dim % rank for summed_dim in (dims_given if isinstance(dims_given, list) else [int(dims_given)])}
             if rank
             else set()
         )
@@ -104,12 +104,12 @@ class Rules:
             return False
         if dim in summed or not summed:
             return True
-        place = dim if node.attributes.get("keepdim") else dim - sum(one < dim for one in summed)
-        self._tensors.mark(part, out, place)
+        out_dim = dim if node.attributes.get("keepdim") else dim - sum(summed_dim < dim for summed_dim in summed)
+        self._tensors.mark(part, out, out_dim)
         return False
 
     def _elementwise(self, part: Part, node: Node, dims: Sequence[int | None]) -> None:
-        operand, dim = next((one, dim) for one, dim in zip(node.inputs, dims) if dim is not None)
+        operand, dim = next((operand, dim) for operand, dim in zip(node.inputs, dims) if dim is not None)
         from_right = len(self._tensors.numbers[operand.shape]) - dim
         size = self._tensors.numbers[operand.shape][dim]
         for out in node.outputs:
@@ -123,8 +123,8 @@ class Rules:
                 raise self._impossible(part, node, "it combines a split tensor with an unsplit one")
 
     def _impossible(self, part: Part, node: Node, why: str) -> InputError:
-        where = f"{part.segment.name}{node.scope}" if node.scope.startswith(".") else node.scope
+        module_path = f"{part.segment.name}{node.scope}" if node.scope.startswith(".") else node.scope
         return InputError(
             f"{self._tensors.graph.model} cannot be split by tensor parallelism: at {node.operator} of "
-            f"{where or 'the model'}, {why}; use a tensor degree of 1"
+            f"{module_path or 'the model'}, {why}; use a tensor degree of 1"
         )

@@ -36,25 +36,28 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
             names |= {(index, name) for name in packed}
             segments[index] = _packed(segment, packed)
     parameters: list[Parameter] = []
-    for one in graph.parameters:
-        parameters += _parts(one) if (one.segment, one.name) in names else [one]
+    for parameter in graph.parameters:
+        parameters += _parts(parameter) if (parameter.segment, parameter.name) in names else [parameter]
     return msgspec.structs.replace(graph, segments=tuple(segments), parameters=tuple(parameters))
 
 
-def _parts(one: Parameter) -> list[Parameter]:
+def _parts(parameter: Parameter) -> list[Parameter]:
     """Packed values, and their factors."""
-    rows, columns = one.shape
-    factors = msgspec.structs.replace(one, name=f"{one.name}_scales", shape=(rows, columns // _GROUP))
-    return [msgspec.structs.replace(one, shape=(rows, columns // 2), dtype="uint8"), factors]
+    rows, columns = parameter.shape
+    factors = msgspec.structs.replace(parameter, name=f"{parameter.name}_scales", shape=(rows, columns // _GROUP))
+    return [msgspec.structs.replace(parameter, shape=(rows, columns // 2), dtype="uint8"), factors]
 
 
 def _packed(segment: Segment, names: set[str]) -> Segment:
-    values = [_smaller(one) if one.origin is Origin.PARAMETER and one.name in names else one for one in segment.values]
+    values = [
+        _smaller(value) if value.origin is Origin.PARAMETER and value.name in names else value
+        for value in segment.values
+    ]
     nodes = []
     for node in segment.nodes:
         inputs = tuple(
-            msgspec.structs.replace(one, dtype="uint4") if segment.values[one.value].name in names else one
-            for one in node.inputs
+            msgspec.structs.replace(operand, dtype="uint4") if segment.values[operand.value].name in names else operand
+            for operand in node.inputs
         )
         nodes.append(msgspec.structs.replace(node, inputs=inputs))
     return msgspec.structs.replace(segment, values=tuple(values), nodes=tuple(nodes))
@@ -62,8 +65,8 @@ def _packed(segment: Segment, names: set[str]) -> Segment:
 
 def _smaller(value: Value) -> Value:
     """Half a byte for each value of 16 bits, and 16 bits for each group."""
-    count = int(value.bytes) // 2
-    return msgspec.structs.replace(value, bytes=count // 2 + 2 * (count // _GROUP))
+    num_elements = int(value.bytes) // 2
+    return msgspec.structs.replace(value, bytes=num_elements // 2 + 2 * (num_elements // _GROUP))
 
 
 def _weight(node: Node, segment: Segment, graph: OperatorGraph) -> str:
@@ -73,8 +76,8 @@ def _weight(node: Node, segment: Segment, graph: OperatorGraph) -> str:
     value = segment.values[node.inputs[-1].value]
     if value.origin is not Origin.PARAMETER:
         return ""
-    home = graph.segments.index(segment)
-    known = {one.name: one for one in graph.parameters if one.segment == home}
-    own = known.get(value.name)
-    is_whole = own is not None and len(own.shape) == 2 and own.shape[1] % _GROUP == 0
-    return value.name if own is not None and is_whole and elements(own) else ""
+    segment_index = graph.segments.index(segment)
+    parameters = {candidate.name: candidate for candidate in graph.parameters if candidate.segment == segment_index}
+    parameter = parameters.get(value.name)
+    has_full_groups = parameter is not None and len(parameter.shape) == 2 and parameter.shape[1] % _GROUP == 0
+    return value.name if parameter is not None and has_full_groups and elements(parameter) else ""

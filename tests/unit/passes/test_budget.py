@@ -42,7 +42,7 @@ def every(problem: Problem) -> list[tuple[int, float]]:
     """Bytes and cost of each choice that makes all that is wanted."""
     found = []
     for kept in itertools.product((False, True), repeat=len(problem.sizes)):
-        again, waiting = set[int](), [one for one in problem.wanted if not kept[one]]
+        again, waiting = set[int](), [one for one in problem.needed_by_backward if not kept[one]]
         while waiting:
             one = waiting.pop()
             again.add(one)
@@ -73,7 +73,7 @@ def test_less_memory_costs_more_work_and_all_of_it_none() -> None:
         assert list(problems(graph)) == []
     for one in (found[:3], found[3:]):
         (none,), (half,), (whole,) = (kept for _, kept in one)
-        assert none.bytes <= half.bytes <= (none.bytes + whole.bytes) / 2 < whole.bytes == whole.most
+        assert none.bytes <= half.bytes <= (none.bytes + whole.bytes) / 2 < whole.bytes == whole.max_bytes
         assert none.operators > half.operators > whole.operators == 0
         assert none.cost > half.cost > whole.cost == 0
 

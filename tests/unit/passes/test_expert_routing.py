@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presim.errors import InputError
-from presim.passes.expert_routing import EVEN, dealt, inclusion, load_of, parse, scaled
+from presim.passes.expert_routing import EVEN, apportion, inclusion, load_of, parse, scaled
 
 RANKS, TOKENS, LAYERS = 4, 2048, 8
 
@@ -68,8 +68,8 @@ def test_experts_without_weight_get_nothing() -> None:
 @given(st.integers(0, 10_000), st.lists(st.floats(0.01, 1), min_size=1, max_size=9))
 def test_all_rows_are_dealt_out(rows: int, weights: list[float]) -> None:
     shares = [one / sum(weights) for one in weights]
-    assert sum(dealt(rows, shares, len(shares))) == rows
-    assert sum(dealt(rows, (), len(shares))) == rows
+    assert sum(apportion(rows, shares, len(shares))) == rows
+    assert sum(apportion(rows, (), len(shares))) == rows
 
 
 def test_rows_are_rounded_up_and_never_none() -> None:
