@@ -53,5 +53,5 @@ def test_a_script_that_checks_all_it_receives_runs_to_its_end(tmp_path: Path) ->
     matching = match_collectives(traces)
     assert sorted(matching.needed.tolist()) == [2, 2, 2, 3, *[4] * 11]  # of the latter two are replays
     communicators = Communicators(traces, Representatives(range(4)))
-    first = [place.ranks.tolist() for place in communicators.places(0) if place is not None]
+    first = [place.ranks.tolist() for place in communicators.memberships(0) if place is not None]
     assert first == [[0, 1, 2, 3], [0, 3], [0, 2], [0, 1, 3], [0, 3]]

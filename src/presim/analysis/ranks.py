@@ -71,8 +71,8 @@ def unmatched(traces: Sequence[Trace], representatives: Representatives) -> list
         rank, groups = trace.manifest.rank, trace.manifest.groups
         called = {signature.group for signature in trace.signatures if isinstance(signature, Collective)}
         for index in sorted(called & set(range(len(groups)))):
-            place = communicators.places(rank)[index]
-            found = communicators.unmatched(place) if place else None
+            membership = communicators.memberships(rank)[index]
+            found = communicators.unmatched(membership) if membership else None
             if found:
                 return [
                     f"Ranks {rank} and {found[0]} communicate in group {groups[index].name!r}, but rank {found[1]}, "

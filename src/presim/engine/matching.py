@@ -46,13 +46,13 @@ def match_collectives(traces: Sequence[Trace], representatives: Representatives 
 
 def _seats(trace: Trace, communicators: Communicators) -> list[int]:
     """By signature: the rank's position in the communicator of an all-to-all; -1 for other signatures."""
-    places = communicators.places(trace.manifest.rank)
+    memberships = communicators.memberships(trace.manifest.rank)
 
     def seat(signature: Signature) -> int:
         if not isinstance(signature, Collective) or signature.kind != "all_to_all":
             return -1
-        place = places[signature.group] if 0 <= signature.group < len(places) else None
-        return -1 if place is None else communicators.own_seat(place)
+        membership = memberships[signature.group] if 0 <= signature.group < len(memberships) else None
+        return -1 if membership is None else communicators.own_seat(membership)
 
     return [seat(signature) for signature in trace.signatures]
 

@@ -30,8 +30,8 @@ Ints = NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """A captured rank's place in a communicator."""
+class Membership:
+    """A captured rank as a member of a communicator."""
 
     communicator: int  # communicator number, shared by all its members
     rank: int
@@ -44,50 +44,50 @@ class Communicators:
 
     def __init__(self, traces: Sequence[Trace], representatives: Representatives) -> None:
         nodes = [_Node(trace, group, representatives) for trace in traces for group in trace.manifest.groups]
-        known = [node for node in nodes if node.is_member]
-        _label(known)
-        self._numbers = _unite(known)
-        self._places: dict[int, list[Place | None]] = {trace.manifest.rank: [] for trace in traces}
+        member_nodes = [node for node in nodes if node.is_member]
+        _label(member_nodes)
+        self._numbers = _unite(member_nodes)
+        self._memberships: dict[int, list[Membership | None]] = {trace.manifest.rank: [] for trace in traces}
         self._seats: dict[int, dict[int, int]] = {}  # communicator -> captured rank -> its position
         for node in nodes:
-            self._places[node.rank].append(self._place(node))
-        for node in known:  # a member that never calls is included, because the others wait for it
+            self._memberships[node.rank].append(self._add_membership(node))
+        for node in member_nodes:  # a member that never calls is included, because the others wait for it
             seats = self._seats[self._numbers[node.key]]
             for captured in set(node.representatives[node.ranks == node.representatives].tolist()):
                 seats.setdefault(captured, int(np.flatnonzero(node.ranks == captured)[0]))
 
-    def _place(self, node: _Node) -> Place | None:
+    def _add_membership(self, node: _Node) -> Membership | None:
         if not node.is_member:
             return None
         number = self._numbers[node.key]
         self._seats.setdefault(number, {})[node.rank] = node.position
-        return Place(number, node.rank, node.ranks, node.representatives)
+        return Membership(number, node.rank, node.ranks, node.representatives)
 
-    def places(self, rank: int) -> list[Place | None]:
-        """The places of a captured rank by group of its manifest; None for a group with unknown members."""
-        return self._places[rank]
+    def memberships(self, rank: int) -> list[Membership | None]:
+        """The memberships of a captured rank by group of its manifest; None for a group with unknown members."""
+        return self._memberships[rank]
 
     def members(self, communicator: int) -> tuple[int, ...]:
         """The captured ranks that meet in a communicator."""
         return tuple(sorted(self._seats[communicator]))
 
-    def own_seat(self, place: Place) -> int:
-        """The position of the place's own rank."""
-        return self._seats[place.communicator][place.rank]
+    def own_seat(self, membership: Membership) -> int:
+        """The position of the membership's own rank."""
+        return self._seats[membership.communicator][membership.rank]
 
-    def seat(self, place: Place, position: int) -> int | None:
-        """The position of the captured rank that represents a position; None: nobody, or the place's own rank."""
-        representative = int(place.representatives[position])
-        if representative < 0 or representative == place.rank:
+    def seat(self, membership: Membership, position: int) -> int | None:
+        """The position of the captured rank that represents a position; None: nobody, or the membership's own rank."""
+        representative = int(membership.representatives[position])
+        if representative < 0 or representative == membership.rank:
             return None
-        return self._seats[place.communicator].get(representative)
+        return self._seats[membership.communicator].get(representative)
 
-    def unmatched(self, place: Place) -> tuple[int, int] | None:
+    def unmatched(self, membership: Membership) -> tuple[int, int] | None:
         """A member whose representative lacks this communicator, with that representative; else None."""
-        seats = self._seats[place.communicator]
-        for rank in np.unique(place.representatives[place.representatives >= 0]).tolist():
-            if rank != place.rank and rank not in seats:
-                return int(place.ranks[place.representatives == rank][0]), rank
+        seats = self._seats[membership.communicator]
+        for rank in np.unique(membership.representatives[membership.representatives >= 0]).tolist():
+            if rank != membership.rank and rank not in seats:
+                return int(membership.ranks[membership.representatives == rank][0]), rank
         return None
 
     def seated(self, communicator: int, *positions: int) -> tuple[int, ...]:
@@ -106,9 +106,9 @@ class _Node:
         self.representatives = representatives.of(self.ranks)
         self.alike = self.representatives.tobytes()  # equal where the members are represented alike
         self.label: Hashable = 0  # distinguishes communicators with the same members
-        own = np.flatnonzero(self.ranks == self.rank)
-        self.is_member = bool(len(own))
-        self.position = int(own[0]) if len(own) else -1
+        positions = np.flatnonzero(self.ranks == self.rank)
+        self.is_member = bool(len(positions))
+        self.position = int(positions[0]) if len(positions) else -1
 
     @property
     def key(self) -> tuple[bytes, Hashable]:
@@ -120,17 +120,17 @@ class _Node:
 
 
 def _label(nodes: Sequence[_Node]) -> None:
-    """By ordinal; then by name where the names of a rank's alike communicators differ and agree, else by order."""
+    """Label nodes by ordinal, then by name if names are distinct on each rank and equal on all, else by order."""
     alike: dict[tuple[bytes, int], dict[int, list[_Node]]] = {}
     for node in nodes:
         alike.setdefault((node.alike, node.ordinal), {}).setdefault(node.rank, []).append(node)
     for by_rank in alike.values():
-        names = [[node.name for node in found] for found in by_rank.values()]
-        differ = all(len(set(each)) == len(each) for each in names)
-        agree = len({name for each in names for name in each}) == max(map(len, names))
-        for found in by_rank.values():
-            for place, node in enumerate(found):
-                node.label = node.ordinal, node.name if differ and agree else place
+        names = [[node.name for node in rank_nodes] for rank_nodes in by_rank.values()]
+        differ = all(len(set(rank_names)) == len(rank_names) for rank_names in names)
+        agree = len({name for rank_names in names for name in rank_names}) == max(map(len, names))
+        for rank_nodes in by_rank.values():
+            for position, node in enumerate(rank_nodes):
+                node.label = node.ordinal, node.name if differ and agree else position
 
 
 def _unite(nodes: Sequence[_Node]) -> dict[tuple[bytes, Hashable], int]:
@@ -143,36 +143,36 @@ def _unite(nodes: Sequence[_Node]) -> dict[tuple[bytes, Hashable], int]:
             number = parent[number]
         return number
 
-    for one, other in _counterparts(nodes):
-        first, second = sorted((root(numbers[one.key]), root(numbers[other.key])))
+    for node, counterpart in _counterparts(nodes):
+        first, second = sorted((root(numbers[node.key]), root(numbers[counterpart.key])))
         parent[second] = first
     return {key: root(number) for key, number in numbers.items()}
 
 
 def _counterparts(nodes: Sequence[_Node]) -> Iterator[tuple[_Node, _Node]]:
-    """Each communicator with the one that a member's representative has in its place, if it is another."""
+    """Pairs of a communicator and the one that a member's representative has instead."""
     by_rank: dict[int, list[_Node]] = {}
     for node in nodes:
         by_rank.setdefault(node.rank, []).append(node)
-    keys = {rank: {node.key for node in found} for rank, found in by_rank.items()}
+    keys = {rank: {node.key for node in rank_nodes} for rank, rank_nodes in by_rank.items()}
     for node in nodes:
         captured = set(node.ranks[node.ranks == node.representatives].tolist())
         for representative in sorted(set(node.representatives[node.representatives >= 0].tolist()) - captured):
             if node.key in keys.get(representative, ()):
                 continue
-            candidates = [other for other in by_rank.get(representative, ()) if _shifted(node, other)]
+            candidates = [other for other in by_rank.get(representative, ()) if _is_shifted(node, other)]
             if candidates:
-                yield node, _choose(node, candidates, by_rank[node.rank])
+                yield node, _choose_counterpart(node, candidates, by_rank[node.rank])
 
 
-def _shifted(node: _Node, other: _Node) -> bool:
+def _is_shifted(node: _Node, other: _Node) -> bool:
     """Whether the other has the same shape, and its rank the position of a member that it represents."""
     if len(node.ranks) != len(other.ranks) or node.representatives[other.position] != other.rank:
         return False
     return node.shape() == other.shape()
 
 
-def _choose(node: _Node, candidates: Sequence[_Node], siblings: Sequence[_Node]) -> _Node:
+def _choose_counterpart(node: _Node, candidates: Sequence[_Node], siblings: Sequence[_Node]) -> _Node:
     if len(candidates) == 1:
         return candidates[0]
     named = [other for other in candidates if other.name == node.name]

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.trace.collate import Communicators, Place
+from presim.trace.collate import Communicators, Membership
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Collective, Signature
@@ -54,8 +54,8 @@ def number_rendezvous(traces: Sequence[Trace], representatives: Representatives 
     channels: dict[Channel, int] = {}
     keys: list[Ints] = []
     for trace in traces:
-        places = communicators.places(trace.manifest.rank)
-        by_signature = [_channel(signature, places, communicators) for signature in trace.signatures]
+        memberships = communicators.memberships(trace.manifest.rank)
+        by_signature = [_channel(signature, memberships, communicators) for signature in trace.signatures]
         table = [-1 if channel is None else channels.setdefault(channel, len(channels)) for channel in by_signature]
         channel = np.array([*table, -1], np.int64)[trace.columns["signature"].astype(np.int64)]
         channel[trace.columns["kind"] != Kind.COLLECTIVE] = -1
@@ -69,10 +69,12 @@ def number_rendezvous(traces: Sequence[Trace], representatives: Representatives 
     return Rendezvous(match, unique >> 32, tuple(channels), communicators)
 
 
-def _channel(signature: Signature, places: Sequence[Place | None], communicators: Communicators) -> Channel | None:
-    if not isinstance(signature, Collective) or not 0 <= signature.group < len(places):
+def _channel(
+    signature: Signature, memberships: Sequence[Membership | None], communicators: Communicators
+) -> Channel | None:
+    if not isinstance(signature, Collective) or not 0 <= signature.group < len(memberships):
         return None
-    membership = places[signature.group]
+    membership = memberships[signature.group]
     if membership is None:
         return None
     if signature.kind not in ("send", "recv", "send_recv"):
