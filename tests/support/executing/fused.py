@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 RUN = "run"  # attribute of a fused node: index of what it stands for
 RUNS: list[tuple[Node, list[Node], bool]] = []  # fused node, nodes that it stands for, whether of the backward pass
-_closed = fusion._closed
+_fused_run = fusion._fused_run
 
 
 def _remembered(run: list[Node], segment: Segment, *others: Any) -> list[Node]:
     """The pass's result, whose fused node knows what it stands for."""
-    nodes = _closed(run, segment, *others)
+    nodes = _fused_run(run, segment, *others)
     if nodes is run:
         return run
     RUNS.append((nodes[0], [node for node in run if not node.view], segment.backward))
@@ -32,7 +32,7 @@ def _remembered(run: list[Node], segment: Segment, *others: Any) -> list[Node]:
 
 def remember() -> None:
     """From now on, fused nodes know what they stand for."""
-    fusion._closed = _remembered
+    fusion._fused_run = _remembered
 
 
 def compute(rank: Rank, run: Run, node: Node) -> None:
