@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _WINDOW = 2048  # known stretches per window; a window has one slowdown
-_LEAST = 64  # fewer are too few for an estimate
+_MIN_STRETCHES = 64  # fewer are too few for an estimate
 _WELL_KNOWN = 0.5  # share of host time in known stretches from which a slowdown below 1 is fully trusted
 _REFILL_NS = 500_000  # after so long without an entry the host has refilled its caches (shim/core/pace.h)
 _FASTEST = 0.5  # a smaller ratio means that too much observer time was subtracted, not that the machine is faster
@@ -57,24 +57,24 @@ class CaptureSpeed:
 
     def __init__(self) -> None:
         self._ratios, self._references = np.zeros(0), np.zeros(0)
-        self._passed = self._known = self._count = 0
+        self._total_ns = self._known_ns = self._count = 0
 
     def add(self, times: Ints, references: Floats) -> None:
         """Add stretches: their times [n] and reference times [n], both ns; a reference of 0 means unknown."""
-        known = (references > 0) & (times > 0)
-        self._passed += int(times.sum())
-        self._known += int(times[known].sum())
-        self._count += int(known.sum())
-        self._ratios = np.concatenate((self._ratios, times[known] / references[known]))[-_WINDOW:]
-        self._references = np.concatenate((self._references, references[known]))[-_WINDOW:]
+        is_known = (references > 0) & (times > 0)
+        self._total_ns += int(times.sum())
+        self._known_ns += int(times[is_known].sum())
+        self._count += int(is_known.sum())
+        self._ratios = np.concatenate((self._ratios, times[is_known] / references[is_known]))[-_WINDOW:]
+        self._references = np.concatenate((self._references, references[is_known]))[-_WINDOW:]
 
     @property
     def slowdown(self) -> float:
         """Host time over host time on an idle machine; 1 if too little is known."""
-        if len(self._ratios) < _LEAST:
+        if len(self._ratios) < _MIN_STRETCHES:
             return 1.0
         slowdown = _weighted_median(self._ratios, self._references)
-        return float(_trusted(np.array(slowdown), self._known / max(self._passed, 1), self._count))
+        return float(_trusted(np.array(slowdown), self._known_ns / max(self._total_ns, 1), self._count))
 
 
 def stretches(trace: Trace) -> tuple[Ints, list[str], Ints, Ints]:
@@ -90,10 +90,12 @@ def stretches(trace: Trace) -> tuple[Ints, list[str], Ints, Ints]:
     operators, scopes = ("", *trace.operators), ("", *trace.scopes)
     width = (len(Kind) + 1, len(operators), len(Kind) + 1, len(operators), len(Phase) + 1, len(scopes))
     parts = (kind[:-1], operator[:-1], kind[1:], operator[1:], phase[1:], scope[1:])
-    codes, which = np.unique(np.ravel_multi_index(parts, width), return_inverse=True)
-    numbers = zip(*(part.tolist() for part in np.unravel_index(codes, width)))
-    found = [key(a - 1, operators[b], c - 1, operators[d], e - 1, scopes[f]) for a, b, c, d, e, f in numbers]
-    return entries[1:], found, which.reshape(-1), times
+    codes, name_index = np.unique(np.ravel_multi_index(parts, width), return_inverse=True)
+    distinct_parts = zip(*(part.tolist() for part in np.unravel_index(codes, width)))
+    stretch_names = [
+        key(a - 1, operators[b], c - 1, operators[d], e - 1, scopes[f]) for a, b, c, d, e, f in distinct_parts
+    ]
+    return entries[1:], stretch_names, name_index.reshape(-1), times
 
 
 def without_slowdown(host_ns: Ints, slowdown: Floats | float) -> Ints:
@@ -108,8 +110,8 @@ def slowdown_between(before: Trace, after: Trace) -> float | None:
     """Host time before `on_idle_machine` over host time after it; None if the trace was not changed."""
     if after is before:
         return None
-    spent, left = (int(trace.columns["host_ns"].astype(np.int64).sum()) for trace in (before, after))
-    return spent / max(left, 1)
+    captured_ns, idle_ns = (int(trace.columns["host_ns"].astype(np.int64).sum()) for trace in (before, after))
+    return captured_ns / max(idle_ns, 1)
 
 
 def on_idle_machine(trace: Trace) -> Trace:
@@ -119,21 +121,25 @@ def on_idle_machine(trace: Trace) -> Trace:
     the first step run code for the first time: they take the slowdown of the first window. A trace with too few known
     stretches, or whose host times are not the reference host's, is returned unchanged.
     """
-    entries, names, which, times = stretches(trace)
-    known = reference_ns()
-    references = np.array([known.get(name, 0.0) for name in names] or [0.0])[which]
+    entries, names, name_index, times = stretches(trace)
+    reference_times = reference_ns()
+    references = np.array([reference_times.get(name, 0.0) for name in names] or [0.0])[name_index]
     steps = trace.steps()
     steady = entries >= (steps[0].stop if len(steps) > 1 else 0)
-    chosen = (references > 0) & (times > 0) & steady
-    if int(chosen.sum()) < _LEAST or not trace.manifest.reference_host:
+    is_measured = (references > 0) & (times > 0) & steady
+    if int(is_measured.sum()) < _MIN_STRETCHES or not trace.manifest.reference_host:
         return trace
-    share = float(times[chosen].sum() / times[steady].sum())
-    ends, ratios, references = entries[chosen], times[chosen] / references[chosen], references[chosen]
+    share = float(times[is_measured].sum() / times[steady].sum())
+    stretch_ends, ratios, references = (
+        entries[is_measured],
+        times[is_measured] / references[is_measured],
+        references[is_measured],
+    )
     windows = np.array_split(np.arange(len(ratios)), max(1, len(ratios) // _WINDOW))
     slowdowns = _trusted(
         np.array([_weighted_median(ratios[window], references[window]) for window in windows]), share, len(ratios)
     )
-    last = ends[[window[-1] for window in windows[:-1]]]
+    last = stretch_ends[[window[-1] for window in windows[:-1]]]
     slowdown = slowdowns[np.searchsorted(last, np.arange(len(trace)))]
     host_ns = without_slowdown(trace.columns["host_ns"].astype(np.int64), slowdown)
     return dataclasses.replace(trace, columns={**trace.columns, "host_ns": host_ns})

@@ -31,4 +31,4 @@ class RankCoverage(msgspec.Struct, frozen=True):
 
 def unconfined(rank_reads: Iterable[str]) -> list[str]:
     """The reads of the rank on which device work may depend."""
-    return [place for place in rank_reads if not place.endswith(f"{CONFINED})")]
+    return [read for read in rank_reads if not read.endswith(f"{CONFINED})")]

@@ -30,9 +30,9 @@ def axes_of(ranks: tuple[int, ...]) -> Axes | None:
         while size < len(offsets) and offsets[size] == size * stride:
             size += 1
         if len(offsets) % size or any(
-            offsets[at + place] != offsets[at] + place * stride
-            for at in range(0, len(offsets), size)
-            for place in range(size)
+            offsets[start + step] != offsets[start] + step * stride
+            for start in range(0, len(offsets), size)
+            for step in range(size)
         ):
             return None
         axes.append((stride, size))
@@ -58,7 +58,7 @@ def members_of(origin: int, axes: Axes) -> tuple[int, ...]:
     """
     members = [origin]
     for stride, size in reversed(axes):
-        members = [member + place * stride for member in members for place in range(size)]
+        members = [member + step * stride for member in members for step in range(size)]
     return tuple(members)
 
 
@@ -72,5 +72,5 @@ def sisters(ranks: Sequence[int], world_size: int) -> list[tuple[int, ...]]:
     if axes is None:
         return [tuple(ranks)]
     origins = sorted({origin_of(rank, axes) for rank in range(world_size)})
-    found = [members_of(origin, axes) for origin in origins]
-    return [members for members in found if members[-1] < world_size]
+    groups = [members_of(origin, axes) for origin in origins]
+    return [members for members in groups if members[-1] < world_size]

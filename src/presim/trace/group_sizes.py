@@ -16,10 +16,10 @@ _EQUAL_RATIO = 1.1  # largest over smallest group up to which groups count as eq
 _GRID = 8  # sizes per octave: the error is at most 4.5 %
 
 
-def sizes_of(ends: Sequence[int], whole: int) -> tuple[int, ...] | None:
-    """Rows of each group, from the end of each; None if these are not group ends within ``whole``."""
-    sizes = [end - start for start, end in itertools.pairwise((0, *ends))]
-    return tuple(sizes) if sizes and min(sizes) >= 0 and 0 < sum(sizes) <= whole else None
+def sizes_of(group_ends: Sequence[int], total_rows: int) -> tuple[int, ...] | None:
+    """Rows of each group, from the end of each; None if these are not group ends within ``total_rows``."""
+    sizes = [end - start for start, end in itertools.pairwise((0, *group_ends))]
+    return tuple(sizes) if sizes and min(sizes) >= 0 and 0 < sum(sizes) <= total_rows else None
 
 
 def rounded(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -24,10 +24,10 @@ Ints = NDArray[np.int64]
 
 _LEAST_TIMES = 8  # rarer stretches are unchanged: they may do different work each time
 _UNDISTURBED = 0.1  # share of times that are assumed to be undisturbed
-_MOST = 1.5  # multiple of the longest undisturbed time; the rest is noise (docs/decisions/host-factor.md)
-_KEPT = 128  # latest times of a stretch that `HostNoise` keeps
-_SO_FAR = 2  # a stretch that occurred this often is expected in every step
-_MORE = 16  # times are evaluated again when their number has grown by one in so many
+_MAX_MULTIPLE = 1.5  # multiple of the longest undisturbed time; the rest is noise (docs/decisions/host-factor.md)
+_LATEST_TIMES = 128  # latest times of a stretch that `HostNoise` keeps
+_MIN_OCCURRENCES = 2  # a stretch that occurred this often is expected in every step
+_GROWTH_DENOMINATOR = 16  # times are evaluated again when their number has grown by one in so many
 _STRETCHES = 1 << 15  # stretches in memory: 16 MiB of times
 _TABLES = ("signature", "operator", "scope")  # columns with places in tables of their trace
 
@@ -40,22 +40,24 @@ def without_host_noise(traces: Sequence[Trace]) -> list[Trace]:
     are alike. The first step, entries outside of steps, and traces whose host times are not the reference host's are
     returned unchanged.
     """
-    result = list(traces)
+    denoised_traces = list(traces)
     parts = [
-        (place, trace, slice(steps[1].start, steps[-1].stop))
-        for place, trace in enumerate(result)
+        (trace_index, trace, slice(steps[1].start, steps[-1].stop))
+        for trace_index, trace in enumerate(denoised_traces)
         if len(steps := trace.steps()) >= 2 and trace.manifest.reference_host
     ]
     if not parts:
-        return result
+        return denoised_traces
     times = [trace.columns["host_ns"][part].astype(np.int64) for _, trace, part in parts]
     stretch = _stretches([(trace, part) for _, trace, part in parts])
-    needs = np.split(undisturbed(np.concatenate(times), stretch), np.cumsum([len(each) for each in times])[:-1])
-    for (place, trace, part), denoised in zip(parts, needs):
+    denoised_parts = np.split(
+        undisturbed(np.concatenate(times), stretch), np.cumsum([len(part_times) for part_times in times])[:-1]
+    )
+    for (trace_index, trace, part), denoised in zip(parts, denoised_parts):
         host_ns = trace.columns["host_ns"].astype(np.int64)
         host_ns[part] = denoised
-        result[place] = dataclasses.replace(trace, columns={**trace.columns, "host_ns": host_ns})
-    return result
+        denoised_traces[trace_index] = dataclasses.replace(trace, columns={**trace.columns, "host_ns": host_ns})
+    return denoised_traces
 
 
 def undisturbed(times: Ints, stretch: Ints, least: int = _LEAST_TIMES) -> Ints:
@@ -67,8 +69,10 @@ def undisturbed(times: Ints, stretch: Ints, least: int = _LEAST_TIMES) -> Ints:
     first = np.cumsum(counts) - counts
     ordered = times[np.lexsort((times, stretch))]
     shortest = ordered[first + (_UNDISTURBED * (counts - 1)).astype(np.int64)]
-    needs = np.rint(np.bincount(stretch, np.minimum(times, _MOST * shortest[stretch])) / counts).astype(np.int64)
-    result: Ints = np.where(counts[stretch] >= least, needs[stretch], times)
+    denoised_ns = np.rint(np.bincount(stretch, np.minimum(times, _MAX_MULTIPLE * shortest[stretch])) / counts).astype(
+        np.int64
+    )
+    result: Ints = np.where(counts[stretch] >= least, denoised_ns[stretch], times)
     return result
 
 
@@ -77,9 +81,9 @@ def waited_for(kind: Ints, signature: Ints, earlier: int = -1) -> Ints:
 
     ``earlier``: the last signature before these entries.
     """
-    known = np.concatenate(([earlier], signature))
-    last = np.maximum.accumulate(np.where(known >= 0, np.arange(len(known)), 0))[1:]
-    result: Ints = np.where(np.isin(kind, WAITS), known[last], signature)
+    signatures = np.concatenate(([earlier], signature))
+    last = np.maximum.accumulate(np.where(signatures >= 0, np.arange(len(signatures)), 0))[1:]
+    result: Ints = np.where(np.isin(kind, WAITS), signatures[last], signature)
     return result
 
 
@@ -87,57 +91,68 @@ class HostNoise:
     """Noise-free times of stretches, updated while entries arrive, over all ranks of a job."""
 
     def __init__(self) -> None:
-        self._whats: dict[Hashable, int] = {}
+        self._entry_numbers: dict[Hashable, int] = {}
         self._stretches: dict[tuple[int, int], int] = {}
-        self._times = np.zeros((64, _KEPT), np.uint32)  # [stretch, place], a ring buffer each
-        self._needs = np.zeros(64, np.int64)
+        self._times = np.zeros((64, _LATEST_TIMES), np.uint32)  # [stretch, position], a ring buffer each
+        self._denoised_ns = np.zeros(64, np.int64)
         self._counts = np.zeros(64, np.int64)
-        self._due = np.full(64, _SO_FAR, np.int64)  # the count at which they are evaluated again
+        # count of times at which a stretch is evaluated again
+        self._next_evaluation_counts = np.full(64, _MIN_OCCURRENCES, np.int64)
 
     def entry(self, kind: int, phase: int, signature: Hashable, operator: str | None, scope: str | None) -> int:
         """A number for the entry at an end of a stretch."""
-        what = (kind, phase, signature, operator, None if scope is None else _module(scope))
-        return self._whats.setdefault(what, len(self._whats))
+        entry_key = (kind, phase, signature, operator, None if scope is None else _module(scope))
+        return self._entry_numbers.setdefault(entry_key, len(self._entry_numbers))
 
     def stretch(self, before: int, entry: int) -> int:
         """The number of the stretch between two entries; -1: there are too many to know this one."""
-        known = self._stretches.get((before, entry), -1)
-        if known < 0 and len(self._stretches) < _STRETCHES:
-            known = self._stretches[before, entry] = len(self._stretches)
-        return known
+        number = self._stretches.get((before, entry), -1)
+        if number < 0 and len(self._stretches) < _STRETCHES:
+            number = self._stretches[before, entry] = len(self._stretches)
+        return number
 
     def take(self, times: Ints, stretch: Ints) -> Ints:
         """Add times [n]; returns each without noise [n], ns, as far as its stretch is known by now."""
         result = times.copy()
-        known = np.flatnonzero(stretch >= 0)
-        if not len(known):
+        numbered = np.flatnonzero(stretch >= 0)
+        if not len(numbered):
             return result
-        own, times = stretch[known], times[known]
+        stretch_numbers, times = stretch[numbered], times[numbered]
         self._reserve(len(self._stretches))
-        order = np.argsort(own, kind="stable")
-        found, first, count = np.unique(own[order], return_index=True, return_counts=True)
-        nth = np.arange(len(own)) - np.repeat(first, count)
-        ordered = own[order]
-        self._times[ordered, (self._counts[ordered] + nth) % _KEPT] = np.minimum(times[order], np.iinfo(np.uint32).max)
-        self._counts[found] += count
-        self._evaluate(found[self._counts[found] >= self._due[found]])
-        result[known] = np.where(self._counts[own] >= _SO_FAR, self._needs[own], times)
+        order = np.argsort(stretch_numbers, kind="stable")
+        distinct_stretches, first, count = np.unique(stretch_numbers[order], return_index=True, return_counts=True)
+        nth = np.arange(len(stretch_numbers)) - np.repeat(first, count)
+        ordered = stretch_numbers[order]
+        self._times[ordered, (self._counts[ordered] + nth) % _LATEST_TIMES] = np.minimum(
+            times[order], np.iinfo(np.uint32).max
+        )
+        self._counts[distinct_stretches] += count
+        self._evaluate(
+            distinct_stretches[self._counts[distinct_stretches] >= self._next_evaluation_counts[distinct_stretches]]
+        )
+        result[numbered] = np.where(
+            self._counts[stretch_numbers] >= _MIN_OCCURRENCES, self._denoised_ns[stretch_numbers], times
+        )
         return result
 
     def _evaluate(self, stretches: Ints) -> None:
         if not len(stretches):
             return
-        counts = np.minimum(self._counts[stretches], _KEPT)
-        held = self._times[stretches][np.arange(_KEPT) < counts[:, None]].astype(np.int64)
-        needs = undisturbed(held, np.repeat(np.arange(len(stretches)), counts), _SO_FAR)
-        self._needs[stretches] = needs[np.cumsum(counts) - counts]
-        self._due[stretches] = self._counts[stretches] + np.maximum(1, counts // _MORE)
+        counts = np.minimum(self._counts[stretches], _LATEST_TIMES)
+        latest_times = self._times[stretches][np.arange(_LATEST_TIMES) < counts[:, None]].astype(np.int64)
+        denoised_ns = undisturbed(latest_times, np.repeat(np.arange(len(stretches)), counts), _MIN_OCCURRENCES)
+        self._denoised_ns[stretches] = denoised_ns[np.cumsum(counts) - counts]
+        self._next_evaluation_counts[stretches] = self._counts[stretches] + np.maximum(1, counts // _GROWTH_DENOMINATOR)
 
     def _reserve(self, size: int) -> None:
         while len(self._counts) < size:
             self._times = np.concatenate((self._times, np.zeros_like(self._times)))
-            self._needs, self._counts = (np.concatenate((each, 0 * each)) for each in (self._needs, self._counts))
-            self._due = np.concatenate((self._due, np.full_like(self._due, _SO_FAR)))
+            self._denoised_ns, self._counts = (
+                np.concatenate((array, 0 * array)) for array in (self._denoised_ns, self._counts)
+            )
+            self._next_evaluation_counts = np.concatenate(
+                (self._next_evaluation_counts, np.full_like(self._next_evaluation_counts, _MIN_OCCURRENCES))
+            )
 
 
 def _module(scope: str) -> str:
@@ -147,15 +162,15 @@ def _module(scope: str) -> str:
 def _stretches(parts: Sequence[tuple[Trace, slice]]) -> Ints:
     """The index of the stretch that ends with each entry of the parts, concatenated."""
     numbers: dict[Hashable, int] = {}
-    columns = [_named(trace, part, numbers) for trace, part in parts]
+    columns = [_numbered_columns(trace, part, numbers) for trace, part in parts]
     kind, phase, signature, operator, scope = (np.concatenate(column) for column in zip(*columns))
-    what = _together(_together(kind, phase), _together(signature, operator), scope)
-    before = np.concatenate(([0], what[:-1]))
-    before[np.cumsum([0, *(len(column[0]) for column in columns[:-1])])] = what.max() + 1  # a part begins
-    return _together(what, before)
+    entry_keys = _combined_numbers(_combined_numbers(kind, phase), _combined_numbers(signature, operator), scope)
+    before = np.concatenate(([0], entry_keys[:-1]))
+    before[np.cumsum([0, *(len(column[0]) for column in columns[:-1])])] = entry_keys.max() + 1  # a part begins
+    return _combined_numbers(entry_keys, before)
 
 
-def _named(trace: Trace, part: slice, numbers: dict[Hashable, int]) -> list[Ints]:
+def _numbered_columns(trace: Trace, part: slice, numbers: dict[Hashable, int]) -> list[Ints]:
     """Kind, phase, signature, operator and module of each entry of the part, by numbers that traces share."""
     columns = {name: trace.columns[name][part].astype(np.int64) for name in ("kind", "phase", *_TABLES)}
     columns["signature"] = waited_for(columns["kind"], columns["signature"])
@@ -166,7 +181,7 @@ def _named(trace: Trace, part: slice, numbers: dict[Hashable, int]) -> list[Ints
     return list(columns.values())
 
 
-def _together(*keys: Ints) -> Ints:
+def _combined_numbers(*keys: Ints) -> Ints:
     """One number for each combination [n] of numbers that are not negative."""
     result = keys[0]
     for key in keys[1:]:

@@ -20,12 +20,19 @@ class Representatives:
 
     def __init__(self, captured: Sequence[int], stands_for: Mapping[int, Sequence[int]] | None = None) -> None:
         self.captured = tuple(sorted(captured))
-        self.others = {rank: tuple(others) for rank, others in (stands_for or {}).items() if others}
-        _check(self.captured, self.others)
-        ranks = np.array([*self.captured, *(other for others in self.others.values() for other in others)], np.int64)
+        self.others = {
+            rank: tuple(represented_ranks)
+            for rank, represented_ranks in (stands_for or {}).items()
+            if represented_ranks
+        }
+        _check_captured(self.captured, self.others)
+        ranks = np.array(
+            [*self.captured, *(other for represented_ranks in self.others.values() for other in represented_ranks)],
+            np.int64,
+        )
         representatives = np.repeat(
             np.array([*self.captured, *self.others], np.int64),
-            [*(1 for _ in self.captured), *(len(others) for others in self.others.values())],
+            [*(1 for _ in self.captured), *(len(represented_ranks) for represented_ranks in self.others.values())],
         )
         order = np.argsort(ranks, kind="stable")
         self._ranks, self._representatives = ranks[order], representatives[order]
@@ -39,11 +46,13 @@ class Representatives:
 
     def of(self, ranks: Sequence[int] | Ints) -> Ints:
         """The captured rank that represents each rank; ``-1 - rank`` if there is none."""
-        wanted = np.asarray(ranks, np.int64)
+        requested_ranks = np.asarray(ranks, np.int64)
         if not len(self._ranks):
-            return -1 - wanted
-        at = np.minimum(np.searchsorted(self._ranks, wanted), len(self._ranks) - 1)
-        result: Ints = np.where(self._ranks[at] == wanted, self._representatives[at], -1 - wanted)
+            return -1 - requested_ranks
+        positions = np.minimum(np.searchsorted(self._ranks, requested_ranks), len(self._ranks) - 1)
+        result: Ints = np.where(
+            self._ranks[positions] == requested_ranks, self._representatives[positions], -1 - requested_ranks
+        )
         return result
 
     def count(self, rank: int) -> int:
@@ -56,7 +65,7 @@ class Representatives:
         return len(self._ranks)
 
 
-def _check(captured: Sequence[int], others: Mapping[int, Sequence[int]]) -> None:
-    unknown = sorted(set(others) - set(captured))
+def _check_captured(captured: Sequence[int], represented_by: Mapping[int, Sequence[int]]) -> None:
+    unknown = sorted(set(represented_by) - set(captured))
     if unknown:
         raise InputError(f"rank {unknown[0]} represents others and was not captured; capture the job again")

@@ -49,22 +49,24 @@ class Digit:
 
 
 def data_parallel(traces: Sequence[Trace]) -> Digit:
-    """The digit along which ranks only share gradients: its group communicates in no forward pass.
+    """The data-parallel digit: ranks that differ in it communicate in backward passes only.
 
     Raises:
         InputError: there is none, or there are several.
     """
     world = traces[0].manifest.world_size
-    found: dict[tuple[int, int], str] = {}
+    group_names: dict[tuple[int, int], str] = {}
     for trace in traces:
-        forward, backward = (_called(trace, *phases) for phases in (_FORWARD, _BACKWARD))
-        others = [axis for index in forward for axis in axes_of(trace.manifest.groups[index].ranks) or ()]
+        forward, backward = (_communicating_groups(trace, *phases) for phases in (_FORWARD, _BACKWARD))
+        forward_axes = [axis for index in forward for axis in axes_of(trace.manifest.groups[index].ranks) or ()]
         for index in sorted(backward - forward):
             group = trace.manifest.groups[index]
             axes = axes_of(group.ranks)
-            if axes is not None and len(axes) == 1 and not any(_overlap(axes[0], axis) for axis in others):
-                found.setdefault(axes[0], group.name)
-    narrow = {axis: name for axis, name in found.items() if not any(_covers(axis, other) for other in found)}
+            if axes is not None and len(axes) == 1 and not any(_overlap(axes[0], axis) for axis in forward_axes):
+                group_names.setdefault(axes[0], group.name)
+    narrow = {
+        axis: name for axis, name in group_names.items() if not any(_covers(axis, other) for other in group_names)
+    }
     if len(narrow) != 1:
         named = ", ".join(f"{name!r} ({size} ranks, {stride} apart)" for (stride, size), name in narrow.items())
         raise InputError(
@@ -77,7 +79,7 @@ def data_parallel(traces: Sequence[Trace]) -> Digit:
 
 
 def with_shards(traces: Sequence[Trace]) -> Group | None:
-    """The group whose ranks hold shards of parameters, where no other one shares gradients only; None: there is none.
+    """The group whose ranks hold shards of parameters if no group shares gradients only; else None.
 
     Its parameters are gathered in forward passes and its gradients reduce-scattered.
     """
@@ -85,34 +87,36 @@ def with_shards(traces: Sequence[Trace]) -> Group | None:
         data_parallel(traces)
     except InputError:
         for trace in traces:
-            told = [one if isinstance(one, Collective) else None for one in trace.signatures]
-            kinds = {(one.group, one.kind) for one in told if one is not None}
-            forward = _called(trace, *_FORWARD)
+            collectives = [signature if isinstance(signature, Collective) else None for signature in trace.signatures]
+            kinds = {(collective.group, collective.kind) for collective in collectives if collective is not None}
+            forward = _communicating_groups(trace, *_FORWARD)
             for index, group in enumerate(trace.manifest.groups):
                 if index in forward and {(index, "all_gather"), (index, "reduce_scatter")} <= kinds:
                     return group
     return None
 
 
-def _called(trace: Trace, *phases: Phase) -> set[int]:
+def _communicating_groups(trace: Trace, *phases: Phase) -> set[int]:
     """Groups of several ranks that communicate in these phases; forward passes broadcast buffers of replicas."""
     groups = trace.manifest.groups
-    told = [
-        one.group if isinstance(one, Collective) and not (one.kind == "broadcast" and Phase.FORWARD in phases) else -1
-        for one in trace.signatures
+    group_by_signature = [
+        signature.group
+        if isinstance(signature, Collective) and not (signature.kind == "broadcast" and Phase.FORWARD in phases)
+        else -1
+        for signature in trace.signatures
     ]
-    group = np.array([*told, -1], np.int64)[trace.columns["signature"].astype(np.int64)]
-    found = set(group[np.isin(trace.columns["phase"], [int(phase) for phase in phases])].tolist())
-    return {index for index in found if 0 <= index < len(groups) and groups[index].size > 1}
+    group = np.array([*group_by_signature, -1], np.int64)[trace.columns["signature"].astype(np.int64)]
+    group_indices = set(group[np.isin(trace.columns["phase"], [int(phase) for phase in phases])].tolist())
+    return {index for index in group_indices if 0 <= index < len(groups) and groups[index].size > 1}
 
 
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+def _overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
     """Whether two digits have values in common: (stride, size) reaches from the stride to their product."""
-    return one[0] < other[0] * other[1] and other[0] < one[0] * one[1]
+    return first[0] < second[0] * second[1] and second[0] < first[0] * first[1]
 
 
-def _covers(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one != other and one[0] <= other[0] and one[0] * one[1] >= other[0] * other[1]
+def _covers(outer: tuple[int, int], inner: tuple[int, int]) -> bool:
+    return outer != inner and outer[0] <= inner[0] and outer[0] * outer[1] >= inner[0] * inner[1]
 
 
 def at_world_size(
@@ -125,25 +129,25 @@ def at_world_size(
     """
     digit = data_parallel(traces)
     old = traces[0].manifest.world_size
-    once = old // digit.size
-    if world_size % once:
+    model_ranks = old // digit.size
+    if world_size % model_ranks:
         raise InputError(
-            f"the model takes {once} ranks and {world_size} is no multiple of it; choose --nodes and --gpus-per-node "
-            f"that make a multiple of {once}, or capture it again"
+            f"the model takes {model_ranks} ranks and {world_size} is no multiple of it; choose --nodes and "
+            f"--gpus-per-node that make a multiple of {model_ranks}, or capture it again"
         )
-    size = world_size // once
-    found, spoken = rescaled(traces, stands_for, size)
-    said = (
+    size = world_size // model_ranks
+    rescaled_traces, represented_ranks = rescaled(traces, stands_for, size)
+    sentence = (
         f"Captured with {digit.size} data-parallel ranks ({digit.group!r}) and re-scaled to {size}: each does what a "
         "captured one does, with the same batch."
     )
-    return found, spoken, [said]
+    return rescaled_traces, represented_ranks, [sentence]
 
 
 def rescaled(
     traces: Sequence[Trace], stands_for: Mapping[int, Sequence[int]], size: int
 ) -> tuple[list[Trace], dict[int, list[int]]]:
-    """The traces of the job with ``size`` data-parallel ranks where it had others, and who stands for whom.
+    """The traces of the job with ``size`` data-parallel ranks, and the ranks that each represents.
 
     Raises:
         InputError: the capture does not say what another size would do; the sentence names the capture that does.
@@ -152,121 +156,136 @@ def rescaled(
     world = traces[0].manifest.world_size // digit.size * size
     for trace in traces:
         _check_sizes(trace, digit, world)
-    others = {trace.manifest.rank: stands_for.get(trace.manifest.rank, ()) for trace in traces}
-    voices = {rank: voice for voice, ranks in others.items() for rank in (voice, *ranks)}
-    lost = [rank for rank in others if digit.of(rank) >= size]
-    if lost:
+    represented_by = {trace.manifest.rank: stands_for.get(trace.manifest.rank, ()) for trace in traces}
+    representative_by_rank = {
+        rank: representative for representative, ranks in represented_by.items() for rank in (representative, *ranks)
+    }
+    lost_ranks = [rank for rank in represented_by if digit.of(rank) >= size]
+    if lost_ranks:
         raise InputError(
-            f"rank {lost[0]}, which was captured, has no place in {size} data-parallel ranks; {_again(world)}"
+            f"rank {lost_ranks[0]}, which was captured, has no place in {size} data-parallel ranks; "
+            f"{_capture_advice(world)}"
         )
-    return [_trace(trace, digit, size, world) for trace in traces], _speakers(voices, digit, size, world)
+    rescaled_traces = [_rescaled_trace(trace, digit, size, world) for trace in traces]
+    return rescaled_traces, _represented_ranks(representative_by_rank, digit, size, world)
 
 
-def _speakers(voices: Mapping[int, int], digit: Digit, size: int, world: int) -> dict[int, list[int]]:
-    """Data-parallel ranks beyond those of the capture do as its last one does, which does as the middle one."""
-    spoken: dict[int, list[int]] = {}
+def _represented_ranks(
+    representative_by_rank: Mapping[int, int], digit: Digit, size: int, world: int
+) -> dict[int, list[int]]:
+    """Captured rank -> the other ranks it represents: added data-parallel ranks do what the last captured one does."""
+    represented: dict[int, list[int]] = {}
     for rank in range(world):
-        low, place, high = rank % digit.stride, rank // digit.stride % size, rank // (digit.stride * size)
+        low, digit_value, high = rank % digit.stride, rank // digit.stride % size, rank // (digit.stride * size)
 
-        def before(place: int, low: int = low, high: int = high) -> int | None:
-            return voices.get((high * digit.size + place) * digit.stride + low)
+        def representative_of(digit_value: int, low: int = low, high: int = high) -> int | None:
+            return representative_by_rank.get((high * digit.size + digit_value) * digit.stride + low)
 
-        known = min(place, digit.size - 1)
-        voice = before(known)
-        if place >= digit.size and digit.size > 2 and voice != before(digit.size // 2):
+        captured_value = min(digit_value, digit.size - 1)
+        representative = representative_of(captured_value)
+        if digit_value >= digit.size and digit.size > 2 and representative != representative_of(digit.size // 2):
             raise InputError(
                 f"the last of {digit.size} data-parallel ranks does not do as the middle one, so it is not known what "
-                f"{size} would; {_again(world)}"
+                f"{size} would; {_capture_advice(world)}"
             )
-        if voice is None:
+        if representative is None:
             continue
-        captured = digit.moved(voice, size)
+        captured = digit.moved(representative, size)
         if captured != rank:
-            spoken.setdefault(captured, []).append(rank)
-    return spoken
+            represented.setdefault(captured, []).append(rank)
+    return represented
 
 
 def _check_sizes(trace: Trace, digit: Digit, world: int) -> None:
-    """Only what does not depend on the number of ranks may cross the digit."""
+    """Raise InputError if a collective along the digit has a size that depends on the number of ranks."""
     groups = trace.manifest.groups
     for index, signature in enumerate(trace.signatures):
         if not isinstance(signature, Collective) or not 0 <= signature.group < len(groups):
             continue
         group = groups[signature.group]
         if len(group.ranks) != group.size or list(group.ranks) != sorted(group.ranks):
-            raise InputError(f"the members of the group {group.name!r} are not known in order; {_again(world)}")
+            raise InputError(
+                f"the members of the group {group.name!r} are not known in order; {_capture_advice(world)}"
+            )
         crosses = len({digit.of(rank) for rank in group.ranks}) > 1
-        if crosses and signature.kind not in (*_SIZE_STAYS, *MESSAGES) and index not in _of_set_up(trace):
+        if crosses and signature.kind not in (*_SIZE_STAYS, *MESSAGES) and index not in _set_up_signatures(trace):
             raise InputError(
                 f"the {signature.kind} over the {group.size} ranks of {group.name!r} holds a shard of each, and "
-                f"the trace does not say how another number of shards is rounded; {_again(world)}"
+                f"the trace does not say how another number of shards is rounded; {_capture_advice(world)}"
             )
         if crosses and signature.kind in MESSAGES:
-            raise InputError(f"data-parallel ranks send messages to each other over {group.name!r}; {_again(world)}")
+            raise InputError(
+                f"data-parallel ranks send messages to each other over {group.name!r}; {_capture_advice(world)}"
+            )
 
 
-def _of_set_up(trace: Trace) -> set[int]:
-    """Small all-gathers before the first forward pass: each rank tells as much, however many there are.
+def _set_up_signatures(trace: Trace) -> set[int]:
+    """Small all-gathers before the first forward pass; the bytes of each rank do not depend on the number of ranks.
 
-    DistributedDataParallel compares the shapes of all ranks' parameters so.
+    DistributedDataParallel compares the shapes of all ranks' parameters this way.
     """
     forward = np.flatnonzero(trace.columns["phase"] == Phase.FORWARD)
     begin = int(forward[0]) if len(forward) else len(trace)
     later = set(trace.columns["signature"][begin:].tolist())
     return {
         index
-        for index, one in enumerate(trace.signatures)
-        if index not in later and isinstance(one, Collective) and one.kind == "all_gather" and one.bytes <= _TOLD_BYTES
+        for index, signature in enumerate(trace.signatures)
+        if index not in later
+        and isinstance(signature, Collective)
+        and signature.kind == "all_gather"
+        and signature.bytes <= _TOLD_BYTES
     }
 
 
-def _again(world: int) -> str:
+def _capture_advice(world: int) -> str:
     return f"capture it with --world-size {world}"
 
 
-def _trace(trace: Trace, digit: Digit, size: int, world: int) -> Trace:
+def _rescaled_trace(trace: Trace, digit: Digit, size: int, world: int) -> Trace:
     manifest = trace.manifest
-    groups = tuple(_grown(group, digit, size) for group in manifest.groups)
-    told = _of_set_up(trace)
+    groups = tuple(_rescaled_group(group, digit, size) for group in manifest.groups)
+    set_up_signatures = _set_up_signatures(trace)
     signatures = tuple(
-        _same_ends(one, manifest.groups, groups, digit, size, of_set_up=index in told)
-        for index, one in enumerate(trace.signatures)
+        _rescaled_signature(signature, manifest.groups, groups, digit, size, is_set_up=index in set_up_signatures)
+        for index, signature in enumerate(trace.signatures)
     )
-    changed = msgspec.structs.replace(manifest, world_size=world, rank=digit.moved(manifest.rank, size), groups=groups)
-    return dataclasses.replace(trace, manifest=changed, signatures=signatures)
+    new_manifest = msgspec.structs.replace(
+        manifest, world_size=world, rank=digit.moved(manifest.rank, size), groups=groups
+    )
+    return dataclasses.replace(trace, manifest=new_manifest, signatures=signatures)
 
 
-def _grown(group: Group, digit: Digit, size: int) -> Group:
-    """The group with all values of the digit, where it had all; else with the ones it had."""
+def _rescaled_group(group: Group, digit: Digit, size: int) -> Group:
+    """The group with all ``size`` values of the digit if it had all values before, else with the same ones."""
     if not group.ranks:
         return group
-    places = {digit.of(rank) for rank in group.ranks}
-    if len(places) < digit.size or digit.size == 1:
-        moved = [digit.moved(rank, size) for rank in group.ranks]
+    digit_values = {digit.of(rank) for rank in group.ranks}
+    if len(digit_values) < digit.size or digit.size == 1:
+        new_ranks = [digit.moved(rank, size) for rank in group.ranks]
     else:
         origins = [digit.moved(rank, size) for rank in group.ranks if not digit.of(rank)]
-        moved = sorted(origin + place * digit.stride for origin in origins for place in range(size))
-    return Group(group.name, tuple(moved), len(moved), group.ordinal)
+        new_ranks = sorted(origin + digit_value * digit.stride for origin in origins for digit_value in range(size))
+    return Group(group.name, tuple(new_ranks), len(new_ranks), group.ordinal)
 
 
-def _same_ends(
+def _rescaled_signature(
     signature: Signature,
-    before: Sequence[Group],
-    after: Sequence[Group],
+    old_groups: Sequence[Group],
+    new_groups: Sequence[Group],
     digit: Digit,
     size: int,
     *,
-    of_set_up: bool,
+    is_set_up: bool,
 ) -> Signature:
-    """Roots and the other sides of messages, at their new places; of set-up what more ranks tell."""
-    if not isinstance(signature, Collective) or not 0 <= signature.group < len(before):
+    """The signature with the new positions of roots and peers, and the new bytes of set-up all-gathers."""
+    if not isinstance(signature, Collective) or not 0 <= signature.group < len(old_groups):
         return signature
-    if of_set_up:
-        told = signature.bytes // before[signature.group].size * after[signature.group].size
-        return msgspec.structs.replace(signature, bytes=told)
+    if is_set_up:
+        set_up_bytes = signature.bytes // old_groups[signature.group].size * new_groups[signature.group].size
+        return msgspec.structs.replace(signature, bytes=set_up_bytes)
     if signature.peer < 0:
         return signature
-    ranks = before[signature.group].ranks
+    ranks = old_groups[signature.group].ranks
     if signature.peer >= len(ranks):
         return signature
     if digit.of(ranks[signature.peer]) >= size:
@@ -274,5 +293,5 @@ def _same_ends(
             f"rank {ranks[signature.peer]}, a root of {signature.kind}, has no place in {size} data-parallel ranks; "
             "choose more of them"
         )
-    peer = after[signature.group].ranks.index(digit.moved(ranks[signature.peer], size))
+    peer = new_groups[signature.group].ranks.index(digit.moved(ranks[signature.peer], size))
     return signature if peer == signature.peer else msgspec.structs.replace(signature, peer=peer)

@@ -42,15 +42,15 @@ def parse(text: str, option: str = "routing=") -> RoutingPolicy:
         ValueError: the text has none of these forms.
         InputError: the file cannot be read, or its numbers are no loads.
     """
-    kind, *rest = text.split(":", 1) if text.startswith("file:") else text.split(":")
-    if kind == "balanced" and not rest:
+    kind, *arguments = text.split(":", 1) if text.startswith("file:") else text.split(":")
+    if kind == "balanced" and not arguments:
         return RoutingPolicy()
-    if kind == "uniform" and len(rest) <= 1:
-        return RoutingPolicy("uniform", _natural(rest[0] if rest else "0"))
-    if kind == "zipf" and 1 <= len(rest) <= 2:
-        return RoutingPolicy("zipf", _natural(rest[1] if rest[1:] else "0"), _number(rest[0]))
-    if kind == "file" and rest and rest[0]:
-        return RoutingPolicy("loads", loads=_loads(rest[0], option))
+    if kind == "uniform" and len(arguments) <= 1:
+        return RoutingPolicy("uniform", _natural(arguments[0] if arguments else "0"))
+    if kind == "zipf" and 1 <= len(arguments) <= 2:
+        return RoutingPolicy("zipf", _natural(arguments[1] if arguments[1:] else "0"), _number(arguments[0]))
+    if kind == "file" and arguments and arguments[0]:
+        return RoutingPolicy("loads", loads=_loads(arguments[0], option))
     raise ValueError(text)
 
 

@@ -272,14 +272,14 @@ class Trace:
         """Mask of the entries of these kinds."""
         table = np.zeros(256, np.bool_)  # four times as fast as np.isin
         table[list(map(int, kinds))] = True
-        found: NDArray[np.bool_] = table[self.columns["kind"]]
-        return found
+        is_of_kind: NDArray[np.bool_] = table[self.columns["kind"]]
+        return is_of_kind
 
     def steps(self) -> list[slice]:
         """The entries of each step, in order: each ends with its `Kind.STEP` entry.
 
         Entries after the last step belong to none. The list is empty if the trace has no steps.
         """
-        ends = np.flatnonzero(self.columns["kind"] == Kind.STEP) + 1
-        starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
-        return [slice(int(start), int(end)) for start, end in zip(starts, ends)]
+        step_ends = np.flatnonzero(self.columns["kind"] == Kind.STEP) + 1
+        step_starts = np.concatenate([[0], step_ends[:-1]]) if len(step_ends) else step_ends
+        return [slice(int(start), int(end)) for start, end in zip(step_starts, step_ends)]

@@ -23,16 +23,16 @@ def to_spans(ranks: Sequence[int]) -> list[range]:
     if isinstance(ranks, range):
         return [ranks] if ranks else []
     spans: list[range] = []
-    at = 0
-    while at < len(ranks):
-        end = at + 1
-        step = ranks[end] - ranks[at] if end < len(ranks) else 1
+    start = 0
+    while start < len(ranks):
+        end = start + 1
+        step = ranks[end] - ranks[start] if end < len(ranks) else 1
         while end < len(ranks) and ranks[end] - ranks[end - 1] == step:
             end += 1
-        if end - at == 2 and step > 1:
+        if end - start == 2 and step > 1:
             end -= 1  # two numbers alone form no span
-        spans.append(range(ranks[at], ranks[end - 1] + 1, step if end - at > 1 else 1))
-        at = end
+        spans.append(range(ranks[start], ranks[end - 1] + 1, step if end - start > 1 else 1))
+        start = end
     return spans
 
 

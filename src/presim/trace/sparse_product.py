@@ -48,15 +48,15 @@ class SparseProduct(msgspec.Struct, frozen=True, tag_field="family", tag="sparse
     @property
     def bytes(self) -> int:
         """Each operand and the result once, of dense ones no more rows or columns than there are non-zeros."""
-        value = dtype_bytes(self.dtype)
-        moved = self._stored(self.nnz, self.m)
+        value_bytes = dtype_bytes(self.dtype)
+        moved_bytes = self._stored(self.nnz, self.m)
         if self.operation == "spgemm":
-            moved += self._stored(self.other_nnz, self.k) + self._stored(self.result_nnz, self.m)
+            moved_bytes += self._stored(self.other_nnz, self.k) + self._stored(self.result_nnz, self.m)
         elif self.operation == "sddmm":
-            moved += (min(self.m, self.nnz) + min(self.n, self.nnz)) * self.k * value
+            moved_bytes += (min(self.m, self.nnz) + min(self.n, self.nnz)) * self.k * value_bytes
         else:
-            moved += (min(self.k, self.nnz) + self.m) * self.n * value
-        return round(moved) * self.batch
+            moved_bytes += (min(self.k, self.nnz) + self.m) * self.n * value_bytes
+        return round(moved_bytes) * self.batch
 
     def _stored(self, nnz: int, rows: int) -> float:
         """Bytes of a sparse matrix: values, an index for each block or two, and where each row begins."""

@@ -31,7 +31,7 @@ def split(
     Raises:
         InputError: the trace of a rank to be split names groups that form no grid, or parts of other ranks.
     """
-    found: list[Trace] = []
+    split_traces: list[Trace] = []
     represented: dict[int, list[int]] = {}
     for trace in traces:
         rank = trace.manifest.rank
@@ -39,11 +39,11 @@ def split(
         for other in stands_for.get(rank, ()):
             parts.setdefault(kinds.get(other), []).append(other)
         for members in parts.values():
-            chosen = rank if rank in members else min(members)
-            found.append(trace if chosen == rank else as_rank(trace, chosen))
-            if others := [other for other in members if other != chosen]:
-                represented[chosen] = others
-    return sorted(found, key=lambda trace: trace.manifest.rank), represented
+            representative = rank if rank in members else min(members)
+            split_traces.append(trace if representative == rank else as_rank(trace, representative))
+            if represented_ranks := [other for other in members if other != representative]:
+                represented[representative] = represented_ranks
+    return sorted(split_traces, key=lambda trace: trace.manifest.rank), represented
 
 
 def as_rank(trace: Trace, rank: int) -> Trace:
@@ -53,52 +53,58 @@ def as_rank(trace: Trace, rank: int) -> Trace:
         InputError: see `split`.
     """
     manifest = trace.manifest
-    groups = tuple(_moved(group, manifest.groups, manifest.rank, rank) for group in manifest.groups)
-    signatures = tuple(_seen_from(one, manifest.groups, groups, manifest.rank, rank) for one in trace.signatures)
+    groups = tuple(_group_of_rank(group, manifest.groups, manifest.rank, rank) for group in manifest.groups)
+    signatures = tuple(
+        _signature_of_rank(signature, manifest.groups, groups, manifest.rank, rank) for signature in trace.signatures
+    )
     return dataclasses.replace(
         trace, manifest=msgspec.structs.replace(manifest, rank=rank, groups=groups), signatures=signatures
     )
 
 
-def _moved(group: Group, all_groups: Sequence[Group], old: int, new: int) -> Group:
+def _group_of_rank(group: Group, all_groups: Sequence[Group], old: int, new: int) -> Group:
     """The new rank's group of the same kind."""
     if old not in group.ranks or new in group.ranks:
         return group
-    whole = _grid_around(group, [one for one in all_groups if new not in one.ranks])
-    if whole is None:
+    grid_group = _grid_around(group, [other for other in all_groups if new not in other.ranks])
+    if grid_group is None:
         raise InputError(
             f"rank {new} cannot be simulated apart from rank {old}: the group {group.name!r} of {group.size} ranks "
             f"forms no grid; capture rank {new} as well (--ranks {old},{new})"
         )
-    axes = axes_of(whole.ranks)
+    axes = axes_of(grid_group.ranks)
     assert axes is not None
-    place = dict(zip(sorted(whole.ranks), members_of(origin_of(new, axes), axes)))
-    return Group(group.name, tuple(place[member] for member in group.ranks), group.size, group.ordinal)
+    counterparts = dict(zip(sorted(grid_group.ranks), members_of(origin_of(new, axes), axes)))
+    return Group(group.name, tuple(counterparts[member] for member in group.ranks), group.size, group.ordinal)
 
 
 def _grid_around(group: Group, all_groups: Sequence[Group]) -> Group | None:
     """The smallest group that holds all members and forms a grid: two stages of a pipeline are part of the pipeline."""
-    around = [
-        one for one in (group, *all_groups) if set(group.ranks) <= set(one.ranks) and axes_of(one.ranks) is not None
+    grid_groups = [
+        candidate
+        for candidate in (group, *all_groups)
+        if set(group.ranks) <= set(candidate.ranks) and axes_of(candidate.ranks) is not None
     ]
-    return min(around, key=lambda one: len(one.ranks), default=None)
+    return min(grid_groups, key=lambda candidate: len(candidate.ranks), default=None)
 
 
-def _seen_from(signature: Signature, before: Sequence[Group], after: Sequence[Group], old: int, new: int) -> Signature:
+def _signature_of_rank(
+    signature: Signature, old_groups: Sequence[Group], new_groups: Sequence[Group], old: int, new: int
+) -> Signature:
     """The signature as the new rank has it: messages go the same distance.
 
     Raises:
         InputError: an uneven exchange, whose sizes differ from rank to rank.
     """
-    if not isinstance(signature, Collective) or not 0 <= signature.group < len(before):
+    if not isinstance(signature, Collective) or not 0 <= signature.group < len(old_groups):
         return signature
     if signature.splits is not None:
         raise InputError(
             f"rank {new} cannot be simulated apart from rank {old}, whose {signature.kind} has different sizes on "
             f"each rank; capture rank {new} as well (--ranks {old},{new})"
         )
-    here, there = before[signature.group].ranks, after[signature.group].ranks
-    if signature.kind not in MESSAGES or old not in here or new not in there or signature.peer < 0:
+    old_ranks, new_ranks = old_groups[signature.group].ranks, new_groups[signature.group].ranks
+    if signature.kind not in MESSAGES or old not in old_ranks or new not in new_ranks or signature.peer < 0:
         return signature
-    moved = (signature.peer + there.index(new) - here.index(old)) % len(here)
-    return signature if moved == signature.peer else msgspec.structs.replace(signature, peer=moved)
+    new_peer = (signature.peer + new_ranks.index(new) - old_ranks.index(old)) % len(old_ranks)
+    return signature if new_peer == signature.peer else msgspec.structs.replace(signature, peer=new_peer)

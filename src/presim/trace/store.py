@@ -86,23 +86,23 @@ def save(
     notes: Sequence[str] = (),
 ) -> None:
     """Write the traces of one job, replacing the job that was in ``directory`` before."""
-    others = {rank: spans.to_text(ranks) for rank, ranks in (stands_for or {}).items() if ranks}
+    represented_ranks = {rank: spans.to_text(ranks) for rank, ranks in (stands_for or {}).items() if ranks}
     manifest = msgspec.structs.replace(
-        _job_manifest(traces), stands_for=others, coverage=coverage or RankCoverage(), notes=tuple(notes)
+        _job_manifest(traces), stands_for=represented_ranks, coverage=coverage or RankCoverage(), notes=tuple(notes)
     )
     folder = Path(directory)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        before = {path.name for path in folder.glob("rank-*.parquet")}
+        earlier_files = {path.name for path in folder.glob("rank-*.parquet")}
         files: list[_File] = []
         try:
             for trace in sorted(traces, key=lambda trace: trace.manifest.rank):
                 files.append(_write_rank(trace, folder))
             _write_job(_Body(manifest, tuple(files)), folder)
         except BaseException:
-            _remove(folder, {file.name for file in files} - before)
+            _remove(folder, {file.name for file in files} - earlier_files)
             raise
-        _remove(folder, before - {file.name for file in files})
+        _remove(folder, earlier_files - {file.name for file in files})
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(
@@ -131,12 +131,14 @@ def load(directory: str | os.PathLike[str], *, ranks: Collection[int] | None = N
     """Read a job, or some of its ranks; a bad file raises an `InputError` of one sentence."""
     folder = Path(directory)
     body = _read_job(folder)
-    known = {file.rank for file in body.files}
-    missing = sorted(set(ranks or ()) - known)
+    saved_ranks = {file.rank for file in body.files}
+    missing = sorted(set(ranks or ()) - saved_ranks)
     if missing:
-        raise InputError(f"{folder} has no trace of rank {missing[0]}; it has {sorted(known)}")
-    wanted = known if ranks is None else set(ranks)
-    return Job(body.manifest, {file.rank: _read_rank(folder, file) for file in body.files if file.rank in wanted})
+        raise InputError(f"{folder} has no trace of rank {missing[0]}; it has {sorted(saved_ranks)}")
+    requested_ranks = saved_ranks if ranks is None else set(ranks)
+    return Job(
+        body.manifest, {file.rank: _read_rank(folder, file) for file in body.files if file.rank in requested_ranks}
+    )
 
 
 def _job_manifest(traces: Sequence[Trace]) -> JobManifest:

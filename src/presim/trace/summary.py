@@ -97,12 +97,12 @@ def _streams(trace: Trace) -> tuple[StreamCount, ...]:
 
 
 def _signatures(signatures: tuple[Signature, ...], counts: list[int]) -> tuple[SignatureCount, ...]:
-    found = [
+    signature_counts = [
         SignatureCount(family(signature), count, signature)
         for signature, count in zip(signatures, counts, strict=True)
         if count
     ]
-    return tuple(sorted(found, key=lambda entry: -entry.count))
+    return tuple(sorted(signature_counts, key=lambda entry: -entry.count))
 
 
 def _collectives(trace: Trace, counts: list[int]) -> tuple[CollectiveCount, ...]:
@@ -113,9 +113,9 @@ def _collectives(trace: Trace, counts: list[int]) -> tuple[CollectiveCount, ...]
             key = (signature.group, signature.kind, signature.dtype)
             calls, size = totals.get(key, (0, 0))
             totals[key] = (calls + count, size + count * signature.bytes)
-    found = []
+    collective_counts = []
     for (group, kind, dtype), (calls, size) in totals.items():
-        known = 0 <= group < len(groups)
-        name, members = (groups[group].name, groups[group].size) if known else (f"group {group}", 0)
-        found.append(CollectiveCount(name, members, kind, dtype, calls, size))
-    return tuple(sorted(found, key=lambda entry: (-entry.bytes, entry.group, entry.kind)))
+        is_known_group = 0 <= group < len(groups)
+        name, members = (groups[group].name, groups[group].size) if is_known_group else (f"group {group}", 0)
+        collective_counts.append(CollectiveCount(name, members, kind, dtype, calls, size))
+    return tuple(sorted(collective_counts, key=lambda entry: (-entry.bytes, entry.group, entry.kind)))
