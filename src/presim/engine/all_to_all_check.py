@@ -30,16 +30,16 @@ def compare_parts(traces: Sequence[Trace], match: Sequence[Ints], seats: Sequenc
     exchanges = [
         _Exchanges(trace, numbers, places) for trace, numbers, places in zip(traces, match, seats, strict=True)
     ]
-    for first, second in itertools.combinations([each for each in exchanges if len(each.match)], 2):
+    for first, second in itertools.combinations([exchange for exchange in exchanges if len(exchange.match)], 2):
         _, in_first, in_second = np.intersect1d(first.match, second.match, assume_unique=True, return_indices=True)
         pairs = first.signature[in_first].astype(np.int64) << 32 | second.signature[in_second]
-        for at in np.sort(np.unique(pairs, return_index=True)[1]).tolist():
-            ends = first.at(in_first[at]), second.at(in_second[at])
-            _compare(*ends)
-            _compare(*reversed(ends))
+        for pair_position in np.sort(np.unique(pairs, return_index=True)[1]).tolist():
+            calls = first.call_at(in_first[pair_position]), second.call_at(in_second[pair_position])
+            _compare(*calls)
+            _compare(*reversed(calls))
 
 
-class _End(NamedTuple):
+class _Call(NamedTuple):
     """One rank's call of an all-to-all."""
 
     trace: Trace
@@ -65,11 +65,11 @@ class _Exchanges:
         self.match = match[self.entry]
         self.signature = signature[self.entry]
 
-    def at(self, position: int) -> _End:
-        return _End(self.trace, int(self.entry[position]), self.seats[int(self.signature[position])])
+    def call_at(self, position: int) -> _Call:
+        return _Call(self.trace, int(self.entry[position]), self.seats[int(self.signature[position])])
 
 
-def _compare(sender: _End, receiver: _End) -> None:
+def _compare(sender: _Call, receiver: _Call) -> None:
     if sender.seat == receiver.seat:
         return  # one rank represents the other
     sent, expected = _part(sender, "sent", receiver.seat), _part(receiver, "received", sender.seat)
@@ -77,7 +77,7 @@ def _compare(sender: _End, receiver: _End) -> None:
         raise unequal_parts((sender.trace, sender.entry), sent, (receiver.trace, receiver.entry), expected)
 
 
-def _part(end: _End, way: str, seat: int) -> int | None:
+def _part(end: _Call, way: str, seat: int) -> int | None:
     """Bytes that a rank sends to or receives from the rank at ``seat``; None if unknown."""
     signature = end.signature
     if signature.splits is not None:

@@ -43,8 +43,8 @@ class FinishedOps:
 
     def end_ns(self, recording: int) -> int:
         """End of a dropped recording."""
-        numbers, ends = self._recordings[recording % len(self._dropped)]
-        return ends[bisect.bisect_left(numbers, recording)]
+        numbers, end_times = self._recordings[recording % len(self._dropped)]
+        return end_times[bisect.bisect_left(numbers, recording)]
 
     def drop(
         self, columns: dict[str, Ints], unset: Mapping[str, int], ops: Sequence[int], keep: Sequence[int | None]
@@ -58,45 +58,45 @@ class FinishedOps:
             keep: by rank, the first op that the caller still needs; None if it needs none.
         """
         ranks = len(ops)
-        rows = [had - gone for had, gone in zip(ops, self._dropped)]
-        stops = [had if op is None else self.index(op) // ranks for had, op in zip(rows, keep)]
-        lost = [_droppable(columns, ranks, rank, stop) for rank, stop in enumerate(stops)]
-        for rank, count in enumerate(lost):
+        rows = [op_count - dropped_count for op_count, dropped_count in zip(ops, self._dropped)]
+        stops = [op_count if op is None else self.index(op) // ranks for op_count, op in zip(rows, keep)]
+        drop_counts = [_droppable(columns, ranks, rank, stop) for rank, stop in enumerate(stops)]
+        for rank, count in enumerate(drop_counts):
             recorded = np.flatnonzero(columns["code"][rank::ranks][:count] == RECORD)
-            numbers, ends = self._recordings[rank]
+            numbers, end_times = self._recordings[rank]
             numbers.extend(((recorded + self._dropped[rank]) * ranks + rank).tolist())
-            ends.extend(columns["end"][rank::ranks][recorded].tolist())
+            end_times.extend(columns["end"][rank::ranks][recorded].tolist())
             self._dropped[rank] += count
-        return _remove(columns, unset, rows, lost)
+        return _remove(columns, unset, rows, drop_counts)
 
 
 def _droppable(columns: dict[str, Ints], ranks: int, rank: int, stop: int) -> int:
     """Number of leading ops, up to ``stop``, that have ended and that the rank's host has passed."""
     stop = min(int(columns["host_op"][rank]) // ranks, stop)
-    ends = columns["end"][rank::ranks][:stop]
-    unknown = (ends < 0) | (ends + columns["sync_latency"][0] > columns["host_time"][rank])
-    found = np.flatnonzero(unknown)
-    return int(found[0]) if len(found) else stop
+    end_times = columns["end"][rank::ranks][:stop]
+    is_unfinished = (end_times < 0) | (end_times + columns["sync_latency"][0] > columns["host_time"][rank])
+    unfinished = np.flatnonzero(is_unfinished)
+    return int(unfinished[0]) if len(unfinished) else stop
 
 
-def _remove(columns: dict[str, Ints], unset: Mapping[str, int], rows: Sequence[int], lost: Sequence[int]) -> int:
+def _remove(columns: dict[str, Ints], unset: Mapping[str, int], rows: Sequence[int], drop_counts: Sequence[int]) -> int:
     ranks = len(rows)
-    left = max(had - gone for had, gone in zip(rows, lost)) * ranks
-    for name, nothing in unset.items():
+    num_remaining = max(op_count - drop_count for op_count, drop_count in zip(rows, drop_counts)) * ranks
+    for name, unset_value in unset.items():
         old = columns[name]
-        new = np.full(max(64, 2 * left), nothing, np.int64)
-        for rank, (had, gone) in enumerate(zip(rows, lost)):
-            new[rank::ranks][: had - gone] = old[rank::ranks][gone:had]
+        new = np.full(max(64, 2 * num_remaining), unset_value, np.int64)
+        for rank, (op_count, drop_count) in enumerate(zip(rows, drop_counts)):
+            new[rank::ranks][: op_count - drop_count] = old[rank::ranks][drop_count:op_count]
         columns[name] = new
-    down = np.asarray(lost) * ranks
+    index_shifts = np.asarray(drop_counts) * ranks
     for name in _POINTERS:
-        columns[name][:] = _moved(columns[name], down)
+        columns[name][:] = _shifted_pointers(columns[name], index_shifts)
     pending = slice(0, int(columns["counters"][HEAP]))
     items = columns["heap_item"][pending]
-    ends = columns["heap_key"][pending] < PRIORITY
-    items[ends] = _moved(items[ends], down)
-    return left
+    is_end = columns["heap_key"][pending] < PRIORITY
+    items[is_end] = _shifted_pointers(items[is_end], index_shifts)
+    return num_remaining
 
 
-def _moved(numbers: Ints, down: Ints) -> Ints:
-    return np.where(numbers < 0, numbers, np.maximum(-1, numbers - down[numbers % len(down)]))
+def _shifted_pointers(numbers: Ints, index_shifts: Ints) -> Ints:
+    return np.where(numbers < 0, numbers, np.maximum(-1, numbers - index_shifts[numbers % len(index_shifts)]))

@@ -27,24 +27,23 @@ class Classes:
     def of(self, priced: PricedTrace) -> Ints:
         """The class of each signature of the trace's table, and last that of entries without any."""
         demands = priced.demands or (overlap.NOTHING,) * len(priced.prices)
-        return np.array([*(self._numbers.setdefault(one, len(self._numbers)) for one in demands), 0], np.int64)
+        return np.array([*(self._numbers.setdefault(demand, len(self._numbers)) for demand in demands), 0], np.int64)
 
-    def columns(self, *, wanted: bool, growing: bool = False) -> dict[str, Ints]:
+    def columns(self, *, enabled: bool, growing: bool = False) -> dict[str, Ints]:
         """``classes``, ``slows``, ``takes`` and those of flows of the loop's program, for all classes seen so far.
 
-        No classes at all where contention is not wanted, or nothing slows anything: the loop then keeps no account.
-        ``growing``: something may yet come that does, so that it keeps one from the start.
+        There are no classes if contention is not ``enabled`` or no class slows another; the loop then skips contention.
+        ``growing``: classes that slow others may be added later, so the loop accounts for contention from the start.
         """
         slows = np.rint(np.array(overlap.table(list(self._numbers))) * state.SCALE).astype(np.int64)
-        parts = [(one.shared_out, one.shared_in) for one in self._numbers]
-        takes = np.floor(np.array(parts) * state.SCALE).astype(
-            np.int64
-        )  # rounded down, so that the shares of a port do not exceed it
-        slow = bool(slows.any() or takes.any() or len(self.flows) > 1)
-        count = len(self._numbers) if wanted and (growing or slow) else 0
+        parts = [(demand.shared_out, demand.shared_in) for demand in self._numbers]
+        # rounded down, so that the shares of a port do not exceed it
+        takes = np.floor(np.array(parts) * state.SCALE).astype(np.int64)
+        has_contention = bool(slows.any() or takes.any() or len(self.flows) > 1)
+        count = len(self._numbers) if enabled and (growing or has_contention) else 0
         tables = {"slows": slows.reshape(-1), "takes": takes.reshape(-1)}
         return {
             "classes": np.array([count], np.int64),
             **{name: table if count else np.zeros(0, np.int64) for name, table in tables.items()},
-            **self.flows.columns(wanted=wanted, growing=growing),
+            **self.flows.columns(enabled=enabled, growing=growing),
         }

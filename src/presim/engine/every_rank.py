@@ -47,8 +47,8 @@ def window_of(trace: Trace, steady: int) -> Trace:
     steps = trace.steps()
     if not 1 <= steady < len(steps):
         return trace
-    kept = slice(steps[steady - 1].start, steps[steady].stop)
-    return dataclasses.replace(trace, columns={name: column[kept] for name, column in trace.columns.items()})
+    window = slice(steps[steady - 1].start, steps[steady].stop)
+    return dataclasses.replace(trace, columns={name: column[window] for name, column in trace.columns.items()})
 
 
 def outcomes(
@@ -68,12 +68,12 @@ def outcomes(
     is_kernel = (program.columns["code"] == loop.RUN) & (program.columns["resource"] == loop.COMPUTE)
     leaves = _leaves(program, crosses)
     for draw in draws:
-        changed = dict(program.columns)
-        changed["host_ns"] = _times(program.columns["host_ns"], np.repeat(draw.hosts, sizes))
+        drawn_columns = dict(program.columns)
+        drawn_columns["host_ns"] = _times(program.columns["host_ns"], np.repeat(draw.hosts, sizes))
         of_work = np.where(is_kernel, np.repeat(draw.gpus, sizes), np.where(leaves, np.repeat(draw.links, sizes), 1.0))
-        changed["duration"] = _times(program.columns["duration"], of_work)
-        end = run_program(dataclasses.replace(program, columns=changed))["end"]
-        yield Outcome(_step_ns(program, end, first_steps), _busiest(program, changed))
+        drawn_columns["duration"] = _times(program.columns["duration"], of_work)
+        end = run_program(dataclasses.replace(program, columns=drawn_columns))["end"]
+        yield Outcome(_step_ns(program, end, first_steps), _busiest(program, drawn_columns))
 
 
 def _times(values: Ints, factors: Floats) -> Ints:
@@ -92,19 +92,21 @@ def _leaves(program: JobProgram, crosses: Sequence[Sequence[bool]]) -> NDArray[n
 
 def _first_steps(program: JobProgram) -> list[int]:
     """By rank, the first op after the first of two steps. It is the rank's first op if there is only one step."""
-    found = []
-    for at, rank in enumerate(program.ranks):
+    first_ops = []
+    for rank_index, rank in enumerate(program.ranks):
         steps = rank.trace.steps()
         stop = steps[0].stop if len(steps) == 2 else 0
-        found.append(int(program.first[at] + np.searchsorted(rank.entries, stop)))
-    return found
+        first_ops.append(int(program.first[rank_index] + np.searchsorted(rank.entries, stop)))
+    return first_ops
 
 
 def _step_ns(program: JobProgram, end: Ints, first_steps: Sequence[int]) -> int:
     is_device = program.columns["code"] <= loop.MEET
-    ends = np.where(is_device, end, 0)
-    before = [ends[first:stop].max(initial=0) for first, stop in zip(program.first[:-1].tolist(), first_steps)]
-    return int(ends.max(initial=0) - max(before, default=0))
+    device_ends = np.where(is_device, end, 0)
+    previous_ends = [
+        device_ends[first:stop].max(initial=0) for first, stop in zip(program.first[:-1].tolist(), first_steps)
+    ]
+    return int(device_ends.max(initial=0) - max(previous_ends, default=0))
 
 
 def _busiest(program: JobProgram, columns: dict[str, Ints]) -> int:
@@ -114,5 +116,5 @@ def _busiest(program: JobProgram, columns: dict[str, Ints]) -> int:
     work = np.add.reduceat(np.where(is_run, columns["duration"], 0), first)
     host = np.add.reduceat(columns["host_ns"], first)
     longest = np.maximum(work, host)
-    most = np.flatnonzero(longest == longest.max())
-    return int(most[0]) if len(most) == 1 else -1
+    busiest_ranks = np.flatnonzero(longest == longest.max())
+    return int(busiest_ranks[0]) if len(busiest_ranks) == 1 else -1

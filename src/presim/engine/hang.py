@@ -9,29 +9,29 @@ from presim.errors import HangError
 from presim.trace.schema import Group, Kind, Phase, Trace
 from presim.trace.signatures import Collective, family
 
-_NAMED = 6  # entries in a message
-_RANKS_NAMED = 8
+_MAX_ENTRIES = 6  # entries in a message
+_MAX_RANKS = 8
 
 
 def describe(trace: Trace, entry: int) -> str:
     """One entry with its rank and place in the script."""
     columns = trace.columns
-    where = f"rank {trace.manifest.rank}, entry {entry}{_place(trace, entry)}"
+    call_site = f"rank {trace.manifest.rank}, entry {entry}{_location(trace, entry)}"
     kind = Kind(int(columns["kind"][entry]))
     index = int(columns["signature"][entry])
     if index < 0:
-        return f"{where}: {kind.name.lower()}"
+        return f"{call_site}: {kind.name.lower()}"
     signature = trace.signatures[index]
     if not isinstance(signature, Collective):
-        return f"{where}: {family(signature)}"
-    return f"{where}: {_call(trace, signature)}"
+        return f"{call_site}: {family(signature)}"
+    return f"{call_site}: {_call(trace, signature)}"
 
 
 def describe_call(trace: Trace, entry: int) -> str:
     """A collective with its rank, without its number in the trace."""
     signature = trace.signatures[int(trace.columns["signature"][entry])]
     assert isinstance(signature, Collective), "test_meetings: only collectives meet"
-    return f"rank {trace.manifest.rank}{_place(trace, entry)}: {_call(trace, signature)}"
+    return f"rank {trace.manifest.rank}{_location(trace, entry)}: {_call(trace, signature)}"
 
 
 def _call(trace: Trace, signature: Collective) -> str:
@@ -40,12 +40,12 @@ def _call(trace: Trace, signature: Collective) -> str:
     return f"{signature.kind} of {signature.bytes} bytes{dtype} on {_group(trace, signature)}{peer}"
 
 
-def _place(trace: Trace, entry: int) -> str:
+def _location(trace: Trace, entry: int) -> str:
     """Line of the script, module and phase of the step, where known."""
     site, scope, phase = (int(trace.columns[name][entry]) for name in ("site", "scope", "phase"))
-    place = f" at {trace.sites[site]}" if site >= 0 else ""
-    place += f" in {trace.scopes[scope]}" if scope >= 0 else ""
-    return f"{place} ({Phase(phase).name.lower()})" if phase != Phase.OTHER else place
+    location = f" at {trace.sites[site]}" if site >= 0 else ""
+    location += f" in {trace.scopes[scope]}" if scope >= 0 else ""
+    return f"{location} ({Phase(phase).name.lower()})" if phase != Phase.OTHER else location
 
 
 def _group(trace: Trace, signature: Collective) -> str:
@@ -62,13 +62,13 @@ def name_ranks(ranks: Sequence[int]) -> str:
         step = ranks[1] - ranks[0]
         if step > 0 and all(after - before == step for before, after in itertools.pairwise(ranks)):
             return f"{ranks[0]} to {ranks[-1]}" + (f" in steps of {step}" if step > 1 else "")
-    more = ", …" if len(ranks) > _RANKS_NAMED else ""
-    return ", ".join(str(rank) for rank in ranks[:_RANKS_NAMED]) + more
+    suffix = ", …" if len(ranks) > _MAX_RANKS else ""
+    return ", ".join(str(rank) for rank in ranks[:_MAX_RANKS]) + suffix
 
 
 def disagreement(met: Sequence[tuple[Trace, int]]) -> HangError:
     """The error for ranks that call different operations in one rendezvous."""
-    return HangError(f"ranks call different collectives at the same point of a communicator: {_listed(met)}")
+    return HangError(f"ranks call different collectives at the same point of a communicator: {_described(met)}")
 
 
 def unequal_parts(sender: tuple[Trace, int], sent: int, receiver: tuple[Trace, int], expected: int) -> HangError:
@@ -76,7 +76,7 @@ def unequal_parts(sender: tuple[Trace, int], sent: int, receiver: tuple[Trace, i
     ranks = sender[0].manifest.rank, receiver[0].manifest.rank
     return HangError(
         f"in an all-to-all, rank {ranks[0]} sends {sent} bytes to rank {ranks[1]}, which expects "
-        f"{expected} bytes: {_listed((sender, receiver))}"
+        f"{expected} bytes: {_described((sender, receiver))}"
     )
 
 
@@ -90,18 +90,22 @@ def hang(stuck: Sequence[tuple[Trace, int]], absent: Sequence[tuple[Trace, int, 
     """
     if absent:
         trace, entry, other = absent[0]
-        others = f" ({len(absent) - 1} more such waits)" if len(absent) > 1 else ""
-        who = f"rank {other.manifest.rank}, which {_never(trace, entry, other)}"
-        return HangError(f"{describe(trace, entry)} waits for {who}{others}")
-    return HangError(f"these calls wait for each other in a cycle: {_listed(stuck)}")
+        suffix = f" ({len(absent) - 1} more such waits)" if len(absent) > 1 else ""
+        absent_rank = f"rank {other.manifest.rank}, which {_last_call_of(trace, entry, other)}"
+        return HangError(f"{describe(trace, entry)} waits for {absent_rank}{suffix}")
+    return HangError(f"these calls wait for each other in a cycle: {_described(stuck)}")
 
 
-def _never(trace: Trace, entry: int, other: Trace) -> str:
+def _last_call_of(trace: Trace, entry: int, other: Trace) -> str:
     """How far the other rank got on the communicator of the entry."""
     signature = trace.signatures[int(trace.columns["signature"][entry])]
     groups = _same_group(trace, signature, other)
     of_entry = other.columns["signature"]
-    calls = [at for at in _collectives(other) if _group_of(other.signatures[int(of_entry[at])]) in groups]
+    calls = [
+        other_entry
+        for other_entry in _collectives(other)
+        if _group_of(other.signatures[int(of_entry[other_entry])]) in groups
+    ]
     if not calls:
         return "never calls anything on it"
     times = f"{len(calls)} call{'s' if len(calls) > 1 else ''}"
@@ -132,6 +136,6 @@ def _group_of(signature: object) -> int:
     return signature.group if isinstance(signature, Collective) else -1
 
 
-def _listed(entries: Sequence[tuple[Trace, int]]) -> str:
-    named = "; ".join(describe(trace, entry) for trace, entry in entries[:_NAMED])
-    return named + (f"; and {len(entries) - _NAMED} more" if len(entries) > _NAMED else "")
+def _described(entries: Sequence[tuple[Trace, int]]) -> str:
+    descriptions = "; ".join(describe(trace, entry) for trace, entry in entries[:_MAX_ENTRIES])
+    return descriptions + (f"; and {len(entries) - _MAX_ENTRIES} more" if len(entries) > _MAX_ENTRIES else "")

@@ -14,9 +14,9 @@ def wake(s: State, slot: int, time: int) -> None:
 
 def push(s: State, time: int, priority: int, item: int) -> None:
     """Add an event."""
-    at = s.counters[HEAP]
+    position = s.counters[HEAP]
     s.counters[HEAP] += 1
-    rise(s, at, time, next_key(s, priority), item)
+    rise(s, position, time, next_key(s, priority), item)
 
 
 def pop(s: State) -> None:
@@ -28,12 +28,12 @@ def pop(s: State) -> None:
 
 def move(s: State, op: int, time: int) -> None:
     """Change the end of a running op. Among events of the same time it now comes last."""
-    at = s.heap_position[op]
+    position = s.heap_position[op]
     key = next_key(s, END)
-    if time < s.heap_time[at]:
-        rise(s, at, time, key, op)
+    if time < s.heap_time[position]:
+        rise(s, position, time, key, op)
     else:
-        sink(s, at, time, key, op)
+        sink(s, position, time, key, op)
 
 
 def next_key(s: State, priority: int) -> int:
@@ -43,41 +43,41 @@ def next_key(s: State, priority: int) -> int:
     return key
 
 
-def rise(s: State, at: int, time: int, key: int, item: int) -> None:
-    """Sift an event up from the free position `at`."""
-    while at > 0:
-        above = (at - 1) // 2
-        if s.heap_time[above] < time or (s.heap_time[above] == time and s.heap_key[above] < key):
+def rise(s: State, position: int, time: int, key: int, item: int) -> None:
+    """Sift an event up from the free `position`."""
+    while position > 0:
+        parent = (position - 1) // 2
+        if s.heap_time[parent] < time or (s.heap_time[parent] == time and s.heap_key[parent] < key):
             break
-        put(s, at, s.heap_time[above], s.heap_key[above], s.heap_item[above])
-        at = above
-    put(s, at, time, key, item)
+        put(s, position, s.heap_time[parent], s.heap_key[parent], s.heap_item[parent])
+        position = parent
+    put(s, position, time, key, item)
 
 
-def sink(s: State, at: int, time: int, key: int, item: int) -> None:
-    """Sift an event down from the free position `at`."""
+def sink(s: State, position: int, time: int, key: int, item: int) -> None:
+    """Sift an event down from the free `position`."""
     size = s.counters[HEAP]
     while True:
-        below = 2 * at + 1
-        if below >= size:
+        child = 2 * position + 1
+        if child >= size:
             break
-        right = below + 1
+        right = child + 1
         if right < size and (
-            s.heap_time[right] < s.heap_time[below]
-            or (s.heap_time[right] == s.heap_time[below] and s.heap_key[right] < s.heap_key[below])
+            s.heap_time[right] < s.heap_time[child]
+            or (s.heap_time[right] == s.heap_time[child] and s.heap_key[right] < s.heap_key[child])
         ):
-            below = right
-        if time < s.heap_time[below] or (time == s.heap_time[below] and key < s.heap_key[below]):
+            child = right
+        if time < s.heap_time[child] or (time == s.heap_time[child] and key < s.heap_key[child]):
             break
-        put(s, at, s.heap_time[below], s.heap_key[below], s.heap_item[below])
-        at = below
-    put(s, at, time, key, item)
+        put(s, position, s.heap_time[child], s.heap_key[child], s.heap_item[child])
+        position = child
+    put(s, position, time, key, item)
 
 
-def put(s: State, at: int, time: int, key: int, item: int) -> None:
+def put(s: State, position: int, time: int, key: int, item: int) -> None:
     """Write an event. For an END, record its position in the heap."""
-    s.heap_time[at] = time
-    s.heap_key[at] = key
-    s.heap_item[at] = item
+    s.heap_time[position] = time
+    s.heap_key[position] = key
+    s.heap_item[position] = item
     if key < PRIORITY:
-        s.heap_position[item] = at
+        s.heap_position[item] = position

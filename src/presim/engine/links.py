@@ -1,13 +1,14 @@
 """Transfers that run at the same time share the links of a described fabric, max-min fair.
 
 A *carrier* is the lead of a running transfer that puts flows on links. All flows of a transfer carry as many bytes and
-go on in step, so a transfer has one rate: that of one of its flows. Alone it has the rate that its price says; what
-runs beside it on its GPUs may hold it back (its *cap*). Where the caps of all carriers ask a link for more than there
-is, rates are raised together until a link is full, which fixes the carriers on it, or until a carrier is at its cap.
+advance together, so a transfer has one rate: that of one of its flows. Its price gives its rate without contention;
+other work on its GPUs may lower that to its *cap*. If the caps of all carriers demand more than a link's bandwidth,
+rates are raised together until a link is full, which fixes the rates of its carriers, or until a carrier reaches its
+cap.
 
-A carrier's flows want of a link no more than the link has, whatever the price says. Links and classes that are joined
-by nothing are different *islands*: each is solved by itself, and only when a crowded link of it changes. Sums are of
-whole numbers, so the answer does not depend on the order of carriers.
+A carrier demands at most a link's bandwidth, whatever its price says. Links and classes that share no carrier are in
+different *islands*: each is solved separately, and only when the demand on a crowded link changes. Sums are integers,
+so the result does not depend on the order of carriers.
 """
 
 from __future__ import annotations
@@ -18,38 +19,38 @@ from presim.engine.state import CARRIERS, DIRTY, FOREVER, FULL, MOST_RATE, RATE,
 
 def flows_of(p: Program, s: State, lead: int) -> int:
     """The class of flows of a transfer: among its members that of the largest flows; 0: it is on no link."""
-    found = p.flows[lead]
+    flow_class = p.flows[lead]
     if p.match[lead] >= 0:
         member = s.match_first[p.match[lead]]
         while member >= 0:
-            if p.flows_bytes[p.flows[member]] > p.flows_bytes[found]:
-                found = p.flows[member]
+            if p.flows_bytes[p.flows[member]] > p.flows_bytes[flow_class]:
+                flow_class = p.flows[member]
             member = s.match_next[member]
-    return found
+    return flow_class
 
 
-def carry(p: Program, s: State, lead: int) -> bool:
-    """A transfer begins; whether it is on links. Its cap is set once it is known what runs beside it."""
+def add_carrier(p: Program, s: State, lead: int) -> bool:
+    """Add a starting transfer; returns whether it is on links. `set_cap` sets its cap at the end of the moment."""
     if len(p.flows_link) == 0:
         return False
-    found = flows_of(p, s, lead)
-    if found == 0:
+    flow_class = flows_of(p, s, lead)
+    if flow_class == 0:
         return False
-    at = s.counters[CARRIERS]
+    position = s.counters[CARRIERS]
     s.counters[CARRIERS] += 1
-    s.carrier[at] = lead
-    s.carrier_position[lead] = at
-    s.carries[lead] = found
+    s.carrier[position] = lead
+    s.carrier_position[lead] = position
+    s.carries[lead] = flow_class
     s.cap[lead] = 0
     s.own_code[lead] = -1
     return True
 
 
-def release(p: Program, s: State, lead: int) -> None:
-    """A transfer ends; the others have the links to themselves."""
+def remove_carrier(p: Program, s: State, lead: int) -> None:
+    """Remove a finished transfer, whose demand on links becomes 0."""
     if s.carries[lead] == 0:
         return
-    ask(p, s, lead, 0)
+    change_cap(p, s, lead, 0)
     s.carries[lead] = 0
     s.counters[CARRIERS] -= 1
     last = s.carrier[s.counters[CARRIERS]]
@@ -57,32 +58,32 @@ def release(p: Program, s: State, lead: int) -> None:
     s.carrier_position[last] = s.carrier_position[lead]
 
 
-def hold_back(p: Program, s: State, lead: int, code: int, now: int) -> None:
-    """Set what slows a carrier on its GPUs (`slowdown_code`). If no link is crowded, that is its slowdown."""
+def set_cap(p: Program, s: State, lead: int, code: int, now: int) -> None:
+    """Set a carrier's cap from its `slowdown_code` on its GPUs. If no link is crowded, that is its slowdown."""
     if code == s.own_code[lead]:
         return
     s.own_code[lead] = code
-    if not ask(p, s, lead, fastest(p, s, lead) * SCALE // (SCALE + code // 2)):
+    if not change_cap(p, s, lead, uncontended_rate(p, s, lead) * SCALE // (SCALE + code // 2)):
         change_slowdown(s, lead, code, now)
 
 
-def fastest(p: Program, s: State, lead: int) -> int:
-    """The rate of a carrier with nothing beside it, in 1/RATE bytes a ns."""
-    return max(1, min(p.flows_bytes[s.carries[lead]] * RATE // max(s.alone[lead], 1), MOST_RATE))
+def uncontended_rate(p: Program, s: State, lead: int) -> int:
+    """The rate of a carrier without contention, in 1/RATE bytes a ns."""
+    return max(1, min(p.flows_bytes[s.carries[lead]] * RATE // max(s.uncontended_ns[lead], 1), MOST_RATE))
 
 
-def ask(p: Program, s: State, lead: int, cap: int) -> bool:
-    """Change a carrier's cap; whether that concerns a crowded link. Its island is then solved at the moment's end."""
-    found = s.carries[lead]
-    most = FULL // fastest(p, s, lead)
+def change_cap(p: Program, s: State, lead: int, cap: int) -> bool:
+    """Change a carrier's cap; returns whether a link is crowded. Its island is then solved at the end of the moment."""
+    flow_class = s.carries[lead]
+    max_share = FULL // uncontended_rate(p, s, lead)
     crowded = False
-    for entry in range(p.flows_first[found], p.flows_end[found]):
+    for entry in range(p.flows_first[flow_class], p.flows_end[flow_class]):
         link = p.flows_link[entry]
-        before = s.wanted[link]
-        s.wanted[link] = before + min(p.flows_share[entry], most) * (cap - s.cap[lead])
-        crowded = crowded or max(before, s.wanted[link]) > FULL
+        before = s.demand[link]
+        s.demand[link] = before + min(p.flows_share[entry], max_share) * (cap - s.cap[lead])
+        crowded = crowded or max(before, s.demand[link]) > FULL
     s.cap[lead] = cap
-    island = p.flows_island[found]
+    island = p.flows_island[flow_class]
     if crowded and s.is_dirty[island] == 0:
         s.is_dirty[island] = 1
         s.dirty[s.counters[DIRTY]] = island
@@ -91,14 +92,14 @@ def ask(p: Program, s: State, lead: int, cap: int) -> bool:
 
 
 def update_links(p: Program, s: State, now: int) -> None:
-    """Solve the islands where something changed at this moment."""
+    """Solve the islands where the demand on a crowded link changed at this moment."""
     while s.counters[DIRTY] > 0:
         s.counters[DIRTY] -= 1
         island = s.dirty[s.counters[DIRTY]]
         s.is_dirty[island] = 0
-        divide(p, s, island)
-        for at in range(s.counters[CARRIERS]):
-            lead = s.carrier[at]
+        solve_island(p, s, island)
+        for position in range(s.counters[CARRIERS]):
+            lead = s.carrier[position]
             if p.flows_island[s.carries[lead]] == island:
                 change_slowdown(s, lead, code_on_links(p, s, lead), max(now, s.since[lead]))
 
@@ -108,78 +109,78 @@ def code_on_links(p: Program, s: State, lead: int) -> int:
     if s.rate[lead] == s.cap[lead]:
         return s.own_code[lead]
     rate = max(s.rate[lead], 1)
-    slowdown = (fastest(p, s, lead) * SCALE + rate - 1) // rate
+    slowdown = (uncontended_rate(p, s, lead) * SCALE + rate - 1) // rate
     return max(s.own_code[lead], 2 * (slowdown - SCALE) + 1)
 
 
-def divide(p: Program, s: State, island: int) -> None:
+def solve_island(p: Program, s: State, island: int) -> None:
     """Max-min fair rates of an island's carriers, from the lowest to the highest."""
     waiting = 0
     for link in range(p.island_first[island], p.island_first[island + 1]):
         s.link_left[link] = FULL
         s.link_open[link] = 0
-    for at in range(s.counters[CARRIERS]):
-        lead = s.carrier[at]
+    for position in range(s.counters[CARRIERS]):
+        lead = s.carrier[position]
         if p.flows_island[s.carries[lead]] == island:
             s.rate[lead] = -1
             waiting += 1
-            use(p, s, lead, 1, 0)
+            update_link_use(p, s, lead, 1, 0)
     while waiting > 0:
-        least = level(p, s, island)
+        lowest_rate = lowest_full_rate(p, s, island)
         fixed = 0
-        for at in range(s.counters[CARRIERS]):
-            lead = s.carrier[at]
-            if p.flows_island[s.carries[lead]] == island and s.rate[lead] < 0 and s.cap[lead] <= least:
-                fix(p, s, lead, s.cap[lead])
+        for position in range(s.counters[CARRIERS]):
+            lead = s.carrier[position]
+            if p.flows_island[s.carries[lead]] == island and s.rate[lead] < 0 and s.cap[lead] <= lowest_rate:
+                fix_rate(p, s, lead, s.cap[lead])
                 fixed += 1
         if fixed == 0:
-            fixed = fix_on_full(p, s, island, least)
+            fixed = fix_on_full(p, s, island, lowest_rate)
         waiting -= fixed
 
 
-def level(p: Program, s: State, island: int) -> int:
-    """The rate at which the first link is full; such links are marked."""
-    least = FOREVER
+def lowest_full_rate(p: Program, s: State, island: int) -> int:
+    """The lowest rate at which a link is full; marks the links that are full at it."""
+    lowest_rate = FOREVER
     for link in range(p.island_first[island], p.island_first[island + 1]):
-        if s.wanted[link] > FULL and s.link_open[link] > 0:
-            least = min(least, s.link_left[link] // s.link_open[link])
+        if s.demand[link] > FULL and s.link_open[link] > 0:
+            lowest_rate = min(lowest_rate, s.link_left[link] // s.link_open[link])
     for link in range(p.island_first[island], p.island_first[island + 1]):
         s.link_full[link] = 0
-        if s.wanted[link] > FULL and s.link_open[link] > 0 and s.link_left[link] // s.link_open[link] == least:
+        if s.demand[link] > FULL and s.link_open[link] > 0 and s.link_left[link] // s.link_open[link] == lowest_rate:
             s.link_full[link] = 1
-    return least
+    return lowest_rate
 
 
-def fix_on_full(p: Program, s: State, island: int, least: int) -> int:
-    """Give all open carriers on full links the rate of these; how many there are."""
+def fix_on_full(p: Program, s: State, island: int, lowest_rate: int) -> int:
+    """Fix the rate of all open carriers on full links; returns their number."""
     fixed = 0
-    for at in range(s.counters[CARRIERS]):
-        lead = s.carrier[at]
-        found = s.carries[lead]
-        if p.flows_island[found] != island or s.rate[lead] >= 0:
+    for position in range(s.counters[CARRIERS]):
+        lead = s.carrier[position]
+        flow_class = s.carries[lead]
+        if p.flows_island[flow_class] != island or s.rate[lead] >= 0:
             continue
         full = 0
-        for entry in range(p.flows_first[found], p.flows_end[found]):
+        for entry in range(p.flows_first[flow_class], p.flows_end[flow_class]):
             full = max(full, s.link_full[p.flows_link[entry]])
         if full == 1:
-            fix(p, s, lead, least)
+            fix_rate(p, s, lead, lowest_rate)
             fixed += 1
     return fixed
 
 
-def fix(p: Program, s: State, lead: int, rate: int) -> None:
-    """Give a carrier its rate."""
+def fix_rate(p: Program, s: State, lead: int, rate: int) -> None:
+    """Fix a carrier's rate and take its use off its links."""
     s.rate[lead] = rate
-    use(p, s, lead, -1, rate)
+    update_link_use(p, s, lead, -1, rate)
 
 
-def use(p: Program, s: State, lead: int, sign: int, rate: int) -> None:
-    """Add a carrier to what is open on its links (``sign`` 1), or take it off (-1) with what its rate uses."""
-    found = s.carries[lead]
-    most = FULL // fastest(p, s, lead)
-    for entry in range(p.flows_first[found], p.flows_end[found]):
+def update_link_use(p: Program, s: State, lead: int, sign: int, rate: int) -> None:
+    """Add a carrier's shares to its links (``sign`` 1); -1: remove them, and what its ``rate`` uses."""
+    flow_class = s.carries[lead]
+    max_share = FULL // uncontended_rate(p, s, lead)
+    for entry in range(p.flows_first[flow_class], p.flows_end[flow_class]):
         link = p.flows_link[entry]
-        if s.wanted[link] > FULL:
-            share = min(p.flows_share[entry], most)
+        if s.demand[link] > FULL:
+            share = min(p.flows_share[entry], max_share)
             s.link_open[link] += sign * share
             s.link_left[link] -= share * rate

@@ -62,7 +62,7 @@ class LiveEngine:
         self._compiled = compiled if compiled is not None else (switch == "compiled" if switch else None)
         self._ranks = ranks
         self.classes = Classes()  # for `build_ops`
-        self._known_classes = (0, 0)
+        self._bound_class_counts = (0, 0)
         self._contention = options.contention
         ports = ports or port_columns((), range(ranks))
         self._ports = len(ports["port_first"])
@@ -76,9 +76,9 @@ class LiveEngine:
         self._slots: list[dict[int, int]] = [{} for _ in range(ranks)]  # stream index -> slot
         self._last_put: dict[int, int] = {}  # slot -> last op put on it
         self._left_over = [0] * ranks  # host time after the last op
-        each = np.arange(ranks)
+        rank_numbers = np.arange(ranks)
         for name in ("rank_end", "slot_first_of", "slot_end", "host_op"):
-            self._columns[name][:] = each
+            self._columns[name][:] = rank_numbers
         for name, value in (
             ("stride", ranks),
             ("launch_latency", options.launch_latency_ns),
@@ -101,15 +101,15 @@ class LiveEngine:
             self._left_over[rank] += int(ops.host_cum_ns[-1]) if len(ops.host_cum_ns) else 0
             return numbers
         self._joins += int(ops.joins.sum())
-        places = self._finished.index(int(numbers[0])) + (numbers - numbers[0])
-        self._reserve(op=int(places[-1]) + 1)
+        indices = self._finished.index(int(numbers[0])) + (numbers - numbers[0])
+        self._reserve(op=int(indices[-1]) + 1)
         slots = self._slots_of(rank, ops)
-        tables = {"op": np.append(places, _NOTHING), "slot": np.append(slots, _NOTHING)}
+        tables = {"op": np.append(indices, _NOTHING), "slot": np.append(slots, _NOTHING)}
         for name, points_to in OP_COLUMNS.items():
             values = getattr(ops, name)
-            self._columns[name][places] = tables[points_to][values] if points_to else values
-        self._columns["match"][places] = _NOTHING if match is None else match
-        self._columns["host_ns"][places] = self._spend(rank, ops.host_ns)
+            self._columns[name][indices] = tables[points_to][values] if points_to else values
+        self._columns["match"][indices] = _NOTHING if match is None else match
+        self._columns["host_ns"][indices] = self._spend(rank, ops.host_ns)
         self._left_over[rank] += int(ops.host_cum_ns[-1] - ops.host_cum_ns[ops.entries[-1]])
         self._link(ops, slots, numbers)
         self._append(rank, len(numbers))
@@ -118,10 +118,10 @@ class LiveEngine:
     def add_marker(self, rank: int, host_ns: int) -> int:
         """Add an op without effect ``host_ns`` of host time after the rank's last entry, and return its number."""
         number = self._ops[rank] * self._ranks + rank
-        place = self._finished.index(number)
-        self._reserve(op=place + 1)
-        self._columns["code"][place] = loop.EVENT_SYNC  # for nothing
-        self._columns["host_ns"][place] = self._spend(rank, np.array([host_ns]))[0]
+        index = self._finished.index(number)
+        self._reserve(op=index + 1)
+        self._columns["code"][index] = loop.EVENT_SYNC  # for nothing
+        self._columns["host_ns"][index] = self._spend(rank, np.array([host_ns]))[0]
         self._left_over[rank] -= host_ns  # the next entry counts from the last one
         self._append(rank, 1)
         return number
@@ -149,10 +149,10 @@ class LiveEngine:
 
     def run(self) -> None:
         """Simulate up to the horizon."""
-        known = (len(self.classes), len(self.classes.flows))
-        if known != self._known_classes:
-            self._known_classes = known
-            self._columns |= self.classes.columns(wanted=self._contention, growing=True)
+        class_counts = (len(self.classes), len(self.classes.flows))
+        if class_counts != self._bound_class_counts:
+            self._bound_class_counts = class_counts
+            self._columns |= self.classes.columns(enabled=self._contention, growing=True)
             self._reserve(link=int(self._columns["island_first"][-1]))
             self._bind()
         if self._compiled is None and sum(self._ops) > _LOADING_OPS:
@@ -161,8 +161,8 @@ class LiveEngine:
 
     def end_ns(self, op: int) -> int:
         """End of an op, ns; -1 if it has not been simulated yet. Of dropped ops, only recordings have one."""
-        place = self._finished.index(op)
-        return int(self._columns["end"][place]) if place >= 0 else self._finished.end_ns(op)
+        index = self._finished.index(op)
+        return int(self._columns["end"][index]) if index >= 0 else self._finished.end_ns(op)
 
     def has_passed(self, rank: int, op: int) -> bool:
         """Whether the host has advanced past an op."""
@@ -175,8 +175,8 @@ class LiveEngine:
     def free_launches(self, rank: int) -> int:
         """Number of launches before one of the rank's streams can be full."""
         slots = list(self._slots[rank].values())
-        held = int(self._columns["outstanding"][slots].max()) if slots else 0
-        return int(self._columns["queue_depth"][0]) - held
+        outstanding = int(self._columns["outstanding"][slots].max()) if slots else 0
+        return int(self._columns["queue_depth"][0]) - outstanding
 
     def least_ns_until(self, op: int) -> int:
         """Time that passes at least until an op on a stream ends, ns."""
@@ -217,10 +217,10 @@ class LiveEngine:
 
         A marker may lie after some of these ops. They are moved to the marker's time; later ops keep their times.
         """
-        stands = np.cumsum(host_ns) + self._left_over[rank]
-        reached = np.maximum.accumulate(np.maximum(stands, 0))
-        self._left_over[rank] = int(stands[-1] - reached[-1])
-        return np.diff(reached, prepend=0)
+        host_times = np.cumsum(host_ns) + self._left_over[rank]
+        advanced_times = np.maximum.accumulate(np.maximum(host_times, 0))
+        self._left_over[rank] = int(host_times[-1] - advanced_times[-1])
+        return np.diff(advanced_times, prepend=0)
 
     def _append(self, rank: int, ops: int) -> None:
         self._ops[rank] += ops
@@ -228,27 +228,27 @@ class LiveEngine:
 
     def _slots_of(self, rank: int, ops: RankOps) -> Ints:
         """Slots of the piece's streams. New streams get new slots."""
-        known = self._slots[rank]
+        slot_by_stream = self._slots[rank]
         for stream, priority in zip(ops.streams.tolist(), ops.priority.tolist()):
-            if stream in known:
+            if stream in slot_by_stream:
                 continue
-            number = known[stream] = len(known) * self._ranks + rank
+            number = slot_by_stream[stream] = len(slot_by_stream) * self._ranks + rank
             self._reserve(slot=number + 1)
             self._columns["slot_rank"][number] = rank
             self._columns["slot_priority"][number] = priority
             self._columns["slot_end"][rank] = number + self._ranks
-        return np.array([known[stream] for stream in ops.streams.tolist()], np.int64)
+        return np.array([slot_by_stream[stream] for stream in ops.streams.tolist()], np.int64)
 
     def _link(self, ops: RankOps, slots: Ints, numbers: Ints) -> None:
         """Link the last op of each stream to its first op in the piece."""
         for slot, first in zip(slots.tolist(), ops.slot_first.tolist()):
             if first < 0:
                 continue  # the host only synchronises with this stream
-            place = self._finished.index(int(numbers[first]))
+            index = self._finished.index(int(numbers[first]))
             if (last := self._finished.index(self._last_put.get(slot, _NOTHING))) >= 0:
-                self._columns["following"][last] = place
+                self._columns["following"][last] = index
             if self._columns["head"][slot] < 0:
-                self._columns["head"][slot] = place
+                self._columns["head"][slot] = index
         on_streams = np.flatnonzero(ops.code <= loop.WAIT)
         for slot in np.unique(ops.slot[on_streams]).tolist():
             last = on_streams[ops.slot[on_streams] == slot][-1]
@@ -257,7 +257,7 @@ class LiveEngine:
     def _reserve(self, **sizes: int) -> None:
         """Grow the columns of the given axes to at least these sizes."""
         self._sizes |= {axis: max(size, self._sizes[axis]) for axis, size in sizes.items()}
-        wanted = state_sizes(
+        required_sizes = state_sizes(
             ops=self._sizes["op"],
             slots=self._sizes["slot"],
             matches=self._sizes["match"],
@@ -266,7 +266,7 @@ class LiveEngine:
             ports=self._ports,
             links=self._sizes["link"],
         )
-        self._sizes["event"] = wanted["event"]
+        self._sizes["event"] = required_sizes["event"]
         grown = False
         for name, axis in _AXES.items():
             column = self._columns[name]

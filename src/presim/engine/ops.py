@@ -116,9 +116,9 @@ def _slots(stream: Ints) -> tuple[Ints, Ints]:
     Uses counting, because sorting took a third of the time of `build_ops`.
     """
     streams = np.flatnonzero(np.bincount(stream)).astype(np.int64)
-    place = np.zeros(int(stream.max(initial=-1)) + 1, np.int64)
-    place[streams] = np.arange(len(streams))
-    return streams, place[stream]
+    slot_by_stream = np.zeros(int(stream.max(initial=-1)) + 1, np.int64)
+    slot_by_stream[streams] = np.arange(len(streams))
+    return streams, slot_by_stream[stream]
 
 
 def _links(code: Ints, slot: Ints, slots: int) -> tuple[Ints, Ints]:
@@ -141,17 +141,17 @@ def _targets(code: Ints, serial: Ints) -> Ints:
     """
     target = np.full(len(code), -1, np.int64)
     records = np.flatnonzero(code == loop.RECORD)
-    known, number = np.unique(serial[records], return_inverse=True)
-    if len(known) == 0:
+    serials, number = np.unique(serial[records], return_inverse=True)
+    if len(serials) == 0:
         return target
     waits = np.flatnonzero((code == loop.WAIT) | (code == loop.EVENT_SYNC))
-    wanted = np.minimum(np.searchsorted(known, serial[waits]), len(known) - 1)
+    serial_numbers = np.minimum(np.searchsorted(serials, serial[waits]), len(serials) - 1)
     keys = number.reshape(-1) * len(code) + records  # by serial, then by position
     order = np.argsort(keys)
-    at = np.searchsorted(keys[order], wanted * len(code) + waits) - 1
-    found = records[order[np.maximum(at, 0)]]
-    is_found = (at >= 0) & (serial[found] == serial[waits])
-    target[waits[is_found]] = found[is_found]
+    positions = np.searchsorted(keys[order], serial_numbers * len(code) + waits) - 1
+    recordings = records[order[np.maximum(positions, 0)]]
+    is_found = (positions >= 0) & (serial[recordings] == serial[waits])
+    target[waits[is_found]] = recordings[is_found]
     return target
 
 

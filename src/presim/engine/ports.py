@@ -31,25 +31,25 @@ def port_columns(
         return _columns(np.full(len(captured), -1, np.int64), np.zeros((len(captured), 0), np.int64))
     of_world = np.array(ports, np.int64)
     ranks = np.array(captured, np.int64)
-    kept, port = np.unique(of_world[ranks], return_inverse=True)
+    used_ports, port = np.unique(of_world[ranks], return_inverse=True)
     port = port.astype(np.int64).reshape(-1)
-    place = np.full(int(of_world.max()) + 1, -1, np.int64)
-    place[kept] = np.arange(len(kept))
+    port_numbers = np.full(int(of_world.max()) + 1, -1, np.int64)
+    port_numbers[used_ports] = np.arange(len(used_ports))
     representative = (representatives or Representatives(captured)).of(np.arange(len(of_world)))
-    number = np.full(len(of_world), -1, np.int64)
-    number[ranks] = np.arange(len(ranks))
-    at = place[of_world]
-    counts = np.zeros((len(ranks), len(kept)), np.int64)
-    is_represented = (at >= 0) & (representative >= 0)
-    np.add.at(counts, (number[representative[is_represented]], at[is_represented]), state.SCALE)
-    unknown = np.bincount(at[(at >= 0) & (representative < 0)], minlength=len(kept))
-    counts[np.arange(len(ranks)), port] += (unknown * state.SCALE // np.bincount(port, minlength=len(kept)))[port]
+    simulated_numbers = np.full(len(of_world), -1, np.int64)
+    simulated_numbers[ranks] = np.arange(len(ranks))
+    port_by_rank = port_numbers[of_world]
+    counts = np.zeros((len(ranks), len(used_ports)), np.int64)
+    is_represented = (port_by_rank >= 0) & (representative >= 0)
+    np.add.at(counts, (simulated_numbers[representative[is_represented]], port_by_rank[is_represented]), state.SCALE)
+    unknown = np.bincount(port_by_rank[(port_by_rank >= 0) & (representative < 0)], minlength=len(used_ports))
+    counts[np.arange(len(ranks)), port] += (unknown * state.SCALE // np.bincount(port, minlength=len(used_ports)))[port]
     return _columns(port, counts)
 
 
 def _columns(port: Ints, counts: Ints) -> dict[str, Ints]:
     """``port``: port of each rank; ``counts``: [rank, port], in 1/SCALE."""
-    rank, at = np.nonzero(counts)
+    rank, port_index = np.nonzero(counts)
     first, following = np.full(counts.shape[1], -1, np.int64), np.full(len(port), -1, np.int64)
     for number in range(len(port) - 1, -1, -1):
         if port[number] >= 0:
@@ -59,6 +59,6 @@ def _columns(port: Ints, counts: Ints) -> dict[str, Ints]:
         "port_first": first,
         "port_next": following,
         "weight_first": np.searchsorted(rank, np.arange(len(port) + 1)).astype(np.int64),
-        "weight_port": at.astype(np.int64),
-        "weights": counts[rank, at],
+        "weight_port": port_index.astype(np.int64),
+        "weights": counts[rank, port_index],
     }

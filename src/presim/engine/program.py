@@ -37,13 +37,13 @@ STATE_COLUMNS = {
     "in_flight": ("slot", 0), "pending": ("slot", 0), "waiter_next": ("slot", -1),
     "running": ("resource", -1), "freed": ("resource", 0), "queued": ("resource", 0),
     "to_grant": ("resource", 0), "is_to_grant": ("resource", 0),
-    "alone": ("op", 0), "lead": ("op", -1), "active_first": ("rank", -1), "active_next": ("op", -1),
+    "uncontended_ns": ("op", 0), "lead": ("op", -1), "active_first": ("rank", -1), "active_next": ("op", -1),
     "interference": ("op", 0), "load": ("load", 0), "changed": ("rank", 0), "is_changed": ("rank", 0),
     "last_update": ("op", 0),
     "limited_by_port": ("op", 0), "port_delay": ("op", 0),
     "slowdown": ("op", 0), "work_left": ("op", 0), "since": ("op", 0), "heap_position": ("op", 0),
     "carrier": ("event", -1), "carrier_position": ("op", -1), "carries": ("op", 0), "own_code": ("op", 0),
-    "cap": ("op", 0), "rate": ("op", 0), "wanted": ("link", 0), "link_left": ("link", 0), "link_open": ("link", 0),
+    "cap": ("op", 0), "rate": ("op", 0), "demand": ("link", 0), "link_left": ("link", 0), "link_open": ("link", 0),
     "link_full": ("link", 0), "dirty": ("link", 0), "is_dirty": ("link", 0),
     "arrived": ("match", 0), "match_first": ("match", -1),
     "heap_time": ("event", 0), "heap_key": ("event", 0), "heap_item": ("event", 0),
@@ -98,14 +98,14 @@ def build_program(
         "slot_priority": _joined([rank.priority for rank in ranks]),
         "match": _joined([match[rank.entries] for rank, match in zip(ranks, matching.match, strict=True)]),
         "match_needed": matching.needed,
-        **classes.columns(wanted=options.contention),
+        **classes.columns(enabled=options.contention),
         **port_columns(priced[0].ports if priced else (), names, representatives),
         "launch_latency": np.array([options.launch_latency_ns]),
         "sync_latency": np.array([options.sync_latency_ns]),
         "queue_depth": np.array([options.queue_depth]),
     }
-    whole = {name: np.ascontiguousarray(column, np.int64) for name, column in columns.items()}
-    return JobProgram(ranks, op_first, whole, matching)
+    int_columns = {name: np.ascontiguousarray(column, np.int64) for name, column in columns.items()}
+    return JobProgram(ranks, op_first, int_columns, matching)
 
 
 def initial_state(program: JobProgram) -> dict[str, Ints]:
@@ -137,20 +137,20 @@ def state_sizes(
     return sizes | {"load": ports * loop.WAYS, "link": links, "counter": state.COUNTERS, "one": 1}
 
 
-def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, alone: Ints, port_delay: Ints) -> Timeline:
+def timeline(rank: RankOps, issue: Ints, start: Ints, end: Ints, uncontended_ns: Ints, port_delay: Ints) -> Timeline:
     """One rank's timeline from the times of its ops. Entries that are not ops get the host's time."""
     is_sync = (rank.code > loop.WAIT) & (rank.code != loop.FETCH)
-    goes_on = np.concatenate([[0], np.where(is_sync, end, issue)])  # host time after the previous op
-    spent = np.concatenate([[0], rank.host_cum_ns[rank.entries]])
+    host_after_op = np.concatenate([[0], np.where(is_sync, end, issue)])  # host time after the previous op
+    host_cum_after_op = np.concatenate([[0], rank.host_cum_ns[rank.entries]])
     is_op = np.zeros(len(rank.trace), np.int64)
     is_op[rank.entries] = 1
     before = np.cumsum(is_op) - is_op  # ops before each entry
-    host = goes_on[before] + rank.host_cum_ns - spent[before]
+    host = host_after_op[before] + rank.host_cum_ns - host_cum_after_op[before]
     times = [host.copy(), host.copy(), host]
-    for whole, of_ops in zip(times, (issue, start, end), strict=True):
-        whole[rank.entries] = of_ops
+    for by_entry, of_ops in zip(times, (issue, start, end), strict=True):
+        by_entry[rank.entries] = of_ops
     slowed, by_ports = np.zeros((2, len(rank.trace)), np.int64)
-    slowed[rank.entries] = np.where(rank.code <= loop.MEET, end - start - alone, 0)
+    slowed[rank.entries] = np.where(rank.code <= loop.MEET, end - start - uncontended_ns, 0)
     by_ports[rank.entries] = np.minimum(port_delay, slowed[rank.entries])
     return Timeline(times[0], times[1], times[2], slowed, by_ports)
 

@@ -12,7 +12,7 @@ fabric also waits for these (`presim.engine.links`).
 
 from __future__ import annotations
 
-from presim.engine.links import hold_back, update_links
+from presim.engine.links import set_cap, update_links
 from presim.engine.pace import change_slowdown
 from presim.engine.state import CHANGED, SCALE, UPDATES, WAYS, Program, State
 
@@ -63,10 +63,10 @@ def interference_from(p: Program, op: int, other: int) -> int:
     return p.slows[p.contends[op] * p.classes[0] + p.contends[other]]
 
 
-def add_interference(s: State, rank: int, op: int, by: int) -> None:
+def add_interference(s: State, rank: int, op: int, delta: int) -> None:
     """Change the interference of a running op."""
-    if by != 0:
-        s.interference[op] += by
+    if delta != 0:
+        s.interference[op] += delta
         mark_changed(s, rank)
 
 
@@ -85,17 +85,17 @@ def add_port_load(p: Program, s: State, op: int, sign: int) -> None:
         part = p.takes[p.contends[op] * WAYS + way]
         if part == 0:
             continue
-        others = largest_part_of_launch(p, s, op, rank, way)
-        for at in range(p.weight_first[rank], p.weight_first[rank + 1]):
-            port = p.weight_port[at]
+        other_part = largest_part_of_launch(p, s, op, rank, way)
+        for weight in range(p.weight_first[rank], p.weight_first[rank + 1]):
+            port = p.weight_port[weight]
             load = s.load[port * WAYS + way]
-            by = max(part, others) * p.weights[at] // SCALE - others * p.weights[at] // SCALE
-            s.load[port * WAYS + way] = load + sign * by
-            if max(load, load + sign * by) > SCALE:
-                there = p.port_first[port]
-                while there >= 0:
-                    mark_changed(s, there)
-                    there = p.port_next[there]
+            delta = max(part, other_part) * p.weights[weight] // SCALE - other_part * p.weights[weight] // SCALE
+            s.load[port * WAYS + way] = load + sign * delta
+            if max(load, load + sign * delta) > SCALE:
+                other_rank = p.port_first[port]
+                while other_rank >= 0:
+                    mark_changed(s, other_rank)
+                    other_rank = p.port_next[other_rank]
 
 
 def update_slowdowns(p: Program, s: State, now: int) -> None:
@@ -120,13 +120,13 @@ def update_slowdowns(p: Program, s: State, now: int) -> None:
 
 def largest_part_of_launch(p: Program, s: State, op: int, rank: int, way: int) -> int:
     """The largest share of a port that other ops of the same launch use. Their prices include the sharing."""
-    most = 0
+    largest_part = 0
     other = s.active_first[rank]
     while other >= 0:
         if other != op and p.slot[other] == p.slot[op]:
-            most = max(most, p.takes[p.contends[other] * WAYS + way])
+            largest_part = max(largest_part, p.takes[p.contends[other] * WAYS + way])
         other = s.active_next[other]
-    return most
+    return largest_part
 
 
 def slowdown_code(p: Program, s: State, op: int) -> int:
@@ -143,13 +143,13 @@ def slowdown_code(p: Program, s: State, op: int) -> int:
 
 def set_slowdown(p: Program, s: State, lead: int, now: int) -> None:
     """Set the slowdown of a rendezvous to that of its slowest member, or what links allow, and move its end."""
-    most = slowdown_code(p, s, lead)
+    code = slowdown_code(p, s, lead)
     if p.match[lead] >= 0:
         member = s.match_first[p.match[lead]]
         while member >= 0:
-            most = max(most, slowdown_code(p, s, member))
+            code = max(code, slowdown_code(p, s, member))
             member = s.match_next[member]
     if s.carries[lead] > 0:
-        hold_back(p, s, lead, most, now)
+        set_cap(p, s, lead, code, now)
     else:
-        change_slowdown(s, lead, most, now)
+        change_slowdown(s, lead, code, now)

@@ -131,7 +131,7 @@ class State(NamedTuple):
     arrived: Column  # [match] number of ops that have arrived
     match_first: Column  # [match] the op that arrived last
     match_next: Column  # [op] the op that arrived before it
-    alone: Column  # [op] duration without contention, ns; set at its start
+    uncontended_ns: Column  # [op] duration without contention, ns; set at its start
     lead: Column  # [op] of a running op: the op that holds the END of its rendezvous; without one, itself
     active_first: Column  # [rank] first running op
     active_next: Column  # [op] next running op of the rank
@@ -151,7 +151,7 @@ class State(NamedTuple):
     own_code: Column  # [lead] slowdown code without links; -1: not known yet
     cap: Column  # [lead] rate without links, in 1/RATE bytes a ns
     rate: Column  # [lead] rate that links allow; -1: not fixed yet
-    wanted: Column  # [link] what the caps of its carriers use of FULL; above FULL: the link is crowded
+    demand: Column  # [link] what the caps of its carriers use of FULL; above FULL: the link is crowded
     link_left: Column  # [link] what fixed carriers leave of FULL
     link_open: Column  # [link] shares of open carriers
     link_full: Column  # [link] 1: open carriers fill it before any other link

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from presim.engine.heap import push, wake
 from presim.engine.hosts import advance_host, is_host_unblocked
-from presim.engine.links import carry, release
+from presim.engine.links import add_carrier, remove_carrier
 from presim.engine.pace import account_work
 from presim.engine.slowdown import add_active, mark_changed, remove_active
 from presim.engine.state import (
@@ -129,7 +129,7 @@ def arrive(p: Program, s: State, op: int, now: int) -> None:
     member = s.match_next[op]
     while member >= 0:
         s.start[member] = last
-        s.alone[member] = longest
+        s.uncontended_ns[member] = longest
         add_active(p, s, member)
         member = s.match_next[member]
 
@@ -137,14 +137,14 @@ def arrive(p: Program, s: State, op: int, now: int) -> None:
 def begin(p: Program, s: State, op: int, now: int, duration: int) -> None:
     """Start device work of one op or, for a lead, of a whole rendezvous."""
     s.start[op] = now
-    s.alone[op] = duration
+    s.uncontended_ns[op] = duration
     s.lead[op] = op
     s.slowdown[op] = SCALE
     s.work_left[op] = duration
     s.since[op] = now
     push(s, now + duration, END, op)
     add_active(p, s, op)
-    if carry(p, s, op):
+    if add_carrier(p, s, op):
         mark_changed(s, p.slot_rank[p.slot[op]])
 
 
@@ -153,7 +153,7 @@ def finish(p: Program, s: State, lead: int, now: int) -> None:
     match = p.match[lead]
     if s.limited_by_port[lead] == 1:
         account_work(s, lead, now)
-    release(p, s, lead)
+    remove_carrier(p, s, lead)
     if match < 0:
         remove_active(p, s, lead)
         complete(p, s, lead, now)

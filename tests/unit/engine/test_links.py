@@ -131,8 +131,8 @@ def test_links_that_all_use_alike_are_one_and_others_are_islands() -> None:
     a, b = Paths((1, 2, 3), (0.5, 0.5, 0.25)), Paths((9,), (1.0,))
     items = PricedTrace(TraceBuilder().trace(), (), fabric=OnFabric((Flows(1, a), Flows(2, a), Flows(1, b)), (), ()))
     assert classes.of(items).tolist() == [1, 2, 3, 0]
-    columns = classes.columns(wanted=True)
+    columns = classes.columns(enabled=True)
     assert columns["island_first"].tolist() == [0, 2, 3]
     assert columns["flows_island"].tolist() == [-1, 0, 0, 1]
     assert columns["flows_link"].tolist() == [0, 1, 2]
-    assert classes.columns(wanted=True, growing=True)["island_first"].tolist() == [0, 4]
+    assert classes.columns(enabled=True, growing=True)["island_first"].tolist() == [0, 4]
