@@ -21,7 +21,7 @@ from presim.cli.options import cluster_options, engine_options
 @click.option("--plan", "plan_file", metavar="FILE", help="TOML file with plan fields that the capture lacks.")
 @click.option(
     "--confirm",
-    "most",
+    "max_plans",
     type=number(quantities.PLANS),
     default=0,
     metavar="K",
@@ -58,7 +58,7 @@ def command(
 
     if json_file is not None and json_file != "-":
         check_writable(json_file)
-    captures = {name: options.pop(name) for name in ("most", "vary", "framework", "study")}
+    captures = {name: options.pop(name) for name in ("max_plans", "vary", "framework", "study")}
     wanted = CaptureOptions(command=click.get_current_context().obj or [], **captures)
     with progress(quiet) as say:
         answer = explain_job(

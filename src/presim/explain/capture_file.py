@@ -68,12 +68,12 @@ def _read(path: Path) -> list[_Line]:
     if not path.exists():
         return []
     try:
-        found = decode_json(read_bytes(path, "name another file with --study"), _File)
+        file = decode_json(read_bytes(path, "name another file with --study"), _File)
     except FormatError as error:
         raise InputError(f"{path} is not a file of captures ({error}); name another one with --study") from error
-    if found.schema != _FORMAT:
-        raise InputError(f"{path} has the format {found.schema!r}, not {_FORMAT}; name another one with --study")
-    return found.captures
+    if file.schema != _FORMAT:
+        raise InputError(f"{path} has the format {file.schema!r}, not {_FORMAT}; name another one with --study")
+    return file.captures
 
 
 def _digest(request: Request) -> str:

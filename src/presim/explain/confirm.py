@@ -29,21 +29,21 @@ Take = Callable[[Point], tuple[str, Reply]]  # returns the name of the program t
 class CaptureOptions:
     """Which candidates to capture, and with which program."""
 
-    most: int = 0  # number of composed plans to capture, best first
+    max_plans: int = 0  # number of composed plans to capture, best first
     vary: Sequence[str] = ()  # knobs with values, as mbs=1,2,4; the first value of a placeholder is the current one
     command: Sequence[str] = ()  # command with placeholders; empty: a framework's own program
     framework: str = "auto"
     study: str | None = None  # file that stores finished captures
 
     def __bool__(self) -> bool:
-        return bool(self.most or self.vary)
+        return bool(self.max_plans or self.vary)
 
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
     """One change to capture."""
 
-    what: str
+    description: str
     options: str
     changed: Mapping[str, Value]
     composed: Gain | None = None
@@ -59,7 +59,7 @@ def check(captures: CaptureOptions, model: str | None) -> None:
         raise InputError(
             "a command after -- is captured only with --confirm K or --vary KNOB=V,V; add one, or remove the command"
         )
-    if captures.most and model is None:
+    if captures.max_plans and model is None:
         raise InputError(
             "--confirm captures the best composed plans, so it needs the trained model; add --model, or use --vary"
         )
@@ -86,28 +86,28 @@ def current_point(captures: CaptureOptions, plan: Plan | None) -> Point:
 
 def varied_candidates(captures: CaptureOptions, point: Point) -> list[Candidate]:
     """One candidate for each value other than the current one."""
-    found = []
+    candidates = []
     for name, values in parse_knobs(captures.vary, own=True).items():
         key = name if name in point else field_of(name)
-        found += [
+        candidates += [
             Candidate(f"{short(key)} {format_value(value)}", f"{key} = {format_value(value)}", {key: value})
             for value in values
             if format_value(value) != format_value(point[key])
         ]
-    return found
+    return candidates
 
 
 def plan_candidates(plans: Sequence[tuple[Gain, Plan]], captures: CaptureOptions, plan: Plan | None) -> list[Candidate]:
     """Candidates of the best composed plans that fit and differ only in the command's placeholders."""
     if plan is None:
         return []
-    before, placed = _point(plan), {field_of(name) for name in placeholders(captures.command)}
-    found = []
+    planned_point, placeholder_fields = _point(plan), {field_of(name) for name in placeholders(captures.command)}
+    candidates = []
     for gain, other in plans:
-        changed = {name: value for name, value in _point(other).items() if value != before[name]}
-        if gain.fits is not False and (not captures.command or changed.keys() <= placed):
-            found.append(Candidate(gain.what, gain.options, changed, gain))
-    return found[: captures.most]
+        changed = {name: value for name, value in _point(other).items() if value != planned_point[name]}
+        if gain.fits is not False and (not captures.command or changed.keys() <= placeholder_fields):
+            candidates.append(Candidate(gain.what, gain.options, changed, gain))
+    return candidates[: captures.max_plans]
 
 
 def confirm(
@@ -124,38 +124,38 @@ def confirm(
         InputError: the command has an unknown placeholder, or the unchanged job cannot be captured.
     """
     check_command(captures.command, point)
-    kept = CaptureFile(Path(captures.study), request) if captures.study else NoCaptureFile()
+    capture_file = CaptureFile(Path(captures.study), request) if captures.study else NoCaptureFile()
     with temporary_folder("explain") as folder:
-        captured = take or _capture(request, Path(folder))
+        capture_point = take or _capture(request, Path(folder))
 
-        def ask(wanted: Point, words: str) -> tuple[str, Reply]:
-            found = kept.find(wanted)
-            if found is None:
+        def captured_reply(requested_point: Point, words: str) -> tuple[str, Reply]:
+            stored_reply = capture_file.find(requested_point)
+            if stored_reply is None:
                 progress(f"capturing {words}")
-                found = captured(wanted)
-                kept.add(wanted, *found)
-            return found
+                stored_reply = capture_point(requested_point)
+                capture_file.add(requested_point, *stored_reply)
+            return stored_reply
 
-        by, before = ask(point, "the unchanged job")
-        if before.figures is None and not captures.command and point.get("attention", "auto") != "auto":
+        program, baseline = captured_reply(point, "the unchanged job")
+        if baseline.figures is None and not captures.command and point.get("attention", "auto") != "auto":
             # read from the capture; Hugging Face's programs choose it themselves
             point = {**point, "attention": "auto"}
-            by, before = ask(point, "the unchanged job")
-        if before.figures is None:
-            what_to_do = (
+            program, baseline = captured_reply(point, "the unchanged job")
+        if baseline.figures is None:
+            advice = (
                 "correct the command"
                 if captures.command
                 else "correct fields that were read wrongly from the capture with --plan, or name another --framework"
             )
             raise InputError(
-                f"the unchanged job cannot be captured again: {before.words.removesuffix('.')}; {what_to_do}"
+                f"the unchanged job cannot be captured again: {baseline.words.removesuffix('.')}; {advice}"
             )
         rows = []
         for number, candidate in enumerate(candidates, 1):
-            words = f"{candidate.what}, {number} of {len(candidates)}"
-            rows.append(_row(candidate, before.figures, ask({**point, **candidate.changed}, words)[1]))
+            words = f"{candidate.description}, {number} of {len(candidates)}"
+            rows.append(_row(candidate, baseline.figures, captured_reply({**point, **candidate.changed}, words)[1]))
     rows.sort(key=_order)
-    return Confirmation(by=by, step_time_s=before.figures.step_time_s, rows=rows)
+    return Confirmation(by=program, step_time_s=baseline.figures.step_time_s, rows=rows)
 
 
 def request_of(subject: str, captures: CaptureOptions, options: Mapping[str, object]) -> Request:
@@ -183,7 +183,7 @@ def _point(plan: Plan) -> Point:
 def _row(candidate: Candidate, before: Figures, reply: Reply) -> Captured:
     composed, after = candidate.composed, reply.figures
     row = Captured(
-        what=candidate.what,
+        what=candidate.description,
         options=candidate.options,
         composed_gain_s=composed.gain_s if composed else None,
         composed_throughput_ratio=composed.throughput_ratio if composed else None,
@@ -191,14 +191,14 @@ def _row(candidate: Candidate, before: Figures, reply: Reply) -> Captured:
     )
     if after is None:
         return row
-    gained = before.step_time_s - after.step_time_s
-    ends = sorted(gained * end / before.step_time_s for end in (before.low_s, before.high_s))
+    gain_s = before.step_time_s - after.step_time_s
+    gain_range_s = sorted(gain_s * end / before.step_time_s for end in (before.low_s, before.high_s))
     return msgspec.structs.replace(
         row,
         step_time_s=after.step_time_s,
-        gain_s=gained,
-        gain_low_s=ends[0],
-        gain_high_s=ends[1],
+        gain_s=gain_s,
+        gain_low_s=gain_range_s[0],
+        gain_high_s=gain_range_s[1],
         throughput_ratio=_tokens(candidate, before, after) * before.step_time_s / after.step_time_s,
         memory_change_bytes=after.memory_bytes - before.memory_bytes,
         fits=after.fits,

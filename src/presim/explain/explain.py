@@ -64,10 +64,10 @@ def explain(
         )
     gains = []
     for candidate in simulation_candidates(result, cluster, options):
-        progress(f"simulating {candidate.what}")
+        progress(f"simulating {candidate.description}")
         after = simulate(candidate.changed)
-        gains.append(gain(result, after, candidate.what, candidate.how, candidate.kind, candidate.options))
-    composed, plans, refused = _plans(planned, cluster, progress) if planned else (None, [], [])
+        gains.append(gain(result, after, candidate.description, candidate.remedy, candidate.kind, candidate.options))
+    composed_step_time_s, plans, refused_plans = _plans(planned, cluster, progress) if planned else (None, [], [])
     return Explanation(
         schema_version=SCHEMA_VERSION,
         job=os.fspath(job),
@@ -82,9 +82,9 @@ def explain(
             launch_latency_ns=evaluation.device.launch_latency_ns,
         ),
         gains=_best_first(gains),
-        composed_step_time_s=composed,
-        plans=[found for found, _ in plans],
-        refused=refused,
+        composed_step_time_s=composed_step_time_s,
+        plans=[plan_gain for plan_gain, _ in plans],
+        refused=refused_plans,
         confirmed=confirmed(plans) if confirmed else None,
     )
 
@@ -93,38 +93,38 @@ def _plans(
     planned: ComposedPlan, cluster: Cluster, progress: Progress
 ) -> tuple[float | None, list[tuple[Gain, Plan]], list[str]]:
     before = planned.compose(planned.plan)
-    found, refused = [], []
+    plans, refused_plans = [], []
     for neighbour in neighbour_plans(planned.plan, cluster):
-        progress(f"composing {neighbour.what}")
+        progress(f"composing {neighbour.description}")
         try:
             after = planned.compose(neighbour.plan)
         except InputError as error:
-            refused.append(f"{neighbour.what}: {error}")
+            refused_plans.append(f"{neighbour.description}: {error}")
             continue
         if after.step_time_s is None or before.step_time_s is None:
-            refused.append(f"{neighbour.what}: {after.memory.verdict or after.error}")
+            refused_plans.append(f"{neighbour.description}: {after.memory.verdict or after.error}")
             continue
         fields = _changed(planned.plan, neighbour.plan)
-        found.append((gain(before, after, neighbour.what, "another plan", "change", fields), neighbour.plan))
-    return before.step_time_s, sorted(found, key=lambda pair: _order(pair[0])), refused
+        plans.append((gain(before, after, neighbour.description, "another plan", "change", fields), neighbour.plan))
+    return before.step_time_s, sorted(plans, key=lambda pair: _order(pair[0])), refused_plans
 
 
-def gain(before: Result, after: Result, what: str, how: str, kind: str, options: str) -> Gain:
+def gain(before: Result, after: Result, description: str, remedy: str, kind: str, options: str) -> Gain:
     """Compare the results before and after a change."""
     old, new = before.step_time_s or 0.0, after.step_time_s or 0.0
-    ends = sorted(
+    gain_range_s = sorted(
         (old - new) * (end or old) / old if old else 0.0 for end in (before.step_time_low_s, before.step_time_high_s)
     )
     rates = before.throughput.tokens_per_s, after.throughput.tokens_per_s
     return Gain(
-        what=what,
-        how=how,
+        what=description,
+        how=remedy,
         kind=kind,
         options=options,
         step_time_s=new,
         gain_s=old - new,
-        gain_low_s=ends[0],
-        gain_high_s=ends[1],
+        gain_low_s=gain_range_s[0],
+        gain_high_s=gain_range_s[1],
         throughput_ratio=rates[1] / rates[0] if rates[0] and rates[1] else None,
         memory_change_bytes=after.memory.peak_reserved_bytes - before.memory.peak_reserved_bytes,
         fits=after.memory.fits,
@@ -138,8 +138,8 @@ def _best_first(gains: list[Gain]) -> list[Gain]:
 
 def _order(item: Gain) -> tuple[bool, float]:
     ratio = item.throughput_ratio
-    whole = item.step_time_s + item.gain_s
-    return item.fits is False, -(ratio if ratio is not None else whole / max(item.step_time_s, 1e-12))
+    previous_step_time_s = item.step_time_s + item.gain_s
+    return item.fits is False, -(ratio if ratio is not None else previous_step_time_s / max(item.step_time_s, 1e-12))
 
 
 def _changed(before: Plan, after: Plan) -> str:

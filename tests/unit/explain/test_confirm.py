@@ -52,7 +52,7 @@ def priced(step_time_s: float) -> Reply:
 
 def test_a_composed_plan_has_both_gains() -> None:
     other = msgspec.structs.replace(PLAN, micro_batch=4)
-    captures = CaptureOptions(most=1, command=("train.py", "{mbs}"))
+    captures = CaptureOptions(max_plans=1, command=("train.py", "{mbs}"))
     found = confirmed(captures, [priced(2.0), priced(1.6)], [(GAIN, other)])
     (row,) = found.rows
     assert (found.by, found.step_time_s) == ("command", 2.0)
@@ -71,7 +71,7 @@ def test_a_framework_that_chooses_attention_itself_is_asked_without_the_one_that
         asked.append(point["attention"])
         return ("accelerate", priced(2.0)) if point["attention"] == "auto" else ("", FAILED)
 
-    captures = CaptureOptions(most=1)
+    captures = CaptureOptions(max_plans=1)
     point = current_point(captures, plan)
     candidates = plan_candidates([(GAIN, msgspec.structs.replace(plan, micro_batch=4))], captures, plan)
     request = request_of("model", captures, {})
@@ -93,16 +93,16 @@ def test_each_other_value_of_a_knob_is_captured_and_the_best_is_first() -> None:
 
 def test_a_plan_that_does_not_fit_is_not_captured() -> None:
     misfit = msgspec.structs.replace(GAIN, fits=False)
-    assert not plan_candidates([(misfit, PLAN)], CaptureOptions(most=3), PLAN)
+    assert not plan_candidates([(misfit, PLAN)], CaptureOptions(max_plans=3), PLAN)
 
 
 def test_plans_without_a_placeholder_are_not_captured() -> None:
     """It would be captured as the job already is."""
     wider = (GAIN, msgspec.structs.replace(PLAN, micro_batch=4))
     other = (GAIN, msgspec.structs.replace(PLAN, recompute="full"))
-    found = plan_candidates([other, wider], CaptureOptions(most=2, command=("train.py", "{mbs}")), PLAN)
+    found = plan_candidates([other, wider], CaptureOptions(max_plans=2, command=("train.py", "{mbs}")), PLAN)
     assert [one.changed for one in found] == [{"micro_batch": 4}]
-    assert len(plan_candidates([other, wider], CaptureOptions(most=2), PLAN)) == 2
+    assert len(plan_candidates([other, wider], CaptureOptions(max_plans=2), PLAN)) == 2
 
 
 def test_a_job_that_cannot_be_captured_is_an_error() -> None:
@@ -111,7 +111,7 @@ def test_a_job_that_cannot_be_captured_is_an_error() -> None:
     ):
         confirmed(CaptureOptions(vary=["mbs=1,2"], command=("train.py", "{mbs}")), [FAILED])
     with pytest.raises(InputError, match=r"script raised; correct fields that were read wrongly from the capture with"):
-        confirmed(CaptureOptions(most=1), [FAILED], [(GAIN, PLAN)])
+        confirmed(CaptureOptions(max_plans=1), [FAILED], [(GAIN, PLAN)])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_job_that_cannot_be_captured_is_an_error() -> None:
             "a command after -- is captured only with --confirm K or --vary KNOB=V,V",
         ),
         (
-            CaptureOptions(most=2),
+            CaptureOptions(max_plans=2),
             None,
             "--confirm captures the best composed plans, so it needs the trained model",
         ),

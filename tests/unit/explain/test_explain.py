@@ -65,9 +65,9 @@ def test_parts_without_time_give_no_candidate() -> None:
     )
     quiet = msgspec.structs.replace(result, time=time)
     assert not [
-        one.what
+        one.description
         for one in simulation_candidates(quiet, CLUSTER, EvaluationOptions())
-        if "host" in one.what or "bandwidth" in one.what or "contention" in one.what
+        if "host" in one.description or "bandwidth" in one.description or "contention" in one.description
     ]
 
 
