@@ -33,10 +33,10 @@ class Changes:
     stragglers: Mapping[str, float] = dataclasses.field(default_factory=dict)  # node3, rank17: speed of their GPUs
     operators: Mapping[str, float] = dataclasses.field(default_factory=dict)  # family or collective: factor of its time
     failed: tuple[str, ...] = ()  # links, NICs and switches, see `presim.network.failures.failure_of`
-    alone: bool = False  # groups of ranks do not share the described network
+    isolated_groups: bool = False  # groups of ranks do not share the described network
 
     def __bool__(self) -> bool:
-        return bool(self.bandwidth or self.stragglers or self.operators or self.failed or self.alone)
+        return bool(self.bandwidth or self.stragglers or self.operators or self.failed or self.isolated_groups)
 
     def cluster(self, cluster: Cluster) -> Cluster:
         """The cluster with changed bandwidths and failed links."""
@@ -51,8 +51,8 @@ class Changes:
         if "inter" in self.bandwidth:
             fabric = msgspec.structs.replace(fabric, port_bytes_per_s=fabric.port_bytes_per_s * self.bandwidth["inter"])
         if neighbours and self.bandwidth:
-            neighbours = tuple(self._group(one) for one in neighbours)
-        network = {} if self.alone and not self.failed else cluster.network
+            neighbours = tuple(self._group(group) for group in neighbours)
+        network = {} if self.isolated_groups and not self.failed else cluster.network
         if self.failed:
             network = {**network, "failed": (*network.get("failed", ()), *self.failed)}
         return msgspec.structs.replace(cluster, gpu=gpu, fabric=fabric, network=network, neighbours=neighbours)
@@ -77,7 +77,7 @@ class Changes:
         """
         speeds = self._speeds(cluster)
         if not speeds and not groups:
-            return list(traces), {rank: list(others) for rank, others in stands_for.items()}
+            return list(traces), {rank: list(represented_ranks) for rank, represented_ranks in stands_for.items()}
         kinds = {rank: (speeds.get(rank), groups.get(rank)) for rank in (*speeds, *groups)}
         return split(traces, stands_for, kinds)
 
@@ -87,7 +87,8 @@ class Changes:
         if speed == 1.0 and not self.operators:
             return priced
         factors = [
-            self._factor(one) / (1.0 if isinstance(one, Collective) else speed) for one in priced.trace.signatures
+            self._factor(signature) / (1.0 if isinstance(signature, Collective) else speed)
+            for signature in priced.trace.signatures
         ]
         changed = [
             price if factor == 1 else msgspec.structs.replace(price, duration_ns=round(price.duration_ns * factor))
@@ -95,8 +96,8 @@ class Changes:
         ]
         fabric = priced.fabric
         if fabric is not None:
-            together = (round(ns * factor) for ns, factor in zip(fabric.together_ns, factors, strict=True))
-            fabric = dataclasses.replace(fabric, together_ns=tuple(together))
+            contended_ns = (round(ns * factor) for ns, factor in zip(fabric.together_ns, factors, strict=True))
+            fabric = dataclasses.replace(fabric, together_ns=tuple(contended_ns))
         return dataclasses.replace(priced, prices=tuple(changed), fabric=fabric)
 
     def check_operators(self, traces: Sequence[Trace]) -> None:
@@ -105,32 +106,34 @@ class Changes:
         Raises:
             InputError: it has no such work.
         """
-        there = {name for trace in traces for one in trace.signatures for name in _names(one)}
+        work_names = {name for trace in traces for signature in trace.signatures for name in _names(signature)}
         for name in self.operators:
-            if name not in there:
-                raise InputError(f"--scale-op {name}: the job has no such work; name one of {', '.join(sorted(there))}")
+            if name not in work_names:
+                raise InputError(
+                    f"--scale-op {name}: the job has no such work; name one of {', '.join(sorted(work_names))}"
+                )
 
     def sentences(self, cluster: Cluster, simulated: int, captured: int) -> list[str]:
         """The changes as sentences for the result; ``cluster``: before the changes."""
         changes = [f"bandwidth {_WIRES[name]} x {factor:g}" for name, factor in self.bandwidth.items()]
-        changes += [f"{_place(name)} at {speed:g} of its speed" for name, speed in self.stragglers.items()]
+        changes += [f"{_described_target(name)} at {speed:g} of its speed" for name, speed in self.stragglers.items()]
         changes += [f"{name} takes {factor:g} times as long" for name, factor in self.operators.items()]
         changes += [failure_of(text).words for text in self.failed]
-        if self.alone and cluster.network and not self.failed:
+        if self.isolated_groups and cluster.network and not self.failed:
             changes.append("groups of ranks do not share the network")
-        found = [f"What if: {'; '.join(changes)}."] if changes else []
+        sentences = [f"What if: {'; '.join(changes)}."] if changes else []
         if simulated > captured:
-            found.append(
+            sentences.append(
                 f"{simulated} ranks were simulated, {simulated - captured} of them with the trace of another rank."
             )
         after = self.cluster(cluster)
-        wanted = cluster.network_bytes_per_s * self.bandwidth.get("inter", 1.0)
-        if after.network_bytes_per_s < 0.999 * wanted:
-            found.append(
+        requested_bytes_per_s = cluster.network_bytes_per_s * self.bandwidth.get("inter", 1.0)
+        if after.network_bytes_per_s < 0.999 * requested_bytes_per_s:
+            sentences.append(
                 f"A GPU's link to its host carries {after.network_bytes_per_s / 1e9:.0f} GB/s, which limits what its "
-                f"network of {wanted / 1e9:.0f} GB/s can give."
+                f"network of {requested_bytes_per_s / 1e9:.0f} GB/s can give."
             )
-        return found
+        return sentences
 
     def _factor(self, signature: Signature) -> float:
         factor = 1.0
@@ -142,11 +145,11 @@ class Changes:
         """The speeds of slowed ranks, by rank; several factors of one rank are multiplied."""
         speeds: dict[int, float] = {}
         for name, speed in self.stragglers.items():
-            kind, number = _split(name)
-            most = cluster.nodes if kind == "node" else cluster.world_size
-            if number >= most:
+            kind, number = _parsed_target(name)
+            limit = cluster.nodes if kind == "node" else cluster.world_size
+            if number >= limit:
                 raise InputError(
-                    f"--straggler {name}: the cluster has {most} {kind}s, numbered from 0; name one below {most}"
+                    f"--straggler {name}: the cluster has {limit} {kind}s, numbered from 0; name one below {limit}"
                 )
             first = number * cluster.gpus_per_node
             ranks = range(first, first + cluster.gpus_per_node) if kind == "node" else (number,)
@@ -161,7 +164,7 @@ def changes_of(
     operators: Sequence[str],
     failed: Sequence[str] = (),
     *,
-    alone: bool = False,
+    isolated_groups: bool = False,
 ) -> Changes:
     """The changes from ``NAME=FACTOR`` texts, as given on the command line.
 
@@ -173,14 +176,14 @@ def changes_of(
         raise InputError(f"--bandwidth {unknown[0]}: there are inter ({_WIRES['inter']}) and intra ({_WIRES['intra']})")
     slow = _factors("--straggler", stragglers)
     for name in slow:
-        _split(name)
+        _parsed_target(name)
     for text in failed:
         failure_of(text)
-    return Changes(wires, slow, _factors("--scale-op", operators), tuple(failed), alone)
+    return Changes(wires, slow, _factors("--scale-op", operators), tuple(failed), isolated_groups)
 
 
 def _factors(option: str, texts: Sequence[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    factors: dict[str, float] = {}
     for text in texts:
         name, equals, number = text.partition("=")
         try:
@@ -191,21 +194,21 @@ def _factors(option: str, texts: Sequence[str]) -> dict[str, float]:
             raise InputError(
                 f"{option} takes NAME=FACTOR with a factor from {_SLOWEST:g} to {_FASTEST:g}; got {text!r}"
             )
-        if name in found:
+        if name in factors:
             raise InputError(f"{option} {name} is given twice; leave one of them")
-        found[name] = factor
-    return found
+        factors[name] = factor
+    return factors
 
 
-def _split(name: str) -> tuple[str, int]:
+def _parsed_target(name: str) -> tuple[str, int]:
     match = re.fullmatch(r"(node|rank)(\d+)", name)
     if match is None:
         raise InputError(f"--straggler takes node3=0.8 or rank17=0.8; got the name {name!r}")
     return match[1], int(match[2])
 
 
-def _place(name: str) -> str:
-    kind, number = _split(name)
+def _described_target(name: str) -> str:
+    kind, number = _parsed_target(name)
     return f"{kind} {number}"
 
 

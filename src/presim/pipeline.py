@@ -26,7 +26,7 @@ from presim.engine.simulate import simulate_job
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
-from presim.mixed_clusters import Views, apart, group_notes, slowed_collectives, tightest
+from presim.mixed_clusters import Views, differing_ranks, group_notes, slowed_collectives, tightest
 from presim.prepared import Prepared, choose, prepare
 from presim.result import Coverage, Memory, Rank, Result
 from presim.target import device_of, engine_options, host_factor_source
@@ -90,14 +90,16 @@ def evaluate(
         NotRepeatedError: the simulation does not prove that the micro-batches of ``repeats`` only repeat.
     """
     prepared = prepared or prepare([traces] if isinstance(traces, Trace) else list(traces), rank=rank)
-    chosen = choose(prepared.traces, rank)
-    _check_size(chosen, cluster)
+    reported_trace = choose(prepared.traces, rank)
+    _check_size(reported_trace, cluster)
     views = Views(cluster, changes or Changes())
-    job = _simulate(prepared, chosen, views, options or Options(), stands_for or {}, pricer or _pricer(prices, chain))
-    covered = _coverage(prepared.traces, stands_for, coverage)
-    result = _report(job, prepared, covered, notes, brief=brief, repeats=repeats)
-    number = job.rank
-    ranks = (job.priced[number], job.timelines[number], result, job.timelines, job.device, job.priced)
+    job = _simulate(
+        prepared, reported_trace, views, options or Options(), stands_for or {}, pricer or _pricer(prices, chain)
+    )
+    coverage_report = _coverage(prepared.traces, stands_for, coverage)
+    result = _report(job, prepared, coverage_report, notes, brief=brief, repeats=repeats)
+    reported_rank = job.rank
+    ranks = (job.priced[reported_rank], job.timelines[reported_rank], result, job.timelines, job.device, job.priced)
     return Evaluation(*ranks, job.representatives, job.options, job.cluster)
 
 
@@ -119,27 +121,35 @@ class _Simulation:
 
 def _simulate(
     prepared: Prepared,
-    chosen: Trace,
+    reported_trace: Trace,
     views: Views,
-    given: Options,
+    requested_options: Options,
     stands_for: Mapping[int, Sequence[int]],
     pricer: Callable[[Trace, Cluster], PricedTrace],
 ) -> _Simulation:
     """Price the prepared traces on their own nodes and simulate them together."""
-    captured, whole, changes = prepared.traces, views.cluster, views.changes
+    captured, base_cluster, changes = prepared.traces, views.cluster, views.changes
     changes.check_operators(captured)
-    differ = apart(captured, whole, changes)
-    split, represented = changes.split_ranks(captured, stands_for, whole, differ)
-    rank, cluster = chosen.manifest.rank, views.of(chosen.manifest.rank)
-    options = engine_options(given, cluster, chosen.manifest, prepared.undisturbed)
-    traces = [views.on_own_host(trace, given, options, undisturbed=prepared.undisturbed) for trace in split]
+    rank_differences = differing_ranks(captured, base_cluster, changes)
+    split, represented = changes.split_ranks(captured, stands_for, base_cluster, rank_differences)
+    rank, cluster = reported_trace.manifest.rank, views.of(reported_trace.manifest.rank)
+    options = engine_options(requested_options, cluster, reported_trace.manifest, prepared.undisturbed)
+    traces = [views.on_own_host(trace, requested_options, options, undisturbed=prepared.undisturbed) for trace in split]
     representatives = Representatives([trace.manifest.rank for trace in traces], represented)
     priced = {}
     for trace in traces:
-        own = views.of(trace.manifest.rank)
-        priced[trace.manifest.rank] = changes.prices(on_fabric(pricer(trace, own), own, representatives), cluster)
+        rank_cluster = views.of(trace.manifest.rank)
+        priced[trace.manifest.rank] = changes.prices(
+            on_fabric(pricer(trace, rank_cluster), rank_cluster, representatives), cluster
+        )
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
-    device = device_of(cluster, chosen, options, host=host_factor_source(given, cluster), slowdown=prepared.slowdown)
+    device = device_of(
+        cluster,
+        reported_trace,
+        options,
+        host=host_factor_source(requested_options, cluster),
+        slowdown=prepared.slowdown,
+    )
     splits = _splits(captured, stands_for, priced)
     return _Simulation(rank, traces, priced, timelines, representatives, views, cluster, options, device, splits)
 
@@ -155,7 +165,7 @@ def _splits(
 def _report(
     job: _Simulation,
     prepared: Prepared,
-    covered: tuple[Coverage, list[str]],
+    coverage_report: tuple[Coverage, list[str]],
     notes: Sequence[str],
     *,
     brief: bool,
@@ -164,29 +174,31 @@ def _report(
     """The result of the reported rank, with figures of all ranks and the memory of the fullest one."""
     if repeats is not None:
         repeats = repeats.of_ranks(job.priced, job.splits)
-    broken_down = break_down_ranks(job.priced, job.timelines, repeats, job.options.launch_latency_ns)
+    breakdowns = break_down_ranks(job.priced, job.timelines, repeats, job.options.launch_latency_ns)
     ranks = [
         rank_figures(
             job.priced[number].trace,
-            broken_down[number][0].steady,
-            broken_down[number][1],
+            breakdowns[number][0].steady,
+            breakdowns[number][1],
             job.representatives.count(number),
         )
         for number in sorted(job.priced)
     ]
-    figures, coverage_notes = covered
-    all_notes = _notes(job, prepared, ranks, [*coverage_notes, *_of_ranks(job.traces, job.representatives), *notes])
-    whole = repeats.memory if repeats else {}
+    figures, coverage_notes = coverage_report
+    all_notes = _notes(job, prepared, ranks, [*coverage_notes, *_rank_notes(job.traces, job.representatives), *notes])
+    memory_traces = repeats.memory if repeats else {}
     summary = summarise(
         job.priced[job.rank],
         job.timelines[job.rank],
         job.device,
         prepared.traces,
-        broken_down=broken_down[job.rank],
+        broken_down=breakdowns[job.rank],
         brief=brief,
-        whole=whole.get(job.rank),
+        whole=memory_traces.get(job.rank),
     )
-    return _of_the_job(summary, ranks, figures, all_notes, _memory_of_another(job, prepared.traces, ranks, whole))
+    return _with_job_figures(
+        summary, ranks, figures, all_notes, _memory_of_fullest(job, prepared.traces, ranks, memory_traces)
+    )
 
 
 def _link_name(cluster: Cluster) -> Callable[[int], str]:
@@ -195,9 +207,9 @@ def _link_name(cluster: Cluster) -> Callable[[int], str]:
 
 def _notes(job: _Simulation, prepared: Prepared, ranks: Sequence[Rank], of_capture: Sequence[str]) -> list[str]:
     """All notes on a job, in display order; ``of_capture``: those on captured ranks."""
-    before = job.views.cluster.as_seen_by(job.rank)
+    original_cluster = job.views.cluster.as_seen_by(job.rank)
     return [
-        *job.views.changes.sentences(before, len(job.traces), len(prepared.traces)),
+        *job.views.changes.sentences(original_cluster, len(job.traces), len(prepared.traces)),
         *slowed_collectives(job.priced, job.views),
         *group_notes(job.views.cluster, ranks),
         *job.priced[job.rank].notes,
@@ -209,16 +221,16 @@ def _notes(job: _Simulation, prepared: Prepared, ranks: Sequence[Rank], of_captu
 
 def _pricer(prices: Sequence[Path], chain: Callable[[Trace], Chain] | None) -> Callable[[Trace, Cluster], PricedTrace]:
     """A function that prices a trace. Ranks with the same environment share a chain and its cache."""
-    known: dict[tuple[tuple[tuple[str, str], ...], str, str, str], Chain] = {}
+    chains: dict[tuple[tuple[tuple[str, str], ...], str, str, str], Chain] = {}
 
     def price(trace: Trace, cluster: Cluster) -> PricedTrace:
         if chain is not None:
             return price_trace(trace, cluster, chain(trace), prices=prices)
         nccl = trace.manifest.nccl
-        name = (tuple(sorted(nccl.items())), cluster.gpu.id, cluster.node.id, cluster.fabric.id)
-        if name not in known:
-            known[name] = with_caches(Chain.default(cluster, nccl, prices))
-        return price_trace(trace, cluster, known[name], prices=prices)
+        environment = (tuple(sorted(nccl.items())), cluster.gpu.id, cluster.node.id, cluster.fabric.id)
+        if environment not in chains:
+            chains[environment] = with_caches(Chain.default(cluster, nccl, prices))
+        return price_trace(trace, cluster, chains[environment], prices=prices)
 
     return price
 
@@ -235,13 +247,13 @@ def _coverage(
     return figures, coverage_sentences(world_size, figures, stopped=stopped, composed=composed)
 
 
-def _of_ranks(captured: Sequence[Trace], representatives: Representatives) -> list[str]:
+def _rank_notes(captured: Sequence[Trace], representatives: Representatives) -> list[str]:
     """Notes on groups without a counterpart and on ranks that were not run."""
     meets = unmatched(captured, representatives) if len(captured) > 1 else ()
     return [*meets, *unseen_ranks(captured)]
 
 
-def _of_the_job(
+def _with_job_figures(
     result: Result, ranks: Sequence[Rank], coverage: Coverage, notes: Sequence[str], memory: Memory | None
 ) -> Result:
     """One rank's result with figures of all ranks; ``memory``: that of the fullest rank, if it is another one."""
@@ -256,28 +268,31 @@ def _of_the_job(
     )
 
 
-def _memory_of_another(
-    job: _Simulation, captured: Sequence[Trace], ranks: Sequence[Rank], whole: Mapping[int, Trace]
+def _memory_of_fullest(
+    job: _Simulation, captured: Sequence[Trace], ranks: Sequence[Rank], memory_traces: Mapping[int, Trace]
 ) -> Memory | None:
-    """Memory of the fullest rank, if it is not the reported one; ``whole``: by rank, its complete memory entries."""
-    full = fullest([whole.get(trace.manifest.rank, trace) for trace in captured])
+    """Memory of the fullest rank, if it is not the reported one.
+
+    ``memory_traces``: by rank, a trace with the complete memory entries.
+    """
+    fullest_rank = fullest([memory_traces.get(trace.manifest.rank, trace) for trace in captured])
     reserved = {rank.rank: rank.peak_reserved_bytes for rank in ranks}
-    rank = tightest(job.priced, job.views, full, reserved)
+    rank = tightest(job.priced, job.views, fullest_rank, reserved)
     if rank == job.rank:
         return None
     priced, device = job.priced[rank], job.device
     if job.views.cluster.groups:
         device = device_of(job.views.of(rank), priced.trace, job.options)
-    memory = memory_of(priced, job.timelines[rank], device, whole.get(rank))
+    memory = memory_of(priced, job.timelines[rank], device, memory_traces.get(rank))
     return msgspec.structs.replace(memory, verdict=f"Rank {rank}, the fullest: {memory.verdict}")
 
 
 def _check_size(trace: Trace, cluster: Cluster) -> None:
     """Raise if the cluster has another world size: message sizes in a trace depend on it."""
-    wanted = trace.manifest.world_size
-    if cluster.world_size != wanted:
+    world_size = trace.manifest.world_size
+    if cluster.world_size != world_size:
         raise InputError(
-            f"the trace is of a job of world size {wanted}, but nodes x GPUs are {cluster.nodes} x "
+            f"the trace is of a job of world size {world_size}, but nodes x GPUs are {cluster.nodes} x "
             f"{cluster.gpus_per_node} = {cluster.world_size}; choose --nodes and --gpus-per-node with a product "
-            f"of {wanted} or capture again"
+            f"of {world_size} or capture again"
         )
