@@ -17,10 +17,10 @@ from typing import Any
 def compile_loop(
     modules: Sequence[types.ModuleType], run: Callable[..., Any], arguments: Sequence[Any]
 ) -> Callable[..., Any]:
-    """``run`` in machine code. ``modules``: all that it uses, each after those that it uses itself.
+    """``run`` in machine code. ``modules``: all that it uses, in the order of their imports.
 
-    ``arguments``: records of empty arrays, and numbers, from which the types are taken; real ones are
-    contiguous and writable.
+    ``arguments``: numbers and records of empty arrays that give the types; arrays of calls are contiguous and
+    writable.
     """
     import numba
 
@@ -34,7 +34,7 @@ def compile_loop(
 def compile_for_pointers(
     modules: Sequence[types.ModuleType], run: Callable[..., Any], program: Any, state: Any
 ) -> Callable[..., Any]:
-    """``run`` of two records of flat columns in machine code that gets the columns' addresses alone.
+    """``run`` of two records of flat columns in machine code that gets only the columns' addresses.
 
     Compiles sooner than `compile_loop` where records have many columns, because a call passes each on as one number and
     not as the seven of an array. With the 115 columns of `presim.serving.fast`, the first compilation took 28 s of CPU
@@ -48,10 +48,10 @@ def compile_for_pointers(
     entry = types.FunctionType(_run_at.__code__, namespace, "run")
     entry.__module__ = run.__module__
     addresses = numba.int64[::1]
-    made = _compiled(entry, modules, (addresses, addresses))
+    machine_code = _compiled(entry, modules, (addresses, addresses))
 
-    def call(given: Any, changed: Any) -> Any:
-        return made(_addresses(given, program), _addresses(changed, state))
+    def call(program_columns: Any, state_columns: Any) -> Any:
+        return machine_code(_addresses(program_columns, program), _addresses(state_columns, state))
 
     return call
 
@@ -60,18 +60,18 @@ def _run_at(program: Any, state: Any) -> Any:
     return run(as_program(program), as_state(state))  # type: ignore[name-defined]  # noqa: F821  # put there
 
 
-def _addresses(record: Any, alike: Any) -> Any:
-    """Of each column, after a look that it is what was compiled for."""
+def _addresses(record: Any, compiled_record: Any) -> Any:
+    """The address of each column [column]; raises TypeError if its type differs from the compiled one."""
     import numpy as np
 
-    for name, column, like in zip(record._fields, record, alike):
-        if column.dtype != like.dtype or not (column.flags.c_contiguous and column.flags.writeable):
-            raise TypeError(f"column {name} is no contiguous, writable array of {like.dtype}")
+    for name, column, compiled_column in zip(record._fields, record, compiled_record):
+        if column.dtype != compiled_column.dtype or not (column.flags.c_contiguous and column.flags.writeable):
+            raise TypeError(f"column {name} is no contiguous, writable array of {compiled_column.dtype}")
     return np.array([column.__array_interface__["data"][0] for column in record], np.int64)
 
 
 def _columns_at(record: Any) -> Any:
-    """What makes a record of pointers from an array of addresses, in machine code."""
+    """An intrinsic that makes a record of pointers from an array of addresses."""
     import numba
 
     kinds: Any = numba.types
@@ -81,10 +81,10 @@ def _columns_at(record: Any) -> Any:
     def columns_at(typing: Any, addresses: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             array = context.make_array(signature.args[0])(context, builder, arguments[0])
-            places = [context.get_constant(kinds.intp, at) for at in range(len(pointers))]
+            indices = [context.get_constant(kinds.intp, index) for index in range(len(pointers))]
             values = [
-                builder.inttoptr(builder.load(builder.gep(array.data, [place])), context.get_value_type(pointer))
-                for place, pointer in zip(places, pointers)
+                builder.inttoptr(builder.load(builder.gep(array.data, [index])), context.get_value_type(pointer))
+                for index, pointer in zip(indices, pointers)
             ]
             return context.make_tuple(builder, returned, values)
 
@@ -94,7 +94,7 @@ def _columns_at(record: Any) -> Any:
 
 
 def _compiled_functions(modules: Sequence[types.ModuleType]) -> dict[str, Any]:
-    """All names of modules, their functions as numba's."""
+    """All names of the modules, with their functions compiled by numba."""
     import numba
 
     njit: Any = numba.njit  # its annotations leave out some of its options
@@ -119,14 +119,14 @@ def _compiled(entry: types.FunctionType, modules: Sequence[types.ModuleType], si
     # numba's cache looks at the entry's own file alone; this name changes with any of them.
     entry.__qualname__ = f"run_{_fingerprint(modules)}"
     try:
-        made = njit(_nrt=False, cache=True)(entry)
-        made.compile(signature)  # or loaded
+        machine_code = njit(_nrt=False, cache=True)(entry)
+        machine_code.compile(signature)  # or loaded
     except (RuntimeError, OSError):  # no folder that numba may write to, or a full one
-        made = njit(_nrt=False)(entry)
-    return made
+        machine_code = njit(_nrt=False)(entry)
+    return machine_code
 
 
 def _fingerprint(modules: Sequence[types.ModuleType]) -> str:
-    """What tells one state of the loop's sources from another."""
+    """A digest of the loop's sources."""
     sources = [inspect.getsource(module) for module in (*modules, sys.modules[__name__])]
     return hashlib.sha256("".join(sources).encode()).hexdigest()[:16]

@@ -74,7 +74,7 @@ class Evaluator:
     def __init__(self, prices: Sequence[str | os.PathLike[str]] = (), jobs: int = 16) -> None:
         """``prices``: folders of measured tables and learned models. ``jobs``: number of jobs whose data is cached."""
         self._folders = [Path(folder) for folder in prices]
-        self._most = jobs
+        self._max_jobs = jobs
         self._prepared: collections.OrderedDict[int, tuple[Job, Prepared]] = collections.OrderedDict()
         self._priced: collections.OrderedDict[tuple[int, bytes], tuple[Trace, PricedTrace]] = collections.OrderedDict()
         self._chains: dict[tuple[bytes, tuple[tuple[str, str], ...]], Chain] = {}
@@ -84,10 +84,10 @@ class Evaluator:
 
         Raises:
             InputError: the job does not fit the cluster.
-            HangError: its ranks wait for each other for ever.
+            HangError: its ranks deadlock.
         """
         prepared = self._prepare(job)
-        found = pipeline.evaluate(
+        evaluation = pipeline.evaluate(
             job.traces,
             cluster,
             options,
@@ -97,30 +97,30 @@ class Evaluator:
             prepared=prepared,
             pricer=self._price,
         )
-        return found.result
+        return evaluation.result
 
     def _prepare(self, job: Job) -> Prepared:
-        kept = self._prepared.get(id(job))
-        if kept is None or kept[0] is not job:
-            kept = (job, prepare(job.traces))
-            self._prepared[id(job)] = kept
+        cached = self._prepared.get(id(job))
+        if cached is None or cached[0] is not job:
+            cached = (job, prepare(job.traces))
+            self._prepared[id(job)] = cached
         self._prepared.move_to_end(id(job))
-        while len(self._prepared) > self._most:
+        while len(self._prepared) > self._max_jobs:
             self._prepared.popitem(last=False)
-        return kept[1]
+        return cached[1]
 
     def _price(self, trace: Trace, cluster: Cluster) -> PricedTrace:
-        """Prices of a trace: those of the last call, else from a chain that remembers signatures."""
+        """Prices of a trace: cached ones, else from a chain that caches prices by signature."""
         name = _name(cluster, self._folders)
-        kept = self._priced.get((id(trace), name))
-        if kept is None or kept[0] is not trace:
+        cached = self._priced.get((id(trace), name))
+        if cached is None or cached[0] is not trace:
             chain = self._chain(cluster, name, trace.manifest.nccl)
-            kept = (trace, price_trace(trace, cluster, chain, prices=self._folders))
-            self._priced[id(trace), name] = kept
+            cached = (trace, price_trace(trace, cluster, chain, prices=self._folders))
+            self._priced[id(trace), name] = cached
         self._priced.move_to_end((id(trace), name))
-        while len(self._priced) > 8 * self._most:  # a job has a few captured ranks
+        while len(self._priced) > 8 * self._max_jobs:  # a job has a few captured ranks
             self._priced.popitem(last=False)
-        return kept[1]
+        return cached[1]
 
     def _chain(self, cluster: Cluster, name: bytes, nccl: Mapping[str, str]) -> Chain:
         key = name, tuple(sorted(nccl.items()))
@@ -130,7 +130,7 @@ class Evaluator:
 
 
 def _name(cluster: Cluster, folders: Sequence[Path]) -> bytes:
-    """A key of prices: they differ between clusters that differ in any figure, and between versions of price files."""
+    """A key for cached prices: the cluster with all its figures, and the versions of price files."""
     return msgspec.json.encode((cluster, [(str(path), changed) for path, changed in versions(folders)]))
 
 
@@ -144,6 +144,6 @@ def evaluate(job: Job, cluster: Cluster, options: Options | None = None) -> Resu
 
     Raises:
         InputError: the job does not fit the cluster.
-        HangError: its ranks wait for each other for ever.
+        HangError: its ranks deadlock.
     """
     return _shared.evaluate(job, cluster, options)

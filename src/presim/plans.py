@@ -17,7 +17,7 @@ from presim.pipeline import Evaluation, evaluate
 _SWITCH = "PRESIM_REPEAT"
 _IN_ROUNDS = ("interleaved",)
 _ROUNDS = (5, 8)  # what is simulated: two of warm-up, and then few until nothing changes
-_WORTH = 0.7  # of the micro-batches: with more than that there is little to gain
+_MAX_SHARE = 0.7  # of the micro-batches: with more than that there is little to gain
 
 
 def evaluate_plan(
@@ -28,45 +28,53 @@ def evaluate_plan(
     *,
     repeat: bool = True,
     first_only: bool = False,
-    **more: Any,
+    **evaluate_options: Any,
 ) -> Evaluation:
-    """Compose, price and simulate; ``more`` as `evaluate` takes it.
+    """Compose, price and simulate; ``evaluate_options`` as `evaluate` takes it.
 
-    A step of many micro-batches is simulated with few of them, and the time that provably repeats is counted as often
-    as the plan asks: the result is the same, but for memory over time, which is left out. ``repeat=False``, or
-    ``PRESIM_REPEAT=0`` in the environment, simulates all of them. ``first_only`` does all of this with the first stage
-    of a pipeline alone, as if it never waited for the others: its memory is that of the job.
+    A step of many micro-batches is simulated with few of them. Time that provably repeats is counted as often as the
+    plan repeats it, so the result is the same, except that memory over time is left out. ``repeat=False``, or
+    ``PRESIM_REPEAT=0`` in the environment, simulates all micro-batches. ``first_only`` simulates only the first stage
+    of a pipeline, as if it never waited for other stages: its memory is that of the job.
 
     Raises:
-        InputError: the plan cannot be.
+        InputError: the plan is invalid for the model or the cluster.
     """
-    for lacks in shorter(plan, cluster) if repeat and os.environ.get(_SWITCH) != "0" else ():
-        job = compose(graph, plan, cluster, lacks=lacks, first_only=first_only)
+    for omission in shorter(plan, cluster) if repeat and os.environ.get(_SWITCH) != "0" else ():
+        job = compose(graph, plan, cluster, lacks=omission, first_only=first_only)
         ranks = [trace.manifest.rank for trace in job.traces]
-        found = Repeats(dict(zip(ranks, job.begins)), dict(zip(ranks, job.memory)), lacks.period, lacks.times)
+        repeats = Repeats(dict(zip(ranks, job.begins)), dict(zip(ranks, job.memory)), omission.period, omission.times)
         try:
-            return _evaluated(job, cluster, options, repeats=found, **more)
+            return _evaluated(job, cluster, options, repeats=repeats, **evaluate_options)
         except NotRepeatedError:
-            del job, found  # a pipeline's are hundreds of MB
-    return _evaluated(compose(graph, plan, cluster, first_only=first_only), cluster, options, **more)
+            del job, repeats  # a pipeline's are hundreds of MB
+    return _evaluated(compose(graph, plan, cluster, first_only=first_only), cluster, options, **evaluate_options)
 
 
-def _evaluated(job: Composed, cluster: Cluster, options: Options | None, **more: Any) -> Evaluation:
-    return evaluate(job.traces, cluster, options, stands_for=job.stands_for, notes=job.notes, **more)
+def _evaluated(job: Composed, cluster: Cluster, options: Options | None, **evaluate_options: Any) -> Evaluation:
+    return evaluate(job.traces, cluster, options, stands_for=job.stands_for, notes=job.notes, **evaluate_options)
 
 
 def _rounds(ranks: int, micros: int) -> list[Lacks]:
-    """Of schedules that run micro-batches in rounds: as many together as there are ranks."""
+    """Omissions for schedules that run micro-batches in rounds of as many as there are ``ranks``."""
     rounds = micros // ranks
-    return [Lacks(ranks, rounds - few) for few in _ROUNDS if micros % ranks == 0 and few < _WORTH * rounds]
+    return [
+        Lacks(ranks, rounds - num_rounds)
+        for num_rounds in _ROUNDS
+        if micros % ranks == 0 and num_rounds < _MAX_SHARE * rounds
+    ]
 
 
 def shorter(plan: Plan, cluster: Cluster) -> list[Lacks]:
-    """What to try to leave out, most first; nothing of GPipe, which has no state that lasts."""
+    """Numbers of micro-batches to try to leave out, largest first; none for GPipe, which has no steady state."""
     micros = plan.micro_batches(cluster.world_size)
     if plan.pipeline > 1 and plan.order in _IN_ROUNDS:
         return _rounds(plan.pipeline, micros)
     if plan.pipeline > 1 and plan.order != "1f1b":
         return []
-    least = plan.pipeline + 4  # a warm-up, and then few until nothing changes
-    return [Lacks(1, micros - few) for few in (least, least + 4) if few < _WORTH * micros]
+    min_micro_batches = plan.pipeline + 4  # a warm-up, and then few until nothing changes
+    return [
+        Lacks(1, micros - num_micro_batches)
+        for num_micro_batches in (min_micro_batches, min_micro_batches + 4)
+        if num_micro_batches < _MAX_SHARE * micros
+    ]
