@@ -61,7 +61,7 @@ class CallCosts:
     def of_memory(self, trace: Trace) -> Ints:
         """CPU time of each entry that takes or returns device memory, or works on pages of host memory; else 0.
 
-        Composed jobs have one step, in which the memory grows that a running job took long ago: it takes no time there.
+        It is 0 for composed jobs. Their only step allocates memory that a running job allocated before.
         """
         result = np.zeros(len(trace), np.int64)
         entries = np.flatnonzero(trace.mask(Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, Kind.HOST_CALL))

@@ -1,8 +1,8 @@
 """Batches that a data loader's worker processes prepare beside the host.
 
-A worker handles its requests one after the other. How long each takes was measured where the script was captured; on
-the cluster it takes the host factor longer, and longer still if the workers of a node have fewer cores than processes.
-Time in which a worker sleeps is not scaled.
+A worker handles its requests one after the other. The capture measured the time of each request. On the cluster it is
+multiplied by the host factor, and again by processes per core if a node has fewer cores than processes. Time in which
+a worker sleeps is not scaled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def fetch_ns(trace: Trace, options: Options) -> Ints:
 
 
 def _sharing(trace: Trace, options: Options) -> float:
-    """How many processes share a core, at least 1: the workers of the busiest loader and the rank itself."""
+    """Processes per core, at least 1: the workers of the busiest loader and the rank itself."""
     requests = trace.columns["object"][trace.mask(Kind.FETCH)].astype(np.int64)
     first_requests = np.unique(fetch_worker(requests), return_index=True)[1]
     workers = np.unique(fetch_loader(requests[first_requests]), return_counts=True)[1]  # by loader

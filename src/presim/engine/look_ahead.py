@@ -1,4 +1,4 @@
-"""Bounds on the future of a live engine, so that its answers hold for a while and need not be asked for again."""
+"""Lower bounds on future times of a live engine, so that callers can reuse its answers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from presim.engine.state import WAIT
 
 Ints = NDArray[np.int64]
 
-_MOST_OPS = 5_000  # of one stream that are visited: 1 ms
-_MOST_STREAMS = 3  # that wait for each other
-_SLOWEST = 2  # contention may double what work takes
+_MOST_OPS = 5_000  # ops of one stream to visit: 1 ms
+_MOST_STREAMS = 3  # chain of streams that wait for each other
+_SLOWEST = 2  # contention may double the time of work
 
 
 def least_ns_until(columns: Mapping[str, Ints], index: int, streams: int = _MOST_STREAMS) -> int:
-    """Time that passes at least until an op ends, ns: of the work before it on its stream, and what that waits for.
+    """A lower bound of the time until an op ends, ns: the work before it on its stream, or on a stream it waits for.
 
     The launch at the head of the stream does not count, because it may be about to end. Of a launch one op counts.
     """

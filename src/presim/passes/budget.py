@@ -158,10 +158,10 @@ def _block_problem(
     forward: Segment, backward: Segment, cost: Callable[[Node], float], batch: int, sequence: int
 ) -> tuple[list[int], Problem]:
     """The values of a forward segment by their number in the problem, and the problem."""
-    makers = selective.makers(forward)
-    values = [index for index in sorted(makers) if forward.values[index].origin is Origin.OWN]
+    writers_by_value = selective.writers_by_value(forward)
+    values = [index for index in sorted(writers_by_value) if forward.values[index].origin is Origin.OWN]
     value_numbers = {value: number for number, value in enumerate(values)}
-    operators = sorted({node for value in values for node in makers[value]})
+    operators = sorted({node for value in values for node in writers_by_value[value]})
     operator_numbers = {node: number for number, node in enumerate(operators)}
     read_by_backward = {
         value.index for value in backward.values if value.origin is Origin.SEGMENT and value.segment == backward.twin
@@ -177,13 +177,13 @@ def _block_problem(
         for value in read_values:
             if any(
                 other_index >= node_index and _overwrites(forward.nodes[other_index], value)
-                for other_index in makers[value]
+                for other_index in writers_by_value[value]
             ):
                 overwritten_reads.add((value_numbers[value], operator_numbers[node_index]))
     problem = Problem(
         tuple(_recomputation_cost(forward.nodes[node_index], cost) for node_index in operators),
         tuple(0 if value in carried_values else read(forward.values[value].bytes)(batch, sequence) for value in values),
-        tuple(tuple(operator_numbers[node_index] for node_index in makers[value]) for value in values),
+        tuple(tuple(operator_numbers[node_index] for node_index in writers_by_value[value]) for value in values),
         tuple(reads),
         frozenset(value_numbers[value] for value in read_by_backward if value in value_numbers),
         frozenset(overwritten_reads),

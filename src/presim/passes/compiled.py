@@ -34,19 +34,6 @@ def _is_marked(node: Node) -> bool:
     return not node.view and ATTRIBUTE in node.attributes and not node.operator.startswith(_APART)
 
 
-def _function(node: Node) -> str:
-    return str(node.attributes.get(ATTRIBUTE, ""))
-
-
-def _reading(node: Node, copies: dict[int, int]) -> Node:
-    """The node reading copies; it still writes to the original tensors."""
-    inputs = tuple(
-        msgspec.structs.replace(operand, value=copies.get(operand.value, operand.value)) for operand in node.inputs
-    )
-    is_copied = any(node.inputs[position].value in copies for position in node.written)
-    return msgspec.structs.replace(node, inputs=inputs, written=() if is_copied else node.written)
-
-
 def _with_copies(segment: Segment) -> Segment:
     """Redirect indexed assignments to copies."""
     if not any(_is_marked(node) and node.operator in _ASSIGNMENTS for node in segment.nodes):

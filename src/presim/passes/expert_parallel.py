@@ -59,7 +59,7 @@ def apply(
 
 
 def fullest_load(graph: OperatorGraph, routing: Routing, degree: int, batch: int, sequence: int) -> Load:
-    """The load of the fullest of ``degree`` ranks, each with a micro-batch of so many samples and tokens.
+    """The load of the fullest of ``degree`` ranks, each with a micro-batch of ``batch`` samples of ``sequence`` tokens.
 
     Raises:
         InputError: the routing has loads of another number of experts.

@@ -1,4 +1,4 @@
-"""Parameters of experts: which they are, and one rank's part of them."""
+"""Identify the parameters of experts, and cut them to one rank's part."""
 
 from __future__ import annotations
 

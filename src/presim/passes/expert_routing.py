@@ -1,7 +1,7 @@
-"""How many tokens a rank sends to experts, and the fullest rank receives, under a routing policy and a capacity.
+"""Tokens that a rank sends and that the fullest rank receives, for a routing policy and a capacity.
 
-Every layer's exchange ends when the rank with the most tokens has them, so one rank stands for the fullest of each
-layer. Its share is the mean over layers, which differ in the experts that are popular.
+Every layer's exchange ends when the rank with the most tokens has received them, so one simulated rank represents the
+fullest rank of each layer. Its share is the mean over layers, because each layer has other popular experts.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def load_of(routing: Routing, experts: int, experts_per_token: int, ranks: int, 
 
 
 def apportion(rows: int, shares: Sequence[float], count: int) -> list[int]:
-    """Whole rows by share; ``count``: equal parts if there are no shares.
+    """Split rows in proportion to shares, rounded to integers; ``count``: number of equal parts if there are no shares.
 
     >>> apportion(10, (0.55, 0.45), 2)
     [6, 4]

@@ -49,7 +49,7 @@ class Shapes:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What the segments of a graph share. ``batch``, ``sequence``: sizes of a micro-batch on one rank."""
+    """Data shared by the segments of a graph. ``batch``, ``sequence``: sizes of a micro-batch on one rank."""
 
     graph: OperatorGraph
     degree: int
@@ -141,7 +141,7 @@ class ExpertSegment(abc.ABC):
         return node.operator in (INDEX, PUT) and node.inputs[0].value in self._experts
 
     def _with_local_experts(self, node: Node) -> Node:
-        """The node applied to the rank's own experts and the tokens it received."""
+        """The node applied to the local experts and to the received tokens."""
         if self._looks_up(node):
             ids = msgspec.structs.replace(node.inputs[1], value=self._local_expert_ids(node))
             node = msgspec.structs.replace(node, inputs=(node.inputs[0], ids, *node.inputs[2:]))
@@ -162,7 +162,7 @@ class ExpertSegment(abc.ABC):
         return msgspec.structs.replace(operand, value=value, shape=self._index(*shape))
 
     def _group_sizes(self, node: Node) -> list[int]:
-        """Rows of each of the rank's own experts in a grouped product, where they differ."""
+        """Rows of each local expert in a grouped product; empty if all are equal."""
         left, right, group_ends = (self._shape(self._local_operand(operand)) for operand in node.inputs[:3])
         rows = right[0] if len(right) == 2 else left[0]
         return group_sizes(self._number(rows), self._load, self._number(group_ends[0]))
@@ -240,7 +240,10 @@ class ExpertSegment(abc.ABC):
     # new nodes
 
     def _rows_by_rank(self, sent: Size, received: Size, *, back: bool = False) -> dict[str, list[int]]:
-        """Rows to and from each rank, the fullest first, where they differ; ``back``: the way back to the senders."""
+        """Rows sent to and received from each rank, the fullest first; empty if all are equal.
+
+        ``back``: the exchange returns rows to the senders.
+        """
         if not self._load.shares:
             return {}
         uneven_rows = apportion(self._number(sent), self._load.shares, self._degree)

@@ -1,7 +1,7 @@
-"""Exchanges that move a token once, whatever the number of its experts on a rank.
+"""Exchanges that send a token to a rank once, even if it chose several experts there.
 
-Tokens arrive whole, with their choices and weights. The rank copies a token for each of its experts that was chosen,
-and sums the experts' outputs by token before they travel back, where they are summed over ranks. `AllGather` follows
+Tokens arrive with their choices and weights. The rank copies a token for each chosen local expert, and sums the
+experts' outputs by token before it sends them back. The receiving rank sums them over ranks. `AllGather` follows
 Megatron-core's ``MoEAllGatherTokenDispatcher``; `DeepEp` its ``MoEFlexTokenDispatcher``.
 """
 
@@ -132,7 +132,7 @@ class TokenExchange(ExpertSegment):
             self._add(_CAST, scope, (target,), layer.target)
 
     def _cast(self, scope: str, operand: Operand, dtype: str) -> Operand:
-        """A tensor in the tokens' type, in which they travel."""
+        """A tensor cast to the type in which tokens are exchanged."""
         if operand.dtype == dtype:
             return operand
         return self._compute(_CAST, scope, (operand,), dtype, *self._shape(operand))

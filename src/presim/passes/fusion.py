@@ -146,10 +146,7 @@ def _without_dead_views(nodes: Iterable[Node], segment: Segment, used: set[int])
 
 
 def _used_elsewhere(graph: OperatorGraph) -> list[set[int]]:
-    """Per segment.
-
-    Values used by other segments, passed to the next block, returned as gradients, or given from before.
-    """
+    """By segment: values used by other segments or the next block, returned as gradients, or from outside."""
     used = [set(segment.gradients.values()) for segment in graph.segments]
     for index, segment in enumerate(graph.segments):
         for value_index, value in enumerate(segment.values):

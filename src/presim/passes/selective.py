@@ -40,12 +40,12 @@ def _values_written_once(forward: Segment, runs_once: Callable[[Node], bool]) ->
     """Values written by operators that run once."""
     return {
         value
-        for value, node_indices in makers(forward).items()
+        for value, node_indices in writers_by_value(forward).items()
         if any(runs_once(forward.nodes[node_index]) for node_index in node_indices)
     }
 
 
-def makers(forward: Segment) -> dict[int, list[int]]:
+def writers_by_value(forward: Segment) -> dict[int, list[int]]:
     """Value -> indices of the nodes that write it."""
     nodes_by_value: dict[int, list[int]] = {}
     for node_index, node in enumerate(forward.nodes):
@@ -70,11 +70,11 @@ class _RecomputingSegment:
 
     def __init__(self, forward: Segment, backward: Segment, kept_values: set[int]) -> None:
         self._forward, self._backward = forward, backward
-        self._makers = makers(forward)
+        self._writers_by_value = writers_by_value(forward)
         self._recomputable = {
             value_index
             for value_index, value in enumerate(forward.values)
-            if value.origin is Origin.OWN and value_index in self._makers and value_index not in kept_values
+            if value.origin is Origin.OWN and value_index in self._writers_by_value and value_index not in kept_values
         }
         self._values = list(backward.values)
         self._value_numbers = {
@@ -87,7 +87,7 @@ class _RecomputingSegment:
         """The backward segment with its recomputation at the beginning."""
         recomputed_values = self._recomputed_values()
         node_indices = sorted(
-            {node_index for value_index in recomputed_values for node_index in self._makers[value_index]}
+            {node_index for value_index in recomputed_values for node_index in self._writers_by_value[value_index]}
         )
         for value_index in recomputed_values:
             self._define_value(value_index, Value(Origin.OWN, self._forward.values[value_index].bytes))
@@ -105,7 +105,7 @@ class _RecomputingSegment:
             if value_index in recomputed_values:
                 continue
             recomputed_values.add(value_index)
-            for node_index in self._makers[value_index]:
+            for node_index in self._writers_by_value[value_index]:
                 node = self._forward.nodes[node_index]
                 touched = (*node.inputs, *node.outputs)
                 pending_values += [operand.value for operand in touched if operand.value in self._recomputable]

@@ -35,7 +35,7 @@ class Exchanges:
         values = {operand.value for operand in node.inputs}
         return node.operator in _ADDITIONS and len(values) == 2 and all(value in part.partial for value in values)
 
-    def with_all(self, part: Part, node: Node) -> Node:
+    def with_gathers(self, part: Part, node: Node) -> Node:
         """The node with sequence parts gathered if it multiplies them with a split tensor."""
         gathers = node.operator in PRODUCTS and any(operand.value in part.split_ends for operand in node.inputs)
         gathers |= self._vocabulary and node.operator == "aten::embedding_dense_backward"
@@ -49,9 +49,11 @@ class Exchanges:
                     continue
                 part.wait((operand,), node.scope)
                 full_bytes = lengthen(part.segment_bytes(operand.value), self._tensors.times)
-                gathered = part.new(full_bytes)
-                local_operand = self._tensors.local(part, operand, node, True)
-                full_operand = self._tensors.local(part, msgspec.structs.replace(operand, value=gathered), node, False)
+                gathered = part.add_storage(full_bytes)
+                local_operand = self._tensors.local_operand(part, operand, node, True)
+                full_operand = self._tensors.local_operand(
+                    part, msgspec.structs.replace(operand, value=gathered), node, False
+                )
                 attributes: dict[str, int | str | list[int]] = {"group": "tensor"}
                 part.nodes.append(
                     Node(ALL_GATHER, node.scope, (local_operand,), (full_operand,), attributes=attributes)
@@ -83,11 +85,11 @@ class Exchanges:
 
     def scatter(self, part: Part, operand: Operand, node: Node) -> None:
         """Reduce-scatter sums: each rank keeps its part of the sequence."""
-        scattered = part.new(part.segment_bytes(operand.value))
+        scattered = part.add_storage(part.segment_bytes(operand.value))
         part.local.add(scattered)
         part.reduced[operand.value] = scattered
-        full_operand = self._tensors.local(part, operand, node, False)
-        local_operand = self._tensors.local(part, msgspec.structs.replace(operand, value=scattered), node, True)
+        full_operand = self._tensors.local_operand(part, operand, node, False)
+        local_operand = self._tensors.local_operand(part, msgspec.structs.replace(operand, value=scattered), node, True)
         attributes: dict[str, int | str | list[int]] = {"group": "tensor"}
         if not self._gathers_again:
             full_operand = self._rejoined(part, full_operand, node.scope)
@@ -98,22 +100,22 @@ class Exchanges:
         """Copy gathered parts to the sequence dimension, because functional collectives use the first dimension."""
         size = part.values[operand.value].bytes
         # values of the segment itself are resized when it is finished
-        is_whole = operand.value >= len(part.segment.values)
-        new = part.new(size if is_whole else lengthen(size, self._tensors.times))
-        joined = msgspec.structs.replace(operand, value=new)
+        is_full_sequence = operand.value >= len(part.segment.values)
+        storage = part.add_storage(size if is_full_sequence else lengthen(size, self._tensors.times))
+        joined = msgspec.structs.replace(operand, value=storage)
         part.nodes.append(Node("aten::cat", scope, (operand,), (joined,)))
         return joined
 
-    def reduce(self, part: Part, node: Node) -> None:
+    def all_reduce_sums(self, part: Part, node: Node) -> None:
         """All-reduce partial sums: copy them to a new storage and reduce the copy, as functional collectives do."""
         out = node.outputs[0]
-        partial_copy = part.new(lengthen(part.values[out.value].bytes, self._tensors.times))
+        partial_copy = part.add_storage(lengthen(part.values[out.value].bytes, self._tensors.times))
         partial = msgspec.structs.replace(out, value=partial_copy)
         part.nodes.append(msgspec.structs.replace(node, outputs=(partial, *node.outputs[1:])))
         part.nodes.append(Node("aten::clone", node.scope, (partial,), (out,), attributes={"plain": 1}))
         part.all_reduce(out, node.scope)
 
-    def loss(self, part: Part, node: Node, rewritten: Node) -> Node:
+    def with_row_outputs(self, part: Part, node: Node, rewritten: Node) -> Node:
         """The rewritten node; in a loss over a split vocabulary it also produces one element per row.
 
         Softmax produces the largest logit and the sum of exponentials; the loss itself produces the label's logit.
@@ -124,7 +126,7 @@ class Exchanges:
         rows = self._tensors.graph.shapes[node.inputs[0].shape][0]
         shape = self._tensors.index([lengthen(rows, self._tensors.times)])
         stride, size = self._tensors.index([1]), lengthen(product([4, rows]), self._tensors.times)
-        row_outputs = tuple(Operand(part.new(size), shape, "float32", stride) for _ in range(num_row_outputs))
+        row_outputs = tuple(Operand(part.add_storage(size), shape, "float32", stride) for _ in range(num_row_outputs))
         return msgspec.structs.replace(rewritten, outputs=(*rewritten.outputs, *row_outputs))
 
     def reduce_rows(self, part: Part, node: Node, before: Node) -> None:

@@ -75,34 +75,34 @@ class _Split:
     def graph(self) -> OperatorGraph:
         for segment in self._graph.segments:
             self._parts.append(Part(segment, [], list(segment.values), {}))
-            self._run(self._parts[-1])
+            self._rewrite_segment(self._parts[-1])
         segments = tuple(
             msgspec.structs.replace(part.segment, nodes=tuple(part.nodes), values=tuple(part.values))
             for part in self._parts
         )
-        parameters = tuple(self._parameter(parameter) for parameter in self._graph.parameters)
+        parameters = tuple(self._local_parameter(parameter) for parameter in self._graph.parameters)
         shapes = tuple(self._tensors.shapes)
         return msgspec.structs.replace(self._graph, segments=segments, shapes=shapes, parameters=parameters)
 
-    def _run(self, part: Part) -> None:
+    def _rewrite_segment(self, part: Part) -> None:
         for index, value in enumerate(part.segment.values):
-            self._from_outside(part, index, value)
+            self._record_incoming_split(part, index, value)
         for node in part.segment.nodes:
             if node.operator == _REDUCED:
-                reduced = self._tensors.local(part, node.inputs[0], node, False)
+                reduced = self._tensors.local_operand(part, node.inputs[0], node, False)
                 part.all_reduce(reduced, node.scope)
                 part.wait((reduced,), node.scope)
             else:
-                self._node(part, node)
+                self._rewrite_node(part, node)
         for sum_ in list(part.partial):
             self._exchanges.scatter(part, part.partial.pop(sum_), part.segment.nodes[-1])
         for open_value in sorted(part.waiting):
             part.nodes.append(Node(WAIT, "", (Operand(open_value, 0, "", 0),), (), view=True))
         self._resize(part)
 
-    def _from_outside(self, part: Part, index: int, value: Value) -> None:
+    def _record_incoming_split(self, part: Part, index: int, value: Value) -> None:
         """Record how a value from outside the segment is split."""
-        end = self._end_from_outside(part.segment, value)
+        end = self._incoming_split_end(part.segment, value)
         if end:
             part.split_ends[index] = end
         if value.origin in (Origin.SEGMENT, Origin.CARRY):
@@ -112,15 +112,15 @@ class _Split:
             if used in other.local:
                 part.local.add(index)
 
-    def _node(self, part: Part, node: Node) -> None:
+    def _rewrite_node(self, part: Part, node: Node) -> None:
         """Rewrite one operator, with the communication before and after it."""
         exchanges = self._exchanges
-        node = exchanges.with_all(part, exchanges.with_sums(part, node))
+        node = exchanges.with_gathers(part, exchanges.with_sums(part, node))
         partial = not node.view and self._rules.split(part, node)
-        local = self._times > 1 and not node.view and self._localise(part, node, partial)
+        local = self._times > 1 and not node.view and self._mark_sequence_parts(part, node, partial)
         if not node.view:
             part.wait(node.inputs, node.scope)
-        rewritten = exchanges.loss(part, node, self._rewrite(part, node, local))
+        rewritten = exchanges.with_row_outputs(part, node, self._rewrite(part, node, local))
         for position in node.written:
             part.gathered.pop(node.inputs[position].value, None)
         if exchanges.adds_sums(part, node):
@@ -132,7 +132,7 @@ class _Split:
             part.nodes.append(rewritten)
             part.partial[node.outputs[0].value] = node.outputs[0]
         elif partial or exchanges.is_sum_of_parts(node, local):
-            exchanges.reduce(part, rewritten)
+            exchanges.all_reduce_sums(part, rewritten)
         else:
             part.nodes.append(rewritten)
             if local and node.operator == _NORM_BACKWARD and not self._gathers_again:
@@ -155,14 +155,14 @@ class _Split:
                     value, bytes=self._tensors.divide(value.bytes, "a storage")
                 )
 
-    def _end_from_outside(self, segment: Segment, value: Value) -> int:
+    def _incoming_split_end(self, segment: Segment, value: Value) -> int:
         if value.origin is Origin.PARAMETER:
-            return self._end_of_parameter(segment, value.name)
+            return self._split_end_by_name(segment, value.name)
         if value.origin in (Origin.SEGMENT, Origin.CARRY):
             return self._parts[value.segment].split_ends.get(value.index, 0)
         return 0
 
-    def _end_of_parameter(self, segment: Segment, name: str) -> int:
+    def _split_end_by_name(self, segment: Segment, name: str) -> int:
         parameter = next(
             (
                 candidate
@@ -171,7 +171,7 @@ class _Split:
             ),
             None,
         )
-        return self._end_of(parameter) * dtype_bytes(parameter.dtype) if parameter else 0
+        return self._split_end(parameter) * dtype_bytes(parameter.dtype) if parameter else 0
 
     def _owns(self, parameter: Parameter, segment: Segment) -> bool:
         if parameter.segment < 0:
@@ -179,7 +179,7 @@ class _Split:
         home = self._graph.segments[parameter.segment]
         return home is segment or (segment.twin >= 0 and self._graph.segments[segment.twin] is home)
 
-    def _end_of(self, parameter: Parameter) -> int:
+    def _split_end(self, parameter: Parameter) -> int:
         """End of a parameter's split dimension: columns are the first of a Linear's weight, rows the second."""
         block_path = self._graph.segments[parameter.segment].name if parameter.segment >= 0 else ""
         module, _, kind = f"{block_path}{parameter.name}".rpartition(".")
@@ -194,7 +194,7 @@ class _Split:
                 return math.prod(parameter.shape) if is_first else parameter.shape[-1]
         return 0
 
-    def _localise(self, part: Part, node: Node, partial: bool) -> bool:
+    def _mark_sequence_parts(self, part: Part, node: Node, partial: bool) -> bool:
         """Whether a node works on a part of the sequence; marks its outputs with a sequence dimension as parts."""
         touches = any(operand.value in part.local for operand in node.inputs)
         starts = node.operator == "aten::embedding" and not partial
@@ -204,13 +204,15 @@ class _Split:
         return True
 
     def _rewrite(self, part: Part, node: Node, local: bool = False) -> Node:
-        def new(operand: Operand) -> Operand:
-            return self._tensors.local(part, operand, node, local or operand.value in part.local)
+        def local_operand(operand: Operand) -> Operand:
+            return self._tensors.local_operand(part, operand, node, local or operand.value in part.local)
 
-        return msgspec.structs.replace(node, inputs=tuple(map(new, node.inputs)), outputs=tuple(map(new, node.outputs)))
+        return msgspec.structs.replace(
+            node, inputs=tuple(map(local_operand, node.inputs)), outputs=tuple(map(local_operand, node.outputs))
+        )
 
-    def _parameter(self, parameter: Parameter) -> Parameter:
-        end = self._end_of(parameter)
+    def _local_parameter(self, parameter: Parameter) -> Parameter:
+        end = self._split_end(parameter)
         if not end:
             return parameter
         steps, step = [], 1

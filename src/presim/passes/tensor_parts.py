@@ -52,7 +52,7 @@ class Part:
                 self.waiting.discard(operand.value)
                 self.nodes.append(Node(WAIT, scope, (operand,), (), view=True))
 
-    def new(self, size: Size) -> int:
+    def add_storage(self, size: Size) -> int:
         """Add a storage; returns its number."""
         self.values.append(Value(Origin.OWN, size))
         return len(self.values) - 1
@@ -68,34 +68,34 @@ class Tensors:
         self.numbers = [tuple(read(size)(*traced) for size in shape) for shape in graph.shapes]
         self.shapes: dict[tuple[Size, ...], int] = {shape: index for index, shape in enumerate(graph.shapes)}
 
-    def dim(self, part: Part, operand: Operand, is_part: bool = False) -> int | None:
-        """The split dimension of a tensor; ``is_part``: the tensor may be a part of each row of a split tensor."""
-        end = self.end(part, operand)
+    def split_dim(self, part: Part, operand: Operand, may_be_row_part: bool = False) -> int | None:
+        """The split dimension of a tensor; ``may_be_row_part``: it may be a part of each row of a split tensor."""
+        end = self.split_end(part, operand)
         if not end:
             return None
         shape, stride = self.numbers[operand.shape], self.numbers[operand.stride]
         split_dims = [dim for dim, (size, step) in enumerate(zip(shape, stride)) if size > 1 and size * step == end]
-        if not split_dims and is_part and stride[-1:] == (1,) and end in stride and end % shape[-1] == 0:
+        if not split_dims and may_be_row_part and stride[-1:] == (1,) and end in stride and end % shape[-1] == 0:
             # a part of each row, e.g. gate and input, or queries and keys, stored side by side: its outermost dimension
             return max((step, dim) for dim, (size, step) in enumerate(zip(shape, stride)) if size > 1 and step < end)[1]
         return split_dims[0] if split_dims else None
 
-    def end(self, part: Part, operand: Operand) -> int:
+    def split_end(self, part: Part, operand: Operand) -> int:
         """The end in elements of the tensor's type, which may differ from its storage's type (complex views)."""
         return part.split_ends.get(operand.value, 0) // dtype_bytes(operand.dtype) if operand.dtype else 0
 
-    def mark(self, part: Part, operand: Operand, dim: int) -> None:
+    def mark_split(self, part: Part, operand: Operand, dim: int) -> None:
         """Mark a tensor's storage as split along a dimension."""
         end = self.numbers[operand.shape][dim] * self.numbers[operand.stride][dim]
         part.split_ends[operand.value] = end * dtype_bytes(operand.dtype)
 
-    def local(self, part: Part, operand: Operand, node: Node, is_part: bool) -> Operand:
-        """A tensor as one rank has it; ``is_part``: as a part of the sequence."""
-        dim, end = self.dim(part, operand, node.operator not in PRODUCTS), self.end(part, operand)
-        if dim is None and (is_part or self.times == 1):
+    def local_operand(self, part: Part, operand: Operand, node: Node, is_sequence_part: bool) -> Operand:
+        """A tensor as one rank has it; ``is_sequence_part``: as a part of the sequence."""
+        dim, end = self.split_dim(part, operand, node.operator not in PRODUCTS), self.split_end(part, operand)
+        if dim is None and (is_sequence_part or self.times == 1):
             return operand
         shape, stride = list(self.graph.shapes[operand.shape]), list(self.graph.shapes[operand.stride])
-        if not is_part and self.times > 1:
+        if not is_sequence_part and self.times > 1:
             shape = [lengthen(size, self.times) for size in shape]
             stride = [lengthen(size, self.times) for size in stride]
         if dim is None:

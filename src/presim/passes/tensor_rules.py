@@ -22,9 +22,9 @@ class Rules:
 
     def split(self, part: Part, node: Node) -> bool:
         """Mark the split outputs of a node; returns whether they are partial sums."""
-        dims = [self._tensors.dim(part, operand, node.operator not in PRODUCTS) for operand in node.inputs]
+        dims = [self._tensors.split_dim(part, operand, node.operator not in PRODUCTS) for operand in node.inputs]
         if self._vocabulary and node.operator == "aten::embedding_dense_backward":
-            self._tensors.mark(part, node.outputs[0], 0)
+            self._tensors.mark_split(part, node.outputs[0], 0)
             return False
         if all(dim is None for dim in dims):
             return False
@@ -42,7 +42,7 @@ class Rules:
         if node.operator in _ATTENTION:
             for operand in node.outputs:
                 if len(self._tensors.numbers[operand.shape]) == 4:
-                    self._tensors.mark(part, operand, _HEADS)
+                    self._tensors.mark_split(part, operand, _HEADS)
             return False
         if node.operator in _REDUCTIONS:
             return self._reduction(part, node, dims[0])
@@ -53,7 +53,7 @@ class Rules:
         return False
 
     def _launched(self, part: Part, node: Node, dims: Sequence[int | None]) -> None:
-        """Rule for kernels of libraries: what they write is split as what they read, counted from the right."""
+        """Rule for Triton kernels: outputs are split along the same dimension as inputs, counted from the right."""
         read = [
             len(self._tensors.numbers[operand.shape]) - dim
             for position, (operand, dim) in enumerate(zip(node.inputs, dims))
@@ -67,7 +67,7 @@ class Rules:
         for position in node.written:
             shape = self._tensors.numbers[node.inputs[position].shape]
             if len(shape) >= from_right:
-                self._tensors.mark(part, node.inputs[position], len(shape) - from_right)
+                self._tensors.mark_split(part, node.inputs[position], len(shape) - from_right)
 
     def _joined(self, part: Part, node: Node, dims: Sequence[int | None]) -> None:
         """Rule for concatenation: tensors joined along the split dimension stay split along it."""
@@ -75,7 +75,7 @@ class Rules:
             raise self._impossible(
                 part, node, "it joins split tensors with unsplit ones, or tensors split along different dimensions"
             )
-        self._tensors.mark(part, node.outputs[0], dims[0] or 0)
+        self._tensors.mark_split(part, node.outputs[0], dims[0] or 0)
 
     def _product(self, part: Part, node: Node, dims: Sequence[int | None]) -> bool:
         (a, b), out = dims[-2:] if len(dims) < 3 else dims[1:3], node.outputs[0]
@@ -88,7 +88,7 @@ class Rules:
         split_dims = [dim for dim in (a, b) if dim is not None]
         if len(set(split_dims)) > 1:
             raise self._impossible(part, node, "both factors are split, along different dimensions")
-        self._tensors.mark(part, out, split_dims[0])
+        self._tensors.mark_split(part, out, split_dims[0])
         return False
 
     def _reduction(self, part: Part, node: Node, dim: int | None) -> bool:
@@ -105,7 +105,7 @@ class Rules:
         if dim in summed or not summed:
             return True
         out_dim = dim if node.attributes.get("keepdim") else dim - sum(summed_dim < dim for summed_dim in summed)
-        self._tensors.mark(part, out, out_dim)
+        self._tensors.mark_split(part, out, out_dim)
         return False
 
     def _elementwise(self, part: Part, node: Node, dims: Sequence[int | None]) -> None:
@@ -116,7 +116,7 @@ class Rules:
             shape = self._tensors.numbers[out.shape]
             if len(shape) < from_right or shape[-from_right] != size:
                 raise self._impossible(part, node, "its result has a different size than the split tensor")
-            self._tensors.mark(part, out, len(shape) - from_right)
+            self._tensors.mark_split(part, out, len(shape) - from_right)
         for other, other_dim in zip(node.inputs, dims):
             shape = self._tensors.numbers[other.shape]
             if other_dim is None and len(shape) >= from_right and shape[-from_right] == size:

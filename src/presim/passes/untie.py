@@ -15,7 +15,7 @@ _ADDS = ("aten::add", "aten::add_")
 
 
 def apply(graph: OperatorGraph) -> OperatorGraph:
-    """The graph with copies of tied parameters; unchanged if none is tied, or one is used in more than two places."""
+    """The graph with copies of tied parameters; unchanged if none is tied, or one is used by more than two segments."""
     for parameter in graph.parameters:
         if parameter.segment < 0:
             graph = _untied(graph, parameter)

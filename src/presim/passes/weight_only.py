@@ -1,4 +1,4 @@
-"""Products of 16-bit activations and 4-bit weights (W4A16), which GPTQ and AWQ make for inference.
+"""Products of 16-bit activations and 4-bit weights (W4A16), as in models quantised by GPTQ or AWQ.
 
 Weights lie packed, two values a byte, with a factor in the model's type for each 128 values of a row; kernels unpack
 them while they multiply (Marlin). There is no cast. Factors are counted as memory, and not in a product's traffic.
@@ -37,12 +37,12 @@ def apply(graph: OperatorGraph) -> OperatorGraph:
             segments[index] = _packed(segment, packed)
     parameters: list[Parameter] = []
     for parameter in graph.parameters:
-        parameters += _parts(parameter) if (parameter.segment, parameter.name) in names else [parameter]
+        parameters += _packed_parameters(parameter) if (parameter.segment, parameter.name) in names else [parameter]
     return msgspec.structs.replace(graph, segments=tuple(segments), parameters=tuple(parameters))
 
 
-def _parts(parameter: Parameter) -> list[Parameter]:
-    """Packed values, and their factors."""
+def _packed_parameters(parameter: Parameter) -> list[Parameter]:
+    """The parameters that replace one weight: packed values and their factors."""
     rows, columns = parameter.shape
     factors = msgspec.structs.replace(parameter, name=f"{parameter.name}_scales", shape=(rows, columns // _GROUP))
     return [msgspec.structs.replace(parameter, shape=(rows, columns // 2), dtype="uint8"), factors]
@@ -50,7 +50,7 @@ def _parts(parameter: Parameter) -> list[Parameter]:
 
 def _packed(segment: Segment, names: set[str]) -> Segment:
     values = [
-        _smaller(value) if value.origin is Origin.PARAMETER and value.name in names else value
+        _packed_value(value) if value.origin is Origin.PARAMETER and value.name in names else value
         for value in segment.values
     ]
     nodes = []
@@ -63,8 +63,8 @@ def _packed(segment: Segment, names: set[str]) -> Segment:
     return msgspec.structs.replace(segment, values=tuple(values), nodes=tuple(nodes))
 
 
-def _smaller(value: Value) -> Value:
-    """Half a byte for each value of 16 bits, and 16 bits for each group."""
+def _packed_value(value: Value) -> Value:
+    """The storage with half a byte for each 16-bit value, and 16 bits for each group."""
     num_elements = int(value.bytes) // 2
     return msgspec.structs.replace(value, bytes=num_elements // 2 + 2 * (num_elements // _GROUP))
 

@@ -166,7 +166,7 @@ def _counterparts(nodes: Sequence[_Node]) -> Iterator[tuple[_Node, _Node]]:
 
 
 def _is_shifted(node: _Node, other: _Node) -> bool:
-    """Whether the other has the same shape, and its rank the position of a member that it represents."""
+    """Whether ``other`` has the same shape, and its rank is at the position of a member that it represents."""
     if len(node.ranks) != len(other.ranks) or node.representatives[other.position] != other.rank:
         return False
     return node.shape() == other.shape()

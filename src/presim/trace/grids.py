@@ -1,8 +1,8 @@
 """Process groups as parts of a grid of ranks: finds the group of the same kind that another rank is in.
 
-A mesh of TP, PP, CP, EP and DP numbers its ranks in mixed radix. A group of it holds the ranks that differ in some of
-the digits only, so its members lie at steps: ``(stride, size)`` pairs, the finest first. All its sisters, one for every
-other value of the remaining digits, follow from these pairs.
+A mesh of TP, PP, CP, EP and DP numbers its ranks in mixed radix. The members of a group differ only in some digits, so
+they lie at steps: ``(stride, size)`` pairs, the finest first. Its sister groups, one for every value of the remaining
+digits, follow from these pairs.
 """
 
 from __future__ import annotations

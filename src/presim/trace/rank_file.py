@@ -48,7 +48,7 @@ def encode(trace: Trace) -> bytes:
 
 
 def _readable(tables: bytes, trace: Trace) -> bytes:
-    """The encoded tables, which `parse` reads: encoding does not look at types, and a source may mistake one."""
+    """The encoded tables, decoded once as a check: encoding does not check the types of fields."""
     try:
         decode_json(tables, _Tables)
     except FormatError as error:

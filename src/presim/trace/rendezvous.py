@@ -1,4 +1,4 @@
-"""Numbers the rendezvous of several ranks: which of their collective calls are one.
+"""Numbers the rendezvous of several ranks: collective calls of different ranks that match.
 
 NCCL matches by order: the n-th call on a communicator meets the n-th call of every other member. Sends and receives
 match by order between their two ranks. `presim.trace.collate` finds which groups are the same communicator.

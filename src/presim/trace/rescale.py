@@ -1,10 +1,10 @@
-"""A captured job at another degree of data parallelism, without capturing again.
+"""Rescales a captured job to another degree of data parallelism, without a new capture.
 
-Every rank of the larger job does what a captured one does, where data parallelism only reduces gradients: the sizes of
-all-reduces and broadcasts do not depend on how many take part. Where parameters or optimizer states are sharded over
-the ranks that are to become more or fewer, shards change their sizes, and the job has to be captured at that size.
+If data parallelism only reduces gradients, every rank of the rescaled job does the same work as a captured rank: sizes
+of all-reduces and broadcasts do not depend on the number of ranks. If parameters or optimizer states are sharded over
+data-parallel ranks, the sizes of shards change, and the job must be captured at the new size.
 
-The world is a grid (`presim.trace.grids`): the data-parallel digit of each rank gets another range, all others stay.
+The world is a grid (`presim.trace.grids`): only the range of each rank's data-parallel digit changes.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Digit:
         """The digit of a rank."""
         return rank // self.stride % self.size
 
-    def moved(self, rank: int, size: int) -> int:
+    def rank_at_size(self, rank: int, size: int) -> int:
         """The rank with the same digits where this one has ``size`` values.
 
-        >>> Digit(2, 4, "dp").moved(9, 8)
+        >>> Digit(2, 4, "dp").rank_at_size(9, 8)
         17
         """
         low, high = rank % self.stride, rank // (self.stride * self.size)
@@ -78,7 +78,7 @@ def data_parallel(traces: Sequence[Trace]) -> Digit:
     return Digit(stride, size, name)
 
 
-def with_shards(traces: Sequence[Trace]) -> Group | None:
+def sharded_group(traces: Sequence[Trace]) -> Group | None:
     """The group whose ranks hold shards of parameters if no group shares gradients only; else None.
 
     Its parameters are gathered in forward passes and its gradients reduce-scattered.
@@ -190,7 +190,7 @@ def _represented_ranks(
             )
         if representative is None:
             continue
-        captured = digit.moved(representative, size)
+        captured = digit.rank_at_size(representative, size)
         if captured != rank:
             represented.setdefault(captured, []).append(rank)
     return represented
@@ -250,7 +250,7 @@ def _rescaled_trace(trace: Trace, digit: Digit, size: int, world: int) -> Trace:
         for index, signature in enumerate(trace.signatures)
     )
     new_manifest = msgspec.structs.replace(
-        manifest, world_size=world, rank=digit.moved(manifest.rank, size), groups=groups
+        manifest, world_size=world, rank=digit.rank_at_size(manifest.rank, size), groups=groups
     )
     return dataclasses.replace(trace, manifest=new_manifest, signatures=signatures)
 
@@ -261,9 +261,9 @@ def _rescaled_group(group: Group, digit: Digit, size: int) -> Group:
         return group
     digit_values = {digit.of(rank) for rank in group.ranks}
     if len(digit_values) < digit.size or digit.size == 1:
-        new_ranks = [digit.moved(rank, size) for rank in group.ranks]
+        new_ranks = [digit.rank_at_size(rank, size) for rank in group.ranks]
     else:
-        origins = [digit.moved(rank, size) for rank in group.ranks if not digit.of(rank)]
+        origins = [digit.rank_at_size(rank, size) for rank in group.ranks if not digit.of(rank)]
         new_ranks = sorted(origin + digit_value * digit.stride for origin in origins for digit_value in range(size))
     return Group(group.name, tuple(new_ranks), len(new_ranks), group.ordinal)
 
@@ -293,5 +293,5 @@ def _rescaled_signature(
             f"rank {ranks[signature.peer]}, a root of {signature.kind}, has no place in {size} data-parallel ranks; "
             "choose more of them"
         )
-    peer = new_groups[signature.group].ranks.index(digit.moved(ranks[signature.peer], size))
+    peer = new_groups[signature.group].ranks.index(digit.rank_at_size(ranks[signature.peer], size))
     return signature if peer == signature.peer else msgspec.structs.replace(signature, peer=peer)

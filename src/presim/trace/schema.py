@@ -76,7 +76,7 @@ class Kind(enum.IntEnum):
 
 
 class HostCall(enum.IntEnum):
-    """Work on host memory that the emulated libraries do not do, and whose time a trace therefore lacks."""
+    """Work on host memory that the emulated libraries skip, so that its time is missing in traces."""
 
     LOCK = 0  # cudaHostAlloc, cudaHostRegister
     UNLOCK = 1  # cudaFreeHost, cudaHostUnregister

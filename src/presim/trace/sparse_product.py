@@ -35,7 +35,7 @@ class SparseProduct(msgspec.Struct, frozen=True, tag_field="family", tag="sparse
 
     @property
     def products(self) -> int:
-        """Pairs of values that are multiplied; of two sparse matrices as many as evenly scattered ones have."""
+        """Number of multiplied pairs of values; for two sparse matrices, if their values are evenly scattered."""
         if self.operation == "spgemm":
             return self.nnz * self.other_nnz // max(self.k, 1) * self.batch
         return self.nnz * (self.k if self.operation == "sddmm" else self.n) * self.batch
@@ -47,7 +47,7 @@ class SparseProduct(msgspec.Struct, frozen=True, tag_field="family", tag="sparse
 
     @property
     def bytes(self) -> int:
-        """Each operand and the result once, of dense ones no more rows or columns than there are non-zeros."""
+        """Bytes of each operand and the result once; dense rows and columns without non-zeros do not count."""
         value_bytes = dtype_bytes(self.dtype)
         moved_bytes = self._stored(self.nnz, self.m)
         if self.operation == "spgemm":

@@ -47,7 +47,7 @@ def split(
 
 
 def as_rank(trace: Trace, rank: int) -> Trace:
-    """The trace of another rank that does the same: its groups are those of its own place.
+    """The trace as another rank would have it that does the same work in its own groups.
 
     Raises:
         InputError: see `split`.

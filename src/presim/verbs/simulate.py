@@ -52,7 +52,7 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
 
 def _world_of(job: Job, scale: str) -> int:
     """The world size with another degree of data parallelism, as ``dp=N``."""
-    from presim.trace.rescale import data_parallel, with_shards
+    from presim.trace.rescale import data_parallel, sharded_group
 
     name, _, number = scale.partition("=")
     if name != "dp" or not number.isdecimal() or int(number) < 1:
@@ -61,7 +61,7 @@ def _world_of(job: Job, scale: str) -> int:
             "each rank changes: capture the job with them"
         )
     traces = [job.traces[rank] for rank in sorted(job.traces)]
-    world, shards = job.manifest.world_size, with_shards(traces)
+    world, shards = job.manifest.world_size, sharded_group(traces)
     if shards is not None:
         raise _holds_shards(shards, world // shards.size * int(number))
     return world // data_parallel(traces).size * int(number)
@@ -76,11 +76,11 @@ def _holds_shards(shards: Group, world_size: int) -> InputError:
 
 def _at_size(job: Job, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:
     """A job's traces at a world size, the ranks that each represents, and notes for the result."""
-    from presim.trace.rescale import at_world_size, with_shards
+    from presim.trace.rescale import at_world_size, sharded_group
 
     traces = [job.traces[number] for number in sorted(job.traces)]
     if world_size == job.manifest.world_size:
         return traces, job.manifest.others(), []
-    if (shards := with_shards(traces)) is not None:
+    if (shards := sharded_group(traces)) is not None:
         raise _holds_shards(shards, world_size)
     return at_world_size(traces, job.manifest.others(), world_size)
