@@ -10,6 +10,7 @@ import click
 from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.serving_options import WEIGHTS
+from presim.interrupts import caught, noted
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
@@ -56,15 +57,16 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     plan.check(shape)
     batches = _batches(options)
     world = options["ranks"] * plan.tp
-    planned = _planned(
-        shape, plan, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=world), batches, options
-    )
-    _deliver(planned, options)
+    cluster = choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=world)
+    with noted("nothing is written, because no batch was planned"):
+        planned, is_partial = _planned(shape, plan, cluster, batches, options)
+    _deliver(planned, options, is_partial)
 
 
 def _planned(
     model: Model, plan: Plan, cluster: Cluster, batches: list[tuple[int, ...]], options: dict[str, Any]
-) -> list[Prefilled]:
+) -> tuple[list[Prefilled], bool]:
+    """The batches with their plans, and whether a signal ended it before the last."""
     from presim.cli.progress import progress
     from presim.serving.prompts import prefill
     from presim.serving.prompts.prices import Prices
@@ -72,26 +74,35 @@ def _planned(
     for batch in batches:
         prefill.check(model, plan, options["ranks"], batch)
     prices = Prices(model, plan, cluster, options["ranks"], max(map(sum, batches)))
-    planned = []
-    with progress(options["json_file"] == "-") as say:
+    planned: list[Prefilled] = []
+    with caught() as stop, progress(options["json_file"] == "-") as say:
         for number, batch in enumerate(batches, start=1):
             say(f"batch {number} of {len(batches)}")
-            planned.append(prefill.of_batch(prices, batch))
-            prefill.check_memory(planned[-1])
-    return planned
+            prefilled = prefill.of_batch(prices, batch)
+            prefill.check_memory(prefilled)
+            planned.append(prefilled)
+    stop.unless(planned)
+    return planned, stop.is_partial
 
 
-def _deliver(planned: list[Prefilled], options: dict[str, Any]) -> None:
+def _deliver(planned: list[Prefilled], options: dict[str, Any], is_partial: bool) -> None:
+    from presim.cli import partial_results
     from presim.cli.serve import deliver
     from presim.files import write_file
     from presim.serving.prompts import record
 
-    if options["html"]:
+    content = record.document(planned, partial=is_partial)
+    if options["html"] and is_partial:
+        partial_results.write_page("prefill", content, options["html"])
+    elif options["html"]:
         write_file(options["html"], record.render(planned).encode())
     if options["json_file"]:
-        deliver(record.encode(planned), options["json_file"])
+        deliver(record.encode(content), options["json_file"])
     if options["json_file"] != "-":
-        record.write(record.document(planned))
+        if is_partial:
+            partial_results.write("prefill", content)
+        else:
+            record.write(content)
 
 
 def _batches(options: dict[str, Any]) -> list[tuple[int, ...]]:

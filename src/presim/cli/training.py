@@ -9,6 +9,7 @@ import click
 
 from presim import quantities
 from presim.cli.numbers import number
+from presim.interrupts import noted
 
 
 @click.command("training")
@@ -70,6 +71,7 @@ def command(job: str, json_file: str | None, html: str | None, quiet: bool, **op
     JOB is a folder that `presim run --save` or `presim compose --save` made, or a result that --json wrote. Failures,
     checkpoints, restarts and repairs are simulated; each figure that was not predicted is listed with its source.
     """
+    from presim.cli import partial_results
     from presim.files import check_writable, write_file
     from presim.report import training as report
     from presim.saved_jobs import project_training
@@ -80,12 +82,18 @@ def command(job: str, json_file: str | None, html: str | None, quiet: bool, **op
             check_writable(path)
     request = Request(**options)
     check(request)
-    projection = project_training(job, request)
-    if html:
+    with noted("nothing is written, because no training was simulated to its end"):
+        projection = project_training(job, request, keeps_finished=True)
+    if html and projection.partial:
+        partial_results.write_page("training", projection, html)
+    elif html:
         report.write_page(projection, html)
     if json_file == "-":
         sys.stdout.buffer.write(report.encode(projection))
     elif json_file:
         write_file(json_file, report.encode(projection))
     if not quiet and json_file != "-":
-        report.write(projection)
+        if projection.partial:
+            partial_results.write("training", projection)
+        else:
+            report.write(projection)

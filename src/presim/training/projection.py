@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from presim import budgets
 from presim.errors import InputError
 from presim.figures.training import SCHEMA_VERSION, Projection, Spread
 from presim.hardware import Gpu
+from presim.interrupts import caught
 from presim.result import Result
 from presim.training.closed_form import daly_interval, expected_s, young_interval
 from presim.training.facts import Facts, node_watts
@@ -19,8 +21,10 @@ _RUN_SIMULATED_S, _FAILURE_SIMULATED_S = 2e-5, 8e-6  # measured with 31,000 fail
 _ENDLESS_FACTOR = 100.0  # multiple of the work at which a run counts as endless
 
 
-def project(result: Result, request: Request, gpu: Gpu) -> Projection:
+def project(result: Result, request: Request, gpu: Gpu, *, keeps_finished: bool = False) -> Projection:
     """Project a training run with a token budget on the cluster of a result.
+
+    ``keeps_finished``: an interrupt gives the figures of the trainings that are simulated by then, marked as partial.
 
     Raises:
         InputError: the result has no step or no tokens, or the training would not end.
@@ -30,7 +34,10 @@ def project(result: Result, request: Request, gpu: Gpu) -> Projection:
     facts = Facts(result, request)
     job = facts.job(step_s * facts.jitter, request.tokens / (tokens_per_s * step_s))
     _check_work(job, request.runs)
-    runs = [_train(job, request.seed * 1_000_003 + number) for number in range(request.runs)]
+    runs: list[Spent] = []
+    with caught(keeps_finished) as stop:
+        runs.extend(_train(job, request.seed * 1_000_003 + number) for number in range(request.runs))
+    stop.unless(runs)
     mean = {name: sum(_parts(run)[name] for run in runs) / len(runs) / _DAY for name in _parts(runs[0])}
     total_days = [run.total_s / _DAY for run in runs]
     days = _spread(total_days)
@@ -68,7 +75,8 @@ def project(result: Result, request: Request, gpu: Gpu) -> Projection:
         energy_high_MWh=high,
         energy_money=None if kwh_price is None else energy * 1e3 * kwh_price,
         assumptions=facts.assumptions(job, gpu),
-        not_modelled=_NOT_MODELLED,
+        not_modelled=[*_cut_short(runs, request), *_NOT_MODELLED],
+        partial=stop.is_partial,
     )
 
 
@@ -79,6 +87,11 @@ _NOT_MODELLED = [
     "Nodes that come back from repair join at the next restart.",
     "Evaluation, slow data loading, rollbacks after loss spikes, and queues are left out.",
 ]
+
+
+def _cut_short(runs: Sequence[Spent], request: Request) -> list[str]:
+    """What the figures lack where an interrupt left fewer simulated trainings than were asked for."""
+    return [f"Only {len(runs)} of {request.runs} trainings were simulated."] if len(runs) < request.runs else []
 
 
 def _steady(result: Result) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -51,12 +52,14 @@ class Moment:
     printed: str = ""  # part of standard output
     outputs: tuple[str, ...] = ()  # files that are there, and no other; JSON has "partial": true
     earlier: str = ""  # file or folder that was whole before
+    whole: tuple[str, ...] = ()  # outputs that are whole each, though there would be more of them
+    note: str = ""  # what is lost or written, beside that it was interrupted
     torch: bool = False
 
     @property
     def errors(self) -> str:
         """Standard error."""
-        return PARTIAL if self.outputs else INTERRUPTED
+        return PARTIAL if self.outputs else f"presim: interrupted; {self.note}\n" if self.note else INTERRUPTED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +93,20 @@ def _served(folder: Path) -> None:
     (folder / "runs.csv").write_text(f"id,model,gpu,isl,osl,concurrency,tp\na,{row}\nb,{row}\n")
 
 
+def _three_results(folder: Path) -> None:
+    """Results to compare."""
+    _verb("compare")(folder)
+    for name in ("a.json", "b.json", "c.json"):
+        (folder / name).write_bytes((folder / "result.json").read_bytes())
+
+
+def _two_budgets(folder: Path) -> None:
+    """Two jobs to check."""
+    _verb("gate")(folder)
+    job = (folder / "budgets.toml").read_text()
+    (folder / "budgets.toml").write_text(job + re.sub('name = ".*"', 'name = "second"', job))
+
+
 def _of_verb(name: str, function: str = "presim.files:write_file", count: int = 1, earlier: str = "") -> Moment:
     """A verb that has nothing to report before it ends."""
     verb = next(verb for verb in VERBS if verb.name == name)
@@ -116,12 +133,34 @@ CASES = (
            outputs=("p.csv",)),
     Moment("validate serving", _served, "validate runs.csv --kind serving --out p.csv --report p.md",
            "presim.validation.serving:predict_row", 2, printed="p.csv: 1 rows; partial", outputs=("p.csv",)),
+    Moment("compare", _three_results, "compare a.json b.json c.json --json r.json --html r.html",
+           "presim.saved_jobs:result_of", 3, printed="partial: the work was interrupted",
+           outputs=("r.json", "r.html")),
+    Moment("compare, one result", _three_results, "compare a.json b.json --json r.json", "presim.saved_jobs:result_of",
+           2, note="nothing is compared, because fewer than two results were there"),
+    Moment("training", _verb("training"), "training job --tokens 1e12 --runs 5 --json r.json --html r.html",
+           "presim.training.projection:_train", 3, printed="Only 2 of 5 trainings were simulated.",
+           outputs=("r.json", "r.html")),
+    Moment("training, none simulated", _verb("training"), "training job --tokens 1e12 --runs 5 --json r.json",
+           "presim.training.projection:_train",
+           note="nothing is written, because no training was simulated to its end"),
+    Moment("explain", _verb("explain"), "explain job --json r.json", "presim.saved_jobs:evaluate_saved", 3,
+           printed="partial: the work was interrupted", outputs=("r.json",)),
+    Moment("explain, before any candidate", _verb("explain"), "explain job --json r.json",
+           "presim.saved_jobs:evaluate_saved", note="nothing is written, because the job itself was not simulated"),
+    Moment("gate", _two_budgets, "gate budgets.toml --json r.json --markdown m.md --junit j.xml --keep kept",
+           "presim.gate.jobs:predict", 2, printed="not predicted, because `presim gate` was interrupted before it",
+           outputs=("r.json", "m.md", "j.xml", "kept/llama.json"), whole=("kept/llama.json",)),
+    Moment("gate, nothing predicted", _two_budgets, "gate budgets.toml --json r.json", "presim.gate.jobs:predict",
+           note="nothing is written, because no job was predicted"),
+    Moment("prefill", _nothing, "prefill llama3-8b --gpu h100-sxm --sp 2 --lengths 4096,1024,512 --budget 4096 "
+           "--json r.json --html r.html", "presim.serving.prompts.prefill:of_batch", 2,
+           printed="partial: the work was interrupted", outputs=("r.json", "r.html")),
+    Moment("prefill, no batch", _nothing, "prefill llama3-8b --gpu h100-sxm --sp 2 --lengths 4096 --json r.json",
+           "presim.serving.prompts.prefill:of_batch", note="nothing is written, because no batch was planned"),
     _of_verb("serve", "presim.serving.engines.simulate:simulate", earlier="w.jsonl"),
     _of_verb("simulate"),
     _of_verb("report"),
-    _of_verb("compare"),
-    _of_verb("explain"),
-    _of_verb("training"),
     _of_verb("network"),
     _of_verb("calibrate job"),
     _of_verb("fit"),

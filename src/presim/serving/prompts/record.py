@@ -30,8 +30,8 @@ _SHOWN = 20  # prompts that the terminal report lists
 _WIDTH, _LEFT, _ROW = 600, 150, 18
 
 
-def document(batches: Sequence[Prefilled]) -> dict[str, Any]:
-    """All results; times in ms. ``saved`` is 1 - dynamic / simple plan."""
+def document(batches: Sequence[Prefilled], *, partial: bool = False) -> dict[str, Any]:
+    """All results; times in ms. ``saved`` is 1 - dynamic / simple plan. ``partial``: more batches were asked for."""
     first = batches[0]
     return {
         "schema": SCHEMA,
@@ -47,6 +47,7 @@ def document(batches: Sequence[Prefilled]) -> dict[str, Any]:
             for policy in SIMPLE
         },
         "not_modelled": list(NOT_MODELLED),
+        "partial": partial,
     }
 
 
@@ -79,9 +80,9 @@ def _policy(one: Prefilled, name: str, found: Found) -> dict[str, Any]:
     }
 
 
-def encode(batches: Sequence[Prefilled]) -> bytes:
-    """Encode as JSON with sorted keys."""
-    return (json.dumps(document(batches), indent=1, sort_keys=True) + "\n").encode()
+def encode(content: dict[str, Any]) -> bytes:
+    """Encode a document as JSON with sorted keys."""
+    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
 
 
 def write(report: dict[str, Any]) -> None:
