@@ -41,9 +41,9 @@ def command(
     for path in (json_file, html):
         if path is not None and path != "-":
             check_writable(path)
-    asked = [(words, _options(jobs[0], words)) for words in variants]
+    option_sets = [(words, _options(jobs[0], words)) for words in variants]
     with noted(_NOTHING):
-        compared = compare_jobs(jobs, asked, keeps_finished=True)
+        compared = compare_jobs(jobs, option_sets, keeps_finished=True)
     if html and compared.partial:
         partial_results.write_page("comparison", compared, html)
     elif html:

@@ -67,12 +67,12 @@ class _Workers:
         self._arguments = (providers, options, os.getpid())
         self._workers: list[_Worker] = []
 
-    def predicted(self, cases: Sequence[Case], most: int) -> Iterator[tuple[Case, Prediction | int]]:
+    def predicted(self, cases: Sequence[Case], jobs: int) -> Iterator[tuple[Case, Prediction | int]]:
         """Each case with its prediction, or with the exit code of the worker that died of it."""
         waiting = collections.deque(cases)
         busy: dict[object, _Worker] = {}
         while waiting or busy:
-            while waiting and len(busy) < most:
+            while waiting and len(busy) < jobs:
                 worker = self._idle()
                 worker.case = waiting.popleft()
                 with contextlib.suppress(BrokenPipeError):  # it has died since: reading says so
