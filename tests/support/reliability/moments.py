@@ -14,6 +14,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from presim import hardware
+from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.measured import table
+from presim.cost.measured.rows import PROFILE, Measurement
+from presim.trace.signatures import Gemm
 from support.command import environment
 from support.reliability.writing_verbs import VERBS
 
@@ -107,6 +112,27 @@ def _two_budgets(folder: Path) -> None:
     (folder / "budgets.toml").write_text(job + re.sub('name = ".*"', 'name = "second"', job))
 
 
+def _measured_gpus(folder: Path) -> None:
+    """Tables of products on two GPUs, to fit."""
+    (folder / "data").mkdir()
+    for name in ("a100-80gb-sxm", "h100-sxm"):
+        gpu = hardware.gpu(name)
+        work = [Gemm(256 * m, 512 * n, 4096, 1, "bfloat16", layout="NT") for m in range(1, 25) for n in range(1, 25)]
+        prices = AnalyticEstimator(gpu).price(work)
+        rows = [
+            Measurement(gpu=name, signature=signature, duration_ns=1.2 * price.duration_ns, source=PROFILE)
+            for signature, price in zip(work, prices)
+            if price
+        ]
+        table.write(rows, folder / f"data/{name}.measured.parquet", {})
+
+
+def _two_profiles(folder: Path) -> None:
+    """Two traces of PyTorch's profiler to take prices from."""
+    _verb("profile")(folder)
+    (folder / "second.json").write_bytes((folder / "run.json").read_bytes())
+
+
 def _of_verb(name: str, function: str = "presim.files:write_file", count: int = 1, earlier: str = "") -> Moment:
     """A verb that has nothing to report before it ends."""
     verb = next(verb for verb in VERBS if verb.name == name)
@@ -114,6 +140,8 @@ def _of_verb(name: str, function: str = "presim.files:write_file", count: int = 
 
 
 _SEARCH = "search model.graph --gpu h100-sxm --world-size 8 --seq 256 --tp 1,2,4 --mbs 1,2 --global-batch 16 --jobs 1"
+_CALIBRATE = "calibrate serving llama3-8b --gpu h100-sxm --from bench.json --out o.json"
+_FITTED, _IMPORTED = "fitted/gemm-half.a100-80gb-sxm.json", "prices/b200.imported.measured.parquet"
 CASES = (
     Moment("search", _verb("search"), f"{_SEARCH} --json r.json --csv r.csv --html r.html --write best",
            "presim.search.strategy.loop:Evaluation._finished", 3, printed="partial: the search ended before",
@@ -162,9 +190,29 @@ CASES = (
     _of_verb("simulate"),
     _of_verb("report"),
     _of_verb("network"),
-    _of_verb("calibrate job"),
-    _of_verb("fit"),
-    _of_verb("import", earlier="job"),
+    Moment("calibrate job", _verb("calibrate job"), "calibrate job profiles --trace job --out c.toml",
+           "presim.verbs.calibrate_job:calibrate_job",
+           note="nothing is written, because the calibration was not fitted to its end"),
+    Moment("calibrate serving", _verb("calibrate serving"), _CALIBRATE, "presim.serving.calibrate:calibrate",
+           note="nothing is written, because the calibration was not fitted to its end"),
+    Moment("fit", _measured_gpus, "fit data --out fitted", "presim.cost.fitting.job:fit_class", 2,
+           printed="partial: not fitted are gemm-half on h100-sxm", outputs=(_FITTED,), whole=(_FITTED,)),
+    Moment("fit, no class", _measured_gpus, "fit data --out fitted", "presim.cost.fitting.job:fit_class",
+           note="nothing is written, because no class of work was fitted"),
+    Moment("fit --nccl-tests", _verb("fit"), "fit --nccl-tests all_gather-8.log --out c.toml",
+           "presim.cost.collective_logs.cluster_file:write_cluster",
+           note="nothing is written, because a cluster file holds the fit of all measurements"),
+    Moment("profile --import", _two_profiles, "profile --import run.json --import second.json --out prices",
+           "presim.cost.measured.importers.find:reader_of", 2, printed="partial: not read are second.json",
+           outputs=(_IMPORTED,), whole=(_IMPORTED,)),
+    Moment("profile --import, nothing read", _two_profiles, "profile --import run.json --out prices",
+           "presim.cost.measured.importers.find:reader_of",
+           note="nothing is written, because no DATA was read to its end"),
+    Moment("import", _verb("import"), "import profiles --out job", "presim.sources.source:open_files",
+           note="nothing is written, because the files were not read to their end"),
+    Moment("import, while it simulates", _verb("import"), "import profiles --out job",
+           "presim.verbs.import_job:evaluate_saved", earlier="job",
+           note="the job is in job: go on with `presim simulate job`"),
     _of_verb("compose", earlier="job"),
     _of_verb("run", "presim.capture.processes.start:_wait", 2),
     Moment("serve --listen", _nothing, "serve llama3-8b --gpu h100-sxm --listen 0",
