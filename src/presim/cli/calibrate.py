@@ -45,10 +45,10 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
     plan.check(shape)
     engine = build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=tuple(map(Path, prices)))
     with noted(_WHOLE):
-        found = calibrate.calibrate(engine, calibrate.read_result(result))
+        calibration = calibrate.calibrate(engine, calibrate.read_result(result))
     remarks = list(notes(engine.cluster.gpu, engine.prices))
-    calibrate.write(found, out, remarks)
-    click.echo(calibrate.text(calibrate.document(found, out, remarks)))
+    calibrate.write(calibration, out, remarks)
+    click.echo(calibrate.text(calibrate.document(calibration, out, remarks)))
 
 
 @command.command("job")
@@ -94,7 +94,9 @@ def job(
 
     parts.check_new(out)
     with noted(_WHOLE):
-        found = calibrate_job(run, ClusterOptions(**options), trace=trace, change=change, step=step, missing=missing)
-    parts.write(found.cluster, out, f"presim calibrate job {' '.join(Path(each).name for each in run)}")
-    content = report.report(found, str(out))
+        calibration = calibrate_job(
+            run, ClusterOptions(**options), trace=trace, change=change, step=step, missing=missing
+        )
+    parts.write(calibration.cluster, out, f"presim calibrate job {' '.join(Path(each).name for each in run)}")
+    content = report.report(calibration, str(out))
     click.echo(report.encode(content).decode() if as_json else report.text(content), nl=not as_json)

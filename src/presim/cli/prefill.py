@@ -10,6 +10,7 @@ import click
 from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.serving_options import WEIGHTS
+from presim.errors import ExitCode, InputError
 from presim.interrupts import caught, noted
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with the time of every rank.")
-def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> None:
+def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
     """Plan the prefill of prompts of MODEL that ranks split along the sequence.
 
     Each prompt is given its own number of ranks, and zigzag or contiguous chunks on them, so that the slowest rank is
@@ -59,47 +60,55 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     world = options["ranks"] * plan.tp
     cluster = choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=world)
     with noted("nothing is written, because no batch was planned"):
-        planned, is_partial = _planned(shape, plan, cluster, batches, options)
-    _deliver(planned, options, is_partial)
+        planned, content = _planned(shape, plan, cluster, batches, options)
+    _deliver(planned, content, options)
+    return ExitCode.DOES_NOT_FIT if content["refused"] else ExitCode.STANDS
 
 
 def _planned(
     model: Model, plan: Plan, cluster: Cluster, batches: list[tuple[int, ...]], options: dict[str, Any]
-) -> tuple[list[Prefilled], bool]:
-    """The batches with their plans, and whether a signal ended it before the last."""
+) -> tuple[list[Prefilled], dict[str, Any]]:
+    """The batches with their plans, and the document about them."""
     from presim.cli.progress import progress
-    from presim.serving.prompts import prefill
+    from presim.serving.prompts import prefill, record
     from presim.serving.prompts.prices import Prices
 
     for batch in batches:
         prefill.check(model, plan, options["ranks"], batch)
     prices = Prices(model, plan, cluster, options["ranks"], max(map(sum, batches)))
     planned: list[Prefilled] = []
+    refused: list[str] = []
     with caught() as stop, progress(options["json_file"] == "-") as say:
         for number, batch in enumerate(batches, start=1):
             say(f"batch {number} of {len(batches)}")
             prefilled = prefill.of_batch(prices, batch)
-            prefill.check_memory(prefilled)
-            planned.append(prefilled)
+            try:
+                prefill.check_memory(prefilled)
+                planned.append(prefilled)
+            except InputError as error:
+                if len(batches) == 1:
+                    raise
+                refused.append(f"batch {number}: {error}")
     stop.unless(planned)
-    return planned, stop.is_partial
+    if not planned:
+        raise InputError(f"no batch can be planned, {refused[0]}")
+    return planned, record.document(planned, refused=refused, partial=stop.is_partial)
 
 
-def _deliver(planned: list[Prefilled], options: dict[str, Any], is_partial: bool) -> None:
+def _deliver(planned: list[Prefilled], content: dict[str, Any], options: dict[str, Any]) -> None:
     from presim.cli import partial_results
     from presim.cli.serve import deliver
     from presim.files import write_file
     from presim.serving.prompts import record
 
-    content = record.document(planned, partial=is_partial)
-    if options["html"] and is_partial:
+    if options["html"] and content["partial"]:
         partial_results.write_page("prefill", content, options["html"])
     elif options["html"]:
-        write_file(options["html"], record.render(planned).encode())
+        write_file(options["html"], record.render(planned, content).encode())
     if options["json_file"]:
         deliver(record.encode(content), options["json_file"])
     if options["json_file"] != "-":
-        if is_partial:
+        if content["partial"]:
             partial_results.write("prefill", content)
         else:
             record.write(content)

@@ -73,11 +73,16 @@ def explain(
         launch_latency_ns=evaluation.device.launch_latency_ns,
     )
     gains: list[Gain] = []
+    refused: list[str] = []
     plans, confirmation = _OtherPlans(), None
     with caught(keeps_finished) as stop:
         for candidate in simulation_candidates(result, cluster, options):
             progress(f"simulating {candidate.what}")
-            after = simulate(candidate.changed)
+            try:
+                after = simulate(candidate.changed)
+            except InputError as error:
+                refused.append(f"{candidate.what}: {error}")
+                continue
             gains.append(gain(result, after, candidate.what, candidate.how, candidate.kind, candidate.options))
         if planned is not None:
             _compose_plans(planned, cluster, progress, plans)
@@ -93,7 +98,7 @@ def explain(
         gains=_best_first(gains),
         composed_step_time_s=plans.current_step_time_s,
         plans=[plan_gain for plan_gain, _ in plans.best_first()],
-        refused=plans.refused,
+        refused=[*refused, *plans.refused],
         confirmed=confirmation,
         partial=stop.is_partial or (confirmation is not None and confirmation.partial),
     )

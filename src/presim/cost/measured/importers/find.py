@@ -116,10 +116,10 @@ def import_tables(folders: Sequence[Path], out: Path, *, keeps_finished: bool = 
     check_folder(out)
     intake = Intake()
     folders = [located(folder) for folder in folders]
+    readers = [reader_of(folder)[1] for folder in folders]  # all are named rightly before the first is read
     completed: list[Path] = []
     with caught(keeps_finished) as stop:
-        for folder in folders:
-            _, reader = reader_of(folder)
+        for folder, reader in zip(folders, readers, strict=True):
             intake.take(list(getattr(reader, "read_all", reader.read)(folder)))  # a folder is taken as a whole
             completed.append(folder)
     stop.unless(completed)
