@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from presim.budgets import Budget
 from presim.errors import InputError
 from presim.interrupts import caught
 from presim.options import EvaluationOptions
@@ -40,10 +41,13 @@ def result_of(job: str | os.PathLike[str]) -> Result:
     return evaluate_saved(path, EvaluationOptions()).result if path.is_dir() else json.read(path)
 
 
-def project_training(job: str | os.PathLike[str], request: Request, *, keeps_finished: bool = False) -> Projection:
+def project_training(
+    job: str | os.PathLike[str], request: Request, *, budget: Budget | None = None, keeps_finished: bool = False
+) -> Projection:
     """A whole training from a step of a saved job or a result.
 
-    ``keeps_finished``: an interrupt gives the figures of the trainings that are simulated by then, marked as partial.
+    ``budget``: what the simulation may take; None is the default. ``keeps_finished``: an interrupt gives the figures of
+    the trainings that are simulated by then, marked as partial.
 
     Raises:
         InputError: the job cannot be read, has no step or tokens, or the training would not end.
@@ -52,7 +56,7 @@ def project_training(job: str | os.PathLike[str], request: Request, *, keeps_fin
     from presim.training.projection import project
 
     result = result_of(job)
-    return project(result, request, catalogue.gpu(result.job.gpu), keeps_finished=keeps_finished)
+    return project(result, request, catalogue.gpu(result.job.gpu), budget=budget, keeps_finished=keeps_finished)
 
 
 def compare_jobs(

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     type=number(quantities.TOKENS),
     help="Most tokens of a batch; default: of --lengths all, of a trace 65536.",
 )
+@click.option(
+    "--work-budget", metavar="TIME", help="Refuse prompts that would take longer to plan, e.g. 2h; default: 10min."
+)
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with the time of every rank.")
 def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
@@ -69,12 +72,15 @@ def _planned(
     model: Model, plan: Plan, cluster: Cluster, batches: list[tuple[int, ...]], options: dict[str, Any]
 ) -> tuple[list[Prefilled], dict[str, Any]]:
     """The batches with their plans, and the document about them."""
+    from presim.budgets import budget_of
     from presim.cli.progress import progress
     from presim.serving.prompts import prefill, record
     from presim.serving.prompts.prices import Prices
 
     for batch in batches:
         prefill.check(model, plan, options["ranks"], batch)
+    prompts, budget = sum(map(len, batches)), options["work_budget"]
+    prefill.check_work(prompts, options["ranks"], budget_of(budget, "--work-budget") if budget else None)
     prices = Prices(model, plan, cluster, options["ranks"], max(map(sum, batches)))
     planned: list[Prefilled] = []
     refused: list[str] = []

@@ -21,10 +21,13 @@ _RUN_SIMULATED_S, _FAILURE_SIMULATED_S = 2e-5, 8e-6  # measured with 31,000 fail
 _ENDLESS_FACTOR = 100.0  # multiple of the work at which a run counts as endless
 
 
-def project(result: Result, request: Request, gpu: Gpu, *, keeps_finished: bool = False) -> Projection:
+def project(
+    result: Result, request: Request, gpu: Gpu, *, budget: budgets.Budget | None = None, keeps_finished: bool = False
+) -> Projection:
     """Project a training run with a token budget on the cluster of a result.
 
-    ``keeps_finished``: an interrupt gives the figures of the trainings that are simulated by then, marked as partial.
+    ``budget``: what the simulation may take; None is the default. ``keeps_finished``: an interrupt gives the figures of
+    the trainings that are simulated by then, marked as partial.
 
     Raises:
         InputError: the result has no step or no tokens, or the training would not end.
@@ -33,7 +36,7 @@ def project(result: Result, request: Request, gpu: Gpu, *, keeps_finished: bool 
     check(request)
     facts = Facts(result, request)
     job = facts.job(step_s * facts.jitter, request.tokens / (tokens_per_s * step_s))
-    _check_work(job, request.runs)
+    _check_work(job, request.runs, budget)
     runs: list[Spent] = []
     with caught(keeps_finished) as stop:
         runs.extend(_train(job, request.seed * 1_000_003 + number) for number in range(request.runs))
@@ -107,14 +110,15 @@ def _steady(result: Result) -> tuple[float, float]:
     return step_s, tokens_per_s
 
 
-def _check_work(job: Job, runs: int) -> None:
+def _check_work(job: Job, runs: int, budget: budgets.Budget | None) -> None:
     """Raise if failures leave almost no progress, or if so many would be simulated that it takes too long."""
     total_s = expected_s(job.work_s, job.interval_s, job.checkpoint_s, job.restart_s, job.mtbf_s)
     if total_s > _ENDLESS_FACTOR * job.work_s:
         raise _endless_error(job)
     failures = min(total_s / job.mtbf_s, MAX_FAILURES)
     seconds = runs * (_RUN_SIMULATED_S + failures * _FAILURE_SIMULATED_S)
-    budgets.check(budgets.Estimate(runs, f"runs with {failures:,.0f} failures each", seconds))
+    estimate = budgets.Estimate(runs, f"runs with {failures:,.0f} failures each", seconds)
+    budgets.check(estimate, budget, "raise --budget, e.g. --budget 2h")
 
 
 def _train(job: Job, seed: int) -> Spent:

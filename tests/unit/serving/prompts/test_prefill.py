@@ -136,3 +136,17 @@ def test_a_batch_that_does_not_fit_takes_no_other_with_it(
     assert "not planned: batch 2: it does not fit" in printed
     assert main.run([*words, "--json", "-"]) == 4
     assert json.loads(capsys.readouterr().out)["refused"] == ["batch 2: it does not fit"]
+
+
+def test_prompts_that_would_take_too_long_are_refused_with_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lengths.txt").write_text("100\n" * 20_000)
+    words = ["prefill", "llama3-8b", "--gpu", "h100-sxm", "--sp", "64", "--lengths", str(tmp_path / "lengths.txt")]
+    assert main.run([*words, "--budget", "1000"]) == 2
+    assert capsys.readouterr().err == (
+        "presim: 20,000 prompts over 64 ranks would take about 32 minutes, more than the budget of 10 minutes: use at "
+        "most 6,200, or raise --work-budget, e.g. --work-budget 2h\n"
+    )
+    assert main.run([*words, "--budget", "1000", "--work-budget", "soon"]) == 2
+    assert capsys.readouterr().err.startswith("presim: --work-budget is a time, memory or both")
