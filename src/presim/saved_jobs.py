@@ -35,10 +35,15 @@ def result_of(job: str | os.PathLike[str]) -> Result:
     """
     from presim.report import json
 
+    path = _existing(job)
+    return evaluate_saved(path, EvaluationOptions()).result if path.is_dir() else json.read(path)
+
+
+def _existing(job: str | os.PathLike[str]) -> Path:
     path = Path(job)
     if not path.exists():
         raise InputError(f"there is no {path}; name a folder written by --save or a file written by --json")
-    return evaluate_saved(path, EvaluationOptions()).result if path.is_dir() else json.read(path)
+    return path
 
 
 def project_training(
@@ -75,6 +80,8 @@ def compare_jobs(
     """
     from presim.analysis.compare import compare
 
+    for job in jobs:
+        _existing(job)  # before the first is simulated
     results: list[tuple[str, Result]] = []
     with caught(keeps_finished) as stop:
         results.extend((os.fspath(job), result_of(job)) for job in jobs)  # an interrupt keeps those before it
