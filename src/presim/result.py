@@ -101,6 +101,9 @@ class Result(msgspec.Struct, frozen=True):
     every_rank: Annotated[
         EveryRank | None, doc("The step with every rank simulated; null where only those that differ were.")
     ] = None
+    partial: Annotated[bool, doc("Whether a signal ended it before all ranks or draws had run; `notes` say which.")] = (
+        False
+    )
     energy: Annotated[Energy | None, doc("Energy of the steady step, an estimate; null where it is not known.")] = None
     kind: Annotated[str, doc("Kind of the result, for `presim report` and `presim view`.")] = "run"
 

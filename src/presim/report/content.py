@@ -9,6 +9,7 @@ from presim.report.bars import Part
 from presim.result import Result
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
 
+PARTIAL = "partial: the work was interrupted; the notes say what is missing"
 _FAILURES = {
     "out_of_memory": "out of memory",
     "raised": "the script raised",

@@ -44,6 +44,7 @@ def _shown(result: Result) -> dict[str, Any]:
         "command": result.job.script or "trace",
         "where": content.where(result),
         "failure": content.failure(result),
+        "partial": content.PARTIAL if result.partial else "",
         "headline": content.headline(result),
         "time": _bar(content.time_parts(result)) if known else [],
         "time_caption": content.time_caption(result),
