@@ -217,6 +217,7 @@ def _steps(run: _Run, connected: Connecting | None) -> StepFigures:
         median_s=spread.median_s,
         min_s=spread.min_s,
         max_s=spread.max_s,
+        added_wait_s=steps.added_wait_ns / 1e9,
         unusual=unusual_steps(run.priced.trace, run.timeline, steps),
     )
 

@@ -136,6 +136,13 @@ class Steps(msgspec.Struct, frozen=True):
     median_s: Annotated[float | None, doc("Their median.")] = None
     min_s: Annotated[float | None, doc("The shortest of them.")] = None
     max_s: Annotated[float | None, doc("The longest of them.")] = None
+    added_wait_s: Annotated[
+        float,
+        doc(
+            "Seconds by which the reported step time is above `times_s[steady_index]`, because the host of a mean step "
+            "waits longer for data; negative: below. 0 where the data loader is no bottleneck."
+        ),
+    ] = 0.0
     unusual: Annotated[
         list[UnusualStep], doc("Those of them that take 1.2 times the median or more, or less than the median / 1.2.")
     ] = []

@@ -73,7 +73,7 @@ def _step(result: Result) -> Cell:
     label = "step time" if result.steps.steady else shown if result.steps.count else "whole run"
     doubt = max(result.step_time_high_s - result.step_time_s, result.step_time_s - result.step_time_low_s)
     interval = seconds_range(result.step_time_low_s, result.step_time_high_s) if doubt else ""
-    mean = result.steps.mean_s if result.steps.unusual else None
+    mean = result.steps.mean_s if result.steps.unusual and not result.steps.added_wait_s else None
     return Cell(label, seconds(result.step_time_s), f"mean {seconds(mean)}" if mean else interval, "bright_cyan")
 
 

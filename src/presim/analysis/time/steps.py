@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
 
 from presim.engine.timeline import Timeline
-from presim.trace.schema import COMPILING, Kind, Phase, Trace
+from presim.trace.schema import COMPILING, Kind, Phase, Trace, fetch_worker
+
+_LOADER_BOUND = 0.1  # share of the mean step from which waiting for data is averaged
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,11 +23,12 @@ class Step:
     end_ns: int  # the end of its own last device work; never before start_ns
     again: slice | None = None  # entries that occur `times` more (`presim.analysis.time.repetition`)
     times: int = 0
+    added_wait_ns: int = 0  # by which the host of a mean step waits longer for data; negative: shorter
 
     @property
     def duration_ns(self) -> int:
-        """The step's time."""
-        return self.end_ns - self.start_ns
+        """The step's time, with the mean waiting for data."""
+        return self.end_ns - self.start_ns + self.added_wait_ns
 
     @property
     def spans(self) -> tuple[tuple[slice, int], ...]:
@@ -41,11 +45,12 @@ class Steps:
     counted: int  # steps in the trace
     sets_up: str = ""  # one-time work in the step that the figures describe, as a clause; else empty
     repeated: tuple[int, ...] = ()  # indices of the steps after the first without one-time work, if there are any
+    added_wait_ns: int = 0  # of the steady step, where the job is bound by its data loader
 
     @property
     def steady(self) -> Step:
         """The step that the figures describe: the median of later steps without one-time work."""
-        return self.steps[self.steady_index]
+        return dataclasses.replace(self.steps[self.steady_index], added_wait_ns=self.added_wait_ns)
 
     @property
     def is_steady(self) -> bool:
@@ -72,7 +77,37 @@ def find_steps(trace: Trace, timeline: Timeline) -> Steps:
     done_once = _done_once(trace, slices)
     repeated = tuple(index for index in range(1, len(steps)) if not done_once[index])
     shown = _median_index([step.duration_ns for step in steps], repeated)
-    return Steps(tuple(steps), shown, len(slices), done_once[shown], repeated)
+    added_wait_ns = _added_wait_ns(trace, timeline, steps, repeated, shown)
+    return Steps(tuple(steps), shown, len(slices), done_once[shown], repeated, added_wait_ns)
+
+
+def whole_rounds(repeated: Sequence[int], workers: int) -> Sequence[int]:
+    """The last steps, as many as a multiple of the data loader's workers, which deliver batches in turn."""
+    rounds = len(repeated) // max(workers, 1)
+    return repeated[-rounds * workers :] if rounds and workers else repeated
+
+
+def _added_wait_ns(trace: Trace, timeline: Timeline, steps: Sequence[Step], repeated: Sequence[int], shown: int) -> int:
+    """By how much a mean step takes longer than the shown one because its host waits longer for data, ns.
+
+    Workers that are too slow often deliver several batches at once: then no single step takes what a mean one takes.
+    0 if the host hardly waits.
+    """
+    waits = trace.mask(Kind.FETCH_WAIT)
+    if shown not in repeated or not waits.any():
+        return 0
+    waited = np.where(waits, timeline.end_ns - timeline.start_ns, 0)
+    workers = len(np.unique(fetch_worker(trace.columns["object"][waits].astype(np.int64))))
+    averaged = whole_rounds(repeated, workers)
+    mean_ns = statistics.fmean(steps[index].duration_ns for index in averaged)
+    mean_wait_ns = statistics.fmean(int(waited[steps[index].entries].sum()) for index in averaged)
+    if mean_wait_ns < _LOADER_BOUND * mean_ns:
+        return 0
+    longer_ns = mean_ns - steps[shown].duration_ns
+    longer_wait_ns = mean_wait_ns - int(waited[steps[shown].entries].sum())
+    if longer_ns * longer_wait_ns <= 0:
+        return 0
+    return round(longer_ns if abs(longer_ns) < abs(longer_wait_ns) else longer_wait_ns)
 
 
 def _done_once(trace: Trace, slices: list[slice]) -> list[str]:
