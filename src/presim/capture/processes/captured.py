@@ -16,6 +16,7 @@ from presim.capture.processes.launch_config import LaunchConfig
 from presim.capture.reading.assemble import assemble
 from presim.capture.reading.fetches import with_fetch_times
 from presim.capture.reading.log import parse, read_log
+from presim.capture.reading.step_entries import with_entries
 from presim.capture.reading.step_records import read_steps, with_steps
 from presim.capture.script.control import Outcome
 from presim.errors import CaptureError
@@ -70,8 +71,8 @@ def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
     if log.disk_full or (not ended and shutil.disk_usage(directory).free < _MIN_FREE_BYTES):
         raise CaptureError(f"the disk that holds {directory.parent.parent} filled up; free some space or set TMPDIR")
     steps = read_steps(directory, captured.outcome.end, has_ended=captured.outcome.exit == "ok")
-    log = with_fetch_times(with_steps(log, steps, cut=captured.outcome.exit == "stopped"), directory)
-    return assemble(log, _manifest(captured, setting, steps.facts))
+    completed = with_fetch_times(with_steps(log, steps, cut=captured.outcome.exit == "stopped"), directory)
+    return with_entries(assemble(completed, _manifest(captured, setting, steps.facts)), log)
 
 
 def host_limit(notes: Sequence[str]) -> str | None:
