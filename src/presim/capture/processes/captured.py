@@ -57,6 +57,20 @@ def read_outcome(directory: Path, code: int) -> Outcome:
     return Outcome(exit="exited" if code else "ok", code=code, error=f"the script exited with {code}" if code else "")
 
 
+def stop_alike(captured: Sequence[Captured]) -> None:
+    """Let ranks that ran ahead end where the lowest one, which decides for all, was stopped.
+
+    They may have reached a bound of their own or the end of the script before the decision was published.
+    """
+    deciding = min(captured, key=lambda rank: rank.rank).outcome
+    if deciding.exit != "stopped" or deciding.end is None or not deciding.end.steps:
+        return
+    for outcome in (rank.outcome for rank in captured):
+        has_run_ahead = outcome.end is None or not 0 < outcome.end.steps <= deciding.end.steps
+        if outcome.exit in ("ok", "stopped") and has_run_ahead:
+            outcome.exit, outcome.end = "stopped", deciding.end
+
+
 def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
     """Read a rank's log into a trace.
 
