@@ -173,6 +173,15 @@ def test_a_bound_counts_iterations(tmp_path: Path) -> None:
     assert (len(job.trace.steps()), job.trace.manifest.exit) == (2, "stopped")
 
 
+def test_work_before_the_loop_belongs_to_no_step(tmp_path: Path) -> None:
+    emulated.require_cuda_torch()
+    code = "learn(8192)\nupdate()\nfor _ in range(20):\n    learn()\n    update()"
+    job = run(code, tmp_path, steps=1)
+    assert job.result.flops.executed == LEARN * 2 * 1024 * 512**2
+    samples = job.result.throughput.samples_per_s * job.result.step_time_s
+    assert (job.result.steps.count, round(samples)) == (1, 1024)
+
+
 def test_all_ranks_stop_after_the_same_step(tmp_path: Path) -> None:
     emulated.require_cuda_torch()
     code = (

@@ -138,7 +138,10 @@ class Steps(msgspec.Struct, frozen=True):
     ]
     setup_s: Annotated[
         float,
-        doc("Seconds before the first step's forward pass (imports on the host excluded; connecting included)."),
+        doc(
+            "Seconds before the first step's forward pass: set-up, and what runs before the loop (imports on the host "
+            "excluded; connecting included)."
+        ),
     ]
     connecting: Annotated[
         Connecting | None,

@@ -208,6 +208,7 @@ class StepFacts(msgspec.Struct, frozen=True):
     trains: bool = True  # the script has backward passes or optimizer steps
     inputs: tuple[tuple[int, int], ...] = ()  # tokens and samples of each step
     sample: str = ""  # how samples were counted, as a clause
+    begin: int = 0  # number of entries before the loop: a probe or a warm-up, which belongs to no step
     phases: tuple[StepPhase, ...] = ()  # of all steps, in order; empty if each step is a single phase
 
 

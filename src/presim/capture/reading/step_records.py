@@ -53,8 +53,8 @@ def find_steps(marks: Sequence[Mark], end: Stop | None, *, has_ended: bool = Fal
     end_records = end_records[: end.steps] if end and end.steps else end_records
     begin = loop.iterations[0].first_record
     facts = _facts(loop, len(end_records)) if is_loop else StepFacts()
-    inputs, phases = _inputs(marks, end_records), find_phases(marks, loop.path, begin, end_records)
-    return Steps(tuple(end_records), msgspec.structs.replace(facts, inputs=inputs, phases=phases))
+    inputs, phases = _inputs(marks, begin, end_records), find_phases(marks, loop.path, begin, end_records)
+    return Steps(tuple(end_records), msgspec.structs.replace(facts, inputs=inputs, begin=begin, phases=phases))
 
 
 def _facts(loop: Loop, steps: int) -> StepFacts:
@@ -73,10 +73,10 @@ def _typical(counts: Sequence[int]) -> int:
     return max(reversed(counts), key=counts.count) if counts else 0
 
 
-def _inputs(marks: Sequence[Mark], end_records: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Tokens and samples of each step."""
+def _inputs(marks: Sequence[Mark], begin: int, end_records: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Tokens and samples of each step; ``begin``: number of records before the first."""
     last_reset = max((index for index, mark in enumerate(marks) if mark.event is Event.RESET), default=-1)
-    inputs = [mark for mark in marks[last_reset + 1 :] if mark.event is Event.INPUT]
+    inputs = [mark for mark in marks[last_reset + 1 :] if mark.event is Event.INPUT and mark.records >= begin]
     sums = np.zeros((len(end_records), 2), np.int64)
     steps = np.searchsorted(np.asarray(end_records), [mark.records for mark in inputs], "right")
     for step, mark in zip(steps.tolist(), inputs):

@@ -23,7 +23,8 @@ def test_steps_and_merged_collectives_do_not_move_phases() -> None:
     build = TraceBuilder()
     for _ in range(3):
         build.work(GEMM)
-    facts = StepFacts(phases=tuple(StepPhase(0, end, "update", "a.py:1") for end in (2, 5, 6, 9)))
+    facts = StepFacts(begin=3, phases=tuple(StepPhase(0, end, "update", "a.py:1") for end in (2, 5, 6, 9)))
     manifest = msgspec.structs.replace(default_manifest(), step=facts)
     trace = with_entries(dataclasses.replace(build.trace(), manifest=manifest), log.log())
+    assert trace.manifest.step.begin == 1
     assert [phase.end for phase in trace.manifest.step.phases] == [1, 2, 3, 3]
