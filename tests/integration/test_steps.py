@@ -182,6 +182,22 @@ def test_work_before_the_loop_belongs_to_no_step(tmp_path: Path) -> None:
     assert (job.result.steps.count, round(samples)) == (1, 1024)
 
 
+@pytest.mark.parametrize(
+    ("code", "branch"),
+    [
+        ("end = time.time() + 300\nwhile time.time() < end:\n    learn()\n    update()", "while"),
+        ("for i in range(20):\n    t0 = time.time()\n    learn()\n    update()\n    print(time.time() - t0)", ""),
+    ],
+)
+def test_a_script_that_the_time_of_day_steers_is_named(code: str, branch: str, tmp_path: Path) -> None:
+    emulated.require_cuda_torch()
+    lines = f"{PRELUDE}import time\n{code}".splitlines()
+    expected = [f"{tmp_path}/script.py:{number}." for number, line in enumerate(lines, 1) if branch and branch in line]
+    notes = run(f"import time\n{code}", tmp_path).result.notes
+    prefix = "The script decides by the time of day at "
+    assert [note.removeprefix(prefix).split(" ")[0] for note in notes if note.startswith(prefix)] == expected
+
+
 def test_all_ranks_stop_after_the_same_step(tmp_path: Path) -> None:
     emulated.require_cuda_torch()
     code = (

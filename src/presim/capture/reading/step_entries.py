@@ -19,8 +19,8 @@ def with_entries(trace: Trace, log: Log) -> Trace:
     """The trace, with positions in its step facts in entries instead of records of the log that it was made from."""
     facts = trace.manifest.step
     records = np.array([facts.begin, *(phase.end for phase in facts.phases)], np.int64)
-    begin, *ends = _entries(records, log.records["kind"], trace.columns["kind"]).tolist()
-    phases = tuple(msgspec.structs.replace(phase, end=entry) for phase, entry in zip(facts.phases, ends))
+    begin, *phase_ends = _entries(records, log.records["kind"], trace.columns["kind"]).tolist()
+    phases = tuple(msgspec.structs.replace(phase, end=entry) for phase, entry in zip(facts.phases, phase_ends))
     step = msgspec.structs.replace(facts, begin=begin, phases=phases)
     return dataclasses.replace(trace, manifest=msgspec.structs.replace(trace.manifest, step=step))
 

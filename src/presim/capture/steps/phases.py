@@ -37,18 +37,18 @@ class _Part:
         return any(map(_is_update, self.marks))
 
 
-def find_phases(marks: Sequence[Mark], loop: _Path, begin: int, ends: Sequence[int]) -> tuple[StepPhase, ...]:
+def find_phases(marks: Sequence[Mark], loop: _Path, begin: int, end_records: Sequence[int]) -> tuple[StepPhase, ...]:
     """The phases of all steps, with ends in records of the log; none if each step is a single phase.
 
     Args:
         marks: of the script.
         loop: path of the loop whose iterations are steps; empty: none.
         begin: number of records before the first step.
-        ends: number of records up to the end of each step.
+        end_records: number of records up to the end of each step.
     """
     phases: list[StepPhase] = []
     records = list(itertools.accumulate((mark.records for mark in marks), max))  # ascending already, but for threads
-    for step, (start, end) in enumerate(itertools.pairwise([begin, *ends])):
+    for step, (start, end) in enumerate(itertools.pairwise([begin, *end_records])):
         step_marks = marks[bisect.bisect_left(records, start) : bisect.bisect_left(records, end)]
         parts = _joined(_parts(step_marks, loop))
         stops = [*(part.marks[0].records for part in parts[1:]), end]
@@ -100,8 +100,8 @@ def _runs_another(marks: Sequence[Mark], path: _Path, runs: int) -> bool:
 
 
 def _up_to_updates(marks: Sequence[Mark]) -> Iterator[_Part]:
-    ends = [index + 1 for index, mark in enumerate(marks) if _is_update(mark)]
-    for start, end in itertools.pairwise(sorted({0, *ends, len(marks)})):
+    update_ends = [index + 1 for index, mark in enumerate(marks) if _is_update(mark)]
+    for start, end in itertools.pairwise(sorted({0, *update_ends, len(marks)})):
         yield _outside_loops(list(marks[start:end]))
 
 

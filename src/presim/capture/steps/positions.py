@@ -130,6 +130,11 @@ def _first_difference(before: list[_Level], levels: list[_Level]) -> int:
     return min(len(before), len(levels))
 
 
+def is_in_loop(frame: FrameType | None) -> bool:
+    """Whether a frame runs in a loop of the script or its packages, in its own code or in that of its callers."""
+    return any(loops_around(outer.f_code, outer.f_lasti) for outer in _script_frames(frame))
+
+
 def _script_frames(frame: FrameType | None) -> list[FrameType]:
     """The frames of the script and its packages, the outermost first."""
     frames = []
