@@ -54,10 +54,8 @@ def find_phases(marks: Sequence[Mark], loop: _Path, begin: int, end_records: Seq
         stops = [*(part.marks[0].records for part in parts[1:]), end]
         phases += [StepPhase(step, stop, part.kind, part.line, part.runs) for part, stop in zip(parts, stops)]
     later = [phase for phase in phases if phase.step] or phases  # the first step may do more than others
-    has_loop, is_divided = (
-        any(phase.kind == "loop" for phase in later),
-        len({phase.step for phase in later}) < len(later),
-    )
+    has_loop = any(phase.kind == "loop" for phase in later)
+    is_divided = len({phase.step for phase in later}) < len(later)
     is_own_loop = any(not is_torch(key) for key in loop[-1:])  # PyTorch has a loop of its own around each update
     has_kinds = is_own_loop and len({phase.line for phase in later}) > 1  # steps of different kinds
     return tuple(phases) if has_loop or is_divided or has_kinds else ()
