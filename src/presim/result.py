@@ -14,7 +14,7 @@ import msgspec
 from presim.field_docs import doc
 from presim.figures.energy import Energy, PowerPart
 from presim.figures.every_rank import EveryRank, Straggler
-from presim.figures.job import Connecting, Coverage, Draws, Flops, Job, Rank, Steps, Throughput
+from presim.figures.job import Connecting, Coverage, Draws, Flops, Job, Rank, StepPhase, Steps, Throughput
 from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline
 from presim.figures.provenance import Limit, Provenance, ReadBack, Share
 from presim.figures.time import OUTSIDE_MODULES, Collective, Module, Operator, Slice, Time
@@ -44,6 +44,7 @@ __all__ = [
     "Result",
     "Share",
     "Slice",
+    "StepPhase",
     "Steps",
     "Straggler",
     "Throughput",

@@ -6,7 +6,7 @@ import dataclasses
 
 from presim.figures.memory import OTHER_PROCESSES
 from presim.report.bars import Part
-from presim.result import Result
+from presim.result import Result, StepPhase
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
 
 PARTIAL = "partial: the work was interrupted; the notes say what is missing"
@@ -16,6 +16,7 @@ _FAILURES = {
     "exited": "the script left with an error code",
     "killed": "the script was killed",
 }
+_PHASES = {"loop": "loop at", "update": "up to optimizer step at", "call": "model call at"}
 _CATEGORY_STYLES = {
     "parameter": ("blue", "p"),
     "gradient": ("magenta", "g"),
@@ -136,6 +137,23 @@ def time_parts(result: Result) -> list[Part]:
         Part(name, size, style, letter, f"{seconds(size)} {percent(size / total)}")
         for name, size, style, letter in named
     ]
+
+
+def phase_caption(result: Result) -> str:
+    """Which phases the step time is about."""
+    if all(phase.share is not None for phase in result.steps.phases):
+        return "the step time is that of all together"
+    return "the step time is that of those with a share"
+
+
+def phase_name(phase: StepPhase) -> str:
+    """A phase of a step in words, with its line in the script."""
+    return f"{_PHASES[phase.kind]} {phase.line.rpartition('/')[2]}"
+
+
+def phase_share(phase: StepPhase) -> str:
+    """A phase's share of the step that the figures describe, or in how many steps it is if that lacks it."""
+    return percent(phase.share) if phase.share is not None else f"in {percent(phase.share_of_steps)} of steps"
 
 
 def memory_parts(result: Result) -> list[Part]:

@@ -19,7 +19,7 @@ class Step:
     """One step: the entries its host issued, and its window on the device clock."""
 
     entries: slice
-    start_ns: int  # end of the previous step's device work; first step: start of its first forward kernel
+    start_ns: int  # end of the previous step's device work; first step: start of its first forward kernel in the loop
     end_ns: int  # the end of its own last device work; never before start_ns
     again: slice | None = None  # entries that occur `times` more (`presim.analysis.time.repetition`)
     times: int = 0
@@ -61,15 +61,16 @@ class Steps:
 def find_steps(trace: Trace, timeline: Timeline) -> Steps:
     """Cut a timeline into steps.
 
-    Windows are adjacent and cover the time from the first forward kernel to the end of the last step. Work that
-    overlaps the next step is counted in the step in which it runs.
+    Windows are adjacent and cover the time from the first forward kernel in the loop to the end of the last step. Work
+    that overlaps the next step is counted in the step in which it runs.
     """
     device = trace.mask(Kind.WORK, Kind.COLLECTIVE)
     slices = trace.steps()
     if not slices:
         return Steps((Step(slice(0, len(trace)), 0, _last_end(timeline, device, len(trace))),), 0, 0)
     steps: list[Step] = []
-    start = _first_forward(trace, timeline, device, slices[0])
+    slices[0] = slice(min(trace.manifest.step.begin, slices[0].stop), slices[0].stop)
+    start = _first_start(trace, timeline, device, slices[0])
     for entries in slices:
         end = max(start, _last_end(timeline, device, entries.stop))
         steps.append(Step(entries, start, end))
@@ -124,11 +125,14 @@ def _done_once(trace: Trace, slices: list[slice]) -> list[str]:
     return found
 
 
-def _first_forward(trace: Trace, timeline: Timeline, device: np.ndarray, first: slice) -> int:
-    """Start of the first forward kernel; earlier work is set-up and belongs to no step."""
+def _first_start(trace: Trace, timeline: Timeline, device: np.ndarray, first: slice) -> int:
+    """Start of the first step: of its first forward kernel, because earlier work is set-up and belongs to no step.
+
+    Without one, as in replays of graphs, the step starts where the work before its loop ends.
+    """
     forward = device[first] & (trace.columns["phase"][first] == Phase.FORWARD)
     starts = timeline.start_ns[first][forward]
-    return int(starts.min()) if len(starts) else 0
+    return int(starts.min()) if len(starts) else _last_end(timeline, device, first.start)
 
 
 def _last_end(timeline: Timeline, device: np.ndarray, stop: int) -> int:
