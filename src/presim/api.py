@@ -47,6 +47,7 @@ class SimulateKeywords(EvaluationKeywords, total=False):
     ranks_simulated: str
     jitter: Sequence[str]
     jitter_draws: int
+    budget: str
     seed: int
 
 

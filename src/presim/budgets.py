@@ -53,8 +53,10 @@ def check(estimate: Estimate, budget: Budget | None = None, instead: str = "") -
     )
 
 
-def budget_of(text: str) -> Budget:
+def budget_of(text: str, option: str = "--budget") -> Budget:
     """A budget from words such as ``2h``, ``32GiB`` or ``2h,32GiB``; the other part keeps its default.
+
+    ``option``: its name in a sentence.
 
     Raises:
         InputError: a part is neither a time nor a size of memory.
@@ -65,7 +67,7 @@ def budget_of(text: str) -> Budget:
         name = "" if match is None else "seconds" if match[2] in _UNITS_S else "memory_bytes"
         unit = {**_UNITS_S, **_UNITS_BYTES}.get(match[2] if match else "", 0)
         if match is None or not unit or not float(match[1]):
-            raise InputError(f"--budget is a time, memory or both, such as 2h, 32GiB or 2h,32GiB, not {text[:40]!r}")
+            raise InputError(f"{option} is a time, memory or both, such as 2h, 32GiB or 2h,32GiB, not {text[:40]!r}")
         limits[name] = float(match[1]) * unit
     return Budget(**limits)
 

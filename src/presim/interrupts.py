@@ -36,6 +36,25 @@ def exit_code(error: BaseException | None) -> int:
     return 128 + number_of(error)
 
 
+@contextlib.contextmanager
+def noted(note: str) -> Iterator[None]:
+    """Have the command line say a clause after an interrupt in the block: what is lost or written, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.add_note(note)
+        raise
+
+
+def note_of(error: BaseException | None) -> str:
+    """The clause of the innermost block of `noted` that an interrupt has left; empty where there is none."""
+    while error is not None:
+        if notes := getattr(error, "__notes__", ()):
+            return str(notes[0])
+        error = error.__cause__ or error.__context__
+    return ""
+
+
 def raise_interrupted(number: int, frame: FrameType | None) -> None:
     """The handler of a signal that ends the call."""
     if number == signal.SIGINT:
@@ -67,8 +86,10 @@ class Stop:
 
 
 @contextlib.contextmanager
-def caught() -> Iterator[Stop]:
+def caught(is_wanted: bool = True) -> Iterator[Stop]:
     """End the block at an interrupt and go on behind it, to report what is finished. A second interrupt is not caught.
+
+    ``is_wanted``: False for callers that have nobody to report to; the interrupt then ends the call.
 
     The command line then ends with the signal's exit code, whatever the verb returns (`taken`). A verb collects what is
     finished inside the block, calls `Stop.unless` behind it, and marks what it writes as partial.
@@ -77,6 +98,8 @@ def caught() -> Iterator[Stop]:
     try:
         yield stop
     except KeyboardInterrupt as error:
+        if not is_wanted:
+            raise
         stop.error = error
         _caught.append(error)
 

@@ -74,6 +74,7 @@ class SimulateOptions(EvaluationOptions):
     jitter: Sequence[str] = ()  # relative standard deviations of hosts, gpus and links, as hosts=0.02
     jitter_draws: int = 8  # number of draws
     seed: int = 0  # of the draws
+    budget: str = ""  # what the draws may take, as 2h; empty: 10 minutes
 
     def __post_init__(self) -> None:
         super().__post_init__()

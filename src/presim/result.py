@@ -14,7 +14,7 @@ import msgspec
 from presim.field_docs import doc
 from presim.figures.energy import Energy, PowerPart
 from presim.figures.every_rank import EveryRank, Straggler
-from presim.figures.job import Connecting, Coverage, Draws, Flops, Job, Rank, Steps, Throughput
+from presim.figures.job import Connecting, Coverage, Draws, Flops, Job, Rank, StepPhase, Steps, Throughput
 from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline
 from presim.figures.provenance import Limit, Provenance, ReadBack, Share
 from presim.figures.time import OUTSIDE_MODULES, Collective, Module, Operator, Slice, Time
@@ -44,6 +44,7 @@ __all__ = [
     "Result",
     "Share",
     "Slice",
+    "StepPhase",
     "Steps",
     "Straggler",
     "Throughput",
@@ -101,6 +102,9 @@ class Result(msgspec.Struct, frozen=True):
     every_rank: Annotated[
         EveryRank | None, doc("The step with every rank simulated; null where only those that differ were.")
     ] = None
+    partial: Annotated[bool, doc("Whether a signal ended it before all ranks or draws had run; `notes` say which.")] = (
+        False
+    )
     energy: Annotated[Energy | None, doc("Energy of the steady step, an estimate; null where it is not known.")] = None
     kind: Annotated[str, doc("Kind of the result, for `presim report` and `presim view`.")] = "run"
 

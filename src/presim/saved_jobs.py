@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from presim.budgets import Budget
 from presim.errors import InputError
+from presim.interrupts import caught
 from presim.options import EvaluationOptions
 from presim.verbs.compose import compose_and_evaluate
 from presim.verbs.run import Progress
@@ -33,14 +35,24 @@ def result_of(job: str | os.PathLike[str]) -> Result:
     """
     from presim.report import json
 
-    path = Path(job)
-    if not path.exists():
-        raise InputError(f"there is no {path}; name a folder written by --save or a file written by --json")
+    path = _existing(job)
     return evaluate_saved(path, EvaluationOptions()).result if path.is_dir() else json.read(path)
 
 
-def project_training(job: str | os.PathLike[str], request: Request) -> Projection:
+def _existing(job: str | os.PathLike[str]) -> Path:
+    path = Path(job)
+    if not path.exists():
+        raise InputError(f"there is no {path}; name a folder written by --save or a file written by --json")
+    return path
+
+
+def project_training(
+    job: str | os.PathLike[str], request: Request, *, budget: Budget | None = None, keeps_finished: bool = False
+) -> Projection:
     """A whole training from a step of a saved job or a result.
+
+    ``budget``: what the simulation may take; None is the default. ``keeps_finished``: an interrupt gives the figures of
+    the trainings that are simulated by then, marked as partial.
 
     Raises:
         InputError: the job cannot be read, has no step or tokens, or the training would not end.
@@ -49,26 +61,36 @@ def project_training(job: str | os.PathLike[str], request: Request) -> Projectio
     from presim.training.projection import project
 
     result = result_of(job)
-    return project(result, request, catalogue.gpu(result.job.gpu))
+    return project(result, request, catalogue.gpu(result.job.gpu), budget=budget, keeps_finished=keeps_finished)
 
 
 def compare_jobs(
-    jobs: Sequence[str | os.PathLike[str]], variants: Sequence[tuple[str, EvaluationOptions]] = ()
+    jobs: Sequence[str | os.PathLike[str]],
+    variants: Sequence[tuple[str, EvaluationOptions]] = (),
+    *,
+    keeps_finished: bool = False,
 ) -> Comparison:
     """Compare the first of several saved jobs or results with the others, and with itself under other options.
 
-    ``variants``: a label and the options that the first job is simulated with.
+    ``variants``: a label and the options that the first job is simulated with. ``keeps_finished``: an interrupt gives
+    the comparison of the results that are there by then, marked as partial.
 
     Raises:
         InputError: one of them cannot be read or does not fit its cluster; other options are given for a result.
     """
     from presim.analysis.compare import compare
 
-    results = [(os.fspath(job), result_of(job)) for job in jobs]
-    if variants and not Path(jobs[0]).is_dir():
-        raise InputError(f"{jobs[0]} is a result, and only a saved job can be simulated again: name its folder first")
-    results += [(label, evaluate_saved(jobs[0], options).result) for label, options in variants]
-    return compare(results)
+    for job in jobs:
+        _existing(job)  # before the first is simulated
+    results: list[tuple[str, Result]] = []
+    with caught(keeps_finished) as stop:
+        results.extend((os.fspath(job), result_of(job)) for job in jobs)  # an interrupt keeps those before it
+        if variants and not Path(jobs[0]).is_dir():
+            named = f"{jobs[0]} is a result, and only a saved job can be simulated again"
+            raise InputError(f"{named}: name its folder first")
+        results.extend((label, evaluate_saved(jobs[0], options).result) for label, options in variants)
+    stop.unless(len(results) > 1)
+    return compare(results, partial=stop.is_partial)
 
 
 def explain_job(
@@ -80,11 +102,13 @@ def explain_job(
     dtype: str = "bfloat16",
     captures: CaptureOptions | None = None,
     progress: Progress = lambda text: None,
+    keeps_finished: bool = False,
 ) -> Explanation:
     """Find what limits a saved job, and what would help.
 
     ``model``: the trained model, so that other plans can be composed; ``plan_file`` completes the plan of the capture.
-    ``captures``: which candidates to capture on the real program.
+    ``captures``: which candidates to capture on the real program. ``keeps_finished``: an interrupt gives the candidates
+    that are simulated and captured by then, marked as partial.
 
     Raises:
         InputError: there is no job, it has no step time, its plan is not known, or a command cannot be captured.
@@ -116,11 +140,13 @@ def explain_job(
         point = confirm.current_point(captures, plan)
         candidates = [*confirm.plan_candidates(plans, captures, plan), *confirm.varied_candidates(captures, point)]
         request = confirm.request_of(model or " ".join(captures.command), captures, _capture_options(there))
-        return confirm.confirm(captures, request, point, candidates, progress)
+        return confirm.confirm(captures, request, point, candidates, progress, keeps_finished=keeps_finished)
 
     evaluation, cluster = evaluate_saved(directory, options), cluster_of_saved(directory, options)
     confirms = confirmed if captures else None
-    return explain(directory, evaluation, cluster, options, simulate, planned, confirms, progress)
+    return explain(
+        directory, evaluation, cluster, options, simulate, planned, confirms, progress, keeps_finished=keeps_finished
+    )
 
 
 def _capture_options(options: EvaluationOptions) -> dict[str, object]:

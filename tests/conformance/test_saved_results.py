@@ -120,12 +120,20 @@ INTERRUPTED = "interrupted after 12 of 40 trials"
 
 
 @pytest.mark.parametrize("reason", [INTERRUPTED, {"reason": INTERRUPTED}, True])
-def test_a_partial_result_says_so(samples: dict[str, Sample], reason: object, tmp_path: Path) -> None:
+def test_a_partial_result_says_why(samples: dict[str, Sample], reason: object, tmp_path: Path) -> None:
     path = tmp_path / "partial.json"
-    path.write_text(json.dumps({**json.loads(samples["training"].path.read_text()), "partial": reason}))
+    path.write_text(json.dumps({**json.loads(samples["network"].path.read_text()), "partial": reason}))
     line = f"partial: {'the work was interrupted' if reason is True else INTERRUPTED}"
-    assert saved_results.run(["report", str(path)]) == f"{line}\n{samples['training'].printed}"
+    assert saved_results.run(["report", str(path)]) == f"{line}\n{samples['network'].printed}"
     assert line in page(read(path))
+
+
+@pytest.mark.parametrize("name", JSONS)
+def test_every_kind_of_partial_result_says_so(samples: dict[str, Sample], name: str, tmp_path: Path) -> None:
+    path = tmp_path / "partial.json"
+    path.write_text(json.dumps({**json.loads(samples[name].path.read_text()), "partial": True}))
+    assert "partial: " in saved_results.run(["report", str(path)]).lower()
+    assert "partial: " in page(read(path)).lower()
 
 
 def test_a_graph_is_summarised_and_a_saved_job_simulated(samples: dict[str, Sample]) -> None:

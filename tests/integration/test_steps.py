@@ -41,6 +41,7 @@ class Case:
     samples: int  # that it reads
     updates: int = 1
     iterations: int = 1
+    phases: tuple[tuple[str, int], ...] = ()  # kind and runs of each
 
 
 CASES = {
@@ -66,7 +67,10 @@ CASES = {
         updates=0,
     ),
     "accumulation in an inner loop": Case(
-        "for _ in range(8):\n    for _ in range(4):\n        learn()\n    update()", 4 * LEARN, 4 * 1024
+        "for _ in range(8):\n    for _ in range(4):\n        learn()\n    update()",
+        4 * LEARN,
+        4 * 1024,
+        phases=(("loop", 4), ("update", 1)),
     ),
     "accumulation by remainder": Case(
         "for i in range(30):\n    learn()\n    if i % 3 == 2:\n        update()", 3 * LEARN, 3 * 1024, iterations=3
@@ -77,6 +81,7 @@ CASES = {
         16 * FORWARD + 3 * LEARN,
         3 * 1024,
         updates=3,
+        phases=(("loop", 16), ("loop", 3)),
     ),
     "a critic's updates before the generator's": Case(
         "critic = nn.Sequential(nn.Linear(width, width, bias=False), nn.Linear(width, 64, bias=False)).cuda()\n"
@@ -86,6 +91,7 @@ CASES = {
         6 * LEARN,
         1024,
         updates=6,
+        phases=(("loop", 5), ("update", 1)),
     ),
     "epochs in a function": Case(
         "def epoch():\n    for _ in range(6):\n        learn()\n        update()\n"
@@ -142,6 +148,8 @@ def test_the_steady_step_is_what_the_loop_repeats(case: Case, tmp_path: Path) ->
     samples = job.result.throughput.samples_per_s * job.result.step_time_s
     assert products(job)[steps.steady_index] == case.products or case.products < 0
     assert (round(samples), steps.updates, steps.iterations) == (case.samples, case.updates, case.iterations)
+    assert tuple((phase.kind, phase.runs) for phase in steps.phases) == case.phases
+    assert not steps.phases or sum(phase.seconds for phase in steps.phases) == pytest.approx(job.result.step_time_s)
 
 
 def test_evaluation_now_and_then_is_seen_and_named(tmp_path: Path) -> None:
@@ -153,12 +161,41 @@ def test_evaluation_now_and_then_is_seen_and_named(tmp_path: Path) -> None:
     result = run(code, tmp_path).result
     assert result.steps.mean_s > 1.2 * result.step_time_s
     assert any(note.startswith("Steps differ: mean") and "more forward" in note for note in result.notes)
+    assert [(phase.kind, phase.runs, phase.share is None) for phase in result.steps.phases] == [
+        ("update", 1, False),
+        ("loop", 30, True),
+    ]
 
 
 def test_a_bound_counts_iterations(tmp_path: Path) -> None:
     emulated.require_cuda_torch()
     job = run(CASES["a rollout and mini-batches"].code, tmp_path, steps=2)
     assert (len(job.trace.steps()), job.trace.manifest.exit) == (2, "stopped")
+
+
+def test_work_before_the_loop_belongs_to_no_step(tmp_path: Path) -> None:
+    emulated.require_cuda_torch()
+    code = "learn(8192)\nupdate()\nfor _ in range(20):\n    learn()\n    update()"
+    job = run(code, tmp_path, steps=1)
+    assert job.result.flops.executed == LEARN * 2 * 1024 * 512**2
+    samples = job.result.throughput.samples_per_s * job.result.step_time_s
+    assert (job.result.steps.count, round(samples)) == (1, 1024)
+
+
+@pytest.mark.parametrize(
+    ("code", "branch"),
+    [
+        ("end = time.time() + 300\nwhile time.time() < end:\n    learn()\n    update()", "while"),
+        ("for i in range(20):\n    t0 = time.time()\n    learn()\n    update()\n    print(time.time() - t0)", ""),
+    ],
+)
+def test_a_script_that_the_time_of_day_steers_is_named(code: str, branch: str, tmp_path: Path) -> None:
+    emulated.require_cuda_torch()
+    lines = f"{PRELUDE}import time\n{code}".splitlines()
+    expected = [f"{tmp_path}/script.py:{number}." for number, line in enumerate(lines, 1) if branch and branch in line]
+    notes = run(f"import time\n{code}", tmp_path).result.notes
+    prefix = "The script decides by the time of day at "
+    assert [note.removeprefix(prefix).split(" ")[0] for note in notes if note.startswith(prefix)] == expected
 
 
 def test_all_ranks_stop_after_the_same_step(tmp_path: Path) -> None:
@@ -177,24 +214,48 @@ SLOW_LOADER = """
 import time
 class Slow(torch.utils.data.Dataset):
     def __len__(self):
-        return 40
+        return 48
     def __getitem__(self, index):
         begin = time.process_time()
         while time.process_time() - begin < 0.02:
             pass
         return torch.zeros(width)
-loader = torch.utils.data.DataLoader(Slow(), batch_size=2, num_workers=WORKERS)
-for x in loader:
-    model(x.cuda()).square().mean().backward()
-    update()
+if __name__ == "__main__":  # workers that are spawned import this file
+    loader = torch.utils.data.DataLoader(Slow(), batch_size=2, LOADER)
+    moments = [time.perf_counter()]
+    for x in loader:
+        model(x.cuda()).square().mean().backward()
+        update()
+        moments.append(time.perf_counter())
+        if len(moments) > 9:
+            open("took", "w").write(str((moments[-1] - moments[-9]) / 8))
 """
+STEP_S = 0.04 / 2  # two samples of 20 ms, two workers; on whatever machine this is captured
 
 
-def test_a_slow_loader_limits_the_step(tmp_path: Path) -> None:
-    """Two samples of 20 ms each in one worker: at least 40 ms a step, on whatever machine this is captured."""
+def run_loader(folder: Path, loader: str, **options: object) -> Job:
+    """``loader``: further arguments of the data loader. The script writes the time of a step to the file ``took``."""
+    code = SLOW_LOADER.replace("LOADER", loader).replace('"took"', repr(str(folder / "took")))
+    return run(code, folder, host_factor=1.0, **options)
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_a_slow_loader_limits_the_step(tmp_path: Path, context: str) -> None:
     emulated.require_cuda_torch()
-    result = run(SLOW_LOADER.replace("WORKERS", "1"), tmp_path, host_factor=1.0).result
-    assert result.steps.mean_s > 0.04
+    result = run_loader(tmp_path, f"num_workers=2, multiprocessing_context={context!r}").result
+    assert result.step_time_s == pytest.approx(STEP_S, rel=0.25)
+    assert result.throughput.samples_per_s == pytest.approx(2 / result.step_time_s)
     assert result.limits[0].name == "data_loading"
-    in_process = run(SLOW_LOADER.replace("WORKERS", "0"), tmp_path, host_factor=1.0).result
-    assert in_process.step_time_s > 0.02  # CPU time of the reference host, which may be faster than this machine
+
+
+def test_a_live_clock_shows_the_loader_s_time(tmp_path: Path) -> None:
+    emulated.require_cuda_torch()
+    result = run_loader(tmp_path, "num_workers=2", live=True).result
+    assert float((tmp_path / "took").read_text()) == pytest.approx(result.step_time_s, rel=0.25)
+    assert result.step_time_s == pytest.approx(STEP_S, rel=0.25)
+
+
+def test_a_loader_without_workers_is_host_time(tmp_path: Path) -> None:
+    emulated.require_cuda_torch()
+    result = run_loader(tmp_path, "num_workers=0").result
+    assert result.step_time_s > 0.02  # CPU time of the reference host, which may be faster than this machine

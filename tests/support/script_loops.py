@@ -21,7 +21,9 @@ def positions(code: str) -> list[tuple[str, Position]]:
         if not outside:
             outside.append(sum(not key.startswith(FILE) for key in position.nest))
         nest = tuple(key.removeprefix(f"{FILE}:") for key in position.nest[outside[0] :])
-        calls.append((name, Position(nest, max(0, position.changed - outside[0]), position.is_entered)))
+        level = max(0, position.changed - outside[0])
+        line = position.line.removeprefix(f"{FILE}:")
+        calls.append((name, Position(nest, level, position.is_entered, line)))
 
     exec(compile(code, FILE, "exec"), {"event": event})
     return calls

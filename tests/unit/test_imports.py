@@ -57,7 +57,7 @@ MAY_IMPORT = {
         "presim.figures",
         "presim.result",
     },
-    "gate": {"presim.result", "presim.report.json", "presim.report.gate"},
+    "gate": {"presim.result", "presim.report.json", "presim.report.gate", "presim.capture.ctrl_c"},
     "training": {"presim.hardware", "presim.figures", "presim.result"},
     "report": {
         "presim.gate.check",

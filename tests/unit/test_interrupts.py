@@ -73,3 +73,23 @@ def test_a_block_that_ends_is_not_partial() -> None:
         pass
     stop.unless([])
     assert not stop.is_partial
+
+
+def test_a_block_says_what_an_interrupt_in_it_loses() -> None:
+    """The innermost block is nearest to the work; the note is known behind what the interrupt was turned into."""
+    with (
+        pytest.raises(KeyboardInterrupt) as raised,
+        interrupts.noted("all is lost"),
+        interrupts.noted("a file is lost"),
+    ):
+        os.kill(os.getpid(), signal.SIGTERM)
+    error = ValueError("cleaning up")
+    error.__cause__ = raised.value
+    assert interrupts.note_of(error) == "a file is lost"
+    assert interrupts.note_of(KeyboardInterrupt()) == ""
+
+
+def test_an_interrupt_ends_a_call_that_wants_nothing_partial() -> None:
+    with pytest.raises(interrupts.Interrupted), interrupts.caught(is_wanted=False):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert interrupts.taken() is None

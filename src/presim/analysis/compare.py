@@ -13,8 +13,8 @@ HOST, IDLE = "waiting for the host", "idle"
 _ROWS = 40  # limit of lists whose rows do not add up to a whole
 
 
-def compare(results: Sequence[tuple[str, Result]]) -> Comparison:
-    """Compare the first of several labelled results with each of the others.
+def compare(results: Sequence[tuple[str, Result]], *, partial: bool = False) -> Comparison:
+    """Compare the first of several labelled results with each of the others; ``partial``: more were asked for.
 
     Raises:
         InputError: fewer than two results, or two of one label.
@@ -29,6 +29,7 @@ def compare(results: Sequence[tuple[str, Result]]) -> Comparison:
         SCHEMA_VERSION,
         [_compared(label, result) for label, result in results],
         [_difference(label, baseline, result) for label, result in others],
+        partial=partial,
     )
 
 

@@ -20,6 +20,7 @@ from presim.analysis.time.flops import count_flops, utilisation
 from presim.analysis.time.modules import by_module
 from presim.analysis.time.operators import by_collective, by_family, by_operator
 from presim.analysis.time.phases import by_phase
+from presim.analysis.time.step_phases import step_phases
 from presim.analysis.time.step_spread import step_spread, unusual_steps
 from presim.analysis.time.steps import Steps, find_steps
 from presim.analysis.time.throughput import throughput
@@ -213,10 +214,12 @@ def _steps(run: _Run, connected: Connecting | None) -> StepFigures:
         loop=facts.loop,
         iterations=facts.iterations,
         updates=facts.updates,
+        phases=step_phases(run.priced.trace, run.timeline, steps),
         mean_s=spread.mean_s,
         median_s=spread.median_s,
         min_s=spread.min_s,
         max_s=spread.max_s,
+        added_wait_s=steps.added_wait_ns / 1e9,
         unusual=unusual_steps(run.priced.trace, run.timeline, steps),
     )
 

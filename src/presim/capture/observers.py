@@ -35,6 +35,7 @@ from presim.capture.distributed import objects, process_groups, spawn, world
 from presim.capture.distributed.peers import Peers
 from presim.capture.distributed.shared_tokens import SharedTokens
 from presim.capture.script import current_line
+from presim.capture.script.clock_reads import ClockReads
 from presim.capture.script.control import Control
 from presim.capture.script.cpu_weights import CpuWeights
 from presim.capture.script.data_loading import DataLoading
@@ -102,6 +103,7 @@ class Observers:
         self.symmetric_memory, self.deep_ep = SymmetricMemory(), installed.deep_ep
         self.read_backs: ReadBacks | None = None  # only if values are computed
         self.rank_reads = RankReads(control.script, control.local_rank, hook.add_own_time)
+        self.clock_reads = ClockReads(control.script, hook.add_own_time)
         self.misuse = Misuse()
         self.misuse.install(hook)
         self._join_world(control, exits)
@@ -121,6 +123,7 @@ class Observers:
         self.triton.install()
         warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
         self.rank_reads.install()
+        self.clock_reads.install()
         self.scopes.install()
         self.steps.install()
         self.step_observer.install()
@@ -155,6 +158,7 @@ class Observers:
             *self.symmetric_memory.notes(),
             *self.deep_ep.notes(),
             *objects.notes(self.unknown_objects),
+            *self.clock_reads.notes(),
         )
 
     def facts(self) -> dict[str, int]:

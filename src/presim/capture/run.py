@@ -20,17 +20,19 @@ from presim.capture.processes.forks import Forks
 from presim.capture.processes.launch_config import LaunchConfig, Simulator, Wave
 from presim.capture.processes.wave import run_wave
 from presim.capture.ranks.auto import capture_differing
-from presim.capture.ranks.policy_trial import try_differing_values
+from presim.capture.ranks.policy_trial import PolicyTrial, try_differing_values
 from presim.capture.ranks.selection import Selection
 from presim.capture.setup.environment import require_torch
 from presim.capture.setup.hook_build import ensure_hook, hook_path
 from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
+from presim.interrupts import caught
 from presim.trace.coverage import RankCoverage
 from presim.trace.schema import FAILED, Kind, Trace
 from presim.units import gib
 
+_NOT_TRIED = "Whether collectives depend on policy values was not tried, because presim was interrupted."
 OLDEST_CAPABILITY = (7, 5)  # compute capability; PyTorch's CUDA 13 builds have no code for older GPUs
 
 
@@ -45,6 +47,7 @@ class Request:
     script_stdout: int | None = None  # file descriptor for the script's stdout; None: this process's stdout
     values: tuple[str, ...] = ()  # device value policies, as in --values
     sanitize: bool = False  # check that streams synchronise before they use a tensor
+    keeps_finished: bool = False  # at an interrupt, return the ranks that have run to their end, if any
     hides_output: bool = False  # show the script's output, warnings included, only if it fails
 
 
@@ -56,6 +59,7 @@ class Capture:
     stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)  # captured rank -> ranks like it
     coverage: RankCoverage = dataclasses.field(default_factory=RankCoverage)  # which ranks ran and were compared
     notes: tuple[str, ...] = ()
+    partial: bool = False  # an interrupt ended it; a note says what is missing
 
     @property
     def reported(self) -> int:
@@ -99,7 +103,8 @@ def capture(
             if request.selection.ranks is None
             else Capture(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
         )
-        captured_job = _with_policy_trial(captured_job, request, setting, progress)
+        if not captured_job.partial:
+            captured_job = _with_policy_trial(captured_job, request, setting, progress)
     if not any(_used_device(trace) for trace in captured_job.traces):
         raise CaptureError(_no_work_message(request.program.script, captured_job.traces[0]))
     return captured_job
@@ -114,9 +119,12 @@ def _with_policy_trial(
     if setting.cluster.world_size == 1 or not compares or any(outcome in FAILED for outcome in exits):
         return captured_job
     progress("trying policy values that differ by rank")
-    trial = try_differing_values(captured_job, request.steps, setting, selection.ranks or ())
+    trial = PolicyTrial(notes=(_NOT_TRIED,))
+    with caught(request.keeps_finished) as stop:
+        trial = try_differing_values(captured_job, request.steps, setting, selection.ranks or ())
     coverage = msgspec.structs.replace(captured_job.coverage, dependence=trial.dependence)
-    return dataclasses.replace(captured_job, coverage=coverage, notes=(*captured_job.notes, *trial.notes))
+    notes = (*captured_job.notes, *trial.notes)
+    return dataclasses.replace(captured_job, coverage=coverage, notes=notes, partial=stop.is_partial)
 
 
 def _no_work_message(script: str, trace: Trace) -> str:
@@ -135,8 +143,10 @@ def _no_work_message(script: str, trace: Trace) -> str:
 
 
 def _capture_differing(request: Request, setting: LaunchConfig, progress: Callable[[str], None]) -> Capture:
-    found = capture_differing(request.steps, request.selection.checks, setting, progress)
-    return Capture(found.traces, found.stands_for, found.coverage, found.notes)
+    found = capture_differing(
+        request.steps, request.selection.checks, setting, progress, keeps_finished=request.keeps_finished
+    )
+    return Capture(found.traces, found.stands_for, found.coverage, found.notes, found.partial)
 
 
 def _capture_ranks(

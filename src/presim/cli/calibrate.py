@@ -12,6 +12,9 @@ from presim.cli.numbers import number
 from presim.cli.options import PRICES, cluster_options
 from presim.cli.serving_inputs import plan_of
 from presim.cli.serving_options import ENGINE, add_options
+from presim.interrupts import noted
+
+_WHOLE = "nothing is written, because the calibration was not fitted to its end"
 
 
 @click.group("calibrate")
@@ -41,10 +44,11 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
     plan, shape = plan_of(options), find(model)
     plan.check(shape)
     engine = build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=tuple(map(Path, prices)))
-    found = calibrate.calibrate(engine, calibrate.read_result(result))
+    with noted(_WHOLE):
+        calibration = calibrate.calibrate(engine, calibrate.read_result(result))
     remarks = list(notes(engine.cluster.gpu, engine.prices))
-    calibrate.write(found, out, remarks)
-    click.echo(calibrate.text(calibrate.document(found, out, remarks)))
+    calibrate.write(calibration, out, remarks)
+    click.echo(calibrate.text(calibrate.document(calibration, out, remarks)))
 
 
 @command.command("job")
@@ -89,7 +93,10 @@ def job(
     from presim.verbs.calibrate_job import calibrate_job
 
     parts.check_new(out)
-    found = calibrate_job(run, ClusterOptions(**options), trace=trace, change=change, step=step, missing=missing)
-    parts.write(found.cluster, out, f"presim calibrate job {' '.join(Path(each).name for each in run)}")
-    content = report.report(found, str(out))
+    with noted(_WHOLE):
+        calibration = calibrate_job(
+            run, ClusterOptions(**options), trace=trace, change=change, step=step, missing=missing
+        )
+    parts.write(calibration.cluster, out, f"presim calibrate job {' '.join(Path(each).name for each in run)}")
+    content = report.report(calibration, str(out))
     click.echo(report.encode(content).decode() if as_json else report.text(content), nl=not as_json)

@@ -8,6 +8,10 @@ from typing import Any
 
 import click
 
+from presim.interrupts import noted
+
+_NOTHING = "nothing is compared, because fewer than two results were there"
+
 
 @click.command("compare")
 @click.argument("jobs", nargs=-1, required=True, metavar="A [B...]")
@@ -29,6 +33,7 @@ def command(
     Each is a folder that `presim run --save` or `presim compose --save` wrote, or a result that --json wrote. `--with`
     compares a saved job with itself on other hardware or under other assumptions.
     """
+    from presim.cli import partial_results
     from presim.files import check_writable
     from presim.report import comparison as report
     from presim.saved_jobs import compare_jobs
@@ -36,8 +41,12 @@ def command(
     for path in (json_file, html):
         if path is not None and path != "-":
             check_writable(path)
-    compared = compare_jobs(jobs, [(words, _options(jobs[0], words)) for words in variants])
-    if html:
+    option_sets = [(words, _options(jobs[0], words)) for words in variants]
+    with noted(_NOTHING):
+        compared = compare_jobs(jobs, option_sets, keeps_finished=True)
+    if html and compared.partial:
+        partial_results.write_page("comparison", compared, html)
+    elif html:
         report.write_page(compared, html)
     if json_file == "-":
         sys.stdout.buffer.write(report.encode(compared))
@@ -46,7 +55,10 @@ def command(
 
         write_file(json_file, report.encode(compared))
     if not quiet and json_file != "-":
-        report.write(compared)
+        if compared.partial:
+            partial_results.write("comparison", compared)
+        else:
+            report.write(compared)
 
 
 def _options(job: str, words: str) -> Any:

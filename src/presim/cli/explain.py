@@ -11,6 +11,7 @@ from presim import quantities
 from presim.cli.behind import CommandBehind
 from presim.cli.numbers import number
 from presim.cli.options import cluster_options, engine_options
+from presim.interrupts import noted
 
 
 @click.command("explain", cls=CommandBehind)
@@ -49,6 +50,7 @@ def command(
     --confirm and --vary capture candidates on the real program and show that gain beside the composed one. A COMMAND
     behind `--` has placeholders, e.g. `train.py --mbs {mbs}`; without one, --confirm writes the files of a framework.
     """
+    from presim.cli import partial_results
     from presim.cli.progress import progress
     from presim.explain.confirm import CaptureOptions
     from presim.files import check_writable, write_file
@@ -60,13 +62,17 @@ def command(
         check_writable(json_file)
     captures = {name: options.pop(name) for name in ("max_plans", "vary", "framework", "study")}
     wanted = CaptureOptions(command=click.get_current_context().obj or [], **captures)
-    with progress(quiet) as say:
+    with progress(quiet) as say, noted("nothing is written, because the job itself was not simulated"):
         answer = explain_job(
-            directory, EvaluationOptions(**options), model=model, plan_file=plan_file, captures=wanted, progress=say
-        )
+            directory, EvaluationOptions(**options), model=model, plan_file=plan_file, captures=wanted, progress=say,
+            keeps_finished=True,
+        )  # fmt: skip
     if json_file == "-":
         sys.stdout.buffer.write(report.encode(answer))
     elif json_file:
         write_file(json_file, report.encode(answer))
     if not quiet and json_file != "-":
-        report.write(answer)
+        if answer.partial:
+            partial_results.write("explanation", answer)
+        else:
+            report.write(answer)

@@ -8,6 +8,9 @@ import click
 
 from presim import quantities
 from presim.cli.numbers import number
+from presim.interrupts import noted
+
+_WHOLE = "nothing is written, because a cluster file holds the fit of all measurements"
 
 
 @click.command("fit")
@@ -74,18 +77,22 @@ def command(
 def _cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str, node: str) -> list[str]:
     from presim.cost.collective_logs.cluster_file import described, write_cluster
 
-    return list(described(write_cluster(data, out, gpu, fabric, node)))
+    with noted(_WHOLE):
+        written = write_cluster(data, out, gpu, fabric, node)
+    return list(described(written))
 
 
 def _updated(data: tuple[Path, ...], file: Path, out: Path) -> list[str]:
     from presim.cost.collective_logs.cluster_file import update_cluster
 
-    return update_cluster(data, file, out)
+    with noted(_WHOLE):
+        return update_cluster(data, file, out)
 
 
 def _operators(data: tuple[Path, ...], out: Path, rows: int, quiet: bool) -> list[str]:
     from presim.cli.progress import progress
     from presim.cost.fitting.job import described, fit
 
-    with progress(quiet) as say:
-        return described(fit(data, out, rows, say))
+    with progress(quiet) as say, noted("nothing is written, because no class of work was fitted"):
+        outcome = fit(data, out, rows, say, keeps_finished=True)
+    return described(outcome)

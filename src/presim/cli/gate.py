@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from presim.interrupts import noted
+
 
 @click.command("gate")
 @click.argument("budgets", metavar="BUDGETS.toml", type=click.Path(path_type=Path))
@@ -30,6 +32,7 @@ def command(
 
     Commands run in the folder of the file. The exit code is 7 if a job exceeds its budget.
     """
+    from presim.cli import partial_results
     from presim.cli.progress import progress
     from presim.errors import ExitCode
     from presim.files import check_writable, write_file
@@ -42,7 +45,9 @@ def command(
             check_writable(path)
     jobs = read(budgets)
     with progress(quiet) as say:
-        answer = gate(jobs, Path(os.path.realpath(budgets)).parent, baseline=baseline, keep=keep, progress=say)
+        folder = Path(os.path.realpath(budgets)).parent
+        with noted("nothing is written, because no job was predicted"):
+            answer = gate(jobs, folder, baseline=baseline, keep=keep, progress=say, keeps_finished=True)
     if markdown_file:
         write_file(markdown_file, report.markdown(answer).encode())
     if junit_file:
@@ -52,5 +57,8 @@ def command(
     elif json_file:
         write_file(json_file, report.encode(answer))
     if not quiet and json_file != "-":
-        report.write(answer)
+        if answer.partial:
+            partial_results.write("gate", answer)
+        else:
+            report.write(answer)
     return ExitCode.STANDS if answer.passed else ExitCode.OVER_BUDGET

@@ -147,7 +147,8 @@ def run(args: list[str] | None = None) -> int:
         return ExitCode.HANGS if isinstance(error, HangError) else ExitCode.UNUSABLE
     except (KeyboardInterrupt, click.Abort) as error:
         with contextlib.suppress(OSError):  # a closed terminal
-            click.echo("presim: interrupted", err=True)
+            note = interrupts.note_of(error)
+            click.echo(f"presim: interrupted{'; ' if note else ''}{note}", err=True)
         return interrupts.exit_code(error)
     except _ReaderLeftError:
         streams.silence()

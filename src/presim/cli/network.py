@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="flow: max-min fair flows over time; link: transfer time of all traffic on the busiest link.",
 )
+@click.option(
+    "--budget",
+    metavar="TIME,MEMORY",
+    help="Refuse a collective whose simulation would take more, e.g. 2h,64GiB; default: 10min,8GiB.",
+)
 @click.option("--plot", metavar="FILE", help="Draw the network as an SVG.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
@@ -56,8 +61,12 @@ def command(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
     click.echo(answer.encode(content) if as_json else answer.text(content))
 
 
-def _run(topology: Topology, kind: str, size: str, ranks: str | None, together: bool, resolution: Any) -> Any:
+def _run(
+    topology: Topology, kind: str, size: str, ranks: str | None, together: bool, resolution: Any, budget: str | None
+) -> Any:
+    from presim.budgets import budget_of
     from presim.errors import InputError
+    from presim.network import work
     from presim.network.exchange import Exchange, run
     from presim.network.open import bytes_of, ranks_of
     from presim.trace.grids import sisters
@@ -66,4 +75,6 @@ def _run(topology: Topology, kind: str, size: str, ranks: str | None, together: 
     if len(chosen) < 2:
         raise InputError(f"{len(chosen)} rank has no one to communicate with: give at least two with --ranks")
     groups = sisters(chosen, topology.gpus) if together else [chosen]
-    return run(topology, [Exchange(kind, bytes_of(size), group) for group in groups], resolution), groups
+    exchanges = [Exchange(kind, bytes_of(size), group) for group in groups]
+    work.check(topology, exchanges, resolution, budget_of(budget) if budget else None)
+    return run(topology, exchanges, resolution), groups

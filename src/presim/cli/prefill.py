@@ -10,6 +10,8 @@ import click
 from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.serving_options import WEIGHTS
+from presim.errors import ExitCode, InputError
+from presim.interrupts import caught, noted
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
@@ -36,9 +38,12 @@ if TYPE_CHECKING:
     type=number(quantities.TOKENS),
     help="Most tokens of a batch; default: of --lengths all, of a trace 65536.",
 )
+@click.option(
+    "--work-budget", metavar="TIME", help="Refuse prompts that would take longer to plan, e.g. 2h; default: 10min."
+)
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with the time of every rank.")
-def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> None:
+def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
     """Plan the prefill of prompts of MODEL that ranks split along the sequence.
 
     Each prompt is given its own number of ranks, and zigzag or contiguous chunks on them, so that the slowest rank is
@@ -56,42 +61,63 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     plan.check(shape)
     batches = _batches(options)
     world = options["ranks"] * plan.tp
-    planned = _planned(
-        shape, plan, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=world), batches, options
-    )
-    _deliver(planned, options)
+    cluster = choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=world)
+    with noted("nothing is written, because no batch was planned"):
+        planned, content = _planned(shape, plan, cluster, batches, options)
+    _deliver(planned, content, options)
+    return ExitCode.DOES_NOT_FIT if content["refused"] else ExitCode.STANDS
 
 
 def _planned(
     model: Model, plan: Plan, cluster: Cluster, batches: list[tuple[int, ...]], options: dict[str, Any]
-) -> list[Prefilled]:
+) -> tuple[list[Prefilled], dict[str, Any]]:
+    """The batches with their plans, and the document about them."""
+    from presim.budgets import budget_of
     from presim.cli.progress import progress
-    from presim.serving.prompts import prefill
+    from presim.serving.prompts import prefill, record
     from presim.serving.prompts.prices import Prices
 
     for batch in batches:
         prefill.check(model, plan, options["ranks"], batch)
+    prompts, budget = sum(map(len, batches)), options["work_budget"]
+    prefill.check_work(prompts, options["ranks"], budget_of(budget, "--work-budget") if budget else None)
     prices = Prices(model, plan, cluster, options["ranks"], max(map(sum, batches)))
-    planned = []
-    with progress(options["json_file"] == "-") as say:
+    planned: list[Prefilled] = []
+    refused: list[str] = []
+    with caught() as stop, progress(options["json_file"] == "-") as say:
         for number, batch in enumerate(batches, start=1):
             say(f"batch {number} of {len(batches)}")
-            planned.append(prefill.of_batch(prices, batch))
-            prefill.check_memory(planned[-1])
-    return planned
+            prefilled = prefill.of_batch(prices, batch)
+            try:
+                prefill.check_memory(prefilled)
+                planned.append(prefilled)
+            except InputError as error:
+                if len(batches) == 1:
+                    raise
+                refused.append(f"batch {number}: {error}")
+    stop.unless(planned)
+    if not planned:
+        raise InputError(f"no batch can be planned, {refused[0]}")
+    return planned, record.document(planned, refused=refused, partial=stop.is_partial)
 
 
-def _deliver(planned: list[Prefilled], options: dict[str, Any]) -> None:
+def _deliver(planned: list[Prefilled], content: dict[str, Any], options: dict[str, Any]) -> None:
+    from presim.cli import partial_results
     from presim.cli.serve import deliver
     from presim.files import write_file
     from presim.serving.prompts import record
 
-    if options["html"]:
-        write_file(options["html"], record.render(planned).encode())
+    if options["html"] and content["partial"]:
+        partial_results.write_page("prefill", content, options["html"])
+    elif options["html"]:
+        write_file(options["html"], record.render(planned, content).encode())
     if options["json_file"]:
-        deliver(record.encode(planned), options["json_file"])
+        deliver(record.encode(content), options["json_file"])
     if options["json_file"] != "-":
-        record.write(record.document(planned))
+        if content["partial"]:
+            partial_results.write("prefill", content)
+        else:
+            record.write(content)
 
 
 def _batches(options: dict[str, Any]) -> list[tuple[int, ...]]:

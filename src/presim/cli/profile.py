@@ -8,6 +8,7 @@ import click
 
 from presim import quantities
 from presim.cli.numbers import number
+from presim.interrupts import noted
 
 
 @click.command("profile")
@@ -50,20 +51,20 @@ def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, 
 
 def _measured(out: Path, trace: Path | None, seconds: float, quiet: bool) -> list[str]:
     from presim.cli.progress import progress
-    from presim.profile.job import local_gpu, profile
+    from presim.profile.job import described, local_gpu, profile
     from presim.profile.sweep import standard_sweep
     from presim.trace import store
 
     wanted = list(standard_sweep())
     if trace is not None:
         wanted = [signature for each in store.load(trace).traces.values() for signature in each.signatures]
-    with progress(quiet) as say:
-        made = profile(wanted, out, seconds, local_gpu(), say)
-    lines = [f"{made.path}: {made.measured} measured, {made.known} known already, {made.left} left for the next call"]
-    return lines + [f"  not measured, {count}: {reason}" for reason, count in made.rejected.items()]
+    with progress(quiet) as say, noted("nothing is written, because nothing was measured"):
+        outcome = profile(wanted, out, seconds, local_gpu(), say)
+    return [described(outcome), *(f"  not measured, {count}: {reason}" for reason, count in outcome.rejected.items())]
 
 
 def _imported(imports: tuple[Path, ...], out: Path) -> list[str]:
     from presim.cost.measured.importers.find import import_tables
 
-    return import_tables(imports, out)
+    with noted("nothing is written, because no DATA was read to its end"):
+        return import_tables(imports, out, keeps_finished=True)

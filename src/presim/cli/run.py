@@ -103,7 +103,9 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     outputs.check(options["save"])
     stdout = 2 if outputs.json_file == "-" else None  # standard output is reserved for the result
     with progress(outputs.quiet) as say:
-        evaluation = run_and_evaluate([script, *args], RunOptions(**options), stdout=stdout, progress=say)
+        evaluation = run_and_evaluate(
+            [script, *args], RunOptions(**options), stdout=stdout, progress=say, keeps_finished=True
+        )
     result = evaluation.result
     failed = result.exit in ("raised", "exited", "killed")
     empty = failed and not result.operators and not result.memory.peak_reserved_bytes

@@ -51,6 +51,12 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 @click.option(
     "--seed", type=number(quantities.SEED), default=0, metavar="N", show_default=True, help="Seed of the draws."
 )
+@click.option(
+    "--budget",
+    default="",
+    metavar="TIME",
+    help="Refuse --jitter-draws whose simulation would take more, e.g. 2h; default: 10min.",
+)
 @output_options
 def command(directory: str, **options: Any) -> int:
     """Simulate the trace in DIR, which `presim run --save` or `presim compose --save` wrote.

@@ -9,6 +9,7 @@ import click
 
 from presim import quantities
 from presim.cli.numbers import number
+from presim.interrupts import noted
 
 
 @click.command("training")
@@ -61,15 +62,20 @@ from presim.cli.numbers import number
     "--runs", type=number(quantities.TRAININGS), default=200, show_default=True, help="Trainings to simulate."
 )
 @click.option("--seed", type=number(quantities.SEED), default=0, show_default=True)
+@click.option(
+    "--budget", metavar="TIME", help="Refuse --runs whose simulation would take more, e.g. 2h; default: 10min."
+)
 @click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
 @click.option("--html", metavar="FILE", help="Write it as one self-contained HTML page.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
-def command(job: str, json_file: str | None, html: str | None, quiet: bool, **options: Any) -> None:
+def command(job: str, json_file: str | None, html: str | None, quiet: bool, budget: str | None, **options: Any) -> None:
     """Predict how long training on a token budget takes, and its cost.
 
     JOB is a folder that `presim run --save` or `presim compose --save` made, or a result that --json wrote. Failures,
     checkpoints, restarts and repairs are simulated; each figure that was not predicted is listed with its source.
     """
+    from presim.budgets import budget_of
+    from presim.cli import partial_results
     from presim.files import check_writable, write_file
     from presim.report import training as report
     from presim.saved_jobs import project_training
@@ -78,14 +84,20 @@ def command(job: str, json_file: str | None, html: str | None, quiet: bool, **op
     for path in (json_file, html):
         if path is not None and path != "-":
             check_writable(path)
-    request = Request(**options)
+    request, limits = Request(**options), budget_of(budget) if budget else None
     check(request)
-    projection = project_training(job, request)
-    if html:
+    with noted("nothing is written, because no training was simulated to its end"):
+        projection = project_training(job, request, budget=limits, keeps_finished=True)
+    if html and projection.partial:
+        partial_results.write_page("training", projection, html)
+    elif html:
         report.write_page(projection, html)
     if json_file == "-":
         sys.stdout.buffer.write(report.encode(projection))
     elif json_file:
         write_file(json_file, report.encode(projection))
     if not quiet and json_file != "-":
-        report.write(projection)
+        if projection.partial:
+            partial_results.write("training", projection)
+        else:
+            report.write(projection)

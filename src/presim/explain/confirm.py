@@ -12,6 +12,7 @@ from presim.compose.plan import Plan
 from presim.errors import InputError
 from presim.explain.capture_file import CaptureFile, NoCaptureFile
 from presim.figures.explanation import Captured, Confirmation, Gain
+from presim.interrupts import caught
 from presim.scratch import temporary_folder
 from presim.search.confirm.capture import capture, check_command
 from presim.search.knobs import field_of, fields, short
@@ -117,8 +118,10 @@ def confirm(
     candidates: Sequence[Candidate],
     progress: Progress,
     take: Take | None = None,
+    *,
+    keeps_finished: bool = False,
 ) -> Confirmation:
-    """Capture the unchanged job and then each candidate.
+    """Capture the unchanged job and then each candidate; ``keeps_finished``: until an interrupt.
 
     Raises:
         InputError: the command has an unknown placeholder, or the unchanged job cannot be captured.
@@ -150,12 +153,13 @@ def confirm(
             raise InputError(
                 f"the unchanged job cannot be captured again: {baseline.words.removesuffix('.')}; {advice}"
             )
-        rows = []
-        for number, candidate in enumerate(candidates, 1):
-            words = f"{candidate.description}, {number} of {len(candidates)}"
-            rows.append(_row(candidate, baseline.figures, captured_reply({**point, **candidate.changed}, words)[1]))
+        rows: list[Captured] = []
+        with caught(keeps_finished) as stop:
+            for number, candidate in enumerate(candidates, 1):
+                words = f"{candidate.description}, {number} of {len(candidates)}"
+                rows.append(_row(candidate, baseline.figures, captured_reply({**point, **candidate.changed}, words)[1]))
     rows.sort(key=_order)
-    return Confirmation(by=program, step_time_s=baseline.figures.step_time_s, rows=rows)
+    return Confirmation(by=program, step_time_s=baseline.figures.step_time_s, rows=rows, partial=stop.is_partial)
 
 
 def request_of(subject: str, captures: CaptureOptions, options: Mapping[str, object]) -> Request:

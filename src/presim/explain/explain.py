@@ -14,6 +14,7 @@ from presim.errors import InputError
 from presim.explain.candidates import neighbour_plans, simulation_candidates
 from presim.figures.explanation import SCHEMA_VERSION, Confirmation, Explanation, Gain
 from presim.hardware.cluster import Cluster
+from presim.interrupts import caught
 from presim.options import EvaluationOptions
 from presim.pipeline import Evaluation
 from presim.result import Result
@@ -41,6 +42,8 @@ def explain(
     planned: ComposedPlan | None = None,
     confirmed: Confirms | None = None,
     progress: Progress = lambda text: None,
+    *,
+    keeps_finished: bool = False,
 ) -> Explanation:
     """Explain what limits a job and which changes would help.
 
@@ -53,6 +56,7 @@ def explain(
         planned: the job's plan; None: no other plans are composed.
         confirmed: captures some of the composed plans; None: none are captured.
         progress: receives one line for each candidate.
+        keeps_finished: an interrupt gives the candidates that are simulated by then, marked as partial.
 
     Raises:
         InputError: the job has no step time.
@@ -62,12 +66,29 @@ def explain(
         raise InputError(
             f"{os.fspath(job)} has no step time to explain, because it ended with {result.exit}; capture it again"
         )
-    gains = []
-    for candidate in simulation_candidates(result, cluster, options):
-        progress(f"simulating {candidate.description}")
-        after = simulate(candidate.changed)
-        gains.append(gain(result, after, candidate.description, candidate.remedy, candidate.kind, candidate.options))
-    composed_step_time_s, plans, refused_plans = _plans(planned, cluster, progress) if planned else (None, [], [])
+    path = critical_path(
+        [priced.trace for priced in evaluation.ranks.values()],
+        evaluation.timelines,
+        evaluation.representatives,
+        launch_latency_ns=evaluation.device.launch_latency_ns,
+    )
+    gains: list[Gain] = []
+    refused: list[str] = []
+    plans, confirmation = _OtherPlans(), None
+    with caught(keeps_finished) as stop:
+        for candidate in simulation_candidates(result, cluster, options):
+            progress(f"simulating {candidate.description}")
+            try:
+                after = simulate(candidate.changed)
+            except InputError as error:
+                refused.append(f"{candidate.description}: {error}")
+                continue
+            gains.append(
+                gain(result, after, candidate.description, candidate.remedy, candidate.kind, candidate.options)
+            )
+        if planned is not None:
+            _compose_plans(planned, cluster, progress, plans)
+        confirmation = confirmed(plans.best_first()) if confirmed else None
     return Explanation(
         schema_version=SCHEMA_VERSION,
         job=os.fspath(job),
@@ -75,38 +96,47 @@ def explain(
         cluster=f"{result.job.nodes} x {result.job.gpus_per_node} {result.job.gpu_name}",
         step_time_s=result.step_time_s,
         limits=result.limits,
-        critical_path=critical_path(
-            [priced.trace for priced in evaluation.ranks.values()],
-            evaluation.timelines,
-            evaluation.representatives,
-            launch_latency_ns=evaluation.device.launch_latency_ns,
-        ),
+        critical_path=path,
         gains=_best_first(gains),
-        composed_step_time_s=composed_step_time_s,
-        plans=[plan_gain for plan_gain, _ in plans],
-        refused=refused_plans,
-        confirmed=confirmed(plans) if confirmed else None,
+        composed_step_time_s=plans.current_step_time_s,
+        plans=[plan_gain for plan_gain, _ in plans.best_first()],
+        refused=[*refused, *plans.refused],
+        confirmed=confirmation,
+        partial=stop.is_partial or (confirmation is not None and confirmation.partial),
     )
 
 
-def _plans(
-    planned: ComposedPlan, cluster: Cluster, progress: Progress
-) -> tuple[float | None, list[tuple[Gain, Plan]], list[str]]:
+@dataclasses.dataclass
+class _OtherPlans:
+    """Plans that differ in one field from the current one, as far as they are composed."""
+
+    current_step_time_s: float | None = None  # of the composed current plan
+    gains: list[tuple[Gain, Plan]] = dataclasses.field(default_factory=list)
+    refused: list[str] = dataclasses.field(default_factory=list)
+
+    def best_first(self) -> list[tuple[Gain, Plan]]:
+        """The plans by their gain."""
+        return sorted(self.gains, key=lambda pair: _order(pair[0]))
+
+
+def _compose_plans(planned: ComposedPlan, cluster: Cluster, progress: Progress, plans: _OtherPlans) -> None:
+    """Compose the neighbours of the current plan, and add each when it is done."""
     before = planned.compose(planned.plan)
-    plans, refused_plans = [], []
+    plans.current_step_time_s = before.step_time_s
     for neighbour in neighbour_plans(planned.plan, cluster):
         progress(f"composing {neighbour.description}")
         try:
             after = planned.compose(neighbour.plan)
         except InputError as error:
-            refused_plans.append(f"{neighbour.description}: {error}")
+            plans.refused.append(f"{neighbour.description}: {error}")
             continue
         if after.step_time_s is None or before.step_time_s is None:
-            refused_plans.append(f"{neighbour.description}: {after.memory.verdict or after.error}")
+            plans.refused.append(f"{neighbour.description}: {after.memory.verdict or after.error}")
             continue
         fields = _changed(planned.plan, neighbour.plan)
-        plans.append((gain(before, after, neighbour.description, "another plan", "change", fields), neighbour.plan))
-    return before.step_time_s, sorted(plans, key=lambda pair: _order(pair[0])), refused_plans
+        plans.gains.append(
+            (gain(before, after, neighbour.description, "another plan", "change", fields), neighbour.plan)
+        )
 
 
 def gain(before: Result, after: Result, description: str, remedy: str, kind: str, options: str) -> Gain:

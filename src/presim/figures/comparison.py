@@ -77,4 +77,5 @@ class Comparison(msgspec.Struct, frozen=True):
     schema_version: Annotated[int, doc("Version of this schema.")]
     results: Annotated[list[Compared], doc("The results in the order they were named; the first is the baseline.")]
     differences: Annotated[list[Difference], doc("From the baseline to each of the others.")]
+    partial: Annotated[bool, doc("Whether a signal ended the comparison before all results were there.")] = False
     kind: Annotated[str, doc("Kind of the result.")] = "comparison"

@@ -54,6 +54,7 @@ class Confirmation(msgspec.Struct, frozen=True):
     by: Annotated[str, doc("What they were captured with: the user's command, or a framework.")]
     step_time_s: Annotated[float, doc("Seconds of a step of the captured job as it is.")]
     rows: Annotated[list[Captured], doc("The candidates by throughput, largest first; failures last.")]
+    partial: Annotated[bool, doc("Whether a signal ended the captures before the last candidate.")] = False
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -71,6 +72,7 @@ class Explanation(msgspec.Struct, frozen=True):
         float | None, doc("With a model: seconds of the composed step that its plans are held against.")
     ]
     plans: Annotated[list[Gain], doc("With a model: neighbouring plans, composed and simulated, largest gain first.")]
-    refused: Annotated[list[str], doc("Invalid neighbouring plans, with the reason.")]
+    refused: Annotated[list[str], doc("Candidates and neighbouring plans that are not possible, with the reason.")]
     confirmed: Annotated[Confirmation | None, doc("Candidates captured on the real program, where asked for.")] = None
+    partial: Annotated[bool, doc("Whether a signal ended it before all candidates were evaluated.")] = False
     kind: Annotated[str, doc("Kind of the result.")] = "explanation"

@@ -107,6 +107,23 @@ class UnusualStep(msgspec.Struct, frozen=True):
     reason: Annotated[str, doc("What it does more or less of, as a clause; empty if the trace does not show it.")]
 
 
+class StepPhase(msgspec.Struct, frozen=True):
+    """A part of a step: an inner loop, or what lies outside of inner loops up to an optimizer step."""
+
+    kind: Annotated[
+        str,
+        doc(
+            "loop: an inner loop; update: it ends with an optimizer step; call: it calls a model, and neither follows."
+        ),
+    ]
+    line: Annotated[str, doc("Line of the loop, or of what calls the optimizer or first calls the model.")]
+    runs: Annotated[int, doc("Iterations of the loop in a step; how often a step has another phase.")]
+    run_s: Annotated[float, doc("Seconds of one of them, on average.")]
+    seconds: Annotated[float, doc("Seconds of all of them: work on the device, from the end of the phase before.")]
+    share: Annotated[float | None, doc("Share of `step_time_s`; null if the step that the figures describe lacks it.")]
+    share_of_steps: Annotated[float, doc("Share of the steps after the first that set nothing up and have this phase.")]
+
+
 class Steps(msgspec.Struct, frozen=True):
     """Which steps the trace holds, what a step is, and which of them the figures describe."""
 
@@ -121,7 +138,10 @@ class Steps(msgspec.Struct, frozen=True):
     ]
     setup_s: Annotated[
         float,
-        doc("Seconds before the first step's forward pass (imports on the host excluded; connecting included)."),
+        doc(
+            "Seconds before the first step's forward pass: set-up, and what runs before the loop (imports on the host "
+            "excluded; connecting included)."
+        ),
     ]
     connecting: Annotated[
         Connecting | None,
@@ -132,10 +152,24 @@ class Steps(msgspec.Struct, frozen=True):
     ] = ""
     iterations: Annotated[int, doc("Iterations of that loop in a step: those that share an update.")] = 1
     updates: Annotated[int, doc("Optimizer steps in a step; 0 if other code updates the parameters.")] = 1
+    phases: Annotated[
+        list[StepPhase],
+        doc(
+            "Phases of the step that the figures describe, in order, then those that only other steps have; empty if "
+            "it is a single phase."
+        ),
+    ] = []
     mean_s: Annotated[float | None, doc("Mean of the steps after the first that set nothing up.")] = None
     median_s: Annotated[float | None, doc("Their median.")] = None
     min_s: Annotated[float | None, doc("The shortest of them.")] = None
     max_s: Annotated[float | None, doc("The longest of them.")] = None
+    added_wait_s: Annotated[
+        float,
+        doc(
+            "Seconds by which the reported step time is above `times_s[steady_index]`, because the host of a mean step "
+            "waits longer for data; negative: below. 0 where the data loader is no bottleneck."
+        ),
+    ] = 0.0
     unusual: Annotated[
         list[UnusualStep], doc("Those of them that take 1.2 times the median or more, or less than the median / 1.2.")
     ] = []

@@ -60,4 +60,5 @@ class Projection(msgspec.Struct, frozen=True):
     energy_money: Annotated[float | None, doc("Energy times its price; null without a price.")]
     assumptions: Annotated[list[Assumption], doc("Inputs that presim does not predict, with their sources.")]
     not_modelled: Annotated[list[str], doc("Effects that the figures leave out.")]
+    partial: Annotated[bool, doc("Whether a signal ended it before all trainings were simulated.")] = False
     kind: Annotated[str, doc("Kind of the result.")] = "training"

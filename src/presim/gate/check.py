@@ -43,6 +43,7 @@ class Gate(msgspec.Struct, frozen=True):
     schema_version: Annotated[int, doc("Version of this schema.")]
     passed: Annotated[bool, doc("Whether every job keeps its budget.")]
     jobs: Annotated[list[Verdict], doc("The jobs in the order of the file.")]
+    partial: Annotated[bool, doc("Whether a signal ended it before all jobs were predicted; the others fail.")] = False
     kind: Annotated[str, doc("Kind of the result.")] = "gate"
 
 

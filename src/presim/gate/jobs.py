@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,13 +9,16 @@ from pathlib import Path
 from presim.errors import ExitCode, InputError
 from presim.files import make_folder
 from presim.gate.budgets import Budget
-from presim.gate.check import SCHEMA_VERSION, Gate, verdict
+from presim.gate.check import SCHEMA_VERSION, Gate, Verdict, verdict
+from presim.gate.child_command import run_child
+from presim.interrupts import caught
 from presim.report import json
 from presim.result import Result
 from presim.scratch import temporary_folder
 
 Progress = Callable[[str], None]
 _LAST_LINES = 3
+_NOT_REACHED = "not predicted, because `presim gate` was interrupted before it"
 
 
 def gate(
@@ -26,10 +28,12 @@ def gate(
     baseline: Path | None = None,
     keep: Path | None = None,
     progress: Progress = lambda text: None,
+    keeps_finished: bool = False,
 ) -> Gate:
     """Run all jobs in ``folder`` and compare them with their budgets.
 
     ``baseline``: a folder with results of an earlier call; ``keep``: where the results go, for the next one.
+    ``keeps_finished``: an interrupt gives the verdicts that are there by then, marked as partial; the other jobs fail.
 
     Raises:
         InputError: the baseline is no folder, or results cannot be written.
@@ -39,14 +43,17 @@ def gate(
     if keep is not None:
         make_folder(keep)
     earlier = [_of_baseline(budget, baseline) for budget in budgets]  # damaged ones are reported first
-    verdicts = []
-    for budget, before in zip(budgets, earlier, strict=True):
-        progress(f"predicting {budget.name}")
-        result, failure = predict(budget, folder)
-        if keep is not None and result is not None and not failure:
-            json.write(result, keep / f"{budget.name}.json")
-        verdicts.append(verdict(budget, result, failure, before))
-    return Gate(SCHEMA_VERSION, all(each.passed for each in verdicts), verdicts)
+    verdicts: list[Verdict] = []
+    with caught(keeps_finished) as stop:
+        for budget, before in zip(budgets, earlier, strict=True):
+            progress(f"predicting {budget.name}")
+            result, failure = predict(budget, folder)
+            if keep is not None and result is not None and not failure:
+                json.write(result, keep / f"{budget.name}.json")
+            verdicts.append(verdict(budget, result, failure, before))
+    stop.unless(verdicts)
+    verdicts += [verdict(budget, None, _NOT_REACHED, None) for budget in budgets[len(verdicts) :]]
+    return Gate(SCHEMA_VERSION, all(job.passed for job in verdicts), verdicts, partial=stop.is_partial)
 
 
 def predict(budget: Budget, folder: Path) -> tuple[Result | None, str]:
@@ -55,7 +62,7 @@ def predict(budget: Budget, folder: Path) -> tuple[Result | None, str]:
         path = Path(made) / "result.json"
         verb, *words = budget.words
         command = [sys.executable, "-m", "presim", verb, "--quiet", "--json", str(path), *words]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+        done = run_child(command, cwd=folder)
         result = json.read(path) if path.is_file() else None
     if done.returncode == ExitCode.STANDS and result is not None:
         return result, ""

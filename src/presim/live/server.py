@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from presim.capture.reading.fetches import LIVE_WORKERS
 from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
 from presim.live.clock import Clock
@@ -96,10 +97,17 @@ class LiveServer:
             os.close(folder)
         listener.listen()
         self._selector.register(listener, selectors.EVENT_READ, ("rank", rank))
+        return self._live_variables(rank) if self._live else {}
+
+    def _live_variables(self, rank: int) -> dict[str, str]:
         options = self._options_of(rank)
-        host_per_cpu = self._as_it_came * (1.0 if options.host_factor is None else options.host_factor)
+        factor = 1.0 if options.host_factor is None else options.host_factor
         costs = dataclasses.astuple(options.calls)
-        return {"PRESIM_LIVE": f"{host_per_cpu!r} {' '.join(map(str, costs))}"} if self._live else {}
+        seen = self._cluster.as_seen_by(rank)
+        return {
+            "PRESIM_LIVE": f"{self._as_it_came * factor!r} {' '.join(map(str, costs))}",
+            LIVE_WORKERS: f"{factor!r} {seen.node.cores / seen.gpus_per_node!r}",
+        }
 
     def _options_of(self, rank: int) -> Options:
         """The options with the host factor of the rank's node."""

@@ -77,7 +77,7 @@ def profile(
 ) -> Outcome:
     """Measure signatures of ``wanted`` that the table in ``out`` lacks, within a time budget; later calls continue.
 
-    Measurements made before Ctrl-C are kept.
+    Measurements made before Ctrl-C are kept, and its exception has a note that says so.
 
     Raises:
         InputError: there is no GPU, or the measuring process failed before it measured anything.
@@ -92,11 +92,17 @@ def profile(
     with temporary_folder("profile") as folder:
         try:
             lines = _measure(planned, folder, seconds)
-        except KeyboardInterrupt:  # a later call continues from here too
+        except KeyboardInterrupt as error:  # a later call continues from here too
             if len(lines := read_lines(folder / _RESULTS)) > 1:
-                _kept(lines, before, planned, gpu, path)
+                error.add_note(described(_kept(lines, before, planned, gpu, path)))
             raise
     return _kept(lines, before, planned, gpu, path)
+
+
+def described(outcome: Outcome) -> str:
+    """What a call measured, in a line."""
+    counts = f"{outcome.measured} measured, {outcome.known} known already, {outcome.left} left for the next call"
+    return f"{outcome.path}: {counts}"
 
 
 def _measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any]]:

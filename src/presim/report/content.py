@@ -6,15 +6,17 @@ import dataclasses
 
 from presim.figures.memory import OTHER_PROCESSES
 from presim.report.bars import Part
-from presim.result import Result
+from presim.result import Result, StepPhase
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
 
+PARTIAL = "partial: the work was interrupted; the notes say what is missing"
 _FAILURES = {
     "out_of_memory": "out of memory",
     "raised": "the script raised",
     "exited": "the script left with an error code",
     "killed": "the script was killed",
 }
+_PHASES = {"loop": "loop at", "update": "up to optimizer step at", "call": "model call at"}
 _CATEGORY_STYLES = {
     "parameter": ("blue", "p"),
     "gradient": ("magenta", "g"),
@@ -72,7 +74,7 @@ def _step(result: Result) -> Cell:
     label = "step time" if result.steps.steady else shown if result.steps.count else "whole run"
     doubt = max(result.step_time_high_s - result.step_time_s, result.step_time_s - result.step_time_low_s)
     interval = seconds_range(result.step_time_low_s, result.step_time_high_s) if doubt else ""
-    mean = result.steps.mean_s if result.steps.unusual else None
+    mean = result.steps.mean_s if result.steps.unusual and not result.steps.added_wait_s else None
     return Cell(label, seconds(result.step_time_s), f"mean {seconds(mean)}" if mean else interval, "bright_cyan")
 
 
@@ -135,6 +137,23 @@ def time_parts(result: Result) -> list[Part]:
         Part(name, size, style, letter, f"{seconds(size)} {percent(size / total)}")
         for name, size, style, letter in named
     ]
+
+
+def phase_caption(result: Result) -> str:
+    """Which phases the step time is about."""
+    if all(phase.share is not None for phase in result.steps.phases):
+        return "the step time is that of all together"
+    return "the step time is that of those with a share"
+
+
+def phase_name(phase: StepPhase) -> str:
+    """A phase of a step in words, with its line in the script."""
+    return f"{_PHASES[phase.kind]} {phase.line.rpartition('/')[2]}"
+
+
+def phase_share(phase: StepPhase) -> str:
+    """A phase's share of the step that the figures describe, or in how many steps it is if that lacks it."""
+    return percent(phase.share) if phase.share is not None else f"in {percent(phase.share_of_steps)} of steps"
 
 
 def memory_parts(result: Result) -> list[Part]:

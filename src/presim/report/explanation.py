@@ -63,7 +63,7 @@ def render(explanation: Explanation) -> RenderableType:
     if explanation.composed_step_time_s is not None:
         caption = f"composed; the composed current plan takes {seconds(explanation.composed_step_time_s)}"
         parts += [Heading("Other plans", caption), _indent(_gains(explanation.plans))]
-        parts += [_indent(Text(f"not possible: {reason}", "dim")) for reason in explanation.refused]
+    parts += [_indent(Text(f"not possible: {reason}", "dim")) for reason in explanation.refused]
     if explanation.confirmed is not None:
         found = explanation.confirmed
         caption = f"gains by {_BY.get(found.by, found.by)}; the current step takes {seconds(found.step_time_s)}"

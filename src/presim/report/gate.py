@@ -60,6 +60,7 @@ def markdown(gate: Gate) -> str:
     lines = [
         f"### presim: {kept} of {len(gate.jobs)} jobs keep their budget",
         "",
+        *(["partial: the work was interrupted", ""] if gate.partial else []),
         "| job | step time | change | memory | change | budget |",
         "|---|---|---|---|---|---|",
     ]

@@ -31,7 +31,13 @@ def write(result: Result, path: str | os.PathLike[str]) -> None:
 def render(result: Result) -> str:
     """The page."""
     page = template(
-        Path(__file__).with_name("page.html.jinja"), gib=gib, percent=percent, seconds=seconds, rate=content.rate
+        Path(__file__).with_name("page.html.jinja"),
+        gib=gib,
+        percent=percent,
+        seconds=seconds,
+        rate=content.rate,
+        phase_name=content.phase_name,
+        phase_share=content.phase_share,
     )
     return page.render(_shown(result))
 
@@ -44,10 +50,13 @@ def _shown(result: Result) -> dict[str, Any]:
         "command": result.job.script or "trace",
         "where": content.where(result),
         "failure": content.failure(result),
+        "partial": content.PARTIAL if result.partial else "",
         "headline": content.headline(result),
         "time": _bar(content.time_parts(result)) if known else [],
         "time_caption": content.time_caption(result),
         "phases": result.time.by_phase if known else [],
+        "step_phases": result.steps.phases if known else [],
+        "phase_caption": content.phase_caption(result),
         "memory": _bar(content.memory_parts(result)) if result.memory.peak_reserved_bytes else [],
         "chart": _memory_chart(result),
         "limits": result.limits if known else [],

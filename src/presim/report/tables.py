@@ -112,6 +112,15 @@ def collective_table(result: Result) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
+def phase_table(result: Result) -> RenderableType:
+    """Phases of a step: how often they run, and their time."""
+    table = _table(("", "left"), *((name, "right") for name in ("runs", "each", "in all", "of step")))
+    for phase in result.steps.phases[:ROWS]:
+        times = (seconds(phase.run_s), seconds(phase.seconds))
+        table.add_row(_name(content.phase_name(phase)), str(phase.runs), *times, content.phase_share(phase))
+    return Padding(table, (0, 0, 0, 2))
+
+
 def held_table(result: Result) -> RenderableType:
     """Modules whose blocks were live at the peak of allocated memory."""
     table = _table(("", "left"), ("blocks", "right"), ("bytes", "right"), ("of allocated", "right"))

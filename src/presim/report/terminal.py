@@ -13,7 +13,7 @@ from rich.text import Text
 from presim.report import content
 from presim.report.bars import Bar
 from presim.report.screen import Heading, Title, show
-from presim.report.tables import collective_table, held_table, operator_table, rank_table
+from presim.report.tables import collective_table, held_table, operator_table, phase_table, rank_table
 from presim.result import Result
 
 WIDTH = 104  # of the whole report; narrower terminals get less
@@ -46,12 +46,16 @@ def svg(result: Result, width: int = WIDTH) -> str:
 def render(result: Result) -> RenderableType:
     """The report as something rich can print."""
     parts: list[RenderableType] = [Title(result.job.script or "trace", content.where(result))]
+    if result.partial:
+        parts.append(Text(content.PARTIAL))
     if failed := content.failure(result):
         parts.append(Text.assemble((f"✗ {failed[0]}: ", "bold red"), failed[1], "\n"))
     parts.append(_headline(result))
     known = result.step_time_s is not None
     if known:
         parts += [Heading("Time", content.time_caption(result)), _indent(Bar(content.time_parts(result)))]
+    if known and result.steps.phases:
+        parts += [Heading("Phases of a step", content.phase_caption(result)), phase_table(result)]
     if result.memory.peak_reserved_bytes:
         parts += [Heading("Memory in GiB", result.memory.verdict), _indent(Bar(content.memory_parts(result)))]
     if result.memory.fits is False and result.memory.by_module:

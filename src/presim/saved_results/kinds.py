@@ -69,6 +69,7 @@ KINDS = (
         struct="presim.result:Result",
         widest=104,
         page="presim.report.html:render",
+        names_partial=True,
         upgrades={1: "presim.report.json:upgrade_1"},
     ),
     ResultKind(

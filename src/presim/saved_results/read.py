@@ -14,6 +14,7 @@ from presim.saved_results.decode import decode
 from presim.saved_results.kinds import KINDS, ResultKind, imported
 
 _SCHEMA = re.compile(r"presim-([a-z-]+)/(\d{1,9})")
+INTERRUPTED = "the work was interrupted"  # where a file does not say why it is partial
 _BY_NAME = {kind.name: kind for kind in KINDS}
 _DAMAGES = (
     KeyError,
@@ -123,8 +124,8 @@ def _partial(document: dict[str, Any]) -> str:
     """Why the result is not whole: a sentence, or a mapping with one."""
     reason = document.get("partial")
     if isinstance(reason, dict):
-        reason = next((text for text in reason.values() if isinstance(text, str)), "the work was interrupted")
-    return reason if isinstance(reason, str) else "the work was interrupted" if reason else ""
+        reason = next((text for text in reason.values() if isinstance(text, str)), INTERRUPTED)
+    return reason if isinstance(reason, str) else INTERRUPTED if reason else ""
 
 
 def _foreign(path: Path) -> InputError:

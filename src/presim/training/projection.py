@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from presim import budgets
 from presim.errors import InputError
 from presim.figures.training import SCHEMA_VERSION, Projection, Spread
 from presim.hardware import Gpu
+from presim.interrupts import caught
 from presim.result import Result
 from presim.training.closed_form import daly_interval, expected_s, young_interval
 from presim.training.facts import Facts, node_watts
@@ -19,8 +21,13 @@ _RUN_SIMULATED_S, _FAILURE_SIMULATED_S = 2e-5, 8e-6  # measured with 31,000 fail
 _ENDLESS_FACTOR = 100.0  # multiple of the work at which a run counts as endless
 
 
-def project(result: Result, request: Request, gpu: Gpu) -> Projection:
+def project(
+    result: Result, request: Request, gpu: Gpu, *, budget: budgets.Budget | None = None, keeps_finished: bool = False
+) -> Projection:
     """Project a training run with a token budget on the cluster of a result.
+
+    ``budget``: what the simulation may take; None is the default. ``keeps_finished``: an interrupt gives the figures of
+    the trainings that are simulated by then, marked as partial.
 
     Raises:
         InputError: the result has no step or no tokens, or the training would not end.
@@ -29,8 +36,11 @@ def project(result: Result, request: Request, gpu: Gpu) -> Projection:
     check(request)
     facts = Facts(result, request)
     job = facts.job(step_s * facts.jitter, request.tokens / (tokens_per_s * step_s))
-    _check_work(job, request.runs)
-    runs = [_train(job, request.seed * 1_000_003 + number) for number in range(request.runs)]
+    _check_work(job, request.runs, budget)
+    runs: list[Spent] = []
+    with caught(keeps_finished) as stop:
+        runs.extend(_train(job, request.seed * 1_000_003 + number) for number in range(request.runs))
+    stop.unless(runs)
     mean = {name: sum(_parts(run)[name] for run in runs) / len(runs) / _DAY for name in _parts(runs[0])}
     total_days = [run.total_s / _DAY for run in runs]
     days = _spread(total_days)
@@ -68,7 +78,8 @@ def project(result: Result, request: Request, gpu: Gpu) -> Projection:
         energy_high_MWh=high,
         energy_money=None if kwh_price is None else energy * 1e3 * kwh_price,
         assumptions=facts.assumptions(job, gpu),
-        not_modelled=_NOT_MODELLED,
+        not_modelled=[*_cut_short(runs, request), *_NOT_MODELLED],
+        partial=stop.is_partial,
     )
 
 
@@ -79,6 +90,11 @@ _NOT_MODELLED = [
     "Nodes that come back from repair join at the next restart.",
     "Evaluation, slow data loading, rollbacks after loss spikes, and queues are left out.",
 ]
+
+
+def _cut_short(runs: Sequence[Spent], request: Request) -> list[str]:
+    """What the figures lack where an interrupt left fewer simulated trainings than were asked for."""
+    return [f"Only {len(runs)} of {request.runs} trainings were simulated."] if len(runs) < request.runs else []
 
 
 def _steady(result: Result) -> tuple[float, float]:
@@ -94,14 +110,15 @@ def _steady(result: Result) -> tuple[float, float]:
     return step_s, tokens_per_s
 
 
-def _check_work(job: Job, runs: int) -> None:
+def _check_work(job: Job, runs: int, budget: budgets.Budget | None) -> None:
     """Raise if failures leave almost no progress, or if so many would be simulated that it takes too long."""
     total_s = expected_s(job.work_s, job.interval_s, job.checkpoint_s, job.restart_s, job.mtbf_s)
     if total_s > _ENDLESS_FACTOR * job.work_s:
         raise _endless_error(job)
     failures = min(total_s / job.mtbf_s, MAX_FAILURES)
     seconds = runs * (_RUN_SIMULATED_S + failures * _FAILURE_SIMULATED_S)
-    budgets.check(budgets.Estimate(runs, f"runs with {failures:,.0f} failures each", seconds))
+    estimate = budgets.Estimate(runs, f"runs with {failures:,.0f} failures each", seconds)
+    budgets.check(estimate, budget, "raise --budget, e.g. --budget 2h")
 
 
 def _train(job: Job, seed: int) -> Spent:

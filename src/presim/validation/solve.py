@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 
 import msgspec
 
 from presim.analysis.memory.blocks import allocated_bytes, reserved_bytes
-from presim.capture.processes.process import end_with_parent
 from presim.engine.options import Options
-from presim.errors import PresimError, reason_of
+from presim.errors import reason_of
 from presim.pipeline import Evaluation
 from presim.result import Result
 from presim.trace.schema import Trace
@@ -26,8 +22,6 @@ from presim.validation.results import RUN_FAILED, Prediction
 from presim.validation.runs import Providers, Run
 
 _ROOM = 2  # cases that do not fit are repeated on GPUs with this multiple of their memory
-
-_providers: Providers | None = None  # of this worker process
 
 
 def solve(case: Case, providers: Providers, options: Options | None = None) -> Prediction:
@@ -124,34 +118,10 @@ def _one_line(error: object) -> str:
 def solve_all(
     cases: Sequence[Case], providers: Providers, jobs: int, options: Options | None = None
 ) -> Iterator[tuple[Case, Prediction]]:
-    """The cases with their predictions, in order of completion."""
+    """The cases with their predictions, in order of completion; in this process, or in ``jobs`` worker processes."""
     if jobs == 1:
         yield from ((case, solve(case, providers, options)) for case in cases)
         return
-    with _pool(providers, jobs) as pool:
-        pending = {pool.submit(_solve_here, case, options): case for case in cases}
-        for future in as_completed(pending):
-            yield pending[future], future.result()
+    from presim.validation.workers import predictions
 
-
-@contextmanager
-def _pool(providers: Providers, jobs: int) -> Iterator[ProcessPoolExecutor]:
-    import multiprocessing
-
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker, (providers, os.getpid()))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _start_worker(providers: Providers, parent: int) -> None:
-    global _providers
-    end_with_parent(parent)  # a parent that is killed cannot end its workers
-    _providers = providers
-
-
-def _solve_here(case: Case, options: Options | None) -> Prediction:
-    if _providers is None:
-        raise PresimError("a worker was not set up")
-    return solve(case, _providers, options)
+    yield from predictions(cases, providers, jobs, options)

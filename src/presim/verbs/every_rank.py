@@ -42,7 +42,8 @@ def with_every_rank(evaluation: Evaluation, cluster: Cluster, options: SimulateO
     jitter = jitter_of(options.jitter)
     if options.ranks_simulated != "all" and not jitter:
         return evaluation
-    ranks = every_rank(evaluation, options.jitter_draws if jitter else 0)
+    budget = budgets.budget_of(options.budget) if options.budget else None
+    ranks = every_rank(evaluation, options.jitter_draws if jitter else 0, budget)
     crosses = [_crosses(each, cluster.as_seen_by(rank)) for rank, each in enumerate(ranks)]
     world = range(cluster.world_size)
     places = [rank // cluster.gpus_per_node for rank in world]
@@ -80,8 +81,14 @@ def jitter_of(texts: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def every_rank(evaluation: Evaluation, draws: int = 0) -> list[PricedTrace]:
-    """Each rank of the world in order, with the work and prices of the simulated rank that represents it."""
+def every_rank(evaluation: Evaluation, draws: int = 0, budget: budgets.Budget | None = None) -> list[PricedTrace]:
+    """Each rank of the world in order, with the work and prices of the simulated rank that represents it.
+
+    ``draws``: how often all of them will be simulated, within ``budget``; None is the default.
+
+    Raises:
+        InputError: a rank is unknown, or the ranks need too much memory or the draws too much time.
+    """
     world = evaluation.result.job.world_size
     steady = evaluation.result.steps.steady_index
     representatives = evaluation.representatives.of(np.arange(world)).tolist()
@@ -97,7 +104,8 @@ def every_rank(evaluation: Evaluation, draws: int = 0) -> list[PricedTrace]:
     }
     ops = sum(_ops(kept[rank]) for rank in representatives)
     _check_memory(ops, world)
-    budgets.check(budgets.Estimate(draws, "draws of --jitter-draws", draws * (_DRAW_S + ops * _OP_S)))
+    estimate = budgets.Estimate(draws, "draws of --jitter-draws", draws * (_DRAW_S + ops * _OP_S))
+    budgets.check(estimate, budget, "raise --budget, e.g. --budget 2h")
     found = [
         kept[chosen] if chosen == rank else dataclasses.replace(kept[chosen], trace=as_rank(kept[chosen].trace, rank))
         for rank, chosen in enumerate(representatives)

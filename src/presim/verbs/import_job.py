@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from presim.interrupts import noted
 from presim.options import ClusterOptions, EvaluationOptions
 from presim.pipeline import Evaluation
 from presim.verbs.simulate import evaluate_saved
@@ -32,5 +33,8 @@ def import_and_evaluate(
 
     store.check_writable(out)
     recorded_on = {field.name: getattr(options, field.name) for field in dataclasses.fields(ClusterOptions)}
-    open_files(files, Request(**recorded_on, step=step, missing=missing), kind).job().save(out)
-    return evaluate_saved(out, options)
+    with noted("nothing is written, because the files were not read to their end"):
+        job = open_files(files, Request(**recorded_on, step=step, missing=missing), kind).job()
+        job.save(out)
+    with noted(f"the job is in {os.fspath(out)}: go on with `presim simulate {os.fspath(out)}`"):
+        return evaluate_saved(out, options)

@@ -9,7 +9,10 @@ from pathlib import Path
 from subprocess import DEVNULL
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from presim.errors import InputError
+from presim.interrupts import caught, noted
 from presim.options import ClusterOptions, RunOptions
 from presim.pipeline import Evaluation, evaluate
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
@@ -36,11 +39,12 @@ def run_and_evaluate(
     stdout: int | None = None,
     progress: Progress = lambda text: None,
     forks: Forks | None = None,
+    keeps_finished: bool = False,
 ) -> Evaluation:
     """Capture a script or a launch command with its arguments, and evaluate it.
 
     ``stdout``: file descriptor for what the script prints; None: ours. ``forks`` starts its ranks and stays with the
-    caller.
+    caller. ``keeps_finished``: an interrupt gives the result of the ranks and draws that are captured by then, if any.
 
     Raises:
         InputError: an option or the script cannot be used.
@@ -60,24 +64,44 @@ def run_and_evaluate(
     card = _card(folders, target) if options.profile_missing else None
     check(folders[1:] if card else folders)
     options = _on_one_clock(options) if options.live else options
-    job = _capture(launch, target, options, stdout, progress, forks)
+    with noted("the capture is lost, because no rank had run to its end; --steps N makes it shorter"):
+        job = _capture(launch, target, options, stdout, progress, forks, keeps_finished)
     if options.save is not None:
         store.save(job.traces, options.save, stands_for=job.stands_for, coverage=job.coverage, notes=job.notes)
-    if card is not None:
-        _measure(job.traces, folders[0], card, progress)
-    progress("simulating")
-    first = _evaluated(job, target, options)
-    if options.draws == 1 or first.result.step_time_s is None:
+    with noted(_way_on(options.save)):
+        if card is not None and not job.partial:
+            _measure(job.traces, folders[0], card, progress)
+        progress("simulating")
+        first = _evaluated(job, target, options)
+    if options.draws == 1 or first.result.step_time_s is None or job.partial:
         return first
 
     def again(options: RunOptions) -> Result:
         return _evaluated(_capture(launch, target, options, DEVNULL, progress, forks), target, options).result
 
-    return _over_draws(first, options, again, progress)
+    return _over_draws(first, options, again, progress, keeps_finished=keeps_finished)
+
+
+def _way_on(saved: str | os.PathLike[str] | None) -> str:
+    """What an interrupt leaves of a capture that is not simulated yet. ``saved``: its folder."""
+    if saved is None:
+        return "the capture is lost; --save DIR keeps it for `presim simulate DIR`"
+    return f"the capture is in {os.fspath(saved)}: go on with `presim simulate {os.fspath(saved)}`"
+
+
+def _partial(evaluation: Evaluation, note: str = "") -> Evaluation:
+    """The evaluation marked as partial, with a note on what is missing unless it has one."""
+    notes = [note, *evaluation.result.notes] if note else evaluation.result.notes
+    return dataclasses.replace(evaluation, result=msgspec.structs.replace(evaluation.result, notes=notes, partial=True))
 
 
 def _over_draws(
-    first: Evaluation, options: RunOptions, again: Callable[[RunOptions], Result], progress: Progress
+    first: Evaluation,
+    options: RunOptions,
+    again: Callable[[RunOptions], Result],
+    progress: Progress,
+    *,
+    keeps_finished: bool,
 ) -> Evaluation:
     """Percentiles of the step time over captures with other expert routings; their output is discarded.
 
@@ -89,21 +113,26 @@ def _over_draws(
     from presim.errors import CaptureError
 
     times = [first.result.step_time_s or 0.0]
-    for further in range(1, options.draws):
-        progress(f"drawing experts again, {further + 1} of {options.draws}")
-        routing = seeded(options.values, further)
-        result = again(dataclasses.replace(options, values=(*options.values, f"routing={routing}")))
-        if result.step_time_s is None or result.exit != first.result.exit:
-            raise CaptureError(f"with routing={routing} the script ends differently ({result.exit}): {result.error}")
-        times.append(result.step_time_s)
-    return dataclasses.replace(first, result=over_draws(first.result, seeded(options.values, 0), times))
+    with caught(keeps_finished) as stop:
+        for further in range(1, options.draws):
+            progress(f"drawing experts again, {further + 1} of {options.draws}")
+            routing = seeded(options.values, further)
+            result = again(dataclasses.replace(options, values=(*options.values, f"routing={routing}")))
+            if result.step_time_s is None or result.exit != first.result.exit:
+                ended = f"the script ends differently ({result.exit}): {result.error}"
+                raise CaptureError(f"with routing={routing} {ended}")
+            times.append(result.step_time_s)
+    drawn = dataclasses.replace(first, result=over_draws(first.result, seeded(options.values, 0), times))
+    if not stop.is_partial:
+        return drawn
+    return _partial(drawn, f"Only {len(times)} of {options.draws} draws ran, because presim was interrupted.")
 
 
 def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation:
     """Evaluate a capture; price folders without any measurement are skipped."""
     from presim.cost.estimators import holds_prices
 
-    return evaluate(
+    evaluation = evaluate(
         job.traces,
         target,
         engine_options(options),
@@ -114,6 +143,7 @@ def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation
         prices=[folder for folder in options.price_folders if holds_prices(folder)],
         changes=what_if_changes(options),
     )
+    return _partial(evaluation) if job.partial else evaluation
 
 
 def _launch(command: Sequence[str], module: bool) -> Launch:
@@ -215,7 +245,13 @@ def _first_of_each_group(cluster: Cluster) -> list[int]:
 
 
 def _capture(
-    launch: Launch, target: Cluster, options: RunOptions, stdout: int | None, progress: Progress, forks: Forks | None
+    launch: Launch,
+    target: Cluster,
+    options: RunOptions,
+    stdout: int | None,
+    progress: Progress,
+    forks: Forks | None,
+    keeps_finished: bool = False,
 ) -> Capture:
     from presim.capture.ranks.auto import SMALL_WORLD
     from presim.capture.ranks.selection import Checks, select
@@ -229,7 +265,9 @@ def _capture(
         ranks = ",".join(map(str, _first_of_each_group(target)))
     count = 0 if options.live and target.world_size > SMALL_WORLD else options.checks
     selection = select(ranks, target.world_size, Checks(count, options.check_time))
-    request = Request(launch, selection, options.steps, options.limit, stdout, tuple(options.values), options.sanitize)
+    request = Request(
+        launch, selection, options.steps, options.limit, stdout, tuple(options.values), options.sanitize, keeps_finished
+    )
 
     def simulator(blocked: BlockedRanks) -> LiveServer:
         prices = [folder for folder in options.price_folders if holds_prices(folder)]

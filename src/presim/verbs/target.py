@@ -131,4 +131,6 @@ def what_if_changes(options: EvaluationOptions) -> Changes:
     from presim.changes import changes_of
 
     failed = options.fail if isinstance(options, SimulateOptions) else ()
-    return changes_of(options.bandwidth, options.stragglers, options.scale_op, failed, isolated_groups=not options.contention)
+    return changes_of(
+        options.bandwidth, options.stragglers, options.scale_op, failed, isolated_groups=not options.contention
+    )

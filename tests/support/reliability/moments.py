@@ -8,11 +8,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from presim import hardware
+from presim.cost.analytic.estimator import AnalyticEstimator
+from presim.cost.measured import table
+from presim.cost.measured.rows import PROFILE, Measurement
+from presim.trace.signatures import Gemm
 from support.command import environment
 from support.reliability.writing_verbs import VERBS
 
@@ -51,12 +57,14 @@ class Moment:
     printed: str = ""  # part of standard output
     outputs: tuple[str, ...] = ()  # files that are there, and no other; JSON has "partial": true
     earlier: str = ""  # file or folder that was whole before
+    whole: tuple[str, ...] = ()  # outputs that are whole each, though there would be more of them
+    note: str = ""  # what is lost or written, beside that it was interrupted
     torch: bool = False
 
     @property
     def errors(self) -> str:
         """Standard error."""
-        return PARTIAL if self.outputs else INTERRUPTED
+        return PARTIAL if self.outputs else f"presim: interrupted; {self.note}\n" if self.note else INTERRUPTED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +98,41 @@ def _served(folder: Path) -> None:
     (folder / "runs.csv").write_text(f"id,model,gpu,isl,osl,concurrency,tp\na,{row}\nb,{row}\n")
 
 
+def _three_results(folder: Path) -> None:
+    """Results to compare."""
+    _verb("compare")(folder)
+    for name in ("a.json", "b.json", "c.json"):
+        (folder / name).write_bytes((folder / "result.json").read_bytes())
+
+
+def _two_budgets(folder: Path) -> None:
+    """Two jobs to check."""
+    _verb("gate")(folder)
+    job = (folder / "budgets.toml").read_text()
+    (folder / "budgets.toml").write_text(job + re.sub('name = ".*"', 'name = "second"', job))
+
+
+def _measured_gpus(folder: Path) -> None:
+    """Tables of products on two GPUs, to fit."""
+    (folder / "data").mkdir()
+    for name in ("a100-80gb-sxm", "h100-sxm"):
+        gpu = hardware.gpu(name)
+        work = [Gemm(256 * m, 512 * n, 4096, 1, "bfloat16", layout="NT") for m in range(1, 25) for n in range(1, 25)]
+        prices = AnalyticEstimator(gpu).price(work)
+        rows = [
+            Measurement(gpu=name, signature=signature, duration_ns=1.2 * price.duration_ns, source=PROFILE)
+            for signature, price in zip(work, prices)
+            if price
+        ]
+        table.write(rows, folder / f"data/{name}.measured.parquet", {})
+
+
+def _two_profiles(folder: Path) -> None:
+    """Two traces of PyTorch's profiler to take prices from."""
+    _verb("profile")(folder)
+    (folder / "second.json").write_bytes((folder / "run.json").read_bytes())
+
+
 def _of_verb(name: str, function: str = "presim.files:write_file", count: int = 1, earlier: str = "") -> Moment:
     """A verb that has nothing to report before it ends."""
     verb = next(verb for verb in VERBS if verb.name == name)
@@ -97,6 +140,8 @@ def _of_verb(name: str, function: str = "presim.files:write_file", count: int = 
 
 
 _SEARCH = "search model.graph --gpu h100-sxm --world-size 8 --seq 256 --tp 1,2,4 --mbs 1,2 --global-batch 16 --jobs 1"
+_CALIBRATE = "calibrate serving llama3-8b --gpu h100-sxm --from bench.json --out o.json"
+_FITTED, _IMPORTED = "fitted/gemm-half.a100-80gb-sxm.json", "prices/b200.imported.measured.parquet"
 CASES = (
     Moment("search", _verb("search"), f"{_SEARCH} --json r.json --csv r.csv --html r.html --write best",
            "presim.search.strategy.loop:Evaluation._finished", 3, printed="partial: the search ended before",
@@ -111,20 +156,80 @@ CASES = (
     Moment("validate", _cases, "validate cases.csv --out p.csv --report p.md",
            "presim.validation.solve:solve", 2, printed="partial: the rows behind are not predicted",
            outputs=("p.csv",)),
+    Moment("validate with workers", _cases, "validate cases.csv --out p.csv --jobs 2",
+           "presim.validation.workers:_Workers._answer", 2, printed="partial: the rows behind are not predicted",
+           outputs=("p.csv",)),
     Moment("validate serving", _served, "validate runs.csv --kind serving --out p.csv --report p.md",
            "presim.validation.serving:predict_row", 2, printed="p.csv: 1 rows; partial", outputs=("p.csv",)),
+    Moment("compare", _three_results, "compare a.json b.json c.json --json r.json --html r.html",
+           "presim.saved_jobs:result_of", 3, printed="partial: the work was interrupted",
+           outputs=("r.json", "r.html")),
+    Moment("compare, one result", _three_results, "compare a.json b.json --json r.json", "presim.saved_jobs:result_of",
+           2, note="nothing is compared, because fewer than two results were there"),
+    Moment("training", _verb("training"), "training job --tokens 1e12 --runs 5 --json r.json --html r.html",
+           "presim.training.projection:_train", 3, printed="Only 2 of 5 trainings were simulated.",
+           outputs=("r.json", "r.html")),
+    Moment("training, none simulated", _verb("training"), "training job --tokens 1e12 --runs 5 --json r.json",
+           "presim.training.projection:_train",
+           note="nothing is written, because no training was simulated to its end"),
+    Moment("explain", _verb("explain"), "explain job --json r.json", "presim.saved_jobs:evaluate_saved", 3,
+           printed="partial: the work was interrupted", outputs=("r.json",)),
+    Moment("explain, before any candidate", _verb("explain"), "explain job --json r.json",
+           "presim.saved_jobs:evaluate_saved", note="nothing is written, because the job itself was not simulated"),
+    Moment("gate", _two_budgets, "gate budgets.toml --json r.json --markdown m.md --junit j.xml --keep kept",
+           "presim.gate.jobs:predict", 2, printed="not predicted, because `presim gate` was interrupted before it",
+           outputs=("r.json", "m.md", "j.xml", "kept/llama.json"), whole=("kept/llama.json",)),
+    Moment("gate, nothing predicted", _two_budgets, "gate budgets.toml --json r.json", "presim.gate.jobs:predict",
+           note="nothing is written, because no job was predicted"),
+    Moment("prefill", _nothing, "prefill llama3-8b --gpu h100-sxm --sp 2 --lengths 4096,1024,512 --budget 4096 "
+           "--json r.json --html r.html", "presim.serving.prompts.prefill:of_batch", 2,
+           printed="partial: the work was interrupted", outputs=("r.json", "r.html")),
+    Moment("prefill, no batch", _nothing, "prefill llama3-8b --gpu h100-sxm --sp 2 --lengths 4096 --json r.json",
+           "presim.serving.prompts.prefill:of_batch", note="nothing is written, because no batch was planned"),
     _of_verb("serve", "presim.serving.engines.simulate:simulate", earlier="w.jsonl"),
     _of_verb("simulate"),
     _of_verb("report"),
-    _of_verb("compare"),
-    _of_verb("explain"),
-    _of_verb("training"),
     _of_verb("network"),
-    _of_verb("calibrate job"),
-    _of_verb("fit"),
-    _of_verb("import", earlier="job"),
+    Moment("calibrate job", _verb("calibrate job"), "calibrate job profiles --trace job --out c.toml",
+           "presim.verbs.calibrate_job:calibrate_job",
+           note="nothing is written, because the calibration was not fitted to its end"),
+    Moment("calibrate serving", _verb("calibrate serving"), _CALIBRATE, "presim.serving.calibrate:calibrate",
+           note="nothing is written, because the calibration was not fitted to its end"),
+    Moment("fit", _measured_gpus, "fit data --out fitted", "presim.cost.fitting.job:fit_class", 2,
+           printed="partial: not fitted are gemm-half on h100-sxm", outputs=(_FITTED,), whole=(_FITTED,)),
+    Moment("fit, no class", _measured_gpus, "fit data --out fitted", "presim.cost.fitting.job:fit_class",
+           note="nothing is written, because no class of work was fitted"),
+    Moment("fit --nccl-tests", _verb("fit"), "fit --nccl-tests all_gather-8.log --out c.toml",
+           "presim.cost.collective_logs.cluster_file:write_cluster",
+           note="nothing is written, because a cluster file holds the fit of all measurements"),
+    Moment("profile --import", _two_profiles, "profile --import run.json --import second.json --out prices",
+           "presim.cost.measured.rows:Intake.take", 2, printed="partial: not read are second.json",
+           outputs=(_IMPORTED,), whole=(_IMPORTED,)),
+    Moment("profile --import, nothing read", _two_profiles, "profile --import run.json --out prices",
+           "presim.cost.measured.rows:Intake.take",
+           note="nothing is written, because no DATA was read to its end"),
+    Moment("import", _verb("import"), "import profiles --out job", "presim.sources.source:open_files",
+           note="nothing is written, because the files were not read to their end"),
+    Moment("import, while it simulates", _verb("import"), "import profiles --out job",
+           "presim.verbs.import_job:evaluate_saved", earlier="job",
+           note="the job is in job: go on with `presim simulate job`"),
     _of_verb("compose", earlier="job"),
-    _of_verb("run", "presim.capture.processes.start:_wait", 2),
+    Moment("run", _verb("run"), "run --gpu h100-sxm --json r.json --save job train.py",
+           "presim.capture.processes.start:_wait", 2, torch=True,
+           note="the capture is lost, because no rank had run to its end; --steps N makes it shorter"),
+    Moment("run, while it simulates", _verb("run"), "run --gpu h100-sxm --json r.json train.py",
+           "presim.verbs.run:_evaluated", torch=True,
+           note="the capture is lost; --save DIR keeps it for `presim simulate DIR`"),
+    Moment("run --save, while it simulates", _verb("run"), "run --gpu h100-sxm --json r.json --save job train.py",
+           "presim.verbs.run:_evaluated", earlier="job", torch=True,
+           note="the capture is in job: go on with `presim simulate job`"),
+    Moment("run, while it compares ranks", _verb("run"), "run --gpu h100-sxm --world-size 32 --json r.json --html "
+           "r.html --save job train.py", "presim.capture.ranks.auto:_all_ranks",
+           printed="partial: the work was interrupted; the notes say what is missing", outputs=("r.json", "r.html"),
+           earlier="job", torch=True),
+    Moment("run --draws", _verb("run"), "run --gpu h100-sxm --values routing=uniform --draws 3 --json r.json train.py",
+           "presim.verbs.run:_capture", 2, printed="partial: the work was interrupted", outputs=("r.json",),
+           torch=True),
     Moment("serve --listen", _nothing, "serve llama3-8b --gpu h100-sxm --listen 0",
            "presim.serving.engines.http:Server.serve"),
     Moment("view", _verb("simulate"), "view job --no-open", "presim.view.server:serve"),

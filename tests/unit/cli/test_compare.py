@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from presim import saved_jobs
 from presim.cli import main
 from presim.trace import store
 from support import workloads
@@ -88,3 +89,11 @@ def test_a_result_alone_cannot_be_simulated_again(
     assert code == 2
     said = "is a result, and only a saved job can be simulated again: name its folder first"
     assert err == f"presim: {tmp_path / 'a.json'} {said}\n"
+
+
+def test_a_missing_job_is_named_before_another_is_simulated(
+    saved: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saved_jobs, "evaluate_saved", lambda *arguments: pytest.fail("simulated"))
+    code, _, err = called(capsysbinary, "compare", saved, "no-such.json")
+    assert (code, err.startswith("presim: there is no no-such.json;")) == (2, True)

@@ -9,13 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from presim import saved_jobs
 from presim.cli import main
 from presim.compose.plan import Plan
+from presim.errors import InputError
 from presim.explain.candidates import neighbour_plans, simulation_candidates
 from presim.explain.explain import gain
 from presim.hardware.choose import choose_cluster
 from presim.options import EvaluationOptions
-from presim.pipeline import evaluate
+from presim.pipeline import Evaluation, evaluate
 from presim.trace import store
 from support import workloads
 
@@ -47,6 +49,29 @@ def test_the_options_of_a_candidate_show_its_step_time(saved: Path, capsysbinary
         assert row["step_time_s"] + row["gain_s"] == pytest.approx(answer["step_time_s"])
     rates = [row["throughput_ratio"] for row in answer["gains"]]
     assert rates == sorted(rates, reverse=True)
+
+
+def test_a_candidate_that_is_not_possible_takes_no_other_with_it(
+    saved: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is listed with its reason."""
+    evaluated = saved_jobs.evaluate_saved
+    scaled_ops: list[tuple[str, ...]] = []
+
+    def evaluate_all_but_one(directory: Path, options: EvaluationOptions) -> Evaluation:
+        if options.scale_op and options.scale_op == (scaled_ops or [options.scale_op])[0]:
+            scaled_ops.append(options.scale_op)
+            raise InputError("it has no such operators")
+        return evaluated(directory, options)
+
+    monkeypatch.setattr(saved_jobs, "evaluate_saved", evaluate_all_but_one)
+    code, out, _ = called(capsysbinary, "explain", saved, "--json", "-")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["gains"]
+    (reason,) = answer["refused"]
+    assert reason.endswith(": it has no such operators")
+    assert f"not possible: {reason}" in " ".join(called(capsysbinary, "explain", saved)[1].split())
 
 
 def test_the_critical_path_covers_the_step(saved: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -110,9 +110,10 @@ def test_results_before_ctrl_c_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(subprocess, "run", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as raised:
         job.profile(WORK, tmp_path, 60, GPU)
     (path,) = table.find(tmp_path)
+    assert raised.value.__notes__ == [f"{path}: 1 measured, 0 known already, 2 left for the next call"]
     assert [row.signature for row in table.read([path]).rows] == WORK[:1]
 
 

@@ -17,6 +17,7 @@ from presim.result import Result
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Trace
 from support import fakes, workloads
+from support.step_shapes import critic_and_generator
 
 
 def result_of(trace: Trace) -> Result:
@@ -57,6 +58,12 @@ def test_a_page_has_the_figures_of_the_terminal(trace: Trace) -> None:
         assert cell.value in text
         assert cell.remark in text
     assert content.origins(result) in text
+
+
+def test_a_page_has_the_phases_of_a_step() -> None:
+    text = Reader(html.render(result_of(critic_and_generator()))).text
+    for shown in ("the step time is that of all together", "loop at gan.py:512", "up to optimizer step at gan.py:2048"):
+        assert shown in text
 
 
 def test_a_page_needs_nothing_else() -> None:

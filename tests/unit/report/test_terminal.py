@@ -14,6 +14,7 @@ from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Trace
 from presim.units import percent, seconds
 from support import fakes, workloads
+from support.step_shapes import critic_and_generator
 
 
 def printed(trace: Trace, width: int = 104) -> str:
@@ -46,6 +47,17 @@ def test_any_width_will_do(width: int) -> None:
     assert "Operators" in text
     for figure in ("80.8%", "807 ms", "64.5%", "644 ms"):
         assert figure in text
+
+
+@pytest.mark.parametrize("width", [72, 80, 104])
+def test_phases_of_a_step_have_their_lines_and_times(width: int) -> None:
+    """Those that the step of the figures lacks are named, with how many steps have them."""
+    text = printed(critic_and_generator(evaluated_step=3), width)
+    assert "Phases of a step  the step time is that of those with a share" in text
+    rows = [line for line in text.splitlines() if "gan.py" in line or "…" in line]
+    assert [row.split()[0] for row in rows] == ["loop", "up", "model"]
+    assert ["in 25.0% of steps" in row for row in rows] == [False, False, True]
+    assert "Phases of a step" not in printed(workloads.llama_8b(steps=2), width)
 
 
 def test_modules_show_their_part_of_the_step() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from presim.budgets import Budget
 from presim.errors import InputError
 from presim.figures.training import Projection
 from presim.hardware import catalogue
@@ -129,3 +130,10 @@ def test_published_rates_match_the_reports() -> None:
     assert 1 / (rates["rsc-1"] * 16_384) == pytest.approx(1.8, rel=0.03)
     assert 1 / (rates["rsc-1"] * 131_072) == pytest.approx(0.23, rel=0.03)
     assert 1 / (rates["llama3"] * 16_384) == pytest.approx(54 * 24 / 419)
+
+
+def test_the_budget_decides_how_many_trainings_may_be_simulated(result: Result) -> None:
+    request = Request(tokens=1e12, runs=40)
+    with pytest.raises(InputError, match=r"^40 runs with .*: use at most \d+, or raise --budget, e\.g\. --budget 2h$"):
+        project(result, request, GPU, budget=Budget(seconds=1e-4))
+    assert project(result, request, GPU, budget=Budget(seconds=10.0)).partial is False

@@ -127,3 +127,13 @@ def test_what_is_given_twice_or_not_known_is_refused() -> None:
     alone = evaluate(trace(), CLUSTER, Options(host_factor=1.0))
     with pytest.raises(InputError, match=r"31 of 32 ranks, e\.g\. rank 1, are not known"):
         every(alone)
+
+
+def test_the_budget_decides_how_many_draws_may_be_made() -> None:
+    evaluation = predicted()
+    jittered = SimulateOptions(jitter=("gpus=0.1",), jitter_draws=20, budget="0.01s")
+    with pytest.raises(
+        InputError, match=r"^20 draws of --jitter-draws would take .*, or raise --budget, e\.g\. --budget 2h$"
+    ):
+        with_every_rank(evaluation, CLUSTER, jittered)
+    with_every_rank(evaluation, CLUSTER, dataclasses.replace(jittered, budget="1h"))

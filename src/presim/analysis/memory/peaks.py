@@ -37,7 +37,8 @@ def analyse_memory(
     trace lacks some; the timeline of memory is then omitted.
     """
     allocated, reserved = allocated_bytes(whole or trace), reserved_bytes(whole or trace)
-    entries = step.entries if whole is None else whole.steps()[trace.steps().index(step.entries)]
+    step_stops = [entries.stop for entries in trace.steps()]
+    entries = step.entries if whole is None else whole.steps()[step_stops.index(step.entries.stop)]
     peak_reserved, requested = _peak(reserved), requested_bytes(trace.manifest.error)
     headroom = device_total_bytes - peak_reserved - (requested or 0) - sum(estimate.bytes for estimate in beyond)
     fits, verdict = judge(trace, _peak(allocated), peak_reserved, headroom, captured_here=captured_here)

@@ -53,10 +53,14 @@ def _differences(trace: Trace, timeline: Timeline, steps: Steps) -> list[str]:
     if not unusual or spread.mean_s is None or spread.min_s is None or spread.max_s is None:
         return []
     times = f"mean {seconds(spread.mean_s)}, {seconds(spread.min_s)} to {seconds(spread.max_s)}"
-    return [
-        f"Steps differ: {times} over {len(steps.repeated)} steps after the first. The figures describe step "
-        f"{steps.steady_index + 1}, which takes {seconds(steps.steady.duration_ns / 1e9)}. {_named(unusual)}"
-    ]
+    shown_s = steps.steps[steps.steady_index].duration_ns / 1e9
+    described = f"The figures describe step {steps.steady_index + 1}, which takes {seconds(shown_s)}."
+    if steps.added_wait_ns:
+        described = (
+            f"The figures describe step {steps.steady_index + 1} ({seconds(shown_s)}) with the waiting for data of a "
+            f"mean step: {seconds(steps.steady.duration_ns / 1e9)}."
+        )
+    return [f"Steps differ: {times} over {len(steps.repeated)} steps after the first. {described} {_named(unusual)}"]
 
 
 def _named(unusual: list[UnusualStep]) -> str:

@@ -108,8 +108,10 @@ def _break_down(
     waiting = np.zeros(len(trace))
     late_start = start[classes.communication]
     waiting[classes.communication] = segments.shared(kinds == Instant.WAITING, turn, late_start)
+    spent_ns = {kind: segments.total(kinds == kind) for kind in Instant}
+    spent_ns[Instant.HOST_BOUND] += step.added_wait_ns
     return Breakdown(
-        {kind: segments.total(kinds == kind) for kind in Instant},
+        spent_ns,
         segments.total(running["communication"]),
         segments.total(running["copy"]),
         classes.compute_streams,

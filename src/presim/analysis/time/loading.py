@@ -8,7 +8,7 @@ import statistics
 import numpy as np
 
 from presim.analysis.time.breakdown import Breakdown, Instant
-from presim.analysis.time.steps import Steps
+from presim.analysis.time.steps import Steps, whole_rounds
 from presim.engine.timeline import Timeline
 from presim.trace.schema import Kind, Trace, fetch_worker
 
@@ -18,7 +18,7 @@ class DataLoading:
     """Waiting for data; all 0 without workers."""
 
     in_step_ns: int = 0  # in the steady step, as far as the device waits meanwhile
-    mean_wait_ns: float = 0.0  # of the host, over the repeated steps
+    mean_wait_ns: float = 0.0  # of the host, over the repeated steps, as many as a multiple of the workers
     mean_step_ns: float = 0.0  # of the same steps
     workers: int = 0
     batch_ns: float = 0.0  # that a worker takes for a batch, on average
@@ -30,15 +30,18 @@ def data_loading(trace: Trace, timeline: Timeline, breakdown: Breakdown, steps: 
     if not waits.any():
         return DataLoading()
     waited = np.where(waits, timeline.end_ns - timeline.start_ns, 0)
-    repeated = [steps.steps[index] for index in steps.repeated or (steps.steady_index,)]
     # Other requests had not been answered when the script ended.
     is_fetch = trace.mask(Kind.FETCH) & (trace.columns["value"].astype(np.int64) > 0)
     requests = trace.columns["object"][is_fetch].astype(np.int64)
+    workers = len(np.unique(fetch_worker(requests)))
+    averaged = [steps.steps[index] for index in whole_rounds(steps.repeated, workers) or (steps.steady_index,)]
     fetched = (timeline.end_ns - timeline.start_ns)[is_fetch]
     return DataLoading(
-        in_step_ns=min(int(waited[steps.steady.entries].sum()), breakdown.spent_ns[Instant.HOST_BOUND]),
-        mean_wait_ns=statistics.fmean(int(waited[step.entries].sum()) for step in repeated),
-        mean_step_ns=statistics.fmean(step.duration_ns for step in repeated),
-        workers=len(np.unique(fetch_worker(requests))),
+        in_step_ns=min(
+            int(waited[steps.steady.entries].sum()) + steps.added_wait_ns, breakdown.spent_ns[Instant.HOST_BOUND]
+        ),
+        mean_wait_ns=statistics.fmean(int(waited[step.entries].sum()) for step in averaged),
+        mean_step_ns=statistics.fmean(step.duration_ns for step in averaged),
+        workers=workers,
         batch_ns=float(fetched.sum()) / max(len(np.unique(requests)), 1),
     )

@@ -48,7 +48,7 @@ def unusual_steps(trace: Trace, timeline: Timeline, steps: Steps) -> list[Unusua
     median_ns = (step_spread(steps).median_s or 0.0) * 1e9
     first = [0] if steps.repeated and steps.steps[0].duration_ns < median_ns else []
     return [
-        UnusualStep(index, step.duration_ns / 1e9, _reason(trace, timeline, step, steps.steady))
+        UnusualStep(index, step.duration_ns / 1e9, _reason(trace, timeline, step, steps.steps[steps.steady_index]))
         for index, step in ((index, steps.steps[index]) for index in (*first, *steps.repeated))
         if not median_ns / UNUSUAL < step.duration_ns < median_ns * UNUSUAL
     ]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
 
 from presim.engine.timeline import Timeline
-from presim.trace.schema import COMPILING, Kind, Phase, Trace
+from presim.trace.schema import COMPILING, Kind, Phase, Trace, fetch_worker
+
+_LOADER_BOUND = 0.1  # share of the mean step from which waiting for data is averaged
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,15 +19,16 @@ class Step:
     """One step: the entries its host issued, and its window on the device clock."""
 
     entries: slice
-    start_ns: int  # end of the previous step's device work; first step: start of its first forward kernel
+    start_ns: int  # end of the previous step's device work; first step: start of its first forward kernel in the loop
     end_ns: int  # the end of its own last device work; never before start_ns
     again: slice | None = None  # entries that occur `times` more (`presim.analysis.time.repetition`)
     times: int = 0
+    added_wait_ns: int = 0  # by which the host of a mean step waits longer for data; negative: shorter
 
     @property
     def duration_ns(self) -> int:
-        """The step's time."""
-        return self.end_ns - self.start_ns
+        """The step's time, with the mean waiting for data."""
+        return self.end_ns - self.start_ns + self.added_wait_ns
 
     @property
     def spans(self) -> tuple[tuple[slice, int], ...]:
@@ -41,11 +45,12 @@ class Steps:
     counted: int  # steps in the trace
     sets_up: str = ""  # one-time work in the step that the figures describe, as a clause; else empty
     repeated: tuple[int, ...] = ()  # indices of the steps after the first without one-time work, if there are any
+    added_wait_ns: int = 0  # of the steady step, where the job is bound by its data loader
 
     @property
     def steady(self) -> Step:
         """The step that the figures describe: the median of later steps without one-time work."""
-        return self.steps[self.steady_index]
+        return dataclasses.replace(self.steps[self.steady_index], added_wait_ns=self.added_wait_ns)
 
     @property
     def is_steady(self) -> bool:
@@ -56,15 +61,16 @@ class Steps:
 def find_steps(trace: Trace, timeline: Timeline) -> Steps:
     """Cut a timeline into steps.
 
-    Windows are adjacent and cover the time from the first forward kernel to the end of the last step. Work that
-    overlaps the next step is counted in the step in which it runs.
+    Windows are adjacent and cover the time from the first forward kernel in the loop to the end of the last step. Work
+    that overlaps the next step is counted in the step in which it runs.
     """
     device = trace.mask(Kind.WORK, Kind.COLLECTIVE)
     slices = trace.steps()
     if not slices:
         return Steps((Step(slice(0, len(trace)), 0, _last_end(timeline, device, len(trace))),), 0, 0)
     steps: list[Step] = []
-    start = _first_forward(trace, timeline, device, slices[0])
+    slices[0] = slice(min(trace.manifest.step.begin, slices[0].stop), slices[0].stop)
+    start = _first_start(trace, timeline, device, slices[0])
     for entries in slices:
         end = max(start, _last_end(timeline, device, entries.stop))
         steps.append(Step(entries, start, end))
@@ -72,7 +78,37 @@ def find_steps(trace: Trace, timeline: Timeline) -> Steps:
     done_once = _done_once(trace, slices)
     repeated = tuple(index for index in range(1, len(steps)) if not done_once[index])
     shown = _median_index([step.duration_ns for step in steps], repeated)
-    return Steps(tuple(steps), shown, len(slices), done_once[shown], repeated)
+    added_wait_ns = _added_wait_ns(trace, timeline, steps, repeated, shown)
+    return Steps(tuple(steps), shown, len(slices), done_once[shown], repeated, added_wait_ns)
+
+
+def whole_rounds(repeated: Sequence[int], workers: int) -> Sequence[int]:
+    """The last steps, as many as a multiple of the data loader's workers, which deliver batches in turn."""
+    rounds = len(repeated) // max(workers, 1)
+    return repeated[-rounds * workers :] if rounds and workers else repeated
+
+
+def _added_wait_ns(trace: Trace, timeline: Timeline, steps: Sequence[Step], repeated: Sequence[int], shown: int) -> int:
+    """By how much a mean step takes longer than the shown one because its host waits longer for data, ns.
+
+    Workers that are too slow often deliver several batches at once: then no single step takes what a mean one takes.
+    0 if the host hardly waits.
+    """
+    waits = trace.mask(Kind.FETCH_WAIT)
+    if shown not in repeated or not waits.any():
+        return 0
+    waited = np.where(waits, timeline.end_ns - timeline.start_ns, 0)
+    workers = len(np.unique(fetch_worker(trace.columns["object"][waits].astype(np.int64))))
+    averaged = whole_rounds(repeated, workers)
+    mean_ns = statistics.fmean(steps[index].duration_ns for index in averaged)
+    mean_wait_ns = statistics.fmean(int(waited[steps[index].entries].sum()) for index in averaged)
+    if mean_wait_ns < _LOADER_BOUND * mean_ns:
+        return 0
+    longer_ns = mean_ns - steps[shown].duration_ns
+    longer_wait_ns = mean_wait_ns - int(waited[steps[shown].entries].sum())
+    if longer_ns * longer_wait_ns <= 0:
+        return 0
+    return round(longer_ns if abs(longer_ns) < abs(longer_wait_ns) else longer_wait_ns)
 
 
 def _done_once(trace: Trace, slices: list[slice]) -> list[str]:
@@ -89,11 +125,14 @@ def _done_once(trace: Trace, slices: list[slice]) -> list[str]:
     return found
 
 
-def _first_forward(trace: Trace, timeline: Timeline, device: np.ndarray, first: slice) -> int:
-    """Start of the first forward kernel; earlier work is set-up and belongs to no step."""
+def _first_start(trace: Trace, timeline: Timeline, device: np.ndarray, first: slice) -> int:
+    """Start of the first step: of its first forward kernel, because earlier work is set-up and belongs to no step.
+
+    Without one, as in replays of graphs, the step starts where the work before its loop ends.
+    """
     forward = device[first] & (trace.columns["phase"][first] == Phase.FORWARD)
     starts = timeline.start_ns[first][forward]
-    return int(starts.min()) if len(starts) else 0
+    return int(starts.min()) if len(starts) else _last_end(timeline, device, first.start)
 
 
 def _last_end(timeline: Timeline, device: np.ndarray, stop: int) -> int:

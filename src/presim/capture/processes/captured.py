@@ -16,6 +16,7 @@ from presim.capture.processes.launch_config import LaunchConfig
 from presim.capture.reading.assemble import assemble
 from presim.capture.reading.fetches import with_fetch_times
 from presim.capture.reading.log import parse, read_log
+from presim.capture.reading.step_entries import with_entries
 from presim.capture.reading.step_records import read_steps, with_steps
 from presim.capture.script.control import Outcome
 from presim.errors import CaptureError
@@ -56,6 +57,20 @@ def read_outcome(directory: Path, code: int) -> Outcome:
     return Outcome(exit="exited" if code else "ok", code=code, error=f"the script exited with {code}" if code else "")
 
 
+def stop_alike(captured: Sequence[Captured]) -> None:
+    """Let ranks that ran ahead end where the lowest one, which decides for all, was stopped.
+
+    They may have reached a bound of their own or the end of the script before the decision was published.
+    """
+    deciding = min(captured, key=lambda rank: rank.rank).outcome
+    if deciding.exit != "stopped" or deciding.end is None or not deciding.end.steps:
+        return
+    for outcome in (rank.outcome for rank in captured):
+        has_run_ahead = outcome.end is None or not 0 < outcome.end.steps <= deciding.end.steps
+        if outcome.exit in ("ok", "stopped") and has_run_ahead:
+            outcome.exit, outcome.end = "stopped", deciding.end
+
+
 def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
     """Read a rank's log into a trace.
 
@@ -70,8 +85,8 @@ def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
     if log.disk_full or (not ended and shutil.disk_usage(directory).free < _MIN_FREE_BYTES):
         raise CaptureError(f"the disk that holds {directory.parent.parent} filled up; free some space or set TMPDIR")
     steps = read_steps(directory, captured.outcome.end, has_ended=captured.outcome.exit == "ok")
-    log = with_fetch_times(with_steps(log, steps, cut=captured.outcome.exit == "stopped"), directory)
-    return assemble(log, _manifest(captured, setting, steps.facts))
+    completed = with_fetch_times(with_steps(log, steps, cut=captured.outcome.exit == "stopped"), directory)
+    return with_entries(assemble(completed, _manifest(captured, setting, steps.facts)), log)
 
 
 def host_limit(notes: Sequence[str]) -> str | None:

@@ -14,7 +14,7 @@ import msgspec
 
 from presim.capture.launchers.launch import Place
 from presim.capture.processes.blocked import BlockedRanks
-from presim.capture.processes.captured import PEERS, STOPPED, Captured, read_outcome
+from presim.capture.processes.captured import PEERS, STOPPED, Captured, read_outcome, stop_alike
 from presim.capture.processes.idle_processes import IdleProcesses
 from presim.capture.processes.launch_config import LaunchConfig, Simulator, Wave
 from presim.capture.processes.process import Start
@@ -104,6 +104,7 @@ def _collect_outcomes(
         own = directory / str(rank)
         stopped = Outcome(exit="killed", code=1, error=STOPPED)
         captured.append(Captured(rank, own, read_outcome(own, codes[rank]) if rank in finished else stopped))
+    stop_alike(captured)
     _show_failures(captured, wave)
     for item in captured:
         if item.outcome.exit in ("endless", "unsupported") and item.rank not in wave.samples:

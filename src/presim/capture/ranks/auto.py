@@ -31,6 +31,7 @@ from presim.capture.ranks.sample import (
 from presim.capture.ranks.selection import Checks
 from presim.capture.reading.gpu_sharing import absent_neighbours_note
 from presim.errors import CaptureError
+from presim.interrupts import caught
 from presim.trace import spans
 from presim.trace.call_order import have_common_order
 from presim.trace.coverage import RankCoverage, unconfined
@@ -47,6 +48,7 @@ _MAX_PROCESSES = 16  # concurrent processes, unless two replicas need more
 _DIAGONAL_RANKS = _MAX_PROCESSES - 2  # they run at once with the second and the middle rank of a line
 _PER_GAP = 1  # replicas to run at once between two that differ
 _MAX_LISTED = 8  # ranks listed in a sentence
+_INTERRUPTED = "Not all ranks were compared, because presim was interrupted; --check N limits how many run."
 _EVERY_RANK = "every rank ran"
 _LAST = "the last rank, at the end of every axis, ran beside rank 0"
 _RANK_NOT_READ = "not seen: a use of the rank outside PyTorch other than to choose a device or print"
@@ -69,10 +71,13 @@ class DifferingRanks:
     stands_for: Mapping[int, Sequence[int]]  # captured rank -> the ranks that do the same
     coverage: RankCoverage
     notes: tuple[str, ...]
+    partial: bool = False  # an interrupt ended the comparison with other ranks
 
 
-def capture_differing(steps: int | None, checks: Checks, setting: LaunchConfig, progress: Progress) -> DifferingRanks:
-    """Run the ranks that may differ, and compare them.
+def capture_differing(
+    steps: int | None, checks: Checks, setting: LaunchConfig, progress: Progress, *, keeps_finished: bool = False
+) -> DifferingRanks:
+    """Run the ranks that may differ, and compare them. ``keeps_finished``: an interrupt ends only the comparison.
 
     Raises:
         CaptureError: too many ranks exchange messages with each other, or a rank cannot be run.
@@ -82,10 +87,14 @@ def capture_differing(steps: int | None, checks: Checks, setting: LaunchConfig, 
         return _all_ranks(steps, setting, progress)
     sampling = _Sampling(steps, checks, setting, progress)
     sampling.run_first()
-    if checks.count is None and sampling.is_cheap():
-        return _all_ranks(steps, setting, progress)
-    sampling.run_more()
-    return sampling.found()
+    with caught(keeps_finished) as stop:
+        if checks.count is None and sampling.is_cheap():
+            return _all_ranks(steps, setting, progress)
+        sampling.run_more()
+    distinct_ranks = sampling.found()
+    if not stop.is_partial:
+        return distinct_ranks
+    return dataclasses.replace(distinct_ranks, notes=(_INTERRUPTED, *distinct_ranks.notes), partial=True)
 
 
 def _all_ranks(steps: int | None, setting: LaunchConfig, progress: Progress) -> DifferingRanks:

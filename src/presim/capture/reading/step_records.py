@@ -6,12 +6,15 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from presim.capture.reading.log import Log
+from presim.capture.script.current_line import is_torch
 from presim.capture.steps.loop_tree import Loop, LoopTree
 from presim.capture.steps.marks import Event, Mark, read_marks
+from presim.capture.steps.phases import find_phases
 from presim.capture.steps.stopping import Stop
 from presim.trace.schema import Kind, StepFacts
 
@@ -46,26 +49,22 @@ def find_steps(marks: Sequence[Mark], end: Stop | None, *, has_ended: bool = Fal
     if not (end and end.steps):
         loop.close_updated()
     is_loop = loop is not tree.root
-    end_records = loop.step_ends() if is_loop else _ends_of_updates(tree)
+    end_records = loop.step_ends() if is_loop else tree.update_ends  # without a loop, every update ends a step
     end_records = end_records[: end.steps] if end and end.steps else end_records
-    inputs = _inputs(marks, end_records)
-    return Steps(tuple(end_records), _facts(loop, len(end_records), inputs) if is_loop else StepFacts(inputs=inputs))
+    begin = loop.iterations[0].first_record
+    facts = _facts(loop, len(end_records)) if is_loop else StepFacts()
+    inputs, phases = _inputs(marks, begin, end_records), find_phases(marks, loop.path, begin, end_records)
+    return Steps(tuple(end_records), msgspec.structs.replace(facts, inputs=inputs, begin=begin, phases=phases))
 
 
-def _ends_of_updates(tree: LoopTree) -> list[int]:
-    """Of a script without a loop: every update ends a step."""
-    return tree.update_ends
-
-
-def _facts(loop: Loop, steps: int, inputs: tuple[tuple[int, int], ...]) -> StepFacts:
+def _facts(loop: Loop, steps: int) -> StepFacts:
     groups = loop.groups()[:steps]
     updates = [sum(iteration.updates for iteration in group) for group in groups]
     return StepFacts(
-        loop=loop.key,
+        loop="" if is_torch(loop.key) else loop.key,  # PyTorch has a loop of its own around each update
         iterations=_typical([len(group) for group in groups]),
         updates=_typical(updates),
         trains=loop.is_training,
-        inputs=inputs,
     )
 
 
@@ -74,10 +73,10 @@ def _typical(counts: Sequence[int]) -> int:
     return max(reversed(counts), key=counts.count) if counts else 0
 
 
-def _inputs(marks: Sequence[Mark], end_records: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Tokens and samples of each step."""
+def _inputs(marks: Sequence[Mark], begin: int, end_records: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Tokens and samples of each step; ``begin``: number of records before the first."""
     last_reset = max((index for index, mark in enumerate(marks) if mark.event is Event.RESET), default=-1)
-    inputs = [mark for mark in marks[last_reset + 1 :] if mark.event is Event.INPUT]
+    inputs = [mark for mark in marks[last_reset + 1 :] if mark.event is Event.INPUT and mark.records >= begin]
     sums = np.zeros((len(end_records), 2), np.int64)
     steps = np.searchsorted(np.asarray(end_records), [mark.records for mark in inputs], "right")
     for step, mark in zip(steps.tolist(), inputs):

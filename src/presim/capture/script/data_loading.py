@@ -1,12 +1,11 @@
-"""Record what a data loader's workers do: when the script asks them for a batch, how long they take, when it waits.
+"""Record when the script asks a data loader's workers for a batch, and when it waits for one.
 
-A worker is a process of its own, forked from the script's. It measures the CPU time from one batch to the next, with
-what it takes to hand a batch over, and the time in which it sleeps, and appends both to a file that the launcher reads.
+How long they take for each, they measure themselves (`presim.capture.script.loader_worker`). With a live clock the host
+then waits until the batch would be ready on the cluster.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import time
@@ -17,9 +16,11 @@ from typing import Any
 
 from torch.utils.data import _utils, dataloader
 
-from presim.capture.reading.fetches import TIMES, times_file
+from presim.capture.reading.fetches import LIVE, LIVE_WORKERS, TIMES, times_file
+from presim.capture.script import loader_worker
 from presim.capture.script.hook import Hook
-from presim.trace.schema import fetch_request
+from presim.capture.script.loader_worker import wrap
+from presim.trace.schema import fetch_parts, fetch_request, fetch_worker
 
 
 class DataLoading:
@@ -29,18 +30,21 @@ class DataLoading:
         self._hook = hook
         self._directory = directory
         self._loaders = 0  # number of loaders with workers so far; the last one's number is one less
+        live = os.environ.get(LIVE_WORKERS)
+        self._live = LiveWorkers(directory, *map(float, live.split())) if live else None
 
     def install(self) -> None:
         """Watch loaders that are created from here on."""
         loading = dataloader._MultiProcessingDataLoaderIter
-        _wrap(loading, "__init__", self._creates)
-        _wrap(loading, "_reset", self._resets)
-        _wrap(loading, "_try_put_index", self._asks)
-        _wrap(loading, "_process_data", self._receives)
-        _wrap(_utils.worker, "_worker_loop", self._works)
+        wrap(loading, "__init__", self._creates)
+        wrap(loading, "_reset", self._resets)
+        wrap(loading, "_try_put_index", self._asks)
+        wrap(loading, "_process_data", self._receives)
 
     def _creates(self, create: Callable[..., None], loader: Any, *args: Any, **kwargs: Any) -> None:
         loader.presim_number = self._loaders
+        times_path = times_file(self._directory, self._loaders)
+        _utils.worker._worker_loop = functools.partial(loader_worker.work, str(times_path))
         self._loaders += 1
         loader.presim_requests = {}  # by worker: how many batches it was asked for
         loader.presim_waiting = {}  # by worker: the requests that have not been received
@@ -61,51 +65,57 @@ class DataLoading:
         request = fetch_request(loader.presim_number, worker, count)
         loader.presim_waiting.setdefault(worker, deque()).append(request)
         self._hook.fetch(request)
+        if self._live:
+            self._live.ask(request)
 
     def _receives(self, receive: Callable[..., Any], loader: Any, data: Any, worker: int, *args: Any) -> Any:
         if waiting := loader.presim_waiting.get(worker):
-            self._hook.fetch_wait(waiting.popleft())
+            request = waiting.popleft()
+            self._hook.fetch_wait(request)
+            if self._live:
+                self._live.wait(request)
         return receive(loader, data, worker, *args)
 
-    def _works(self, work: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-        """In the worker's process: ``args`` are those of PyTorch's loop, the worker's number among them."""
-        with contextlib.suppress(OSError):
-            _WorkerTimes(times_file(self._directory, self._loaders - 1, args[-4])).install()
-        work(*args, **kwargs)
 
+class LiveWorkers:
+    """The workers' time on the simulated clock, which the process's own clocks show.
 
-class _WorkerTimes:
-    """Measures the batches of one worker, in its own process."""
+    It is that of `presim.engine.fetches`. ``host_factor``: time on the cluster over CPU time here;
+    ``cores_per_rank``: 0 if they are not limited.
+    """
 
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._slept_ns = 0
-        self._before_ns = time.process_time_ns()
+    def __init__(self, directory: Path, host_factor: float, cores_per_rank: float) -> None:
+        self._directory = directory
+        self._host_factor = host_factor
+        self._cores_per_rank = cores_per_rank
+        self._asked_ns: dict[int, int] = {}  # by request
+        self._ready_ns: dict[int, int] = {}  # by worker
+        self._latest: dict[int, int] = {}  # request by worker
+        self._files: dict[int, int] = {}  # by worker
+        Path(directory, LIVE).touch()
 
-    def install(self) -> None:
-        _wrap(time, "sleep", self._sleeps)
-        for fetcher in (_utils.fetch._MapDatasetFetcher, _utils.fetch._IterableDatasetFetcher):
-            _wrap(fetcher, "fetch", self._fetches)
+    def ask(self, request: int) -> None:
+        """The host asks for a batch now."""
+        self._asked_ns[request] = time.monotonic_ns()
+        self._latest[fetch_worker(request)] = request
 
-    def _sleeps(self, sleep: Callable[[float], None], seconds: float) -> None:
-        sleep(seconds)
-        self._slept_ns += round(seconds * 1e9)
+    def wait(self, request: int) -> None:
+        """The batch has arrived here: sleep until it has on the cluster."""
+        worker = fetch_worker(request)
+        begin_ns = max(self._asked_ns.pop(request, 0), self._ready_ns.get(worker, 0))
+        self._ready_ns[worker] = begin_ns + self._batch_ns(request)
+        time.sleep(max(1, self._ready_ns[worker] - time.monotonic_ns()) / 1e9)
 
-    def _fetches(self, fetch: Callable[..., Any], fetcher: Any, index: Any) -> Any:
-        try:
-            return fetch(fetcher, index)
-        finally:
-            now_ns = time.process_time_ns()
-            os.write(self._file, TIMES.pack(now_ns - self._before_ns, self._slept_ns))
-            self._before_ns, self._slept_ns = now_ns, 0
-
-
-def _wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    """Replace a function or method by ``wrapper``, whose first argument is the function."""
-    function = getattr(owner, name)
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return wrapper(function, *args, **kwargs)
-
-    setattr(owner, name, wrapped)
+    def _batch_ns(self, request: int) -> int:
+        worker = fetch_worker(request)
+        loader, index, number = fetch_parts(request)
+        if worker not in self._files:
+            path = f"{times_file(self._directory, loader)}-{index}"
+            self._files[worker] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        times = os.pread(self._files[worker], TIMES.size, number * TIMES.size)
+        cpu_ns: int
+        slept_ns: int
+        cpu_ns, slept_ns = TIMES.unpack(times) if len(times) == TIMES.size else (0, 0)
+        workers = sum(fetch_parts(request)[0] == loader for request in self._latest.values())
+        sharing = max(1.0, (workers + 1) / self._cores_per_rank) if self._cores_per_rank else 1.0
+        return round(cpu_ns * self._host_factor * sharing) + slept_ns

@@ -43,6 +43,8 @@ class OptimizerSteps:
         register_optimizer_step_post_hook(self._after)
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if not self._inside:
+            self.observer.update_begins(id(optimizer))
         start = now_ns()
         self._stepping = optimizer
         parameters = _parameters(optimizer)
@@ -70,6 +72,7 @@ class OptimizerSteps:
     @contextlib.contextmanager
     def whole_step(self) -> Iterator[None]:
         """Treat the block as one update, however many optimizer steps it contains."""
+        self.observer.update_begins()
         self._inside = True
         self.scopes.categorise_blocks(now_ns(), *self.framework_tensors())
         try:

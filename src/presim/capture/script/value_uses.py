@@ -29,13 +29,13 @@ _DEVICE_CALLS = frozenset(
 _DEVICE_KEYWORDS = frozenset(
     ("device", "devices", "device_id", "device_ids", "device_index", "output_device", "map_location")
 )
-_CONVERSIONS = frozenset(
+CONVERSIONS = frozenset(
     ("int", "str", "float", "bool", "round", "abs", "min", "max", "sum", "tuple", "list", "format", "len")
 )
 _PRINTING = frozenset(("print", "rank_zero_info", "pprint", "set_postfix", "set_description", "warn"))
 _LOGGING = frozenset(("debug", "info", "warning", "error", "critical", "exception", "log"))
-_PRINTED_CALLS = _CONVERSIONS | {"time", "perf_counter", "strftime", "now", "join"}  # calls within what is printed
-_COLLECTING = frozenset(("append", "add", "extend", "appendleft", "update"))
+PRINTED_CALLS = CONVERSIONS | {"time", "perf_counter", "strftime", "now", "join"}  # calls within what is printed
+COLLECTING = frozenset(("append", "add", "extend", "appendleft", "update"))
 _DEVICE_TEXT = re.compile(r"cuda:?$|cuda:(%[ds]|\{)")
 _VARIABLES = frozenset(("CUDA_VISIBLE_DEVICES", "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK"))
 
@@ -137,11 +137,11 @@ class _Uses:
 
     def _passed(self, call: ast.Call, argument: int | str, path: Path) -> bool:
         """Whether the uses of a value are confined that is passed to a function, by position or keyword."""
-        name = _last_name(call.func)
-        if name in _DEVICE_CALLS or _is_printing(call) or _sets_variable(call):
+        name = last_name(call.func)
+        if name in _DEVICE_CALLS or is_printing(call) or _sets_variable(call):
             return True
         if isinstance(call.func, ast.Name):
-            if name in _CONVERSIONS:
+            if name in CONVERSIONS:
                 return self.are_confined(call, ())
             function = self.source.function(name)
             return function is not None and self._parameter(function, argument, path)
@@ -150,7 +150,7 @@ class _Uses:
         receiver = call.func.value
         if name == "format" and isinstance(receiver, ast.Constant):
             return _is_device_text(receiver) or self.are_confined(call, ())
-        return name in _COLLECTING and isinstance(receiver, ast.Name) and self._variable(receiver, ())
+        return name in COLLECTING and isinstance(receiver, ast.Name) and self._variable(receiver, ())
 
     def _parameter(self, function: Function, argument: int | str, path: Path) -> bool:
         parameters = [*function.args.posonlyargs, *function.args.args]
@@ -214,7 +214,7 @@ class _Uses:
 
     def _is_collected_into(self, name: ast.Name) -> bool:
         parent = self.source.parents[name]
-        return isinstance(parent, ast.Attribute) and parent.attr in _COLLECTING
+        return isinstance(parent, ast.Attribute) and parent.attr in COLLECTING
 
     def _attribute(self, target: ast.Attribute, path: Path) -> bool:
         """Whether all reads of an attribute of `self` are confined, in a file that no other imports."""
@@ -228,7 +228,8 @@ def _index(nodes: Sequence[ast.AST], node: ast.AST) -> int:
     return nodes.index(node)
 
 
-def _last_name(function: ast.expr) -> str:
+def last_name(function: ast.expr) -> str:
+    """The name of a function or method by which it is called; empty without one."""
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
@@ -247,8 +248,9 @@ def _is_none_or_negative(node: ast.expr) -> bool:
     return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
 
 
-def _is_printing(call: ast.Call) -> bool:
-    name = _last_name(call.func)
+def is_printing(call: ast.Call) -> bool:
+    """Whether a call prints or logs its arguments."""
+    name = last_name(call.func)
     if name in _PRINTING:
         return True
     receiver = ast.unparse(call.func.value).lower() if isinstance(call.func, ast.Attribute) else ""
@@ -263,7 +265,7 @@ def _only_prints(statement: ast.stmt) -> bool:
         return False
     inner: Sequence[ast.AST] = [node for node in ast.walk(statement.value) if node is not statement.value]
     calls = [node for node in inner if isinstance(node, ast.Call)]
-    return _is_printing(statement.value) and all(_last_name(call.func) in _PRINTED_CALLS for call in calls)
+    return is_printing(statement.value) and all(last_name(call.func) in PRINTED_CALLS for call in calls)
 
 
 def _is_variable(target: ast.Subscript) -> bool:
@@ -273,6 +275,6 @@ def _is_variable(target: ast.Subscript) -> bool:
 
 
 def _sets_variable(call: ast.Call) -> bool:
-    if _last_name(call.func) != "setdefault" or not ast.unparse(call.func).endswith("environ.setdefault"):
+    if last_name(call.func) != "setdefault" or not ast.unparse(call.func).endswith("environ.setdefault"):
         return False
     return bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value in _VARIABLES

@@ -3,10 +3,10 @@
 They lie beside the records, in ``marks.tsv`` of the log's directory, one line each, so that they survive any end of the
 process:
 
-    1204  update  2  -  train.py:12|train.py:14  0  0
+    1204  update  2  train.py:12|train.py:14  0  0  train.py:17
 
 that is: number of records before it, event, `Position.changed` with ``+`` if that loop was entered, the loops around
-it (``-``: none), and two numbers whose meaning depends on the event.
+it (``-``: none), two numbers whose meaning depends on the event, and `Position.line` (``-``: none).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Event(enum.Enum):
     INPUT = "input"  # it returned; tokens and samples of its input
     RESET = "reset"  # another module is taken to be the model: earlier inputs do not count
     BACKWARD = "backward"  # a backward pass begins
+    OPTIMIZER = "optimizer"  # an optimizer begins to step
     UPDATE = "update"  # an optimizer has stepped; serial of its STEP record, 1: of a small part of the parameters
     REPLAY = "replay"  # a CUDA graph is replayed; 1: it holds a backward pass
     DATA = "data"  # the next batch is asked for
@@ -50,7 +51,8 @@ class Mark:
         """The mark as a line of the file."""
         nest = _SEPARATOR.join(self.position.nest) or "-"
         changed = f"{self.position.changed}{'+' * self.position.is_entered}"
-        return "\t".join((str(self.records), self.event.value, changed, nest, str(self.first), str(self.second))) + "\n"
+        numbers, line = (str(self.first), str(self.second)), self.position.line or "-"
+        return "\t".join((str(self.records), self.event.value, changed, nest, *numbers, line)) + "\n"
 
     @staticmethod
     def from_line(line: str) -> Mark:
@@ -59,9 +61,10 @@ class Mark:
         Raises:
             ValueError: the line is incomplete.
         """
-        records, event, changed, nest, first, second = line.split("\t")
+        records, event, changed, nest, first, second, code_line = line.split("\t")
         loops = () if nest == "-" else tuple(nest.split(_SEPARATOR))
-        position = Position(loops, int(changed.rstrip("+")), changed.endswith("+"))
+        code_line = "" if code_line == "-" else code_line
+        position = Position(loops, int(changed.rstrip("+")), changed.endswith("+"), code_line)
         return Mark(int(records), Event(event), position, int(first), int(second))
 
 

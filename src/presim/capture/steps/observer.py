@@ -99,12 +99,17 @@ class StepObserver:
         """Another module is taken to be the model."""
         self.mark(Event.RESET, target=_SAME)
 
+    def update_begins(self, target: object = None) -> None:
+        """An optimizer begins to step; ``target`` as in `mark`."""
+        if not _is_capturing():
+            self.mark(Event.OPTIMIZER, target=target)
+
     def updated(self, elements: int | None = None, *, target: object = None) -> None:
         """An optimizer of so many parameters has stepped; None: a framework's, of all that train.
 
         ``target`` as in `mark`.
         """
-        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        if _is_capturing():
             if self._recorded is not None:
                 self._recorded.has_update = True
             return
@@ -173,6 +178,11 @@ class StepObserver:
 def elements_of(parameters: Iterable[torch.Tensor]) -> int:
     """Number of elements of some parameters."""
     return sum(parameter.numel() for parameter in parameters)
+
+
+def _is_capturing() -> bool:
+    """Whether a CUDA graph is being captured."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _is_distributed() -> bool:

@@ -17,7 +17,7 @@ import threading
 from types import CodeType, FrameType
 from typing import Any
 
-from presim.capture.script.current_line import PRESIM_DIR
+from presim.capture.script.current_line import PRESIM_DIR, is_torch
 from presim.capture.steps.code_loops import CodeLoop, loops_around
 
 _STANDARD, _PACKAGES = sysconfig.get_path("stdlib") + "/", sysconfig.get_path("purelib") + "/"
@@ -30,6 +30,8 @@ class Position:
     nest: tuple[str, ...]  # keys of the loops that it lies in, the outermost first
     changed: int  # level of the outermost loop that differs from the last moment's; len(nest): none
     is_entered: bool = False  # that loop has been entered, else it has begun another iteration
+    # ``file.py:12``: the line that runs in the frame of the innermost loop outside PyTorch, else in the outermost frame
+    line: str = dataclasses.field(default="", compare=False)
 
 
 _Level = tuple[str, int, int]  # of one loop: key, serial of its execution, iteration
@@ -75,20 +77,23 @@ class LoopPositions:
         if self._thread != thread_id and any(thread.ident == self._thread for thread in threading.enumerate()):
             return self.last()
         self._thread = thread_id
-        levels = self._current_levels(token)
+        levels, line = self._current_levels(token)
         changed = _first_difference(self._levels, levels)
         is_entered = changed >= len(self._levels) or self._levels[changed][:2] != (*levels, ("", -1))[changed][:2]
         self._levels = levels
-        return Position(tuple(key for key, _, _ in levels), changed, is_entered)
+        return Position(tuple(key for key, _, _ in levels), changed, is_entered, line)
 
-    def _current_levels(self, token: object) -> list[_Level]:
+    def _current_levels(self, token: object) -> tuple[list[_Level], str]:
+        """The loops around the caller, and `Position.line`."""
         frames = _script_frames(sys._getframe(2))
         marks = [_mark_of(frame) for frame in frames]
         levels: list[_Level] = []
+        looping = frames[0] if frames else None
         for frame, mark, child in zip(frames, marks, (*marks[1:], None)):
             self._update(mark, frame.f_code, frame.f_lasti, child or token)
             levels += [(loop.key, serial, iteration) for loop, serial, iteration in mark.levels]
-        return levels
+            looping = frame if mark.levels and not is_torch(frame.f_code.co_filename) else looping
+        return levels, f"{looping.f_code.co_filename}:{looping.f_lineno}" if looping else ""
 
     def _update(self, mark: _FrameMark, code: CodeType, offset: int, callee: object) -> None:
         """Move a frame's mark to its present instruction, which calls another frame or does something itself."""
@@ -123,6 +128,11 @@ def _first_difference(before: list[_Level], levels: list[_Level]) -> int:
         if old != new:
             return level
     return min(len(before), len(levels))
+
+
+def is_in_loop(frame: FrameType | None) -> bool:
+    """Whether a frame runs in a loop of the script or its packages, in its own code or in that of its callers."""
+    return any(loops_around(outer.f_code, outer.f_lasti) for outer in _script_frames(frame))
 
 
 def _script_frames(frame: FrameType | None) -> list[FrameType]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from presim.cost.fitting.fit import fit_class
@@ -16,6 +16,7 @@ from presim.cost.measured.importers.find import commit, digest, located, reader_
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
 from presim.files import check_folder, make_folder
+from presim.interrupts import caught
 
 _BOUND_ALIKE = (
     "grouped-gemm",
@@ -31,6 +32,7 @@ class Outcome:
     models: tuple[Model, ...]
     refused: tuple[str, ...]  # classes with too few rows, as text
     sources: tuple[Source, ...]
+    unfitted: tuple[str, ...] = ()  # classes that an interrupt left, as text
 
 
 def gather(folders: Sequence[Path], limit: int, say: Callable[[str], None]) -> tuple[list[Measurement], list[Source]]:
@@ -56,32 +58,55 @@ def gather(folders: Sequence[Path], limit: int, say: Callable[[str], None]) -> t
     return rows, sources
 
 
-def fit(folders: Sequence[Path], out: Path, limit: int, say: Callable[[str], None] = lambda text: None) -> Outcome:
+def fit(
+    folders: Sequence[Path],
+    out: Path,
+    limit: int,
+    say: Callable[[str], None] = lambda text: None,
+    *,
+    keeps_finished: bool = False,
+) -> Outcome:
     """Fit every class of work and GPU with enough rows, and write one file for each.
+
+    ``keeps_finished``: an interrupt gives the classes that are fitted by then; each is what a whole call writes.
 
     Raises:
         InputError: no class has enough rows, a folder is unknown, or LightGBM is missing.
     """
     check_folder(out)
     rows, sources = gather(folders, limit, say)
-    models, refused = [], []
-    machines: dict[str, dict[str, float]] = {}
-    for (kind, gpu), members in sorted(by_class(rows).items(), key=_products_first):
-        if len(members) < least_rows(kind):
-            refused.append(f"{kind} on {gpu}: {len(members)} rows, at least {least_rows(kind)} are needed")
-            continue
-        say(f"fitting {kind} on {gpu} to {len(members)} rows")
-        model, levels = fit_class(kind, gpu, members, sources, machines.get(gpu) if kind in _BOUND_ALIKE else None)
-        models.append(model)
-        if kind == "gemm-half":
-            machines[gpu] = levels
+    classes = dict(sorted(by_class(rows).items(), key=_products_first))
+    refused = [
+        f"{kind} on {gpu}: {len(members)} rows, at least {least_rows(kind)} are needed"
+        for (kind, gpu), members in classes.items()
+        if len(members) < least_rows(kind)
+    ]
+    fitted = {name: members for name, members in classes.items() if len(members) >= least_rows(name[0])}
+    models: list[Model] = []
+    with caught(keeps_finished) as stop:
+        models.extend(_models(fitted, sources, say))  # an interrupt keeps those before it
+    stop.unless(models)
     if not models:
         why = "; ".join(refused) or "no row of a class that can be corrected"
         raise InputError(f"too little to fit: {why}{_left_out(sources)}")
     make_folder(out)
     for model in models:
         schema.write(model, out / f"{model.kind}.{model.gpu}.json")
-    return Outcome(tuple(models), tuple(refused), tuple(sources))
+    unfitted = tuple(f"{kind} on {gpu}" for kind, gpu in [*fitted][len(models) :])
+    return Outcome(tuple(models), tuple(refused), tuple(sources), unfitted)
+
+
+def _models(
+    classes: Mapping[tuple[str, str], Sequence[Measurement]], sources: Sequence[Source], say: Callable[[str], None]
+) -> Iterator[Model]:
+    """The models of classes of work and GPUs, products first."""
+    machines: dict[str, dict[str, float]] = {}
+    for (kind, gpu), members in classes.items():
+        say(f"fitting {kind} on {gpu} to {len(members)} rows")
+        model, levels = fit_class(kind, gpu, members, sources, machines.get(gpu) if kind in _BOUND_ALIKE else None)
+        if kind == "gemm-half":
+            machines[gpu] = levels
+        yield model
 
 
 def _left_out(sources: Sequence[Source]) -> str:
@@ -101,7 +126,8 @@ def _products_first(entry: tuple[tuple[str, str], object]) -> tuple[bool, str, s
 
 def described(outcome: Outcome) -> list[str]:
     """The outcome of a fit, line by line."""
-    lines = [f"{'class':20} {'GPU':16} {'held out':>8} {'error':>7} {'formula':>8} {'in interval':>12}"]
+    lines = [f"partial: not fitted are {', '.join(outcome.unfitted)}"] if outcome.unfitted else []
+    lines += [f"{'class':20} {'GPU':16} {'held out':>8} {'error':>7} {'formula':>8} {'in interval':>12}"]
     for model in outcome.models:
         for part in model.held_out[:1]:
             figures = f"{part.points:8} {part.mape:7.1%} {part.analytic_mape:8.1%} {part.within:12.0%}"

@@ -30,8 +30,11 @@ _SHOWN = 20  # prompts that the terminal report lists
 _WIDTH, _LEFT, _ROW = 600, 150, 18
 
 
-def document(batches: Sequence[Prefilled]) -> dict[str, Any]:
-    """All results; times in ms. ``saved`` is 1 - dynamic / simple plan."""
+def document(batches: Sequence[Prefilled], *, refused: Sequence[str] = (), partial: bool = False) -> dict[str, Any]:
+    """All results; times in ms. ``saved`` is 1 - dynamic / simple plan.
+
+    ``refused``: why batches are not among them, as sentences. ``partial``: more batches were asked for.
+    """
     first = batches[0]
     return {
         "schema": SCHEMA,
@@ -47,6 +50,8 @@ def document(batches: Sequence[Prefilled]) -> dict[str, Any]:
             for policy in SIMPLE
         },
         "not_modelled": list(NOT_MODELLED),
+        "partial": partial,
+        "refused": list(refused),
     }
 
 
@@ -79,9 +84,9 @@ def _policy(one: Prefilled, name: str, found: Found) -> dict[str, Any]:
     }
 
 
-def encode(batches: Sequence[Prefilled]) -> bytes:
-    """Encode as JSON with sorted keys."""
-    return (json.dumps(document(batches), indent=1, sort_keys=True) + "\n").encode()
+def encode(content: dict[str, Any]) -> bytes:
+    """Encode a document as JSON with sorted keys."""
+    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
 
 
 def write(report: dict[str, Any]) -> None:
@@ -91,7 +96,10 @@ def write(report: dict[str, Any]) -> None:
 
 def screen(report: dict[str, Any]) -> RenderableType:
     """The terminal report of a document."""
-    body = [_policies(report), Text(), _prompts(report)] if len(report["batches"]) == 1 else [_over_batches(report)]
+    body: list[RenderableType] = (
+        [_policies(report), Text(), _prompts(report)] if len(report["batches"]) == 1 else [_over_batches(report)]
+    )
+    body += [Text(f"not planned: {reason}", style="red") for reason in report.get("refused", ())]
     missing = Text(f"Not modelled: {'; '.join(report['not_modelled'])}.", style="dim")
     return Group(Text(_title(report), style="bold"), Text(), *body, Text(), missing)
 
@@ -154,11 +162,11 @@ def _over_batches(report: dict[str, Any]) -> Table:
     return table
 
 
-def render(batches: Sequence[Prefilled]) -> str:
-    """A page: the report, and the time of every rank (of the first batches)."""
+def render(batches: Sequence[Prefilled], content: dict[str, Any]) -> str:
+    """A page: the report of a document, and the time of every rank (of the first batches)."""
     first = batches[0]
     console = Console(file=io.StringIO(), width=110, highlight=False, markup=False, emoji=False)
-    console.print(screen(document(batches)))
+    console.print(screen(content))
     pictures = [
         (f"Split: {_SAID[name]}{f', batch {number}' if len(batches) > 1 else ''}", _bars(found, _longest(one)))
         for number, one in enumerate(batches[:4])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from presim.analysis.time.steps import find_steps
-from presim.trace.builder import TraceBuilder
-from presim.trace.schema import COMPILING, Phase
+from presim.trace.builder import TraceBuilder, default_manifest
+from presim.trace.schema import COMPILING, Phase, StepFacts
 from presim.trace.signatures import Gemm
 from support import fakes
 
@@ -41,6 +44,21 @@ def test_the_first_step_begins_with_its_first_forward_kernel() -> None:
     steps = find_steps(trace, fakes.simulate(fakes.priced(trace)))
     assert steps.steps[0].start_ns == LATENCY + duration_ns(64)
     assert steps.steps[0].duration_ns == duration_ns(128)
+
+
+@pytest.mark.parametrize("phase", [Phase.FORWARD, Phase.OTHER])
+def test_work_before_the_loop_belongs_to_no_step(phase: Phase) -> None:
+    """A probe or a warm-up runs forward, too; replays of graphs may not."""
+    build = TraceBuilder(msgspec.structs.replace(default_manifest(), step=StepFacts(begin=2)))
+    build.work(gemm(64), phase=Phase.FORWARD)
+    build.work(gemm(64), phase=Phase.BACKWARD)
+    build.work(gemm(128), phase=phase)
+    build.step()
+    trace = build.trace()
+    steps = find_steps(trace, fakes.simulate(fakes.priced(trace)))
+    assert (steps.counted, steps.steady.entries) == (1, slice(2, 4))
+    assert steps.steady.start_ns == LATENCY + 2 * duration_ns(64)
+    assert steps.steady.duration_ns == duration_ns(128)
 
 
 def test_the_median_step_after_the_first_is_the_steady_one() -> None:

@@ -54,6 +54,20 @@ def test_inputs_after_the_last_reset_count_for_their_step() -> None:
     assert find_steps(written, None).facts.inputs == ((0, 0), (100, 31), (100, 61), (100, 91))
 
 
+def test_steps_begin_with_the_first_iteration_of_their_loop() -> None:
+    """What a probe before it reads counts for no step."""
+    written = []
+    for mark in marks(f"{STEP}\nfor _ in range(4): {STEP}"):
+        written.append(mark)
+        if mark.event is Event.MODEL:
+            unchanged = Position(mark.position.nest, len(mark.position.nest))
+            written.append(Mark(mark.records + 5, Event.INPUT, unchanged, 100, mark.records + 1))
+    steps = find_steps(written, None)
+    assert (steps.facts.begin, steps.end_records) == (30, (51, 81, 111, 141))
+    assert steps.facts.inputs == ((100, 31), (100, 61), (100, 91), (100, 121))
+    assert find_steps(marks("\n".join([STEP] * 3)), None).facts.begin == 0
+
+
 def test_an_iteration_that_failed_is_a_step_if_it_had_its_updates() -> None:
     assert len(find_steps(marks(f"for _ in range(3): {STEP}"), None).end_records) == 3
     assert len(find_steps(marks(f"for _ in range(3): {STEP}; event('model')"), None).end_records) == 3

@@ -47,6 +47,8 @@ class Observer:  # in the step observer's place
         pass
     def model_reset(self):
         pass
+    def update_begins(self, target):
+        pass
     def updated(self, elements, target):
         told.step(elements)
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.cli import main
+from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
 from presim.serving.model import find
 from presim.serving.plan import Plan
@@ -116,3 +117,36 @@ def test_bad_prompts_are_refused(words: list[str], said: str, capsys: pytest.Cap
 def test_a_model_that_a_rank_cannot_hold_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["prefill", "llama3-70b", "--gpu", "l40s", "--sp", "4", "--lengths", "5000"]) == 2
     assert "does not fit" in capsys.readouterr().err
+
+
+def test_a_batch_that_does_not_fit_takes_no_other_with_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its reason is in the report and the JSON, and the exit code is that of a job that does not fit."""
+
+    def check(prefilled: prefill.Prefilled) -> None:
+        if prefilled.lengths == (512,):
+            raise InputError("it does not fit")
+
+    monkeypatch.setattr(prefill, "check_memory", check)
+    words = ["prefill", "llama3-8b", "--gpu", "h100-sxm", "--sp", "2", "--lengths", "600,512,700", "--budget", "700"]
+    assert main.run(words) == 4
+    printed = capsys.readouterr().out
+    assert "2 batches, 2 prompts" in printed
+    assert "not planned: batch 2: it does not fit" in printed
+    assert main.run([*words, "--json", "-"]) == 4
+    assert json.loads(capsys.readouterr().out)["refused"] == ["batch 2: it does not fit"]
+
+
+def test_prompts_that_would_take_too_long_are_refused_with_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lengths.txt").write_text("100\n" * 20_000)
+    words = ["prefill", "llama3-8b", "--gpu", "h100-sxm", "--sp", "64", "--lengths", str(tmp_path / "lengths.txt")]
+    assert main.run([*words, "--budget", "1000"]) == 2
+    assert capsys.readouterr().err == (
+        "presim: 20,000 prompts over 64 ranks would take about 32 minutes, more than the budget of 10 minutes: use at "
+        "most 6,200, or raise --work-budget, e.g. --work-budget 2h\n"
+    )
+    assert main.run([*words, "--budget", "1000", "--work-budget", "soon"]) == 2
+    assert capsys.readouterr().err.startswith("presim: --work-budget is a time, memory or both")

@@ -24,6 +24,7 @@ from presim.cost.measured.importers import (
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
 from presim.files import check_folder, digest_of, make_folder, read_text
+from presim.interrupts import caught
 
 READERS: dict[str, ModuleType] = {
     "presim": own,
@@ -103,10 +104,11 @@ def _commit_lines(root: Path) -> Iterator[str]:
     yield from asked.stdout.split()
 
 
-def import_tables(folders: Sequence[Path], out: Path) -> list[str]:
+def import_tables(folders: Sequence[Path], out: Path, *, keeps_finished: bool = False) -> list[str]:
     """Write one table for each measured GPU; returns the outcome as lines.
 
-    Rows of an earlier import stay, unless the same source now has the same work.
+    Rows of an earlier import stay, unless the same source now has the same work. ``keeps_finished``: an interrupt gives
+    the rows of the folders that are read by then.
 
     Raises:
         InputError: a folder is of no known kind, no row can be used, or the tables cannot be written.
@@ -114,16 +116,21 @@ def import_tables(folders: Sequence[Path], out: Path) -> list[str]:
     check_folder(out)
     intake = Intake()
     folders = [located(folder) for folder in folders]
-    for folder in folders:
-        _, reader = reader_of(folder)
-        intake.take(getattr(reader, "read_all", reader.read)(folder))
+    readers = [reader_of(folder)[1] for folder in folders]  # all are named rightly before the first is read
+    completed: list[Path] = []
+    with caught(keeps_finished) as stop:
+        for folder, reader in zip(folders, readers, strict=True):
+            intake.take(list(getattr(reader, "read_all", reader.read)(folder)))  # a folder is taken as a whole
+            completed.append(folder)
+    stop.unless(completed)
     alone = [row for row in intake.accepted if not row.beside]
     if not alone:
         why = "; ".join(f"{count}: {reason}" for reason, count in sorted(intake.rejected.items()))
         raise InputError(f"no row can be used: {why or 'there are none'}")
     make_folder(out)
-    origin = {folder.name: commit(folder) for folder in folders}
-    said = []
+    origin = {folder.name: commit(folder) for folder in completed}
+    unread = ", ".join(map(str, folders[len(completed) :]))
+    said = [f"partial: not read are {unread}"] if unread else []
     for gpu in sorted({row.gpu for row in alone}):
         rows = [row for row in alone if row.gpu == gpu]
         path = out / f"{gpu}.imported{table.SUFFIX}"
