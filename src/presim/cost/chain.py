@@ -56,19 +56,19 @@ class Chain:
     def price(self, signatures: Sequence[Signature], groups: Sequence[Group], cluster: Cluster) -> list[Price | None]:
         """One price per signature; None if no estimator covers it."""
         prices: list[Price | None] = [None] * len(signatures)
-        for place, signature in enumerate(signatures):
+        for index, signature in enumerate(signatures):
             if isinstance(signature, Collective):
-                prices[place] = self._collective(signature, groups, cluster)
+                prices[index] = self._collective(signature, groups, cluster)
         for estimator in self.estimators:
-            open_places = [
-                place
-                for place, price in enumerate(prices)
-                if price is None and not isinstance(signatures[place], Collective)
+            open_indices = [
+                index
+                for index, price in enumerate(prices)
+                if price is None and not isinstance(signatures[index], Collective)
             ]
-            if not open_places:
+            if not open_indices:
                 break
-            for place, price in zip(open_places, estimator.price([signatures[place] for place in open_places])):
-                prices[place] = price
+            for index, price in zip(open_indices, estimator.price([signatures[index] for index in open_indices])):
+                prices[index] = price
         return prices
 
     def price_all(
@@ -86,7 +86,7 @@ class Chain:
             )
             for signature, price in zip(signatures, prices)
         ]
-        return complete, [place for place, price in enumerate(prices) if price is None]
+        return complete, [index for index, price in enumerate(prices) if price is None]
 
     def _collective(self, signature: Collective, groups: Sequence[Group], cluster: Cluster) -> Price | None:
         if not 0 <= signature.group < len(groups):
@@ -131,7 +131,9 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
 def _of_network(signatures: Sequence[Signature], answers: Sequence[Price]) -> tuple[str, ...]:
     from presim.cost.collectives.contended import contended_note
 
-    return contended_note([price.estimator for one, price in zip(signatures, answers) if isinstance(one, Collective)])
+    return contended_note(
+        [price.estimator for signature, price in zip(signatures, answers) if isinstance(signature, Collective)]
+    )
 
 
 def demands_of(

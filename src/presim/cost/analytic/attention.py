@@ -53,12 +53,12 @@ def _price_one(signature: Attention, device: Device) -> Price:
     if decode:
         duration = min(duration, _decode_seconds(signature, device, constants))
         limit, bound = 2 * constants.decode_launch_us, "memory"
-    known = signature.dtype in ("bfloat16", "float16") and signature.backend in _FALLBACKS
+    is_calibrated = signature.dtype in ("bfloat16", "float16") and signature.backend in _FALLBACKS
     width = (
         constants.uncertainty
         * borrowed
         * device.uncertainty_factor
-        * (1 if known else 2)
+        * (1 if is_calibrated else 2)
         * (1.7 if backward or decode else 1)
     )
     bound = "latency" if duration * 1e6 < limit else bound
@@ -97,9 +97,9 @@ def seconds(signature: Attention, device: Device, constants: AttentionConstants)
     overhead = constants.tile_overhead + (constants.window_overhead if _is_bounded(signature) else 0.0)
     parts = _key_parts(signature, tiles, longest, device.sms)
     tiles, longest = tiles * parts, longest / parts
-    whole = sequences * (pairs + overhead * rows * parts) * unit
-    waves = np.ceil(tiles / device.sms) * whole / tiles
-    shared = (1 - constants.quantisation) * whole / device.sms + constants.quantisation * waves
+    total_s = sequences * (pairs + overhead * rows * parts) * unit
+    waves = np.ceil(tiles / device.sms) * total_s / tiles
+    shared = (1 - constants.quantisation) * total_s / device.sms + constants.quantisation * waves
     arithmetic = max(shared, (longest + overhead) * unit * max(constants.lone, 1.0))
     arithmetic += _dropout_seconds(signature, sequences * pairs, device)
     memory = (_bytes(signature) + _exchanged(signature, parts)) / (device.memory_Bps * constants.memory)
@@ -176,21 +176,21 @@ def _beside_backward(signature: Attention) -> float:
     Gradients of keys and values shared by several heads are computed per head and then summed.
     """
     size, rows = dtype_bytes(signature.dtype), signature.batch * signature.heads * signature.q_len
-    moved = rows * (2 * size * signature.v_head_dim + (8 + size) * signature.head_dim)
+    moved_bytes = rows * (2 * size * signature.v_head_dim + (8 + size) * signature.head_dim)
     if signature.heads != signature.kv_heads:
         keys = signature.batch * signature.heads * signature.kv_len
-        moved += 2 * size * keys * (signature.head_dim + signature.v_head_dim)
-    return moved
+        moved_bytes += 2 * size * keys * (signature.head_dim + signature.v_head_dim)
+    return moved_bytes
 
 
 def _decode_seconds(signature: Attention, device: Device, constants: AttentionConstants) -> float:
     """Decoding time: few queries against a long cache. Heads that share keys read them once."""
     visible = min(signature.window, signature.kv_len) if signature.window else signature.kv_len
     size = dtype_bytes(signature.dtype) * signature.batch * (signature.head_dim + signature.v_head_dim)
-    moved = size * (signature.kv_heads * visible + signature.heads * signature.q_len)
-    arithmetic = 2 * moved / dtype_bytes(signature.dtype) * signature.q_len / device.peak("bf16")
+    moved_bytes = size * (signature.kv_heads * visible + signature.heads * signature.q_len)
+    arithmetic = 2 * moved_bytes / dtype_bytes(signature.dtype) * signature.q_len / device.peak("bf16")
     if not device.throttles:  # with 64 or more heads per key head, reduced tensor cores are slower than memory
         arithmetic = max(arithmetic, signature.flops / (device.peak("bf16") * _DECODE_SHARE))
-    memory = moved / (device.memory_Bps * constants.decode_memory)
+    memory = moved_bytes / (device.memory_Bps * constants.decode_memory)
     rounds = np.ceil(signature.batch * signature.kv_heads / device.sms) * _DECODE_ROUND_US * 1e-6
     return max(arithmetic, memory, float(rounds)) + constants.decode_launch_us * 1e-6

@@ -24,8 +24,8 @@ def price(signatures: Sequence[Convolution], device: Device) -> list[Price]:
 
 def _price_one(signature: Convolution, device: Device) -> Price:
     constants, _ = find(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
-    moved = _bytes(signature)
-    streaming = memory_bound.seconds(moved, device, constants)
+    moved_bytes = _bytes(signature)
+    streaming = memory_bound.seconds(moved_bytes, device, constants)
     transpose = 0.0
     if signature.layout == "nchw" and dtype_bytes(signature.dtype) <= 2:
         transpose = streaming  # tensor cores need channels-last: inputs and outputs are transposed

@@ -39,8 +39,8 @@ def _price_one(signature: Copy, device: Device) -> Price:
         name = "memset" if signature.direction == "memset" else "copy"
         constants, borrowed = find(MemoryConstants, "memory_bound", device.generation, (name, "elementwise"))
         launch, width = constants.launch_us, constants.uncertainty * borrowed * device.uncertainty_factor
-        moved = size if signature.direction == "memset" else 2 * size
-        duration = seconds(moved, device, constants) - launch * 1e-6
+        moved_bytes = size if signature.direction == "memset" else 2 * size
+        duration = seconds(moved_bytes, device, constants) - launch * 1e-6
     total = launch * 1e-6 + duration
     bound = "latency" if duration * 1e6 < launch else "memory" if signature.direction in ("d2d", "memset") else "link"
     return Price(max(1, round(total * 1e9)), Origin.ANALYTIC, min(width, 0.9), "analytic/copy", bound)

@@ -83,7 +83,7 @@ def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device)
     slow = np.array([_slowdown(signature) * _precision_costs(signature, device) for signature in signatures])
     grouped = np.array([isinstance(signature, GroupedGemm) for signature in signatures])
     factors = np.where(slow > 1.2, 2.0, 1.0) * np.where(grouped, 2.0, 1.0)
-    factors *= np.array([_STRUCTURED_DOUBT if getattr(each, "sparsity", "") else 1.0 for each in signatures])
+    factors *= np.array([_STRUCTURED_DOUBT if getattr(signature, "sparsity", "") else 1.0 for signature in signatures])
     widths = constants.uncertainty * borrowed * device.uncertainty_factor * factors
     launch = constants.launch_us * 1e-6
     bounds = np.where(total < 2 * launch, "latency", np.where(arithmetic >= memory, "compute", "memory"))
@@ -132,16 +132,16 @@ def seconds(
     tile = np.maximum(np.maximum(flops, loads), depth / 64 * constants.k_step_ns * 1e-9)
     tile = tile + constants.tile_overhead_ns * 1e-9 * (1 + _ROWS * _COLUMNS / 32768)
     arithmetic = (waves + uneven.longest) * tile
-    moved = batch * (m * k * a_bytes + k * n * b_bytes + m * n * out_bytes)
-    memory = moved / (device.memory_Bps * constants.memory)
+    moved_bytes = batch * (m * k * a_bytes + k * n * b_bytes + m * n * out_bytes)
+    memory = moved_bytes / (device.memory_Bps * constants.memory)
     divided = splits > 1
     exchanged = np.where(divided, m * n * batch * 8 * splits, 0) / (device.memory_Bps * constants.exchange)
     power = constants.blend
     joined = (arithmetic**power + memory**power) ** (1 / power)
     candidates = joined + exchanged + np.where(divided, constants.split_us * 1e-6, 0)
     best = candidates.argmin(axis=1)[:, None]
-    chosen = [np.take_along_axis(part, best, 1)[:, 0] for part in (candidates, arithmetic)]
-    return chosen[0] + constants.launch_us * 1e-6, chosen[1], memory[:, 0]
+    best_parts = [np.take_along_axis(part, best, 1)[:, 0] for part in (candidates, arithmetic)]
+    return best_parts[0] + constants.launch_us * 1e-6, best_parts[1], memory[:, 0]
 
 
 def efficiency_of(flops: Array, device: Device, constants: GemmConstants) -> Array:
@@ -177,13 +177,13 @@ def _group_sizes(signature: GroupedGemm) -> tuple[float, float, float, float]:
     groups = max(signature.groups, 1)
     filled = len(signature.sizes) or groups
     m, n, k = signature.m / groups, float(signature.n), float(signature.k)
-    more = groups / filled
+    groups_per_filled = groups / filled
     if signature.along == "m":
-        m *= more
+        m *= groups_per_filled
     elif signature.along == "n":
-        m, n = n * more, m
+        m, n = n * groups_per_filled, m
     else:
-        k *= more
+        k *= groups_per_filled
     return max(m, 1.0), max(n, 1.0), max(k, 1.0), filled
 
 
@@ -193,16 +193,16 @@ def _uneven(signatures: Sequence[Gemm | GroupedGemm]) -> Uneven:
     if not any(skewed):
         return _EVEN
     tiles, longest = np.ones((len(skewed), len(_ROWS))), np.zeros((len(skewed), 1))
-    for place, signature in enumerate(skewed):
+    for index, signature in enumerate(skewed):
         if signature is None:
             continue
         sizes = np.array(signature.sizes, float)
         if signature.along == "k":
-            longest[place] = sizes.max() / sizes.mean() - 1
+            longest[index] = sizes.max() / sizes.mean() - 1
         else:
             mean = _group_sizes(signature)[0]
-            each = np.ceil(sizes[:, None] * (mean / sizes.mean()) / _ROWS)
-            tiles[place] = each.sum(axis=0) / (np.ceil(mean / _ROWS) * len(sizes))
+            tiles_by_group = np.ceil(sizes[:, None] * (mean / sizes.mean()) / _ROWS)
+            tiles[index] = tiles_by_group.sum(axis=0) / (np.ceil(mean / _ROWS) * len(sizes))
     return Uneven(tiles, longest)
 
 

@@ -46,8 +46,10 @@ def covers(signature: Signature) -> bool:
 def price(signatures: Sequence[Gemm | GroupedGemm], device: Device) -> list[Price]:
     """One price per signature, in order."""
     return [
-        _tinygemm(one, device) if isinstance(one, Gemm) and one.scaling == TINYGEMM else _unpacking(one, device)
-        for one in signatures
+        _tinygemm(signature, device)
+        if isinstance(signature, Gemm) and signature.scaling == TINYGEMM
+        else _unpacking(signature, device)
+        for signature in signatures
     ]
 
 
@@ -72,11 +74,11 @@ def seconds(signature: Gemm | GroupedGemm, device: Device, constants: PackedCons
     """Duration, its arithmetic part and its memory part."""
     m, n, k = signature.m, signature.n, signature.k
     count = signature.groups if isinstance(signature, GroupedGemm) else signature.batch
-    each = m / count if isinstance(signature, GroupedGemm) else m  # rows of a product
-    moved = count * (n * k * (0.5 + _FACTORS) + 2 * each * k + 2 * each * n)
-    memory = moved / (device.memory_Bps * constants.memory)
+    rows_per_product = m / count if isinstance(signature, GroupedGemm) else m  # rows of a product
+    moved_bytes = count * (n * k * (0.5 + _FACTORS) + 2 * rows_per_product * k + 2 * rows_per_product * n)
+    memory = moved_bytes / (device.memory_Bps * constants.memory)
     half, _ = find(GemmConstants, "gemm", device.generation, ("bf16",))
-    work = 2.0 * math.ceil(each / constants.rows) * constants.rows * n * k * count
+    work = 2.0 * math.ceil(rows_per_product / constants.rows) * constants.rows * n * k * count
     share = float(gemm.efficiency_of(np.array(work), device, half))
     arithmetic = work * constants.unpacking / (device.peak("bf16") * share)
     power = constants.blend

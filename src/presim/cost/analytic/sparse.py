@@ -65,5 +65,5 @@ def _from_memory(signature: SparseProduct, device: Device) -> float:
     table = float(max(depth * width * value, 1))
     if signature.operation == "spgemm":
         table = float(signature.products * (value + signature.index_bytes))  # pairs to sort
-    again = max(_gathered(signature) - table * signature.batch, 0.0)
-    return signature.bytes + again * max(0.0, 1 - device.l2_bytes / max(table, 1.0))
+    regathered_bytes = max(_gathered(signature) - table * signature.batch, 0.0)
+    return signature.bytes + regathered_bytes * max(0.0, 1 - device.l2_bytes / max(table, 1.0))

@@ -17,8 +17,8 @@ from presim.cost.collectives.contended import (
     NAME,
     TELLING,
     contended_note,
-    ends,
     exchange_s,
+    exchanging_ranks,
     paths_of,
     sisters_of,
 )
@@ -46,21 +46,25 @@ def on_fabric(priced: PricedTrace, cluster: Cluster, representatives: Representa
     if not cluster.network or manifest.measured is not None:
         return priced
     before = priced.fabric
-    prices, flows, together, crowding = [], [], [], []
+    prices, flows, together_ns, crowding = [], [], [], []
     demands = list(priced.demands)
-    for at, (signature, price) in enumerate(zip(priced.trace.signatures, priced.prices, strict=True)):
-        whole = msgspec.structs.replace(price, duration_ns=before.together_ns[at]) if before else price
-        share = before.crowding[at] if before else None
-        answer = _one(signature, whole, share, manifest.groups, manifest.rank, cluster, representatives)
+    for index, (signature, price) in enumerate(zip(priced.trace.signatures, priced.prices, strict=True)):
+        full_price = msgspec.structs.replace(price, duration_ns=before.together_ns[index]) if before else price
+        share = before.crowding[index] if before else None
+        answer = _one(signature, full_price, share, manifest.groups, manifest.rank, cluster, representatives)
         prices.append(answer.price)
         if demands and answer.price.duration_ns != price.duration_ns:
-            demands[at] = demand(signature, answer.price, manifest.groups, cluster, manifest.nccl)
+            demands[index] = demand(signature, answer.price, manifest.groups, cluster, manifest.nccl)
         flows.append(answer.flows)
-        together.append(whole.duration_ns)
+        together_ns.append(full_price.duration_ns)
         crowding.append(answer.share)
-    fabric = OnFabric(tuple(flows), tuple(together), tuple(crowding))
+    fabric = OnFabric(tuple(flows), tuple(together_ns), tuple(crowding))
     notes = contended_note(
-        [price.estimator for one, price in zip(priced.trace.signatures, prices) if isinstance(one, Collective)]
+        [
+            price.estimator
+            for signature, price in zip(priced.trace.signatures, prices)
+            if isinstance(signature, Collective)
+        ]
     )
     return dataclasses.replace(priced, prices=tuple(prices), demands=tuple(demands), notes=notes, fabric=fabric)
 
@@ -105,7 +109,7 @@ def _one(
     running = exchanging(signature, group, rank, cluster.world_size, representatives)
     if not running:
         return nothing
-    whole_s = exchange_s(signature, ends(signature, group), everyone, cluster)
+    whole_s = exchange_s(signature, exchanging_ranks(signature, group), everyone, cluster)
     if share is None:
         share = min(whole_s * 1e9 / max(price.duration_ns, 1), 1.0) if price.estimator in (NAME, BY_LINK) else 0.0
     price = _of_running(signature, price, share, whole_s, running, rank, group, cluster)
@@ -129,11 +133,13 @@ def _of_running(
     plain = EXPERTS if signature.routed is not None else ANALYTIC
     if price.estimator not in (NAME, BY_LINK, plain) or (share == 0 and signature.kind not in MESSAGES):
         return price
-    own = next((each for each in running if rank in each), running[0])
-    more_s = exchange_s(signature, own, running, cluster)
+    ranks_of_group = next((ranks for ranks in running if rank in ranks), running[0])
+    more_s = exchange_s(signature, ranks_of_group, running, cluster)
     crowded_ns = price.duration_ns * share * (more_s / whole_s) if share else more_s * 1e9
     alone_ns = price.duration_ns * (1 - share)
     if crowded_ns <= TELLING * alone_ns:
         return msgspec.structs.replace(price, duration_ns=round(alone_ns), estimator=plain)
-    how = BY_LINK if price.estimator == BY_LINK else NAME
-    return msgspec.structs.replace(price, duration_ns=round(alone_ns + crowded_ns), estimator=how, bound="network")
+    estimator = BY_LINK if price.estimator == BY_LINK else NAME
+    return msgspec.structs.replace(
+        price, duration_ns=round(alone_ns + crowded_ns), estimator=estimator, bound="network"
+    )

@@ -33,10 +33,10 @@ def count_rings(links: Matrix, gpus: tuple[int, ...]) -> int:
 
 def _packed(ways: list[tuple[tuple[int, int], ...]], free: dict[tuple[int, int], int], begin: int) -> int:
     """Number of disjoint ways, chosen greedily in order from the one at ``begin``."""
-    found = 0
+    disjoint_ways = 0
     for way in (*ways[begin:], *ways[:begin]):
         while all(free[pair] > 0 for pair in way):
-            found += 1
+            disjoint_ways += 1
             for pair in way:
                 free[pair] -= 1
-    return found
+    return disjoint_ways

@@ -102,14 +102,14 @@ def _disturbed(sample: Sample) -> NDArray[np.bool_]:
 
     A shape does not show whether clocks fell or other work ran during one of the measurements.
     """
-    places: dict[Signature, list[int]] = collections.defaultdict(list)
-    for place, row in enumerate(sample.rows):
-        places[row.signature].append(place)
+    indices_by_signature: dict[Signature, list[int]] = collections.defaultdict(list)
+    for index, row in enumerate(sample.rows):
+        indices_by_signature[row.signature].append(index)
     disturbed = np.zeros(len(sample.rows), bool)
-    for alike in places.values():
-        if len(alike) >= _WITNESSES:
-            target = sample.target[alike]
-            disturbed[alike] = np.abs(target - np.median(target)) > _CONTRADICTED
+    for indices in indices_by_signature.values():
+        if len(indices) >= _WITNESSES:
+            target = sample.target[indices]
+            disturbed[indices] = np.abs(target - np.median(target)) > _CONTRADICTED
     return disturbed
 
 
@@ -125,14 +125,14 @@ def _boosted(
     kind: str, sample: Sample, train: NDArray[np.bool_], limits: boost.SizeLimits
 ) -> tuple[Forest, boost.Edges, boost.Trees]:
     """Trees fitted to all rows. Kinds with rows apart get further trees, fitted to the residual of the first ones."""
-    names, apart = features.KINDS[kind].features, features.KINDS[kind].apart
-    place = names.index(apart) if apart else len(names)
+    names, extra_feature = features.KINDS[kind].features, features.KINDS[kind].extra_trees_feature
+    column = names.index(extra_feature) if extra_feature else len(names)
     target, rows = np.clip(sample.target[train], -LIMIT, LIMIT), sample.features[train]
-    common = boost.fit(np.where(np.arange(len(names)) <= place, rows, 0.0), target, limits)
-    chosen = rows[:, place] > 0 if apart else np.zeros(len(rows), bool)
-    if chosen.sum() >= _ENOUGH:
-        rest = target - Forest.of(*common, LIMIT).evaluate(rows)
-        common = boost.merge(common, boost.fit(rows[chosen], rest[chosen], boost.EXTRA), place)
+    common = boost.fit(np.where(np.arange(len(names)) <= column, rows, 0.0), target, limits)
+    has_extra_trees = rows[:, column] > 0 if extra_feature else np.zeros(len(rows), bool)
+    if has_extra_trees.sum() >= _ENOUGH:
+        residual = target - Forest.of(*common, LIMIT).evaluate(rows)
+        common = boost.merge(common, boost.fit(rows[has_extra_trees], residual[has_extra_trees], boost.EXTRA), column)
     return Forest.of(*common, LIMIT), *common
 
 
@@ -147,11 +147,11 @@ def levels_of(kind: str, sample: Sample) -> dict[str, float]:
     if reference.sum() < _ENOUGH or reference.all():
         return {}
     forest, _, _ = _boosted(kind, sample, reference, boost.limits_for(int(reference.sum())))
-    rest = sample.target - forest.evaluate(sample.features)
+    residual = sample.target - forest.evaluate(sample.features)
     alike = _laid_out_alike(kind, sample)
     names = sorted(set(source) - {_REFERENCE})
-    chosen = {name: (source == name) & alike for name in names}
-    return {name: float(np.median(rest[rows])) for name, rows in chosen.items() if rows.any()}
+    rows_by_source = {name: (source == name) & alike for name in names}
+    return {name: float(np.median(residual[rows])) for name, rows in rows_by_source.items() if rows.any()}
 
 
 def _laid_out_alike(kind: str, sample: Sample) -> NDArray[np.bool_]:
@@ -179,18 +179,18 @@ def _relative_to_price(sample: Sample, correction: Array) -> Array:
 
 def _widths(sample: Sample, correction: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The 80 % interval by class of duration, from groups used neither for training nor for the test."""
-    chosen = sample.part == "calibrate"
-    if chosen.sum() < 30:
-        chosen = np.ones(len(sample.rows), bool)
+    is_calibration = sample.part == "calibrate"
+    if is_calibration.sum() < 30:
+        is_calibration = np.ones(len(sample.rows), bool)
     off, microseconds = (
-        _relative_to_price(sample, correction)[chosen],
-        (sample.analytic_ns * np.exp(correction))[chosen] / 1e3,
+        _relative_to_price(sample, correction)[is_calibration],
+        (sample.analytic_ns * np.exp(correction))[is_calibration] / 1e3,
     )
-    whole = float(np.quantile(off, _STATED))
+    overall_width = float(np.quantile(off, _STATED))
     widths = []
     for number in range(len(_WIDTHS_US) + 1):
         members = off[np.searchsorted(_WIDTHS_US, microseconds) == number]
-        widths.append(float(np.quantile(members, _STATED)) if len(members) >= 30 else whole)
+        widths.append(float(np.quantile(members, _STATED)) if len(members) >= 30 else overall_width)
     return _WIDTHS_US, tuple(min(max(round(width, 4), 0.01), 0.9) for width in widths)
 
 
@@ -209,9 +209,14 @@ def _held_out(
     dtype = np.array([str(getattr(row.signature, "dtype", "")) for row in sample.rows])
     several = sorted(set(dtype)) if len(set(dtype)) > 1 else []
     classes |= {f"in {name}": test & (dtype == name) for name in several}
-    for name, chosen in ({only: test} if only else classes).items():
-        if chosen.any():
-            figures = (error[chosen].mean(), np.median(error[chosen]), analytic[chosen].mean(), inside[chosen].mean())
+    for name, is_in_class in ({only: test} if only else classes).items():
+        if is_in_class.any():
+            figures = (
+                error[is_in_class].mean(),
+                np.median(error[is_in_class]),
+                analytic[is_in_class].mean(),
+                inside[is_in_class].mean(),
+            )
             mape, median, before, within = (round(float(figure), 4) for figure in figures)
-            points = int(chosen.sum())
+            points = int(is_in_class.sum())
             yield HeldOut(name=name, points=points, mape=mape, median=median, analytic_mape=before, within=within)

@@ -47,11 +47,11 @@ def gather(folders: Sequence[Path], limit: int, say: Callable[[str], None]) -> t
         intake = Intake().take(reader.read(folder, limit))
         prefixes = sorted({row.source.split("/")[0] for row in intake.accepted}) or [name]
         rejected = dict(sorted(intake.rejected.items()))
-        made = Source(
+        source = Source(
             name=prefixes[0], commit=commit(folder), sha256=digest(folder, reader.files(folder)),
             rows=len(intake.accepted), rejected=rejected,
         )  # fmt: skip
-        sources.append(made)
+        sources.append(source)
         rows += intake.accepted
     return rows, sources
 

@@ -37,7 +37,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # who measured it: dataset and framework, or presim profile
     spread: float = 0.0  # relative distance of the quartiles if the source has it; else 0
     samples: int = 1
-    beside: tuple[Signature, ...] = ()  # other work included in the duration
+    other_work: tuple[Signature, ...] = ()  # other work included in the duration
 
 
 @dataclasses.dataclass

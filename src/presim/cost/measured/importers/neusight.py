@@ -68,9 +68,9 @@ def _work(name: str, row: Row) -> Signature | None:
     if not sizes or operator in ("pow", "powu"):
         return None
     elements = sizes[0] * sizes[1]
-    moved = (4 * _READS.get(operator, 1) * elements, 4 * elements, elements, "float32")
+    traffic = (4 * _READS.get(operator, 1) * elements, 4 * elements, elements, "float32")
     if name == "elem":
-        return Elementwise(*moved, operator=f"aten::{_WITH_NUMBER.get(operator, operator)}")
+        return Elementwise(*traffic, operator=f"aten::{_WITH_NUMBER.get(operator, operator)}")
     if name == "ln":
-        return Normalization(*moved, operator="aten::native_layer_norm", row=sizes[1])
-    return Softmax(*moved, row=sizes[1])
+        return Normalization(*traffic, operator="aten::native_layer_norm", row=sizes[1])
+    return Softmax(*traffic, row=sizes[1])
