@@ -43,21 +43,21 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
         prune=list(rules_of(request.prune)),
     )
     with contextlib.ExitStack() as stack:
-        kept = stack.enter_context(open_study(request)) if request.study else NoStore()
+        store = stack.enter_context(open_study(request)) if request.study else NoStore()
         workers = _workers(request, job)
-        evaluation = Evaluation(request, workers, kept, progress)
+        evaluation = Evaluation(request, workers, store, progress)
         with caught() as stop, workers:
             search = exhaustive if request.strategy == "exhaustive" else sampled
             trials = search(request, evaluation, pruner(request, job))
         if stop.is_partial:
             stop.unless(evaluation.trials)
             trials = reached(request, evaluation)
-        found = answer(request, trials)
+        ledger = answer(request, trials)
         if not request.confirm or stop.is_partial:
-            return msgspec.structs.replace(found, partial=found.partial or stop.is_partial)
+            return msgspec.structs.replace(ledger, partial=ledger.partial or stop.is_partial)
         from presim.search.confirm.ranking import confirm
 
-        return confirm(request, found, progress, kept=kept)
+        return confirm(request, ledger, progress, store=store)
 
 
 def _workers(request: Request, job: Job) -> Workers | RayWorkers:
@@ -135,7 +135,7 @@ def _measurable(request: Request, trials: Sequence[Trial]) -> tuple[Request, lis
     if (
         not priced
         or objective.name == "step_time"
-        or any(objective.of(one, request.work) is not None for one in priced)
+        or any(objective.of(figures, request.work) is not None for figures in priced)
     ):
         return request, []
     notes_on_objective = f"No trial has {objective.name}, because the captures counted no tokens: ranked by step time."

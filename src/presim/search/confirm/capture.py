@@ -24,10 +24,11 @@ def check_command(command: Sequence[str], point: Point) -> None:
     Raises:
         InputError: names the placeholder and the knobs that exist.
     """
-    known = _names(point)
-    if missing := [name for name in placeholders(command) if name not in known]:
+    knob_names = _names(point)
+    if missing := [name for name in placeholders(command) if name not in knob_names]:
         raise InputError(
-            f"the command has {{{missing[0]}}}, which is not a knob of the plans; use one of {', '.join(sorted(known))}"
+            f"the command has {{{missing[0]}}}, which is not a knob of the plans; use one of "
+            f"{', '.join(sorted(knob_names))}"
         )
 
 
@@ -51,8 +52,10 @@ def _names(point: Point) -> dict[str, Value]:
 
 
 def _why_not(notes: Sequence[str], framework: str) -> str:
-    wanted = [note for note in notes if note.startswith(f"No files for {framework}:")]
-    return (wanted or [note for note in notes if note.startswith("No ")] or ["no framework can express the plan"])[0]
+    framework_notes = [note for note in notes if note.startswith(f"No files for {framework}:")]
+    return (
+        framework_notes or [note for note in notes if note.startswith("No ")] or ["no framework can express the plan"]
+    )[0]
 
 
 def _evaluated(request: Request, point: Point, words: Sequence[str], folder: Path) -> Reply:

@@ -42,7 +42,7 @@ class SpaceFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 def shipped() -> list[str]:
     """Names of the spaces shipped with presim."""
     folder = resources.files("presim.search.spaces")
-    return sorted(one.name.removesuffix(".toml") for one in folder.iterdir() if one.name.endswith(".toml"))
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
 
 
 def read_space(name: str) -> SpaceFile:
@@ -58,11 +58,11 @@ def read_space(name: str) -> SpaceFile:
     else:
         text = read_text(name, "name another space")
     try:
-        found = msgspec.convert(decode_toml(text), SpaceFile)
+        space = msgspec.convert(decode_toml(text), SpaceFile)
     except (FormatError, msgspec.ValidationError) as error:
         raise InputError(f"{name} is not a valid space file: {error}; correct it") from error
-    _check(found, name)
-    return found
+    _check(space, name)
+    return space
 
 
 def _check(space: SpaceFile, name: str) -> None:

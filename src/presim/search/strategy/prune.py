@@ -45,15 +45,15 @@ def rules_of(names: Sequence[str]) -> tuple[str, ...]:
     Raises:
         InputError: a rule is unknown.
     """
-    chosen: list[str] = []
+    rule_names: list[str] = []
     for name in names or ("lossless",):
         if name == "lossless":
-            chosen += LOSSLESS
+            rule_names += LOSSLESS
         elif name in LOSSLESS or name in LOSSY:
-            chosen.append(name)
+            rule_names.append(name)
         elif name != "none":
             raise InputError(f"no rule {name!r}; use lossless, none, {', '.join([*LOSSLESS, *LOSSY])}")
-    return tuple(dict.fromkeys(chosen))
+    return tuple(dict.fromkeys(rule_names))
 
 
 class NoPruning:
@@ -103,19 +103,19 @@ class RulePruner:
             return loss, point.get("recompute", "none") != "none", -int(batch), number
 
         ordered = sorted(points, key=promise)
-        scouts = [ordered[place] for place in self._scouts(ordered)]
-        return [*scouts, *(one for one in ordered if one not in scouts)]
+        scouts = [ordered[index] for index in self._scouts(ordered)]
+        return [*scouts, *(numbered for numbered in ordered if numbered not in scouts)]
 
     def _scouts(self, ordered: Sequence[tuple[int, Point]]) -> list[int]:
         """Promising points that need little memory, so that a feasible witness is found early."""
-        found: list[int] = []
+        scouts: list[int] = []
         for share in _SCOUTED:
-            for place, (_, point) in enumerate(ordered):
+            for index, (_, point) in enumerate(ordered):
                 bound = self._bound_of(point)
-                if bound and bound.memory_bytes <= share * bound.capacity_bytes and place not in found:
-                    found.append(place)
+                if bound and bound.memory_bytes <= share * bound.capacity_bytes and index not in scouts:
+                    scouts.append(index)
                     break
-        return found
+        return scouts
 
     def record(self, trial: Trial) -> None:
         """Remember a trial; bounds are compared with the best trial that meets all constraints."""
@@ -129,13 +129,13 @@ class RulePruner:
 
     def waits_for(self, point: Point) -> list[Point]:
         """Plans that differ in one knob and can serve as witness."""
-        others: list[Point] = []
+        witnesses: list[Point] = []
         if "needless_recompute" in self.rules and point.get("recompute", "none") != "none":
-            others.append({**point, "recompute": "none"})
+            witnesses.append({**point, "recompute": "none"})
         if "more_micro_batches" in self.rules and point.get("global_batch"):
             size_here = int(point.get("micro_batch", 1))
-            others += [{**point, "micro_batch": size} for size in self._sizes() if size > size_here]
-        return others
+            witnesses += [{**point, "micro_batch": size} for size in self._sizes() if size > size_here]
+        return witnesses
 
     def _sizes(self) -> list[int]:
         return [int(size) for size in self.values.get("micro_batch", ())]
@@ -145,9 +145,9 @@ class RulePruner:
         for rule in self.rules:
             if rule == "first_stage":  # `Evaluator` applies this rule
                 continue
-            found = getattr(self, f"_{rule}")(point)
-            if found is not None:
-                witness, words = found
+            evidence = getattr(self, f"_{rule}")(point)
+            if evidence is not None:
+                witness, words = evidence
                 lacks = self._lacks(point) if rule == "memory_bound" else None
                 return Trial(
                     number=number,
@@ -217,8 +217,8 @@ class RulePruner:
     def _recompute_memory(self, point: Point) -> tuple[Point, str] | None:
         if point.get("recompute", "none") != "none":
             return None
-        others = [value for value in self.values.get("recompute", ()) if value != "none"]
-        return self._misfit(point, "recompute", others)
+        recompute_values = [value for value in self.values.get("recompute", ()) if value != "none"]
+        return self._misfit(point, "recompute", recompute_values)
 
     def _sequence_memory(self, point: Point) -> tuple[Point, str] | None:
         return None if point.get("sequence_parallel") is not False else self._misfit(point, "sequence_parallel", [True])
@@ -242,9 +242,9 @@ class RulePruner:
                 continue
             other = self._bound_of(larger)
             if other is not None and other.step_s <= bound.step_s:
-                found = self._suffices(point, "micro_batch", [size])
-                if found is not None:
-                    return found
+                evidence = self._suffices(point, "micro_batch", [size])
+                if evidence is not None:
+                    return evidence
         return None
 
     def _needless_sharding(self, point: Point) -> tuple[Point, str] | None:
