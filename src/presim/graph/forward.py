@@ -9,4 +9,4 @@ from presim.graph.schema import OperatorGraph
 
 def forward(graph: OperatorGraph) -> OperatorGraph:
     """The segments before the first of the backward pass: they use nothing of it."""
-    return msgspec.structs.replace(graph, segments=tuple(one for one in graph.segments if not one.backward))
+    return msgspec.structs.replace(graph, segments=tuple(segment for segment in graph.segments if not segment.backward))

@@ -10,7 +10,7 @@ from presim.graph.recording import Call, Recording, Tensor
 
 
 def sum_in_place(recording: Recording) -> Recording:
-    """As autograd's engine sums gradients: into the first, unless that is a view, which shares its memory.
+    """Sum gradients into the first one as autograd's engine does, unless it is a view, which shares its memory.
 
     Below a dispatch mode it never does so (`isTensorSubclassLike` in torch/csrc/autograd/input_buffer.cpp).
     """
@@ -29,10 +29,10 @@ def sum_in_place(recording: Recording) -> Recording:
         for tensor in call.outputs:
             made_as.setdefault(tensor.storage, tensor.shape)
         if _is_sum(call) and call.inputs[0].shape == made_as.get(call.inputs[0].storage):
-            (made,) = call.outputs
+            (total,) = call.outputs
             target = call.inputs[0].storage
-            renamed[made.storage] = target
-            outputs = (msgspec.structs.replace(made, storage=target),)
+            renamed[total.storage] = target
+            outputs = (msgspec.structs.replace(total, storage=target),)
             call = msgspec.structs.replace(call, operator="aten::add_", outputs=outputs, written=(0,))
         calls.append(call)
     gradients = {renamed.get(storage, storage): name for storage, name in recording.gradients.items()}

@@ -98,14 +98,14 @@ def group_runs(recording: Recording, runs: list[Run]) -> list[list[int]]:
 
 def _form(recording: Recording, run: Run) -> object:
     """A block without its number: equal for equal blocks."""
-    place = {storage: index for index, storage in enumerate(run.storages)}
+    index_by_storage = {storage: index for index, storage in enumerate(run.storages)}
     names = [relative(recording.storages[storage].name, run) for storage in run.storages]
     calls = [
         (
             call.operator,
             relative_scope(call.scope, run),
-            tuple((place[t.storage], t.shape, t.stride, t.dtype) for t in call.inputs),
-            tuple((place[t.storage], t.shape, t.stride, t.dtype) for t in call.outputs),
+            tuple((index_by_storage[t.storage], t.shape, t.stride, t.dtype) for t in call.inputs),
+            tuple((index_by_storage[t.storage], t.shape, t.stride, t.dtype) for t in call.outputs),
             tuple(sorted((key, str(value)) for key, value in call.attributes.items())),
         )
         for call in run.calls

@@ -28,29 +28,29 @@ class Module(msgspec.Struct, frozen=True):
 
 def by_module(graph: OperatorGraph, batch: int, sequence: int, depth: int = 99) -> list[Module]:
     """Modules in the order in which they first run, down to a depth below the repeated blocks."""
-    found: dict[str, list[int]] = {}
+    figures_by_module: dict[str, list[int]] = {}
     counts: dict[str, int] = {}
     sizes = Sizes(graph, batch, sequence)
     for segment in graph.segments:
         for node in segment.nodes:
             path = _path(segment.name, node.scope)
-            done = works(node, sizes)
-            flops = sum(signature.flops for _, signature in done)
-            moved = sum(_bytes(signature) for _, signature in done)
+            signatures = works(node, sizes)
+            flops = sum(signature.flops for _, signature in signatures)
+            moved_bytes = sum(_bytes(signature) for _, signature in signatures)
             for name in _ancestors(path, depth):
                 counts.setdefault(name, segment.count if segment.name and name.startswith(segment.name) else 1)
                 times = segment.count // counts[name]
-                row = found.setdefault(name, [0, 0, 0, 0])
+                row = figures_by_module.setdefault(name, [0, 0, 0, 0])
                 row[1] += flops * times
-                row[2] += moved * times
-                row[3] += len(done) * times
+                row[2] += moved_bytes * times
+                row[3] += len(signatures) * times
     for parameter in graph.parameters:
         home = graph.segments[parameter.segment] if parameter.segment >= 0 else None
         module = _path(home.name if home else "", parameter.name.rpartition(".")[0])
         for name in _ancestors(module, depth):
             times = (home.count if home else 1) // counts.get(name, 1)
-            found.setdefault(name, [0, 0, 0, 0])[0] += elements(parameter) * max(1, times)
-    return [Module(name or graph.root, counts.get(name, 1), *row) for name, row in found.items()]
+            figures_by_module.setdefault(name, [0, 0, 0, 0])[0] += elements(parameter) * max(1, times)
+    return [Module(name or graph.root, counts.get(name, 1), *row) for name, row in figures_by_module.items()]
 
 
 class GraphSummary(msgspec.Struct, frozen=True):

@@ -49,16 +49,16 @@ def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
         torch.version if torch else "",
         digest_of(config),
     )
-    kept = (
+    cached_graph = (
         Path(platformdirs.user_cache_dir("presim"))
         / "graphs"
         / hashlib.sha256("\n".join(cache_key).encode()).hexdigest()
     )
-    if kept.is_file():
-        return store.load(kept)
+    if cached_graph.is_file():
+        return store.load(cached_graph)
     graph = take(model, dtype)
-    make_folder(kept.parent)
-    store.save(graph, kept)
+    make_folder(cached_graph.parent)
+    store.save(graph, cached_graph)
     return graph
 
 
@@ -82,9 +82,9 @@ def config_file(model: str) -> Path | None:
     if ":" in model:
         return None
     hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub"))
-    found = sorted(hub.expanduser().glob(f"models--{model.replace('/', '--')}/snapshots/*/config.json"))
-    if found:
-        return found[-1]
+    cached_configs = sorted(hub.expanduser().glob(f"models--{model.replace('/', '--')}/snapshots/*/config.json"))
+    if cached_configs:
+        return cached_configs[-1]
     raise InputError(
         f"{model} is not a model: give a folder with config.json, a config file, a graph that `presim graph` wrote, "
         "a factory as package.module:function, or vllm:MODEL; nothing is downloaded. Named models: "
@@ -95,7 +95,7 @@ def config_file(model: str) -> Path | None:
 @functools.cache
 def named_models() -> tuple[str, ...]:
     """Published models that are known by name: `presim.graph.models` holds their configs, each with its source."""
-    return tuple(sorted(one.name.removesuffix(".json") for one in _models().iterdir() if one.name.endswith(".json")))
+    return tuple(sorted(file.name.removesuffix(".json") for file in _models().iterdir() if file.name.endswith(".json")))
 
 
 def _models() -> Traversable:
@@ -133,8 +133,8 @@ def proved(model: str, recordings: list[Recording]) -> OperatorGraph:
     Raises:
         InputError: some size does not follow from batch and sequence as it seemed to.
     """
-    graph, *others = (segments.build(recording) for recording in recordings)
-    for other in others:
+    graph, *other_graphs = (segments.build(recording) for recording in recordings)
+    for other in other_graphs:
         if (other.segments, other.shapes) != (graph.segments, graph.shapes):
             raise InputError(
                 f"{model} runs other operators at batch {other.traced['batch']} and sequence "

@@ -199,8 +199,9 @@ def _attention(direction: str, usual: str = "cudnn") -> Callable[[Node, list[See
         name = f"aten::_{backend}_attention_{direction}"
         if (backend, direction) != ("flash", "backward"):
             return [(name, signature)]
-        beside = _third(name, inputs, outputs)  # before it the row sums of the gradient, after it the query's cast
-        return [(name, beside), (name, signature), (name, beside)]
+        # row sums of the gradient before the kernel, the query's cast after it
+        helper_kernel = _third(name, inputs, outputs)
+        return [(name, helper_kernel), (name, signature), (name, helper_kernel)]
 
     return make
 
@@ -254,8 +255,8 @@ def _picked(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
 
 def _joined(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
     elements = sum(operand.elements for operand in inputs)
-    together = Seen(inputs[0].dtype, elements, True, (), tensors=len(inputs))
-    return [bound("aten::cat", [together], outputs)]
+    all_inputs = Seen(inputs[0].dtype, elements, True, (), tensors=len(inputs))
+    return [bound("aten::cat", [all_inputs], outputs)]
 
 
 def _power(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:

@@ -142,9 +142,8 @@ class Kind:
 
     features: tuple[str, ...]
     rows: Callable[[Sequence[Any], Array, Device], Array]
-    extra_trees_feature: str = (
-        ""  # a yes or no: rows where it is 1 have further trees, which alone use the features after it
-    )
+    # A feature of 0 or 1: rows where it is 1 get extra trees, and only these use the features after it.
+    extra_trees_feature: str = ""
 
 
 _HALF, _FP8 = ("bfloat16", "float16"), ("float8_e4m3fn", "float8_e5m2")
