@@ -59,7 +59,10 @@ def _measured(out: Path, trace: Path | None, seconds: float, quiet: bool) -> lis
         wanted = [signature for each in store.load(trace).traces.values() for signature in each.signatures]
     with progress(quiet) as say:
         made = profile(wanted, out, seconds, local_gpu(), say)
-    lines = [f"{made.path}: {made.measured} measured, {made.known} known already, {made.left} left for the next call"]
+    lines = [
+        f"{made.path}: {made.measured} measured, {made.num_known} known already, {made.num_unmeasured} left for the "
+        "next call"
+    ]
     return lines + [f"  not measured, {count}: {reason}" for reason, count in made.rejected.items()]
 
 

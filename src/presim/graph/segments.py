@@ -161,7 +161,7 @@ class _Builder:
         return product([dtype_bytes(first.dtype), *map(self._size, _held(first))])
 
     def _carried(self, group: list[int], storage: int) -> int:
-        """Index + 1 of a storage in the block before, if that block wrote to it but another block created it; else 0."""
+        """Index + 1 of a storage in the block before if that block wrote to it and another one created it; else 0."""
         before = self._index_by_storage[group[0]]
         maker = self._first_run[storage]
         is_other = storage in before and self._runs[maker].block != self._runs[group[1]].block
