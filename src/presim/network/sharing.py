@@ -57,7 +57,7 @@ def shared_seconds(bandwidth_Bps: Floats, loads: Sequence[Load]) -> list[float]:
     ]
 
 
-def crowdable(topology: Topology) -> NDArray[np.bool_]:
+def congestible_links(topology: Topology) -> NDArray[np.bool_]:
     """Links of the fabric that carry less than all that can come to their source, or leave their target.
 
     Others are never fuller than the links before or behind them, at last the ports of nodes.

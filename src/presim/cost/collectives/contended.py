@@ -24,7 +24,7 @@ from presim.hardware import Cluster
 from presim.network.aggregate import Spread, all_to_alls
 from presim.network.describe import topology_of
 from presim.network.exchange import KINDS, Exchange, flows_of, link_loads, run
-from presim.network.sharing import Load, crowdable, shared_seconds
+from presim.network.sharing import Load, congestible_links, shared_seconds
 from presim.network.topology import Floats, Topology
 from presim.trace.collective import MESSAGES, Collective
 from presim.trace.grids import sisters
@@ -60,12 +60,12 @@ class Contended:
         The transfers of a set share the links of the fabric. `presim.cost.overlap` models what they share within
         nodes and at their NICs.
         """
-        prices = [self._alone(transfer.collective, transfer.group, cluster) for transfer in transfers]
+        prices = [self._price_alone(transfer.collective, transfer.group, cluster) for transfer in transfers]
         if len(transfers) < 2 or not cluster.network:
             return prices
         return _price_concurrent(transfers, prices, cluster)
 
-    def _alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
+    def _price_alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
         if not cluster.network:
             return None
         fabric = msgspec.structs.replace(cluster.fabric, oversubscription=1.0)
@@ -77,7 +77,10 @@ class Contended:
         ranks = exchanging_ranks(collective, group)
         sister_groups = _sisters(ranks, cluster.world_size)
         by_link = _has_too_many_flows(collective.kind, sister_groups)
-        if by_link and _by_link(_key(cluster), _ClusterRef(cluster), collective.kind, sister_groups) is None:
+        if (
+            by_link
+            and _load_by_link(_cluster_key(cluster), _ClusterRef(cluster), collective.kind, sister_groups) is None
+        ):
             return msgspec.structs.replace(
                 uncontended, estimator=TOO_MANY, uncertainty=min(uncontended.uncertainty + 0.3, 0.9)
             )
@@ -100,10 +103,10 @@ def _price_concurrent(
     key, topology = described_network(cluster)
     indices, loads = [], []
     for index, (transfer, price) in enumerate(zip(transfers, prices, strict=True)):
-        groups = _exchanging(transfer, cluster)
+        groups = _fabric_groups(transfer, cluster)
         if price is None or not groups:
             continue
-        kind, size = _sent(transfer.collective, groups[0], cluster)
+        kind, size = _flow_kind_and_bytes(transfer.collective, groups[0], cluster)
         carried, flow = _on_fabric(key, _ClusterRef(cluster), kind, groups)
         if not carried.any():
             continue
@@ -123,7 +126,7 @@ def _price_concurrent(
     return shared_prices
 
 
-def _exchanging(transfer: Transfer, cluster: Cluster) -> Groups:
+def _fabric_groups(transfer: Transfer, cluster: Cluster) -> Groups:
     """The groups of a transfer that exchange over the fabric; empty if none does."""
     sister_groups = sisters_of(transfer.collective, transfer.group, cluster)
     if not transfer.running:
@@ -136,7 +139,7 @@ def _exchanging(transfer: Transfer, cluster: Cluster) -> Groups:
 def _on_fabric(key: bytes, cluster_ref: _ClusterRef, kind: str, groups: Groups) -> tuple[Floats, float]:
     """Bytes on each link of the fabric while groups exchange, and bytes of each flow."""
     topology = _topologies(key, cluster_ref)[0]
-    if (spread := _by_link(key, cluster_ref, kind, groups)) is not None:
+    if (spread := _load_by_link(key, cluster_ref, kind, groups)) is not None:
         return spread.carried * (_SENT / len(groups[0])), _SENT / len(groups[0])
     carried, flow = link_loads(topology, [Exchange(kind, _SENT, group) for group in groups])
     return np.where(topology.within_nodes(), 0.0, carried), flow
@@ -178,7 +181,7 @@ class _ClusterRef:
         return 0
 
 
-def _key(cluster: Cluster) -> bytes:
+def _cluster_key(cluster: Cluster) -> bytes:
     return msgspec.json.encode(cluster)
 
 
@@ -200,7 +203,7 @@ def _contention_s_per_byte(
     """
     _, free = _topologies(key, cluster_ref)
     group_index = next((index for index, group in enumerate(sister_groups) if set(group) == set(ranks)), 0)
-    if (spread := _by_link(key, cluster_ref, kind, sister_groups)) is not None:
+    if (spread := _load_by_link(key, cluster_ref, kind, sister_groups)) is not None:
         return max(0.0, spread.seconds - float(spread.ports_s[group_index])) / len(sister_groups[group_index])
     uncontended = run(free, [Exchange(kind, _SENT, sister_groups[group_index])])
     assert uncontended.shared is not None, "test_contended: at flow level"
@@ -216,7 +219,7 @@ def _exchange_together(
 ) -> tuple[tuple[float, ...], Floats, float]:
     """Ends of exchanges that start together, bytes carried by each link, and the bytes of the largest flow."""
     topology, _ = _topologies(key, cluster_ref)
-    if (spread := _by_link(key, cluster_ref, kind, sister_groups)) is not None:
+    if (spread := _load_by_link(key, cluster_ref, kind, sister_groups)) is not None:
         size = _SENT / len(sister_groups[0])
         return (spread.seconds * size,) * len(sister_groups), spread.carried * size, size
     crowded = run(topology, [Exchange(kind, _SENT, group) for group in sister_groups])
@@ -228,17 +231,17 @@ def _exchange_together(
 
 def described_network(cluster: Cluster) -> tuple[bytes, Topology]:
     """A cluster's key and the topology of its ``[network]``, which is made once."""
-    key = _key(cluster)
+    key = _cluster_key(cluster)
     return key, _topologies(key, _ClusterRef(cluster))[0]
 
 
 def exchange_s(collective: Collective, ranks: tuple[int, ...], groups: Groups, cluster: Cluster) -> float:
     """Extra seconds of one group while all groups exchange, relative to one group on a fabric without limits."""
-    kind, size = _sent(collective, ranks, cluster)
-    return size * _contention_s_per_byte(_key(cluster), _ClusterRef(cluster), kind, ranks, groups)
+    kind, size = _flow_kind_and_bytes(collective, ranks, cluster)
+    return size * _contention_s_per_byte(_cluster_key(cluster), _ClusterRef(cluster), kind, ranks, groups)
 
 
-def _sent(collective: Collective, ranks: tuple[int, ...], cluster: Cluster) -> tuple[str, float]:
+def _flow_kind_and_bytes(collective: Collective, ranks: tuple[int, ...], cluster: Cluster) -> tuple[str, float]:
     """The kind of flows of a collective, and its bytes as `Exchange` counts them."""
     if collective.routed is not None:
         layout = layout_of(collective, Group("", ranks, len(ranks)), cluster)
@@ -248,7 +251,7 @@ def _sent(collective: Collective, ranks: tuple[int, ...], cluster: Cluster) -> t
 
 
 @functools.lru_cache(maxsize=64)
-def _by_link(key: bytes, cluster_ref: _ClusterRef, kind: str, sister_groups: Groups) -> Spread | None:
+def _load_by_link(key: bytes, cluster_ref: _ClusterRef, kind: str, sister_groups: Groups) -> Spread | None:
     """The load of an all-to-all of too many flows to simulate; None: of no other collective."""
     if not _has_too_many_flows(kind, sister_groups) or kind != "all_to_all":
         return None
@@ -257,8 +260,8 @@ def _by_link(key: bytes, cluster_ref: _ClusterRef, kind: str, sister_groups: Gro
 
 def paths_of(collective: Collective, groups: Groups, cluster: Cluster) -> tuple[Paths | None, int]:
     """The links that groups cross which exchange at once, of those that can be crowded, and the bytes of each flow."""
-    kind, size = _sent(collective, groups[0], cluster)
-    paths, flow = _paths(_key(cluster), _ClusterRef(cluster), kind, groups)
+    kind, size = _flow_kind_and_bytes(collective, groups[0], cluster)
+    paths, flow = _paths(_cluster_key(cluster), _ClusterRef(cluster), kind, groups)
     return paths, round(size * flow / _SENT)
 
 
@@ -266,7 +269,7 @@ def paths_of(collective: Collective, groups: Groups, cluster: Cluster) -> tuple[
 def _paths(key: bytes, cluster_ref: _ClusterRef, kind: str, groups: Groups) -> tuple[Paths | None, float]:
     topology = _topologies(key, cluster_ref)[0]
     _, carried, flow = _exchange_together(key, cluster_ref, kind, groups)
-    links = np.flatnonzero((carried > 0) & _crowdable(key, cluster_ref))
+    links = np.flatnonzero((carried > 0) & _congestible_links(key, cluster_ref))
     if not len(links):
         return None, flow
     flows = carried[links] / flow / (topology.bandwidth_Bps[links] * 1e-9)
@@ -274,8 +277,8 @@ def _paths(key: bytes, cluster_ref: _ClusterRef, kind: str, groups: Groups) -> t
 
 
 @functools.lru_cache(maxsize=4)
-def _crowdable(key: bytes, cluster_ref: _ClusterRef) -> NDArray[np.bool_]:
-    return crowdable(_topologies(key, cluster_ref)[0])
+def _congestible_links(key: bytes, cluster_ref: _ClusterRef) -> NDArray[np.bool_]:
+    return congestible_links(_topologies(key, cluster_ref)[0])
 
 
 def seconds_of_sisters(collective: Collective, group: Group, cluster: Cluster) -> dict[tuple[int, ...], float]:
@@ -286,8 +289,10 @@ def seconds_of_sisters(collective: Collective, group: Group, cluster: Cluster) -
     sister_groups = sisters_of(collective, group, cluster)
     if not sister_groups:
         return {}
-    kind, _ = _sent(collective, sister_groups[0], cluster)
-    return dict(zip(sister_groups, _exchange_together(_key(cluster), _ClusterRef(cluster), kind, sister_groups)[0]))
+    kind, _ = _flow_kind_and_bytes(collective, sister_groups[0], cluster)
+    return dict(
+        zip(sister_groups, _exchange_together(_cluster_key(cluster), _ClusterRef(cluster), kind, sister_groups)[0])
+    )
 
 
 def sisters_of(collective: Collective, group: Group, cluster: Cluster) -> Groups:
@@ -301,7 +306,7 @@ def sisters_of(collective: Collective, group: Group, cluster: Cluster) -> Groups
         return sister_groups
     return (
         sister_groups
-        if _by_link(_key(cluster), _ClusterRef(cluster), collective.kind, sister_groups) is not None
+        if _load_by_link(_cluster_key(cluster), _ClusterRef(cluster), collective.kind, sister_groups) is not None
         else ()
     )
 

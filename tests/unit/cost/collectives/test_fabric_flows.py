@@ -16,7 +16,7 @@ from presim.cost.collectives.running import exchanging
 from presim.engine.options import Options
 from presim.hardware import Cluster, choose_cluster
 from presim.network.describe import topology_of
-from presim.network.sharing import crowdable
+from presim.network.sharing import congestible_links
 from presim.pipeline import Evaluation, evaluate
 from presim.trace.builder import TraceBuilder
 from presim.trace.representatives import Representatives
@@ -61,9 +61,9 @@ def test_only_links_that_are_narrower_than_what_comes_to_them_can_be_crowded() -
     for network, links in (({"leaf_nodes": 1}, 0), (NARROW, 16), ({"fabric": "rail", "leaf_nodes": 2}, 0)):
         target = cluster(**network)
         topology = topology_of(target, target.network)
-        assert int(crowdable(topology).sum()) == links
+        assert int(congestible_links(topology).sum()) == links
     ring = topology_of(cluster(), {"fabric": "ring"})
-    assert crowdable(ring).sum() == (~ring.within_nodes()).sum()
+    assert congestible_links(ring).sum() == (~ring.within_nodes()).sum()
 
 
 def test_exchanges_of_different_groups_share_a_narrow_uplink() -> None:
