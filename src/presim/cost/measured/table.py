@@ -1,7 +1,7 @@
 """Tables of measurements: Parquet files with a schema and the origin of every row.
 
 One row is one `Measurement`; its signature is JSON, as in traces. Several files form one table. Impossible rows
-(`rows.wrong`) are left out and counted by reason when a table is read.
+(`rows.reason_to_reject`) are left out and counted by reason when a table is read.
 """
 
 from __future__ import annotations
