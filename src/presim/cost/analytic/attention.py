@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.calibration import value
-from presim.cost.analytic.constants import AttentionConstants, find
+from presim.cost.analytic.constants import AttentionConstants, find_constants
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
@@ -45,7 +45,9 @@ def price(signatures: Sequence[Attention], device: Device) -> list[Price]:
 
 def _price_one(signature: Attention, device: Device) -> Price:
     names = _names(signature)
-    constants, borrowed = find(AttentionConstants, "attention", device.attention_generation or device.generation, names)
+    constants, borrowed = find_constants(
+        AttentionConstants, "attention", device.attention_generation or device.generation, names
+    )
     backward = signature.direction == "backward"
     decode = signature.q_len <= _DECODE_QUERIES and not backward
     duration, bound = seconds(signature, device, constants)
@@ -102,11 +104,11 @@ def seconds(signature: Attention, device: Device, constants: AttentionConstants)
     shared = (1 - constants.quantisation) * total_s / device.sms + constants.quantisation * waves
     arithmetic = max(shared, (longest + overhead) * unit * max(constants.lone, 1.0))
     arithmetic += _dropout_seconds(signature, sequences * pairs, device)
-    memory = (_bytes(signature) + _exchanged(signature, parts)) / (device.memory_Bps * constants.memory)
+    memory = (_bytes(signature) + _partial_result_bytes(signature, parts)) / (device.memory_Bps * constants.memory)
     joined = float((arithmetic**constants.blend + memory**constants.blend) ** (1 / constants.blend))
     launch = constants.launch_us * 1e-6 * (2 if backward else 1)
     if backward and constants.backward_passes:
-        joined += constants.backward_passes * _beside_backward(signature) / device.memory_Bps
+        joined += constants.backward_passes * _bytes_around_backward(signature) / device.memory_Bps
     return joined + launch, "compute" if arithmetic >= memory else "memory"
 
 
@@ -145,7 +147,7 @@ def _key_parts(signature: Attention, tiles: float, longest: float, sms: int) -> 
     return int(parts[np.argmax(occupied >= 0.85 * occupied.max())])
 
 
-def _exchanged(signature: Attention, parts: int) -> float:
+def _partial_result_bytes(signature: Attention, parts: int) -> float:
     """Bytes of partial results in float32, written and read, where keys are divided."""
     rows = signature.batch * signature.heads * signature.q_len
     return 8.0 * parts * rows * signature.v_head_dim if parts > 1 else 0.0
@@ -169,7 +171,7 @@ def _bytes(signature: Attention) -> float:
     return once * (2 if signature.direction == "backward" else 1)
 
 
-def _beside_backward(signature: Attention) -> float:
+def _bytes_around_backward(signature: Attention) -> float:
     """Bytes moved by the kernels around the backward pass.
 
     They multiply the result by its gradient and reduce in float32. They zero, accumulate and cast the query gradients.

@@ -126,7 +126,7 @@ def sustained(gpu: str, column: str = "share") -> float | None:
 
 
 @functools.cache
-def find(kind: type[T], section: str, generation: str, names: tuple[str, ...]) -> tuple[T, float]:
+def find_constants(kind: type[T], section: str, generation: str, names: tuple[str, ...]) -> tuple[T, float]:
     """Constants of the first name that has any, nearest generation first; and the factor on their uncertainty."""
     entries: dict[str, Any] = table()[section]
     for name in names:

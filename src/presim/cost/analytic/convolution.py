@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from presim.cost.analytic import gemm, memory_bound
-from presim.cost.analytic.constants import MemoryConstants, find
+from presim.cost.analytic.constants import MemoryConstants, find_constants
 from presim.cost.analytic.device import Device
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
@@ -23,7 +23,7 @@ def price(signatures: Sequence[Convolution], device: Device) -> list[Price]:
 
 
 def _price_one(signature: Convolution, device: Device) -> Price:
-    constants, _ = find(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
+    constants, _ = find_constants(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
     moved_bytes = _bytes(signature)
     streaming = memory_bound.seconds(moved_bytes, device, constants)
     transpose = 0.0

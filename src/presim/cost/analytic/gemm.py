@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.calibration import value
-from presim.cost.analytic.constants import GemmConstants, find
+from presim.cost.analytic.constants import GemmConstants, find_constants
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
@@ -70,7 +70,7 @@ def price(signatures: Sequence[Gemm | GroupedGemm], device: Device) -> list[Pric
 
 
 def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device) -> list[Price]:
-    constants, borrowed = find(GemmConstants, "gemm", device.generation, _FALLBACKS[kind])
+    constants, borrowed = find_constants(GemmConstants, "gemm", device.generation, _FALLBACKS[kind])
     shapes = np.array([shape_of(signature) for signature in signatures], float).T
     peaks = device.peak(kind) * np.array([_structured(signature, device) for signature in signatures])
     total, arithmetic, memory = seconds(
@@ -78,7 +78,7 @@ def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device)
         dataclasses.replace(device, sustained=device.sustained_share(kind)),
         peaks,
         constants,
-        _uneven(signatures),
+        _group_imbalance(signatures),
     )
     slow = np.array([_slowdown(signature) * _precision_costs(signature, device) for signature in signatures])
     grouped = np.array([isinstance(signature, GroupedGemm) for signature in signatures])
@@ -161,10 +161,10 @@ def shape_of(signature: Gemm | GroupedGemm) -> tuple[float, ...]:
     if isinstance(signature, GroupedGemm):
         return *_group_sizes(signature), a, a, out
     if signature.sparsity.endswith("a"):
-        a *= _kept(a)
+        a *= _structured_operand_share(a)
     b = _element_bytes(signature.b_dtype or signature.dtype)
     if signature.sparsity.endswith("b"):
-        b *= _kept(b)
+        b *= _structured_operand_share(b)
     sizes = (max(size, 1) for size in (signature.m, signature.n, signature.k, signature.batch))
     return *sizes, a, b, out * (2 if signature.accumulate else 1)
 
@@ -187,7 +187,7 @@ def _group_sizes(signature: GroupedGemm) -> tuple[float, float, float, float]:
     return max(m, 1.0), max(n, 1.0), max(k, 1.0), filled
 
 
-def _uneven(signatures: Sequence[Gemm | GroupedGemm]) -> Uneven:
+def _group_imbalance(signatures: Sequence[Gemm | GroupedGemm]) -> Uneven:
     """Tiles of groups of different sizes over tiles of as many groups of the mean size."""
     skewed = [signature if isinstance(signature, GroupedGemm) and signature.sizes else None for signature in signatures]
     if not any(skewed):
@@ -213,7 +213,7 @@ def _structured(signature: Gemm | GroupedGemm, device: Device) -> float:
     return _STRUCTURED.get(device.generation, _STRUCTURED["hopper"])
 
 
-def _kept(element_bytes: float) -> float:
+def _structured_operand_share(element_bytes: float) -> float:
     """Size of a 2:4 operand over a dense one: half of the values, plus two index bits per value."""
     return 0.5 + 1 / (8 * element_bytes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from presim.cost.analytic.constants import MemoryConstants, find
+from presim.cost.analytic.constants import MemoryConstants, find_constants
 from presim.cost.analytic.device import Device
 from presim.cost.analytic.memory_bound import seconds
 from presim.cost.price import Origin, Price
@@ -22,7 +22,7 @@ _BYTES_PER_THREAD = 16  # one vector load per thread, if nothing is known
 
 def guess(signature: Signature, device: Device) -> Price:
     """Return a price for any signature; the caller lists it as uncovered."""
-    constants, _ = find(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
+    constants, _ = find_constants(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
     moved_bytes = float(getattr(signature, "bytes", 0))
     duration = seconds(moved_bytes * _IN_PLACE, device, constants) if moved_bytes else constants.launch_us * 1e-6
     if isinstance(signature, Kernel) and not moved_bytes:

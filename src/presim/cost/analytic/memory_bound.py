@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Sequence
 
-from presim.cost.analytic.constants import MemoryConstants, find, table
+from presim.cost.analytic.constants import MemoryConstants, find_constants, table
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
@@ -50,7 +50,7 @@ def price(signatures: Sequence[MemoryBound | Fused], device: Device) -> list[Pri
 
 def _price_one(signature: MemoryBound | Fused, device: Device) -> Price:
     kind = _kind(signature)
-    constants, borrowed = find(MemoryConstants, "memory_bound", device.generation, _FALLBACKS[kind])
+    constants, borrowed = find_constants(MemoryConstants, "memory_bound", device.generation, _FALLBACKS[kind])
     share, factor = _operator(getattr(signature, "operator", ""), dtype_bytes(signature.dtype) <= 2, device.generation)
     if isinstance(signature, Fused) and signature.across_bytes:
         share, factor = share * _ACROSS.get(signature.across_bytes, _ACROSS_WIDER), max(factor, _ACROSS_UNCERTAINTY)
