@@ -82,7 +82,9 @@ class Chain:
         factor = slowdown(cluster.world_size)
         complete = [
             on_slowest_gpu(
-                signature, _possible(signature, price or guess(signature, self.device), groups, cluster), factor
+                signature,
+                _at_least_datasheet_minimum(signature, price or guess(signature, self.device), groups, cluster),
+                factor,
             )
             for signature, price in zip(signatures, prices)
         ]
@@ -97,7 +99,7 @@ class Chain:
         return first_answers(self.collective_models, [Transfer(signature, groups[signature.group])], cluster)[0]
 
 
-def _possible(signature: Signature, price: Price, groups: Sequence[Group], cluster: Cluster) -> Price:
+def _at_least_datasheet_minimum(signature: Signature, price: Price, groups: Sequence[Group], cluster: Cluster) -> Price:
     """The price, but at least the minimum time by the datasheets of the GPU and its links."""
     if isinstance(signature, Collective):
         least = least_ns(signature, groups[signature.group].ranks, cluster)
@@ -122,13 +124,13 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
         return as_measured(trace, cluster, chain, answers, uncovered)
     demands = demands_of(trace.signatures, answers, trace.manifest.groups, cluster, nccl)
     unread_notes = _notes({**cluster.nccl, **nccl})
-    of_network = _of_network(trace.signatures, answers) if cluster.network else ()
+    of_network = _network_note(trace.signatures, answers) if cluster.network else ()
     return PricedTrace(
         trace, tuple(answers), tuple(uncovered), demands, (*of_tables, *unread_notes), of_network, shared_ports(cluster)
     )
 
 
-def _of_network(signatures: Sequence[Signature], answers: Sequence[Price]) -> tuple[str, ...]:
+def _network_note(signatures: Sequence[Signature], answers: Sequence[Price]) -> tuple[str, ...]:
     from presim.cost.collectives.contended import contended_note
 
     return contended_note(

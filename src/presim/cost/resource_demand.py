@@ -60,14 +60,14 @@ def demand(
         tuning = tuning_of(cluster.nccl, environment or {})
         unrounded = _of_collective(signature, groups[signature.group], cluster, tuning, seconds)
     else:
-        memory = _moved(signature) / seconds / (cluster.gpu.memory_bytes_per_s * MEMORY_REACHED)
-        unrounded = Demand(arithmetic=0.0 if isinstance(signature, Copy) else _arithmetic(price), memory=memory)
+        memory = _moved_bytes(signature) / seconds / (cluster.gpu.memory_bytes_per_s * MEMORY_REACHED)
+        unrounded = Demand(arithmetic=0.0 if isinstance(signature, Copy) else _arithmetic_demand(price), memory=memory)
         if isinstance(signature, Copy) and signature.direction == "peer":
             unrounded = dataclasses.replace(unrounded, link_out=1.0)
     return _rounded(unrounded)
 
 
-def _arithmetic(price: Price) -> float:
+def _arithmetic_demand(price: Price) -> float:
     return _ARITHMETIC.get(price.bound, 0.0)
 
 
@@ -79,7 +79,7 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
     links = links_of(cluster, layout, tuning)
     if collective.routed is not None:
         return _of_exchange(collective.routed, layout, links, cluster, seconds)
-    sent = _sent(collective.even, layout)
+    sent = _sent_bytes(collective.even, layout)
     out, into = (0.0 if collective.kind == "recv" else sent), (0.0 if collective.kind == "send" else sent)
     accesses = _ACCESSES.get(collective.kind, 2.0) * sent
     leaving = sent
@@ -135,7 +135,7 @@ def _of_exchange(routed: Routed, layout: Layout, links: Links, cluster: Cluster,
     )
 
 
-def _sent(collective: Collective, layout: Layout) -> float:
+def _sent_bytes(collective: Collective, layout: Layout) -> float:
     """Bytes that one rank sends."""
     total_bytes = float(max(collective.bytes, 0)) * _PASSES.get(collective.kind, 1.0)
     if collective.kind in ("send", "recv", "send_recv", *_ROOTED):
@@ -148,7 +148,7 @@ def _port_Bps(links: Links, layout: Layout) -> float:
     return links.network_Bps * layout.per_node
 
 
-def _moved(signature: Signature) -> float:
+def _moved_bytes(signature: Signature) -> float:
     """Bytes read and written, each operand once."""
     match signature:
         case MemoryBound() | Fused() | Kernel() | SparseProduct():

@@ -20,7 +20,7 @@ def build(recording: Recording) -> OperatorGraph:
     return _Builder(recording, runs, groups).graph()
 
 
-def _held(tensor: Tensor) -> tuple[int, ...]:
+def _dense_shape(tensor: Tensor) -> tuple[int, ...]:
     """The shape of what is in memory: dimensions that were expanded are 1."""
     return tuple(1 if stride == 0 and size > 1 else size for size, stride in zip(tensor.shape, tensor.stride))
 
@@ -42,7 +42,7 @@ class _Builder:
         self._filling: dict[int, Tensor] = {}
         for call in recording.calls:
             for tensor in (*call.inputs, *call.outputs):
-                dense_bytes = math.prod(_held(tensor)) * dtype_bytes(tensor.dtype)
+                dense_bytes = math.prod(_dense_shape(tensor)) * dtype_bytes(tensor.dtype)
                 if dense_bytes == recording.storages[tensor.storage].bytes:
                     self._filling.setdefault(tensor.storage, tensor)
         self._index_by_storage = [{storage: index for index, storage in enumerate(run.storages)} for run in runs]
@@ -143,7 +143,7 @@ class _Builder:
             their_maker = self._first_run[second_storage]
             if their_maker == group[0]:
                 return Value(Origin.CARRY, size, "", segment, index, self._index_by_storage[group[0]][second_storage])
-            if carried_position := self._carried(group, second_storage):
+            if carried_position := self._carried_index(group, second_storage):
                 return Value(Origin.CARRY, size, "", segment, index, carried_position - 1)
         return Value(Origin.SEGMENT, size, "", segment, index)
 
@@ -158,9 +158,9 @@ class _Builder:
         number, first = self._recording.storages[storage].bytes, self._filling.get(storage)
         if first is None:
             return self._witnesses.describe_padded(number)
-        return product([dtype_bytes(first.dtype), *map(self._size, _held(first))])
+        return product([dtype_bytes(first.dtype), *map(self._size, _dense_shape(first))])
 
-    def _carried(self, group: list[int], storage: int) -> int:
+    def _carried_index(self, group: list[int], storage: int) -> int:
         """Index + 1 of a storage in the block before if that block wrote to it and another one created it; else 0."""
         before = self._index_by_storage[group[0]]
         maker = self._first_run[storage]

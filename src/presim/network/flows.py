@@ -66,8 +66,8 @@ class _Quotient:
 
 def simulate(topology: Topology, flows: Flows) -> Shared:
     """Simulate all flows, without latencies."""
-    quotient = _classes(topology, flows)
-    end_s, events = _run(quotient)
+    quotient = _refine_classes(topology, flows)
+    end_s, events = _simulate_classes(quotient)
     used = flows.paths >= 0
     carried = np.bincount(
         flows.paths[used], np.broadcast_to(flows.bytes[:, None], flows.paths.shape)[used], minlength=topology.links
@@ -84,7 +84,7 @@ def busiest_seconds(topology: Topology, flows: Flows) -> float:
     return float((carried / topology.bandwidth_Bps).max(initial=0.0))
 
 
-def _run(q: _Quotient) -> tuple[Floats, int]:
+def _simulate_classes(q: _Quotient) -> tuple[Floats, int]:
     """(end of each class in seconds, number of events)."""
     classes = len(q.bytes)
     steps = len(q.link_class)
@@ -126,18 +126,18 @@ def _run(q: _Quotient) -> tuple[Floats, int]:
     return end_s, events
 
 
-def _classes(topology: Topology, flows: Flows) -> _Quotient:
+def _refine_classes(topology: Topology, flows: Flows) -> _Quotient:
     """Refine colours until they are stable: then all flows of one colour have the same rate at all times."""
     paths, links = flows.paths, topology.links
     step = fast(refine, paths.size)
-    flow_colour = _coloured(flows.bytes, flows.start_s, flows.owner.astype(np.float64))
-    link_colour = _coloured(topology.bandwidth_Bps)
+    flow_colour = _initial_colours(flows.bytes, flows.start_s, flows.owner.astype(np.float64))
+    link_colour = _initial_colours(topology.bandwidth_Bps)
     counts = (0, 0)
     for _ in range(_ROUNDS):
         flow_sum, link_sum = np.zeros(len(paths), np.uint64), np.zeros(links, np.uint64)
         with np.errstate(over="ignore"):
             step(paths, flow_colour, link_colour, flow_sum, link_sum)
-        flow_colour, link_colour = _mixed(flow_colour, flow_sum), _mixed(link_colour, link_sum)
+        flow_colour, link_colour = _mix_words(flow_colour, flow_sum), _mix_words(link_colour, link_sum)
         flow_kinds, link_kinds = np.unique(flow_colour), np.unique(link_colour)
         if (len(flow_kinds), len(link_kinds)) == counts:
             numbers = np.searchsorted(flow_kinds, flow_colour), np.searchsorted(link_kinds, link_colour)
@@ -146,15 +146,15 @@ def _classes(topology: Topology, flows: Flows) -> _Quotient:
     return _quotient(topology, flows, np.arange(len(paths)), np.arange(links))
 
 
-def _coloured(*columns: Floats) -> Words:
+def _initial_colours(*columns: Floats) -> Words:
     """One word per element; words are equal if all columns are equal."""
     colour = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        colour = _mixed(colour, np.ascontiguousarray(column, np.float64).view(np.uint64))
+        colour = _mix_words(colour, np.ascontiguousarray(column, np.float64).view(np.uint64))
     return colour
 
 
-def _mixed(colour: Words, words: Words) -> Words:
+def _mix_words(colour: Words, words: Words) -> Words:
     """Hash words to 64 bits (splitmix64), so that sums of them identify sets."""
     with np.errstate(over="ignore"):
         mixed = colour * np.uint64(0x9E3779B97F4A7C15) + words + np.uint64(0x632BE59BD9B4E019)

@@ -143,9 +143,9 @@ class _Nodes:
             elif kind == Kind.STEP:
                 yield self._host_node(0, STEP)
             elif kind in WAITS:
-                self._host_waits |= self._awaited(Kind(kind), stream, serial)
+                self._host_waits |= self._awaited_nodes(Kind(kind), stream, serial)
 
-    def _awaited(self, kind: Kind, stream: int, serial: int) -> set[int]:
+    def _awaited_nodes(self, kind: Kind, stream: int, serial: int) -> set[int]:
         if kind == Kind.EVENT_SYNC:
             awaited_nodes: Iterable[int | None] = [self._recorded.get(serial)]
         elif kind == Kind.STREAM_SYNC:

@@ -105,7 +105,7 @@ def _table(rows: Sequence[Delta], figure: Any) -> Table:
     table = _columns("", "before", "after", "change")
     table.add_column()
     shown, omitted = list(rows[:_ROWS]), rows[_ROWS:]
-    shown = [*shown, *_rest(omitted)]
+    shown = [*shown, *_sum_of_rows(omitted)]
     largest = max(abs(row.change) for row in shown)
     prefix = _common_prefix([row.name for row in rows])
     for row in shown:
@@ -127,7 +127,7 @@ def _common_prefix(names: Sequence[str]) -> str:
     return "".join(f"{level[0]}." for level in shared)
 
 
-def _rest(rows: Sequence[Delta]) -> list[Delta]:
+def _sum_of_rows(rows: Sequence[Delta]) -> list[Delta]:
     if not rows:
         return []
     before, after = sum(row.before for row in rows), sum(row.after for row in rows)
@@ -181,7 +181,7 @@ def waterfall(baseline: Compared, difference: Difference, parts: int = 10) -> li
     if difference.step_time_change_s is None or baseline.step_time_s is None:
         return []
     changed = [row for row in difference.step_time if row.change]
-    rows = [*changed[:parts], *_rest(changed[parts:])]
+    rows = [*changed[:parts], *_sum_of_rows(changed[parts:])]
     steps, position_s = [], baseline.step_time_s
     after = baseline.step_time_s + difference.step_time_change_s
     for row in rows:

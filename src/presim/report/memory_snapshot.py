@@ -122,7 +122,7 @@ def _last_events(trace: Trace, timeline: Timeline) -> list[Event]:
 
 def _segments(trace: Trace, blocks: Blocks, frames: _Frames, *, expandable: bool) -> list[dict[str, Any]]:
     """Live segments at the end of the trace, each divided into its blocks and the gaps between them."""
-    placed_blocks = _placed(trace, blocks, blocks.live_at(len(trace) - 1).tolist())
+    placed_blocks = _blocks_by_address(trace, blocks, blocks.live_at(len(trace) - 1).tolist())
     starts = [start for start, _, _ in placed_blocks]
     segments = []
     for start, end, stream in _live_ranges(trace, join=expandable):
@@ -132,7 +132,7 @@ def _segments(trace: Trace, blocks: Blocks, frames: _Frames, *, expandable: bool
     return segments
 
 
-def _placed(trace: Trace, blocks: Blocks, block_indices: list[int]) -> list[tuple[int, int, int]]:
+def _blocks_by_address(trace: Trace, blocks: Blocks, block_indices: list[int]) -> list[tuple[int, int, int]]:
     """Address, size and entry of some blocks, by address."""
     address = trace.columns["object"].tolist()
     alloc, size = blocks.alloc.tolist(), blocks.bytes.tolist()

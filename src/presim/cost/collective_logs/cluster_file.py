@@ -64,7 +64,7 @@ def fit_logs(logs: Sequence[Log], gpu: str = "", fabric: str = "", node: str = "
         if len(points_within_nodes) >= FEWEST
         else None
     )
-    fitted = _with(cluster, link)
+    fitted = _with_link_constants(cluster, link)
     between = (
         fit([dataclasses.replace(point, cluster=fitted) for point in points_between_nodes], fabric=FABRIC)
         if len(points_between_nodes) >= FEWEST
@@ -162,7 +162,7 @@ def _without_statistical(text: str) -> str:
     return "".join(part for part in parts if not part.startswith("[collectives.statistical")).rstrip("\n")
 
 
-def _described(log: Log, name: str) -> str:
+def _describe_log(log: Log, name: str) -> str:
     nodes = f"{log.nodes} node{'s' if log.nodes > 1 else ''}"
     rejected_lines = "".join(f"; {count} lines left out: {why}" for why, count in log.rejected.items())
     launches = (
@@ -175,7 +175,7 @@ def _described(log: Log, name: str) -> str:
 
 def described(fitted: ClusterFit) -> list[str]:
     """What was fitted and its error, as lines for a terminal."""
-    lines = [_described(log, file_name(log, fitted.logs)) for log in fitted.logs]
+    lines = [_describe_log(log, file_name(log, fitted.logs)) for log in fitted.logs]
     for name, part in (("within a node", fitted.link), ("between nodes", fitted.fabric)):
         if part is None:
             lines.append(f"{name}: not fitted, the catalogue's constants apply")
@@ -207,7 +207,7 @@ def _parts(cluster: Cluster, gpu: str, node: str, fabric: str) -> dict[str, str]
     return {key: str(Path(name).resolve()) if name.endswith(".toml") else part for key, (name, part) in names.items()}
 
 
-def _with(cluster: Cluster, link: Fitted | None) -> Cluster:
+def _with_link_constants(cluster: Cluster, link: Fitted | None) -> Cluster:
     if link is None:
         return cluster
     return msgspec.structs.replace(cluster, collectives={"link": constants_of(link.link)})

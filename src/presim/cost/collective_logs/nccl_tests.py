@@ -95,7 +95,7 @@ def _valid_rows(table_lines: list[list[str]], time_column: int) -> tuple[list[tu
         except (ValueError, IndexError):
             rejected["columns that are not numbers"] += 1
             continue
-        reason = _impossible(size, time, bandwidth)
+        reason = _reason_to_reject(size, time, bandwidth)
         reason = reason or ("a second line with the same figures" if time in times.get(size, ()) else "")
         if reason:
             rejected[reason] += 1
@@ -104,7 +104,7 @@ def _valid_rows(table_lines: list[list[str]], time_column: int) -> tuple[list[tu
     return [(size, statistics.median(times_of_size)) for size, times_of_size in times.items()], dict(rejected)
 
 
-def _impossible(size: int, time: float, bandwidth: float) -> str:
+def _reason_to_reject(size: int, time: float, bandwidth: float) -> str:
     if size <= 0 or not time > 0:
         return "no bytes or no time"
     if abs(size / time / 1e3 - bandwidth) > 0.02 + 0.02 * bandwidth:

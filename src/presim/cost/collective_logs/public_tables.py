@@ -14,7 +14,7 @@ from pathlib import Path
 from presim.cost.collective_logs import nccl_tests
 from presim.cost.collective_logs.nccl_tests import Log
 from presim.cost.measured.importers import aiconfigurator
-from presim.cost.measured.importers.tables import Row, csv_rows, number, parquet_rows, whole
+from presim.cost.measured.importers.tables import Row, csv_rows, number, parquet_rows, positive_integers
 from presim.errors import InputError
 from presim.files import read_text
 
@@ -63,7 +63,11 @@ def _aiconfigurator(path: Path) -> Iterator[_Time | str]:
     """Within a node; latency in ms. Older tables name the GPU only by folder: GPU/comm/nccl/VERSION."""
     folder = next((gpu for parent in path.parents if (gpu := aiconfigurator.gpu_of(parent.name))), "")
     for row in parquet_rows(path, _COLUMNS):
-        sizes, latency, gpu = whole(row, "num_gpus", "message_size"), number(row, "latency"), folder or row["device"]
+        sizes, latency, gpu = (
+            positive_integers(row, "num_gpus", "message_size"),
+            number(row, "latency"),
+            folder or row["device"],
+        )
         if sizes is None or latency is None or not gpu:
             yield _INCOMPLETE
         elif row["nccl_dtype"] == "half":
@@ -74,7 +78,7 @@ def _aiconfigurator(path: Path) -> Iterator[_Time | str]:
 def _vidur(path: Path) -> Iterator[_Time | str]:
     """Also Frontier's; medians in ms."""
     for row in csv_rows(path):
-        sizes, latency = whole(row, "num_workers", "devices_per_node", "size"), _median(row, path.stem)
+        sizes, latency = positive_integers(row, "num_workers", "devices_per_node", "size"), _median(row, path.stem)
         if sizes is None or latency is None or sizes[0] % sizes[1]:
             yield _INCOMPLETE
         elif sizes[2] < _EVENTS_SHOW:
@@ -95,7 +99,7 @@ def _vtrain(path: Path) -> Iterator[_Time | str]:
     for line in read_text(path, "copy it again").splitlines()[1:]:
         cells = line.split(",")
         row = dict(zip(("size", "count", "type", "time"), cells))
-        sizes, latency = whole(row, "size"), number(row, "time")
+        sizes, latency = positive_integers(row, "size"), number(row, "time")
         if sizes is None or latency is None:
             yield _INCOMPLETE
         else:

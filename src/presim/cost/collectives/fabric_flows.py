@@ -51,7 +51,9 @@ def on_fabric(priced: PricedTrace, cluster: Cluster, representatives: Representa
     for index, (signature, price) in enumerate(zip(priced.trace.signatures, priced.prices, strict=True)):
         full_price = msgspec.structs.replace(price, duration_ns=before.together_ns[index]) if before else price
         share = before.crowding[index] if before else None
-        answer = _one(signature, full_price, share, manifest.groups, manifest.rank, cluster, representatives)
+        answer = _place_on_fabric(
+            signature, full_price, share, manifest.groups, manifest.rank, cluster, representatives
+        )
         prices.append(answer.price)
         if demands and answer.price.duration_ns != price.duration_ns:
             demands[index] = demand(signature, answer.price, manifest.groups, cluster, manifest.nccl)
@@ -87,10 +89,10 @@ def one_on_fabric(
     representatives: Representatives,
 ) -> Answer:
     """One signature of a rank; ``price``: as if all groups of its kind exchanged at once."""
-    return _one(signature, price, None, groups, rank, cluster, representatives)
+    return _place_on_fabric(signature, price, None, groups, rank, cluster, representatives)
 
 
-def _one(
+def _place_on_fabric(
     signature: Signature,
     price: Price,
     share: float | None,

@@ -55,7 +55,7 @@ class Measured(Uncongested):
         evenly = layout.per_node * layout.nodes == layout.ranks
         if not series or not evenly or not layout.has_known_ranks or collective.fused > 1:
             return None
-        lookup = _at(series, max(collective.bytes, 0))
+        lookup = _interpolated_us(series, max(collective.bytes, 0))
         if lookup is None:
             return None
         microseconds, exact = lookup
@@ -94,7 +94,7 @@ def _monotonic(series: list[tuple[int, float]]) -> list[tuple[int, float]]:
     return rising
 
 
-def _at(series: list[tuple[int, float]], size: int) -> tuple[float, bool] | None:
+def _interpolated_us(series: list[tuple[int, float]], size: int) -> tuple[float, bool] | None:
     """Time at a size, and whether that size was measured; None: outside the measured sizes or in a wide gap."""
     index = bisect.bisect_left(series, (size, 0.0))
     if index < len(series) and series[index][0] == size:

@@ -106,13 +106,13 @@ def layout_of(collective: Collective, group: Group, cluster: Cluster) -> Layout:
     if not has_known_ranks:
         ranks = tuple(range(group.size))
     if collective.kind in ("send", "recv", "send_recv") and len(ranks) > 2:
-        return _message(ranks, collective.peer, cluster, has_known_ranks)
-    nodes, places = _spread(ranks, cluster.domain_size)
+        return _message_layout(ranks, collective.peer, cluster, has_known_ranks)
+    nodes, places = _domains_and_places(ranks, cluster.domain_size)
     return Layout(len(ranks), nodes, max(len(places), 1), has_known_ranks, places)
 
 
 @functools.lru_cache(maxsize=512)  # saves 2 ms per collective for groups of 16,384 ranks
-def _spread(ranks: tuple[int, ...], domain_size: int) -> tuple[int, tuple[int, ...]]:
+def _domains_and_places(ranks: tuple[int, ...], domain_size: int) -> tuple[int, tuple[int, ...]]:
     """Number of domains that the ranks are on, and their places in the fullest domain."""
     domains = collections.Counter(rank // domain_size for rank in ranks)
     fullest = max(sorted(domains), key=lambda domain: domains[domain], default=0)
@@ -135,7 +135,7 @@ def exchanged(splits: Splits, group: Group, cluster: Cluster) -> tuple[float, fl
     return float(max(totals[True])), float(max(totals[False]))
 
 
-def _message(ranks: tuple[int, ...], peer: int, cluster: Cluster, has_known_ranks: bool) -> Layout:
+def _message_layout(ranks: tuple[int, ...], peer: int, cluster: Cluster, has_known_ranks: bool) -> Layout:
     """Placement of the two ends of a message.
 
     The trace records one end. The other is assumed to be its neighbour, as in a pipeline or a ring. If the end is not

@@ -51,16 +51,18 @@ def fit_class(
     ``machine``: levels of sources on this GPU, for a class without a reference source. ``group``: what is held out as a
     whole. ``limits``: limits of the trees, by default those for the number of rows.
     """
-    measured = sample_of(kind, gpu_id, _even(rows), group)
+    measured = sample_of(kind, gpu_id, _limit_rows_per_source(rows), group)
     usual = usual_rows(kind, measured)
     sample = measured.of(usual)
-    levels = levels_of(kind, sample) or {name: level for name, level in (machine or {}).items() if _has(sample, name)}
+    levels = levels_of(kind, sample) or {
+        name: level for name, level in (machine or {}).items() if _has_source(sample, name)
+    }
     sample = dataclasses.replace(sample, target=sample.target - _of_rows(sample, levels))
     train = sample.part == "train"
     limits = limits or boost.limits_for(int(train.sum()))
     if not limits.trees:
         train = np.ones_like(train)  # a single constant: a held-out tenth would be only a few rows
-    forest, thresholds, trees = _boosted(kind, sample, train, limits)
+    forest, thresholds, trees = _fit_trees(kind, sample, train, limits)
     correction = forest.evaluate(measured.features)
     edges, widths = _widths(measured, correction)  # the interval covers disagreement between sources
     names = {row.source for row in sample.rows}
@@ -78,7 +80,7 @@ def fit_class(
     return model, levels
 
 
-def _has(sample: Sample, source: str) -> bool:
+def _has_source(sample: Sample, source: str) -> bool:
     return any(row.source.split("/")[0] == source for row in sample.rows)
 
 
@@ -93,11 +95,11 @@ def usual_rows(kind: str, sample: Sample) -> NDArray[np.bool_]:
         library = np.array([features.variant(row.signature) for row in sample.rows])
         names, counts = np.unique(library, return_counts=True)
         usual &= library == names[counts.argmax()]
-    usual &= ~_disturbed(sample)
+    usual &= ~_contradicted_rows(sample)
     return usual if usual.sum() >= _ENOUGH else np.ones_like(usual)
 
 
-def _disturbed(sample: Sample) -> NDArray[np.bool_]:
+def _contradicted_rows(sample: Sample) -> NDArray[np.bool_]:
     """Rows that contradict other sources: three sources timed the same work, and this row is far from their median.
 
     A shape does not show whether clocks fell or other work ran during one of the measurements.
@@ -113,7 +115,7 @@ def _disturbed(sample: Sample) -> NDArray[np.bool_]:
     return disturbed
 
 
-def _even(rows: Sequence[Measurement]) -> list[Measurement]:
+def _limit_rows_per_source(rows: Sequence[Measurement]) -> list[Measurement]:
     """Limit the rows of each source, so that none dominates."""
     by_source: dict[str, list[Measurement]] = collections.defaultdict(list)
     for row in rows:
@@ -121,7 +123,7 @@ def _even(rows: Sequence[Measurement]) -> list[Measurement]:
     return [row for name in sorted(by_source) for row in sample_rows(by_source[name], _MOST_ROWS, name)]
 
 
-def _boosted(
+def _fit_trees(
     kind: str, sample: Sample, train: NDArray[np.bool_], limits: boost.SizeLimits
 ) -> tuple[Forest, boost.Edges, boost.Trees]:
     """Trees fitted to all rows. Kinds with rows apart get further trees, fitted to the residual of the first ones."""
@@ -146,7 +148,7 @@ def levels_of(kind: str, sample: Sample) -> dict[str, float]:
     reference = source == _REFERENCE
     if reference.sum() < _ENOUGH or reference.all():
         return {}
-    forest, _, _ = _boosted(kind, sample, reference, boost.limits_for(int(reference.sum())))
+    forest, _, _ = _fit_trees(kind, sample, reference, boost.limits_for(int(reference.sum())))
     residual = sample.target - forest.evaluate(sample.features)
     alike = _laid_out_alike(kind, sample)
     names = sorted(set(source) - {_REFERENCE})

@@ -64,7 +64,7 @@ class LearnedEstimator:
             gpu, burst=True
         )  # the conditions of the tables to which models are fitted
         self.analytic = AnalyticEstimator(gpu, burst=burst)
-        self.paths = _choose(gpu, folders)
+        self.paths = _choose_files(gpu, folders)
         self._versions = {kind: version(path) for kind, path in self.paths.items()}
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
@@ -128,13 +128,19 @@ class LearnedEstimator:
         doubts += [np.full(len(bases), 0.0 if model.gpu == self.gpu.id else TRANSFERRED)]
         widths = np.sqrt(np.square(doubts).sum(axis=0))
         return [
-            self._finish(
-                signature, base, base.duration_ns * float(factor), _wider(float(width), signature, base, model), model
+            self._price_of_duration(
+                signature,
+                base,
+                base.duration_ns * float(factor),
+                _widened_uncertainty(float(width), signature, base, model),
+                model,
             )
             for signature, base, factor, width in zip(signatures, bases, correction, widths)
         ]
 
-    def _finish(self, signature: Signature, base: Price, duration: float, width: float, model: Model) -> Price:
+    def _price_of_duration(
+        self, signature: Signature, base: Price, duration: float, width: float, model: Model
+    ) -> Price:
         duration = max(duration, datasheet_ns(signature, self.gpu), 1.0)
         name = f"learned/{model.kind}" + ("" if model.gpu == self.gpu.id else f" from {model.gpu}")
         return Price(int(np.ceil(duration)), Origin.LEARNED, min(width, _WIDEST), name, base.bound)
@@ -170,7 +176,7 @@ def _halves(product: Gemm) -> list[Gemm]:
     return halves
 
 
-def _wider(width: float, signature: Signature, base: Price, model: Model) -> float:
+def _widened_uncertainty(width: float, signature: Signature, base: Price, model: Model) -> float:
     """The uncertainty for layouts, backends or operators without measurements: at least that of the formula."""
     measured = features.variant(signature) in model.variants and not _stood_in_for(signature, model.gpu)
     return width if measured else max(width, base.uncertainty)
@@ -211,7 +217,7 @@ def _packaged() -> tuple[Path, ...]:
     return tuple(sorted(PACKAGED.glob("*.json")))
 
 
-def _choose(gpu: Gpu, folders: Sequence[Path]) -> dict[str, Path]:
+def _choose_files(gpu: Gpu, folders: Sequence[Path]) -> dict[str, Path]:
     """For each class of work the file of this GPU, else of the most closely related GPU that has one."""
     files = {path.name: path for folder in folders for path in _files(folder)}
     path_by_kind: dict[str, Path] = {}

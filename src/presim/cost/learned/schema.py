@@ -112,11 +112,11 @@ def _contradictions(model: Model) -> Iterator[str]:
     if len(model.widths) != len(model.widths_us) + 1 or list(model.widths_us) != sorted(model.widths_us):
         yield f"{len(model.widths)} widths for {len(model.widths_us)} edges"
     for tree_index, tree in enumerate(model.trees):
-        if not _whole(tree, model.thresholds):
+        if not _is_complete_tree(tree, model.thresholds):
             yield f"tree {tree_index} is not a whole binary tree over the features"
 
 
-def _whole(tree: Tree, thresholds: Sequence[Sequence[float]]) -> bool:
+def _is_complete_tree(tree: Tree, thresholds: Sequence[Sequence[float]]) -> bool:
     """Whether every inner node has two children and a known feature and threshold, and no node is left over."""
     if len(tree.split) != len(tree.value):
         return False

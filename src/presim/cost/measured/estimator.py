@@ -78,19 +78,21 @@ class MeasuredEstimator:
         bound = base.bound if base else ""
         if signature in self.exact:
             duration, doubt = self.exact[signature]
-            return self._made(signature, duration, Origin.MEASURED, doubt, bound)
-        between = self._between(signature) if base else None
+            return self._price_of_duration(signature, duration, Origin.MEASURED, doubt, bound)
+        between = self._interpolated_ratio(signature) if base else None
         if base is None or between is None:
             return None
         log_ratio, doubt = between
         duration = base.duration_ns * math.exp(log_ratio)
-        return self._made(signature, duration, Origin.INTERPOLATED, doubt, bound)
+        return self._price_of_duration(signature, duration, Origin.INTERPOLATED, doubt, bound)
 
-    def _made(self, signature: Signature, duration: float, origin: Origin, doubt: float, bound: str) -> Price:
+    def _price_of_duration(
+        self, signature: Signature, duration: float, origin: Origin, doubt: float, bound: str
+    ) -> Price:
         least = max(datasheet_ns(signature, self.gpu), 1.0)
         return Price(math.ceil(max(duration, least)), origin, min(doubt, 0.9), "measured", bound)
 
-    def _between(self, signature: Signature) -> tuple[float, float] | None:
+    def _interpolated_ratio(self, signature: Signature) -> tuple[float, float] | None:
         """The ratio to the analytic price between the nearest rows, on the axis with the smallest gap."""
         best: tuple[float, float, float] | None = None
         for key, size in axes(signature):

@@ -60,7 +60,7 @@ def _attention(layer: Any, sizes: Sequence[int]) -> Forward:
             (key, layer.num_kv_heads, layer.head_size),
             (value, layer.num_kv_heads, layer.head_size_v),
         )
-        return _attended(*(_heads(tensor, sizes, count, size) for tensor, count, size in parts))
+        return _causal_attention(*(_heads(tensor, sizes, count, size) for tensor, count, size in parts))
 
     return forward
 
@@ -84,7 +84,7 @@ def _latent_attention(layer: Any, sizes: Sequence[int]) -> Forward:
             (keys, key_width + layer.qk_rope_head_dim),
             (values, value_width),
         )
-        return _attended(*(_heads(tensor, sizes, heads, width) for tensor, width in parts))
+        return _causal_attention(*(_heads(tensor, sizes, heads, width) for tensor, width in parts))
 
     return forward
 
@@ -93,7 +93,7 @@ def _heads(tensor: torch.Tensor, sizes: Sequence[int], count: int, size: int) ->
     return tensor.reshape(*sizes, count, size).transpose(1, 2)
 
 
-def _attended(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Causal attention of [prompts, heads, tokens, size]; [all tokens, heads x size]."""
     batch, heads, sequence, _ = query.shape
     is_grouped = heads != key.shape[1]

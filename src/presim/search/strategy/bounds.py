@@ -138,7 +138,8 @@ class Bounds:
         has_bubble = not candidate.stages and candidate.order in _WHOLE_BACKWARDS
         step_ns = (micro * own_ns + (bubble_ns if has_bubble else 0.0)) / spread
         state_and_activation_bytes = (
-            self._states(candidate, cluster.world_size) + self._activations(candidate, floor, share, micro) // spread
+            self._state_bytes(candidate, cluster.world_size)
+            + self._activation_bytes(candidate, floor, share, micro) // spread
         )
         bound = Bound(
             step_s=step_ns / 1e9,
@@ -150,7 +151,7 @@ class Bounds:
         )
         return _UniformBound(bound, micro * own_ns / spread / 1e9)
 
-    def _states(self, candidate: Plan, world_size: int) -> int:
+    def _state_bytes(self, candidate: Plan, world_size: int) -> int:
         count = self._evaluator.graph().parameter_count()
         on_host = candidate.offload_optimizer != "none"
         copied, spread = (_ON_HOST if on_host else _STATES).get(candidate.data_style, (0, 0))
@@ -160,7 +161,7 @@ class Bounds:
             least = count * spread // (candidate.tensor * candidate.pipeline * max(candidate.shard, 1))
         return least if candidate.optimizer == "adamw" or on_host else least // _ADAM
 
-    def _activations(self, candidate: Plan, floor: _Floor, share: float, micro: int) -> int:
+    def _activation_bytes(self, candidate: Plan, floor: _Floor, share: float, micro: int) -> int:
         """Activation bytes on the first stage, which holds one micro-batch in flight per stage."""
         outside_bytes = floor.rest_bytes if candidate.pipeline == 1 else 0
         flying = share * min(candidate.pipeline, micro)
@@ -191,7 +192,7 @@ class Bounds:
         )
         if name not in self._floors:
             graph = self._graph(candidate, backend)
-            self._floors[name] = self._priced(graph, candidate, cluster)
+            self._floors[name] = self._price_floor(graph, candidate, cluster)
         return self._floors[name]
 
     def _graph(self, candidate: Plan, backend: str) -> OperatorGraph:
@@ -206,7 +207,7 @@ class Bounds:
             self._graphs[name] = graph
         return self._graphs[name]
 
-    def _priced(self, graph: OperatorGraph, candidate: Plan, cluster: Cluster) -> _Floor:
+    def _price_floor(self, graph: OperatorGraph, candidate: Plan, cluster: Cluster) -> _Floor:
         from presim.graph.works import Sizes
         from presim.trace.schema import Group
 
@@ -232,7 +233,7 @@ class Bounds:
             blocks_bytes=sum(saved_bytes[index] * count[index] for index in blocks),
             block_bytes=max((saved_bytes[index] for index in blocks), default=0),
             inputs_bytes=sum(
-                _entering(graph.segments[index], batch, sequence) * count[index] for index in recompute_ends
+                _block_input_bytes(graph.segments[index], batch, sequence) * count[index] for index in recompute_ends
             ),
             rest_bytes=sum(saved_bytes[index] for index in outside_blocks),
             count=sum(count[index] for index in recompute_ends),
@@ -289,7 +290,7 @@ def _read_backwards(graph: OperatorGraph, index: int, batch: int, sequence: int)
     return sum(read(value.bytes)(batch, sequence) for value in saved_values)
 
 
-def _entering(segment: Segment, batch: int, sequence: int) -> int:
+def _block_input_bytes(segment: Segment, batch: int, sequence: int) -> int:
     """Bytes that a block receives from the block before it."""
     from presim.graph.schema import Origin
     from presim.graph.sizes import read

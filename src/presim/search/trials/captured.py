@@ -30,16 +30,23 @@ _OF_SESSIONS = ("DBUS_", "GPG_", "PYTEST_", "SSH_", "TMUX", "VSCODE_", "XDG_SESS
 def name_of_capture(words: Sequence[str], options: Mapping[str, object], folder: Path | None = None) -> str | None:
     """Hash of everything that capturing a command in a folder depends on; None if too many files are next to it."""
     folder = folder or Path.cwd()
-    files = _files(words, folder)
+    files = _source_files_of_command(words, folder)
     if files is None:
         return None
     host = os.uname()
-    states = [(os.path.relpath(path, folder), _content(path)) for path in sorted(files)]
-    parts = (list(words), sorted(options.items()), _variables(folder), _packages(), states, _own(folder))
+    states = [(os.path.relpath(path, folder), _content_digest(path)) for path in sorted(files)]
+    parts = (
+        list(words),
+        sorted(options.items()),
+        _variables(folder),
+        _packages(),
+        states,
+        _without_generated_folder(folder),
+    )
     return name_of("capture", host.nodename, host.machine, sys.version, *parts)
 
 
-def _own(folder: Path) -> str:
+def _without_generated_folder(folder: Path) -> str:
     """Path with a generated plan folder replaced by a constant, because its location does not matter."""
     return "" if (folder / MADE).exists() else str(folder)
 
@@ -47,7 +54,7 @@ def _own(folder: Path) -> str:
 MADE = ".presim-plan"  # marker file of a generated plan folder
 
 
-def _files(words: Sequence[str], folder: Path) -> set[Path] | None:
+def _source_files_of_command(words: Sequence[str], folder: Path) -> set[Path] | None:
     sources: set[Path] = set()
     for path in map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))):
         if not _add_sources(path, sources):
@@ -90,7 +97,7 @@ def _source_files(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in names if name.endswith(_SOURCES))
 
 
-def _content(path: Path) -> str:
+def _content_digest(path: Path) -> str:
     try:
         status = path.stat()
         if status.st_size > _LARGEST:
@@ -102,7 +109,7 @@ def _content(path: Path) -> str:
 
 def _variables(folder: Path) -> list[tuple[str, str]]:
     """The environment without terminal variables; paths of generated plan folders are replaced."""
-    inside = str(folder) if not _own(folder) else ""
+    inside = str(folder) if not _without_generated_folder(folder) else ""
     return sorted(
         (name, value.replace(inside, ".") if inside else value)
         for name, value in os.environ.items()

@@ -107,7 +107,7 @@ def fingerprint(request: Request) -> dict[str, Any]:
     """Identify a request by everything that its trials depend on."""
     options = {name: value for name, value in request.options.items() if name not in ("save",)}
     settings = msgspec.json.encode(
-        [request.command, *_spelled(request), sorted((name, str(value)) for name, value in options.items())]
+        [request.command, *_space_file_parts(request), sorted((name, str(value)) for name, value in options.items())]
     )
     return {
         "format": 1,
@@ -119,7 +119,7 @@ def fingerprint(request: Request) -> dict[str, Any]:
     }
 
 
-def _spelled(request: Request) -> list[Any]:
+def _space_file_parts(request: Request) -> list[Any]:
     """Parts of a request that come from a space file."""
     return [request.words] if request.words else []
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from presim.cost.measured.importers.tables import Row, number, parquet_rows, sample, whole
+from presim.cost.measured.importers.tables import Row, number, parquet_rows, positive_integers, sample
 from presim.cost.measured.rows import Measurement
 from presim.trace.signatures import Attention, Elementwise, Gemm
 
@@ -84,7 +84,7 @@ def _products(rows: list[Row], gpu: str, source: str, limit: int) -> Iterator[Me
             continue  # these include the quantisation of the input
         members = [row for row in rows if row["gemm_dtype"] in names]
         for row in sample(members, limit, f"{gpu} {source} {dtype}"):
-            sizes, latency = whole(row, "m", "n", "k"), number(row, "latency")
+            sizes, latency = positive_integers(row, "m", "n", "k"), number(row, "latency")
             if sizes is None or latency is None:
                 yield "m, n, k or latency missing"
                 continue
@@ -100,7 +100,7 @@ def _attention(rows: list[Row], gpu: str, source: str, limit: int) -> Iterator[M
     plain = [row for row in rows if row["attn_dtype"] in _HALF and (row["kv_cache_dtype"] or "half") in _HALF]
     plain = [row for row in plain if _FUSED.search(row["kernel_source"] or "") and (row["head_dim"] or 0) <= 256]
     for row in sample(plain, limit, f"{gpu} {source} attention"):
-        sizes, latency = whole(row, "batch_size", "num_heads", "isl", "head_dim"), number(row, "latency")
+        sizes, latency = positive_integers(row, "batch_size", "num_heads", "isl", "head_dim"), number(row, "latency")
         if sizes is None or latency is None:
             yield "batch_size, num_heads, isl, head_dim or latency missing"
             continue

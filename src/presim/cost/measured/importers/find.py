@@ -127,7 +127,7 @@ def import_tables(folders: Sequence[Path], out: Path) -> list[str]:
     for gpu in sorted({row.gpu for row in single_work_rows}):
         rows = [row for row in single_work_rows if row.gpu == gpu]
         path = out / f"{gpu}.imported{table.SUFFIX}"
-        earlier_rows = _kept(path, rows)
+        earlier_rows = _earlier_rows(path, rows)
         table.write([*earlier_rows, *rows], path, {**(table.origin_of(path) if earlier_rows else {}), **origin})
         lines.append(f"{path}: {len(rows)} rows" + (f" and {len(earlier_rows)} that it had" if earlier_rows else ""))
     mixed_rows = len(intake.accepted) - len(single_work_rows)
@@ -135,7 +135,7 @@ def import_tables(folders: Sequence[Path], out: Path) -> list[str]:
     return lines + [f"  left out, {count}: {reason}" for reason, count in sorted(intake.rejected.items()) if count]
 
 
-def _kept(path: Path, rows: Sequence[Measurement]) -> list[Measurement]:
+def _earlier_rows(path: Path, rows: Sequence[Measurement]) -> list[Measurement]:
     """Rows of an earlier import that the new ones do not replace."""
     if not path.exists():
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from presim.cost.measured.importers.tables import Row, csv_rows, number, sample, whole
+from presim.cost.measured.importers.tables import Row, csv_rows, number, positive_integers, sample
 from presim.cost.measured.rows import Measurement
 from presim.trace.signatures import Elementwise, Gemm, Normalization, Signature, Softmax
 
@@ -59,11 +59,11 @@ def _row(name: str, row: Row) -> Measurement | str:
 
 def _work(name: str, row: Row) -> Signature | None:
     if name in ("linear", "bmm"):
-        sizes = whole(row, "M", "N", "K", "B")
+        sizes = positive_integers(row, "M", "N", "K", "B")
         layout = "NT" if name == "linear" else "NN"
         m, n, k, batch = sizes or (0, 0, 0, 0)
         return Gemm(m, n, k, batch, "float32", layout=layout) if sizes else None
-    sizes = whole(row, "B", "H")
+    sizes = positive_integers(row, "B", "H")
     operator = row.get("OPName", "")
     if not sizes or operator in ("pow", "powu"):
         return None

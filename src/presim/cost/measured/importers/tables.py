@@ -59,7 +59,7 @@ def number(row: Row, column: str) -> float | None:
         return None
 
 
-def whole(row: Row, *columns: str) -> tuple[int, ...] | None:
+def positive_integers(row: Row, *columns: str) -> tuple[int, ...] | None:
     """Columns as positive integers; None if any is not."""
     values = [number(row, column) for column in columns]
     sizes = tuple(int(value) for value in values if value is not None and value >= 1 and value == int(value))
