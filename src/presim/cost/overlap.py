@@ -50,7 +50,7 @@ class Flows:
 
 
 def added(work: Demand, concurrent: Demand) -> float:
-    """Time that `beside`, on the same GPU, adds per second of `work` while both run.
+    """Seconds that ``concurrent`` work on the same GPU adds per second of ``work``.
 
     `presim.engine.slowdown` adds up ports shared by several GPUs.
     """

@@ -14,7 +14,7 @@ def sum_in_place(recording: Recording) -> Recording:
 
     Below a dispatch mode it never does so (`isTensorSubclassLike` in torch/csrc/autograd/input_buffer.cpp).
     """
-    made_as: dict[int, tuple[int, ...]] = {}  # storage -> shape of the tensor that it was made for
+    made_as: dict[int, tuple[int, ...]] = {}  # storage -> shape of the tensor that allocated it
     renamed: dict[int, int] = {}
     calls = []
 

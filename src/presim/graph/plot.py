@@ -55,7 +55,7 @@ def _steps(block: Segment) -> list[tuple[str, list[Node]]]:
 
 
 def _edges(steps: list[tuple[str, list[Node]]]) -> list[tuple[int, int]]:
-    """(maker, user) of every value that another step makes."""
+    """(producing step, using step) of every value that crosses steps."""
     maker: dict[int, int] = {}
     edges: dict[tuple[int, int], None] = {}
     for step_index, (_, nodes) in enumerate(steps):

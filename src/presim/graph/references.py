@@ -1,4 +1,4 @@
-"""Checks that what a graph's parts name is there: a damaged file is refused before anything is computed from it."""
+"""Checks that all indices in a graph are valid, so that a damaged file is refused before it is used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from presim.graph.schema import OperatorGraph, Origin, Segment, Value
 
 
 def missing(graph: OperatorGraph) -> Iterator[str]:
-    """Names of segments, values and shapes that the graph does not have, each in words."""
+    """One sentence for each reference to a segment, value or shape that the graph lacks."""
     for parameter in graph.parameters:
         if not -1 <= parameter.segment < len(graph.segments):
             yield f"the parameter {parameter.name} is of segment {parameter.segment}, which is not there"

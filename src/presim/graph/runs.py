@@ -47,7 +47,7 @@ def find_runs(recording: Recording) -> list[Run]:
 
 
 def block_of(scope: str, lists: Sequence[str]) -> Block:
-    """The block that a module or parameter lies in; ``lists``: the module lists that blocks are of."""
+    """The block that contains a module or parameter; ``lists``: names of the module lists with blocks."""
     for name in lists:
         if scope.startswith(name + "."):
             number = scope[len(name) + 1 :].split(".", 1)[0]
@@ -57,7 +57,7 @@ def block_of(scope: str, lists: Sequence[str]) -> Block:
 
 
 def _joined(runs: list[Run]) -> list[Run]:
-    """What lies between two blocks of a list belongs to the block before it, and a block's pieces are one."""
+    """Merge the runs of one block, and add calls between two blocks of a list to the block before them."""
     joined: list[Run] = []
     for index, run in enumerate(runs):
         before = joined[-1] if joined else None
@@ -97,7 +97,7 @@ def group_runs(recording: Recording, runs: list[Run]) -> list[list[int]]:
 
 
 def _form(recording: Recording, run: Run) -> object:
-    """A block without its number: equal for equal blocks."""
+    """A key of a block's structure without its number; equal blocks have equal keys."""
     index_by_storage = {storage: index for index, storage in enumerate(run.storages)}
     names = [relative(recording.storages[storage].name, run) for storage in run.storages]
     calls = [

@@ -21,7 +21,7 @@ def build(recording: Recording) -> OperatorGraph:
 
 
 def _dense_shape(tensor: Tensor) -> tuple[int, ...]:
-    """The shape of what is in memory: dimensions that were expanded are 1."""
+    """The shape in memory: expanded dimensions have size 1."""
     return tuple(1 if stride == 0 and size > 1 else size for size, stride in zip(tensor.shape, tensor.stride))
 
 
@@ -98,7 +98,7 @@ class _Builder:
         )
 
     def _repeat(self, block: Block) -> Repeats | None:
-        """The equal blocks that a traced block is one of."""
+        """The group of equal blocks that contains a traced block."""
         for repeat in self._recording.repeats if block else ():
             if block and repeat.name == block[0] and repeat.first <= block[1] < repeat.first + repeat.traced:
                 return repeat
@@ -148,7 +148,7 @@ class _Builder:
         return Value(Origin.SEGMENT, size, "", segment, index)
 
     def _forward_run(self, run: Run) -> int | None:
-        """Of a block's backward run: the forward run of the same block."""
+        """The forward run of the same block, for a backward run; else None."""
         if run.block is None or not run.backward:
             return None
         return next(i for i, other in enumerate(self._runs) if other.block == run.block and not other.backward)
@@ -189,8 +189,8 @@ class _Builder:
     def _strides(self, tensor: Tensor) -> tuple[Size, ...]:
         """The product of the inner sizes where dimensions are dense; otherwise the size of the stride as a number."""
         stride_by_dim: dict[int, Size] = {}
-        end = 0  # of the dimension before, in memory
-        size: Size = 0  # the same as a size
+        end = 0  # extent of the inner dimensions in memory, in elements
+        size: Size = 0  # the same extent as a polynomial
         for dim in sorted(range(len(tensor.shape)), key=lambda dim: (tensor.stride[dim], -dim)):
             step = tensor.stride[dim]
             stride_by_dim[dim] = size if end and step == end else self._size(step)

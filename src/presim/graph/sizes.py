@@ -30,7 +30,7 @@ class Polynomial:
 
 @functools.lru_cache(maxsize=65536)
 def read(size: Size) -> Polynomial:
-    """The polynomial that a size means.
+    """The polynomial of a size.
 
     Raises:
         InputError: it is no such sum.
@@ -59,7 +59,7 @@ def _polynomial(size: str) -> Polynomial:
 
 
 def write(polynomial: Polynomial) -> Size:
-    """The size that means a polynomial; equal polynomials give equal sizes."""
+    """The size of a polynomial; equal polynomials give equal sizes."""
     sums: dict[tuple[int, int], int] = {}
     for factor, i, j in polynomial.terms:
         sums[i, j] = sums.get((i, j), 0) + factor
@@ -90,7 +90,7 @@ def divide(size: Size, by: int) -> Size | None:
 
 
 def lengthen(size: Size, times: int) -> Size:
-    """A size where the sequence is so many times as long.
+    """A size for a sequence that is ``times`` times as long.
 
     >>> lengthen("8*B*S+1", 4)
     '32*B*S+1'
@@ -100,7 +100,7 @@ def lengthen(size: Size, times: int) -> Size:
 
 @dataclasses.dataclass(frozen=True)
 class Witnesses:
-    """Two primes that stand for batch and sequence while a model is traced: sizes tell which of them are in them."""
+    """Two primes used as batch and sequence in a trace: the prime factors of a size show how it depends on them."""
 
     batch: int
     sequence: int

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Module(msgspec.Struct, frozen=True):
-    """One module, with all that lies inside it."""
+    """One module, including its submodules."""
 
     name: str  # with * for the number of a repeated block
-    count: int  # how often it is there
+    count: int  # number of instances
     parameters: int  # of one of them
     flops: int  # of products and attention, forward and backward, of one of them
     bytes: int  # read and written by work that memory bounds, likewise
@@ -91,7 +91,7 @@ def _path(block: str, scope: str) -> str:
 
 
 def _ancestors(path: str, depth: int) -> list[str]:
-    """The module and those it lies in, the outermost first; a block counts as one level with its list."""
+    """The module and its parents, outermost first; a block and its list count as one level."""
     parts = path.split(".") if path else []
     names = [""] + [".".join(parts[: index + 1]) for index in range(len(parts))]
     return [name for name in names if name.count(".") < depth + 1 or not name]

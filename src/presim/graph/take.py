@@ -67,7 +67,7 @@ def _is_graph(path: Path) -> bool:
 
 
 def config_file(model: str) -> Path | None:
-    """The ``config.json`` that is meant: a file, a folder's, or a model id's in Hugging Face's local cache.
+    """The ``config.json`` of a model: a file, one in a folder, or that of a model id in Hugging Face's local cache.
 
     Raises:
         InputError: it is a word that can be neither that nor a factory.
@@ -128,10 +128,10 @@ def _located(model: str) -> str:
 
 
 def proved(model: str, recordings: list[Recording]) -> OperatorGraph:
-    """The graph of the first recording, where those of others at other sizes say the same.
+    """The graph of the first recording, after a check that recordings at other sizes give the same graph.
 
     Raises:
-        InputError: some size does not follow from batch and sequence as it seemed to.
+        InputError: a size depends on batch and sequence in another way than the first recording suggests.
     """
     graph, *other_graphs = (segments.build(recording) for recording in recordings)
     for other in other_graphs:
@@ -145,7 +145,7 @@ def proved(model: str, recordings: list[Recording]) -> OperatorGraph:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """With the emulated libraries only where PyTorch misses its own: it takes the graph on the meta device."""
+    """Run the exporter on the meta device; add the emulated libraries to its path only if PyTorch lacks its own."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
     try:
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LIMIT_S)

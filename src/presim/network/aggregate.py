@@ -23,7 +23,7 @@ _MOST_STEPS = 500_000_000  # receiving switches times links: some seconds
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """All-to-alls of groups that exchange together, for 1 byte from each rank to each other one."""
+    """Load of concurrent all-to-alls of groups, for 1 byte from each rank to every other rank."""
 
     carried: Floats  # bytes by link of the fabric
     ports_s: Floats  # by group, time of the busiest node's ports for its traffic without the other groups

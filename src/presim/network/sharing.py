@@ -29,7 +29,7 @@ class Load:
 
 
 def shared_seconds(bandwidth_Bps: Floats, loads: Sequence[Load]) -> list[float]:
-    """Duration of each transfer if all others lasted at least as long."""
+    """Seconds of each transfer if all transfers last at least as long."""
     if len(loads) < 2:
         return [load.alone_s for load in loads]
     flows = np.array([load.link_bytes / load.flow_bytes for load in loads])  # [transfer, link]
@@ -58,9 +58,9 @@ def shared_seconds(bandwidth_Bps: Floats, loads: Sequence[Load]) -> list[float]:
 
 
 def congestible_links(topology: Topology) -> NDArray[np.bool_]:
-    """Links of the fabric that carry less than all that can come to their source, or leave their target.
+    """Links of the fabric with less bandwidth than can reach their source or leave their target.
 
-    Others are never fuller than the links before or behind them, at last the ports of nodes.
+    Other links are never more loaded than their neighbours and finally the ports of nodes.
     """
     source, target, vertices = topology.source, topology.target, len(topology.names)
     Bps = topology.bandwidth_Bps

@@ -37,7 +37,7 @@ TOO_MANY = "analytic/hierarchical, of too many flows to simulate"
 _MOST_FLOWS = 4_000_000
 # Kinds with the flows of another one, and how often these are sent.
 _RINGS = {"all_reduce": ("all_gather", 2.0), "reduce_scatter": ("all_gather", 1.0), "recv": ("send", 1.0)}
-_SENT = 1 << 30  # bytes that flows are simulated with
+_SENT = 1 << 30  # bytes of a collective in simulations
 TELLING = 0.001  # of the time alone; a smaller slowdown counts as no sharing
 _UNCERTAIN = 0.1  # added to the uncertainty if flows determine the time
 
@@ -113,7 +113,7 @@ def _price_concurrent(
         scale, alone_s = size / _SENT, price.duration_ns * 1e-9
         if scale <= 0:
             continue
-        limit = topology.bandwidth_Bps * alone_s  # a price below what the links allow counts as that
+        limit = topology.bandwidth_Bps * alone_s  # a price below the time that the links need is raised to it
         indices.append(index)
         loads.append(Load(np.minimum(carried * scale, limit), flow * scale, alone_s))
     shared_prices = list(prices)
@@ -230,7 +230,7 @@ def _exchange_together(
 
 
 def described_network(cluster: Cluster) -> tuple[bytes, Topology]:
-    """A cluster's key and the topology of its ``[network]``, which is made once."""
+    """A cluster's key and the cached topology of its ``[network]``."""
     key = _cluster_key(cluster)
     return key, _topologies(key, _ClusterRef(cluster))[0]
 
@@ -252,14 +252,14 @@ def _flow_kind_and_bytes(collective: Collective, ranks: tuple[int, ...], cluster
 
 @functools.lru_cache(maxsize=64)
 def _load_by_link(key: bytes, cluster_ref: _ClusterRef, kind: str, sister_groups: Groups) -> Spread | None:
-    """The load of an all-to-all of too many flows to simulate; None: of no other collective."""
+    """The load of an all-to-all with too many flows to simulate; None for all other collectives."""
     if not _has_too_many_flows(kind, sister_groups) or kind != "all_to_all":
         return None
     return all_to_alls(_topologies(key, cluster_ref)[0], sister_groups)
 
 
 def paths_of(collective: Collective, groups: Groups, cluster: Cluster) -> tuple[Paths | None, int]:
-    """The links that groups cross which exchange at once, of those that can be crowded, and the bytes of each flow."""
+    """The congestible links that concurrent groups cross, and the bytes of each flow."""
     kind, size = _flow_kind_and_bytes(collective, groups[0], cluster)
     paths, flow = _paths(_cluster_key(cluster), _ClusterRef(cluster), kind, groups)
     return paths, round(size * flow / _SENT)
@@ -282,7 +282,7 @@ def _congestible_links(key: bytes, cluster_ref: _ClusterRef) -> NDArray[np.bool_
 
 
 def seconds_of_sisters(collective: Collective, group: Group, cluster: Cluster) -> dict[tuple[int, ...], float]:
-    """By group of the same kind, how long it takes to send 1 GiB while all of them do; empty where none is simulated.
+    """By sister group, seconds to send 1 GiB while all sister groups send; empty if no group is simulated.
 
     Groups that wait for a slow link differ from the others.
     """

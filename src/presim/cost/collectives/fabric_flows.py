@@ -1,8 +1,8 @@
-"""What priced collectives put on the links of a described network, for the engine to share in time.
+"""Traffic of priced collectives on the links of a described network, for the engine to share over time.
 
-A price counts all groups of a kind as exchanging at once. Here it becomes that of the groups which do so because one
-simulated rank stands for them (`presim.cost.collectives.running`). What transfers at the same time take from each other
-is the engine's to find (`presim.engine.links`).
+A price assumes that all groups of a kind exchange at once. This module replaces it by the price of the groups that one
+simulated rank represents (`presim.cost.collectives.running`). The engine models contention between transfers that run
+at the same time (`presim.engine.links`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from presim.trace.signatures import Signature
 
 
 def on_fabric(priced: PricedTrace, cluster: Cluster, representatives: Representatives) -> PricedTrace:
-    """The trace with what its collectives put on links, and with prices of the groups that one simulation stands for.
+    """The trace with its collectives' traffic by link, and with prices of the groups that its rank represents.
 
     Args:
-        priced: of one simulated rank; also one that was on the fabric with other representatives.
+        priced: of one simulated rank; it may have been priced with other representatives before.
         cluster: with a ``[network]`` table; without one nothing changes.
-        representatives: the simulated ranks, and for whom they stand.
+        representatives: the simulated ranks, and the ranks that they represent.
     """
     manifest = priced.trace.manifest
     if not cluster.network or manifest.measured is not None:
@@ -77,7 +77,7 @@ class Answer:
 
     price: Price
     flows: Flows | None
-    share: float  # of the given price, what groups of the same kind take from each other
+    share: float  # share of the price that is contention between groups of the same kind
 
 
 def one_on_fabric(

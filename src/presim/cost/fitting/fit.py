@@ -126,7 +126,7 @@ def _limit_rows_per_source(rows: Sequence[Measurement]) -> list[Measurement]:
 def _fit_trees(
     kind: str, sample: Sample, train: NDArray[np.bool_], limits: boost.SizeLimits
 ) -> tuple[Forest, boost.Edges, boost.Trees]:
-    """Trees fitted to all rows. Kinds with rows apart get further trees, fitted to the residual of the first ones."""
+    """Trees fitted to all rows; with an extra-trees feature, further trees are fitted to the residual."""
     names, extra_feature = features.KINDS[kind].features, features.KINDS[kind].extra_trees_feature
     column = names.index(extra_feature) if extra_feature else len(names)
     target, rows = np.clip(sample.target[train], -LIMIT, LIMIT), sample.features[train]

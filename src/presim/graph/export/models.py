@@ -76,7 +76,7 @@ def shorten(model: torch.nn.Module, keep: int = 4) -> list[Repeats]:
     return cut
 
 
-_NUMBERS = ("layer_number", "layer_id", "layer_name", "prefix")  # of a block among others
+_NUMBERS = ("layer_number", "layer_id", "layer_name", "prefix")  # attributes that hold a block's number
 
 
 def _structure(module: torch.nn.Module) -> str:

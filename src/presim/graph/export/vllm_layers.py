@@ -23,7 +23,7 @@ _FUSED = ("layernorm", "activation", "rotary_embedding")  # modules of layers th
 
 
 def record(model: torch.nn.Module, sizes: Sequence[int]) -> None:
-    """Let layers record what they launch; ``sizes``: prompts, and tokens of each, when the model is called."""
+    """Make layers record the kernels they launch; ``sizes``: number of prompts and tokens per prompt at each call."""
     from vllm.model_executor.custom_op import CustomOp
     from vllm.model_executor.layers.attention import Attention, MLAAttention
     from vllm.model_executor.layers.fused_moe.runner.moe_runner import MoERunner
@@ -155,5 +155,5 @@ def _as_one_kernel(layer: Any) -> Forward:
 
 
 def _empty(leaf: Any) -> Any:
-    """A new tensor of the same shape; ``leaf`` itself may have been made outside of the trace."""
+    """A new tensor of the same shape, since ``leaf`` may come from outside the trace."""
     return torch.empty(leaf.shape, dtype=leaf.dtype, device="meta") if isinstance(leaf, torch.Tensor) else leaf

@@ -71,7 +71,7 @@ def build(spec: str, dtype: torch.dtype) -> Prompts:
 
 
 def check(calls: Iterable[Call]) -> None:
-    """Raise if a layer runs an operator of vLLM that is not taken apart into kernels.
+    """Raise if a layer runs an operator of vLLM that presim cannot divide into kernels.
 
     Raises:
         ValueError: names the layer.
@@ -82,7 +82,7 @@ def check(calls: Iterable[Call]) -> None:
 
 
 def _platform() -> Any:
-    """vLLM's CUDA platform, without a driver to ask."""
+    """vLLM's CUDA platform without a CUDA driver."""
     from vllm.platforms.cuda import NonNvmlCudaPlatform
     from vllm.platforms.interface import DeviceCapability
 
