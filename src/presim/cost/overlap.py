@@ -49,7 +49,7 @@ class Flows:
     paths: Paths
 
 
-def added(work: Demand, concurrent: Demand) -> float:
+def added_time(work: Demand, concurrent: Demand) -> float:
     """Seconds that ``concurrent`` work on the same GPU adds per second of ``work``.
 
     `presim.engine.slowdown` adds up ports shared by several GPUs.
@@ -67,8 +67,8 @@ def added(work: Demand, concurrent: Demand) -> float:
 
 
 def table(demands: Sequence[Demand]) -> list[list[float]]:
-    """`added` for every pair."""
-    return [[added(work, concurrent) for concurrent in demands] for work in demands]
+    """`added_time` for every pair."""
+    return [[added_time(work, concurrent) for concurrent in demands] for work in demands]
 
 
 def _excess(mine: float, other: float) -> float:
