@@ -39,7 +39,7 @@ class Cell:
     style: str = ""  # of the value
 
 
-def where(result: Result) -> str:
+def rank_and_cluster(result: Result) -> str:
     """The rank that the figures describe, and its cluster."""
     job = result.job
     return f"rank {job.rank} of {job.world_size} · {job.nodes} x {job.gpus_per_node} {job.gpu_name}"
@@ -96,12 +96,13 @@ def _memory(result: Result) -> Cell:
     memory = result.memory
     if not memory.peak_reserved_bytes:
         return Cell("memory", "none", "")
-    used = f"{(memory.peak_reserved_bytes + beyond(result)) / GIB:.1f} of {memory.device_total_bytes / GIB:.1f} GiB"
+    used_bytes = memory.peak_reserved_bytes + outside_allocator_bytes(result)
+    used = f"{used_bytes / GIB:.1f} of {memory.device_total_bytes / GIB:.1f} GiB"
     words = {True: ("fits", "green"), False: ("does not fit", "red"), None: ("unknown", "")}
     return Cell("device memory", used, *words[memory.fits])
 
 
-def beyond(result: Result) -> int:
+def outside_allocator_bytes(result: Result) -> int:
     """Device memory outside the allocator, bytes."""
     return sum(estimate.bytes for estimate in result.memory.beyond_allocator)
 
@@ -146,7 +147,7 @@ def memory_parts(result: Result) -> list[Part]:
     named = (
         *((name.replace("_", " "), bytes_by_category.get(name, 0), *style) for name, style in _CATEGORY_STYLES.items()),
         ("reserved, unused", unused, "white", "r"),
-        ("context and libraries", beyond(result) - other_process_bytes, "red", "n"),
+        ("context and libraries", outside_allocator_bytes(result) - other_process_bytes, "red", "n"),
         ("other processes", other_process_bytes, "bright_red", "z"),
         ("free", max(memory.headroom_bytes, 0), "grey30", "."),
     )

@@ -42,7 +42,7 @@ def _shown(result: Result) -> dict[str, Any]:
     return {
         "result": result,
         "command": result.job.script or "trace",
-        "where": content.where(result),
+        "where": content.rank_and_cluster(result),
         "failure": content.failure(result),
         "headline": content.headline(result),
         "time": _bar(content.time_parts(result)) if has_step_time else [],

@@ -36,7 +36,10 @@ def as_html(result: Result) -> str:
         f"<b>{_safe(cell.value)}</b> <small>{_safe(cell.remark)}</small></td>"
         for cell in content.headline(result)
     )
-    parts = [f"<b>presim</b> <small>{_safe(content.where(result))}</small>", f"<table><tr>{cells}</tr></table>"]
+    parts = [
+        f"<b>presim</b> <small>{_safe(content.rank_and_cluster(result))}</small>",
+        f"<table><tr>{cells}</tr></table>",
+    ]
     if failure := content.failure(result):
         parts.append(f"<div><b>{_safe(failure[0])}</b> {_safe(failure[1])}</div>")
     if result.step_time_s is not None:

@@ -45,7 +45,7 @@ def svg(result: Result, width: int = WIDTH) -> str:
 
 def render(result: Result) -> RenderableType:
     """The report as something rich can print."""
-    parts: list[RenderableType] = [Title(result.job.script or "trace", content.where(result))]
+    parts: list[RenderableType] = [Title(result.job.script or "trace", content.rank_and_cluster(result))]
     if failed := content.failure(result):
         parts.append(Text.assemble((f"✗ {failed[0]}: ", "bold red"), failed[1], "\n"))
     parts.append(_headline(result))
