@@ -72,9 +72,9 @@ def command(
 
 
 def _cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str, node: str) -> list[str]:
-    from presim.cost.collective_logs.cluster_file import described, write_cluster
+    from presim.cost.collective_logs.cluster_file import describe_fit, write_cluster
 
-    return list(described(write_cluster(data, out, gpu, fabric, node)))
+    return list(describe_fit(write_cluster(data, out, gpu, fabric, node)))
 
 
 def _updated(data: tuple[Path, ...], file: Path, out: Path) -> list[str]:
@@ -85,7 +85,7 @@ def _updated(data: tuple[Path, ...], file: Path, out: Path) -> list[str]:
 
 def _operators(data: tuple[Path, ...], out: Path, rows: int, quiet: bool) -> list[str]:
     from presim.cli.progress import progress
-    from presim.cost.fitting.job import described, fit
+    from presim.cost.fitting.job import describe_fit, fit
 
     with progress(quiet) as say:
-        return described(fit(data, out, rows, say))
+        return describe_fit(fit(data, out, rows, say))

@@ -23,7 +23,7 @@ from presim.cost.collectives.statistical import (
     Statistical,
     fit_statistical,
     parameters_of,
-    updated,
+    updated_weights,
     with_stragglers,
 )
 from presim.errors import InputError
@@ -110,7 +110,7 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
         for collective in covered
     ]
     # The weights are of the time without stragglers; the shortest time of all ranks has none.
-    updated_parameters = updated(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)), points)
+    updated_parameters = updated_weights(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)), points)
     updated_parameters = with_stragglers(
         updated_parameters, [(len(collective.ranks), collective.bytes, collective.late) for collective in covered]
     )
@@ -173,7 +173,7 @@ def _describe_log(log: Log, name: str) -> str:
     return f"{name}: {log.kind} of {log.ranks} ranks on {nodes}, {len(log.rows)} sizes{rejected_lines}{launch_note}"
 
 
-def described(fitted: ClusterFit) -> list[str]:
+def describe_fit(fitted: ClusterFit) -> list[str]:
     """What was fitted and its error, as lines for a terminal."""
     lines = [_describe_log(log, file_name(log, fitted.logs)) for log in fitted.logs]
     for name, part in (("within a node", fitted.link), ("between nodes", fitted.fabric)):

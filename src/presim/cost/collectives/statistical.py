@@ -155,7 +155,7 @@ def with_stragglers(parameters: Parameters, observed: Sequence[tuple[int, int, f
     return msgspec.structs.replace(parameters, straggler=(first, second))
 
 
-def updated(parameters: Parameters, observed: Sequence[Point], rate: float = 0.2) -> Parameters:
+def updated_weights(parameters: Parameters, observed: Sequence[Point], rate: float = 0.2) -> Parameters:
     """Equation 14: weights moved towards observed collectives, one after the other, in relative steps."""
     minimum = dict(parameters.minimum)
     for point in observed:

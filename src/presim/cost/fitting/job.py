@@ -99,7 +99,7 @@ def _products_first(entry: tuple[tuple[str, str], object]) -> tuple[bool, str, s
     return kind != "gemm-half", kind, gpu
 
 
-def described(outcome: Outcome) -> list[str]:
+def describe_fit(outcome: Outcome) -> list[str]:
     """The outcome of a fit, line by line."""
     lines = [f"{'class':20} {'GPU':16} {'held out':>8} {'error':>7} {'formula':>8} {'in interval':>12}"]
     for model in outcome.models:
