@@ -23,7 +23,7 @@ from presim.cost.analytic.device import Device, device_of
 from presim.cost.analytic.kernel import guess
 from presim.cost.bounds import datasheet_ns
 from presim.cost.collective_logs.bounds import least_ns
-from presim.cost.collectives.environment import unread
+from presim.cost.collectives.environment import ignored_variables
 from presim.cost.collectives.model import NetworkModel, Transfer, first_answers
 from presim.cost.collectives.models import collective_models
 from presim.cost.estimators import estimators, notes
@@ -158,7 +158,7 @@ def shared_ports(cluster: Cluster) -> tuple[int, ...]:
 
 
 def _notes(nccl: Mapping[str, str]) -> tuple[str, ...]:
-    names = unread(nccl)
+    names = ignored_variables(nccl)
     return (f"The effects of {', '.join(names)} on NCCL are not modelled.",) if names else ()
 
 

@@ -18,14 +18,16 @@ def sum_in_place(recording: Recording) -> Recording:
     renamed: dict[int, int] = {}
     calls = []
 
-    def moved(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    def with_renamed_storages(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
         return tuple(
             msgspec.structs.replace(tensor, storage=renamed[tensor.storage]) if tensor.storage in renamed else tensor
             for tensor in tensors
         )
 
     for call in recording.calls:
-        call = msgspec.structs.replace(call, inputs=moved(call.inputs), outputs=moved(call.outputs))
+        call = msgspec.structs.replace(
+            call, inputs=with_renamed_storages(call.inputs), outputs=with_renamed_storages(call.outputs)
+        )
         for tensor in call.outputs:
             made_as.setdefault(tensor.storage, tensor.shape)
         if _is_sum(call) and call.inputs[0].shape == made_as.get(call.inputs[0].storage):

@@ -39,7 +39,7 @@ def find_runs(recording: Recording) -> list[Run]:
             runs[-1].calls.append(call)
         else:
             runs.append(Run(block, call.backward, [call]))
-    runs = _joined(runs)
+    runs = _merge_runs_of_blocks(runs)
     for run in runs:
         tensors = itertools.chain.from_iterable((*call.inputs, *call.outputs) for call in run.calls)
         run.storages = list(dict.fromkeys(tensor.storage for tensor in tensors))
@@ -56,7 +56,7 @@ def block_of(scope: str, lists: Sequence[str]) -> Block:
     return None
 
 
-def _joined(runs: list[Run]) -> list[Run]:
+def _merge_runs_of_blocks(runs: list[Run]) -> list[Run]:
     """Merge the runs of one block, and add calls between two blocks of a list to the block before them."""
     joined: list[Run] = []
     for index, run in enumerate(runs):
@@ -73,7 +73,7 @@ def _joined(runs: list[Run]) -> list[Run]:
 
 def group_runs(recording: Recording, runs: list[Run]) -> list[list[int]]:
     """Runs that become one segment, as indices in the order of execution."""
-    forms = [_form(recording, run) for run in runs]
+    forms = [_block_structure(recording, run) for run in runs]
     paired: dict[tuple[str, int], list[object]] = {}
     for run, form in zip(runs, forms):
         if run.block:
@@ -96,7 +96,7 @@ def group_runs(recording: Recording, runs: list[Run]) -> list[list[int]]:
     return groups
 
 
-def _form(recording: Recording, run: Run) -> object:
+def _block_structure(recording: Recording, run: Run) -> object:
     """A key of a block's structure without its number; equal blocks have equal keys."""
     index_by_storage = {storage: index for index, storage in enumerate(run.storages)}
     names = [relative(recording.storages[storage].name, run) for storage in run.storages]

@@ -87,11 +87,11 @@ class _Builder:
             gradients={
                 relative(name, run): self._index_by_storage[group[0]][storage]
                 for storage, name in self._recording.gradients.items()
-                if self._completes(storage) == group[0]
+                if self._last_run_using(storage) == group[0]
             },
         )
 
-    def _completes(self, storage: int) -> int:
+    def _last_run_using(self, storage: int) -> int:
         """The run that uses a gradient's storage last."""
         return max(
             index for index, run in enumerate(self._runs) if storage in self._index_by_storage[index] and run.calls

@@ -115,7 +115,7 @@ def take(model: str, dtype: str = "bfloat16") -> OperatorGraph:
         if not out.exists():
             raise InputError(_reason(model, ended.stderr))
         recordings = decode_messagepack(read_bytes(out, "export the model again"), list[Recording])
-    return proved(model, recordings)
+    return verified_graph(model, recordings)
 
 
 def _located(model: str) -> str:
@@ -127,7 +127,7 @@ def _located(model: str) -> str:
     return f"{_VLLM if name != model else ''}{config.resolve() if config else name}"
 
 
-def proved(model: str, recordings: list[Recording]) -> OperatorGraph:
+def verified_graph(model: str, recordings: list[Recording]) -> OperatorGraph:
     """The graph of the first recording, after a check that recordings at other sizes give the same graph.
 
     Raises:

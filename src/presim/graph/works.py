@@ -200,13 +200,13 @@ def _attention(direction: str, usual: str = "cudnn") -> Callable[[Node, list[See
         if (backend, direction) != ("flash", "backward"):
             return [(name, signature)]
         # row sums of the gradient before the kernel, the query's cast after it
-        helper_kernel = _third(name, inputs, outputs)
+        helper_kernel = _flash_backward_helper(name, inputs, outputs)
         return [(name, helper_kernel), (name, signature), (name, helper_kernel)]
 
     return make
 
 
-def _third(name: str, inputs: list[Seen], outputs: list[Seen]) -> Elementwise:
+def _flash_backward_helper(name: str, inputs: list[Seen], outputs: list[Seen]) -> Elementwise:
     """One of the small kernels of flash attention's backward pass; captures divide its tensors among three kernels."""
     query = inputs[1]
     return Elementwise(
@@ -218,7 +218,7 @@ def _third(name: str, inputs: list[Seen], outputs: list[Seen]) -> Elementwise:
     )
 
 
-def _summed(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+def _row_sum(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
     """A sum over rows by several thread blocks; their counters, one per 128 columns, are zeroed first."""
     work = bound(node.operator, inputs, outputs)
     rows, columns = inputs[0].elements // max(1, outputs[0].elements), outputs[0].elements
@@ -320,7 +320,7 @@ _MADE: dict[str, Callable[[Node, list[Seen], list[Seen]], list[Work]]] = {
     "aten::nll_loss_backward": _picked,
     "aten::_fused_rms_norm_backward": _norm_backward,
     "aten::native_layer_norm_backward": _norm_backward,
-    "aten::sum": _summed,
+    "aten::sum": _row_sum,
     "aten::cat": _joined,
     "aten::stack": _joined,
     "aten::pow": _power,

@@ -218,7 +218,7 @@ class Field(msgspec.Struct, frozen=True):
     values: dict[str, Value] = {}  # knob value -> plan value, where they differ
 
 
-def translated(point: Mapping[str, Value], fields_by_knob: Mapping[str, Field]) -> dict[str, Value]:
+def to_plan_fields(point: Mapping[str, Value], fields_by_knob: Mapping[str, Field]) -> dict[str, Value]:
     """Translate a point from framework knobs to plan fields; knobs without a plan field are dropped.
 
     >>> translated({"local_batch": 2, "seed": 1}, {"local_batch": Field("micro_batch")})

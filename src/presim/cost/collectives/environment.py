@@ -1,7 +1,7 @@
 """NCCL's environment variables, from the script's environment or a cluster file.
 
 Names and meaning: NCCL documentation, "Environment Variables" (2.27). `READ` lists the variables that are modelled.
-`unread` returns variables that change the speed of collectives and are not modelled.
+`ignored_variables` returns variables that change the speed of collectives and are not modelled.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def tuning_of(*environments: Mapping[str, str]) -> Tuning:
     return _parsed(tuple(sorted(merged.items())))
 
 
-def unread(environment: Mapping[str, str]) -> list[str]:
+def ignored_variables(environment: Mapping[str, str]) -> list[str]:
     """Names of variables in ``environment`` that change the speed of collectives and are not modelled."""
     return sorted(name for name in environment if name in _UNREAD)
 

@@ -23,7 +23,7 @@ from presim.cost.collectives.contended import (
     sisters_of,
 )
 from presim.cost.collectives.experts import NAME as EXPERTS
-from presim.cost.collectives.running import Groups, exchanging, sent_by_others
+from presim.cost.collectives.running import Groups, concurrent_groups, sent_by_others
 from presim.cost.overlap import Flows
 from presim.cost.price import OnFabric, Price, PricedTrace
 from presim.cost.resource_demand import demand
@@ -108,7 +108,7 @@ def _place_on_fabric(
     everyone = sisters_of(signature, group, cluster)
     if not everyone:
         return nothing
-    running = exchanging(signature, group, rank, cluster.world_size, representatives)
+    running = concurrent_groups(signature, group, rank, cluster.world_size, representatives)
     if not running:
         return nothing
     whole_s = exchange_s(signature, exchanging_ranks(signature, group), everyone, cluster)

@@ -16,7 +16,14 @@ from presim.cost.collectives.constants import fabric_constants, link_constants
 from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
 from presim.cost.collectives.experts import price_exchange
 from presim.cost.collectives.model import Uncongested
-from presim.cost.collectives.placement import Layout, Links, check_kind, exchanged, layout_of, links_of
+from presim.cost.collectives.placement import (
+    Layout,
+    Links,
+    bytes_within_and_between_nodes,
+    check_kind,
+    layout_of,
+    links_of,
+)
 from presim.cost.price import Origin, Price
 from presim.hardware import Cluster
 from presim.trace.collective import Collective
@@ -56,7 +63,7 @@ class Hierarchical(Uncongested):
             return _local(collective, links, self.name)
         call = call_of(collective, layout, links, tuning, cluster)
         if collective.splits is not None:
-            node_bytes, other_node_bytes = exchanged(collective.splits, group, cluster)
+            node_bytes, other_node_bytes = bytes_within_and_between_nodes(collective.splits, group, cluster)
             call = dataclasses.replace(call, node_bytes=node_bytes, other_node_bytes=other_node_bytes)
         run = fastest(call, tuning)
         duration = run.seconds + _FUSED_US * 1e-6 * (max(collective.fused, 1) - 1)

@@ -119,7 +119,7 @@ def _domains_and_places(ranks: tuple[int, ...], domain_size: int) -> tuple[int, 
     return max(len(domains), 1), tuple(rank % domain_size for rank in ranks if rank // domain_size == fullest)
 
 
-def exchanged(splits: Splits, group: Group, cluster: Cluster) -> tuple[float, float]:
+def bytes_within_and_between_nodes(splits: Splits, group: Group, cluster: Cluster) -> tuple[float, float]:
     """Bytes between a rank and (ranks of its node, ranks of other nodes), each in the busier direction.
 
     A rank has its own links into and out of the switch, so its sums over all peers limit it. The engine takes the time

@@ -22,7 +22,7 @@ Groups = tuple[tuple[int, ...], ...]
 _UNKNOWN = -1
 
 
-def exchanging(
+def concurrent_groups(
     collective: Collective, group: Group, rank: int, world_size: int, representatives: Representatives
 ) -> Groups:
     """The groups that exchange while a simulated rank's collective runs; of messages each is (sender, receiver).

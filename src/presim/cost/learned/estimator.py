@@ -16,7 +16,7 @@ from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
 from presim.cost.learned import features
-from presim.cost.learned.probes import probe_ns, same
+from presim.cost.learned.probes import agree_within_rounding, probe_ns
 from presim.cost.learned.schema import Model, read
 from presim.cost.learned.trees import Forest
 from presim.cost.price import Origin, Price
@@ -196,7 +196,8 @@ def _model(path: Path, version: tuple[int, int]) -> tuple[Model, Forest]:
         InputError: the file is not a model, or was fitted to other formulas than this presim has.
     """
     model = read(path)
-    fits = path.parent == PACKAGED or same(model.analytic, probe_ns(model.gpu))  # a test checks the packaged models
+    # a test checks the packaged models
+    fits = path.parent == PACKAGED or agree_within_rounding(model.analytic, probe_ns(model.gpu))
     if model.features != features.KINDS[model.kind].features or not fits:
         raise InputError(f"{path} was fitted to other formulas than this presim has: make it again with presim fit")
     return model, Forest.of(model.thresholds, model.trees, model.limit)

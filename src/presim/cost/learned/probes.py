@@ -33,7 +33,7 @@ def probe_ns(gpu: str) -> tuple[int, ...]:
     return tuple(price.duration_ns if price else 0 for price in prices)
 
 
-def same(durations_ns: Sequence[int], other_durations_ns: Sequence[int]) -> bool:
+def agree_within_rounding(durations_ns: Sequence[int], other_durations_ns: Sequence[int]) -> bool:
     """Whether two results agree, except for rounding."""
     return len(durations_ns) == len(other_durations_ns) and all(
         abs(a - b) <= _TOLERANCE * max(a, b) + 1 for a, b in zip(durations_ns, other_durations_ns)

@@ -63,7 +63,7 @@ def loses_on(best: Figures, other: Figures, objective: str) -> dict[str, float]:
 _REMEDIES = "Use more GPUs, recompute, or a smaller micro-batch"
 
 
-def infeasible(trials: Sequence[Trial], constraints: Constraints, work: Work) -> str:
+def infeasible_reasons(trials: Sequence[Trial], constraints: Constraints, work: Work) -> str:
     """Why no plan is feasible: reasons by frequency, and the plan that comes nearest to fitting."""
     reasons: collections.Counter[str] = collections.Counter()
     nearest: tuple[int, Point] | None = None

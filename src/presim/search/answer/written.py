@@ -12,7 +12,7 @@ from presim.files import check_folder, make_folder, write_file
 from presim.search.knobs import CLUSTER, plan_of
 from presim.search.request import Request
 from presim.search.study import Answer
-from presim.search.trials.evaluator import filled, plan
+from presim.search.trials.evaluator import fill_placeholders, plan
 from presim.search.trials.trial import Point, Value, format_value
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def write(request: Request, answer: Answer, folder: str) -> list[Path]:
         f"--{name.replace('_', '-')} {format_value(value)}" for name, value in cluster.items() if value is not None
     ]
     if command := _user_command(request):
-        files = {LAUNCH: f"#!/bin/sh\n{shlex.join(filled(command, point, request.words))}\n"}
+        files = {LAUNCH: f"#!/bin/sh\n{shlex.join(fill_placeholders(command, point, request.words))}\n"}
     else:
         plan(point)  # check that the plan reads back
         files = {

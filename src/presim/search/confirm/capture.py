@@ -13,7 +13,7 @@ from presim.search.knobs import CLUSTER, short
 from presim.search.request import Request
 from presim.search.trials import process
 from presim.search.trials.captured import MADE
-from presim.search.trials.evaluator import filled, placeholders, plan
+from presim.search.trials.evaluator import fill_placeholders, placeholders, plan
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Point, Trial, Value
 
@@ -35,7 +35,7 @@ def check_command(command: Sequence[str], point: Point) -> None:
 def capture(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
     """The framework that captured the plan, and the reply."""
     if request.confirm_command:
-        words = filled(request.confirm_command, _names(trial.point), request.words)
+        words = fill_placeholders(request.confirm_command, _names(trial.point), request.words)
         return "command", _evaluated(request, trial.point, words, Path.cwd())
     cluster = {name: trial.point.get(name, request.options.get(name)) for name in (*CLUSTER, "cluster")}
     written = write_for_model(request.subject, plan(trial.point), cluster, folder)

@@ -9,7 +9,7 @@ from presim.options import ClusterOptions
 from presim.search.trials.trial import Value
 
 
-def launched(command: Sequence[str], options: ClusterOptions) -> dict[str, Value]:
+def launch_shape(command: Sequence[str], options: ClusterOptions) -> dict[str, Value]:
     """World size, nodes and GPUs per node, where the launch command or the options give them."""
     from presim.capture.launchers.read import read_command
 

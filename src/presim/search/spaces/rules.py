@@ -39,7 +39,9 @@ def _parsed(text: str) -> Expression:
     return Expression(text)
 
 
-def rules(space: SpaceFile, knobs: Sequence[str], facts: Mapping[str, Value]) -> tuple[tuple[Rule, ...], list[str]]:
+def checkable_rules(
+    space: SpaceFile, knobs: Sequence[str], facts: Mapping[str, Value]
+) -> tuple[tuple[Rule, ...], list[str]]:
     """The checkable constraints, and a note for each that lacks a fact."""
     facts_by_name = {**space.facts, **facts}
     checked, notes = [], []

@@ -16,7 +16,7 @@ from presim.search.request import Request
 from presim.search.search_options import SearchOptions, request_of
 from presim.search.space import Space, parse_knobs
 from presim.search.spaces import rules
-from presim.search.spaces.facts import facts_of, launched
+from presim.search.spaces.facts import facts_of, launch_shape
 from presim.search.spaces.file import read_space
 from presim.search.spaces.plans import as_plans
 from presim.search.trials.evaluator import placeholders
@@ -44,8 +44,8 @@ def request_for_space(
         )
     check_sequence(fixed, varied)
     point_space, plan_fields, unmeant = as_plans(space, rules.space_of(space, placed, varied))
-    facts = {**launched(command, options), **facts_of(model), **fixed}
-    checked, notes = rules.rules(space, [*point_space.varied, *point_space.fixed], facts)
+    facts = {**launch_shape(command, options), **facts_of(model), **fixed}
+    checked, notes = rules.checkable_rules(space, [*point_space.varied, *point_space.fixed], facts)
     space_with_plan = Space(point_space.varied, {**point_space.fixed, **space.plan, **fixed})
     words = rules.words_of(
         space, placed, {**{name: (value,) for name, value in point_space.fixed.items()}, **point_space.varied}
@@ -80,10 +80,10 @@ def request_with_space(
         raise InputError(
             f"{several[0]} is not a knob of the space {settings.space}, which has {', '.join(space.knobs)}"
         )
-    known_facts = {**launched(command, options), **facts}
+    known_facts = {**launch_shape(command, options), **facts}
     known_facts |= {name: values[0] for name, values in varied.items() if name not in knob_names}
     point_space = rules.space_of(space, placed, varied)
-    checked, notes = rules.rules(space, [*point_space.varied, *point_space.fixed], known_facts)
+    checked, notes = rules.checkable_rules(space, [*point_space.varied, *point_space.fixed], known_facts)
     request = request_of(" ".join(command), settings, options, point_space, command=placed)
     return dataclasses.replace(
         request, words=rules.words_of(space, placed, point_space.varied), rules=checked, notes=notes

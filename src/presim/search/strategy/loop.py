@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from presim.compose.stages import blocks
-from presim.search.knobs import translated
+from presim.search.knobs import to_plan_fields
 from presim.search.request import Request
-from presim.search.strategy.legal import illegal
+from presim.search.strategy.legal import illegal_reason
 from presim.search.study import Confirmed, ranked
 from presim.search.trials.evaluator import Evaluator
 from presim.search.trials.job import Job, Reply
@@ -108,7 +108,9 @@ class Evaluation:
         """The trial of a point that needs no evaluation: it is illegal or already stored."""
         words = next(filter(None, (rule.broken(point) for rule in self._request.rules)), "")
         if not words and not self._request.command:
-            words = illegal(translated(point, self._request.plan_fields), self._evaluator.cluster(point), self._blocks)
+            words = illegal_reason(
+                to_plan_fields(point, self._request.plan_fields), self._evaluator.cluster(point), self._blocks
+            )
         if words:
             return Trial(number=number, point=point, fate="illegal", words=words)
         stored = self._kept.find(point)
@@ -151,7 +153,7 @@ def _numbered(trial: Trial, number: int) -> Trial:
     return msgspec.structs.replace(trial, number=number)
 
 
-def exhaustive(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
+def evaluate_all_points(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
     """Trials of all points of the space, in the order of the space."""
     trials: dict[int, Trial] = {}
     waiting: list[tuple[int, Point]] = []
@@ -176,7 +178,7 @@ def exhaustive(request: Request, evaluation: Evaluation, pruner: Pruner) -> list
     return [trials[number] for number in sorted(trials)]
 
 
-def reached(request: Request, evaluation: Evaluation) -> list[Trial]:
+def interrupted_trials(request: Request, evaluation: Evaluation) -> list[Trial]:
     """Trials of a search that was interrupted: those that are finished, and the points of the space without a fate."""
     if request.strategy != "exhaustive":
         return sorted(evaluation.trials.values(), key=lambda trial: trial.number)

@@ -27,7 +27,7 @@ _OVER = "over"  # name of the Optuna constraint: by how much a plan breaks its l
 SAMPLERS = ("tpe", "nsga2", "cmaes", "gp", "random", "grid")
 
 
-def sampled(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
+def evaluate_sampled_points(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
     """Trials proposed by a sampler, numbered in order; each point occurs once."""
     study = _study(request)
     num_trials = min(request.trials or DEFAULT_TRIALS, len(request.space))

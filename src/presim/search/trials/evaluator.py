@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from presim.errors import CaptureError, InputError, PresimError
 from presim.files import decode_messagepack
-from presim.search.knobs import CLUSTER, plan_of, translated
+from presim.search.knobs import CLUSTER, plan_of, to_plan_fields
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Figures, Point, Value, format_value
 from presim.units import gib
@@ -47,7 +47,9 @@ class Evaluator:
         """The reply for a point."""
         try:
             return (
-                self._captured(point) if self._job.command else self._composed(translated(point, self._job.plan_fields))
+                self._reply_of_command(point)
+                if self._job.command
+                else self._reply_to_plan(to_plan_fields(point, self._job.plan_fields))
             )
         except InputError as error:
             return Reply(fate="failed" if self._job.command else "illegal", words=_short(error))
@@ -91,15 +93,15 @@ class Evaluator:
 
         return [folder for folder in map(Path, self._job.options.get("prices", ())) if holds_prices(folder)]
 
-    def _composed(self, point: Point) -> Reply:
+    def _reply_to_plan(self, point: Point) -> Reply:
         candidate, cluster = plan(point), self.cluster(point)
         # a user's pass may change between runs, so its replies are not cached
         if self._replies is None or any(":" in pass_name for pass_name in candidate.passes):
-            return self._evaluated(candidate, cluster)
+            return self._evaluate_plan(candidate, cluster)
         name = self._name(candidate, cluster)
         reply = self._replies.find(name)
         if reply is None:
-            reply = self._evaluated(candidate, cluster)
+            reply = self._evaluate_plan(candidate, cluster)
             self._replies.add(name, reply)
         return reply
 
@@ -119,15 +121,15 @@ class Evaluator:
 
         return None if any(plugins.factories(group) for group in _PLUGINS) else ReplyCache.default()
 
-    def _evaluated(self, candidate: Plan, cluster: Cluster) -> Reply:
+    def _evaluate_plan(self, candidate: Plan, cluster: Cluster) -> Reply:
         if "first_stage" in self._job.prune and candidate.pipeline >= _MANY_STAGES:
-            first_stage = self._simulated(candidate, cluster, first_only=True)
+            first_stage = self._simulate_plan(candidate, cluster, first_only=True)
             if first_stage.fits is False:
                 words = f"its first stage lacks {gib(-first_stage.headroom_bytes)}"
                 return Reply(fate="pruned", figures=first_stage, rule="first_stage", words=words)
-        return Reply(fate="priced", figures=self._simulated(candidate, cluster))
+        return Reply(fate="priced", figures=self._simulate_plan(candidate, cluster))
 
-    def _simulated(self, candidate: Plan, cluster: Cluster, *, first_only: bool = False) -> Figures:
+    def _simulate_plan(self, candidate: Plan, cluster: Cluster, *, first_only: bool = False) -> Figures:
         from presim.cost.chain import price_trace
         from presim.engine.options import Options
         from presim.plans import evaluate_plan
@@ -149,13 +151,16 @@ class Evaluator:
         )
         return figures(evaluation, "composed")
 
-    def _captured(self, point: Point) -> Reply:
+    def _reply_of_command(self, point: Point) -> Reply:
         """The reply of the command, or the cached reply of an identical capture."""
         from presim.search.trials.captured import name_of_capture
         from presim.search.trials.reply_cache import ReplyCache, state_of
 
         cluster_options = {name: value for name, value in point.items() if name in CLUSTER}
-        options, words = {**self._job.options, **cluster_options}, filled(self._job.command, point, self._job.words)
+        options, words = (
+            {**self._job.options, **cluster_options},
+            fill_placeholders(self._job.command, point, self._job.words),
+        )
         cache = None if options.get("save") or options.get("profile_missing") else ReplyCache.default("captures")
         prices = state_of([path for folder in self._folders() for path in sorted(folder.rglob("*")) if path.is_file()])
         name = name_of_capture(words, {**options, "prices": prices}) if cache is not None else None
@@ -201,7 +206,7 @@ def placeholders(command: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name for word in command for name in _PLACEHOLDER.findall(word)))
 
 
-def filled(
+def fill_placeholders(
     command: Sequence[str], point: Mapping[str, Value], words: Mapping[str, Mapping[str, Sequence[str]]] | None = None
 ) -> list[str]:
     """The command with values for its placeholders; other braces stay as they are.
