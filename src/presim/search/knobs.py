@@ -221,7 +221,7 @@ class Field(msgspec.Struct, frozen=True):
 def to_plan_fields(point: Mapping[str, Value], fields_by_knob: Mapping[str, Field]) -> dict[str, Value]:
     """Translate a point from framework knobs to plan fields; knobs without a plan field are dropped.
 
-    >>> translated({"local_batch": 2, "seed": 1}, {"local_batch": Field("micro_batch")})
+    >>> to_plan_fields({"local_batch": 2, "seed": 1}, {"local_batch": Field("micro_batch")})
     {'micro_batch': 2}
     """
     if not fields_by_knob:

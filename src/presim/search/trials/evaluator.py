@@ -211,12 +211,12 @@ def fill_placeholders(
 ) -> list[str]:
     """The command with values for its placeholders; other braces stay as they are.
 
-    >>> filled(["--tp={tp}", '{"a": 1}'], {"tp": 4})
+    >>> fill_placeholders(["--tp={tp}", '{"a": 1}'], {"tp": 4})
     ['--tp=4', '{"a": 1}']
 
     ``words`` maps a placeholder that is a whole word to several words, or none.
 
-    >>> filled(["a.py", "{sp}"], {"sp": True}, {"sp": {"true": ["--sequence-parallel"], "false": []}})
+    >>> fill_placeholders(["a.py", "{sp}"], {"sp": True}, {"sp": {"true": ["--sequence-parallel"], "false": []}})
     ['a.py', '--sequence-parallel']
     """
 
