@@ -92,35 +92,25 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
     cluster = choose_cluster(cluster=file)
     parameters = parameters_of(cluster)
     collectives, rejected = profiler_traces.read(paths)
-    covered = [
-        collective
-        for collective in collectives
-        if max(collective.ranks) < cluster.world_size and collective.kind in parameters.minimum
-    ]
-    if not covered:
+    fits = [call for call in collectives if max(call.ranks) < cluster.world_size and call.kind in parameters.minimum]
+    if not fits:
         raise InputError(_no_fit(collectives, cluster.world_size, cluster.nodes, sorted(parameters.minimum), file))
     points = [
-        Point(
-            Collective(collective.kind, collective.bytes, collective.dtype, 0),
-            collective.ranks,
-            cluster,
-            collective.own_us * 1e-6,
-            "job",
-        )
-        for collective in covered
+        Point(Collective(call.kind, call.bytes, call.dtype, 0), call.ranks, cluster, call.own_us * 1e-6, "job")
+        for call in fits
     ]
     # The weights are of the time without stragglers; the shortest time of all ranks has none.
     updated_parameters = updated_weights(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)), points)
     updated_parameters = with_stragglers(
-        updated_parameters, [(len(collective.ranks), collective.bytes, collective.late) for collective in covered]
+        updated_parameters, [(len(call.ranks), call.bytes, call.late) for call in fits]
     )
-    other_sections = _without_statistical(read_text(file, "name a cluster file"))
-    write_file(out, ("\n".join([other_sections, *statistical_tables(updated_parameters)]) + "\n").encode())
-    ratio = sorted(collective.late for collective in covered)[len(covered) // 2]
+    sections = _without_statistical(read_text(file, "name a cluster file"))
+    write_file(out, ("\n".join([sections, *statistical_tables(updated_parameters)]) + "\n").encode())
+    ratio = sorted(call.late for call in fits)[len(fits) // 2]
     before, now = _error(parameters, points), _error(updated_parameters, points)
     worse = "" if now <= before else ": no improvement, so keep the old file or fit to logs with these sizes"
     return [
-        f"{len(covered)} collectives on {len(paths)} ranks",
+        f"{len(fits)} collectives on {len(paths)} ranks",
         *(f"left out {count}: {reason}" for reason, count in rejected.items()),
         f"median error of the shortest times: {before:.1%} before, {now:.1%} now{worse}",
         f"median third quartile with late ranks: {ratio:.2f} times the shortest time",
@@ -131,15 +121,14 @@ def _no_fit(
     collectives: Sequence[profiler_traces.ProfiledCollective], gpus: int, nodes: int, kinds: Sequence[str], file: Path
 ) -> str:
     """Why no collective of a job can update the file, and what to do."""
-    highest = max((max(collective.ranks) for collective in collectives), default=-1)
+    highest = max((max(call.ranks) for call in collectives), default=-1)
     if highest >= gpus:
         return (
             f"the traces are of a job with rank {highest} and {file} describes {gpus} GPUs (nodes = {nodes}): raise "
             "nodes in the file to the job's, or give traces of a job that fits it"
         )
     profiled_kinds = (
-        ", ".join(sorted({collective.kind for collective in collectives}))
-        or "no collective was profiled on two of the ranks"
+        ", ".join(sorted({call.kind for call in collectives})) or "no collective was profiled on two of the ranks"
     )
     return (
         f"{file} models {', '.join(kinds)}, but the traces contain {profiled_kinds}: fit the file to logs of "

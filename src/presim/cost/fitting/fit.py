@@ -54,9 +54,7 @@ def fit_class(
     measured = sample_of(kind, gpu_id, _limit_rows_per_source(rows), group)
     usual = usual_rows(kind, measured)
     sample = measured.of(usual)
-    levels = levels_of(kind, sample) or {
-        name: level for name, level in (machine or {}).items() if _has_source(sample, name)
-    }
+    levels = levels_of(kind, sample) or _levels_in_sample(machine or {}, sample)
     sample = dataclasses.replace(sample, target=sample.target - _of_rows(sample, levels))
     train = sample.part == "train"
     limits = limits or boost.limits_for(int(train.sum()))
@@ -80,8 +78,10 @@ def fit_class(
     return model, levels
 
 
-def _has_source(sample: Sample, source: str) -> bool:
-    return any(row.source.split("/")[0] == source for row in sample.rows)
+def _levels_in_sample(levels: Mapping[str, float], sample: Sample) -> dict[str, float]:
+    """The levels of sources that have rows in the sample."""
+    sources = {row.source.split("/")[0] for row in sample.rows}
+    return {source: level for source, level in levels.items() if source in sources}
 
 
 def usual_rows(kind: str, sample: Sample) -> NDArray[np.bool_]:

@@ -108,10 +108,8 @@ class Bounds:
         """
         candidate, cluster = plan(point), self._evaluator.cluster(point)
         bounds = [self._uniform_bound(point, candidate, view) for view in cluster.views()]
-        slowest, fastest = (
-            max(bounds, key=lambda bound: bound.work_s),
-            min(bounds, key=lambda bound: bound.bound.step_s),
-        )
+        slowest = max(bounds, key=lambda bound: bound.work_s)
+        fastest = min(bounds, key=lambda bound: bound.bound.step_s)
         roomiest = max(bounds, key=lambda bound: bound.bound.capacity_bytes - bound.bound.memory_bytes).bound
         return dataclasses.replace(
             fastest.bound,
@@ -137,13 +135,11 @@ class Bounds:
         bubble_ns = (stages - 1) * blocks_ns * (floor.count // chunks / floor.count if floor.count else 0.0)
         has_bubble = not candidate.stages and candidate.order in _WHOLE_BACKWARDS
         step_ns = (micro * own_ns + (bubble_ns if has_bubble else 0.0)) / spread
-        state_and_activation_bytes = (
-            self._state_bytes(candidate, cluster.world_size)
-            + self._activation_bytes(candidate, floor, share, micro) // spread
-        )
+        activation_bytes = self._activation_bytes(candidate, floor, share, micro) // spread
+        held_bytes = self._state_bytes(candidate, cluster.world_size) + activation_bytes
         bound = Bound(
             step_s=step_ns / 1e9,
-            memory_bytes=state_and_activation_bytes + cluster.gpu.context_bytes,
+            memory_bytes=held_bytes + cluster.gpu.context_bytes,
             capacity_bytes=cluster.gpu.memory_bytes,
             tokens_per_step=float(micro * candidate.micro_batch * candidate.sequence * data),
             gpus=cluster.world_size,
@@ -169,11 +165,9 @@ class Bounds:
             return outside_bytes
         if candidate.recompute == "none":
             return int(floor.blocks_bytes * flying) + outside_bytes
-        return (
-            int(floor.inputs_bytes * flying) + max(floor.block_bytes, outside_bytes)
-            if candidate.recompute == "full"
-            else 0
-        )
+        if candidate.recompute == "full":
+            return int(floor.inputs_bytes * flying) + max(floor.block_bytes, outside_bytes)
+        return 0
 
     def _floor(self, candidate: Plan, cluster: Cluster) -> _Floor:
         backend = candidate.attention
@@ -223,9 +217,8 @@ class Bounds:
         outside_blocks = [index for index, segment in enumerate(graph.segments) if not segment.name]
         times = [[sum(ns[work] for work in works) for works in segment] for segment in per_segment]
         count = [segment.count for segment in graph.segments]
-        recompute_ends = {
-            index: _last_product(graph.segments[index]) for index in blocks if not graph.segments[index].backward
-        }
+        forward = [index for index in blocks if not graph.segments[index].backward]
+        recompute_ends = {index: _last_product(graph.segments[index]) for index in forward}
         return _Floor(
             blocks_ns=float(sum(sum(times[index]) * count[index] for index in blocks)),
             again_ns=float(sum(sum(times[index][:end]) * count[index] for index, end in recompute_ends.items())),
@@ -233,10 +226,10 @@ class Bounds:
             blocks_bytes=sum(saved_bytes[index] * count[index] for index in blocks),
             block_bytes=max((saved_bytes[index] for index in blocks), default=0),
             inputs_bytes=sum(
-                _block_input_bytes(graph.segments[index], batch, sequence) * count[index] for index in recompute_ends
+                _block_input_bytes(graph.segments[index], batch, sequence) * count[index] for index in forward
             ),
             rest_bytes=sum(saved_bytes[index] for index in outside_blocks),
-            count=sum(count[index] for index in recompute_ends),
+            count=sum(count[index] for index in forward),
         )
 
 
@@ -284,10 +277,8 @@ def _read_backwards(graph: OperatorGraph, index: int, batch: int, sequence: int)
         for value in segment.values
         if value.origin is Origin.SEGMENT and value.segment == index
     }
-    saved_values = [
-        candidate.values[value_index] for value_index in used if candidate.values[value_index].origin is Origin.OWN
-    ]
-    return sum(read(value.bytes)(batch, sequence) for value in saved_values)
+    values = [candidate.values[number] for number in used]
+    return sum(read(value.bytes)(batch, sequence) for value in values if value.origin is Origin.OWN)
 
 
 def _block_input_bytes(segment: Segment, batch: int, sequence: int) -> int:
