@@ -225,9 +225,7 @@ class Bounds:
             rest_ns=float(sum(sum(times[index]) for index in outside_blocks)),
             blocks_bytes=sum(saved_bytes[index] * count[index] for index in blocks),
             block_bytes=max((saved_bytes[index] for index in blocks), default=0),
-            inputs_bytes=sum(
-                _block_input_bytes(graph.segments[index], batch, sequence) * count[index] for index in forward
-            ),
+            inputs_bytes=sum(_input_bytes(graph.segments[index], batch, sequence) * count[index] for index in forward),
             rest_bytes=sum(saved_bytes[index] for index in outside_blocks),
             count=sum(count[index] for index in forward),
         )
@@ -281,7 +279,7 @@ def _read_backwards(graph: OperatorGraph, index: int, batch: int, sequence: int)
     return sum(read(value.bytes)(batch, sequence) for value in values if value.origin is Origin.OWN)
 
 
-def _block_input_bytes(segment: Segment, batch: int, sequence: int) -> int:
+def _input_bytes(segment: Segment, batch: int, sequence: int) -> int:
     """Bytes that a block receives from the block before it."""
     from presim.graph.schema import Origin
     from presim.graph.sizes import read
