@@ -19,7 +19,7 @@ from scipy.optimize import least_squares
 
 from presim.cli.script import sentences
 from presim.cost.analytic.attention import seconds
-from presim.cost.analytic.constants import AttentionConstants, find
+from presim.cost.analytic.constants import AttentionConstants, find_constants
 from presim.cost.analytic.device import device_of
 from presim.errors import InputError
 from presim.hardware.catalogue import gpu
@@ -94,7 +94,7 @@ def main() -> None:
         raise InputError(f"there are no rows of {arguments.gpu} in {arguments.precision} in {arguments.table}")
     device = device_of(gpu(arguments.gpu))
     section = "cudnn" if arguments.precision == "bfloat16" else "cudnn-fp8"
-    start, _ = find(AttentionConstants, "attention", device.attention_generation, (section,))
+    start, _ = find_constants(AttentionConstants, "attention", device.attention_generation, (section,))
     seen, unseen = ([row for row in rows if (row["model"] == _HELD_OUT) is held] for held in (False, True))
     found = fitted(start, arguments.gpu, points(seen))
     for field in _BOUNDS:

@@ -119,7 +119,7 @@ does not say what it was. Slowdown: time while both run, over time alone. Made b
 def _line(name: str, kernels: list[Kernel], beside: Demand) -> str:
     measured = np.array([1 + kernel.slowdown for kernel in kernels])
     weight = np.array([kernel.alone_ns * kernel.overlap for kernel in kernels])
-    predicted = np.array([1 + overlap.added(_asked(kernel), beside) for kernel in kernels])
+    predicted = np.array([1 + overlap.added_time(_asked(kernel), beside) for kernel in kernels])
     figures = (np.median(measured), np.percentile(measured, 90), _mean(measured, weight), _mean(predicted, weight))
     return f"| {name} | {len(kernels)} | " + " | ".join(f"{figure:.2f}" for figure in figures) + " |\n"
 

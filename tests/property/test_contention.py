@@ -124,8 +124,8 @@ def test_contention_that_is_not_wanted_changes_nothing(job: list[PricedTrace], c
 @SETTINGS
 def test_nobody_is_sped_up_and_who_asks_for_more_is_slowed_more(one: Demand, other: Demand, more: Demand) -> None:
     both = Demand(**{name: max(getattr(other, name), getattr(more, name)) for name in Demand.__dataclass_fields__})
-    assert 0 <= overlap.added(one, other) <= overlap.added(one, both)
-    assert overlap.added(one, overlap.NOTHING) == 0
+    assert 0 <= overlap.added_time(one, other) <= overlap.added_time(one, both)
+    assert overlap.added_time(one, overlap.NOTHING) == 0
 
 
 def running(trace: Trace, *kinds: Kind) -> list[int]:
@@ -176,7 +176,9 @@ def _drag(item: PricedTrace, timeline: Timeline, at: int, now: int) -> int:
     stream = int(item.trace.columns["stream"][at])
     mine = item.demands[int(item.trace.columns["signature"][at])]
     return sum(
-        round(overlap.added(mine, demand) * SCALE) for other, demand in _beside(item, timeline, now) if other != stream
+        round(overlap.added_time(mine, demand) * SCALE)
+        for other, demand in _beside(item, timeline, now)
+        if other != stream
     )
 
 

@@ -50,7 +50,7 @@ MARGIN_S = 10.0  # left for writing and leaving
 def operators(out: Path, ends: float) -> str:
     """The standard sweep, as far as the time goes."""
     made = profile(standard_sweep(), out, max(ends - time.monotonic() - MARGIN_S, 1), local_gpu(), print)
-    return f"operators: {made.measured} measured, {made.known} known before, {made.left} left"
+    return f"operators: {made.measured} measured, {made.num_known} known before, {made.num_unmeasured} left"
 
 
 def steps(out: Path, ends: float) -> str:

@@ -20,7 +20,7 @@ from campaign import RECIPE, lines_of
 from presim.cli.script import sentences
 from presim.cost.estimators import estimators
 from presim.cost.measured import table
-from presim.cost.overlap import Demand, added
+from presim.cost.overlap import Demand, added_time
 from presim.cost.price import Origin, Price
 from presim.cost.resource_demand import MEMORY_REACHED, demand
 from presim.errors import InputError
@@ -168,7 +168,7 @@ def overlaps(folder: Path) -> Iterator[str]:
         neighbour = Demand(
             channels=row["neighbour_sms"] / gpu.sm_count, memory=min(row["neighbour_GBps"] * 1e9 / bandwidth, 1.0)
         )
-        predicted = 100 * added(asked(WORKS[row["work"]], row["alone_s"], gpu.id), neighbour)
+        predicted = 100 * added_time(asked(WORKS[row["work"]], row["alone_s"], gpu.id), neighbour)
         yield (
             f"| {gpu.id} | {row['work']} | {row['beside']} | {row['neighbour_GBps']:.0f} | {slower:.1f} % "
             f"| {predicted:.1f} % |"

@@ -75,11 +75,11 @@ def command(
 
 
 def _cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str, node: str) -> list[str]:
-    from presim.cost.collective_logs.cluster_file import described, write_cluster
+    from presim.cost.collective_logs.cluster_file import describe_fit, write_cluster
 
     with noted(_WHOLE):
         written = write_cluster(data, out, gpu, fabric, node)
-    return list(described(written))
+    return list(describe_fit(written))
 
 
 def _updated(data: tuple[Path, ...], file: Path, out: Path) -> list[str]:
@@ -91,8 +91,8 @@ def _updated(data: tuple[Path, ...], file: Path, out: Path) -> list[str]:
 
 def _operators(data: tuple[Path, ...], out: Path, rows: int, quiet: bool) -> list[str]:
     from presim.cli.progress import progress
-    from presim.cost.fitting.job import described, fit
+    from presim.cost.fitting.job import describe_fit, fit
 
     with progress(quiet) as say, noted("nothing is written, because no class of work was fitted"):
         outcome = fit(data, out, rows, say, keeps_finished=True)
-    return described(outcome)
+    return describe_fit(outcome)

@@ -51,7 +51,7 @@ def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, 
 
 def _measured(out: Path, trace: Path | None, seconds: float, quiet: bool) -> list[str]:
     from presim.cli.progress import progress
-    from presim.profile.job import described, local_gpu, profile
+    from presim.profile.job import describe_outcome, local_gpu, profile
     from presim.profile.sweep import standard_sweep
     from presim.trace import store
 
@@ -60,7 +60,8 @@ def _measured(out: Path, trace: Path | None, seconds: float, quiet: bool) -> lis
         wanted = [signature for each in store.load(trace).traces.values() for signature in each.signatures]
     with progress(quiet) as say, noted("nothing is written, because nothing was measured"):
         outcome = profile(wanted, out, seconds, local_gpu(), say)
-    return [described(outcome), *(f"  not measured, {count}: {reason}" for reason, count in outcome.rejected.items())]
+    rejected = [f"  not measured, {count}: {reason}" for reason, count in outcome.rejected.items()]
+    return [describe_outcome(outcome), *rejected]
 
 
 def _imported(imports: tuple[Path, ...], out: Path) -> list[str]:

@@ -32,10 +32,10 @@ def datasheet_ns(signature: Signature, gpu: Gpu) -> float:
         arithmetic = signature.flops / _peak("float16", gpu) * 1e9
     if isinstance(signature, Fused):
         arithmetic = sum(flops / _peak(dtype, gpu) for dtype, flops in signature.products) * 1e9
-    moved = float(signature.bytes) if isinstance(signature, (MemoryBound, Fused, SparseProduct)) else 0.0
+    moved_bytes = float(signature.bytes) if isinstance(signature, (MemoryBound, Fused, SparseProduct)) else 0.0
     if isinstance(signature, Copy) and signature.direction in ("h2d", "d2h"):
         return signature.bytes / gpu.host_bytes_per_s * 1e9
-    return max(arithmetic, (moved - gpu.l2_bytes) / gpu.memory_bytes_per_s * 1e9)
+    return max(arithmetic, (moved_bytes - gpu.l2_bytes) / gpu.memory_bytes_per_s * 1e9)
 
 
 def _peak(dtype: str, gpu: Gpu) -> float:

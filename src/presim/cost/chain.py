@@ -23,7 +23,7 @@ from presim.cost.analytic.device import Device, device_of
 from presim.cost.analytic.kernel import guess
 from presim.cost.bounds import datasheet_ns
 from presim.cost.collective_logs.bounds import least_ns
-from presim.cost.collectives.environment import unread
+from presim.cost.collectives.environment import ignored_variables
 from presim.cost.collectives.model import NetworkModel, Transfer, first_answers
 from presim.cost.collectives.models import collective_models
 from presim.cost.estimators import estimators, notes
@@ -56,19 +56,19 @@ class Chain:
     def price(self, signatures: Sequence[Signature], groups: Sequence[Group], cluster: Cluster) -> list[Price | None]:
         """One price per signature; None if no estimator covers it."""
         prices: list[Price | None] = [None] * len(signatures)
-        for place, signature in enumerate(signatures):
+        for index, signature in enumerate(signatures):
             if isinstance(signature, Collective):
-                prices[place] = self._collective(signature, groups, cluster)
+                prices[index] = self._collective(signature, groups, cluster)
         for estimator in self.estimators:
-            open_places = [
-                place
-                for place, price in enumerate(prices)
-                if price is None and not isinstance(signatures[place], Collective)
+            open_indices = [
+                index
+                for index, price in enumerate(prices)
+                if price is None and not isinstance(signatures[index], Collective)
             ]
-            if not open_places:
+            if not open_indices:
                 break
-            for place, price in zip(open_places, estimator.price([signatures[place] for place in open_places])):
-                prices[place] = price
+            for index, price in zip(open_indices, estimator.price([signatures[index] for index in open_indices])):
+                prices[index] = price
         return prices
 
     def price_all(
@@ -82,11 +82,13 @@ class Chain:
         factor = slowdown(cluster.world_size)
         complete = [
             on_slowest_gpu(
-                signature, _possible(signature, price or guess(signature, self.device), groups, cluster), factor
+                signature,
+                _at_least_datasheet_minimum(signature, price or guess(signature, self.device), groups, cluster),
+                factor,
             )
             for signature, price in zip(signatures, prices)
         ]
-        return complete, [place for place, price in enumerate(prices) if price is None]
+        return complete, [index for index, price in enumerate(prices) if price is None]
 
     def _collective(self, signature: Collective, groups: Sequence[Group], cluster: Cluster) -> Price | None:
         if not 0 <= signature.group < len(groups):
@@ -97,7 +99,7 @@ class Chain:
         return first_answers(self.collective_models, [Transfer(signature, groups[signature.group])], cluster)[0]
 
 
-def _possible(signature: Signature, price: Price, groups: Sequence[Group], cluster: Cluster) -> Price:
+def _at_least_datasheet_minimum(signature: Signature, price: Price, groups: Sequence[Group], cluster: Cluster) -> Price:
     """The price, but at least the minimum time by the datasheets of the GPU and its links."""
     if isinstance(signature, Collective):
         least = least_ns(signature, groups[signature.group].ranks, cluster)
@@ -122,16 +124,18 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
         return as_measured(trace, cluster, chain, answers, uncovered)
     demands = demands_of(trace.signatures, answers, trace.manifest.groups, cluster, nccl)
     unread_notes = _notes({**cluster.nccl, **nccl})
-    of_network = _of_network(trace.signatures, answers) if cluster.network else ()
+    of_network = _network_note(trace.signatures, answers) if cluster.network else ()
     return PricedTrace(
         trace, tuple(answers), tuple(uncovered), demands, (*of_tables, *unread_notes), of_network, shared_ports(cluster)
     )
 
 
-def _of_network(signatures: Sequence[Signature], answers: Sequence[Price]) -> tuple[str, ...]:
+def _network_note(signatures: Sequence[Signature], answers: Sequence[Price]) -> tuple[str, ...]:
     from presim.cost.collectives.contended import contended_note
 
-    return contended_note([price.estimator for one, price in zip(signatures, answers) if isinstance(one, Collective)])
+    return contended_note(
+        [price.estimator for signature, price in zip(signatures, answers) if isinstance(signature, Collective)]
+    )
 
 
 def demands_of(
@@ -154,7 +158,7 @@ def shared_ports(cluster: Cluster) -> tuple[int, ...]:
 
 
 def _notes(nccl: Mapping[str, str]) -> tuple[str, ...]:
-    names = unread(nccl)
+    names = ignored_variables(nccl)
     return (f"The effects of {', '.join(names)} on NCCL are not modelled.",) if names else ()
 
 

@@ -23,12 +23,12 @@ _ROUNDING_NS = 1
 
 def check_answers(estimator: Estimator, signatures: Sequence[Signature]) -> list[Price | None]:
     """Check for one well-formed price per signature, whatever the order, repetition or company of the signatures."""
-    asked = list(signatures)
-    prices = estimator.price(asked)
-    assert len(prices) == len(asked), f"{estimator.name}: {len(prices)} answers to {len(asked)} signatures"
-    assert estimator.price(asked) == prices, f"{estimator.name}: a second call gives different prices"
-    backwards = estimator.price(asked[::-1])[::-1]
-    for signature, price, other in zip(asked, prices, backwards):
+    ordered = list(signatures)
+    prices = estimator.price(ordered)
+    assert len(prices) == len(ordered), f"{estimator.name}: {len(prices)} answers to {len(ordered)} signatures"
+    assert estimator.price(ordered) == prices, f"{estimator.name}: a second call gives different prices"
+    backwards = estimator.price(ordered[::-1])[::-1]
+    for signature, price, other in zip(ordered, prices, backwards):
         assert price == other, f"{estimator.name}: {signature} costs {price}, in another order {other}"
         assert estimator.price([signature]) == [price], (
             f"{estimator.name}: {signature} has another price when priced alone"
@@ -49,24 +49,30 @@ def check_transfers(model: NetworkModel, transfers: Sequence[Transfer], cluster:
     assert list(model.price(transfers, cluster)) == prices, f"{model.name}: a second call answers differently"
     backwards = list(model.price(transfers[::-1], cluster))[::-1]
     for transfer, price, other in zip(transfers, prices, backwards):
-        what = str(transfer.collective)
-        assert price == other, f"{model.name}: {what} takes {price}, in another order {other}"
-        (alone,) = model.price([transfer], cluster)
-        assert (alone is None) == (price is None), f"{model.name}: {what} alone is {alone}, among others {price}"
-        if price is not None and alone is not None:
-            check_price(price, what)
-            least = alone.duration_ns
-            assert price.duration_ns >= least, f"{model.name}: {what} takes {least} ns alone, {price} among others"
+        description = str(transfer.collective)
+        assert price == other, f"{model.name}: {description} takes {price}, in another order {other}"
+        (uncontended,) = model.price([transfer], cluster)
+        assert (uncontended is None) == (price is None), (
+            f"{model.name}: {description} alone is {uncontended}, among others {price}"
+        )
+        if price is not None and uncontended is not None:
+            check_price(price, description)
+            least = uncontended.duration_ns
+            assert price.duration_ns >= least, (
+                f"{model.name}: {description} takes {least} ns alone, {price} among others"
+            )
     return prices
 
 
-def check_price(price: Price, what: str) -> None:
+def check_price(price: Price, description: str) -> None:
     """Check that a price is a positive whole number of ns with an origin, a name and an uncertainty."""
-    assert type(price.duration_ns) is int, f"{what}: duration is not an int but {type(price.duration_ns).__name__}"
-    assert price.duration_ns > 0, f"{what}: takes {price.duration_ns} ns"
-    assert isinstance(price.origin, Origin), f"{what}: origin {price.origin!r}"
-    assert 0 < price.uncertainty < 1, f"{what}: uncertainty {price.uncertainty}"
-    assert price.estimator, f"{what}: the estimator has no name"
+    assert type(price.duration_ns) is int, (
+        f"{description}: duration is not an int but {type(price.duration_ns).__name__}"
+    )
+    assert price.duration_ns > 0, f"{description}: takes {price.duration_ns} ns"
+    assert isinstance(price.origin, Origin), f"{description}: origin {price.origin!r}"
+    assert 0 < price.uncertainty < 1, f"{description}: uncertainty {price.uncertainty}"
+    assert price.estimator, f"{description}: the estimator has no name"
 
 
 def check_order(estimator: Estimator, smaller: Signature, larger: Signature, *, exact: bool = True) -> None:

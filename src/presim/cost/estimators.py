@@ -30,12 +30,12 @@ def estimators(gpu: Gpu, folders: Sequence[Path] = ()) -> tuple[Estimator, ...]:
         plug-in cannot be imported.
     """
     check(folders)
-    made: list[Estimator] = []
+    priority_list: list[Estimator] = []
     read = tables(tuple(folders), gpu.id)
     if read.rows:
-        made.append(MeasuredEstimator(gpu, read.rows))
-    made += [found for make in plugins.factories(GROUP).values() if (found := make(gpu)) is not None]
-    return (*made, LearnedEstimator(gpu, (PACKAGED, *folders)), AnalyticEstimator(gpu))
+        priority_list.append(MeasuredEstimator(gpu, read.rows))
+    priority_list += [plugin for make in plugins.factories(GROUP).values() if (plugin := make(gpu)) is not None]
+    return (*priority_list, LearnedEstimator(gpu, (PACKAGED, *folders)), AnalyticEstimator(gpu))
 
 
 def holds_prices(folder: Path) -> bool:
@@ -70,7 +70,7 @@ def versions(folders: Sequence[Path]) -> tuple[tuple[Path, tuple[int, int]], ...
 def notes(gpu: Gpu, folders: Sequence[Path]) -> tuple[str, ...]:
     """Notes for a result about the tables in use."""
     read = tables(tuple(folders), gpu.id)
-    found = [f"{count} rows of measured prices were left out: {reason}." for reason, count in read.rejected.items()]
+    sentences = [f"{count} rows of measured prices were left out: {reason}." for reason, count in read.rejected.items()]
     if read.gpus and gpu.id not in read.gpus:
-        found.append(f"No row of the measured prices is of {gpu.id}; they are of {', '.join(read.gpus)}.")
-    return tuple(found)
+        sentences.append(f"No row of the measured prices is of {gpu.id}; they are of {', '.join(read.gpus)}.")
+    return tuple(sentences)

@@ -49,26 +49,26 @@ class Flows:
     paths: Paths
 
 
-def added(work: Demand, beside: Demand) -> float:
-    """Time that `beside`, on the same GPU, adds per second of `work` while both run.
+def added_time(work: Demand, concurrent: Demand) -> float:
+    """Seconds that ``concurrent`` work on the same GPU adds per second of ``work``.
 
     `presim.engine.slowdown` adds up ports shared by several GPUs.
     """
-    held = min(beside.channels, 0.75)
-    fewer = work.arithmetic * held / (1 - held)
+    held_share = min(concurrent.channels, 0.75)
+    fewer = work.arithmetic * held_share / (1 - held_share)
     shared = max(
-        _excess(work.memory, beside.memory),
-        _excess(work.link_out, beside.link_out),
-        _excess(work.link_in, beside.link_in),
-        _excess(work.port_out, beside.port_out),
-        _excess(work.port_in, beside.port_in),
+        _excess(work.memory, concurrent.memory),
+        _excess(work.link_out, concurrent.link_out),
+        _excess(work.link_in, concurrent.link_in),
+        _excess(work.port_out, concurrent.port_out),
+        _excess(work.port_in, concurrent.port_in),
     )
     return min(fewer + shared, _MOST)
 
 
 def table(demands: Sequence[Demand]) -> list[list[float]]:
-    """`added` for every pair."""
-    return [[added(work, beside) for beside in demands] for work in demands]
+    """`added_time` for every pair."""
+    return [[added_time(work, concurrent) for concurrent in demands] for work in demands]
 
 
 def _excess(mine: float, other: float) -> float:

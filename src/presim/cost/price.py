@@ -55,11 +55,11 @@ class Estimator(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class OnFabric:
-    """What a trace's collectives do on a described network, by signature."""
+    """Traffic and prices of a trace's collectives on a described network, by signature."""
 
     flows: tuple[Flows | None, ...]
     together_ns: tuple[int, ...]  # prices as if all groups of a kind exchanged at once
-    crowding: tuple[float, ...]  # share of these that the groups of a kind take from each other
+    crowding: tuple[float, ...]  # share of these that is contention between groups of a kind
 
 
 @dataclasses.dataclass(frozen=True)

@@ -51,14 +51,17 @@ def as_measured(
         )
     origin = origin_of(measured)
     if measured.world_size == cluster.world_size and _same_wires(origin, cluster) and origin.gpu == cluster.gpu:
-        prices = [_measured_price(*each) for each in zip(measured.durations_ns, predicted, strict=True)]
+        prices = [
+            _measured_price(*measured_and_predicted)
+            for measured_and_predicted in zip(measured.durations_ns, predicted, strict=True)
+        ]
         return PricedTrace(trace, tuple(prices), (), (), (_FORGOTTEN,))
-    there = _predictions(trace, chain, origin, cluster)
+    origin_prices = _predictions(trace, chain, origin, cluster)
     devices = device_of(origin.gpu), device_of(cluster.gpu)
     prices = [
         _price(signature, duration, before, after, index in uncovered, devices, origin, cluster)
         for index, (signature, duration, before, after) in enumerate(
-            zip(trace.signatures, measured.durations_ns, there, predicted, strict=True)
+            zip(trace.signatures, measured.durations_ns, origin_prices, predicted, strict=True)
         )
     ]
     guessed = tuple(index for index, price in enumerate(prices) if price.origin is Origin.GUESSED)
@@ -93,11 +96,11 @@ def _predictions(trace: Trace, chain: Chain, origin: Cluster, cluster: Cluster) 
     """Predicted prices on the hardware of the profile."""
     from presim.cost.chain import Chain as Models
 
-    there = chain if origin == cluster else Models.default(origin, trace.manifest.nccl)
+    origin_chain = chain if origin == cluster else Models.default(origin, trace.manifest.nccl)
     highest = max((max(group.ranks) for group in trace.manifest.groups if group.ranks), default=0)
     if highest >= origin.world_size:  # re-scaled to more ranks than were measured, so collectives are predicted there
         return chain.price_all(trace.signatures, trace.manifest.groups, cluster)[0]
-    return there.price_all(trace.signatures, trace.manifest.groups, origin)[0]
+    return origin_chain.price_all(trace.signatures, trace.manifest.groups, origin)[0]
 
 
 def _measured_price(duration_ns: int, predicted: Price) -> Price:
@@ -128,8 +131,8 @@ def _price(
         return Price(duration, Origin.GUESSED, RATE_UNCERTAINTY, BY_RATE, bound, shared=0.2, longer=1.0)
     ratio = after.duration_ns / max(before.duration_ns, 1)
     uncertainty = max(SCALED_UNCERTAINTY, after.uncertainty)
-    found = max(1, math.ceil(measured_ns * ratio))
-    return Price(found, after.origin, uncertainty, SCALED, after.bound, after.shared, after.longer)
+    duration_ns = max(1, math.ceil(measured_ns * ratio))
+    return Price(duration_ns, after.origin, uncertainty, SCALED, after.bound, after.shared, after.longer)
 
 
 def _ratio_of_rates(signature: Signature, before: Device, after: Device) -> tuple[float, str]:

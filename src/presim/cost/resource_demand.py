@@ -10,7 +10,7 @@ from presim.cost.collectives.algorithms import DIRECT, SIMPLE
 from presim.cost.collectives.channels import channels
 from presim.cost.collectives.constants import exchange_constants, fabric_constants
 from presim.cost.collectives.environment import Tuning, tuning_of
-from presim.cost.collectives.experts import moved
+from presim.cost.collectives.experts import exchanged_bytes
 from presim.cost.collectives.placement import Layout, Links, layout_of, links_of
 from presim.cost.overlap import NOTHING, Demand
 from presim.cost.price import Price
@@ -58,16 +58,16 @@ def demand(
     seconds = max(price.duration_ns, 1) * 1e-9
     if isinstance(signature, Collective):
         tuning = tuning_of(cluster.nccl, environment or {})
-        found = _of_collective(signature, groups[signature.group], cluster, tuning, seconds)
+        unrounded = _of_collective(signature, groups[signature.group], cluster, tuning, seconds)
     else:
-        memory = _moved(signature) / seconds / (cluster.gpu.memory_bytes_per_s * MEMORY_REACHED)
-        found = Demand(arithmetic=0.0 if isinstance(signature, Copy) else _arithmetic(price), memory=memory)
+        memory = _moved_bytes(signature) / seconds / (cluster.gpu.memory_bytes_per_s * MEMORY_REACHED)
+        unrounded = Demand(arithmetic=0.0 if isinstance(signature, Copy) else _arithmetic_demand(price), memory=memory)
         if isinstance(signature, Copy) and signature.direction == "peer":
-            found = dataclasses.replace(found, link_out=1.0)
-    return _rounded(found)
+            unrounded = dataclasses.replace(unrounded, link_out=1.0)
+    return _rounded(unrounded)
 
 
-def _arithmetic(price: Price) -> float:
+def _arithmetic_demand(price: Price) -> float:
     return _ARITHMETIC.get(price.bound, 0.0)
 
 
@@ -79,7 +79,7 @@ def _of_collective(collective: Collective, group: Group, cluster: Cluster, tunin
     links = links_of(cluster, layout, tuning)
     if collective.routed is not None:
         return _of_exchange(collective.routed, layout, links, cluster, seconds)
-    sent = _sent(collective.even, layout)
+    sent = _sent_bytes(collective.even, layout)
     out, into = (0.0 if collective.kind == "recv" else sent), (0.0 if collective.kind == "send" else sent)
     accesses = _ACCESSES.get(collective.kind, 2.0) * sent
     leaving = sent
@@ -118,14 +118,14 @@ def _part_of_port(node_Bps: float, reached: float, layout: Layout, links: Links)
 
 def _of_exchange(routed: Routed, layout: Layout, links: Links, cluster: Cluster, seconds: float) -> Demand:
     """Demand of an expert exchange: sent data is read once and written at the receiver."""
-    bytes_ = moved(routed, layout)
-    link = bytes_.near / (links.link_Bps * _WIRES_REACHED * seconds)
-    port = bytes_.far / (links.network_Bps * _WIRES_REACHED * seconds)
+    bytes_ = exchanged_bytes(routed, layout)
+    link = bytes_.link_bytes / (links.link_Bps * _WIRES_REACHED * seconds)
+    port = bytes_.port_bytes / (links.network_Bps * _WIRES_REACHED * seconds)
     reached = exchange_constants(routed.library).port_efficiency
-    part = _part_of_port(bytes_.far * layout.per_node / seconds, reached, layout, links)
+    part = _part_of_port(bytes_.port_bytes * layout.per_node / seconds, reached, layout, links)
     return Demand(
         channels=routed.sms / cluster.gpu.sm_count,
-        memory=2 * max(bytes_.near, bytes_.far) / seconds / (links.memory_Bps * MEMORY_REACHED),
+        memory=2 * max(bytes_.link_bytes, bytes_.port_bytes) / seconds / (links.memory_Bps * MEMORY_REACHED),
         link_out=link,
         link_in=link,
         port_out=port,
@@ -135,12 +135,12 @@ def _of_exchange(routed: Routed, layout: Layout, links: Links, cluster: Cluster,
     )
 
 
-def _sent(collective: Collective, layout: Layout) -> float:
+def _sent_bytes(collective: Collective, layout: Layout) -> float:
     """Bytes that one rank sends."""
-    whole = float(max(collective.bytes, 0)) * _PASSES.get(collective.kind, 1.0)
+    total_bytes = float(max(collective.bytes, 0)) * _PASSES.get(collective.kind, 1.0)
     if collective.kind in ("send", "recv", "send_recv", *_ROOTED):
-        return whole
-    return whole * (layout.ranks - 1) / layout.ranks
+        return total_bytes
+    return total_bytes * (layout.ranks - 1) / layout.ranks
 
 
 def _port_Bps(links: Links, layout: Layout) -> float:
@@ -148,7 +148,7 @@ def _port_Bps(links: Links, layout: Layout) -> float:
     return links.network_Bps * layout.per_node
 
 
-def _moved(signature: Signature) -> float:
+def _moved_bytes(signature: Signature) -> float:
     """Bytes read and written, each operand once."""
     match signature:
         case MemoryBound() | Fused() | Kernel() | SparseProduct():
@@ -168,18 +168,18 @@ def _moved(signature: Signature) -> float:
             passes = 1 if signature.direction == "forward" else 3
             return float(passes * signature.batch * (queries + keys) * dtype_bytes(signature.dtype))
         case Convolution():
-            points = functools.partial(functools.reduce, lambda left, right: left * right)
+            points = functools.partial(functools.reduce, lambda product, size: product * size)
             images = signature.in_channels * points(signature.input_size)
             images += signature.out_channels * points(signature.output_size)
             return float(signature.batch * images * dtype_bytes(signature.dtype))
     return 0.0
 
 
-def _rounded(found: Demand) -> Demand:
+def _rounded(unrounded: Demand) -> Demand:
     values = {
-        field.name: min(round(getattr(found, field.name) * _STEPS), _STEPS) / _STEPS
+        field.name: min(round(getattr(unrounded, field.name) * _STEPS), _STEPS) / _STEPS
         for field in dataclasses.fields(Demand)
         if field.name not in _ROUNDED_BEFORE
     }
-    rounded = Demand(**values, shared_out=found.shared_out, shared_in=found.shared_in)
+    rounded = Demand(**values, shared_out=unrounded.shared_out, shared_in=unrounded.shared_in)
     return NOTHING if rounded == NOTHING else rounded

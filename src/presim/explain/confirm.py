@@ -69,7 +69,7 @@ def check(captures: CaptureOptions, model: str | None) -> None:
             "--vary needs a command after --, with a placeholder for each knob, such as -- train.py --mbs {mbs}"
         )
     if unplaced := [
-        name for name in parse_knobs(captures.vary, own=True) if name not in placeholders(captures.command)
+        name for name in parse_knobs(captures.vary, any_name=True) if name not in placeholders(captures.command)
     ]:
         raise InputError(
             f"{unplaced[0]} is varied, but the command has no {{{unplaced[0]}}}; put it in place of its value"
@@ -79,7 +79,7 @@ def check(captures: CaptureOptions, model: str | None) -> None:
 def current_point(captures: CaptureOptions, plan: Plan | None) -> Point:
     """The job's own values of placeholders: from the plan, or the first value of other knobs."""
     point: Point = {} if plan is None else _point(plan)
-    for name, values in parse_knobs(captures.vary, own=True).items():
+    for name, values in parse_knobs(captures.vary, any_name=True).items():
         if plan is None or field_of(name) not in fields():
             point[name] = values[0]
     return point
@@ -88,7 +88,7 @@ def current_point(captures: CaptureOptions, plan: Plan | None) -> Point:
 def varied_candidates(captures: CaptureOptions, point: Point) -> list[Candidate]:
     """One candidate for each value other than the current one."""
     candidates = []
-    for name, values in parse_knobs(captures.vary, own=True).items():
+    for name, values in parse_knobs(captures.vary, any_name=True).items():
         key = name if name in point else field_of(name)
         candidates += [
             Candidate(f"{short(key)} {format_value(value)}", f"{key} = {format_value(value)}", {key: value})

@@ -15,7 +15,8 @@ import torch
 NAMESPACE = "presim"  # namespace of operators that replace ATen's operators of the same name
 ATTRIBUTE = "compiled"  # attribute of operators: name of the compiled function
 _regions: list[str] = []
-_kept: list[torch.library.Library] = []  # keeps libraries alive, because their kernels are unregistered with them
+# Keeps libraries alive: PyTorch unregisters the kernels of a deleted library.
+_live_libraries: list[torch.library.Library] = []
 
 
 def region() -> str:
@@ -30,7 +31,7 @@ def install() -> None:
     library.define("_fused_rms_norm_backward(Tensor grad, Tensor input, Tensor rstd, Tensor? weight) -> Tensor[]")
     library.impl("_fused_rms_norm", _forward, "Meta")
     library.impl("_fused_rms_norm_backward", _backward, "Meta")
-    _kept.append(library)
+    _live_libraries.append(library)
     torch.compile = _compile  # type: ignore[assignment]
 
 
@@ -51,8 +52,8 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Any:
         input, rstd, weight = context.saved_tensors
-        made = torch.ops.presim._fused_rms_norm_backward(gradients[0], input, rstd, weight)
-        return (*made, None)[:2]
+        input_gradients = torch.ops.presim._fused_rms_norm_backward(gradients[0], input, rstd, weight)
+        return (*input_gradients, None)[:2]
 
 
 def _forward(input: torch.Tensor, weight: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -63,7 +64,7 @@ def _forward(input: torch.Tensor, weight: torch.Tensor | None) -> tuple[torch.Te
 def _backward(
     grad: torch.Tensor, input: torch.Tensor, rstd: torch.Tensor, weight: torch.Tensor | None
 ) -> list[torch.Tensor]:
-    return [torch.empty_like(one) for one in (input, weight) if one is not None]
+    return [torch.empty_like(tensor) for tensor in (input, weight) if tensor is not None]
 
 
 def _compile(function: Callable[..., Any] | None = None, **options: Any) -> Any:

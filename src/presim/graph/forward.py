@@ -1,4 +1,4 @@
-"""The forward pass of a graph alone, for passes that are of inference."""
+"""The forward pass of a graph, for graph passes of inference."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from presim.graph.schema import OperatorGraph
 
 
 def forward(graph: OperatorGraph) -> OperatorGraph:
-    """The segments before the first of the backward pass: they use nothing of it."""
-    return msgspec.structs.replace(graph, segments=tuple(one for one in graph.segments if not one.backward))
+    """The graph without its backward segments; forward segments do not depend on them."""
+    return msgspec.structs.replace(graph, segments=tuple(segment for segment in graph.segments if not segment.backward))

@@ -10,29 +10,31 @@ from presim.graph.recording import Call, Recording, Tensor
 
 
 def sum_in_place(recording: Recording) -> Recording:
-    """As autograd's engine sums gradients: into the first, unless that is a view, which shares its memory.
+    """Sum gradients into the first one as autograd's engine does, unless it is a view, which shares its memory.
 
     Below a dispatch mode it never does so (`isTensorSubclassLike` in torch/csrc/autograd/input_buffer.cpp).
     """
-    made_as: dict[int, tuple[int, ...]] = {}  # storage -> shape of the tensor that it was made for
+    made_as: dict[int, tuple[int, ...]] = {}  # storage -> shape of the tensor that allocated it
     renamed: dict[int, int] = {}
     calls = []
 
-    def moved(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    def with_renamed_storages(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
         return tuple(
             msgspec.structs.replace(tensor, storage=renamed[tensor.storage]) if tensor.storage in renamed else tensor
             for tensor in tensors
         )
 
     for call in recording.calls:
-        call = msgspec.structs.replace(call, inputs=moved(call.inputs), outputs=moved(call.outputs))
+        call = msgspec.structs.replace(
+            call, inputs=with_renamed_storages(call.inputs), outputs=with_renamed_storages(call.outputs)
+        )
         for tensor in call.outputs:
             made_as.setdefault(tensor.storage, tensor.shape)
         if _is_sum(call) and call.inputs[0].shape == made_as.get(call.inputs[0].storage):
-            (made,) = call.outputs
+            (total,) = call.outputs
             target = call.inputs[0].storage
-            renamed[made.storage] = target
-            outputs = (msgspec.structs.replace(made, storage=target),)
+            renamed[total.storage] = target
+            outputs = (msgspec.structs.replace(total, storage=target),)
             call = msgspec.structs.replace(call, operator="aten::add_", outputs=outputs, written=(0,))
         calls.append(call)
     gradients = {renamed.get(storage, storage): name for storage, name in recording.gradients.items()}

@@ -17,13 +17,13 @@ def svg(graph: OperatorGraph, batch: int, sequence: int) -> str:
     Raises:
         InputError: the graph has no repeated blocks.
     """
-    blocks = [one for one in graph.segments if one.name and not one.backward]
+    blocks = [segment for segment in graph.segments if segment.name and not segment.backward]
     if not blocks:
         raise InputError(f"{graph.model} has no repeated blocks to draw; see `presim graph show` without --plot")
-    block = max(blocks, key=lambda one: one.count)
+    block = max(blocks, key=lambda segment: segment.count)
     steps = _steps(block)
     sizes = Sizes(graph, batch, sequence)
-    boxes = [_box(place, scope, nodes, sizes) for place, (scope, nodes) in enumerate(steps)]
+    boxes = [_box(step_index, scope, nodes, sizes) for step_index, (scope, nodes) in enumerate(steps)]
     arrows = [_arrow(start, end) for start, end in _edges(steps)]
     width, height = _LEFT + _WIDTH + _GAP, 56 + len(steps) * (_HEIGHT + _GAP)
     title = f"{block.name}: {block.count} blocks of {graph.root}, forward, {batch} x {sequence} tokens"
@@ -55,28 +55,31 @@ def _steps(block: Segment) -> list[tuple[str, list[Node]]]:
 
 
 def _edges(steps: list[tuple[str, list[Node]]]) -> list[tuple[int, int]]:
-    """(maker, user) of every value that another step makes."""
+    """(producing step, using step) of every value that crosses steps."""
     maker: dict[int, int] = {}
     edges: dict[tuple[int, int], None] = {}
-    for place, (_, nodes) in enumerate(steps):
+    for step_index, (_, nodes) in enumerate(steps):
         for node in nodes:
             for operand in node.inputs:
-                if maker.get(operand.value, place) != place:
-                    edges[maker[operand.value], place] = None
+                if maker.get(operand.value, step_index) != step_index:
+                    edges[maker[operand.value], step_index] = None
             if not node.view:
-                for index in (*(one.value for one in node.outputs), *(node.inputs[at].value for at in node.written)):
-                    maker[index] = place
+                for index in (
+                    *(output.value for output in node.outputs),
+                    *(node.inputs[position].value for position in node.written),
+                ):
+                    maker[index] = step_index
     return list(edges)
 
 
-def _box(place: int, scope: str, nodes: list[Node], sizes: Sizes) -> str:
-    done = [signature for node in nodes for _, signature in works(node, sizes)]
-    flops = sum(signature.flops for signature in done)
-    moved = sum(int(getattr(signature, "bytes", 0)) for signature in done)
-    figures = "1 kernel" if len(done) == 1 else f"{len(done)} kernels"
+def _box(step_index: int, scope: str, nodes: list[Node], sizes: Sizes) -> str:
+    signatures = [signature for node in nodes for _, signature in works(node, sizes)]
+    flops = sum(signature.flops for signature in signatures)
+    moved_bytes = sum(int(getattr(signature, "bytes", 0)) for signature in signatures)
+    figures = "1 kernel" if len(signatures) == 1 else f"{len(signatures)} kernels"
     figures += f", {flops / 1e9:,.1f} GFLOP" if flops else ""
-    figures += f", {moved / 1e6:,.1f} MB moved" if moved else ""
-    top, fill = _top(place), "#dbe9ff" if flops else "#f1f1f1"
+    figures += f", {moved_bytes / 1e6:,.1f} MB moved" if moved_bytes else ""
+    top, fill = _top(step_index), "#dbe9ff" if flops else "#f1f1f1"
     return (
         f'<rect x="{_LEFT}" y="{top}" width="{_WIDTH}" height="{_HEIGHT}" rx="5" fill="{fill}" stroke="#555"/>'
         f'<text x="{_LEFT + 10}" y="{top + 17}" font-size="13">{escape(scope.strip(".") or "block")}</text>'
@@ -96,5 +99,5 @@ def _arrow(start: int, end: int) -> str:
     return f'<path d="{path}" fill="none" stroke="#888" marker-end="url(#tip)"/>'
 
 
-def _top(place: int) -> int:
-    return 44 + place * (_HEIGHT + _GAP)
+def _top(step_index: int) -> int:
+    return 44 + step_index * (_HEIGHT + _GAP)

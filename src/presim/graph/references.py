@@ -1,4 +1,4 @@
-"""Checks that what a graph's parts name is there: a damaged file is refused before anything is computed from it."""
+"""Checks that all indices in a graph are valid, so that a damaged file is refused before it is used."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from presim.graph.schema import OperatorGraph, Origin, Segment, Value
 
 
 def missing(graph: OperatorGraph) -> Iterator[str]:
-    """Names of segments, values and shapes that the graph does not have, each in words."""
+    """One sentence for each reference to a segment, value or shape that the graph lacks."""
     for parameter in graph.parameters:
         if not -1 <= parameter.segment < len(graph.segments):
             yield f"the parameter {parameter.name} is of segment {parameter.segment}, which is not there"
     for number, segment in enumerate(graph.segments):
-        for what in (*_of_segment(segment, graph), *_of_values(segment, graph), *_of_nodes(segment, graph)):
-            yield f"in segment {number}, {what}"
+        for problem in (*_of_segment(segment, graph), *_of_values(segment, graph), *_of_nodes(segment, graph)):
+            yield f"in segment {number}, {problem}"
 
 
 def _of_segment(segment: Segment, graph: OperatorGraph) -> Iterator[str]:
@@ -32,17 +32,17 @@ def _of_segment(segment: Segment, graph: OperatorGraph) -> Iterator[str]:
 
 
 def _of_values(segment: Segment, graph: OperatorGraph) -> Iterator[str]:
-    for place, value in enumerate(segment.values):
+    for index, value in enumerate(segment.values):
         if value.origin in (Origin.SEGMENT, Origin.CARRY) and not _is_there(value, segment, graph):
-            yield f"value {place} is value {value.index} of segment {value.segment}, which is not there"
+            yield f"value {index} is value {value.index} of segment {value.segment}, which is not there"
 
 
 def _is_there(value: Value, segment: Segment, graph: OperatorGraph) -> bool:
     if not 0 <= value.segment < len(graph.segments):
         return False
-    made = graph.segments[value.segment]
-    again = value.origin is not Origin.CARRY or 0 <= value.again < len(segment.values)
-    return again and 0 <= value.index < len(made.values)
+    source = graph.segments[value.segment]
+    has_carried_value = value.origin is not Origin.CARRY or 0 <= value.again < len(segment.values)
+    return has_carried_value and 0 <= value.index < len(source.values)
 
 
 def _of_nodes(segment: Segment, graph: OperatorGraph) -> Iterator[str]:
@@ -53,5 +53,5 @@ def _of_nodes(segment: Segment, graph: OperatorGraph) -> Iterator[str]:
                 yield f"{node.operator} names value {operand.value}, which is not there"
             if not (0 <= operand.shape < shapes and 0 <= operand.stride < shapes):
                 yield f"{node.operator} names shape {operand.shape} or {operand.stride}, which is not there"
-        if any(not 0 <= place < len(node.inputs) for place in node.written):
+        if any(not 0 <= position < len(node.inputs) for position in node.written):
             yield f"{node.operator} writes inputs {node.written} of {len(node.inputs)}"

@@ -39,7 +39,7 @@ def find_runs(recording: Recording) -> list[Run]:
             runs[-1].calls.append(call)
         else:
             runs.append(Run(block, call.backward, [call]))
-    runs = _joined(runs)
+    runs = _merge_runs_of_blocks(runs)
     for run in runs:
         tensors = itertools.chain.from_iterable((*call.inputs, *call.outputs) for call in run.calls)
         run.storages = list(dict.fromkeys(tensor.storage for tensor in tensors))
@@ -47,7 +47,7 @@ def find_runs(recording: Recording) -> list[Run]:
 
 
 def block_of(scope: str, lists: Sequence[str]) -> Block:
-    """The block that a module or parameter lies in; ``lists``: the module lists that blocks are of."""
+    """The block that contains a module or parameter; ``lists``: names of the module lists with blocks."""
     for name in lists:
         if scope.startswith(name + "."):
             number = scope[len(name) + 1 :].split(".", 1)[0]
@@ -56,8 +56,8 @@ def block_of(scope: str, lists: Sequence[str]) -> Block:
     return None
 
 
-def _joined(runs: list[Run]) -> list[Run]:
-    """What lies between two blocks of a list belongs to the block before it, and a block's pieces are one."""
+def _merge_runs_of_blocks(runs: list[Run]) -> list[Run]:
+    """Merge the runs of one block, and add calls between two blocks of a list to the block before them."""
     joined: list[Run] = []
     for index, run in enumerate(runs):
         before = joined[-1] if joined else None
@@ -73,7 +73,7 @@ def _joined(runs: list[Run]) -> list[Run]:
 
 def group_runs(recording: Recording, runs: list[Run]) -> list[list[int]]:
     """Runs that become one segment, as indices in the order of execution."""
-    forms = [_form(recording, run) for run in runs]
+    forms = [_block_structure(recording, run) for run in runs]
     paired: dict[tuple[str, int], list[object]] = {}
     for run, form in zip(runs, forms):
         if run.block:
@@ -96,16 +96,16 @@ def group_runs(recording: Recording, runs: list[Run]) -> list[list[int]]:
     return groups
 
 
-def _form(recording: Recording, run: Run) -> object:
-    """A block without its number: equal for equal blocks."""
-    place = {storage: index for index, storage in enumerate(run.storages)}
+def _block_structure(recording: Recording, run: Run) -> object:
+    """A key of a block's structure without its number; equal blocks have equal keys."""
+    index_by_storage = {storage: index for index, storage in enumerate(run.storages)}
     names = [relative(recording.storages[storage].name, run) for storage in run.storages]
     calls = [
         (
             call.operator,
             relative_scope(call.scope, run),
-            tuple((place[t.storage], t.shape, t.stride, t.dtype) for t in call.inputs),
-            tuple((place[t.storage], t.shape, t.stride, t.dtype) for t in call.outputs),
+            tuple((index_by_storage[t.storage], t.shape, t.stride, t.dtype) for t in call.inputs),
+            tuple((index_by_storage[t.storage], t.shape, t.stride, t.dtype) for t in call.outputs),
             tuple(sorted((key, str(value)) for key, value in call.attributes.items())),
         )
         for call in run.calls

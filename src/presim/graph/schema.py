@@ -21,14 +21,14 @@ VERSION = 1
 
 
 class Origin(enum.StrEnum):
-    """Where a value comes from; `Value.name`, ``segment`` and ``index`` mean what each member says."""
+    """Origin of a value; the comments give the meaning of `Value.name`, ``segment`` and ``index``."""
 
     OWN = "own"  # written by a node of this segment
     PARAMETER = "parameter"  # name: of the parameter; in a repeated segment relative to the block, led by "."
     BUFFER = "buffer"  # likewise
     INPUT = "input"  # name: of the model's argument
     SEGMENT = "segment"  # value `index` of segment `segment`: of the same block where both are repeated
-    CARRY = "carry"  # as SEGMENT for the block that runs first, for the others value `again` of the one before
+    CARRY = "carry"  # as SEGMENT for the first block; for later blocks value `again` of the block before
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True):

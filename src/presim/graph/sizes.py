@@ -30,7 +30,7 @@ class Polynomial:
 
 @functools.lru_cache(maxsize=65536)
 def read(size: Size) -> Polynomial:
-    """The polynomial that a size means.
+    """The polynomial of a size.
 
     Raises:
         InputError: it is no such sum.
@@ -59,7 +59,7 @@ def _polynomial(size: str) -> Polynomial:
 
 
 def write(polynomial: Polynomial) -> Size:
-    """The size that means a polynomial; equal polynomials give equal sizes."""
+    """The size of a polynomial; equal polynomials give equal sizes."""
     sums: dict[tuple[int, int], int] = {}
     for factor, i, j in polynomial.terms:
         sums[i, j] = sums.get((i, j), 0) + factor
@@ -90,7 +90,7 @@ def divide(size: Size, by: int) -> Size | None:
 
 
 def lengthen(size: Size, times: int) -> Size:
-    """A size where the sequence is so many times as long.
+    """A size for a sequence that is ``times`` times as long.
 
     >>> lengthen("8*B*S+1", 4)
     '32*B*S+1'
@@ -100,31 +100,31 @@ def lengthen(size: Size, times: int) -> Size:
 
 @dataclasses.dataclass(frozen=True)
 class Witnesses:
-    """Two primes that stand for batch and sequence while a model is traced: sizes tell which of them are in them."""
+    """Two primes used as batch and sequence in a trace: the prime factors of a size show how it depends on them."""
 
     batch: int
     sequence: int
 
     def describe(self, number: int) -> Size:
-        """The size that a number met in the trace stands for."""
-        whole = self._product(number)
-        if whole is not None or number < self.sequence - _NEAREST:
-            return number if whole is None else whole
-        for beside in range(1, _NEAREST + 1):
-            for offset in (beside, -beside):
+        """The size in B and S that a number of the trace represents; the number itself if it is constant."""
+        exact_size = self._product(number)
+        if exact_size is not None or number < self.sequence - _NEAREST:
+            return number if exact_size is None else exact_size
+        for distance in range(1, _NEAREST + 1):
+            for offset in (distance, -distance):
                 product = self._product(number - offset)
                 if product is not None and number - offset <= 4 * self.sequence:
                     return f"{product}{offset:+d}"
         return number
 
     def describe_padded(self, number: int) -> Size:
-        """The same for memory whose rows may be padded: a product of both, and a number beside the sequence."""
-        whole, left = self._product(number), number // (self.batch * self.sequence)
-        if whole is not None and number == left * self.batch * self.sequence:
-            for beside in range(1, _NEAREST + 1):
-                rows = self.sequence + beside
-                if left % rows == 0:
-                    return product([left // rows, "B", "S", f"S+{beside}"])
+        """`describe` for memory with padded rows: a product of B, S and a number slightly above S."""
+        exact_size, quotient = self._product(number), number // (self.batch * self.sequence)
+        if exact_size is not None and number == quotient * self.batch * self.sequence:
+            for padding_rows in range(1, _NEAREST + 1):
+                rows = self.sequence + padding_rows
+                if quotient % rows == 0:
+                    return product([quotient // rows, "B", "S", f"S+{padding_rows}"])
         return self.describe(number)
 
     def _product(self, number: int) -> str | None:
@@ -144,18 +144,22 @@ CANDIDATES = ((1013, 5503), (1019, 6079), (1021, 6143), (1031, 6271), (1033, 691
 
 
 def choose_witnesses(constants: Iterable[int]) -> tuple[Witnesses, Witnesses]:
-    """The first two pairs of primes that divide none of the model's own sizes: one to read sizes, one to prove them.
+    """The first two pairs of primes that divide none of the model's sizes: one to find sizes, one to verify them.
 
     Raises:
-        ValueError: nearly each of them does.
+        ValueError: fewer than two pairs remain.
     """
-    known = {constant for constant in constants if constant}
-    near = {each for one in known for factor in (1, 2, 3, 4) for each in (one * factor, one // factor)}
+    model_sizes = {constant for constant in constants if constant}
+    related_sizes = {
+        related for size in model_sizes for factor in (1, 2, 3, 4) for related in (size * factor, size // factor)
+    }
     usable = [
         Witnesses(batch, sequence)
         for batch, sequence in CANDIDATES
-        if all(constant % batch and constant % sequence for constant in known)
-        and not any(abs(one - round(one / sequence) * sequence) <= _NEAREST for one in near if one > sequence // 2)
+        if all(constant % batch and constant % sequence for constant in model_sizes)
+        and not any(
+            abs(size - round(size / sequence) * sequence) <= _NEAREST for size in related_sizes if size > sequence // 2
+        )
     ]
     if len(usable) < 2:
         raise ValueError(f"each of {CANDIDATES} divides a size of the model")

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Module(msgspec.Struct, frozen=True):
-    """One module, with all that lies inside it."""
+    """One module, including its submodules."""
 
     name: str  # with * for the number of a repeated block
-    count: int  # how often it is there
+    count: int  # number of instances
     parameters: int  # of one of them
     flops: int  # of products and attention, forward and backward, of one of them
     bytes: int  # read and written by work that memory bounds, likewise
@@ -28,29 +28,29 @@ class Module(msgspec.Struct, frozen=True):
 
 def by_module(graph: OperatorGraph, batch: int, sequence: int, depth: int = 99) -> list[Module]:
     """Modules in the order in which they first run, down to a depth below the repeated blocks."""
-    found: dict[str, list[int]] = {}
+    figures_by_module: dict[str, list[int]] = {}
     counts: dict[str, int] = {}
     sizes = Sizes(graph, batch, sequence)
     for segment in graph.segments:
         for node in segment.nodes:
             path = _path(segment.name, node.scope)
-            done = works(node, sizes)
-            flops = sum(signature.flops for _, signature in done)
-            moved = sum(_bytes(signature) for _, signature in done)
+            signatures = works(node, sizes)
+            flops = sum(signature.flops for _, signature in signatures)
+            moved_bytes = sum(_bytes(signature) for _, signature in signatures)
             for name in _ancestors(path, depth):
                 counts.setdefault(name, segment.count if segment.name and name.startswith(segment.name) else 1)
                 times = segment.count // counts[name]
-                row = found.setdefault(name, [0, 0, 0, 0])
+                row = figures_by_module.setdefault(name, [0, 0, 0, 0])
                 row[1] += flops * times
-                row[2] += moved * times
-                row[3] += len(done) * times
+                row[2] += moved_bytes * times
+                row[3] += len(signatures) * times
     for parameter in graph.parameters:
         home = graph.segments[parameter.segment] if parameter.segment >= 0 else None
         module = _path(home.name if home else "", parameter.name.rpartition(".")[0])
         for name in _ancestors(module, depth):
             times = (home.count if home else 1) // counts.get(name, 1)
-            found.setdefault(name, [0, 0, 0, 0])[0] += elements(parameter) * max(1, times)
-    return [Module(name or graph.root, counts.get(name, 1), *row) for name, row in found.items()]
+            figures_by_module.setdefault(name, [0, 0, 0, 0])[0] += elements(parameter) * max(1, times)
+    return [Module(name or graph.root, counts.get(name, 1), *row) for name, row in figures_by_module.items()]
 
 
 class GraphSummary(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ def _path(block: str, scope: str) -> str:
 
 
 def _ancestors(path: str, depth: int) -> list[str]:
-    """The module and those it lies in, the outermost first; a block counts as one level with its list."""
+    """The module and its parents, outermost first; a block and its list count as one level."""
     parts = path.split(".") if path else []
     names = [""] + [".".join(parts[: index + 1]) for index in range(len(parts))]
     return [name for name in names if name.count(".") < depth + 1 or not name]

@@ -49,16 +49,16 @@ def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
         torch.version if torch else "",
         digest_of(config),
     )
-    kept = (
+    cached_graph = (
         Path(platformdirs.user_cache_dir("presim"))
         / "graphs"
         / hashlib.sha256("\n".join(cache_key).encode()).hexdigest()
     )
-    if kept.is_file():
-        return store.load(kept)
+    if cached_graph.is_file():
+        return store.load(cached_graph)
     graph = take(model, dtype)
-    make_folder(kept.parent)
-    store.save(graph, kept)
+    make_folder(cached_graph.parent)
+    store.save(graph, cached_graph)
     return graph
 
 
@@ -67,7 +67,7 @@ def _is_graph(path: Path) -> bool:
 
 
 def config_file(model: str) -> Path | None:
-    """The ``config.json`` that is meant: a file, a folder's, or a model id's in Hugging Face's local cache.
+    """The ``config.json`` of a model: a file, one in a folder, or that of a model id in Hugging Face's local cache.
 
     Raises:
         InputError: it is a word that can be neither that nor a factory.
@@ -82,9 +82,9 @@ def config_file(model: str) -> Path | None:
     if ":" in model:
         return None
     hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub"))
-    found = sorted(hub.expanduser().glob(f"models--{model.replace('/', '--')}/snapshots/*/config.json"))
-    if found:
-        return found[-1]
+    cached_configs = sorted(hub.expanduser().glob(f"models--{model.replace('/', '--')}/snapshots/*/config.json"))
+    if cached_configs:
+        return cached_configs[-1]
     raise InputError(
         f"{model} is not a model: give a folder with config.json, a config file, a graph that `presim graph` wrote, "
         "a factory as package.module:function, or vllm:MODEL; nothing is downloaded. Named models: "
@@ -95,7 +95,7 @@ def config_file(model: str) -> Path | None:
 @functools.cache
 def named_models() -> tuple[str, ...]:
     """Published models that are known by name: `presim.graph.models` holds their configs, each with its source."""
-    return tuple(sorted(one.name.removesuffix(".json") for one in _models().iterdir() if one.name.endswith(".json")))
+    return tuple(sorted(file.name.removesuffix(".json") for file in _models().iterdir() if file.name.endswith(".json")))
 
 
 def _models() -> Traversable:
@@ -115,7 +115,7 @@ def take(model: str, dtype: str = "bfloat16") -> OperatorGraph:
         if not out.exists():
             raise InputError(_reason(model, ended.stderr))
         recordings = decode_messagepack(read_bytes(out, "export the model again"), list[Recording])
-    return proved(model, recordings)
+    return verified_graph(model, recordings)
 
 
 def _located(model: str) -> str:
@@ -127,14 +127,14 @@ def _located(model: str) -> str:
     return f"{_VLLM if name != model else ''}{config.resolve() if config else name}"
 
 
-def proved(model: str, recordings: list[Recording]) -> OperatorGraph:
-    """The graph of the first recording, where those of others at other sizes say the same.
+def verified_graph(model: str, recordings: list[Recording]) -> OperatorGraph:
+    """The graph of the first recording, after a check that recordings at other sizes give the same graph.
 
     Raises:
-        InputError: some size does not follow from batch and sequence as it seemed to.
+        InputError: a size depends on batch and sequence in another way than the first recording suggests.
     """
-    graph, *others = (segments.build(recording) for recording in recordings)
-    for other in others:
+    graph, *other_graphs = (segments.build(recording) for recording in recordings)
+    for other in other_graphs:
         if (other.segments, other.shapes) != (graph.segments, graph.shapes):
             raise InputError(
                 f"{model} runs other operators at batch {other.traced['batch']} and sequence "
@@ -145,7 +145,7 @@ def proved(model: str, recordings: list[Recording]) -> OperatorGraph:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """With the emulated libraries only where PyTorch misses its own: it takes the graph on the meta device."""
+    """Run the exporter on the meta device; add the emulated libraries to its path only if PyTorch lacks its own."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
     try:
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LIMIT_S)

@@ -45,7 +45,7 @@ class Sizes:
         return self._elements[operand.shape]
 
     def seen(self, operand: Named) -> Seen:
-        """A tensor as a capture would see it."""
+        """An operand with its numeric shape, as a capture records it."""
         shape, stride = self.shapes[operand.shape], self.shapes[operand.stride]
         repeated = math.prod(size for size, step in zip(shape, stride) if not step and size > 1)
         return Seen(operand.dtype, self._elements[operand.shape], True, shape, repeated=repeated)
@@ -160,7 +160,7 @@ def _product(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
 
 
 def _scaled(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
-    """A product in 8 bits with factors; cuBLASLt's calls with precise sums have no factors in captures."""
+    """An 8-bit product with scale factors; captured cuBLASLt calls with precise sums have none."""
     a, b, scale = inputs[:3]
     is_fast = bool(node.attributes.get("use_fast_accum"))
     gemm = Gemm(
@@ -199,14 +199,15 @@ def _attention(direction: str, usual: str = "cudnn") -> Callable[[Node, list[See
         name = f"aten::_{backend}_attention_{direction}"
         if (backend, direction) != ("flash", "backward"):
             return [(name, signature)]
-        beside = _third(name, inputs, outputs)  # before it the row sums of the gradient, after it the query's cast
-        return [(name, beside), (name, signature), (name, beside)]
+        # row sums of the gradient before the kernel, the query's cast after it
+        helper_kernel = _flash_backward_helper(name, inputs, outputs)
+        return [(name, helper_kernel), (name, signature), (name, helper_kernel)]
 
     return make
 
 
-def _third(name: str, inputs: list[Seen], outputs: list[Seen]) -> Elementwise:
-    """One of flash attention's small kernels in the backward pass, as captures share its tensors among three."""
+def _flash_backward_helper(name: str, inputs: list[Seen], outputs: list[Seen]) -> Elementwise:
+    """One of the small kernels of flash attention's backward pass; captures divide its tensors among three kernels."""
     query = inputs[1]
     return Elementwise(
         bytes_read=sum(operand.bytes for operand in inputs[:6]) // 3,
@@ -217,8 +218,8 @@ def _third(name: str, inputs: list[Seen], outputs: list[Seen]) -> Elementwise:
     )
 
 
-def _summed(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
-    """A sum over rows is shared by thread blocks, whose counters are zeroed first: one for 128 columns."""
+def _row_sum(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
+    """A sum over rows by several thread blocks; their counters, one per 128 columns, are zeroed first."""
     work = bound(node.operator, inputs, outputs)
     rows, columns = inputs[0].elements // max(1, outputs[0].elements), outputs[0].elements
     is_over_rows = node.attributes.get("dim") == [0] and len(inputs[0].shape) == 2 and rows >= _SHARED_ROWS
@@ -226,7 +227,7 @@ def _summed(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
 
 
 def _cast(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
-    """Another type or layout is a kernel, the same a copy of memory."""
+    """A kernel if the type or layout changes; otherwise a memory copy."""
     if node.attributes.get("plain"):
         return [("aten::copy_", Copy("d2d", outputs[0].bytes))]
     return [bound("aten::copy_", [outputs[0], inputs[-1]], [outputs[0]])]
@@ -243,7 +244,7 @@ def _filled(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
 
 
 def _put_into_zeros(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
-    """A gradient of a part: zeros, and the part copied into them."""
+    """The gradient of a slice: a tensor of zeros into which the slice is copied."""
     part = inputs[0]
     return [bound("aten::fill_", outputs, outputs), bound("aten::copy_", [part, part], [part])]
 
@@ -254,8 +255,8 @@ def _picked(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
 
 def _joined(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
     elements = sum(operand.elements for operand in inputs)
-    together = Seen(inputs[0].dtype, elements, True, (), tensors=len(inputs))
-    return [bound("aten::cat", [together], outputs)]
+    all_inputs = Seen(inputs[0].dtype, elements, True, (), tensors=len(inputs))
+    return [bound("aten::cat", [all_inputs], outputs)]
 
 
 def _power(node: Node, inputs: list[Seen], outputs: list[Seen]) -> list[Work]:
@@ -319,7 +320,7 @@ _MADE: dict[str, Callable[[Node, list[Seen], list[Seen]], list[Work]]] = {
     "aten::nll_loss_backward": _picked,
     "aten::_fused_rms_norm_backward": _norm_backward,
     "aten::native_layer_norm_backward": _norm_backward,
-    "aten::sum": _summed,
+    "aten::sum": _row_sum,
     "aten::cat": _joined,
     "aten::stack": _joined,
     "aten::pow": _power,

@@ -175,10 +175,13 @@ def build(plan: Plan) -> Topology:
         FABRICS[plan.description.fabric](builder, plan)
     for extra in plan.description.links:
         builder.replace(
-            builder.known(extra.source), builder.known(extra.target), extra.GBps * 1e9, extra.latency_us * 1e3
+            builder.existing_vertex(extra.source),
+            builder.existing_vertex(extra.target),
+            extra.GBps * 1e9,
+            extra.latency_us * 1e3,
         )
     for name, factor in plan.description.factors.items():
-        builder.scale(builder.known(name), factor)
+        builder.scale(builder.existing_vertex(name), factor)
     for text in plan.description.failed:
         fail(builder, failure_of(text))
     relay = plan.description.fabric == "rail" and plan.description.relay and plan.nics == plan.per_node

@@ -40,30 +40,34 @@ class Outcome:
 
 def run(topology: Topology, exchanges: Sequence[Exchange], resolution: Resolution = "flow") -> Outcome:
     """Simulate concurrent exchanges."""
-    pairs = [_pairs(one, topology) for one in exchanges]
-    begins, ends, sizes = (np.concatenate([part[at] for part in pairs]) for at in range(3))
-    owner = np.repeat(np.arange(len(pairs)), [len(part[0]) for part in pairs])
-    start = np.repeat([one.start_s for one in exchanges], [len(part[0]) for part in pairs]).astype(np.float64)
-    paths = routes(topology, begins, ends)
-    flows = Flows(paths, sizes.astype(np.float64), start, owner.astype(np.int64))
+    pairs = [_endpoints_and_bytes(exchange, topology) for exchange in exchanges]
+    senders, receivers, sizes = (np.concatenate([columns[column] for columns in pairs]) for column in range(3))
+    exchange_of_flow = np.repeat(np.arange(len(pairs)), [len(columns[0]) for columns in pairs])
+    start = np.repeat([exchange.start_s for exchange in exchanges], [len(columns[0]) for columns in pairs]).astype(
+        np.float64
+    )
+    paths = routes(topology, senders, receivers)
+    flows = Flows(paths, sizes.astype(np.float64), start, exchange_of_flow.astype(np.int64))
     latency = _latency_s(topology, paths)
     if resolution == "link":
         wire = busiest_seconds(topology, flows)
         return Outcome(
-            tuple(wire + float(latency[owner == at].max(initial=0.0)) for at in range(len(pairs))), flows, None
+            tuple(wire + float(latency[exchange_of_flow == index].max(initial=0.0)) for index in range(len(pairs))),
+            flows,
+            None,
         )
     shared = simulate(topology, flows)
     took = shared.end_s - start + latency
     longest = np.zeros(len(pairs))
-    np.maximum.at(longest, owner, took)
+    np.maximum.at(longest, exchange_of_flow, took)
     return Outcome(tuple(longest.tolist()), flows, shared)
 
 
 def link_loads(topology: Topology, exchanges: Sequence[Exchange]) -> tuple[Floats, float]:
     """Bytes that all exchanges put on each link, and the bytes of the largest flow."""
-    pairs = [_pairs(one, topology) for one in exchanges]
-    begins, ends, sizes = (np.concatenate([part[at] for part in pairs]) for at in range(3))
-    paths = routes(topology, begins, ends)
+    pairs = [_endpoints_and_bytes(exchange, topology) for exchange in exchanges]
+    senders, receivers, sizes = (np.concatenate([columns[column] for columns in pairs]) for column in range(3))
+    paths = routes(topology, senders, receivers)
     used = paths >= 0
     carried = np.bincount(
         paths[used], np.broadcast_to(sizes[:, None], paths.shape)[used], minlength=topology.links
@@ -82,7 +86,7 @@ def _latency_s(topology: Topology, paths: Ints) -> Floats:
     return result
 
 
-def _pairs(exchange: Exchange, topology: Topology) -> tuple[Ints, Ints, Ints]:
+def _endpoints_and_bytes(exchange: Exchange, topology: Topology) -> tuple[Ints, Ints, Ints]:
     """Sender, receiver and bytes of each flow."""
     ranks = np.array(exchange.ranks, np.int64)
     count = len(ranks)
@@ -91,39 +95,39 @@ def _pairs(exchange: Exchange, topology: Topology) -> tuple[Ints, Ints, Ints]:
     if count < 2:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
     if exchange.kind == "all_to_all":
-        begins, ends = np.repeat(ranks, count), np.tile(ranks, count)
-        others = begins != ends
+        senders, receivers = np.repeat(ranks, count), np.tile(ranks, count)
+        is_between_ranks = senders != receivers
         size = exchange.bytes / count
-        return begins[others], ends[others], np.full(int(others.sum()), size)
+        return senders[is_between_ranks], receivers[is_between_ranks], np.full(int(is_between_ranks.sum()), size)
     if exchange.kind in ROUTED:
         return _to_other_nodes(exchange.bytes, ranks, max(topology.gpus_per_node, 1))
     if exchange.kind in ("send", "recv", "send_recv"):
-        both = [(ranks[0], ranks[-1]), (ranks[-1], ranks[0])][: 2 if exchange.kind == "send_recv" else 1]
-        pair = np.array(both, np.int64)
+        directions = [(ranks[0], ranks[-1]), (ranks[-1], ranks[0])][: 2 if exchange.kind == "send_recv" else 1]
+        pair = np.array(directions, np.int64)
         return pair[:, 0], pair[:, 1], np.full(len(pair), float(exchange.bytes))
     share = _ROUNDS.get(exchange.kind, 0.0) * (count - 1) / count or 1.0
     rings = _rings(ranks, topology.gpus_per_node)
-    begins = rings.reshape(-1)
-    ends = np.roll(rings, -1, axis=1).reshape(-1)
+    senders = rings.reshape(-1)
+    receivers = np.roll(rings, -1, axis=1).reshape(-1)
     if exchange.kind in ("broadcast", "reduce"):  # a chain: no flow back to its head
-        keep = np.tile(np.arange(count) < count - 1, len(rings))
-        begins, ends = begins[keep], ends[keep]
-    return begins, ends, np.full(len(begins), share * exchange.bytes / len(rings))
+        is_in_chain = np.tile(np.arange(count) < count - 1, len(rings))
+        senders, receivers = senders[is_in_chain], receivers[is_in_chain]
+    return senders, receivers, np.full(len(senders), share * exchange.bytes / len(rings))
 
 
 def _to_other_nodes(size: int, ranks: Ints, per_node: int) -> tuple[Ints, Ints, Ints]:
-    """A flow from each rank to the one at its place on every other node, or to all ranks there if nodes are unlike."""
+    """Flows from each rank to the rank of its index on every other node; to all ranks there if node sizes differ."""
     ordered = np.sort(ranks)
     nodes, first, counts = np.unique(ordered // per_node, return_index=True, return_counts=True)
     if len(nodes) < 2:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
-    place = np.arange(len(ordered)) - np.repeat(first, counts)
+    rank_in_node = np.arange(len(ordered)) - np.repeat(first, counts)
     node = ordered // per_node
-    wanted = node[:, None] != node[None, :]
+    has_flow = node[:, None] != node[None, :]
     if len(set(counts.tolist())) == 1:
-        wanted &= place[:, None] == place[None, :]
-    begins, ends = np.nonzero(wanted)
-    return ordered[begins], ordered[ends], size / wanted.sum(axis=1)[begins]
+        has_flow &= rank_in_node[:, None] == rank_in_node[None, :]
+    senders, receivers = np.nonzero(has_flow)
+    return ordered[senders], ordered[receivers], size / has_flow.sum(axis=1)[senders]
 
 
 def _rings(ranks: Ints, per_node: int) -> Ints:
@@ -138,6 +142,6 @@ def _rings(ranks: Ints, per_node: int) -> Ints:
         return ordered[None]
     nodes, counts = np.unique(ordered // per_node, return_counts=True)
     if len(nodes) == 1 or len(set(counts.tolist())) > 1 or counts[0] == 1:
-        return ordered[None] if len(nodes) > 1 else np.stack([np.roll(ordered, at) for at in range(1)])
+        return ordered[None]
     table = ordered.reshape(len(nodes), counts[0])
-    return np.stack([np.roll(table, -at, axis=1).reshape(-1) for at in range(int(counts[0]))])
+    return np.stack([np.roll(table, -gpu, axis=1).reshape(-1) for gpu in range(int(counts[0]))])

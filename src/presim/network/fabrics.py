@@ -24,7 +24,7 @@ def fat_tree(builder: Builder, plan: Plan) -> None:
     leaves = _leaves(
         builder, plan, [(node, nic) for node in range(plan.nodes) for nic in range(plan.nics)], "", plan.nics
     )
-    _above(builder, plan, leaves, plan.description.leaf_nodes * plan.nics)
+    _add_upper_levels(builder, plan, leaves, plan.description.leaf_nodes * plan.nics)
 
 
 def rail(builder: Builder, plan: Plan) -> None:
@@ -34,7 +34,7 @@ def rail(builder: Builder, plan: Plan) -> None:
         for nic in range(plan.nics)
         for leaf in _leaves(builder, plan, [(node, nic) for node in range(plan.nodes)], f"rail{nic}.", 1)
     ]
-    _above(builder, plan, leaves, plan.description.leaf_nodes)
+    _add_upper_levels(builder, plan, leaves, plan.description.leaf_nodes)
 
 
 def dragonfly(builder: Builder, plan: Plan) -> None:
@@ -44,14 +44,21 @@ def dragonfly(builder: Builder, plan: Plan) -> None:
     )
     down_Bps = plan.description.leaf_nodes * plan.nics * plan.nic_Bps
     size = plan.description.pod_leaves
-    groups = [routers[at : at + size] for at in range(0, len(routers), size)]
+    groups = [routers[start : start + size] for start in range(0, len(routers), size)]
     for group in groups:
-        for one, other in itertools.combinations(group, 2):
-            builder.both_ways(one, other, down_Bps / len(group), plan.hop_ns)
-    for at, place in itertools.combinations(range(len(groups)), 2):
-        near, far = groups[at], groups[place]
-        share = down_Bps * min(len(near), len(far)) / (len(groups) - 1) / plan.description.oversubscription
-        builder.both_ways(near[(place - 1) % len(near)], far[at % len(far)], share, plan.hop_ns)
+        for router, other_router in itertools.combinations(group, 2):
+            builder.both_ways(router, other_router, down_Bps / len(group), plan.hop_ns)
+    for first_index, second_index in itertools.combinations(range(len(groups)), 2):
+        first_group, second_group = groups[first_index], groups[second_index]
+        share = (
+            down_Bps * min(len(first_group), len(second_group)) / (len(groups) - 1) / plan.description.oversubscription
+        )
+        builder.both_ways(
+            first_group[(second_index - 1) % len(first_group)],
+            second_group[first_index % len(second_group)],
+            share,
+            plan.hop_ns,
+        )
 
 
 def torus(builder: Builder, plan: Plan) -> None:
@@ -63,15 +70,18 @@ def torus(builder: Builder, plan: Plan) -> None:
             "make them equal"
         )
     routers = [_router(builder, plan, node) for node in range(plan.nodes)]
-    ways = sum(1 if size == 2 else 2 for size in dims if size > 1)
-    each = plan.nics * plan.nic_Bps / ways
+    neighbours = sum(1 if size == 2 else 2 for size in dims if size > 1)
+    port_Bps = plan.nics * plan.nic_Bps / neighbours
     stride = 1
     for size in dims:
         for node in range(plan.nodes):
-            place = node // stride % size
-            if size > 1 and not (size == 2 and place == 1):
+            coordinate = node // stride % size
+            if size > 1 and not (size == 2 and coordinate == 1):
                 builder.both_ways(
-                    routers[node], routers[node + ((place + 1) % size - place) * stride], each, plan.hop_ns
+                    routers[node],
+                    routers[node + ((coordinate + 1) % size - coordinate) * stride],
+                    port_Bps,
+                    plan.hop_ns,
                 )
         stride *= size
 
@@ -79,17 +89,17 @@ def torus(builder: Builder, plan: Plan) -> None:
 def ring(builder: Builder, plan: Plan) -> None:
     """A torus of one dimension."""
     routers = [_router(builder, plan, node) for node in range(plan.nodes)]
-    each = plan.nics * plan.nic_Bps / (2 if plan.nodes > 2 else 1)
+    link_Bps = plan.nics * plan.nic_Bps / (2 if plan.nodes > 2 else 1)
     for node in range(plan.nodes if plan.nodes > 2 else 1):
-        builder.both_ways(routers[node], routers[(node + 1) % plan.nodes], each, plan.hop_ns)
+        builder.both_ways(routers[node], routers[(node + 1) % plan.nodes], link_Bps, plan.hop_ns)
 
 
 def mesh(builder: Builder, plan: Plan) -> None:
     """A direct link between every two nodes, without switches."""
     routers = [_router(builder, plan, node) for node in range(plan.nodes)]
-    each = plan.nics * plan.nic_Bps / (plan.nodes - 1)
-    for one, other in itertools.combinations(routers, 2):
-        builder.both_ways(one, other, each, plan.hop_ns)
+    link_Bps = plan.nics * plan.nic_Bps / (plan.nodes - 1)
+    for router, other_router in itertools.combinations(routers, 2):
+        builder.both_ways(router, other_router, link_Bps, plan.hop_ns)
 
 
 FABRICS: dict[str, Callable[[Builder, Plan], None]] = {
@@ -115,10 +125,10 @@ def _leaves(builder: Builder, plan: Plan, ports: list[tuple[int, int]], name: st
     if plan.description.levels == 1 and plan.description.fabric != "dragonfly":
         size = len(ports)
     leaves = []
-    for at in range(0, len(ports), size):
-        leaf = builder.vertex(f"{name}leaf{at // size}")
+    for start in range(0, len(ports), size):
+        leaf = builder.vertex(f"{name}leaf{start // size}")
         leaves.append(leaf)
-        for node, nic in ports[at : at + size]:
+        for node, nic in ports[start : start + size]:
             builder.both_ways(
                 builder.vertex(f"node{node}.nic{nic}"),
                 leaf,
@@ -128,31 +138,31 @@ def _leaves(builder: Builder, plan: Plan, ports: list[tuple[int, int]], name: st
     return leaves
 
 
-def _above(builder: Builder, plan: Plan, leaves: list[int], ports: int) -> None:
+def _add_upper_levels(builder: Builder, plan: Plan, leaves: list[int], ports: int) -> None:
     """Add spines above leaves and, with three levels, cores above pods."""
     description = plan.description
     if len(leaves) == 1:
         return
     up_Bps = ports * plan.nic_Bps / description.oversubscription
     size = description.pod_leaves if description.levels == 3 else len(leaves)
-    pods = [leaves[at : at + size] for at in range(0, len(leaves), size)]
+    pods = [leaves[start : start + size] for start in range(0, len(leaves), size)]
     fan = (
         1
         if description.routing == "adaptive"
         else (description.spines or max(round(ports / description.oversubscription), 1))
     )
     tops: list[list[int]] = []
-    for number, pod in enumerate(pods):
-        prefix = f"pod{number}." if len(pods) > 1 else ""
-        spines = [builder.vertex(f"{prefix}spine{place}") for place in range(fan)]
+    for pod_index, pod in enumerate(pods):
+        prefix = f"pod{pod_index}." if len(pods) > 1 else ""
+        spines = [builder.vertex(f"{prefix}spine{spine_index}") for spine_index in range(fan)]
         tops.append(spines)
         for leaf in pod:
             for spine in spines:
                 builder.both_ways(leaf, spine, up_Bps / fan, plan.hop_ns)
     if len(pods) > 1:
-        for place in range(fan):
-            core = builder.vertex(f"core{place}")
+        for spine_index in range(fan):
+            core = builder.vertex(f"core{spine_index}")
             for pod, spines in zip(pods, tops, strict=True):
                 builder.both_ways(
-                    spines[place], core, up_Bps * len(pod) / fan / description.core_oversubscription, plan.hop_ns
+                    spines[spine_index], core, up_Bps * len(pod) / fan / description.core_oversubscription, plan.hop_ns
                 )

@@ -66,8 +66,8 @@ class _Quotient:
 
 def simulate(topology: Topology, flows: Flows) -> Shared:
     """Simulate all flows, without latencies."""
-    quotient = _classes(topology, flows)
-    end_s, events = _run(quotient)
+    quotient = _refine_classes(topology, flows)
+    end_s, events = _simulate_classes(quotient)
     used = flows.paths >= 0
     carried = np.bincount(
         flows.paths[used], np.broadcast_to(flows.bytes[:, None], flows.paths.shape)[used], minlength=topology.links
@@ -84,24 +84,24 @@ def busiest_seconds(topology: Topology, flows: Flows) -> float:
     return float((carried / topology.bandwidth_Bps).max(initial=0.0))
 
 
-def _run(q: _Quotient) -> tuple[Floats, int]:
+def _simulate_classes(q: _Quotient) -> tuple[Floats, int]:
     """(end of each class in seconds, number of events)."""
     classes = len(q.bytes)
     steps = len(q.link_class)
     solve = fast(fill, steps)
     active, rate = np.zeros(classes, np.int64), np.zeros(classes)
-    left, end_s = q.bytes.copy(), np.zeros(classes)
+    remaining_bytes, end_s = q.bytes.copy(), np.zeros(classes)
     starts = np.argsort(q.start_s, kind="stable")
     waiting, now, events = 0, 0.0, 0
     while waiting < classes or active.any():
         running = np.flatnonzero(active)
-        needs = left[running] / np.maximum(rate[running], 1e-30)
+        needs = remaining_bytes[running] / np.maximum(rate[running], 1e-30)
         next_end = now + float(needs.min()) if len(running) else np.inf
         next_start = float(q.start_s[starts[waiting]]) if waiting < classes else np.inf
         then = min(next_end, next_start)
-        left[running] -= rate[running] * (then - now)
+        remaining_bytes[running] -= rate[running] * (then - now)
         ended = running[needs <= (then - now) * (1 + 1e-9) + _SAME_MOMENT * then]
-        active[ended], left[ended], end_s[ended], rate[ended] = 0, 0.0, then, 0.0
+        active[ended], remaining_bytes[ended], end_s[ended], rate[ended] = 0, 0.0, then, 0.0
         begun = waiting
         while waiting < classes and q.start_s[starts[waiting]] <= then:
             waiting += 1
@@ -121,23 +121,23 @@ def _run(q: _Quotient) -> tuple[Floats, int]:
             changed,
             rate,
         )
-        instant = started[left[started] <= 0]
+        instant = started[remaining_bytes[started] <= 0]
         active[instant], end_s[instant] = 0, now
     return end_s, events
 
 
-def _classes(topology: Topology, flows: Flows) -> _Quotient:
+def _refine_classes(topology: Topology, flows: Flows) -> _Quotient:
     """Refine colours until they are stable: then all flows of one colour have the same rate at all times."""
     paths, links = flows.paths, topology.links
     step = fast(refine, paths.size)
-    flow_colour = _coloured(flows.bytes, flows.start_s, flows.owner.astype(np.float64))
-    link_colour = _coloured(topology.bandwidth_Bps)
+    flow_colour = _initial_colours(flows.bytes, flows.start_s, flows.owner.astype(np.float64))
+    link_colour = _initial_colours(topology.bandwidth_Bps)
     counts = (0, 0)
     for _ in range(_ROUNDS):
         flow_sum, link_sum = np.zeros(len(paths), np.uint64), np.zeros(links, np.uint64)
         with np.errstate(over="ignore"):
             step(paths, flow_colour, link_colour, flow_sum, link_sum)
-        flow_colour, link_colour = _mixed(flow_colour, flow_sum), _mixed(link_colour, link_sum)
+        flow_colour, link_colour = _mix_words(flow_colour, flow_sum), _mix_words(link_colour, link_sum)
         flow_kinds, link_kinds = np.unique(flow_colour), np.unique(link_colour)
         if (len(flow_kinds), len(link_kinds)) == counts:
             numbers = np.searchsorted(flow_kinds, flow_colour), np.searchsorted(link_kinds, link_colour)
@@ -146,18 +146,18 @@ def _classes(topology: Topology, flows: Flows) -> _Quotient:
     return _quotient(topology, flows, np.arange(len(paths)), np.arange(links))
 
 
-def _coloured(*columns: Floats) -> Words:
+def _initial_colours(*columns: Floats) -> Words:
     """One word per element; words are equal if all columns are equal."""
     colour = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        colour = _mixed(colour, np.ascontiguousarray(column, np.float64).view(np.uint64))
+        colour = _mix_words(colour, np.ascontiguousarray(column, np.float64).view(np.uint64))
     return colour
 
 
-def _mixed(colour: Words, more: Words) -> Words:
+def _mix_words(colour: Words, words: Words) -> Words:
     """Hash words to 64 bits (splitmix64), so that sums of them identify sets."""
     with np.errstate(over="ignore"):
-        mixed = colour * np.uint64(0x9E3779B97F4A7C15) + more + np.uint64(0x632BE59BD9B4E019)
+        mixed = colour * np.uint64(0x9E3779B97F4A7C15) + words + np.uint64(0x632BE59BD9B4E019)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         result: Words = mixed ^ (mixed >> np.uint64(31))
@@ -168,23 +168,23 @@ def _quotient(topology: Topology, flows: Flows, of_flow: Ints, of_link: Ints) ->
     """Build classes; ``of_flow``, ``of_link``: class of each flow and link."""
     some_flow = np.unique(of_flow, return_index=True)[1]
     some_link = np.unique(of_link, return_index=True)[1]
-    classes, kinds = len(some_flow), len(some_link)
+    classes, link_classes = len(some_flow), len(some_link)
     flow, hop = np.nonzero(flows.paths >= 0)
     link = flows.paths[flow, hop]
     is_some = some_link[of_link[link]] == link  # one representative link per class
     keys = of_link[link[is_some]] * classes + of_flow[flow[is_some]]
     pairs, count = np.unique(keys, return_counts=True)
-    kind, one = pairs // classes, pairs % classes
-    by_class = np.argsort(one, kind="stable")
+    link_class, flow_class = pairs // classes, pairs % classes
+    by_class = np.argsort(flow_class, kind="stable")
     return _Quotient(
         of_flow=of_flow,
         bytes=flows.bytes[some_flow].astype(np.float64),
         start_s=flows.start_s[some_flow].astype(np.float64),
         capacity=topology.bandwidth_Bps[some_link].astype(np.float64),
-        link_first=np.searchsorted(kind, np.arange(kinds + 1)).astype(np.int64),
-        link_class=one.astype(np.int64),
+        link_first=np.searchsorted(link_class, np.arange(link_classes + 1)).astype(np.int64),
+        link_class=flow_class.astype(np.int64),
         link_count=count.astype(np.float64),
-        class_first=np.searchsorted(one[by_class], np.arange(classes + 1)).astype(np.int64),
-        class_link=kind[by_class].astype(np.int64),
+        class_first=np.searchsorted(flow_class[by_class], np.arange(classes + 1)).astype(np.int64),
+        class_link=link_class[by_class].astype(np.int64),
         class_count=count[by_class].astype(np.float64),
     )

@@ -38,7 +38,7 @@ def astra_sim(text: str) -> Topology:
     for number, (kind, size, bandwidth, latency) in enumerate(zip(kinds, sizes, bandwidths, latencies, strict=True)):
         for low in range(stride):
             for base in range(low, builder.gpus, stride * size):
-                members = [base + place * stride for place in range(size)]
+                members = [base + position * stride for position in range(size)]
                 _dimension(builder, kind, members, bandwidth, latency, f"dim{number}.{base}")
         stride *= size
     return builder.build(transit=True, gpus_per_node=sizes[0])
@@ -50,11 +50,11 @@ def _dimension(builder: Builder, kind: str, members: list[int], bandwidth: float
         return
     if kind == "Ring":
         around = zip(members, members[1:] + members[:1], strict=True) if len(members) > 2 else [tuple(members)]
-        for one, other in around:
-            builder.both_ways(one, other, bandwidth / 2 if len(members) > 2 else bandwidth, latency)
+        for npu, other_npu in around:
+            builder.both_ways(npu, other_npu, bandwidth / 2 if len(members) > 2 else bandwidth, latency)
     elif kind == "FullyConnected":
-        for one, other in itertools.combinations(members, 2):
-            builder.both_ways(one, other, bandwidth / (len(members) - 1), latency)
+        for npu, other_npu in itertools.combinations(members, 2):
+            builder.both_ways(npu, other_npu, bandwidth / (len(members) - 1), latency)
     elif kind == "Switch":
         switch = builder.vertex(f"{name}.switch")
         for member in members:
@@ -76,16 +76,16 @@ def simai(text: str) -> Topology:
     builder = Builder(gpus)
     for number in range(gpus, vertices):
         builder.vertex(f"{'nvswitch' if number < gpus + nvswitches else 'switch'}{number}")
-    found = lines[2 : 2 + links]
-    if len(found) < links:
+    link_lines = lines[2 : 2 + links]
+    if len(link_lines) < links:
         raise InputError(
-            f"the header announces {links} links, but the file has {len(found)}: it is truncated; export it again"
+            f"the header announces {links} links, but the file has {len(link_lines)}: it is truncated; export it again"
         )
-    for source, target, bandwidth, latency, *_ in found:
-        ends = (int(source), int(target))
-        if max(ends) >= vertices:
+    for source, target, bandwidth, latency, *_ in link_lines:
+        vertex_pair = (int(source), int(target))
+        if max(vertex_pair) >= vertices:
             raise InputError(f"a link connects {source} and {target}, but there are {vertices} vertices; correct it")
-        builder.both_ways(*ends, _bits(bandwidth), _nanoseconds(latency))
+        builder.both_ways(*vertex_pair, _bits(bandwidth), _nanoseconds(latency))
     return builder.build(gpus_per_node=per_server)
 
 
@@ -124,10 +124,10 @@ def _tier(
         raise ValueError(f"tier {number} has {down:,} links down; a switch has 1 to {_MOST_RADIX:,}")
     if number == 0:
         switches = []
-        for at in range(0, len(below), down):
-            switch = builder.vertex(f"tier0.{at // down}")
+        for start in range(0, len(below), down):
+            switch = builder.vertex(f"tier0.{start // down}")
             switches.append(switch)
-            for host in below[at : at + down]:
+            for host in below[start : start + down]:
                 builder.both_ways(host, switch, speed, latency)
         return switches
     if min(nodes, down) < 1:
@@ -137,11 +137,11 @@ def _tier(
     if not 0 < up <= _MOST_RADIX:
         raise ValueError(f"tier {number - 1} has {up:,} links up; a switch has 1 to {_MOST_RADIX:,}")
     switches = []
-    for group, at in enumerate(range(0, len(below), per_group)):
-        members = below[at : at + per_group]
+    for group, start in enumerate(range(0, len(below), per_group)):
+        members = below[start : start + per_group]
         count = max(len(members) * up // down, 1)
-        for place in range(count):
-            switch = builder.vertex(f"tier{number}.{group}.{place}")
+        for switch_index in range(count):
+            switch = builder.vertex(f"tier{number}.{group}.{switch_index}")
             switches.append(switch)
             for member in members:
                 builder.both_ways(member, switch, speed * up / count, latency)
@@ -154,18 +154,18 @@ def nvidia_smi(text: str) -> Topology:
     gpus = [row for row in rows if row and re.fullmatch(r"GPU\d+", row[0]) and len(row) > 1 and "X" in row]
     count = len(gpus)
     builder = Builder(count)
-    for one, row in enumerate(gpus):
-        for other in range(one + 1, count):
-            path = row[1 + other]
+    for gpu, row in enumerate(gpus):
+        for other_gpu in range(gpu + 1, count):
+            path = row[1 + other_gpu]
             links = re.fullmatch(r"NV(\d+)", path)
             if links:
-                builder.both_ways(one, other, int(links[1]) * _NVLINK_BPS["V"] / _sharing(row, count), 1000.0)
+                builder.both_ways(gpu, other_gpu, int(links[1]) * _NVLINK_BPS["V"] / _sharing(row, count), 1000.0)
             elif path in _PCIE_PATHS:
-                builder.both_ways(one, other, _PCIE_PATHS[path], 2000.0)
+                builder.both_ways(gpu, other_gpu, _PCIE_PATHS[path], 2000.0)
             else:
                 raise InputError(
-                    f"GPU{one} reaches GPU{other} by {path!r}, but expected is one of NV#, {', '.join(_PCIE_PATHS)}; "
-                    "give the whole output of nvidia-smi topo -m"
+                    f"GPU{gpu} reaches GPU{other_gpu} by {path!r}, but expected is one of NV#, "
+                    f"{', '.join(_PCIE_PATHS)}; give the whole output of nvidia-smi topo -m"
                 )
     return builder.build(gpus_per_node=count)
 
@@ -183,25 +183,29 @@ def nccl(text: str) -> Topology:
     except FormatError as error:
         raise InputError(f"the file is not valid XML ({error}); dump it again with NCCL_TOPO_DUMP_FILE") from error
     devices = sorted(system.iter("gpu"), key=lambda gpu: int(gpu.get("rank", gpu.get("dev", "0"))))
-    place = {id(gpu): number for number, gpu in enumerate(devices)}
+    gpu_by_element = {id(gpu): number for number, gpu in enumerate(devices)}
     builder = Builder(len(devices))
     cpus = list(system.iter("cpu"))
     for number, cpu in enumerate(cpus):
         host = builder.vertex(f"cpu{number}")
         for child in cpu:
-            _pci(builder, child, host, place)
-    for one, other in itertools.combinations(range(len(cpus)), 2):
-        builder.both_ways(builder.vertex(f"cpu{one}"), builder.vertex(f"cpu{other}"), _PCIE_PATHS["SYS"], 1000.0)
+            _pci(builder, child, host, gpu_by_element)
+    for cpu_index, other_index in itertools.combinations(range(len(cpus)), 2):
+        builder.both_ways(
+            builder.vertex(f"cpu{cpu_index}"), builder.vertex(f"cpu{other_index}"), _PCIE_PATHS["SYS"], 1000.0
+        )
     switch = -1
     for gpu in devices:
         for link in gpu.iter("nvlink"):
             if link.get("tclass", "").startswith("0x0680"):
                 switch = switch if switch >= 0 else builder.vertex("nvswitch")
-                builder.both_ways(place[id(gpu)], switch, int(link.get("count", "1")) * _NVLINK_BPS["V"], 500.0)
+                builder.both_ways(
+                    gpu_by_element[id(gpu)], switch, int(link.get("count", "1")) * _NVLINK_BPS["V"], 500.0
+                )
     return builder.build(gpus_per_node=len(devices))
 
 
-def _pci(builder: Builder, element: ElementTree.Element, above: int, place: dict[int, int]) -> None:
+def _pci(builder: Builder, element: ElementTree.Element, above: int, gpu_by_element: dict[int, int]) -> None:
     """A device, or a switch with devices below it."""
     if element.tag != "pci":
         return
@@ -210,15 +214,15 @@ def _pci(builder: Builder, element: ElementTree.Element, above: int, place: dict
     bandwidth = max(lanes * speed / 8 * 1e9 * 0.9, 1e9)
     gpu = element.find("gpu")
     if gpu is not None:
-        own = builder.vertex(f"pci.gpu{place[id(gpu)]}")  # so that the NVLink switch is closer
-        builder.both_ways(place[id(gpu)], own, bandwidth, 0.0)
-        builder.both_ways(own, above, bandwidth, 500.0)
+        gpu_port = builder.vertex(f"pci.gpu{gpu_by_element[id(gpu)]}")  # so that the NVLink switch is closer
+        builder.both_ways(gpu_by_element[id(gpu)], gpu_port, bandwidth, 0.0)
+        builder.both_ways(gpu_port, above, bandwidth, 500.0)
         return
     name = f"pci.{element.get('busid', 'unknown')}"
     vertex = builder.vertex(f"{name}.nic" if element.find("nic") is not None else name)
     builder.both_ways(vertex, above, bandwidth, 500.0)
     for child in element:
-        _pci(builder, child, vertex, place)
+        _pci(builder, child, vertex, gpu_by_element)
 
 
 def _bits(text: str) -> float:

@@ -63,53 +63,53 @@ def fill(
     is_near, in_part = np.zeros(links, np.int64), np.zeros(classes, np.int64)
     stack = [0]
     stack.pop()
-    for one in changed:
-        if active[one] == 1:
-            in_part[one] = 1
-        for at in range(class_first[one], class_first[one + 1]):
-            if is_near[class_link[at]] == 0:
-                is_near[class_link[at]] = 1
-                stack.append(class_link[at])
+    for flow_class in changed:
+        if active[flow_class] == 1:
+            in_part[flow_class] = 1
+        for link_slot in range(class_first[flow_class], class_first[flow_class + 1]):
+            if is_near[class_link[link_slot]] == 0:
+                is_near[class_link[link_slot]] = 1
+                stack.append(class_link[link_slot])
     while len(stack) > 0:
         link = stack.pop()
-        for at in range(link_first[link], link_first[link + 1]):
-            one = link_class[at]
-            if active[one] == 1 and (in_part[one] == 0 or in_part[one] == 1):
-                in_part[one] = 2
-                for other in range(class_first[one], class_first[one + 1]):
-                    if is_near[class_link[other]] == 0:
-                        is_near[class_link[other]] = 1
-                        stack.append(class_link[other])
-    load, left = np.zeros(links), capacity.copy()
+        for flow_slot in range(link_first[link], link_first[link + 1]):
+            flow_class = link_class[flow_slot]
+            if active[flow_class] == 1 and (in_part[flow_class] == 0 or in_part[flow_class] == 1):
+                in_part[flow_class] = 2
+                for other_slot in range(class_first[flow_class], class_first[flow_class + 1]):
+                    if is_near[class_link[other_slot]] == 0:
+                        is_near[class_link[other_slot]] = 1
+                        stack.append(class_link[other_slot])
+    load, remaining_Bps = np.zeros(links), capacity.copy()
     heap = [(0.0, 0)]
     heap.pop()
     touched = 0
     for link in range(links):
         if is_near[link] == 0:
             continue
-        for at in range(link_first[link], link_first[link + 1]):
-            if in_part[link_class[at]] > 0:
-                load[link] += link_count[at]
+        for flow_slot in range(link_first[link], link_first[link + 1]):
+            if in_part[link_class[flow_slot]] > 0:
+                load[link] += link_count[flow_slot]
         if load[link] > 0:
-            heapq.heappush(heap, (left[link] / load[link], link))
+            heapq.heappush(heap, (remaining_Bps[link] / load[link], link))
     while len(heap) > 0:
         level, link = heapq.heappop(heap)
         if load[link] <= 1e-9:
             continue
-        now = left[link] / load[link]
+        now = remaining_Bps[link] / load[link]
         if now > level * (1 + 1e-12):
             heapq.heappush(heap, (now, link))
             continue
-        for at in range(link_first[link], link_first[link + 1]):
-            one = link_class[at]
-            if in_part[one] == 0:
+        for flow_slot in range(link_first[link], link_first[link + 1]):
+            flow_class = link_class[flow_slot]
+            if in_part[flow_class] == 0:
                 continue
-            in_part[one] = 0
+            in_part[flow_class] = 0
             touched += 1
-            rate[one] = level
-            for place in range(class_first[one], class_first[one + 1]):
-                other = class_link[place]
-                load[other] -= class_count[place]
-                left[other] -= class_count[place] * level
+            rate[flow_class] = level
+            for link_slot in range(class_first[flow_class], class_first[flow_class + 1]):
+                other_link = class_link[link_slot]
+                load[other_link] -= class_count[link_slot]
+                remaining_Bps[other_link] -= class_count[link_slot] * level
         load[link] = 0.0
     return touched

@@ -22,11 +22,11 @@ def add_node(builder: Builder, plan: Plan, node: int) -> None:
     if plan.nodes == 1:
         return
     at_tree = plan.node in ("pcie", "nvlink-pairs") and bool(above)
-    for place, gpu in enumerate(gpus):
-        nic = builder.vertex(f"node{node}.nic{place * plan.nics // plan.per_node}")
+    for gpu_index, gpu in enumerate(gpus):
+        nic = builder.vertex(f"node{node}.nic{gpu_index * plan.nics // plan.per_node}")
         if not at_tree:
             builder.both_ways(gpu, nic, plan.pcie_Bps, half_ns(plan))
-        elif place * plan.nics % plan.per_node < plan.nics:
+        elif gpu_index * plan.nics % plan.per_node < plan.nics:
             builder.both_ways(above[gpu], nic, plan.pcie_Bps, half_ns(plan))
 
 
@@ -43,22 +43,22 @@ def _nvlink(builder: Builder, plan: Plan, node: int, gpus: range) -> bool:
             builder.both_ways(gpu, switch, plan.nvlink_Bps, half_ns(plan))
         return True
     joined = plan.node != "pcie"
-    for place, one in enumerate(gpus):
-        for other_place in range(place + 1, len(gpus)):
-            share = _share(plan, place, other_place)
+    for gpu_index, gpu in enumerate(gpus):
+        for other_index in range(gpu_index + 1, len(gpus)):
+            share = _share(plan, gpu_index, other_index)
             joined = joined and share > 0
             if share > 0:
-                builder.both_ways(one, gpus[other_place], plan.nvlink_Bps * share, 2 * half_ns(plan))
+                builder.both_ways(gpu, gpus[other_index], plan.nvlink_Bps * share, 2 * half_ns(plan))
     return joined
 
 
-def _share(plan: Plan, one: int, other: int) -> float:
-    """Share of a GPU's NVLink bandwidth that leads to another GPU of its node; ``one`` is the lower place."""
+def _share(plan: Plan, lower: int, higher: int) -> float:
+    """Share of a GPU's NVLink bandwidth that leads to another GPU of its node; indices in the node."""
     if plan.node == "nvlink-mesh" and plan.links:
-        return plan.links[one][other] / max(sum(row) for row in plan.links)
+        return plan.links[lower][higher] / max(sum(row) for row in plan.links)
     if plan.node == "nvlink-mesh":
         return 1 / (plan.per_node - 1)
-    return float(plan.node == "nvlink-pairs" and one % 2 == 0 and other == one + 1)
+    return float(plan.node == "nvlink-pairs" and lower % 2 == 0 and higher == lower + 1)
 
 
 def _pcie(builder: Builder, plan: Plan, node: int, gpus: range) -> dict[int, int]:
@@ -69,11 +69,11 @@ def _pcie(builder: Builder, plan: Plan, node: int, gpus: range) -> dict[int, int
     for socket in range(1, sockets):
         builder.both_ways(roots[0], roots[socket], plan.description.socket_GBps * 1e9, half_ns(plan))
     above: dict[int, int] = {}
-    for place, gpu in enumerate(gpus):
-        vertex = roots[place * sockets // len(gpus)]
+    for gpu_index, gpu in enumerate(gpus):
+        vertex = roots[gpu_index * sockets // len(gpus)]
         if size:
-            switch = builder.vertex(f"node{node}.pcie-switch{place // size}")
-            if place % size == 0:
+            switch = builder.vertex(f"node{node}.pcie-switch{gpu_index // size}")
+            if gpu_index % size == 0:
                 builder.both_ways(switch, vertex, plan.pcie_Bps, half_ns(plan))
             vertex = switch
         builder.both_ways(gpu, vertex, plan.pcie_Bps, half_ns(plan))

@@ -74,11 +74,11 @@ def ranks_of(text: str) -> tuple[int, ...]:
     >>> ranks_of("0-3,8"), ranks_of("0-24:8")
     ((0, 1, 2, 3, 8), (0, 8, 16, 24))
     """
-    found: list[int] = []
+    ranks: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9})(?::([1-9]\d{0,8}))?)?", part.strip(), re.ASCII)
         if match is None:
             raise InputError(f"{shortened(part)!r} is not a list of ranks; write them like 0-63, 0-56:8 or 0,8,16")
         quantities.RANK.check(int(match[2] or match[1]), part)
-        found += range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
-    return tuple(dict.fromkeys(found))
+        ranks += range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
+    return tuple(dict.fromkeys(ranks))

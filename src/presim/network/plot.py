@@ -30,8 +30,8 @@ def svg(topology: Topology) -> str:
     order = sorted(rows)
     places: dict[int, tuple[float, float]] = {}
     for height, level in enumerate(order):
-        for at, vertex in enumerate(rows[level]):
-            x = (at + 0.5) / len(rows[level]) * _WIDTH
+        for column, vertex in enumerate(rows[level]):
+            x = (column + 0.5) / len(rows[level]) * _WIDTH
             places[vertex] = (round(x, 1), _ROW * (len(order) - height) - _ROW / 2)
     widest = float(topology.bandwidth_Bps.max(initial=1.0))
     lines = [
@@ -67,11 +67,11 @@ def _kind(name: str) -> str:
     return "".join(letter for letter in name.split(".")[-1] if not letter.isdecimal()) or name
 
 
-def _line(one: tuple[float, float], other: tuple[float, float], share: float) -> str:
+def _line(begin: tuple[float, float], end: tuple[float, float], share: float) -> str:
     width = max(0.3, 4 * math.sqrt(share))
     stroke = f'stroke="#999" stroke-width="{width:.2f}" stroke-opacity="0.5"'
-    if one[1] == other[1]:  # an arc: links within a row would hide each other
-        top = round(one[1] - min(0.8 * _ROW, 10 + abs(other[0] - one[0]) / 4), 1)
-        middle = round((one[0] + other[0]) / 2, 1)
-        return f'<path d="M {one[0]} {one[1]} Q {middle} {top} {other[0]} {other[1]}" fill="none" {stroke}/>'
-    return f'<line x1="{one[0]}" y1="{one[1]}" x2="{other[0]}" y2="{other[1]}" {stroke}/>'
+    if begin[1] == end[1]:  # an arc: links within a row would hide each other
+        top = round(begin[1] - min(0.8 * _ROW, 10 + abs(end[0] - begin[0]) / 4), 1)
+        middle = round((begin[0] + end[0]) / 2, 1)
+        return f'<path d="M {begin[0]} {begin[1]} Q {middle} {top} {end[0]} {end[1]}" fill="none" {stroke}/>'
+    return f'<line x1="{begin[0]}" y1="{begin[1]}" x2="{end[0]}" y2="{end[1]}" {stroke}/>'

@@ -17,73 +17,76 @@ _FEW_SENDERS = 4  # to a receiver: a search for each receiver sees the whole net
 _USUAL_HOPS, _MOST_HOPS = 10, 512
 
 
-def routes(topology: Topology, begins: Ints, ends: Ints) -> Ints:
+def routes(topology: Topology, senders: Ints, receivers: Ints) -> Ints:
     """Links of a path for each flow, [flow, hop]; -1 beyond its end.
 
     Raises:
         InputError: two GPUs cannot reach each other, or a rank has no GPU.
     """
-    begins, ends = np.asarray(begins, np.int64), np.asarray(ends, np.int64)
-    highest = int(max(begins.max(initial=-1), ends.max(initial=-1)))
+    senders, receivers = np.asarray(senders, np.int64), np.asarray(receivers, np.int64)
+    highest = int(max(senders.max(initial=-1), receivers.max(initial=-1)))
     if highest >= topology.gpus:
         raise InputError(
             f"rank {highest} communicates, but the network has {topology.gpus} GPUs; give it at least {highest + 1}"
         )
     if topology.relay and topology.gpus_per_node:
-        return _relayed(topology, begins, ends)
-    return _shortest(topology, begins, ends)
+        return _relayed_paths(topology, senders, receivers)
+    return _shortest_paths(topology, senders, receivers)
 
 
-def _relayed(topology: Topology, begins: Ints, ends: Ints) -> Ints:
+def _relayed_paths(topology: Topology, senders: Ints, receivers: Ints) -> Ints:
     """Paths through the GPU of the sender's node on the receiver's rail."""
     per_node = topology.gpus_per_node
-    middle = begins // per_node * per_node + ends % per_node
-    near = begins // per_node == ends // per_node
-    first = _shortest(topology, begins, np.where(near, ends, middle))
-    second = _shortest(topology, np.where(near, ends, middle), ends)
-    whole = np.concatenate([first, second], axis=1)
-    order = np.argsort(whole < 0, axis=1, kind="stable")
-    whole = np.take_along_axis(whole, order, axis=1)
-    return np.ascontiguousarray(whole[:, : max(int((whole >= 0).sum(axis=1).max(initial=0)), 1)])
+    relays = senders // per_node * per_node + receivers % per_node
+    is_same_node = senders // per_node == receivers // per_node
+    to_relay = _shortest_paths(topology, senders, np.where(is_same_node, receivers, relays))
+    from_relay = _shortest_paths(topology, np.where(is_same_node, receivers, relays), receivers)
+    hops = np.concatenate([to_relay, from_relay], axis=1)
+    order = np.argsort(hops < 0, axis=1, kind="stable")
+    hops = np.take_along_axis(hops, order, axis=1)
+    return np.ascontiguousarray(hops[:, : max(int((hops >= 0).sum(axis=1).max(initial=0)), 1)])
 
 
-def _shortest(topology: Topology, begins: Ints, ends: Ints) -> Ints:
+def _shortest_paths(topology: Topology, senders: Ints, receivers: Ints) -> Ints:
     """Paths of all flows; flows with the same ends have the same path."""
-    pairs, flow = np.unique(ends * topology.gpus + begins, return_inverse=True)
-    begins, ends = pairs % topology.gpus, pairs // topology.gpus
+    pairs, flow = np.unique(receivers * topology.gpus + senders, return_inverse=True)
+    senders, receivers = pairs % topology.gpus, pairs // topology.gpus
     per_node = max(topology.gpus_per_node, 1)
-    far = begins // per_node != ends // per_node
-    by_pair = bool(far.any()) and int(far.sum()) <= _FEW_SENDERS * len(np.unique(ends[far]))
-    found = np.full((len(pairs), 1), -1, np.int64)
-    for these, search in ((far, meet), (~far, walk)) if by_pair else ((np.ones(len(pairs), bool), walk),):
-        if not these.any():
+    is_between_nodes = senders // per_node != receivers // per_node
+    by_pair = bool(is_between_nodes.any()) and int(is_between_nodes.sum()) <= _FEW_SENDERS * len(
+        np.unique(receivers[is_between_nodes])
+    )
+    searches = [(is_between_nodes, meet), (~is_between_nodes, walk)] if by_pair else [(np.ones(len(pairs), bool), walk)]
+    path_links = np.full((len(pairs), 1), -1, np.int64)
+    for selected, search in searches:
+        if not selected.any():
             continue
-        paths = _searched(topology, begins[these], ends[these], search)
-        wider = np.full((len(pairs), max(found.shape[1], paths.shape[1])), -1, np.int64)
-        wider[:, : found.shape[1]] = found
-        wider[these, : paths.shape[1]] = paths
-        found = wider
-    return np.ascontiguousarray(found[flow.reshape(-1)])
+        paths = _search_paths(topology, senders[selected], receivers[selected], search)
+        wider = np.full((len(pairs), max(path_links.shape[1], paths.shape[1])), -1, np.int64)
+        wider[:, : path_links.shape[1]] = path_links
+        wider[selected, : paths.shape[1]] = paths
+        path_links = wider
+    return np.ascontiguousarray(path_links[flow.reshape(-1)])
 
 
-def _searched(topology: Topology, begins: Ints, ends: Ints, search: Callable[..., int]) -> Ints:
+def _search_paths(topology: Topology, senders: Ints, receivers: Ints, search: Callable[..., int]) -> Ints:
     """Paths of flows that are ordered by their ends."""
-    work = len(begins) * 8 + len(np.unique(ends)) * topology.links
+    work = len(senders) * 8 + len(np.unique(receivers)) * topology.links
     compiled: Callable[..., Any] = fast(search, work)
     for hops, through_nics in ((_USUAL_HOPS, False), (_MOST_HOPS, False), (_MOST_HOPS, True)):
-        walked = np.full((len(begins), min(hops, len(topology.names))), -1, np.int64)
+        paths = np.full((len(senders), min(hops, len(topology.names))), -1, np.int64)
         adjacency = _adjacency_of(_Same(topology), through_nics)
-        stuck = int(compiled(*adjacency, begins, ends, topology.seed, walked))
+        stuck = int(compiled(*adjacency, senders, receivers, topology.seed, paths))
         if stuck < 0:
             break
     if stuck >= 0:
-        one, other = int(begins[stuck]), int(ends[stuck])
+        sender, receiver = int(senders[stuck]), int(receivers[stuck])
         raise InputError(
-            f"{topology.names[one]} cannot reach {topology.names[other]} in {walked.shape[1]} hops; add a link between "
-            "their parts of the network"
+            f"{topology.names[sender]} cannot reach {topology.names[receiver]} in {paths.shape[1]} hops; add a "
+            "link between their parts of the network"
         )
-    used = max(int((walked >= 0).sum(axis=1).max(initial=0)), 1)
-    return walked[:, :used]
+    used = max(int((paths >= 0).sum(axis=1).max(initial=0)), 1)
+    return paths[:, :used]
 
 
 class _Same:
@@ -101,7 +104,10 @@ class _Same:
 
 @functools.lru_cache(maxsize=8)
 def _adjacency_of(same: _Same, through_nics: bool) -> tuple[Ints, ...]:
-    """What `walk` takes; ``through_nics``: GPUs of a node may reach each other through a NIC that they share."""
+    """Arrays of the adjacency for `walk`.
+
+    ``through_nics``: GPUs of a node may reach each other through a NIC that they share.
+    """
     topology = same.topology
     vertices = len(topology.names)
     passes = np.ones(vertices, np.int64)
@@ -109,9 +115,9 @@ def _adjacency_of(same: _Same, through_nics: bool) -> tuple[Ints, ...]:
         passes[[".nic" in name for name in topology.names]] = 2
     if not topology.transit:
         passes[: topology.gpus] = 0
-    out, into = (np.argsort(ends, kind="stable") for ends in (topology.source, topology.target))
-    begins = [
-        np.searchsorted(ends[order], np.arange(vertices + 1)).astype(np.int64)
-        for ends, order in ((topology.source, out), (topology.target, into))
+    out, into = (np.argsort(vertex_by_link, kind="stable") for vertex_by_link in (topology.source, topology.target))
+    first_slots = [
+        np.searchsorted(vertex_by_link[order], np.arange(vertices + 1)).astype(np.int64)
+        for vertex_by_link, order in ((topology.source, out), (topology.target, into))
     ]
-    return begins[0], out, topology.source, topology.target, passes, begins[1], into
+    return first_slots[0], out, topology.source, topology.target, passes, first_slots[1], into

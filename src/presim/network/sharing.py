@@ -29,49 +29,52 @@ class Load:
 
 
 def shared_seconds(bandwidth_Bps: Floats, loads: Sequence[Load]) -> list[float]:
-    """Duration of each transfer if all others lasted at least as long."""
+    """Seconds of each transfer if all transfers last at least as long."""
     if len(loads) < 2:
-        return [one.alone_s for one in loads]
-    flows = np.array([one.link_bytes / one.flow_bytes for one in loads])  # [transfer, link]
-    fastest = np.array([one.flow_bytes / one.alone_s for one in loads])
+        return [load.alone_s for load in loads]
+    flows = np.array([load.link_bytes / load.flow_bytes for load in loads])  # [transfer, link]
+    fastest = np.array([load.flow_bytes / load.alone_s for load in loads])
     used = np.flatnonzero(flows.any(axis=0))
-    flows, left = flows[:, used], bandwidth_Bps[used].astype(np.float64)
+    flows, free_Bps = flows[:, used], bandwidth_Bps[used].astype(np.float64)
     rate = np.zeros(len(loads))
     is_open = np.ones(len(loads), bool)
     while is_open.any():
-        wanted = flows[is_open].sum(axis=0)
-        level = np.divide(left, wanted, out=np.full(len(left), np.inf), where=wanted > 0)
-        least, cap = float(level.min(initial=np.inf)), float(fastest[is_open].min())
-        if cap <= least * _SAME:
-            fixed = is_open & (fastest <= cap)
+        open_flows = flows[is_open].sum(axis=0)
+        level = np.divide(free_Bps, open_flows, out=np.full(len(free_Bps), np.inf), where=open_flows > 0)
+        lowest_level, fastest_open = float(level.min(initial=np.inf)), float(fastest[is_open].min())
+        if fastest_open <= lowest_level * _SAME:
+            fixed = is_open & (fastest <= fastest_open)
             rate[fixed] = fastest[fixed]
         else:
-            full = level <= least * _SAME
+            full = level <= lowest_level * _SAME
             fixed = is_open & (flows[:, full] > 0).any(axis=1)
-            rate[fixed] = least
-        left = np.maximum(left - rate[fixed] @ flows[fixed], 0.0)
+            rate[fixed] = lowest_level
+        free_Bps = np.maximum(free_Bps - rate[fixed] @ flows[fixed], 0.0)
         is_open &= ~fixed
-    return [one.alone_s * float(quickest / now) for one, quickest, now in zip(loads, fastest, rate, strict=True)]
+    return [
+        load.alone_s * float(alone_rate / final_rate)
+        for load, alone_rate, final_rate in zip(loads, fastest, rate, strict=True)
+    ]
 
 
-def crowdable(topology: Topology) -> NDArray[np.bool_]:
-    """Links of the fabric that carry less than all that can come to their source, or leave their target.
+def congestible_links(topology: Topology) -> NDArray[np.bool_]:
+    """Links of the fabric with less bandwidth than can reach their source or leave their target.
 
-    Others are never fuller than the links before or behind them, at last the ports of nodes.
+    Other links are never more loaded than their neighbours and finally the ports of nodes.
     """
     source, target, vertices = topology.source, topology.target, len(topology.names)
     Bps = topology.bandwidth_Bps
     into, out = np.bincount(target, Bps, minlength=vertices), np.bincount(source, Bps, minlength=vertices)
-    back = _of_pairs(target * vertices + source, source * vertices + target, Bps)
-    same = _of_pairs(source * vertices + target, source * vertices + target, Bps)  # parallel links
+    back = _pair_bandwidths_Bps(target * vertices + source, source * vertices + target, Bps)
+    same = _pair_bandwidths_Bps(source * vertices + target, source * vertices + target, Bps)  # parallel links
     reaches = np.minimum(into[source], out[target]) - back
     result: NDArray[np.bool_] = ~topology.within_nodes() & (same < _NARROWER * reaches)
     return result
 
 
-def _of_pairs(wanted: Ints, known: Ints, Bps: Floats) -> Floats:
+def _pair_bandwidths_Bps(queried_pairs: Ints, link_pairs: Ints, Bps: Floats) -> Floats:
     """Bandwidth of all links of each pair of vertices."""
-    pairs, place = np.unique(known, return_inverse=True)
-    total = np.bincount(place.reshape(-1), Bps)
-    at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-    return np.where(pairs[at] == wanted, total[at], 0.0)
+    pairs, pair_by_link = np.unique(link_pairs, return_inverse=True)
+    total = np.bincount(pair_by_link.reshape(-1), Bps)
+    positions = np.minimum(np.searchsorted(pairs, queried_pairs), len(pairs) - 1)
+    return np.where(pairs[positions] == queried_pairs, total[positions], 0.0)

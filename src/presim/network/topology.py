@@ -86,7 +86,7 @@ class Builder:
             self.names.append(name)
         return self._by_name[name]
 
-    def known(self, name: str) -> int:
+    def existing_vertex(self, name: str) -> int:
         """The vertex with this name.
 
         Raises:
@@ -119,16 +119,16 @@ class Builder:
             raise InputError(f"the network has more than {_MOST_LINKS:,} links; describe a smaller part of it")
         self.links.append((source, target, bandwidth_Bps, latency_ns))
 
-    def both_ways(self, one: int, other: int, bandwidth_Bps: float, latency_ns: float) -> None:
+    def both_ways(self, vertex: int, other_vertex: int, bandwidth_Bps: float, latency_ns: float) -> None:
         """Add a link in each direction."""
-        self.one_way(one, other, bandwidth_Bps, latency_ns)
-        self.one_way(other, one, bandwidth_Bps, latency_ns)
+        self.one_way(vertex, other_vertex, bandwidth_Bps, latency_ns)
+        self.one_way(other_vertex, vertex, bandwidth_Bps, latency_ns)
 
-    def replace(self, one: int, other: int, bandwidth_Bps: float, latency_ns: float) -> None:
+    def replace(self, vertex: int, other_vertex: int, bandwidth_Bps: float, latency_ns: float) -> None:
         """Set the bandwidth of the links between two vertices in each direction; adds missing links."""
-        ends = {(one, other), (other, one)}
-        self.links = [link for link in self.links if link[:2] not in ends]
-        self.both_ways(one, other, bandwidth_Bps, latency_ns)
+        directions = {(vertex, other_vertex), (other_vertex, vertex)}
+        self.links = [link for link in self.links if link[:2] not in directions]
+        self.both_ways(vertex, other_vertex, bandwidth_Bps, latency_ns)
 
     def scale(self, vertex: int, factor: float) -> None:
         """Multiply the bandwidth of all links of a vertex."""
@@ -143,13 +143,13 @@ class Builder:
 
     def build(self, *, transit: bool = False, gpus_per_node: int = 0, relay: bool = False, seed: int = 0) -> Topology:
         """The topology so far."""
-        ends = np.array([link[:2] for link in self.links], np.int64).reshape(-1, 2)
+        link_vertices = np.array([link[:2] for link in self.links], np.int64).reshape(-1, 2)
         figures = np.array([link[2:] for link in self.links], np.float64).reshape(-1, 2)
         return Topology(
             gpus=self.gpus,
             names=tuple(self.names),
-            source=np.ascontiguousarray(ends[:, 0]),
-            target=np.ascontiguousarray(ends[:, 1]),
+            source=np.ascontiguousarray(link_vertices[:, 0]),
+            target=np.ascontiguousarray(link_vertices[:, 1]),
             bandwidth_Bps=np.ascontiguousarray(figures[:, 0]),
             latency_ns=np.ascontiguousarray(figures[:, 1]),
             transit=transit,

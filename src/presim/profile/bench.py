@@ -77,7 +77,7 @@ def main(work: str, results: str, seconds: str) -> int:
     """Measure until all signatures are done or the time is up; returns the exit code."""
     if not torch.cuda.is_available():
         return NO_GPU
-    ends = time.monotonic() + float(seconds)
+    deadline_s = time.monotonic() + float(seconds)
     signatures = decode_json(read_bytes(work, "measure again"), list[Signature])
     with Path(results).open("a") as out:
         flush = cold()
@@ -85,7 +85,7 @@ def main(work: str, results: str, seconds: str) -> int:
         _write_line(out, {"gpu": torch.cuda.get_device_name(), "timer": timer, **versions()})
         busy = warm_up(min(_WARM_UP_S, float(seconds) / 10))
         for signature in signatures:
-            if time.monotonic() > ends:
+            if time.monotonic() > deadline_s:
                 break
             row = _measured(signature, flush, busy)
             _write_line(out, {"signature": msgspec.to_builtins(signature), **row})
@@ -118,9 +118,9 @@ def l2_bytes() -> int:
 def warm_up(seconds: float) -> Busy:
     """Multiply matrices for a time, until the power limit has settled the clocks."""
     side = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
-    ends = time.monotonic() + seconds
+    deadline_s = time.monotonic() + seconds
     took = math.inf
-    while time.monotonic() < ends or took == math.inf:
+    while time.monotonic() < deadline_s or took == math.inf:
         began = time.perf_counter()
         for _ in range(10):
             torch.matmul(side, side)
@@ -154,9 +154,9 @@ def _can_use_gpu() -> bool:
 
 def _timed(run: kernels.Run, flush: Cold, busy: Busy) -> list[float]:
     """Times in ms, without the kernels that PyTorch launches first."""
-    whole = call_times(run.whole, flush, busy)
-    front = statistics.median(call_times(run.front, flush, busy)) if run.front else 0.0
-    return [each - front for each in whole]
+    call_ms = call_times(run.call, flush, busy)
+    first_ms = statistics.median(call_times(run.front, flush, busy)) if run.front else 0.0
+    return [milliseconds - first_ms for milliseconds in call_ms]
 
 
 def call_times(run: Callable[[], Any], flush: Cold, busy: Busy) -> list[float]:

@@ -35,8 +35,8 @@ class Outcome:
     gpu: str
     path: Path
     measured: int
-    known: int
-    left: int  # planned, but the time was up
+    num_known: int
+    num_unmeasured: int  # planned, but the time was up
     rejected: dict[str, int]
 
 
@@ -63,19 +63,19 @@ def gpu_named(name: str, why: str = "") -> Gpu:
         raise InputError(
             f"there is no GPU here that PyTorch can use{because}; presim profile needs a machine with one{hint}"
         )
-    found = next((gpu for gpu in catalogue.gpus() if gpu.name == name), None)
-    if found is None:
+    gpu = next((gpu for gpu in catalogue.gpus() if gpu.name == name), None)
+    if gpu is None:
         raise InputError(
             f"the catalogue has no GPU named {name!r}, and presim needs its peaks to reject impossible results; "
             "`presim hardware list` lists its GPUs"
         )
-    return found
+    return gpu
 
 
 def profile(
-    wanted: Iterable[Signature], out: Path, seconds: float, gpu: Gpu, say: Callable[[str], None] = lambda text: None
+    signatures: Iterable[Signature], out: Path, seconds: float, gpu: Gpu, say: Callable[[str], None] = lambda text: None
 ) -> Outcome:
-    """Measure signatures of ``wanted`` that the table in ``out`` lacks, within a time budget; later calls continue.
+    """Measure signatures of ``signatures`` that the table in ``out`` lacks, within a time budget; later calls continue.
 
     Measurements made before Ctrl-C are kept, and its exception has a note that says so.
 
@@ -85,24 +85,24 @@ def profile(
     check_folder(out)
     path = out / f"{gpu.id}{table.SUFFIX}"
     before = list(table.read([path]).rows) if path.exists() else []
-    planned = plan(wanted, {row.signature for row in before}, gpu)
+    planned = plan(signatures, {row.signature for row in before}, gpu)
     if not planned.work:
-        return Outcome(gpu.id, path, 0, planned.known, 0, planned.omitted)
+        return Outcome(gpu.id, path, 0, planned.num_known, 0, planned.omitted)
     say(f"measuring {len(planned.work)} kinds of work on {gpu.name}")
     with temporary_folder("profile") as folder:
         try:
             lines = _measure(planned, folder, seconds)
         except KeyboardInterrupt as error:  # a later call continues from here too
             if len(lines := read_lines(folder / _RESULTS)) > 1:
-                error.add_note(described(_kept(lines, before, planned, gpu, path)))
+                error.add_note(describe_outcome(_write_measurements(lines, before, planned, gpu, path)))
             raise
-    return _kept(lines, before, planned, gpu, path)
+    return _write_measurements(lines, before, planned, gpu, path)
 
 
-def described(outcome: Outcome) -> str:
+def describe_outcome(outcome: Outcome) -> str:
     """What a call measured, in a line."""
-    counts = f"{outcome.measured} measured, {outcome.known} known already, {outcome.left} left for the next call"
-    return f"{outcome.path}: {counts}"
+    left = f"{outcome.num_unmeasured} left for the next call"
+    return f"{outcome.path}: {outcome.measured} measured, {outcome.num_known} known already, {left}"
 
 
 def _measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any]]:
@@ -113,9 +113,13 @@ def _measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any
     """
     results = scratch / _RESULTS
     lines: list[dict[str, Any]] = []
-    ends, code = time.monotonic() + seconds, CARD_LOST
-    while code == CARD_LOST and (left := planned.work[max(len(lines) - 1, 0) :]) and time.monotonic() < ends:
-        code, complaint = _process(left, results, ends - time.monotonic())
+    deadline_s, code = time.monotonic() + seconds, CARD_LOST
+    while (
+        code == CARD_LOST
+        and (remaining_work := planned.work[max(len(lines) - 1, 0) :])
+        and time.monotonic() < deadline_s
+    ):
+        code, complaint = _process(remaining_work, results, deadline_s - time.monotonic())
         lines = read_lines(results)
     if code == NO_GPU:
         raise InputError("there is no GPU here that PyTorch can use; presim profile needs a machine with one")
@@ -126,9 +130,9 @@ def _measure(planned: Plan, scratch: Path, seconds: float) -> list[dict[str, Any
 
 def _process(work: Sequence[Signature], results: Path, seconds: float) -> tuple[int, str]:
     """Run a measuring process; returns its exit code and, if it failed, the last line of its error output."""
-    wanted = results.with_name("work.json")
-    write_file(wanted, msgspec.json.encode(work))
-    command = [sys.executable, "-m", "presim.profile.bench", str(wanted), str(results), str(seconds)]
+    work_file = results.with_name("work.json")
+    write_file(work_file, msgspec.json.encode(work))
+    command = [sys.executable, "-m", "presim.profile.bench", str(work_file), str(results), str(seconds)]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _GRACE_S, check=False)
     except subprocess.TimeoutExpired:
@@ -147,15 +151,17 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _kept(lines: Sequence[dict[str, Any]], before: list[Measurement], planned: Plan, gpu: Gpu, path: Path) -> Outcome:
+def _write_measurements(
+    lines: Sequence[dict[str, Any]], before: list[Measurement], planned: Plan, gpu: Gpu, path: Path
+) -> Outcome:
     intake = Intake(list(before))
     intake.rejected.update(planned.omitted)
     intake.take(row_of(line, gpu.id) for line in lines[1:])
     make_folder(path.parent)
     table.write(intake.accepted, path, {key: str(value) for key, value in (lines[0] if lines else {}).items()})
     measured = len(intake.accepted) - len(before)
-    left = len(planned.work) - max(len(lines) - 1, 0)
-    return Outcome(gpu.id, path, measured, planned.known, left, dict(sorted(intake.rejected.items())))
+    num_unmeasured = len(planned.work) - max(len(lines) - 1, 0)
+    return Outcome(gpu.id, path, measured, planned.num_known, num_unmeasured, dict(sorted(intake.rejected.items())))
 
 
 def row_of(line: dict[str, Any], gpu: str) -> Measurement | str:

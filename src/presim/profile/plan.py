@@ -40,23 +40,23 @@ class Plan:
     """Work in the order of measurement, and the reasons why the rest is omitted, with counts."""
 
     work: tuple[Signature, ...]
-    known: int  # already in the table
+    num_known: int  # already in the table
     omitted: dict[str, int]
 
 
-def plan(wanted: Iterable[Signature], known: Collection[Signature], gpu: Gpu) -> Plan:
+def plan(signatures: Iterable[Signature], measured: Collection[Signature], gpu: Gpu) -> Plan:
     """Select the wanted signatures that can be measured and are not known yet, smallest first."""
     omitted: collections.Counter[str] = collections.Counter()
     work: list[Signature] = []
-    unique = list(dict.fromkeys(wanted))
+    unique = list(dict.fromkeys(signatures))
     for signature in unique:
         reason = obstacle(signature, gpu)
         if reason:
             omitted[reason] += 1
-        elif signature not in known:
+        elif signature not in measured:
             work.append(signature)
-    already = sum(signature in known for signature in unique)
-    return Plan(tuple(sorted(work, key=footprint)), already, dict(sorted(omitted.items())))
+    num_known = sum(signature in measured for signature in unique)
+    return Plan(tuple(sorted(work, key=footprint)), num_known, dict(sorted(omitted.items())))
 
 
 def obstacle(signature: Signature, gpu: Gpu) -> str:
@@ -83,11 +83,17 @@ def _product_obstacle(signature: Gemm, gpu: Gpu) -> str:
         return f"products with an epilogue that PyTorch lacks: {signature.epilogue}"
     if signature.dtype in _FP8:
         return _fp8_obstacle(signature, gpu)
-    out, alone = signature.out_dtype or signature.dtype, not (signature.accumulate or signature.epilogue)
+    out, is_plain_product = signature.out_dtype or signature.dtype, not (signature.accumulate or signature.epilogue)
     if signature.b_dtype not in ("", signature.dtype):
         return "products of mixed types"
     if signature.dtype == "int8":
-        plain = alone and signature.layout == "NT" and signature.batch == 1 and out == "int32" and signature.m > 16
+        plain = (
+            is_plain_product
+            and signature.layout == "NT"
+            and signature.batch == 1
+            and out == "int32"
+            and signature.m > 16
+        )
         return "" if plain and signature.n % 8 == signature.k % 8 == 0 else "products of int8 other than PyTorch's own"
     if signature.dtype not in FLOATS or signature.compute not in ("float32", "tf32"):
         return f"products of {signature.dtype} that accumulate in {signature.compute}"
@@ -101,8 +107,8 @@ def _fp8_obstacle(signature: Gemm, gpu: Gpu) -> str:
     types, out = {signature.dtype, signature.b_dtype or signature.dtype}, signature.out_dtype or signature.dtype
     bare = signature.batch == 1 and not signature.accumulate and signature.layout == "NT"
     bare = bare and signature.epilogue in ("", "bias") and (not signature.epilogue or out == "bfloat16")
-    whole = signature.k % 16 == signature.n % 16 == 0 and types <= {*_FP8} and types != {"float8_e5m2"}
-    plain = bare and whole and signature.scaling in ("", "outer") and out in _FP8_RESULTS[signature.scaling]
+    has_valid_sizes = signature.k % 16 == signature.n % 16 == 0 and types <= {*_FP8} and types != {"float8_e5m2"}
+    plain = bare and has_valid_sizes and signature.scaling in ("", "outer") and out in _FP8_RESULTS[signature.scaling]
     return "" if plain else "FP8 products that PyTorch lacks: block-scaled, accumulating, or in another layout"
 
 

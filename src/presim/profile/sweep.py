@@ -59,9 +59,9 @@ def _products() -> Iterator[Signature]:
     layouts = (("NT", False), ("NN", False), ("TN", False))
     for (layout, accumulate), rows, n, k in itertools.product(layouts, (512, 2048, 8192, 16384), _SIDES, _SIDES):
         yield Gemm(rows, n, k, 1, "bfloat16", layout=layout, accumulate=accumulate)
-    for (left, right), rows, n, k in itertools.product(_FP8, (2048, 8192, 16384), _SIDES[1:], _SIDES[1:]):
+    for (a_dtype, b_dtype), rows, n, k in itertools.product(_FP8, (2048, 8192, 16384), _SIDES[1:], _SIDES[1:]):
         for scaling, sums in (("", "precise"), ("outer", "")):
-            yield Gemm(rows, n, k, 1, left, "float32", "bfloat16", right, "NT", scaling=scaling, sums=sums)
+            yield Gemm(rows, n, k, 1, a_dtype, "float32", "bfloat16", b_dtype, "NT", scaling=scaling, sums=sums)
     for groups, rows, (n, k) in itertools.product((8, 64), (4096, 16384, 65536), ((2048, 2048), (4096, 2048))):
         yield GroupedGemm(groups, rows, n, k, "bfloat16")
 
@@ -94,10 +94,10 @@ def _rows() -> Iterator[Signature]:
             ("native_layer_norm", 2 * weight, 8 * rows),
             ("_fused_rms_norm", weight, 4 * rows),
         ):
-            moved = (size + weights, size + statistics)
-            gradient = (2 * size + weights + statistics, size + weights)
-            yield Normalization(*moved, 1 << power, dtype, operator=f"aten::{name}", row=row)
-            yield Normalization(*gradient, 1 << power, dtype, operator=f"aten::{name}_backward", row=row)
+            forward_bytes = (size + weights, size + statistics)
+            backward_bytes = (2 * size + weights + statistics, size + weights)
+            yield Normalization(*forward_bytes, 1 << power, dtype, operator=f"aten::{name}", row=row)
+            yield Normalization(*backward_bytes, 1 << power, dtype, operator=f"aten::{name}_backward", row=row)
     for rows, row in itertools.product((1024, 4096, 16384), (32000, 128256)):
         size = 4 * rows * row
         yield Softmax(size, size, rows * row, "float32", operator="aten::_log_softmax", row=row)
@@ -125,7 +125,7 @@ def _optimizers() -> Iterator[Signature]:
 def _indexing() -> Iterator[Signature]:
     """Rows of an embedding table, and rows of tokens routed to experts."""
     for width, count in itertools.product((1024, 4096), (2048, 8192, 32768)):
-        moved, addresses = 2 * width * count, 8 * count
+        row_bytes, index_bytes = 2 * width * count, 8 * count
         for name, rows in (("gather", 128256), ("index", count)):
             elements = width * rows
-            yield Index(moved + addresses, moved, elements, "bfloat16", operator=f"aten::{name}")
+            yield Index(row_bytes + index_bytes, row_bytes, elements, "bfloat16", operator=f"aten::{name}")

@@ -20,15 +20,15 @@ def row(calls: Sequence[Sequence[float]]) -> dict[str, float]:
         ValueError: no time is left for a call, or the calls differ too much to be represented by one figure.
     """
     medians = [statistics.median(times) for times in calls]
-    least, most = min(medians), max(medians)
-    middle = (least + most) / 2
-    if least <= 0:
+    fastest, slowest = min(medians), max(medians)
+    middle = (fastest + slowest) / 2
+    if fastest <= 0:
         raise ValueError("the kernels launched first take as long as the whole call")
-    if (most - least) / 2 > _MAX_DIFFERENCE * middle:
-        raise ValueError(f"calls with these bytes take between {least * 1e3:.1f} and {most * 1e3:.1f} us")
+    if (slowest - fastest) / 2 > _MAX_DIFFERENCE * middle:
+        raise ValueError(f"calls with these bytes take between {fastest * 1e3:.1f} and {slowest * 1e3:.1f} us")
     quartiles = [statistics.quantiles(times, n=4) for times in calls]
-    own = max((third - first) / 2 for first, _, third in quartiles)
-    spread = max(own, (most - least) / 2) / middle
+    largest_half_range = max((third - first) / 2 for first, _, third in quartiles)
+    spread = max(largest_half_range, (slowest - fastest) / 2) / middle
     return {"duration_ns": middle * 1e6, "spread": spread, "samples": sum(map(len, calls))}
 
 

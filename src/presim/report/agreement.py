@@ -60,8 +60,10 @@ def _figures(agreement: Agreement) -> Table:
     table.add_column("")
     for title in ("captured", "composed", "difference"):
         table.add_column(title, justify="right")
-    for one in agreement.figures:
-        table.add_row(one.name, _value(one, one.captured), _value(one, one.composed), f"{one.error:+.2%}")
+    for figure in agreement.figures:
+        table.add_row(
+            figure.name, _value(figure, figure.captured), _value(figure, figure.composed), f"{figure.error:+.2%}"
+        )
     return table
 
 
@@ -73,8 +75,8 @@ def _differences(agreement: Agreement) -> Table:
     table.add_column("device work")
     for title in ("captured", "composed"):
         table.add_column(title, justify="right")
-    for one in agreement.differences[:_MOST]:
-        table.add_row(str(one.rank), one.signature, str(one.captured), str(one.composed))
+    for difference in agreement.differences[:_MOST]:
+        table.add_row(str(difference.rank), difference.signature, str(difference.captured), str(difference.composed))
     return table
 
 

@@ -49,11 +49,11 @@ def apportion(sizes: Sequence[float], cells: int) -> list[int]:
     if not total:
         return [0 for _ in sizes]
     exact = [size / total * cells for size in sizes]
-    whole = [int(value) for value in exact]
-    rest = sorted(range(len(sizes)), key=lambda index: (whole[index] - exact[index], index))
-    for index in rest[: cells - sum(whole)]:
-        whole[index] += 1
-    return whole
+    whole_cells = [int(value) for value in exact]
+    by_remainder = sorted(range(len(sizes)), key=lambda index: (whole_cells[index] - exact[index], index))
+    for index in by_remainder[: cells - sum(whole_cells)]:
+        whole_cells[index] += 1
+    return whole_cells
 
 
 def _label(part: Part, plain: bool) -> Text:

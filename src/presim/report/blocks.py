@@ -81,9 +81,9 @@ def _blocks(report: RenderableType) -> list[Block]:
         case Padding():
             return _blocks(report.renderable)
         case SideBySide():
-            return [*_blocks(report.left), *_blocks(report.right)]
+            return [*_blocks(report.left_table), *_blocks(report.right_table)]
         case Title():
-            return [HeadingBlock(report.command, report.where, 1)]
+            return [HeadingBlock(report.command, report.location, 1)]
         case Heading():
             return [HeadingBlock(report.name, report.caption, 2)]
         case Bar():

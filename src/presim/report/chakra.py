@@ -73,9 +73,9 @@ def write(
         files.append(path)
         groups |= {group.name: list(group.ranks) for group in priced.trace.manifest.groups if group.ranks}
     stands_for = {str(rank): representatives.count(rank) for rank in sorted(ranks)}
-    others = {str(rank): spans.to_text(representatives.others.get(rank, ())) for rank in sorted(ranks)}
-    found = {"groups": groups, "ranks_like": stands_for, "stands_for": others}
-    text = json.dumps(found, indent=2, sort_keys=True) + "\n"
+    represented_ranks = {str(rank): spans.to_text(representatives.others.get(rank, ())) for rank in sorted(ranks)}
+    groups_file = {"groups": groups, "ranks_like": stands_for, "stands_for": represented_ranks}
+    text = json.dumps(groups_file, indent=2, sort_keys=True) + "\n"
     write_file(target / f"{name}.groups.json", text.encode())
     return [*files, target / f"{name}.groups.json"]
 
@@ -104,14 +104,14 @@ def decode(data: bytes) -> tuple[Any, list[Any]]:
 
 
 @dataclasses.dataclass
-class _Whole:
-    """Rounds nanoseconds to microseconds and carries the error over, so that the sum is right."""
+class _MicrosecondRounding:
+    """Rounds nanoseconds down to microseconds and adds the remainder to the next value, so that sums are exact."""
 
     left_ns: int = 0
 
     def micros(self, ns: int) -> int:
-        whole, self.left_ns = divmod(ns + self.left_ns, 1000)
-        return whole
+        microseconds, self.left_ns = divmod(ns + self.left_ns, 1000)
+        return microseconds
 
 
 class _Nodes:
@@ -126,8 +126,8 @@ class _Nodes:
         self._waits: dict[int, set[int]] = {}  # stream -> nodes that its next node waits for
         self._recorded: dict[int, int | None] = {}
         self._host, self._host_waits = 0, set[int]()
-        self._spent = _Whole()
-        self._rounded: dict[int, _Whole] = {}
+        self._spent = _MicrosecondRounding()
+        self._rounded: dict[int, _MicrosecondRounding] = {}
         self._tags: Counter[tuple[int, int]] = Counter()
 
     def nodes(self) -> Iterator[Any]:
@@ -143,16 +143,16 @@ class _Nodes:
             elif kind == Kind.STEP:
                 yield self._host_node(0, STEP)
             elif kind in WAITS:
-                self._host_waits |= self._awaited(Kind(kind), stream, serial)
+                self._host_waits |= self._awaited_nodes(Kind(kind), stream, serial)
 
-    def _awaited(self, kind: Kind, stream: int, serial: int) -> set[int]:
+    def _awaited_nodes(self, kind: Kind, stream: int, serial: int) -> set[int]:
         if kind == Kind.EVENT_SYNC:
-            found: Iterable[int | None] = [self._recorded.get(serial)]
+            awaited_nodes: Iterable[int | None] = [self._recorded.get(serial)]
         elif kind == Kind.STREAM_SYNC:
-            found = [self._on_stream.get(stream)]
+            awaited_nodes = [self._on_stream.get(stream)]
         else:
-            found = self._on_stream.values()
-        return {node for node in found if node is not None}
+            awaited_nodes = self._on_stream.values()
+        return {node for node in awaited_nodes if node is not None}
 
     def _on_host(self, ns: int) -> Iterator[Any]:
         micros = self._spent.micros(ns)
@@ -170,7 +170,7 @@ class _Nodes:
 
     def _on_device(self, entry: int, stream: int, index: int, operator: int) -> Any:
         signature = self.trace.signatures[index]
-        micros = self._rounded.setdefault(stream, _Whole()).micros(self._durations[entry])
+        micros = self._rounded.setdefault(stream, _MicrosecondRounding()).micros(self._durations[entry])
         name = self.trace.operators[operator] if operator >= 0 else ""
         if isinstance(signature, Collective):
             node = self._next(name or signature.kind, _kind(signature), micros)
@@ -189,8 +189,8 @@ class _Nodes:
 
     def _communication(self, node: Any, signature: Collective) -> None:
         manifest = self.trace.manifest
-        known = 0 <= signature.group < len(manifest.groups)
-        group = manifest.groups[signature.group] if known else None
+        has_group = 0 <= signature.group < len(manifest.groups)
+        group = manifest.groups[signature.group] if has_group else None
         node.attr.add(name="comm_size", int64_val=int(signature.even.bytes))
         node.attr.add(name="pg_name", string_val=group.name if group else "")
         node.attr.add(name="comm_priority", int32_val=0)
@@ -199,10 +199,12 @@ class _Nodes:
             return
         ranks = group.ranks if group else ()
         peer = ranks[signature.peer] if 0 <= signature.peer < len(ranks) else signature.peer
-        ends = (manifest.rank, peer) if node.type == _SEND else (peer, manifest.rank)
-        for attribute, value in zip(("comm_src", "comm_dst", "comm_tag"), (*ends, self._tags[ends])):
+        sender_and_receiver = (manifest.rank, peer) if node.type == _SEND else (peer, manifest.rank)
+        for attribute, value in zip(
+            ("comm_src", "comm_dst", "comm_tag"), (*sender_and_receiver, self._tags[sender_and_receiver])
+        ):
             node.attr.add(name=attribute, int32_val=int(value))
-        self._tags[ends] += 1
+        self._tags[sender_and_receiver] += 1
 
     def _next(self, name: str, kind: int, micros: int) -> Any:
         self._number += 1
@@ -216,28 +218,28 @@ def _kind(signature: Collective) -> int:
 def delimited(message: Any) -> bytes:
     """A message, prefixed with its length as a varint."""
     data: bytes = message.SerializeToString(deterministic=True)
-    left, head = len(data), bytearray()
-    while left > 0x7F:
-        head.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*head, left]) + data
+    remaining_length, head = len(data), bytearray()
+    while remaining_length > 0x7F:
+        head.append(remaining_length & 0x7F | 0x80)
+        remaining_length >>= 7
+    return bytes([*head, remaining_length]) + data
 
 
 def _split(data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(data):
+    offset = 0
+    while offset < len(data):
         size = shift = 0
         while True:
-            byte = data[at]  # raises IndexError if the file is cut short
-            at += 1
+            byte = data[offset]  # raises IndexError if the file is cut short
+            offset += 1
             size |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
                 break
-        if at + size > len(data):
+        if offset + size > len(data):
             raise ValueError(f"a message of {size} bytes is cut short")
-        yield data[at : at + size]
-        at += size
+        yield data[offset : offset + size]
+        offset += size
 
 
 _FIELDS = {  # message -> fields of the schema that are written: number, name, type, repeated
@@ -278,19 +280,19 @@ def schema() -> dict[str, Any]:
     }
     file = descriptor_pb2.FileDescriptorProto(name="presim/et_def.proto", package="ChakraProtoMsg", syntax="proto3")
     for message, fields in _FIELDS.items():
-        made = file.message_type.add(name=message)
+        message_type = file.message_type.add(name=message)
         values = [name for _, name, _, _ in fields if name.endswith("_val")]
         if values:
-            made.oneof_decl.add(name="value")
+            message_type.oneof_decl.add(name="value")
         for number, name, type_, repeated in fields:
-            one = made.field.add(name=name, number=number)
-            one.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
-            one.type = types.get(type_, field.TYPE_MESSAGE)
+            message_field = message_type.field.add(name=name, number=number)
+            message_field.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
+            message_field.type = types.get(type_, field.TYPE_MESSAGE)
             if type_ not in types:
-                one.type_name = f".ChakraProtoMsg.{type_}"
+                message_field.type_name = f".ChakraProtoMsg.{type_}"
             if name in values:
-                one.oneof_index = 0
+                message_field.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = {name: pool.FindMessageTypeByName(f"ChakraProtoMsg.{name}") for name in _FIELDS}
-    return {name: message_factory.GetMessageClass(message) for name, message in found.items()}
+    descriptors = {name: pool.FindMessageTypeByName(f"ChakraProtoMsg.{name}") for name in _FIELDS}
+    return {name: message_factory.GetMessageClass(message) for name, message in descriptors.items()}

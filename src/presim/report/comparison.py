@@ -75,8 +75,8 @@ def headline(difference: Difference) -> str:
 
 def _changed(rows: Sequence[Delta]) -> list[Delta]:
     """Rows with a visible change, relative to the largest figure."""
-    whole = max((max(row.before, row.after) for row in rows), default=0.0)
-    return [row for row in rows if abs(row.change) > whole * _SMALLEST]
+    largest = max((max(row.before, row.after) for row in rows), default=0.0)
+    return [row for row in rows if abs(row.change) > largest * _SMALLEST]
 
 
 def _side_by_side(comparison: Comparison) -> RenderableType:
@@ -104,8 +104,8 @@ def cells(result: Compared) -> list[str]:
 def _table(rows: Sequence[Delta], figure: Any) -> Table:
     table = _columns("", "before", "after", "change")
     table.add_column()
-    shown, rest = list(rows[:_ROWS]), rows[_ROWS:]
-    shown = [*shown, *_rest(rest)]
+    shown, omitted = list(rows[:_ROWS]), rows[_ROWS:]
+    shown = [*shown, *_sum_of_rows(omitted)]
     largest = max(abs(row.change) for row in shown)
     prefix = _common_prefix([row.name for row in rows])
     for row in shown:
@@ -127,7 +127,7 @@ def _common_prefix(names: Sequence[str]) -> str:
     return "".join(f"{level[0]}." for level in shared)
 
 
-def _rest(rows: Sequence[Delta]) -> list[Delta]:
+def _sum_of_rows(rows: Sequence[Delta]) -> list[Delta]:
     if not rows:
         return []
     before, after = sum(row.before for row in rows), sum(row.after for row in rows)
@@ -136,8 +136,8 @@ def _rest(rows: Sequence[Delta]) -> list[Delta]:
 
 def _columns(*names: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for place, name in enumerate(names):
-        table.add_column(name, justify="right" if place else "left", no_wrap=bool(place))
+    for index, name in enumerate(names):
+        table.add_column(name, justify="right" if index else "left", no_wrap=bool(index))
     return table
 
 
@@ -181,12 +181,12 @@ def waterfall(baseline: Compared, difference: Difference, parts: int = 10) -> li
     if difference.step_time_change_s is None or baseline.step_time_s is None:
         return []
     changed = [row for row in difference.step_time if row.change]
-    rows = [*changed[:parts], *_rest(changed[parts:])]
-    steps, at = [], baseline.step_time_s
+    rows = [*changed[:parts], *_sum_of_rows(changed[parts:])]
+    steps, position_s = [], baseline.step_time_s
     after = baseline.step_time_s + difference.step_time_change_s
     for row in rows:
-        steps.append((row.name, at, at + row.change, _signed(row, seconds)))
-        at += row.change
+        steps.append((row.name, position_s, position_s + row.change, _signed(row, seconds)))
+        position_s += row.change
     named = [(baseline.label, 0.0, baseline.step_time_s, seconds(baseline.step_time_s))]
     named += [*steps, (difference.label, 0.0, after, seconds(after))]
     top = max(max(start, end) for _, start, end, _ in named) or 1.0

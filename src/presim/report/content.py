@@ -41,7 +41,7 @@ class Cell:
     style: str = ""  # of the value
 
 
-def where(result: Result) -> str:
+def rank_and_cluster(result: Result) -> str:
     """The rank that the figures describe, and its cluster."""
     job = result.job
     return f"rank {job.rank} of {job.world_size} · {job.nodes} x {job.gpus_per_node} {job.gpu_name}"
@@ -98,12 +98,13 @@ def _memory(result: Result) -> Cell:
     memory = result.memory
     if not memory.peak_reserved_bytes:
         return Cell("memory", "none", "")
-    used = f"{(memory.peak_reserved_bytes + beyond(result)) / GIB:.1f} of {memory.device_total_bytes / GIB:.1f} GiB"
+    used_bytes = memory.peak_reserved_bytes + outside_allocator_bytes(result)
+    used = f"{used_bytes / GIB:.1f} of {memory.device_total_bytes / GIB:.1f} GiB"
     words = {True: ("fits", "green"), False: ("does not fit", "red"), None: ("unknown", "")}
     return Cell("device memory", used, *words[memory.fits])
 
 
-def beyond(result: Result) -> int:
+def outside_allocator_bytes(result: Result) -> int:
     """Device memory outside the allocator, bytes."""
     return sum(estimate.bytes for estimate in result.memory.beyond_allocator)
 
@@ -159,13 +160,13 @@ def phase_share(phase: StepPhase) -> str:
 def memory_parts(result: Result) -> list[Part]:
     """Device memory at the peak in GiB: by category, reserved but unused, outside the allocator, free."""
     memory = result.memory
-    held = {item.name: item.bytes for item in memory.by_category}
+    bytes_by_category = {item.name: item.bytes for item in memory.by_category}
     unused = max(memory.peak_reserved_bytes - memory.peak_allocated_bytes, 0)
     other_process_bytes = sum(item.bytes for item in memory.beyond_allocator if item.name.startswith(OTHER_PROCESSES))
     named = (
-        *((name.replace("_", " "), held.get(name, 0), *style) for name, style in _CATEGORY_STYLES.items()),
+        *((name.replace("_", " "), bytes_by_category.get(name, 0), *style) for name, style in _CATEGORY_STYLES.items()),
         ("reserved, unused", unused, "white", "r"),
-        ("context and libraries", beyond(result) - other_process_bytes, "red", "n"),
+        ("context and libraries", outside_allocator_bytes(result) - other_process_bytes, "red", "n"),
         ("other processes", other_process_bytes, "bright_red", "z"),
         ("free", max(memory.headroom_bytes, 0), "grey30", "."),
     )
@@ -191,9 +192,9 @@ def energy(result: Result) -> str:
     """Energy of a step in one line; empty if unknown."""
     if result.energy is None:
         return ""
-    found = result.energy
-    low, high = (three_digits(joules) for joules in (found.joules_low, found.joules_high))
+    step_energy = result.energy
+    low, high = (three_digits(joules) for joules in (step_energy.joules_low, step_energy.joules_high))
     return (
-        f"energy of a step about {three_digits(found.joules)} J a GPU ({low} to {high}), "
-        f"{found.watts:.0f} of {found.limit_watts:.0f} W on average"
+        f"energy of a step about {three_digits(step_energy.joules)} J a GPU ({low} to {high}), "
+        f"{step_energy.watts:.0f} of {step_energy.limit_watts:.0f} W on average"
     )

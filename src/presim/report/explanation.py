@@ -65,10 +65,14 @@ def render(explanation: Explanation) -> RenderableType:
         parts += [Heading("Other plans", caption), _indent(_gains(explanation.plans))]
     parts += [_indent(Text(f"not possible: {reason}", "dim")) for reason in explanation.refused]
     if explanation.confirmed is not None:
-        found = explanation.confirmed
-        caption = f"gains by {_BY.get(found.by, found.by)}; the current step takes {seconds(found.step_time_s)}"
-        parts += [Heading("Captured", caption), _indent(_captured(found.rows))]
-        parts += [_indent(Text(f"{row.what} was not captured: {row.words}", "dim")) for row in found.rows if row.words]
+        captures = explanation.confirmed
+        caption = (
+            f"gains by {_BY.get(captures.by, captures.by)}; the current step takes {seconds(captures.step_time_s)}"
+        )
+        parts += [Heading("Captured", caption), _indent(_captured(captures.rows))]
+        parts += [
+            _indent(Text(f"{row.what} was not captured: {row.words}", "dim")) for row in captures.rows if row.words
+        ]
     return Group(*parts)
 
 

@@ -56,9 +56,9 @@ def sentences(job: Verdict) -> list[tuple[str, bool]]:
 
 def markdown(gate: Gate) -> str:
     """A table for a pull request."""
-    kept = sum(job.passed for job in gate.jobs)
+    num_passed = sum(job.passed for job in gate.jobs)
     lines = [
-        f"### presim: {kept} of {len(gate.jobs)} jobs keep their budget",
+        f"### presim: {num_passed} of {len(gate.jobs)} jobs keep their budget",
         "",
         *(["partial: the work was interrupted", ""] if gate.partial else []),
         "| job | step time | change | memory | change | budget |",

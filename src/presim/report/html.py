@@ -15,7 +15,7 @@ from presim.report import content
 from presim.report.bars import Bar, Part
 from presim.report.blocks import BarPart, bar_block
 from presim.report.rendering import template
-from presim.report.tables import chosen_modules
+from presim.report.tables import largest_modules
 from presim.result import Result
 from presim.units import GIB, gib, percent, seconds, three_digits
 
@@ -44,25 +44,25 @@ def render(result: Result) -> str:
 
 def _shown(result: Result) -> dict[str, Any]:
     """Values for the template."""
-    known = result.step_time_s is not None
+    has_step_time = result.step_time_s is not None
     return {
         "result": result,
         "command": result.job.script or "trace",
-        "where": content.where(result),
+        "where": content.rank_and_cluster(result),
         "failure": content.failure(result),
         "partial": content.PARTIAL if result.partial else "",
         "headline": content.headline(result),
-        "time": _bar(content.time_parts(result)) if known else [],
+        "time": _bar(content.time_parts(result)) if has_step_time else [],
         "time_caption": content.time_caption(result),
-        "phases": result.time.by_phase if known else [],
-        "step_phases": result.steps.phases if known else [],
+        "phases": result.time.by_phase if has_step_time else [],
+        "step_phases": result.steps.phases if has_step_time else [],
         "phase_caption": content.phase_caption(result),
         "memory": _bar(content.memory_parts(result)) if result.memory.peak_reserved_bytes else [],
         "chart": _memory_chart(result),
-        "limits": result.limits if known else [],
-        "operators": result.operators[:_ROWS] if known else [],
-        "modules": _modules(result) if known else [],
-        "collectives": result.collectives[:_ROWS] if known else [],
+        "limits": result.limits if has_step_time else [],
+        "operators": result.operators[:_ROWS] if has_step_time else [],
+        "modules": _modules(result) if has_step_time else [],
+        "collectives": result.collectives[:_ROWS] if has_step_time else [],
         "origins": content.origins(result),
         "energy": content.energy(result),
     }
@@ -75,16 +75,16 @@ def _bar(parts: Sequence[Part]) -> list[BarPart]:
 
 def _modules(result: Result) -> list[dict[str, Any]]:
     """The modules with the largest share of the step, with their depth in the tree."""
-    whole = result.step_time_s or 1.0
+    step_time_s = result.step_time_s or 1.0
     return [
         {
             "name": name.strip(),
             "path": module.path,
             "depth": (len(name) - len(name.lstrip())) / 2,
             "seconds": module.critical_s,
-            "share": module.critical_s / whole,
+            "share": module.critical_s / step_time_s,
         }
-        for name, module in chosen_modules(result.modules, _ROWS)
+        for name, module in largest_modules(result.modules, _ROWS)
     ]
 
 

@@ -265,8 +265,8 @@ class _Writer:
         }  # fmt: skip
 
     def _flow(self, phase: str, pid: int, tid: int, at_ns: int, entry: int) -> Json:
-        found: Json = {"ph": phase, "id": entry + 1, "pid": pid, "tid": tid, "ts": at_ns / 1000}
-        return {**found, "cat": "ac2g", "name": "ac2g", **({"bp": "e"} if phase == "f" else {})}
+        event: Json = {"ph": phase, "id": entry + 1, "pid": pid, "tid": tid, "ts": at_ns / 1000}
+        return {**event, "cat": "ac2g", "name": "ac2g", **({"bp": "e"} if phase == "f" else {})}
 
     def _hold(self, entry: int) -> None:
         """Mark the stream as busy until the end of this entry. A stream wait ends when it takes effect."""

@@ -64,17 +64,17 @@ def distributed(manifest: Manifest) -> Json:
 
 def communication(signature: Collective, groups: Sequence[Group]) -> Json:
     """Arguments of a collective: message sizes in elements, and the group with its ranks."""
-    known = 0 <= signature.group < len(groups)
-    group = groups[signature.group] if known else None
+    has_group = 0 <= signature.group < len(groups)
+    group = groups[signature.group] if has_group else None
     size = group.size if group else 1
     elements = signature.bytes // dtype_bytes(signature.dtype)
-    given = elements // size if signature.kind == "all_gather" else elements
-    got = elements // size if signature.kind == "reduce_scatter" else elements
-    found: Json = {
+    sent_elements = elements // size if signature.kind == "all_gather" else elements
+    received_elements = elements // size if signature.kind == "reduce_scatter" else elements
+    arguments: Json = {
         "Collective name": _CALLED.get(signature.kind, signature.kind),
         "dtype": _TYPES.get(signature.dtype, (signature.dtype, ""))[0],
-        "In msg nelems": given,
-        "Out msg nelems": got,
+        "In msg nelems": sent_elements,
+        "Out msg nelems": received_elements,
         "In split size": "[]",
         "Out split size": "[]",
         "Group size": size,
@@ -83,8 +83,8 @@ def communication(signature: Collective, groups: Sequence[Group]) -> Json:
         "Process Group Ranks": str(list(group.ranks)) if group else "[]",
     }
     if group is not None and signature.kind in ("send", "recv") and 0 <= signature.peer < len(group.ranks):
-        found["Dst Rank" if signature.kind == "send" else "Src Rank"] = group.ranks[signature.peer]
-    return found
+        arguments["Dst Rank" if signature.kind == "send" else "Src Rank"] = group.ranks[signature.peer]
+    return arguments
 
 
 def names(host: int, device: int, streams: Sequence[int]) -> Iterator[Json]:
@@ -121,7 +121,7 @@ def shapes(signature: Signature) -> Json:
     if not isinstance(signature, Gemm):
         return {}
     name = _TYPES.get(signature.dtype, ("", signature.dtype))[1]
-    left, right = [signature.m, signature.k], [signature.k, signature.n]
+    a_shape, b_shape = [signature.m, signature.k], [signature.k, signature.n]
     if signature.batch > 1:
-        left, right = [signature.batch, *left], [signature.batch, *right]
-    return {"Input Dims": [left, right], "Input type": [name, name]}
+        a_shape, b_shape = [signature.batch, *a_shape], [signature.batch, *b_shape]
+    return {"Input Dims": [a_shape, b_shape], "Input type": [name, name]}

@@ -122,28 +122,28 @@ def _last_events(trace: Trace, timeline: Timeline) -> list[Event]:
 
 def _segments(trace: Trace, blocks: Blocks, frames: _Frames, *, expandable: bool) -> list[dict[str, Any]]:
     """Live segments at the end of the trace, each divided into its blocks and the gaps between them."""
-    held = _placed(trace, blocks, blocks.live_at(len(trace) - 1).tolist())
-    starts = [start for start, _, _ in held]
+    placed_blocks = _blocks_by_address(trace, blocks, blocks.live_at(len(trace) - 1).tolist())
+    starts = [start for start, _, _ in placed_blocks]
     segments = []
     for start, end, stream in _live_ranges(trace, join=expandable):
-        inside = held[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)]
+        inside = placed_blocks[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)]
         blocks_in = _tiles(start, end, inside, frames)
         segments.append(_segment(start, end, stream, blocks_in, is_expandable=expandable))
     return segments
 
 
-def _placed(trace: Trace, blocks: Blocks, chosen: list[int]) -> list[tuple[int, int, int]]:
+def _blocks_by_address(trace: Trace, blocks: Blocks, block_indices: list[int]) -> list[tuple[int, int, int]]:
     """Address, size and entry of some blocks, by address."""
     address = trace.columns["object"].tolist()
     alloc, size = blocks.alloc.tolist(), blocks.bytes.tolist()
-    return sorted((address[alloc[index]], size[index], alloc[index]) for index in chosen)
+    return sorted((address[alloc[index]], size[index], alloc[index]) for index in block_indices)
 
 
 def _live_ranges(trace: Trace, *, join: bool) -> list[tuple[int, int, int]]:
     """Start, end and stream of live segments. With ``join``, adjacent segments of one stream become one."""
     live: dict[int, tuple[int, int]] = {}
-    chosen = trace.mask(Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
-    columns = [trace.columns[name][chosen].tolist() for name in ("kind", "object", "value", "stream")]
+    is_segment_entry = trace.mask(Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
+    columns = [trace.columns[name][is_segment_entry].tolist() for name in ("kind", "object", "value", "stream")]
     for kind, address, size, stream in zip(*columns):
         if kind == Kind.SEGMENT_ALLOC:
             live[address] = (address + size, stream)
@@ -166,11 +166,11 @@ def _is_expandable(trace: Trace, blocks: Blocks) -> bool:
     return bool(np.any(inside)) if len(starts) else False
 
 
-def _tiles(start: int, end: int, held: list[tuple[int, int, int]], frames: _Frames) -> list[dict[str, Any]]:
+def _tiles(start: int, end: int, placed_blocks: list[tuple[int, int, int]], frames: _Frames) -> list[dict[str, Any]]:
     """The blocks of a range of addresses with the gaps between them."""
     blocks: list[dict[str, Any]] = []
     position = start
-    for address, size, entry in held:
+    for address, size, entry in placed_blocks:
         if address > position:
             blocks.append(_block(position, address - position, "inactive", []))
         blocks.append(_block(address, size, "active_allocated", frames.of(entry)))

@@ -36,7 +36,10 @@ def as_html(result: Result) -> str:
         f"<b>{_safe(cell.value)}</b> <small>{_safe(cell.remark)}</small></td>"
         for cell in content.headline(result)
     )
-    parts = [f"<b>presim</b> <small>{_safe(content.where(result))}</small>", f"<table><tr>{cells}</tr></table>"]
+    parts = [
+        f"<b>presim</b> <small>{_safe(content.rank_and_cluster(result))}</small>",
+        f"<table><tr>{cells}</tr></table>",
+    ]
     if failure := content.failure(result):
         parts.append(f"<div><b>{_safe(failure[0])}</b> {_safe(failure[1])}</div>")
     if result.step_time_s is not None:
@@ -82,7 +85,7 @@ def chart(result: Result, figure: str = "time") -> Any:
 def _stacked(parts: Sequence[Part], scale: float, unit: str) -> dict[str, Any]:
     shown = _shown(parts)
     names = [part.name for part in shown]
-    rows = [{"part": part.name, unit: part.size / scale, "order": at} for at, part in enumerate(shown)]
+    rows = [{"part": part.name, unit: part.size / scale, "order": index} for index, part in enumerate(shown)]
     return {
         "data": {"values": rows},
         "mark": {"type": "bar", "tooltip": True},
@@ -91,7 +94,7 @@ def _stacked(parts: Sequence[Part], scale: float, unit: str) -> dict[str, Any]:
             "color": {
                 "field": "part",
                 "type": "nominal",
-                "scale": {"domain": names, "range": [_colour(name, at) for at, name in enumerate(names)]},
+                "scale": {"domain": names, "range": [_colour(name, index) for index, name in enumerate(names)]},
             },
             "order": {"field": "order", "type": "quantitative"},
         },
@@ -99,13 +102,13 @@ def _stacked(parts: Sequence[Part], scale: float, unit: str) -> dict[str, Any]:
 
 
 def _time(result: Result) -> dict[str, Any]:
-    known = result.step_time_s is not None
-    return _stacked(content.time_parts(result) if known else [], 1e-3, "ms")
+    has_step_time = result.step_time_s is not None
+    return _stacked(content.time_parts(result) if has_step_time else [], 1e-3, "ms")
 
 
 def _memory(result: Result) -> dict[str, Any]:
-    known = result.memory.peak_reserved_bytes
-    return _stacked(content.memory_parts(result) if known else [], GIB, "GiB")
+    has_memory = result.memory.peak_reserved_bytes
+    return _stacked(content.memory_parts(result) if has_memory else [], GIB, "GiB")
 
 
 def _over_time(result: Result) -> dict[str, Any]:
@@ -128,8 +131,13 @@ def _over_time(result: Result) -> dict[str, Any]:
 
 def _operators(result: Result) -> dict[str, Any]:
     rows = [
-        {"operator": each.name, "ms": each.critical_s * 1e3, "device ms": each.seconds * 1e3, "calls": each.count}
-        for each in result.operators[:_ROWS]
+        {
+            "operator": operator.name,
+            "ms": operator.critical_s * 1e3,
+            "device ms": operator.seconds * 1e3,
+            "calls": operator.count,
+        }
+        for operator in result.operators[:_ROWS]
     ]
     return {
         "data": {"values": rows},
@@ -154,12 +162,12 @@ def _bar(title: str, parts: Sequence[Part]) -> str:
     total = sum(part.size for part in shown) or 1.0
     stretches = "".join(
         f"<span style='display:inline-block;height:14px;width:{part.size / total:.2%};"
-        f"background:{_colour(part.name, at)}' title='{_safe(part.name)} {_safe(part.figure)}'></span>"
-        for at, part in enumerate(shown)
+        f"background:{_colour(part.name, index)}' title='{_safe(part.name)} {_safe(part.figure)}'></span>"
+        for index, part in enumerate(shown)
     )
     legend = " &nbsp; ".join(
-        f"<span style='color:{_colour(part.name, at)}'>■</span> {_safe(part.name)} <b>{_safe(part.figure)}</b>"
-        for at, part in enumerate(shown)
+        f"<span style='color:{_colour(part.name, index)}'>■</span> {_safe(part.name)} <b>{_safe(part.figure)}</b>"
+        for index, part in enumerate(shown)
     )
     return f"<div>{title}</div><div style='max-width:640px;white-space:nowrap'>{stretches}</div><small>{legend}</small>"
 
@@ -169,8 +177,8 @@ def _shown(parts: Sequence[Part]) -> list[Part]:
     return [part for part in parts if part.size > total * SMALLEST_SHARE]
 
 
-def _colour(name: str, at: int) -> str:
-    return _COLOURS.get(name, _OTHERS[at % len(_OTHERS)])
+def _colour(name: str, index: int) -> str:
+    return _COLOURS.get(name, _OTHERS[index % len(_OTHERS)])
 
 
 def _safe(text: object) -> str:

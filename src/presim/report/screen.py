@@ -38,14 +38,14 @@ class Title:
     """A command with its cluster to the right. A long command is on the next two lines, cut if necessary."""
 
     command: str
-    where: str
+    location: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width, name, command = options.max_width, Text("presim", "bold"), Text(self.command)
-        long = name.cell_len + 1 + command.cell_len + 2 + len(self.where) > width
+        long = name.cell_len + 1 + command.cell_len + 2 + len(self.location) > width
         head = name if long else Text.assemble(name, " ", command)
-        gap = max(width - head.cell_len - len(self.where), 2)
-        yield Text.assemble(head, " " * gap, self.where)
+        gap = max(width - head.cell_len - len(self.location), 2)
+        yield Text.assemble(head, " " * gap, self.location)
         if long:
             yield from _cut(command, console, width)
         yield Rule(style="dim")

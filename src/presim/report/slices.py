@@ -112,13 +112,13 @@ def _main_work(trace: Trace, timeline: Timeline) -> np.ndarray:
     return np.flatnonzero(trace.mask(Kind.WORK) & on_main & (trace.columns["phase"] != Phase.OTHER))
 
 
-def _nest(paths: Iterable[tuple[str, ...]], starts: list[int], ends: list[int]) -> list[Slice]:
+def _nest(paths: Iterable[tuple[str, ...]], starts_ns: list[int], ends_ns: list[int]) -> list[Slice]:
     """One slice for each interval in which a prefix of the path is constant, parents before children."""
     names: list[str] = []
     begins: list[int] = []
     finishes: list[int] = []
     open_parts: list[tuple[str, int]] = []  # name, index into the lists above
-    for path, start, end in zip(paths, starts, ends):
+    for path, start, end in zip(paths, starts_ns, ends_ns):
         shared = 0
         while shared < min(len(open_parts), len(path)) and open_parts[shared][0] == path[shared]:
             shared += 1

@@ -33,16 +33,16 @@ def operator_table(result: Result) -> RenderableType:
 class SideBySide:
     """Two renderables side by side, or one below the other if the width is too small."""
 
-    left: RenderableType
-    right: RenderableType
+    left_table: RenderableType
+    right_table: RenderableType
     width: int = 100
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if options.max_width < self.width:
-            yield Group(self.left, self.right)
+            yield Group(self.left_table, self.right_table)
             return
         table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_row(self.left, self.right)
+        table.add_row(self.left_table, self.right_table)
         yield table
 
 
@@ -55,22 +55,25 @@ def _operators(result: Result) -> Table:
 
 def _modules(result: Result) -> Table:
     table = _table(("", "left"), ("time", "right"), ("of step", "right"))
-    whole = sum(result.steps.times_s[result.steps.steady_index :][:1]) or 1.0
-    for name, module in chosen_modules(result.modules):
-        table.add_row(shorten(name, _NAME_WIDTH), seconds(module.critical_s), percent(module.critical_s / whole))
+    step_time_s = sum(result.steps.times_s[result.steps.steady_index :][:1]) or 1.0
+    for name, module in largest_modules(result.modules):
+        table.add_row(shorten(name, _NAME_WIDTH), seconds(module.critical_s), percent(module.critical_s / step_time_s))
     return table
 
 
-def chosen_modules(modules: list[Module], rows: int = ROWS) -> list[tuple[str, Module]]:
+def largest_modules(modules: list[Module], rows: int = ROWS) -> list[tuple[str, Module]]:
     """Modules with the largest share of the step and their indented names, in tree order.
 
     Modules that contain little more than one submodule are omitted: ``model.layers.*`` is one line, not three.
     """
-    kept = [module for module in modules if not _is_wrapper(module, modules)]
-    longest = sorted(range(len(kept)), key=lambda index: (-kept[index].critical_s, -kept[index].seconds, index))[:rows]
+    shown_modules = [module for module in modules if not _is_wrapper(module, modules)]
+    longest = sorted(
+        range(len(shown_modules)),
+        key=lambda index: (-shown_modules[index].critical_s, -shown_modules[index].seconds, index),
+    )[:rows]
     lines: list[tuple[str, Module]] = []
     parents: list[str] = []
-    for module in (kept[index] for index in sorted(longest)):
+    for module in (shown_modules[index] for index in sorted(longest)):
         while parents and not module.path.startswith(parents[-1] + "."):
             parents.pop()
         name = module.path[len(parents[-1]) + 1 :] if parents else module.path
@@ -156,8 +159,11 @@ def rank_table(result: Result) -> RenderableType:
 def _shown(ranks: list[Rank]) -> list[Rank]:
     if len(ranks) <= _RANKS_SHOWN:
         return ranks
-    chosen = {max(ranks, key=lambda rank: rank.step_time_s).rank, max(ranks, key=lambda r: r.peak_reserved_bytes).rank}
+    shown_ranks = {
+        max(ranks, key=lambda rank: rank.step_time_s).rank,
+        max(ranks, key=lambda r: r.peak_reserved_bytes).rank,
+    }
     for rank in sorted(ranks, key=lambda rank: (-rank.represented, rank.rank)):
-        if len(chosen) < _RANKS_SHOWN:
-            chosen.add(rank.rank)
-    return [rank for rank in ranks if rank.rank in chosen]
+        if len(shown_ranks) < _RANKS_SHOWN:
+            shown_ranks.add(rank.rank)
+    return [rank for rank in ranks if rank.rank in shown_ranks]

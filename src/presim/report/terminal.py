@@ -45,28 +45,28 @@ def svg(result: Result, width: int = WIDTH) -> str:
 
 def render(result: Result) -> RenderableType:
     """The report as something rich can print."""
-    parts: list[RenderableType] = [Title(result.job.script or "trace", content.where(result))]
+    parts: list[RenderableType] = [Title(result.job.script or "trace", content.rank_and_cluster(result))]
     if result.partial:
         parts.append(Text(content.PARTIAL))
     if failed := content.failure(result):
         parts.append(Text.assemble((f"✗ {failed[0]}: ", "bold red"), failed[1], "\n"))
     parts.append(_headline(result))
-    known = result.step_time_s is not None
-    if known:
+    has_step_time = result.step_time_s is not None
+    if has_step_time:
         parts += [Heading("Time", content.time_caption(result)), _indent(Bar(content.time_parts(result)))]
-    if known and result.steps.phases:
+    if has_step_time and result.steps.phases:
         parts += [Heading("Phases of a step", content.phase_caption(result)), phase_table(result)]
     if result.memory.peak_reserved_bytes:
         parts += [Heading("Memory in GiB", result.memory.verdict), _indent(Bar(content.memory_parts(result)))]
     if result.memory.fits is False and result.memory.by_module:
         parts += [Heading("Memory by module at the peak"), held_table(result)]
-    if known and result.limits:
+    if has_step_time and result.limits:
         parts += [Heading("What limits the step"), _limits(result)]
     if len(result.ranks) > 1:
         parts += [Heading("Ranks"), rank_table(result)]
-    if known and result.operators:
+    if has_step_time and result.operators:
         parts += [operator_table(result)]
-    if known and result.collectives:
+    if has_step_time and result.collectives:
         parts += [Heading("Communication"), collective_table(result)]
     parts += [Heading("Confidence"), _confidence(result)]
     return Group(*parts)
@@ -96,8 +96,8 @@ def _limits(result: Result) -> RenderableType:
 def _confidence(result: Result) -> RenderableType:
     sentences = [*result.notes, *result.not_modelled]
     if len(sentences) > _CAVEATS_SHOWN:
-        more = f"{len(sentences) - _CAVEATS_SHOWN} more: see notes and not_modelled in the JSON result"
-        sentences = [*sentences[:_CAVEATS_SHOWN], more]
+        omitted_note = f"{len(sentences) - _CAVEATS_SHOWN} more: see notes and not_modelled in the JSON result"
+        sentences = [*sentences[:_CAVEATS_SHOWN], omitted_note]
     table = Table.grid(padding=(0, 1, 0, 0))
     for sentence in sentences:
         table.add_row(Text("-", "dim"), Text(sentence, "dim"))

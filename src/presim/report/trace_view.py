@@ -69,8 +69,8 @@ def render(content: TraceView) -> RenderableType:
     parts: list[RenderableType] = [_head(summary, content.script), _section("Streams", _streams(summary))]
     if summary.collectives:
         parts.append(_section("Collectives", _collectives(summary)))
-    more = len(summary.signatures) - SIGNATURES
-    title = f"Signatures  {len(summary.signatures)}" + (f", the {SIGNATURES} most frequent" if more > 0 else "")
+    num_omitted = len(summary.signatures) - SIGNATURES
+    title = f"Signatures  {len(summary.signatures)}" + (f", the {SIGNATURES} most frequent" if num_omitted > 0 else "")
     parts.append(_section(title, _signatures(summary)))
     if summary.unmodelled_calls:
         calls = ", ".join(f"{name} {count}x" for name, count in sorted(summary.unmodelled_calls.items()))
@@ -178,7 +178,7 @@ def _section(title: str, content: RenderableType) -> RenderableType:
 
 def _table(*names: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    left = {"kind", "group", "type", "family", "signature", "what", "operator", "module"}
+    left_aligned = {"kind", "group", "type", "family", "signature", "what", "operator", "module"}
     for name in names:
-        table.add_column(name, justify="left" if name in left else "right", overflow="fold")
+        table.add_column(name, justify="left" if name in left_aligned else "right", overflow="fold")
     return table

@@ -128,8 +128,8 @@ def _chart(projection: Projection) -> dict[str, Any]:
     """Goodput over the checkpoint interval, with a logarithmic axis."""
     width, height = _PLANE
     points = [
-        (width * place / (len(projection.curve) - 1), height * (1 - goodput))
-        for place, (_, goodput) in enumerate(projection.curve)
+        (width * index / (len(projection.curve) - 1), height * (1 - goodput))
+        for index, (_, goodput) in enumerate(projection.curve)
     ]
     first, last = projection.curve[0][0], projection.curve[-1][0]
     return {

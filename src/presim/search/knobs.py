@@ -44,13 +44,13 @@ class Extent:
     global_batch: int | None
 
 
-def _degrees(most: int) -> list[Value]:
+def _degrees(limit: int) -> list[Value]:
     """Powers of two up to a bound.
 
     >>> _degrees(12)
     [1, 2, 4, 8]
     """
-    return [1 << power for power in range(max(most, 1).bit_length()) if 1 << power <= min(most, _MOST_TRIED)]
+    return [1 << power for power in range(max(limit, 1).bit_length()) if 1 << power <= min(limit, _MOST_TRIED)]
 
 
 # Fields that vary unless the user fixes them; other fields keep the plan's default. The search never varies fields #
@@ -89,12 +89,12 @@ def check_known(name: str) -> None:
     Raises:
         InputError: the names that come nearest, or where the names are listed.
     """
-    known = {*fields(), *CLUSTER, "global_batch"}
-    if name in known:
+    knob_names = {*fields(), *CLUSTER, "global_batch"}
+    if name in knob_names:
         return
-    near = difflib.get_close_matches(name, sorted({*known, *SHORT}), n=3)
-    if near:
-        raise InputError(f"no knob {name!r}; did you mean {' or '.join(near)}?")
+    similar_names = difflib.get_close_matches(name, sorted({*knob_names, *SHORT}), n=3)
+    if similar_names:
+        raise InputError(f"no knob {name!r}; did you mean {' or '.join(similar_names)}?")
     raise InputError(
         f"no knob {name!r}: a cluster has {', '.join(CLUSTER)}; `presim search --help` lists the knobs of a plan, "
         "such as --tp"
@@ -110,10 +110,10 @@ def short(name: str) -> str:
     return next((alias for alias, field in SHORT.items() if field == name), name)
 
 
-def free(fixed: Mapping[str, object], extent: Extent) -> dict[str, list[Value]]:
+def open_knobs(fixed: Mapping[str, object], extent: Extent) -> dict[str, list[Value]]:
     """Knobs that the user left open, with the values to try."""
-    known = fields()
-    return {name: values(extent) for name, values in FREE.items() if name in known and name not in fixed}
+    plan_fields = fields()
+    return {name: values(extent) for name, values in FREE.items() if name in plan_fields and name not in fixed}
 
 
 def read_value(name: str, text: str) -> Value:
@@ -149,10 +149,10 @@ def _passes(text: str) -> str:
     """
     from presim.passes import registry
 
-    for one in text.split("+") if text != "none" else ():
-        if ":" not in one and one not in registry.names():
+    for name in text.split("+") if text != "none" else ():
+        if ":" not in name and name not in registry.names():
             raise InputError(
-                f"passes = {text!r} has no pass {one!r}; use none, or {', '.join(registry.names())}, joined by +, or "
+                f"passes = {text!r} has no pass {name!r}; use none, or {', '.join(registry.names())}, joined by +, or "
                 "package.module:function"
             )
     return text
@@ -218,22 +218,22 @@ class Field(msgspec.Struct, frozen=True):
     values: dict[str, Value] = {}  # knob value -> plan value, where they differ
 
 
-def translated(point: Mapping[str, Value], fields_by_knob: Mapping[str, Field]) -> dict[str, Value]:
+def to_plan_fields(point: Mapping[str, Value], fields_by_knob: Mapping[str, Field]) -> dict[str, Value]:
     """Translate a point from framework knobs to plan fields; knobs without a plan field are dropped.
 
-    >>> translated({"local_batch": 2, "seed": 1}, {"local_batch": Field("micro_batch")})
+    >>> to_plan_fields({"local_batch": 2, "seed": 1}, {"local_batch": Field("micro_batch")})
     {'micro_batch': 2}
     """
     if not fields_by_knob:
         return dict(point)
-    found = {
+    plan_values = {
         name: value
         for name, value in point.items()
         if name not in fields_by_knob and (name in _FIELDS or name in CLUSTER)
     }
     for knob, field in fields_by_knob.items():
-        found[field.name] = field.values.get(format_value(point[knob]), point[knob])
-    return found
+        plan_values[field.name] = field.values.get(format_value(point[knob]), point[knob])
+    return plan_values
 
 
 def plan_of(point: Mapping[str, Value]) -> dict[str, Value | tuple[str, ...]]:
@@ -243,7 +243,9 @@ def plan_of(point: Mapping[str, Value]) -> dict[str, Value | tuple[str, ...]]:
     {'tensor': 2, 'passes': ('fuse-norm', 'fp8-row')}
     """
     return {
-        name: tuple(one for one in str(value).split("+") if one != "none") if name == "passes" else value
+        name: tuple(pass_name for pass_name in str(value).split("+") if pass_name != "none")
+        if name == "passes"
+        else value
         for name, value in point.items()
         if name in _FIELDS
     }

@@ -169,7 +169,7 @@ def objectives_of(names: Sequence[str], work: Work) -> tuple[Objective, ...]:
     Raises:
         InputError: a name is unknown, or a field of `Work` that it needs is not set.
     """
-    chosen = []
+    objectives = []
     for name in dict.fromkeys(name.strip().replace("-", "_") for name in names):
         if name not in OBJECTIVES:
             raise InputError(f"no objective {name!r}; use one of {', '.join(OBJECTIVES)}")
@@ -179,8 +179,8 @@ def objectives_of(names: Sequence[str], work: Work) -> tuple[Objective, ...]:
                 raise InputError(
                     f"the objective {name} needs --{need.replace('_', '-')}; add it, or use another objective"
                 )
-        chosen.append(objective)
-    return tuple(chosen)
+        objectives.append(objective)
+    return tuple(objectives)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,9 +197,11 @@ class Constraints:
         if figures is None:
             return ""
         if figures.fits is False or figures.headroom_bytes < self.spare_bytes:
-            more = f", {three_digits(self.spare_bytes / GIB)} GiB to spare are required" if self.spare_bytes else ""
+            requirement = (
+                f", {three_digits(self.spare_bytes / GIB)} GiB to spare are required" if self.spare_bytes else ""
+            )
             spare = figures.headroom_bytes / GIB
-            return f"memory: {three_digits(abs(spare))} GiB {'too much' if spare < 0 else 'spare'}{more}"
+            return f"memory: {three_digits(abs(spare))} GiB {'too much' if spare < 0 else 'spare'}{requirement}"
         if self.most_gpus is not None and figures.gpus > self.most_gpus:
             return f"GPUs: {figures.gpus} of at most {self.most_gpus}"
         days = work.days(figures)

@@ -28,7 +28,7 @@ def request_for_command(
             "--confirm captures the best composed plans, and composing needs a model: name it, e.g. "
             "`presim search llama-8b/ --space megatron --confirm 5 -- COMMAND`, or leave out --confirm"
         )
-    varied = parse_knobs(settings.vary, own=True)
+    varied = parse_knobs(settings.vary, any_name=True)
     if settings.space:
         return request_with_space(command, settings, options, varied, facts or {})
     holders = placeholders(command)

@@ -11,7 +11,7 @@ import msgspec
 from presim.errors import InputError
 from presim.options import ClusterOptions, RunOptions
 from presim.passes.expert_parameters import expert_count
-from presim.search.knobs import CLUSTER, Extent, check_known, free, short
+from presim.search.knobs import CLUSTER, Extent, check_known, open_knobs, short
 from presim.search.request import Request
 from presim.search.search_options import SearchOptions, request_of
 from presim.search.space import Space, parse_knobs
@@ -75,7 +75,7 @@ def _clusters(varied: Mapping[str, Sequence[Value]], options: ClusterOptions) ->
 
 def _on_groups(clusters: Sequence[Cluster]) -> list[str]:
     """A note on clusters of different nodes; none where all nodes are alike."""
-    cluster = next((one for one in clusters if one.groups), None)
+    cluster = next((cluster for cluster in clusters if cluster.groups), None)
     if cluster is None:
         return []
     counts = ", ".join(f"{count} {gpu}" for gpu, count in cluster.gpus_by_kind().items())
@@ -95,4 +95,4 @@ def _free(graph: Any, fixed: Mapping[str, object], clusters: Sequence[Cluster]) 
         experts=expert_count(graph),
         global_batch=batch if isinstance(batch, int) else None,
     )
-    return {name: tuple(values) for name, values in free(fixed, extent).items()}
+    return {name: tuple(values) for name, values in open_knobs(fixed, extent).items()}

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from presim.interrupts import caught
-from presim.search.answer.why import importance, infeasible, loses_on
+from presim.search.answer.why import importance, infeasible_reasons, loses_on
 from presim.search.objectives import OBJECTIVES
 from presim.search.request import Request
 from presim.search.strategy.bounds import Bounds
-from presim.search.strategy.loop import Evaluation, NoStore, Progress, Pruner, exhaustive, reached
+from presim.search.strategy.loop import Evaluation, NoStore, Progress, Pruner, evaluate_all_points, interrupted_trials
 from presim.search.strategy.prune import LOSSY, NoPruning, RulePruner, rules_of
-from presim.search.strategy.sampler import sampled
+from presim.search.strategy.sampler import evaluate_sampled_points
 from presim.search.study import Answer, front_of, overlapping, ranked
 from presim.search.trials.evaluator import Evaluator
 from presim.search.trials.job import Job
@@ -43,21 +43,21 @@ def run(request: Request, progress: Progress = lambda text: None) -> Answer:
         prune=list(rules_of(request.prune)),
     )
     with contextlib.ExitStack() as stack:
-        kept = stack.enter_context(open_study(request)) if request.study else NoStore()
+        store = stack.enter_context(open_study(request)) if request.study else NoStore()
         workers = _workers(request, job)
-        evaluation = Evaluation(request, workers, kept, progress)
+        evaluation = Evaluation(request, workers, store, progress)
         with caught() as stop, workers:
-            search = exhaustive if request.strategy == "exhaustive" else sampled
+            search = evaluate_all_points if request.strategy == "exhaustive" else evaluate_sampled_points
             trials = search(request, evaluation, pruner(request, job))
         if stop.is_partial:
             stop.unless(evaluation.trials)
-            trials = reached(request, evaluation)
-        found = answer(request, trials)
+            trials = interrupted_trials(request, evaluation)
+        ledger = answer(request, trials)
         if not request.confirm or stop.is_partial:
-            return msgspec.structs.replace(found, partial=found.partial or stop.is_partial)
+            return msgspec.structs.replace(ledger, partial=ledger.partial or stop.is_partial)
         from presim.search.confirm.ranking import confirm
 
-        return confirm(request, found, progress, kept=kept)
+        return confirm(request, ledger, progress, store=store)
 
 
 def _workers(request: Request, job: Job) -> Workers | RayWorkers:
@@ -116,7 +116,7 @@ def answer(request: Request, trials: Sequence[Trial]) -> Answer:
 def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list[str]:
     """Notes on limits of the search, as sentences."""
     notes = list(request.notes)
-    notes += [] if is_feasible else [infeasible(trials, request.constraints, request.work)]
+    notes += [] if is_feasible else [infeasible_reasons(trials, request.constraints, request.work)]
     if request.strategy != "exhaustive" and len(trials) < len(request.space):
         notes.append(
             f"{request.strategy} proposed {len(trials):,} of {len(request.space):,} points: a better point may be "
@@ -135,7 +135,7 @@ def _measurable(request: Request, trials: Sequence[Trial]) -> tuple[Request, lis
     if (
         not priced
         or objective.name == "step_time"
-        or any(objective.of(one, request.work) is not None for one in priced)
+        or any(objective.of(figures, request.work) is not None for figures in priced)
     ):
         return request, []
     notes_on_objective = f"No trial has {objective.name}, because the captures counted no tokens: ranked by step time."

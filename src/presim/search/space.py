@@ -32,11 +32,11 @@ class Space:
 
     def number(self, point: Mapping[str, Value]) -> int:
         """Index of a point in iteration order."""
-        place = 0
+        index = 0
         for name, values in self.varied.items():
             # compare text, because 1 == True
-            place = place * len(values) + [*map(format_value, values)].index(format_value(point[name]))
-        return place
+            index = index * len(values) + [*map(format_value, values)].index(format_value(point[name]))
+        return index
 
     def digest(self) -> str:
         """Hash that identifies this space."""
@@ -55,10 +55,10 @@ class Space:
         return f"{knobs or 'nothing varies'}: {len(self):,} point{'s' if len(self) != 1 else ''}"
 
 
-def parse_knobs(words: Sequence[str], *, own: bool = False) -> dict[str, tuple[Value, ...]]:
+def parse_knobs(words: Sequence[str], *, any_name: bool = False) -> dict[str, tuple[Value, ...]]:
     """Parse knobs as `--vary` accepts them: ``tp=2,4,8``, ``nodes=16:128`` (doubling), ``mbs=1:8:1`` (in steps).
 
-    ``own``: names are the user's own placeholders, not fields of a plan.
+    ``any_name``: names are the user's own placeholders, not fields of a plan.
 
     >>> parse_knobs(["tp=2,4", "nodes=16:128"])
     {'tensor': (2, 4), 'nodes': (16, 32, 64, 128)}
@@ -71,21 +71,21 @@ def parse_knobs(words: Sequence[str], *, own: bool = False) -> dict[str, tuple[V
         name, equals, text = word.partition("=")
         if not equals or not name.strip() or not text.strip():
             raise InputError(f"{word!r} is not a knob with values: write e.g. tp=2,4,8 or nodes=16:128")
-        field = name.strip() if own else field_of(name)
+        field = name.strip() if any_name else field_of(name)
         if field in knobs:
             raise InputError(f"{name} is varied twice; give all its values in one --vary")
-        values = [value for part in text.split(",") for value in _values(field, part.strip(), own)]
+        values = [value for part in text.split(",") for value in _values(field, part.strip(), any_name)]
         knobs[field] = tuple(dict.fromkeys(values))
     return knobs
 
 
-def _values(name: str, text: str, own: bool) -> list[Value]:
+def _values(name: str, text: str, any_name: bool) -> list[Value]:
     if not text:
         raise InputError(f"{name} has an empty value: remove the comma, or write e.g. {name}=1,2")
     bounds = text.split(":")
     if len(bounds) > 1 and all(bound.strip().isdecimal() for bound in bounds):
         return _range(name, [int(bound) for bound in bounds], text)
-    return [guess(text) if own else read_value(name, text)]
+    return [guess(text) if any_name else read_value(name, text)]
 
 
 def _range(name: str, bounds: Sequence[int], text: str) -> list[Value]:

@@ -105,7 +105,7 @@ def front_of(trials: Sequence[Trial], objectives: Sequence[Objective], work: Wor
 
     def dominated(loss: list[float]) -> bool:
         return any(
-            other != loss and all(other_value <= own for other_value, own in zip(other, loss)) for other in losses
+            other != loss and all(other_value <= value for other_value, value in zip(other, loss)) for other in losses
         )
 
     return [trial for trial, loss in zip(trials, losses) if not dominated(loss)]

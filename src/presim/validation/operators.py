@@ -15,7 +15,7 @@ import msgspec
 
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.learned.estimator import LearnedEstimator
-from presim.cost.measured.rows import Measurement, wrong
+from presim.cost.measured.rows import Measurement, reason_to_reject
 from presim.cost.price import Estimator, Price
 from presim.hardware.catalogue import find
 from presim.hardware.schema import Gpu
@@ -80,7 +80,7 @@ def _check_words(signature: Signature) -> None:
 
 def _price(case: Case, measured_us: float) -> Price:
     gpu, signature = gpu_of(case), signature_of(case)
-    if reason := wrong(Measurement(gpu=gpu, signature=signature, duration_ns=measured_us * 1e3, source="")):
+    if reason := reason_to_reject(Measurement(gpu=gpu, signature=signature, duration_ns=measured_us * 1e3, source="")):
         raise CannotBuildError(f"left out: {reason}")
     for estimator in _estimators(gpu):
         (price,) = estimator.price([signature])

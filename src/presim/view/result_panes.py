@@ -21,7 +21,7 @@ def summary(result: Result, label: str, ranks: Sequence[int] = ()) -> dict[str, 
     return {
         "label": label,
         "script": result.job.script,
-        "where": content.where(result),
+        "where": content.rank_and_cluster(result),
         "failure": list(content.failure(result) or ()),
         "headline": [dataclasses.asdict(cell) for cell in content.headline(result)],
         "time": _parts(content.time_parts(result)) if result.step_time_s is not None else [],

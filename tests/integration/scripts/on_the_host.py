@@ -31,7 +31,7 @@ def refused(signature: Signature) -> str | None:
     try:
         with prepared(signature) as runs:
             for run in runs:
-                run.whole()
+                run.call()
                 if run.front:
                     run.front()
     except (RuntimeError, TypeError, IndexError) as error:

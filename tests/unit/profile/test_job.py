@@ -57,13 +57,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 
 def test_a_second_call_measures_the_rest(tmp_path: Path, asked: list[Plan]) -> None:
     first = job.profile([*WORK, Collective("all_reduce", 8, "float32", 0)], tmp_path, 60, GPU)
-    assert (first.measured, first.known, first.left) == (2, 0, 1)
+    assert (first.measured, first.num_known, first.num_unmeasured) == (2, 0, 1)
     assert first.rejected == {"collectives need the cluster: presim fit --nccl-tests": 1}
     second = job.profile(WORK, tmp_path, 60, GPU)
-    assert (second.measured, second.known, second.left) == (1, 2, 0)
+    assert (second.measured, second.num_known, second.num_unmeasured) == (1, 2, 0)
     assert asked[1].work == (WORK[2],)
     third = job.profile(WORK, tmp_path, 60, GPU)
-    assert (third.measured, third.known, len(asked)) == (0, 3, 2)
+    assert (third.measured, third.num_known, len(asked)) == (0, 3, 2)
     (path,) = table.find(tmp_path)
     assert {row.signature for row in table.read([path]).rows} == set(WORK)
     assert table.origin_of(path)["torch"] == "2.14"
@@ -142,7 +142,7 @@ def test_work_that_breaks_the_gpu_is_skipped(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(subprocess, "run", measuring)
     made = job.profile(WORK, tmp_path, 60, GPU)
     assert asked == [WORK, WORK[2:]]
-    assert (made.measured, made.left, made.rejected) == (2, 0, {"PyTorch: an illegal access": 1})
+    assert (made.measured, made.num_unmeasured, made.rejected) == (2, 0, {"PyTorch: an illegal access": 1})
 
 
 def test_a_machine_without_a_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

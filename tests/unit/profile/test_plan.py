@@ -40,7 +40,7 @@ def test_a_plan_omits_known_and_impossible_signatures(wanted: list[Signature], d
     made_plan = plan(wanted + wanted, known, GPU)
     assert set(made_plan.work) == {each for each in wanted if not obstacle(each, GPU) and each not in known}
     assert len(set(made_plan.work)) == len(made_plan.work)
-    assert len(made_plan.work) + made_plan.known >= len(set(wanted)) - sum(made_plan.omitted.values())
+    assert len(made_plan.work) + made_plan.num_known >= len(set(wanted)) - sum(made_plan.omitted.values())
     assert [footprint(each) for each in made_plan.work] == sorted(footprint(each) for each in made_plan.work)
 
 

@@ -59,7 +59,7 @@ def test_passes_are_a_knob_whose_values_are_joined_by_plus() -> None:
 
 
 def test_a_knob_of_the_user_s_own_takes_any_value() -> None:
-    found = parse_knobs(["tp=1,2", "lr=0.1", "attention=mine"], own=True)
+    found = parse_knobs(["tp=1,2", "lr=0.1", "attention=mine"], any_name=True)
     assert found == {"tp": (1, 2), "lr": (0.1,), "attention": ("mine",)}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.calibration import value
-from presim.cost.analytic.constants import AttentionConstants, find
+from presim.cost.analytic.constants import AttentionConstants, find_constants
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
@@ -45,7 +45,9 @@ def price(signatures: Sequence[Attention], device: Device) -> list[Price]:
 
 def _price_one(signature: Attention, device: Device) -> Price:
     names = _names(signature)
-    constants, borrowed = find(AttentionConstants, "attention", device.attention_generation or device.generation, names)
+    constants, borrowed = find_constants(
+        AttentionConstants, "attention", device.attention_generation or device.generation, names
+    )
     backward = signature.direction == "backward"
     decode = signature.q_len <= _DECODE_QUERIES and not backward
     duration, bound = seconds(signature, device, constants)
@@ -53,12 +55,12 @@ def _price_one(signature: Attention, device: Device) -> Price:
     if decode:
         duration = min(duration, _decode_seconds(signature, device, constants))
         limit, bound = 2 * constants.decode_launch_us, "memory"
-    known = signature.dtype in ("bfloat16", "float16") and signature.backend in _FALLBACKS
+    is_calibrated = signature.dtype in ("bfloat16", "float16") and signature.backend in _FALLBACKS
     width = (
         constants.uncertainty
         * borrowed
         * device.uncertainty_factor
-        * (1 if known else 2)
+        * (1 if is_calibrated else 2)
         * (1.7 if backward or decode else 1)
     )
     bound = "latency" if duration * 1e6 < limit else bound
@@ -97,16 +99,16 @@ def seconds(signature: Attention, device: Device, constants: AttentionConstants)
     overhead = constants.tile_overhead + (constants.window_overhead if _is_bounded(signature) else 0.0)
     parts = _key_parts(signature, tiles, longest, device.sms)
     tiles, longest = tiles * parts, longest / parts
-    whole = sequences * (pairs + overhead * rows * parts) * unit
-    waves = np.ceil(tiles / device.sms) * whole / tiles
-    shared = (1 - constants.quantisation) * whole / device.sms + constants.quantisation * waves
+    total_s = sequences * (pairs + overhead * rows * parts) * unit
+    waves = np.ceil(tiles / device.sms) * total_s / tiles
+    shared = (1 - constants.quantisation) * total_s / device.sms + constants.quantisation * waves
     arithmetic = max(shared, (longest + overhead) * unit * max(constants.lone, 1.0))
     arithmetic += _dropout_seconds(signature, sequences * pairs, device)
-    memory = (_bytes(signature) + _exchanged(signature, parts)) / (device.memory_Bps * constants.memory)
+    memory = (_bytes(signature) + _partial_result_bytes(signature, parts)) / (device.memory_Bps * constants.memory)
     joined = float((arithmetic**constants.blend + memory**constants.blend) ** (1 / constants.blend))
     launch = constants.launch_us * 1e-6 * (2 if backward else 1)
     if backward and constants.backward_passes:
-        joined += constants.backward_passes * _beside_backward(signature) / device.memory_Bps
+        joined += constants.backward_passes * _bytes_around_backward(signature) / device.memory_Bps
     return joined + launch, "compute" if arithmetic >= memory else "memory"
 
 
@@ -145,7 +147,7 @@ def _key_parts(signature: Attention, tiles: float, longest: float, sms: int) -> 
     return int(parts[np.argmax(occupied >= 0.85 * occupied.max())])
 
 
-def _exchanged(signature: Attention, parts: int) -> float:
+def _partial_result_bytes(signature: Attention, parts: int) -> float:
     """Bytes of partial results in float32, written and read, where keys are divided."""
     rows = signature.batch * signature.heads * signature.q_len
     return 8.0 * parts * rows * signature.v_head_dim if parts > 1 else 0.0
@@ -169,28 +171,28 @@ def _bytes(signature: Attention) -> float:
     return once * (2 if signature.direction == "backward" else 1)
 
 
-def _beside_backward(signature: Attention) -> float:
+def _bytes_around_backward(signature: Attention) -> float:
     """Bytes moved by the kernels around the backward pass.
 
     They multiply the result by its gradient and reduce in float32. They zero, accumulate and cast the query gradients.
     Gradients of keys and values shared by several heads are computed per head and then summed.
     """
     size, rows = dtype_bytes(signature.dtype), signature.batch * signature.heads * signature.q_len
-    moved = rows * (2 * size * signature.v_head_dim + (8 + size) * signature.head_dim)
+    moved_bytes = rows * (2 * size * signature.v_head_dim + (8 + size) * signature.head_dim)
     if signature.heads != signature.kv_heads:
         keys = signature.batch * signature.heads * signature.kv_len
-        moved += 2 * size * keys * (signature.head_dim + signature.v_head_dim)
-    return moved
+        moved_bytes += 2 * size * keys * (signature.head_dim + signature.v_head_dim)
+    return moved_bytes
 
 
 def _decode_seconds(signature: Attention, device: Device, constants: AttentionConstants) -> float:
     """Decoding time: few queries against a long cache. Heads that share keys read them once."""
     visible = min(signature.window, signature.kv_len) if signature.window else signature.kv_len
     size = dtype_bytes(signature.dtype) * signature.batch * (signature.head_dim + signature.v_head_dim)
-    moved = size * (signature.kv_heads * visible + signature.heads * signature.q_len)
-    arithmetic = 2 * moved / dtype_bytes(signature.dtype) * signature.q_len / device.peak("bf16")
+    moved_bytes = size * (signature.kv_heads * visible + signature.heads * signature.q_len)
+    arithmetic = 2 * moved_bytes / dtype_bytes(signature.dtype) * signature.q_len / device.peak("bf16")
     if not device.throttles:  # with 64 or more heads per key head, reduced tensor cores are slower than memory
         arithmetic = max(arithmetic, signature.flops / (device.peak("bf16") * _DECODE_SHARE))
-    memory = moved / (device.memory_Bps * constants.decode_memory)
+    memory = moved_bytes / (device.memory_Bps * constants.decode_memory)
     rounds = np.ceil(signature.batch * signature.kv_heads / device.sms) * _DECODE_ROUND_US * 1e-6
     return max(arithmetic, memory, float(rounds)) + constants.decode_launch_us * 1e-6

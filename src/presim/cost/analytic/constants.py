@@ -119,20 +119,20 @@ def is_measured(generation: str) -> bool:
     return any(generation in section for section in sections)
 
 
-def sustained(gpu: str, which: str = "share") -> float | None:
+def sustained(gpu: str, column: str = "share") -> float | None:
     """Sustained throughput relative to the generation's measured GPU (``half``: in 16 bits), or None."""
-    found = table()["sustained"].get(gpu, {}).get(which)
-    return None if found is None else float(found)
+    share = table()["sustained"].get(gpu, {}).get(column)
+    return None if share is None else float(share)
 
 
 @functools.cache
-def find(kind: type[T], section: str, generation: str, names: tuple[str, ...]) -> tuple[T, float]:
+def find_constants(kind: type[T], section: str, generation: str, names: tuple[str, ...]) -> tuple[T, float]:
     """Constants of the first name that has any, nearest generation first; and the factor on their uncertainty."""
     entries: dict[str, Any] = table()[section]
     for name in names:
         for nearest in _GENERATIONS.get(generation, (generation, "hopper", "ampere")):
-            found = entries.get(nearest, {}).get(name)
-            if found is not None:
+            entry = entries.get(nearest, {}).get(name)
+            if entry is not None:
                 factor = 1.0 if (nearest, name) == (generation, names[0]) else BORROWED
-                return msgspec.convert(found, kind), factor
+                return msgspec.convert(entry, kind), factor
     raise KeyError(f"calibration/operators.toml has no [{section}] for {generation} or any of {', '.join(names)}")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from presim.cost.analytic import gemm, memory_bound
-from presim.cost.analytic.constants import MemoryConstants, find
+from presim.cost.analytic.constants import MemoryConstants, find_constants
 from presim.cost.analytic.device import Device
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
@@ -23,9 +23,9 @@ def price(signatures: Sequence[Convolution], device: Device) -> list[Price]:
 
 
 def _price_one(signature: Convolution, device: Device) -> Price:
-    constants, _ = find(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
-    moved = _bytes(signature)
-    streaming = memory_bound.seconds(moved, device, constants)
+    constants, _ = find_constants(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
+    moved_bytes = _bytes(signature)
+    streaming = memory_bound.seconds(moved_bytes, device, constants)
     transpose = 0.0
     if signature.layout == "nchw" and dtype_bytes(signature.dtype) <= 2:
         transpose = streaming  # tensor cores need channels-last: inputs and outputs are transposed

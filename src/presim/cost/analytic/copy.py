@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from presim.calibration import value
-from presim.cost.analytic.constants import MemoryConstants, find
+from presim.cost.analytic.constants import MemoryConstants, find_constants
 from presim.cost.analytic.device import Device
 from presim.cost.analytic.memory_bound import seconds
 from presim.cost.price import Origin, Price
@@ -37,10 +37,10 @@ def _price_one(signature: Copy, device: Device) -> Price:
         launch, duration, width = _PEER_LAUNCH_US, size / link, 0.3
     else:
         name = "memset" if signature.direction == "memset" else "copy"
-        constants, borrowed = find(MemoryConstants, "memory_bound", device.generation, (name, "elementwise"))
+        constants, borrowed = find_constants(MemoryConstants, "memory_bound", device.generation, (name, "elementwise"))
         launch, width = constants.launch_us, constants.uncertainty * borrowed * device.uncertainty_factor
-        moved = size if signature.direction == "memset" else 2 * size
-        duration = seconds(moved, device, constants) - launch * 1e-6
+        moved_bytes = size if signature.direction == "memset" else 2 * size
+        duration = seconds(moved_bytes, device, constants) - launch * 1e-6
     total = launch * 1e-6 + duration
     bound = "latency" if duration * 1e6 < launch else "memory" if signature.direction in ("d2d", "memset") else "link"
     return Price(max(1, round(total * 1e9)), Origin.ANALYTIC, min(width, 0.9), "analytic/copy", bound)

@@ -97,18 +97,18 @@ def device_of(gpu: Gpu, *, burst: bool = False) -> Device:
     published, the table's `sustained` replaces it.
     """
     peaks = {kind: gpu.peak(kind) for kind in ("fp16", "bf16", "fp32", "fp64", "tf32", "fp8", "int8", "fp4")}
-    known = {kind: peak for kind, peak in peaks.items() if peak}
+    peaks_of_gpu = {kind: peak for kind, peak in peaks.items() if peak}
     reference = _MEASURED_W_PER_TFLOPS.get(gpu.architecture, 0.0)
-    tensor = known.get("bf16") or known.get("fp16") or known.get("fp32") or 1e12
+    tensor = peaks_of_gpu.get("bf16") or peaks_of_gpu.get("fp16") or peaks_of_gpu.get("fp32") or 1e12
     share = min(1.0, (gpu.power_w / (tensor / 1e12) / reference) ** 0.6) if reference else 1.0
     measured = gpu.id in _MEASURED
-    vector = known.get("fp32", 0.0) * _MEASURED_PER_FP32.get(gpu.architecture, 0.0)
+    vector = peaks_of_gpu.get("fp32", 0.0) * _MEASURED_PER_FP32.get(gpu.architecture, 0.0)
     ultra = gpu.architecture == "blackwell" and gpu.compute_minor == 3
     return Device(
         name=gpu.id,
         generation=gpu.architecture,
         sms=gpu.sm_count,
-        peaks=known,
+        peaks=peaks_of_gpu,
         memory_Bps=gpu.memory_bytes_per_s,
         l2_bytes=gpu.l2_bytes,
         link_Bps=gpu.nvlink_bytes_per_s,

@@ -47,24 +47,27 @@ class AnalyticEstimator:
     def price(self, signatures: list[Signature]) -> list[Price | None]:
         """One price per signature; None for `Collective` and `Kernel`."""
         prices: list[Price | None] = [None] * len(signatures)
-        places_of: dict[Callable[[Sequence[Any], Device], list[Price]], list[int]] = {}
-        for place, signature in enumerate(signatures):
+        indices_by_formula: dict[Callable[[Sequence[Any], Device], list[Price]], list[int]] = {}
+        for index, signature in enumerate(signatures):
             formula = _formula(signature)
             if formula is not None:
-                places_of.setdefault(formula, []).append(place)
-        for formula, places in places_of.items():
-            for place, price in zip(places, formula([signatures[place] for place in places], self.device)):
-                prices[place] = msgspec.structs.replace(price, shared=price.uncertainty * self._shared)
+                indices_by_formula.setdefault(formula, []).append(index)
+        for formula, indices in indices_by_formula.items():
+            for index, price in zip(indices, formula([signatures[index] for index in indices], self.device)):
+                prices[index] = msgspec.structs.replace(price, shared=price.uncertainty * self._shared)
         return prices
 
 
-def slowdown_at_work(gpu: Gpu, signatures: list[Signature], working: Sequence[Price | None]) -> list[float]:
+def slowdown_at_work(gpu: Gpu, signatures: list[Signature], busy_prices: Sequence[Price | None]) -> list[float]:
     """Time on a busy GPU over time on an idle one (sustained-clocks.md); 1 without a formula.
 
-    ``working``: prices by `AnalyticEstimator` on a busy GPU.
+    ``busy_prices``: prices by `AnalyticEstimator` on a busy GPU.
     """
-    resting = AnalyticEstimator(gpu, burst=True).price(signatures)
-    return [work.duration_ns / rest.duration_ns if work and rest else 1.0 for work, rest in zip(working, resting)]
+    idle_prices = AnalyticEstimator(gpu, burst=True).price(signatures)
+    return [
+        busy_price.duration_ns / idle_price.duration_ns if busy_price and idle_price else 1.0
+        for busy_price, idle_price in zip(busy_prices, idle_prices)
+    ]
 
 
 def _formula(signature: Signature) -> Callable[[Sequence[Any], Device], list[Price]] | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.calibration import value
-from presim.cost.analytic.constants import GemmConstants, find
+from presim.cost.analytic.constants import GemmConstants, find_constants
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
@@ -70,7 +70,7 @@ def price(signatures: Sequence[Gemm | GroupedGemm], device: Device) -> list[Pric
 
 
 def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device) -> list[Price]:
-    constants, borrowed = find(GemmConstants, "gemm", device.generation, _FALLBACKS[kind])
+    constants, borrowed = find_constants(GemmConstants, "gemm", device.generation, _FALLBACKS[kind])
     shapes = np.array([shape_of(signature) for signature in signatures], float).T
     peaks = device.peak(kind) * np.array([_structured(signature, device) for signature in signatures])
     total, arithmetic, memory = seconds(
@@ -78,12 +78,12 @@ def _price_kind(signatures: list[Gemm | GroupedGemm], kind: str, device: Device)
         dataclasses.replace(device, sustained=device.sustained_share(kind)),
         peaks,
         constants,
-        _uneven(signatures),
+        _group_imbalance(signatures),
     )
     slow = np.array([_slowdown(signature) * _precision_costs(signature, device) for signature in signatures])
     grouped = np.array([isinstance(signature, GroupedGemm) for signature in signatures])
     factors = np.where(slow > 1.2, 2.0, 1.0) * np.where(grouped, 2.0, 1.0)
-    factors *= np.array([_STRUCTURED_DOUBT if getattr(each, "sparsity", "") else 1.0 for each in signatures])
+    factors *= np.array([_STRUCTURED_DOUBT if getattr(signature, "sparsity", "") else 1.0 for signature in signatures])
     widths = constants.uncertainty * borrowed * device.uncertainty_factor * factors
     launch = constants.launch_us * 1e-6
     bounds = np.where(total < 2 * launch, "latency", np.where(arithmetic >= memory, "compute", "memory"))
@@ -132,16 +132,16 @@ def seconds(
     tile = np.maximum(np.maximum(flops, loads), depth / 64 * constants.k_step_ns * 1e-9)
     tile = tile + constants.tile_overhead_ns * 1e-9 * (1 + _ROWS * _COLUMNS / 32768)
     arithmetic = (waves + uneven.longest) * tile
-    moved = batch * (m * k * a_bytes + k * n * b_bytes + m * n * out_bytes)
-    memory = moved / (device.memory_Bps * constants.memory)
+    moved_bytes = batch * (m * k * a_bytes + k * n * b_bytes + m * n * out_bytes)
+    memory = moved_bytes / (device.memory_Bps * constants.memory)
     divided = splits > 1
     exchanged = np.where(divided, m * n * batch * 8 * splits, 0) / (device.memory_Bps * constants.exchange)
     power = constants.blend
     joined = (arithmetic**power + memory**power) ** (1 / power)
     candidates = joined + exchanged + np.where(divided, constants.split_us * 1e-6, 0)
     best = candidates.argmin(axis=1)[:, None]
-    chosen = [np.take_along_axis(part, best, 1)[:, 0] for part in (candidates, arithmetic)]
-    return chosen[0] + constants.launch_us * 1e-6, chosen[1], memory[:, 0]
+    best_parts = [np.take_along_axis(part, best, 1)[:, 0] for part in (candidates, arithmetic)]
+    return best_parts[0] + constants.launch_us * 1e-6, best_parts[1], memory[:, 0]
 
 
 def efficiency_of(flops: Array, device: Device, constants: GemmConstants) -> Array:
@@ -161,10 +161,10 @@ def shape_of(signature: Gemm | GroupedGemm) -> tuple[float, ...]:
     if isinstance(signature, GroupedGemm):
         return *_group_sizes(signature), a, a, out
     if signature.sparsity.endswith("a"):
-        a *= _kept(a)
+        a *= _structured_operand_share(a)
     b = _element_bytes(signature.b_dtype or signature.dtype)
     if signature.sparsity.endswith("b"):
-        b *= _kept(b)
+        b *= _structured_operand_share(b)
     sizes = (max(size, 1) for size in (signature.m, signature.n, signature.k, signature.batch))
     return *sizes, a, b, out * (2 if signature.accumulate else 1)
 
@@ -177,32 +177,32 @@ def _group_sizes(signature: GroupedGemm) -> tuple[float, float, float, float]:
     groups = max(signature.groups, 1)
     filled = len(signature.sizes) or groups
     m, n, k = signature.m / groups, float(signature.n), float(signature.k)
-    more = groups / filled
+    groups_per_filled = groups / filled
     if signature.along == "m":
-        m *= more
+        m *= groups_per_filled
     elif signature.along == "n":
-        m, n = n * more, m
+        m, n = n * groups_per_filled, m
     else:
-        k *= more
+        k *= groups_per_filled
     return max(m, 1.0), max(n, 1.0), max(k, 1.0), filled
 
 
-def _uneven(signatures: Sequence[Gemm | GroupedGemm]) -> Uneven:
+def _group_imbalance(signatures: Sequence[Gemm | GroupedGemm]) -> Uneven:
     """Tiles of groups of different sizes over tiles of as many groups of the mean size."""
     skewed = [signature if isinstance(signature, GroupedGemm) and signature.sizes else None for signature in signatures]
     if not any(skewed):
         return _EVEN
     tiles, longest = np.ones((len(skewed), len(_ROWS))), np.zeros((len(skewed), 1))
-    for place, signature in enumerate(skewed):
+    for index, signature in enumerate(skewed):
         if signature is None:
             continue
         sizes = np.array(signature.sizes, float)
         if signature.along == "k":
-            longest[place] = sizes.max() / sizes.mean() - 1
+            longest[index] = sizes.max() / sizes.mean() - 1
         else:
             mean = _group_sizes(signature)[0]
-            each = np.ceil(sizes[:, None] * (mean / sizes.mean()) / _ROWS)
-            tiles[place] = each.sum(axis=0) / (np.ceil(mean / _ROWS) * len(sizes))
+            tiles_by_group = np.ceil(sizes[:, None] * (mean / sizes.mean()) / _ROWS)
+            tiles[index] = tiles_by_group.sum(axis=0) / (np.ceil(mean / _ROWS) * len(sizes))
     return Uneven(tiles, longest)
 
 
@@ -213,7 +213,7 @@ def _structured(signature: Gemm | GroupedGemm, device: Device) -> float:
     return _STRUCTURED.get(device.generation, _STRUCTURED["hopper"])
 
 
-def _kept(element_bytes: float) -> float:
+def _structured_operand_share(element_bytes: float) -> float:
     """Size of a 2:4 operand over a dense one: half of the values, plus two index bits per value."""
     return 0.5 + 1 / (8 * element_bytes)
 

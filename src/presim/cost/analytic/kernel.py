@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from presim.cost.analytic.constants import MemoryConstants, find
+from presim.cost.analytic.constants import MemoryConstants, find_constants
 from presim.cost.analytic.device import Device
 from presim.cost.analytic.memory_bound import seconds
 from presim.cost.price import Origin, Price
@@ -22,16 +22,16 @@ _BYTES_PER_THREAD = 16  # one vector load per thread, if nothing is known
 
 def guess(signature: Signature, device: Device) -> Price:
     """Return a price for any signature; the caller lists it as uncovered."""
-    constants, _ = find(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
-    moved = float(getattr(signature, "bytes", 0))
-    duration = seconds(moved * _IN_PLACE, device, constants) if moved else constants.launch_us * 1e-6
-    if isinstance(signature, Kernel) and not moved:
+    constants, _ = find_constants(MemoryConstants, "memory_bound", device.generation, ("elementwise",))
+    moved_bytes = float(getattr(signature, "bytes", 0))
+    duration = seconds(moved_bytes * _IN_PLACE, device, constants) if moved_bytes else constants.launch_us * 1e-6
+    if isinstance(signature, Kernel) and not moved_bytes:
         threads = math.prod(signature.grid) * math.prod(signature.block)
         waves = math.ceil(threads / (device.sms * _THREADS_PER_SM))
         streaming = threads * _BYTES_PER_THREAD / device.memory_Bps
         duration += max(streaming, (waves - 1) * _WAVE_US * 1e-6)
     flops = signature.flops
     duration = max(duration, flops / (0.3 * device.peak("fp32")) if flops else 0.0)
-    bound = "memory" if moved else "latency"
-    found = max(1, round(duration * 1e9))
-    return Price(found, Origin.GUESSED, UNCERTAINTY, "guess", bound, shared=UNCERTAINTY, longer=LONGER)
+    bound = "memory" if moved_bytes else "latency"
+    duration_ns = max(1, round(duration * 1e9))
+    return Price(duration_ns, Origin.GUESSED, UNCERTAINTY, "guess", bound, shared=UNCERTAINTY, longer=LONGER)

@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Sequence
 
-from presim.cost.analytic.constants import MemoryConstants, find, table
+from presim.cost.analytic.constants import MemoryConstants, find_constants, table
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
@@ -50,16 +50,16 @@ def price(signatures: Sequence[MemoryBound | Fused], device: Device) -> list[Pri
 
 def _price_one(signature: MemoryBound | Fused, device: Device) -> Price:
     kind = _kind(signature)
-    constants, borrowed = find(MemoryConstants, "memory_bound", device.generation, _FALLBACKS[kind])
+    constants, borrowed = find_constants(MemoryConstants, "memory_bound", device.generation, _FALLBACKS[kind])
     share, factor = _operator(getattr(signature, "operator", ""), dtype_bytes(signature.dtype) <= 2, device.generation)
     if isinstance(signature, Fused) and signature.across_bytes:
         share, factor = share * _ACROSS.get(signature.across_bytes, _ACROSS_WIDER), max(factor, _ACROSS_UNCERTAINTY)
     if isinstance(signature, Softmax) and signature.row:  # one thread block a row
         share *= min(max(signature.elements / signature.row, 1) / device.sms, 1.0)
-    moved = float(max(signature.bytes, 0))
+    moved_bytes = float(max(signature.bytes, 0))
     if kind == "sort":
-        moved *= _SORT_PASSES
-    duration = seconds(moved, device, constants, share)
+        moved_bytes *= _SORT_PASSES
+    duration = seconds(moved_bytes, device, constants, share)
     if kind == "sort":
         duration += (_SORT_LAUNCHES - 1) * constants.launch_us * 1e-6
     arithmetic = _arithmetic_s(signature, device)
@@ -76,13 +76,13 @@ def _price_one(signature: MemoryBound | Fused, device: Device) -> Price:
 
 def _arithmetic_s(signature: MemoryBound | Fused, device: Device) -> float:
     """Time of a kernel's instructions at their issue rates, if known."""
-    known = signature.flops / (0.5 * device.peak("fp32")) if signature.flops else 0.0
+    flops_s = signature.flops / (0.5 * device.peak("fp32")) if signature.flops else 0.0
     if not isinstance(signature, Fused) or not device.clock_hz:
-        return known
+        return flops_s
     a_second = device.sms * device.clock_hz * _ISSUED
     every = (signature.plain + signature.special + signature.wide) / (_LANES * a_second)
     wide = signature.wide / (0.5 * device.peak("fp64") * _ISSUED)
-    return max(known, every, signature.special / (_SPECIAL_LANES * a_second), wide)
+    return max(flops_s, every, signature.special / (_SPECIAL_LANES * a_second), wide)
 
 
 def _products_s(signature: Fused, device: Device) -> float:
@@ -106,16 +106,16 @@ def _kind(signature: MemoryBound | Fused) -> str:
     return "elementwise" if operator.endswith("dropout_backward") else str(signature.__struct_config__.tag)
 
 
-def seconds(moved: float, device: Device, constants: MemoryConstants, share: float = 1.0) -> float:
+def seconds(moved_bytes: float, device: Device, constants: MemoryConstants, share: float = 1.0) -> float:
     """Launch time, plus bytes over bandwidth, plus a latency of large kernels.
 
     Data in the L2 cache moves faster, up to the cache's size; the rest moves at most at the datasheet's bandwidth.
     ``share`` scales the efficiency of single operators.
     """
-    gain = 1 + (constants.l2_gain - 1) / (1 + (moved / device.l2_bytes) ** 2)
-    streaming = moved / (device.memory_Bps * constants.efficiency * share * gain)
-    streaming = max(streaming, (moved - device.l2_bytes) / device.memory_Bps)
-    ramp = constants.ramp_us * 1e-6 * moved / (moved + constants.ramp_MB * 1e6)
+    gain = 1 + (constants.l2_gain - 1) / (1 + (moved_bytes / device.l2_bytes) ** 2)
+    streaming = moved_bytes / (device.memory_Bps * constants.efficiency * share * gain)
+    streaming = max(streaming, (moved_bytes - device.l2_bytes) / device.memory_Bps)
+    ramp = constants.ramp_us * 1e-6 * moved_bytes / (moved_bytes + constants.ramp_MB * 1e6)
     return constants.launch_us * 1e-6 + streaming + ramp
 
 
@@ -124,8 +124,8 @@ def _operator(name: str, narrow: bool, generation: str) -> tuple[float, float]:
     """Efficiency of one operator relative to its class, and the factor on its uncertainty."""
     bare = name.removeprefix("aten::")
     entries = table()["operator"]
-    found = entries.get(bare) or entries.get(bare.removesuffix("_")) or {}
-    if generation not in found.get("generations", (generation,)):
+    entry = entries.get(bare) or entries.get(bare.removesuffix("_")) or {}
+    if generation not in entry.get("generations", (generation,)):
         return 1.0, 1.0
-    share = found.get("narrow_share", 1.0) if narrow else 1.0
-    return float(share * found.get("share", 1.0)), float(found.get("doubt", 1.0))
+    share = entry.get("narrow_share", 1.0) if narrow else 1.0
+    return float(share * entry.get("share", 1.0)), float(entry.get("doubt", 1.0))

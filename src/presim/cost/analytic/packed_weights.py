@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from presim.cost.analytic import gemm
-from presim.cost.analytic.constants import BORROWED, GemmConstants, PackedConstants, find
+from presim.cost.analytic.constants import BORROWED, GemmConstants, PackedConstants, find_constants
 from presim.cost.analytic.device import Device
 from presim.cost.price import Origin, Price
 from presim.trace.signatures import MACHETE, MARLIN, NF4, TINYGEMM, Gemm, GroupedGemm, Signature
@@ -46,8 +46,10 @@ def covers(signature: Signature) -> bool:
 def price(signatures: Sequence[Gemm | GroupedGemm], device: Device) -> list[Price]:
     """One price per signature, in order."""
     return [
-        _tinygemm(one, device) if isinstance(one, Gemm) and one.scaling == TINYGEMM else _unpacking(one, device)
-        for one in signatures
+        _tinygemm(signature, device)
+        if isinstance(signature, Gemm) and signature.scaling == TINYGEMM
+        else _unpacking(signature, device)
+        for signature in signatures
     ]
 
 
@@ -59,7 +61,7 @@ def kernel_of(signature: Gemm | GroupedGemm, device: Device) -> str:
 
 
 def _unpacking(signature: Gemm | GroupedGemm, device: Device) -> Price:
-    constants, _ = find(PackedConstants, "packed_weights", _MEASURED, (kernel_of(signature, device),))
+    constants, _ = find_constants(PackedConstants, "packed_weights", _MEASURED, (kernel_of(signature, device),))
     total, arithmetic, memory = seconds(signature, device, constants)
     borrowed = 1.0 if device.generation == _MEASURED else BORROWED
     width = constants.uncertainty * borrowed * device.uncertainty_factor
@@ -72,11 +74,11 @@ def seconds(signature: Gemm | GroupedGemm, device: Device, constants: PackedCons
     """Duration, its arithmetic part and its memory part."""
     m, n, k = signature.m, signature.n, signature.k
     count = signature.groups if isinstance(signature, GroupedGemm) else signature.batch
-    each = m / count if isinstance(signature, GroupedGemm) else m  # rows of a product
-    moved = count * (n * k * (0.5 + _FACTORS) + 2 * each * k + 2 * each * n)
-    memory = moved / (device.memory_Bps * constants.memory)
-    half, _ = find(GemmConstants, "gemm", device.generation, ("bf16",))
-    work = 2.0 * math.ceil(each / constants.rows) * constants.rows * n * k * count
+    rows_per_product = m / count if isinstance(signature, GroupedGemm) else m  # rows of a product
+    moved_bytes = count * (n * k * (0.5 + _FACTORS) + 2 * rows_per_product * k + 2 * rows_per_product * n)
+    memory = moved_bytes / (device.memory_Bps * constants.memory)
+    half, _ = find_constants(GemmConstants, "gemm", device.generation, ("bf16",))
+    work = 2.0 * math.ceil(rows_per_product / constants.rows) * constants.rows * n * k * count
     share = float(gemm.efficiency_of(np.array(work), device, half))
     arithmetic = work * constants.unpacking / (device.peak("bf16") * share)
     power = constants.blend
@@ -88,7 +90,7 @@ def seconds(signature: Gemm | GroupedGemm, device: Device, constants: PackedCons
 def _tinygemm(signature: Gemm, device: Device) -> Price:
     """The slower of its arithmetic and of reading its operands, plus the launch."""
     m, n, k = signature.m, signature.n, signature.k
-    constants, _ = find(GemmConstants, "gemm", device.generation, ("bf16",))
+    constants, _ = find_constants(GemmConstants, "gemm", device.generation, ("bf16",))
     memory = (m * k * 2 + n * k * 0.5 + m * n * 2) / (device.memory_Bps * _TINYGEMM_MEMORY)
     arithmetic = signature.flops / (_TINYGEMM_FLOPS * device.sms * device.clock_hz) if device.clock_hz else 0.0
     total = max(memory, arithmetic) + constants.launch_us * 1e-6

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from presim.cost.analytic.constants import ScanConstants, find
+from presim.cost.analytic.constants import ScanConstants, find_constants
 from presim.cost.analytic.device import Device
 from presim.cost.price import Origin, Price
 from presim.trace.signatures import Fused, Kernel, Signature
@@ -28,7 +28,7 @@ def price(signatures: Sequence[Fused | Kernel], device: Device) -> list[Price]:
 
 
 def _price_one(signature: Fused | Kernel, device: Device) -> Price:
-    constants, borrowed = find(ScanConstants, "scan", device.generation, ("mamba2",))
+    constants, borrowed = find_constants(ScanConstants, "scan", device.generation, ("mamba2",))
     streaming = signature.bytes / (device.memory_Bps * constants.memory)
     working = signature.bytes / (device.sms * constants.sm_GBps * 1e9)
     duration = constants.launch_us * 1e-6 + streaming + working

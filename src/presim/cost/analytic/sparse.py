@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from presim.cost.analytic.constants import MemoryConstants, find
+from presim.cost.analytic.constants import MemoryConstants, find_constants
 from presim.cost.analytic.device import Device, precision
 from presim.cost.price import Origin, Price
 from presim.trace.dtypes import dtype_bytes
@@ -31,7 +31,7 @@ def price(signatures: Sequence[SparseProduct], device: Device) -> list[Price]:
 
 
 def _price_one(signature: SparseProduct, device: Device) -> Price:
-    constants, borrowed = find(MemoryConstants, "memory_bound", device.generation, ("index", "elementwise"))
+    constants, borrowed = find_constants(MemoryConstants, "memory_bound", device.generation, ("index", "elementwise"))
     rate = device.memory_Bps * constants.efficiency
     streaming = max(_from_memory(signature, device) / rate, signature.bytes / device.memory_Bps)
     gathering = _gathered(signature) / (rate * constants.l2_gain)
@@ -65,5 +65,5 @@ def _from_memory(signature: SparseProduct, device: Device) -> float:
     table = float(max(depth * width * value, 1))
     if signature.operation == "spgemm":
         table = float(signature.products * (value + signature.index_bytes))  # pairs to sort
-    again = max(_gathered(signature) - table * signature.batch, 0.0)
-    return signature.bytes + again * max(0.0, 1 - device.l2_bytes / max(table, 1.0))
+    regathered_bytes = max(_gathered(signature) - table * signature.batch, 0.0)
+    return signature.bytes + regathered_bytes * max(0.0, 1 - device.l2_bytes / max(table, 1.0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.cost.collectives.experts import moved
+from presim.cost.collectives.experts import exchanged_bytes
 from presim.cost.collectives.placement import layout_of, links_of
 from presim.hardware import Cluster
 from presim.trace.collective import Collective
@@ -22,15 +22,15 @@ def least_seconds(collective: Collective, ranks: tuple[int, ...], cluster: Clust
         return 0.0
     links = links_of(cluster, layout)
     if collective.routed is not None:
-        bytes_ = moved(collective.routed, layout)
-        return max(bytes_.near / links.link_Bps, bytes_.far / links.network_Bps)
+        traffic = exchanged_bytes(collective.routed, layout)
+        return max(traffic.link_bytes / links.link_Bps, traffic.port_bytes / links.network_Bps)
     message = collective.kind in ("send", "recv", "send_recv")
-    near = 1.0 if message else (layout.ranks - 1) / layout.ranks
+    node_share = 1.0 if message else (layout.ranks - 1) / layout.ranks
     if layout.nodes == 1:
-        return collective.bytes * near / links.link_Bps
-    own = layout.per_node if collective.kind == "all_to_all" else 1  # ranks of a node whose data differ
-    far = 1.0 if message else (layout.nodes - 1) / layout.nodes
-    return collective.bytes * far * own / (links.network_Bps * layout.per_node)
+        return collective.bytes * node_share / links.link_Bps
+    distinct_ranks = layout.per_node if collective.kind == "all_to_all" else 1  # ranks of a node whose data differ
+    other_nodes_share = 1.0 if message else (layout.nodes - 1) / layout.nodes
+    return collective.bytes * other_nodes_share * distinct_ranks / (links.network_Bps * layout.per_node)
 
 
 def least_ns(collective: Collective, ranks: tuple[int, ...], cluster: Cluster) -> float:

@@ -23,7 +23,7 @@ from presim.cost.collectives.statistical import (
     Statistical,
     fit_statistical,
     parameters_of,
-    updated,
+    updated_weights,
     with_stragglers,
 )
 from presim.errors import InputError
@@ -52,18 +52,24 @@ def fit_logs(logs: Sequence[Log], gpu: str = "", fabric: str = "", node: str = "
     cluster = _cluster(logs, gpu, fabric, node)
     logs = possible_rows(logs, cluster)
     points = [point for log in logs for point in points_of(log, cluster)]
-    near = [point for point in points if max(point.ranks) < cluster.gpus_per_node]
-    far = [point for point in points if max(point.ranks) >= cluster.gpus_per_node]
-    if max(len(near), len(far)) < FEWEST:
+    points_within_nodes = [point for point in points if max(point.ranks) < cluster.gpus_per_node]
+    points_between_nodes = [point for point in points if max(point.ranks) >= cluster.gpus_per_node]
+    if max(len(points_within_nodes), len(points_between_nodes)) < FEWEST:
         raise InputError(
-            f"{len(near)} measurements within a node and {len(far)} between nodes are too few for a fit; give logs "
-            f"with at least {FEWEST} sizes{left_out(logs)}"
+            f"{len(points_within_nodes)} measurements within a node and {len(points_between_nodes)} between nodes "
+            f"are too few for a fit; give logs with at least {FEWEST} sizes{left_out(logs)}"
         )
     link = (
-        fit(near, link=(*LINK, *SWITCH) if cluster.node.reduces_in_network else LINK) if len(near) >= FEWEST else None
+        fit(points_within_nodes, link=(*LINK, *SWITCH) if cluster.node.reduces_in_network else LINK)
+        if len(points_within_nodes) >= FEWEST
+        else None
     )
-    fitted = _with(cluster, link)
-    between = fit([dataclasses.replace(p, cluster=fitted) for p in far], fabric=FABRIC) if len(far) >= FEWEST else None
+    fitted = _with_link_constants(cluster, link)
+    between = (
+        fit([dataclasses.replace(point, cluster=fitted) for point in points_between_nodes], fabric=FABRIC)
+        if len(points_between_nodes) >= FEWEST
+        else None
+    )
     parameters = fit_statistical(points)
     parts = _parts(cluster, gpu, node, fabric)
     return ClusterFit(text(cluster, parts, logs, link, between, parameters), link, between, tuple(logs))
@@ -85,46 +91,48 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
     """
     cluster = choose_cluster(cluster=file)
     parameters = parameters_of(cluster)
-    found, left = profiler_traces.read(paths)
-    fits = [each for each in found if max(each.ranks) < cluster.world_size and each.kind in parameters.minimum]
+    collectives, rejected = profiler_traces.read(paths)
+    fits = [call for call in collectives if max(call.ranks) < cluster.world_size and call.kind in parameters.minimum]
     if not fits:
-        raise InputError(_no_fit(found, cluster.world_size, cluster.nodes, sorted(parameters.minimum), file))
+        raise InputError(_no_fit(collectives, cluster.world_size, cluster.nodes, sorted(parameters.minimum), file))
     points = [
-        Point(Collective(each.kind, each.bytes, each.dtype, 0), each.ranks, cluster, each.own_us * 1e-6, "job")
-        for each in fits
+        Point(Collective(call.kind, call.bytes, call.dtype, 0), call.ranks, cluster, call.own_us * 1e-6, "job")
+        for call in fits
     ]
     # The weights are of the time without stragglers; the shortest time of all ranks has none.
-    updated_parameters = updated(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)), points)
+    updated_parameters = updated_weights(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)), points)
     updated_parameters = with_stragglers(
-        updated_parameters, [(len(each.ranks), each.bytes, each.late) for each in fits]
+        updated_parameters, [(len(call.ranks), call.bytes, call.late) for call in fits]
     )
-    kept = _without_statistical(read_text(file, "name a cluster file"))
-    write_file(out, ("\n".join([kept, *statistical_tables(updated_parameters)]) + "\n").encode())
-    ratio = sorted(each.late for each in fits)[len(fits) // 2]
+    sections = _without_statistical(read_text(file, "name a cluster file"))
+    write_file(out, ("\n".join([sections, *statistical_tables(updated_parameters)]) + "\n").encode())
+    ratio = sorted(call.late for call in fits)[len(fits) // 2]
     before, now = _error(parameters, points), _error(updated_parameters, points)
     worse = "" if now <= before else ": no improvement, so keep the old file or fit to logs with these sizes"
     return [
         f"{len(fits)} collectives on {len(paths)} ranks",
-        *(f"left out {count}: {why}" for why, count in left.items()),
+        *(f"left out {count}: {reason}" for reason, count in rejected.items()),
         f"median error of the shortest times: {before:.1%} before, {now:.1%} now{worse}",
         f"median third quartile with late ranks: {ratio:.2f} times the shortest time",
     ]
 
 
 def _no_fit(
-    found: Sequence[profiler_traces.ProfiledCollective], gpus: int, nodes: int, kinds: Sequence[str], file: Path
+    collectives: Sequence[profiler_traces.ProfiledCollective], gpus: int, nodes: int, kinds: Sequence[str], file: Path
 ) -> str:
     """Why no collective of a job can update the file, and what to do."""
-    highest = max((max(each.ranks) for each in found), default=-1)
+    highest = max((max(call.ranks) for call in collectives), default=-1)
     if highest >= gpus:
         return (
             f"the traces are of a job with rank {highest} and {file} describes {gpus} GPUs (nodes = {nodes}): raise "
             "nodes in the file to the job's, or give traces of a job that fits it"
         )
-    there = ", ".join(sorted({each.kind for each in found})) or "no collective was profiled on two of the ranks"
+    profiled_kinds = (
+        ", ".join(sorted({call.kind for call in collectives})) or "no collective was profiled on two of the ranks"
+    )
     return (
-        f"{file} models {', '.join(kinds)}, but the traces contain {there}: fit the file to logs of these kinds first "
-        "(presim fit --nccl-tests), or profile steps that use them"
+        f"{file} models {', '.join(kinds)}, but the traces contain {profiled_kinds}: fit the file to logs of "
+        "these kinds first (presim fit --nccl-tests), or profile steps that use them"
     )
 
 
@@ -143,20 +151,20 @@ def _without_statistical(text: str) -> str:
     return "".join(part for part in parts if not part.startswith("[collectives.statistical")).rstrip("\n")
 
 
-def _described(log: Log, name: str) -> str:
+def _describe_log(log: Log, name: str) -> str:
     nodes = f"{log.nodes} node{'s' if log.nodes > 1 else ''}"
-    left = "".join(f"; {count} lines left out: {why}" for why, count in log.rejected.items())
+    rejected_lines = "".join(f"; {count} lines left out: {why}" for why, count in log.rejected.items())
     launches = (
         f"; one thread launched for {log.thread_gpus} GPUs, which distorts small sizes: measure with one process per "
         "GPU (mpirun … -g 1)"
     )
-    more = launches if log.thread_gpus > 1 and log.rows else ""
-    return f"{name}: {log.kind} of {log.ranks} ranks on {nodes}, {len(log.rows)} sizes{left}{more}"
+    launch_note = launches if log.thread_gpus > 1 and log.rows else ""
+    return f"{name}: {log.kind} of {log.ranks} ranks on {nodes}, {len(log.rows)} sizes{rejected_lines}{launch_note}"
 
 
-def described(fitted: ClusterFit) -> list[str]:
+def describe_fit(fitted: ClusterFit) -> list[str]:
     """What was fitted and its error, as lines for a terminal."""
-    lines = [_described(log, file_name(log, fitted.logs)) for log in fitted.logs]
+    lines = [_describe_log(log, file_name(log, fitted.logs)) for log in fitted.logs]
     for name, part in (("within a node", fitted.link), ("between nodes", fitted.fabric)):
         if part is None:
             lines.append(f"{name}: not fitted, the catalogue's constants apply")
@@ -170,16 +178,16 @@ def _cluster(logs: Sequence[Log], gpu: str, fabric: str, node: str) -> Cluster:
     names = sorted({log.gpu for log in logs})
     if len(names) > 1:
         raise InputError(f"the logs are of different GPUs ({', '.join(names)}); fit each kind separately")
-    chosen = choose_cluster(
+    cluster = choose_cluster(
         gpu=gpu or names[0], node=node or None, nodes=max(log.nodes for log in logs), fabric=fabric or None
     )
     for log in logs:
-        if log.ranks % log.nodes or log.ranks // log.nodes > chosen.gpus_per_node:
+        if log.ranks % log.nodes or log.ranks // log.nodes > cluster.gpus_per_node:
             raise InputError(
-                f"{log.path}: {log.ranks} ranks on {log.nodes} nodes do not fill nodes of {chosen.gpus_per_node} "
+                f"{log.path}: {log.ranks} ranks on {log.nodes} nodes do not fill nodes of {cluster.gpus_per_node} "
                 "evenly; give logs with the same number of ranks on every node"
             )
-    return chosen
+    return cluster
 
 
 def _parts(cluster: Cluster, gpu: str, node: str, fabric: str) -> dict[str, str]:
@@ -188,7 +196,7 @@ def _parts(cluster: Cluster, gpu: str, node: str, fabric: str) -> dict[str, str]
     return {key: str(Path(name).resolve()) if name.endswith(".toml") else part for key, (name, part) in names.items()}
 
 
-def _with(cluster: Cluster, link: Fitted | None) -> Cluster:
+def _with_link_constants(cluster: Cluster, link: Fitted | None) -> Cluster:
     if link is None:
         return cluster
     return msgspec.structs.replace(cluster, collectives={"link": constants_of(link.link)})

@@ -91,6 +91,6 @@ def file_name(log: Log, among: Sequence[Log]) -> str:
     name = log.path.name
     return (
         name
-        if all(each.path == log.path or each.path.name != name for each in among)
+        if all(other.path == log.path or other.path.name != name for other in among)
         else f"{log.path.parent.name}/{name}"
     )

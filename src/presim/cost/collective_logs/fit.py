@@ -57,19 +57,19 @@ def fit(points: Sequence[Point], link: Sequence[str] = (), fabric: Sequence[str]
     if len(points) < FEWEST:
         raise InputError(f"{len(points)} measurements are too few for a fit; give logs with at least {FEWEST} sizes")
     ordered = sorted(points, key=lambda point: (point.log, point.ranks, point.collective.kind, point.collective.bytes))
-    seen, held = _prepare(ordered[::2]), _prepare(ordered[1::2])
-    constants = (seen[0].call.link, seen[0].call.fabric)
-    best = loss(seen, *constants)
+    training, validation = _prepare(ordered[::2]), _prepare(ordered[1::2])
+    constants = (training[0].call.link, training[0].call.fabric)
+    best = loss(training, *constants)
     for step in _STEPS:
         for _ in range(_ROUNDS):
             before = best
             for part, names in ((0, link), (1, fabric)):
                 for name in names:
-                    constants, best = _improve(seen, constants, part, name, step, best)
+                    constants, best = _improve(training, constants, part, name, step, best)
             if before - best < 1e-5:
                 break
-    errors = sorted(abs(math.expm1(_log_ratio(point, *constants))) for point in held)
-    return Fitted(*constants, len(held), errors[len(errors) // 2], errors[int(0.8 * (len(errors) - 1))])
+    errors = sorted(abs(math.expm1(_log_ratio(point, *constants))) for point in validation)
+    return Fitted(*constants, len(validation), errors[len(errors) // 2], errors[int(0.8 * (len(errors) - 1))])
 
 
 def loss(points: Sequence[_Prepared], link: LinkConstants, fabric: FabricConstants) -> float:
@@ -86,24 +86,24 @@ def _improve(
 ) -> tuple[_Constants, float]:
     """Try a step up and a step down for each figure of one constant."""
     value = getattr(constants[part], name)
-    places = range(len(value)) if isinstance(value, tuple) else (None,)
-    for place in places:
+    figure_indices = range(len(value)) if isinstance(value, tuple) else (None,)
+    for figure_index in figure_indices:
         for factor in (1 + step, 1 / (1 + step)):
-            changed = _scaled(name, getattr(constants[part], name), place, factor)
+            changed = _scaled(name, getattr(constants[part], name), figure_index, factor)
             replaced = msgspec.structs.replace(constants[part], **{name: changed})
             tried: _Constants = (replaced, constants[1]) if part == 0 else (constants[0], replaced)  # type: ignore[assignment]
-            found = loss(points, *tried)
-            if found < best - 1e-7:
-                constants, best = tried, found
+            error = loss(points, *tried)
+            if error < best - 1e-7:
+                constants, best = tried, error
     return constants, best
 
 
-def _scaled(name: str, value: float | tuple[float, ...], place: int | None, factor: float) -> object:
+def _scaled(name: str, value: float | tuple[float, ...], figure_index: int | None, factor: float) -> object:
     """One figure of a constant times a factor: four digits, within its limits."""
     if not isinstance(value, tuple):
         limit = _MOST.get(name, 1.0) if name in _SHARES else math.inf
         return float(f"{min(value * factor, limit):.4g}")
-    return tuple(_scaled(name, old, None, factor) if at == place else old for at, old in enumerate(value))
+    return tuple(_scaled(name, old, None, factor) if index == figure_index else old for index, old in enumerate(value))
 
 
 def _log_ratio(point: _Prepared, link: LinkConstants, fabric: FabricConstants) -> float:

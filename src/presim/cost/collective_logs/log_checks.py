@@ -18,7 +18,7 @@ from presim.trace.signatures import Collective
 def points_of(log: Log, cluster: Cluster) -> list[Point]:
     """Rows of a log on the ranks of the cluster, filled node by node."""
     per_node = log.ranks // log.nodes
-    ranks = tuple(node * cluster.gpus_per_node + place for node in range(log.nodes) for place in range(per_node))
+    ranks = tuple(node * cluster.gpus_per_node + gpu for node in range(log.nodes) for gpu in range(per_node))
     return [
         Point(
             Collective(log.kind, size, "float32", 0), ranks, cluster, us * 1e-6, f"{log.kind} {log.ranks} {log.nodes}"

@@ -55,24 +55,24 @@ def read(path: Path) -> Log:
     text = read_text(path, "give logs of nccl-tests", errors="replace")
     lines = [_PREFIX.sub("", line) for line in text.splitlines()]
     devices = [match for line in lines if (match := _DEVICE.search(line))]
-    found = [line.split() for line in lines if _LINE.match(line)]
+    table_lines = [line.split() for line in lines if _LINE.match(line)]
     has_root = any(line.startswith("#") and " redop " in line and " root " in line for line in lines)
-    if not found:
+    if not table_lines:
         raise InputError(
             f"{path}: has no lines of nccl-tests (size, count, type, redop, root, time, …); give its output"
         )
     if not devices:
         raise InputError(f"{path}: names no devices (# Rank 0 …), so ranks and nodes are unknown; keep the whole log")
-    at = 5 if has_root else 4
+    time_column = 5 if has_root else 4
     ranks = len({int(match[1]) for match in devices})
     if ranks == 1:
-        rows, rejected = list[tuple[int, float]](), {"a single rank moves no data": len(found)}
+        rows, rejected = list[tuple[int, float]](), {"a single rank moves no data": len(table_lines)}
     else:
-        rows, rejected = _valid_rows(found, at)
+        rows, rejected = _valid_rows(table_lines, time_column)
     return Log(
         path=path,
         kind=_kind_by_name(path, lines)
-        or (_kind_by_bandwidths(path, found, at, ranks) if ranks > 1 else "a collective"),
+        or (_kind_by_bandwidths(path, table_lines, time_column, ranks) if ranks > 1 else "a collective"),
         ranks=ranks,
         nodes=len({match[2] for match in devices}),
         gpu=devices[0][3].strip(),
@@ -82,29 +82,29 @@ def read(path: Path) -> Log:
     )
 
 
-def _valid_rows(found: list[list[str]], at: int) -> tuple[list[tuple[int, float]], dict[str, int]]:
+def _valid_rows(table_lines: list[list[str]], time_column: int) -> tuple[list[tuple[int, float]], dict[str, int]]:
     """One row per size: the median if a log has several.
 
-    ``at``: the column of the out-of-place time, us. Bandwidth in GB/s follows it.
+    ``time_column``: the column of the out-of-place time, us. Bandwidth in GB/s follows it.
     """
     times: dict[int, list[float]] = {}
     rejected = collections.Counter[str]()
-    for columns in found:
+    for columns in table_lines:
         try:
-            size, time, bandwidth = int(columns[0]), float(columns[at]), float(columns[at + 1])
+            size, time, bandwidth = int(columns[0]), float(columns[time_column]), float(columns[time_column + 1])
         except (ValueError, IndexError):
             rejected["columns that are not numbers"] += 1
             continue
-        reason = _impossible(size, time, bandwidth)
+        reason = _reason_to_reject(size, time, bandwidth)
         reason = reason or ("a second line with the same figures" if time in times.get(size, ()) else "")
         if reason:
             rejected[reason] += 1
         else:
             times.setdefault(size, []).append(time)
-    return [(size, statistics.median(each)) for size, each in times.items()], dict(rejected)
+    return [(size, statistics.median(times_of_size)) for size, times_of_size in times.items()], dict(rejected)
 
 
-def _impossible(size: int, time: float, bandwidth: float) -> str:
+def _reason_to_reject(size: int, time: float, bandwidth: float) -> str:
     if size <= 0 or not time > 0:
         return "no bytes or no time"
     if abs(size / time / 1e3 - bandwidth) > 0.02 + 0.02 * bandwidth:
@@ -122,11 +122,11 @@ def _kind_by_name(path: Path, lines: list[str]) -> str:
     return next((kind for name, kind in _PROGRAMS.items() if name.replace("_", "") == plain), "")
 
 
-def _kind_by_bandwidths(path: Path, found: list[list[str]], at: int, ranks: int) -> str:
+def _kind_by_bandwidths(path: Path, table_lines: list[list[str]], time_column: int, ranks: int) -> str:
     """The kind, from the ratio of bus to algorithm bandwidth, for reductions: 2 (n - 1) / n for an all-reduce."""
-    largest = max(found, key=lambda columns: float(columns[at + 1]))
-    ratio = float(largest[at + 2]) / max(float(largest[at + 1]), 1e-9)
-    rooted = at == 5 and largest[4] != "-1"
+    largest = max(table_lines, key=lambda columns: float(columns[time_column + 1]))
+    ratio = float(largest[time_column + 2]) / max(float(largest[time_column + 1]), 1e-9)
+    rooted = time_column == 5 and largest[4] != "-1"
     share = (ranks - 1) / ranks
     for kind, expected in (("all_reduce", 2 * share), ("reduce_scatter", share)):
         if largest[3] != "none" and not rooted and abs(ratio / expected - 1) < 0.02:

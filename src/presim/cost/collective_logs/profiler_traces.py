@@ -75,21 +75,23 @@ def read(paths: Sequence[Path]) -> tuple[list[ProfiledCollective], dict[str, int
     """
     if len(paths) < 2:
         raise InputError("a collective's own time is the shortest of several ranks; give the traces of two or more")
-    found: dict[tuple[_Key, int], list[float]] = collections.defaultdict(list)
-    left: collections.Counter[str] = collections.Counter()
+    times_by_call: dict[tuple[_Key, int], list[float]] = collections.defaultdict(list)
+    rejected: collections.Counter[str] = collections.Counter()
     for path in paths:
         counts: collections.Counter[_Key] = collections.Counter()
         for row in _rows(path):
             if isinstance(row, str):
-                left[row] += 1
+                rejected[row] += 1
                 continue
             key, microseconds = row
-            found[key, counts[key]].append(microseconds)
+            times_by_call[key, counts[key]].append(microseconds)
             counts[key] += 1
-    profiled = [ProfiledCollective(*key, tuple(sorted(times))) for (key, _), times in found.items() if len(times) > 1]
-    if alone := sum(len(times) == 1 for times in found.values()):
-        left["in the trace of one rank only"] += alone
-    return profiled, dict(sorted(left.items()))
+    profiled = [
+        ProfiledCollective(*key, tuple(sorted(times))) for (key, _), times in times_by_call.items() if len(times) > 1
+    ]
+    if unmatched_calls := sum(len(times) == 1 for times in times_by_call.values()):
+        rejected["in the trace of one rank only"] += unmatched_calls
+    return profiled, dict(sorted(rejected.items()))
 
 
 def _rows(path: Path) -> Iterator[tuple[_Key, float] | str]:

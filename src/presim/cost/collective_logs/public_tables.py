@@ -14,7 +14,7 @@ from pathlib import Path
 from presim.cost.collective_logs import nccl_tests
 from presim.cost.collective_logs.nccl_tests import Log
 from presim.cost.measured.importers import aiconfigurator
-from presim.cost.measured.importers.tables import Row, csv_rows, number, parquet_rows, whole
+from presim.cost.measured.importers.tables import Row, csv_rows, number, parquet_rows, positive_integers
 from presim.errors import InputError
 from presim.files import read_text
 
@@ -39,13 +39,13 @@ def logs(path: Path) -> list[Log]:
     if not path.is_dir():
         reader = _reader_of(path)
         return _series(path, reader(path)) if reader else [nccl_tests.read(path)]
-    found = [each for each in sorted(path.rglob("*")) if each.is_file() and (_reader_of(each) or each.suffix == ".log")]
-    if not found:
+    files = [file for file in sorted(path.rglob("*")) if file.is_file() and (_reader_of(file) or file.suffix == ".log")]
+    if not files:
         raise InputError(
             f"{path} holds no table of collectives (aiconfigurator's nccl_perf.parquet, vTrain's AR_GPU…_LUT, vidur's "
             "all_reduce.csv and send_recv.csv) and no *.log; give logs of nccl-tests or such a folder"
         )
-    return [log for each in found for log in logs(each)]
+    return [log for file in files for log in logs(file)]
 
 
 _Reader = Callable[[Path], Iterator[_Time | str]]
@@ -63,7 +63,11 @@ def _aiconfigurator(path: Path) -> Iterator[_Time | str]:
     """Within a node; latency in ms. Older tables name the GPU only by folder: GPU/comm/nccl/VERSION."""
     folder = next((gpu for parent in path.parents if (gpu := aiconfigurator.gpu_of(parent.name))), "")
     for row in parquet_rows(path, _COLUMNS):
-        sizes, latency, gpu = whole(row, "num_gpus", "message_size"), number(row, "latency"), folder or row["device"]
+        sizes, latency, gpu = (
+            positive_integers(row, "num_gpus", "message_size"),
+            number(row, "latency"),
+            folder or row["device"],
+        )
         if sizes is None or latency is None or not gpu:
             yield _INCOMPLETE
         elif row["nccl_dtype"] == "half":
@@ -74,7 +78,7 @@ def _aiconfigurator(path: Path) -> Iterator[_Time | str]:
 def _vidur(path: Path) -> Iterator[_Time | str]:
     """Also Frontier's; medians in ms."""
     for row in csv_rows(path):
-        sizes, latency = whole(row, "num_workers", "devices_per_node", "size"), _median(row, path.stem)
+        sizes, latency = positive_integers(row, "num_workers", "devices_per_node", "size"), _median(row, path.stem)
         if sizes is None or latency is None or sizes[0] % sizes[1]:
             yield _INCOMPLETE
         elif sizes[2] < _EVENTS_SHOW:
@@ -95,7 +99,7 @@ def _vtrain(path: Path) -> Iterator[_Time | str]:
     for line in read_text(path, "copy it again").splitlines()[1:]:
         cells = line.split(",")
         row = dict(zip(("size", "count", "type", "time"), cells))
-        sizes, latency = whole(row, "size"), number(row, "time")
+        sizes, latency = positive_integers(row, "size"), number(row, "time")
         if sizes is None or latency is None:
             yield _INCOMPLETE
         else:
@@ -116,20 +120,20 @@ def _series(path: Path, rows: Iterator[_Time | str]) -> list[Log]:
     if not times:
         why = "; ".join(f"{count}: {reason}" for reason, count in sorted(rejected.items()))
         raise InputError(f"{path}: no row can be used: {why or 'the table is empty'}")
-    made = []
+    series_logs = []
     for (kind, ranks, nodes, gpu), by_size in sorted(times.items()):
-        kept = _spaced(sorted(by_size))
-        rejected[_CLOSE] += len(by_size) - len(kept)
-        measured = tuple((size, statistics.median(by_size[size])) for size in kept)
-        made.append(Log(path, kind, ranks, nodes, gpu, measured, dict(+rejected)))
+        spaced_sizes = _spaced(sorted(by_size))
+        rejected[_CLOSE] += len(by_size) - len(spaced_sizes)
+        measured = tuple((size, statistics.median(by_size[size])) for size in spaced_sizes)
+        series_logs.append(Log(path, kind, ranks, nodes, gpu, measured, dict(+rejected)))
         rejected.clear()
-    return made
+    return series_logs
 
 
 def _spaced(sizes: Sequence[int]) -> list[int]:
     """Ascending sizes at least one step apart, and the largest."""
-    kept: list[int] = []
+    spaced_sizes: list[int] = []
     for size in sizes:
-        if not kept or size >= _STEP * kept[-1]:
-            kept.append(size)
-    return kept if kept[-1] == sizes[-1] else [*kept, sizes[-1]]
+        if not spaced_sizes or size >= _STEP * spaced_sizes[-1]:
+            spaced_sizes.append(size)
+    return spaced_sizes if spaced_sizes[-1] == sizes[-1] else [*spaced_sizes, sizes[-1]]

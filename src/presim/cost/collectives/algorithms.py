@@ -30,8 +30,8 @@ class Call:
 
     kind: str
     size: float  # bytes, as `Collective` counts them
-    near: float  # all-to-all: bytes between one rank and the others of its node, in the busier direction
-    far: float  # all-to-all: bytes between one rank and those of other nodes, in the busier direction
+    node_bytes: float  # all-to-all: bytes between one rank and the others of its node, in the busier direction
+    other_node_bytes: float  # all-to-all: bytes between one rank and those of other nodes, in the busier direction
     layout: Layout
     links: Links
     link: LinkConstants
@@ -134,17 +134,19 @@ def direct(call: Call, protocol: int) -> Run | None:
     layout, link, fabric = call.layout, call.link, call.fabric
     everyone = call.kind == "all_to_all"
     peers = layout.ranks - 1 if everyone else 1
-    near = min(peers, layout.per_node - 1)
-    far = peers - near
+    near_peers = min(peers, layout.per_node - 1)
+    far_peers = peers - near_peers
     reach = _within_Bps(call) * link.direct_efficiency[protocol]
     reach *= 1 - link.small_group / layout.ranks if everyone else 1.0
     latency = (link.direct_us[protocol] * (1 if everyone else _MESSAGE) + link.direct_step_us * peers) * 1e-6
     between = 0.0
-    if far:
+    if far_peers:
         slower = fabric.efficiency[protocol] / fabric.efficiency[SIMPLE]
-        between = (call.far if everyone else call.size) / (call.links.network_Bps * fabric.direct_efficiency * slower)
+        between = (call.other_node_bytes if everyone else call.size) / (
+            call.links.network_Bps * fabric.direct_efficiency * slower
+        )
         latency += fabric.entry_us[protocol] * 1e-6 * (1 if everyone else _MESSAGE) + _hop_s(call)
-    within = call.near if everyone else near * call.size
+    within = call.node_bytes if everyone else near_peers * call.size
     return Run(latency + max(within / reach, between), latency, "direct", protocol)
 
 
@@ -214,5 +216,5 @@ def _shared_host_limit(call: Call) -> float:
         return 1.0
     if not links.exchange_Bps:
         return link.crowd
-    alone = links.link_Bps * link.efficiency[SIMPLE] * (1 - link.small_group / layout.per_node)
-    return min(1.0, links.exchange_Bps / alone)
+    pair_Bps = links.link_Bps * link.efficiency[SIMPLE] * (1 - link.small_group / layout.per_node)
+    return min(1.0, links.exchange_Bps / pair_Bps)

@@ -12,19 +12,19 @@ from presim.trace.signatures import Collective
 
 def channels(collective: Collective, layout: Layout, links: Links, tuning: Tuning) -> int:
     """Channels of one call; at least 1. Small calls use fewer channels."""
-    most = most_channels(collective.kind, layout, links, tuning)
-    return max(1, min(most, math.ceil(max(collective.even.bytes, 0) / channel_constants().bytes_each)))
+    limit = most_channels(collective.kind, layout, links, tuning)
+    return max(1, min(limit, math.ceil(max(collective.even.bytes, 0) / channel_constants().bytes_each)))
 
 
 def most_channels(kind: str, layout: Layout, links: Links, tuning: Tuning) -> int:
     """Channels of a large call of this kind."""
     constants = channel_constants()
     if not links.nvlink and layout.nodes == 1:
-        most = constants.pcie
+        channel_limit = constants.pcie
     elif layout.nodes == 1:
-        most = constants.one_node.get(links.generation, constants.one_node_default)
+        channel_limit = constants.one_node.get(links.generation, constants.one_node_default)
     else:
-        most = max(2, min(constants.several_nodes, 2 * layout.per_node))
+        channel_limit = max(2, min(constants.several_nodes, 2 * layout.per_node))
     if kind in ("send", "recv", "send_recv"):
-        most = min(most, constants.message)
-    return min(max(most, tuning.fewest_channels), tuning.most_channels)
+        channel_limit = min(channel_limit, constants.message)
+    return min(max(channel_limit, tuning.fewest_channels), tuning.most_channels)

@@ -97,25 +97,25 @@ def channel_constants() -> ChannelConstants:
     return msgspec.convert(table()["channels"], ChannelConstants)
 
 
-def link_constants(generation: str, nvlink: bool, own: Mapping[str, Any] | None = None) -> LinkConstants:
+def link_constants(generation: str, nvlink: bool, overrides: Mapping[str, Any] | None = None) -> LinkConstants:
     """Constants of a GPU generation's NVLink, or of PCIe.
 
-    ``own``: a cluster file's section ``collectives``; its values replace the calibrated ones.
+    ``overrides``: a cluster file's section ``collectives``; its values replace the calibrated ones.
 
     Raises:
-        InputError: a value in ``own`` is invalid.
+        InputError: a value in ``overrides`` is invalid.
     """
     entries = table()["link"]
     name = generation if nvlink else "pcie"
     nearest = {"turing": "ampere", "ada": "ampere", "cdna3": "hopper", "cdna4": "hopper"}
     entry = entries.get(name) or entries[nearest.get(name, "hopper")]
-    return _converted(entry, own, "link", LinkConstants)
+    return _converted(entry, overrides, "link", LinkConstants)
 
 
-def fabric_constants(kind: str, own: Mapping[str, Any] | None = None) -> FabricConstants:
-    """Constants of a kind of fabric (infiniband, roce, efa, tcpxo, ethernet); ``own`` as in `link_constants`."""
+def fabric_constants(kind: str, overrides: Mapping[str, Any] | None = None) -> FabricConstants:
+    """Constants of a kind of fabric (infiniband, roce, efa, tcpxo, ethernet); ``overrides`` as in `link_constants`."""
     entries = table()["fabric"]
-    return _converted(entries.get(kind) or entries["ethernet"], own, "fabric", FabricConstants)
+    return _converted(entries.get(kind) or entries["ethernet"], overrides, "fabric", FabricConstants)
 
 
 def exchange_constants(library: str) -> ExchangeConstants:
@@ -124,9 +124,9 @@ def exchange_constants(library: str) -> ExchangeConstants:
     return msgspec.convert(entries.get(library) or entries["deepep"], ExchangeConstants)
 
 
-def _converted(entry: dict[str, Any], own: Mapping[str, Any] | None, part: str, kind: type[_Kind]) -> _Kind:
+def _converted(entry: dict[str, Any], overrides: Mapping[str, Any] | None, part: str, kind: type[_Kind]) -> _Kind:
     try:
-        return msgspec.convert({**entry, **(own or {}).get(part, {})}, kind)
+        return msgspec.convert({**entry, **(overrides or {}).get(part, {})}, kind)
     except (msgspec.ValidationError, TypeError) as error:
         raise InputError(
             f"the cluster's [collectives.{part}] is invalid: {error}; create it again with `presim fit --nccl-tests`"

@@ -14,17 +14,17 @@ from presim.trace.routing import places_of
 
 
 def copying_seconds(
-    place: int, routed: Routed, is_scaled: bool, layout: Layout, generation: str, constants: CopyingConstants
+    phase: int, routed: Routed, is_scaled: bool, layout: Layout, generation: str, constants: CopyingConstants
 ) -> float:
     """Seconds in which the SMs of a rank are busy with one exchange.
 
-    ``place``: 0 for a dispatch, 1 for a combine; ``is_scaled``: tokens have scaling factors, as with FP8.
+    ``phase``: 0 for a dispatch, 1 for a combine; ``is_scaled``: tokens have scaling factors, as with FP8.
     """
     copies = routed.tokens * places_of(routed, layout.ranks, layout.ranks) / (routed.sms / 2)
-    one_us = constants.copy_us[place] + constants.KiB_us[place] * routed.token_bytes / 1024
+    one_us = constants.copy_us[phase] + constants.KiB_us[phase] * routed.token_bytes / 1024
     one_us += constants.factors_us if is_scaled else 0.0
     if layout.nodes > 1:
-        return copies / constants.forwarding_warps[place] * one_us * 1e-6
-    windows = copies / layout.ranks / (routed.window or constants.tuned_window[place])
+        return copies / constants.forwarding_warps[phase] * one_us * 1e-6
+    windows = copies / layout.ranks / (routed.window or constants.tuned_window[phase])
     waits_us = windows * constants.window_us.get(generation, constants.window_us["hopper"])
-    return (copies / constants.warps[place] * one_us + waits_us) * 1e-6
+    return (copies / constants.warps[phase] * one_us + waits_us) * 1e-6

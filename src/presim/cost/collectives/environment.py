@@ -1,7 +1,7 @@
 """NCCL's environment variables, from the script's environment or a cluster file.
 
 Names and meaning: NCCL documentation, "Environment Variables" (2.27). `READ` lists the variables that are modelled.
-`unread` returns variables that change the speed of collectives and are not modelled.
+`ignored_variables` returns variables that change the speed of collectives and are not modelled.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Tuning:
 
     def _protocols(self, kind: str) -> list[int]:
         allowed = dict(self.protocols).get(kind) or dict(self.protocols).get("", PROTOCOLS)
-        return [place for place, name in enumerate(PROTOCOLS) if name in allowed] or [0, 1, 2]
+        return [index for index, name in enumerate(PROTOCOLS) if name in allowed] or [0, 1, 2]
 
 
 def tuning_of(*environments: Mapping[str, str]) -> Tuning:
@@ -73,11 +73,11 @@ def tuning_of(*environments: Mapping[str, str]) -> Tuning:
     Raises:
         InputError: a variable has a value that NCCL rejects.
     """
-    merged = {name: value for each in environments for name, value in each.items() if name in READ}
+    merged = {name: value for environment in environments for name, value in environment.items() if name in READ}
     return _parsed(tuple(sorted(merged.items())))
 
 
-def unread(environment: Mapping[str, str]) -> list[str]:
+def ignored_variables(environment: Mapping[str, str]) -> list[str]:
     """Names of variables in ``environment`` that change the speed of collectives and are not modelled."""
     return sorted(name for name in environment if name in _UNREAD)
 
@@ -88,19 +88,25 @@ def _parsed(variables: tuple[tuple[str, str], ...]) -> Tuning:
     algorithms = _lists("NCCL_ALGO", values.get("NCCL_ALGO", ""), ALGORITHMS)
     disabled = [name for name in ("NVLS", "PAT") if _number(values, f"NCCL_{name}_ENABLE", 1) == 0]
     for name in disabled:
-        gone = ("nvls", "nvlstree") if name == "NVLS" else ("pat",)
-        algorithms = tuple((kind, tuple(one for one in allowed if one not in gone)) for kind, allowed in algorithms)
-    fewest = max(_number(values, "NCCL_MIN_NCHANNELS", 1), _number(values, "NCCL_MIN_CTAS", 1))
-    most = min(_number(values, "NCCL_MAX_NCHANNELS", _MOST_CHANNELS), _number(values, "NCCL_MAX_CTAS", _MOST_CHANNELS))
-    if not most >= 1 or fewest > most:
+        algorithms_of_name = ("nvls", "nvlstree") if name == "NVLS" else ("pat",)
+        algorithms = tuple(
+            (kind, tuple(algorithm for algorithm in allowed if algorithm not in algorithms_of_name))
+            for kind, allowed in algorithms
+        )
+    fewest_channels = max(_number(values, "NCCL_MIN_NCHANNELS", 1), _number(values, "NCCL_MIN_CTAS", 1))
+    most_channels = min(
+        _number(values, "NCCL_MAX_NCHANNELS", _MOST_CHANNELS), _number(values, "NCCL_MAX_CTAS", _MOST_CHANNELS)
+    )
+    if not most_channels >= 1 or fewest_channels > most_channels:
         raise InputError(
-            f"NCCL's variables require at least {fewest} and at most {most} channels; correct NCCL_*_NCHANNELS"
+            f"NCCL's variables require at least {fewest_channels} and at most {most_channels} channels; "
+            "correct NCCL_*_NCHANNELS"
         )
     return Tuning(
         algorithms=algorithms,
         protocols=_lists("NCCL_PROTO", values.get("NCCL_PROTO", ""), PROTOCOLS),
-        fewest_channels=fewest,
-        most_channels=most,
+        fewest_channels=fewest_channels,
+        most_channels=most_channels,
         peer_to_peer=_number(values, "NCCL_P2P_DISABLE", 0) == 0,
         rdma=_number(values, "NCCL_IB_DISABLE", 0) == 0,
         in_network=_number(values, "NCCL_COLLNET_ENABLE", 0) != 0,
@@ -114,15 +120,19 @@ def _number(values: Mapping[str, str], name: str, default: int) -> int:
         raise InputError(f"{name}={values[name]} is not a whole number; correct the variable") from None
 
 
-def _lists(name: str, text: str, known: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _lists(name: str, text: str, valid_names: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Parse ``ring,tree``, ``^nvls`` (all except), or per function ``allreduce:tree,ring;broadcast:ring``."""
-    found: dict[str, tuple[str, ...]] = {"": known}
+    names_by_kind: dict[str, tuple[str, ...]] = {"": valid_names}
     for part in filter(None, text.lower().replace(" ", "").split(";")):
         function, colon, names = part.rpartition(":")
         kind = _FUNCTIONS.get(function, function) if colon else ""
         but = names.startswith("^")
-        listed = [one for one in names.lstrip("^").split(",") if one]
-        if unknown := [one for one in listed if one not in known]:
-            raise InputError(f"{name}={text}: {unknown[0]} is not one of {', '.join(known)}; correct the variable")
-        found[kind] = tuple(one for one in known if (one in listed) != but)
-    return tuple(sorted(found.items()))
+        listed = [algorithm_name for algorithm_name in names.lstrip("^").split(",") if algorithm_name]
+        if unknown := [algorithm_name for algorithm_name in listed if algorithm_name not in valid_names]:
+            raise InputError(
+                f"{name}={text}: {unknown[0]} is not one of {', '.join(valid_names)}; correct the variable"
+            )
+        names_by_kind[kind] = tuple(
+            algorithm_name for algorithm_name in valid_names if (algorithm_name in listed) != but
+        )
+    return tuple(sorted(names_by_kind.items()))

@@ -22,14 +22,14 @@ _UNKNOWN_RANKS = 0.25  # added to the uncertainty if consecutive ranks were assu
 
 
 @dataclasses.dataclass(frozen=True)
-class Moved:
+class ExchangedBytes:
     """Bytes sent by one rank. It receives as many."""
 
-    near: float  # over the links of its NVLink domain
-    far: float  # through its port
+    link_bytes: float  # over the links of its NVLink domain
+    port_bytes: float  # through its port
 
 
-def moved(routed: Routed, layout: Layout) -> Moved:
+def exchanged_bytes(routed: Routed, layout: Layout) -> ExchangedBytes:
     """Expected bytes. Experts are chosen uniformly unless the program records its routing.
 
     Of the copies within a domain, one rank's share does not move: that of the sender or of the forwarding rank.
@@ -39,13 +39,13 @@ def moved(routed: Routed, layout: Layout) -> Moved:
     if kind != "places":
         copies = size * routed.chosen / layout.ranks
         if kind == "experts by the port":
-            return Moved(0.0, copies * (layout.ranks - 1))
-        return Moved(copies * (layout.per_node - 1), copies * (layout.ranks - layout.per_node))
+            return ExchangedBytes(0.0, copies * (layout.ranks - 1))
+        return ExchangedBytes(copies * (layout.per_node - 1), copies * (layout.ranks - layout.per_node))
     ranks = places_of(routed, layout.ranks, layout.ranks)
     domains = places_of(routed, layout.nodes, layout.ranks)
-    near = ranks * (layout.per_node - 1) / layout.per_node
-    far = domains * (layout.nodes - 1) / layout.nodes
-    return Moved(near * size, far * size)
+    link_copies = ranks * (layout.per_node - 1) / layout.per_node
+    port_copies = domains * (layout.nodes - 1) / layout.nodes
+    return ExchangedBytes(link_copies * size, port_copies * size)
 
 
 def price_exchange(collective: Collective, routed: Routed, layout: Layout, links: Links) -> Price:
@@ -53,7 +53,7 @@ def price_exchange(collective: Collective, routed: Routed, layout: Layout, links
     constants = exchange_constants(routed.library)
     latency, duration = seconds_of(collective, routed, layout, links, constants)
     width = constants.uncertainty + (constants.peer_uncertainty if layout.nodes == 2 else 0.0)
-    width = min(width + (0.0 if layout.known else _UNKNOWN_RANKS), 0.9)
+    width = min(width + (0.0 if layout.has_known_ranks else _UNKNOWN_RANKS), 0.9)
     bound = "latency" if latency > duration else "network"
     return Price(max(1, round((latency + duration) * 1e9)), Origin.ANALYTIC, width, NAME, bound)
 
@@ -62,18 +62,18 @@ def seconds_of(
     collective: Collective, routed: Routed, layout: Layout, links: Links, constants: ExchangeConstants
 ) -> tuple[float, float]:
     """(latency, transfer time) in seconds. The slowest of links, SMs and port determines the transfer time."""
-    place, bytes_ = ("dispatch", "combine").index(collective.kind), moved(routed, layout)
-    reach = links.link_Bps * constants.link_efficiency[place]
+    phase, traffic = ("dispatch", "combine").index(collective.kind), exchanged_bytes(routed, layout)
+    reach = links.link_Bps * constants.link_efficiency[phase]
     if routed.sms:
-        reach = min(reach, routed.sms * constants.sm_GBps[place] * 1e9)
-    latency, duration = constants.base_us * 1e-6, bytes_.near / reach
+        reach = min(reach, routed.sms * constants.sm_GBps[phase] * 1e9)
+    latency, duration = constants.base_us * 1e-6, traffic.link_bytes / reach
     if routed.sms and constants.copying is not None:
         is_scaled = collective.dtype.startswith("float8")
-        copying = copying_seconds(place, routed, is_scaled, layout, links.generation, constants.copying)
+        copying = copying_seconds(phase, routed, is_scaled, layout, links.generation, constants.copying)
         duration = max(duration, copying)
     if layout.nodes > 1:
         latency += constants.network_us * 1e-6
-    if bytes_.far:
+    if traffic.port_bytes:
         share = min(constants.port_efficiency, constants.peer_efficiency * max(layout.nodes - 1, 1))
-        duration = max(duration, bytes_.far / (links.network_Bps * share))
+        duration = max(duration, traffic.port_bytes / (links.network_Bps * share))
     return latency, duration

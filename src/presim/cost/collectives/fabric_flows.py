@@ -1,8 +1,8 @@
-"""What priced collectives put on the links of a described network, for the engine to share in time.
+"""Traffic of priced collectives on the links of a described network, for the engine to share over time.
 
-A price counts all groups of a kind as exchanging at once. Here it becomes that of the groups which do so because one
-simulated rank stands for them (`presim.cost.collectives.running`). What transfers at the same time take from each other
-is the engine's to find (`presim.engine.links`).
+A price assumes that all groups of a kind exchange at once. This module replaces it by the price of the groups that one
+simulated rank represents (`presim.cost.collectives.running`). The engine models contention between transfers that run
+at the same time (`presim.engine.links`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from presim.cost.collectives.contended import (
     NAME,
     TELLING,
     contended_note,
-    ends,
     exchange_s,
+    exchanging_ranks,
     paths_of,
     sisters_of,
 )
 from presim.cost.collectives.experts import NAME as EXPERTS
-from presim.cost.collectives.running import Groups, exchanging, sent_by_others
+from presim.cost.collectives.running import Groups, concurrent_groups, sent_by_others
 from presim.cost.overlap import Flows
 from presim.cost.price import OnFabric, Price, PricedTrace
 from presim.cost.resource_demand import demand
@@ -35,32 +35,38 @@ from presim.trace.signatures import Signature
 
 
 def on_fabric(priced: PricedTrace, cluster: Cluster, representatives: Representatives) -> PricedTrace:
-    """The trace with what its collectives put on links, and with prices of the groups that one simulation stands for.
+    """The trace with its collectives' traffic by link, and with prices of the groups that its rank represents.
 
     Args:
-        priced: of one simulated rank; also one that was on the fabric with other representatives.
+        priced: of one simulated rank; it may have been priced with other representatives before.
         cluster: with a ``[network]`` table; without one nothing changes.
-        representatives: the simulated ranks, and for whom they stand.
+        representatives: the simulated ranks, and the ranks that they represent.
     """
     manifest = priced.trace.manifest
     if not cluster.network or manifest.measured is not None:
         return priced
     before = priced.fabric
-    prices, flows, together, crowding = [], [], [], []
+    prices, flows, together_ns, crowding = [], [], [], []
     demands = list(priced.demands)
-    for at, (signature, price) in enumerate(zip(priced.trace.signatures, priced.prices, strict=True)):
-        whole = msgspec.structs.replace(price, duration_ns=before.together_ns[at]) if before else price
-        share = before.crowding[at] if before else None
-        answer = _one(signature, whole, share, manifest.groups, manifest.rank, cluster, representatives)
+    for index, (signature, price) in enumerate(zip(priced.trace.signatures, priced.prices, strict=True)):
+        full_price = msgspec.structs.replace(price, duration_ns=before.together_ns[index]) if before else price
+        share = before.crowding[index] if before else None
+        answer = _place_on_fabric(
+            signature, full_price, share, manifest.groups, manifest.rank, cluster, representatives
+        )
         prices.append(answer.price)
         if demands and answer.price.duration_ns != price.duration_ns:
-            demands[at] = demand(signature, answer.price, manifest.groups, cluster, manifest.nccl)
+            demands[index] = demand(signature, answer.price, manifest.groups, cluster, manifest.nccl)
         flows.append(answer.flows)
-        together.append(whole.duration_ns)
+        together_ns.append(full_price.duration_ns)
         crowding.append(answer.share)
-    fabric = OnFabric(tuple(flows), tuple(together), tuple(crowding))
+    fabric = OnFabric(tuple(flows), tuple(together_ns), tuple(crowding))
     notes = contended_note(
-        [price.estimator for one, price in zip(priced.trace.signatures, prices) if isinstance(one, Collective)]
+        [
+            price.estimator
+            for signature, price in zip(priced.trace.signatures, prices)
+            if isinstance(signature, Collective)
+        ]
     )
     return dataclasses.replace(priced, prices=tuple(prices), demands=tuple(demands), notes=notes, fabric=fabric)
 
@@ -71,7 +77,7 @@ class Answer:
 
     price: Price
     flows: Flows | None
-    share: float  # of the given price, what groups of the same kind take from each other
+    share: float  # share of the price that is contention between groups of the same kind
 
 
 def one_on_fabric(
@@ -83,10 +89,10 @@ def one_on_fabric(
     representatives: Representatives,
 ) -> Answer:
     """One signature of a rank; ``price``: as if all groups of its kind exchanged at once."""
-    return _one(signature, price, None, groups, rank, cluster, representatives)
+    return _place_on_fabric(signature, price, None, groups, rank, cluster, representatives)
 
 
-def _one(
+def _place_on_fabric(
     signature: Signature,
     price: Price,
     share: float | None,
@@ -102,10 +108,10 @@ def _one(
     everyone = sisters_of(signature, group, cluster)
     if not everyone:
         return nothing
-    running = exchanging(signature, group, rank, cluster.world_size, representatives)
+    running = concurrent_groups(signature, group, rank, cluster.world_size, representatives)
     if not running:
         return nothing
-    whole_s = exchange_s(signature, ends(signature, group), everyone, cluster)
+    whole_s = exchange_s(signature, exchanging_ranks(signature, group), everyone, cluster)
     if share is None:
         share = min(whole_s * 1e9 / max(price.duration_ns, 1), 1.0) if price.estimator in (NAME, BY_LINK) else 0.0
     price = _of_running(signature, price, share, whole_s, running, rank, group, cluster)
@@ -129,11 +135,13 @@ def _of_running(
     plain = EXPERTS if signature.routed is not None else ANALYTIC
     if price.estimator not in (NAME, BY_LINK, plain) or (share == 0 and signature.kind not in MESSAGES):
         return price
-    own = next((each for each in running if rank in each), running[0])
-    more_s = exchange_s(signature, own, running, cluster)
+    ranks_of_group = next((ranks for ranks in running if rank in ranks), running[0])
+    more_s = exchange_s(signature, ranks_of_group, running, cluster)
     crowded_ns = price.duration_ns * share * (more_s / whole_s) if share else more_s * 1e9
     alone_ns = price.duration_ns * (1 - share)
     if crowded_ns <= TELLING * alone_ns:
         return msgspec.structs.replace(price, duration_ns=round(alone_ns), estimator=plain)
-    how = BY_LINK if price.estimator == BY_LINK else NAME
-    return msgspec.structs.replace(price, duration_ns=round(alone_ns + crowded_ns), estimator=how, bound="network")
+    estimator = BY_LINK if price.estimator == BY_LINK else NAME
+    return msgspec.structs.replace(
+        price, duration_ns=round(alone_ns + crowded_ns), estimator=estimator, bound="network"
+    )

@@ -16,7 +16,14 @@ from presim.cost.collectives.constants import fabric_constants, link_constants
 from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
 from presim.cost.collectives.experts import price_exchange
 from presim.cost.collectives.model import Uncongested
-from presim.cost.collectives.placement import Layout, Links, check_kind, exchanged, layout_of, links_of
+from presim.cost.collectives.placement import (
+    Layout,
+    Links,
+    bytes_within_and_between_nodes,
+    check_kind,
+    layout_of,
+    links_of,
+)
 from presim.cost.price import Origin, Price
 from presim.hardware import Cluster
 from presim.trace.collective import Collective
@@ -56,14 +63,14 @@ class Hierarchical(Uncongested):
             return _local(collective, links, self.name)
         call = call_of(collective, layout, links, tuning, cluster)
         if collective.splits is not None:
-            near, far = exchanged(collective.splits, group, cluster)
-            call = dataclasses.replace(call, near=near, far=far)
+            node_bytes, other_node_bytes = bytes_within_and_between_nodes(collective.splits, group, cluster)
+            call = dataclasses.replace(call, node_bytes=node_bytes, other_node_bytes=other_node_bytes)
         run = fastest(call, tuning)
         duration = run.seconds + _FUSED_US * 1e-6 * (max(collective.fused, 1) - 1)
         far_from_fit = _EXTRAPOLATED if layout.per_node > _FITTED_RANKS else 0.0
         inside = call.link.uncertainty + (_UNKNOWN_HOST if _shares_host(layout, links) else 0.0)
         width = inside if layout.nodes == 1 else max(inside, call.fabric.uncertainty)
-        width = min(width + far_from_fit + (0.0 if layout.known else _UNKNOWN_RANKS), 0.9)
+        width = min(width + far_from_fit + (0.0 if layout.has_known_ranks else _UNKNOWN_RANKS), 0.9)
         width = min(width + (_REDUCED_BETWEEN if run.algorithm == "collnetdirect" else 0.0), 0.9)
         bound = "latency" if run.latency > duration / 2 else "network"
         return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, width, self.name, bound)
@@ -80,8 +87,8 @@ def call_of(collective: Collective, layout: Layout, links: Links, tuning: Tuning
     return Call(
         kind=collective.kind,
         size=size,
-        near=size * (layout.per_node - 1) / layout.ranks,
-        far=size * (layout.ranks - layout.per_node) / layout.ranks,
+        node_bytes=size * (layout.per_node - 1) / layout.ranks,
+        other_node_bytes=size * (layout.ranks - layout.per_node) / layout.ranks,
         layout=layout,
         links=links,
         link=link_constants(links.generation, links.nvlink, cluster.collectives),

@@ -53,12 +53,12 @@ class Measured(Uncongested):
         layout = layout_of(collective, group, cluster)
         series = self._series.get((collective.kind, layout.ranks, layout.nodes), [])
         evenly = layout.per_node * layout.nodes == layout.ranks
-        if not series or not evenly or not layout.known or collective.fused > 1:
+        if not series or not evenly or not layout.has_known_ranks or collective.fused > 1:
             return None
-        found = _at(series, max(collective.bytes, 0))
-        if found is None:
+        lookup = _interpolated_us(series, max(collective.bytes, 0))
+        if lookup is None:
             return None
-        microseconds, exact = found
+        microseconds, exact = lookup
         origin, width = (Origin.MEASURED, _EXACT) if exact else (Origin.INTERPOLATED, _INTERPOLATED)
         bound = "latency" if microseconds < 2 * series[0][1] else "network"
         return Price(max(1, round(microseconds * 1e3)), origin, width, self.name, bound)
@@ -94,14 +94,14 @@ def _monotonic(series: list[tuple[int, float]]) -> list[tuple[int, float]]:
     return rising
 
 
-def _at(series: list[tuple[int, float]], size: int) -> tuple[float, bool] | None:
+def _interpolated_us(series: list[tuple[int, float]], size: int) -> tuple[float, bool] | None:
     """Time at a size, and whether that size was measured; None: outside the measured sizes or in a wide gap."""
-    place = bisect.bisect_left(series, (size, 0.0))
-    if place < len(series) and series[place][0] == size:
-        return series[place][1], True
-    if not 0 < place < len(series):
+    index = bisect.bisect_left(series, (size, 0.0))
+    if index < len(series) and series[index][0] == size:
+        return series[index][1], True
+    if not 0 < index < len(series):
         return None
-    (low, fast), (high, slow) = series[place - 1], series[place]
+    (low, fast), (high, slow) = series[index - 1], series[index]
     if low <= 0 or high > low * _GAP:
         return None
     share = math.log(size / low) / math.log(high / low)

@@ -50,7 +50,7 @@ class Uncongested(abc.ABC):
 
     def price(self, transfers: Sequence[Transfer], cluster: Cluster) -> list[Price | None]:
         """One price per transfer, independent of the other transfers in the set."""
-        return [self.alone(one.collective, one.group, cluster) for one in transfers]
+        return [self.alone(transfer.collective, transfer.group, cluster) for transfer in transfers]
 
     @abc.abstractmethod
     def alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
@@ -61,9 +61,9 @@ def first_answers(
     models: Sequence[NetworkModel], transfers: Sequence[Transfer], cluster: Cluster
 ) -> list[Price | None]:
     """Per transfer of a set, the price of the first model that covers it."""
-    found: list[Price | None] = [None] * len(transfers)
+    prices: list[Price | None] = [None] * len(transfers)
     for model in models:
-        if all(found):
+        if all(prices):
             break
-        found = [known or answer for known, answer in zip(found, model.price(transfers, cluster), strict=True)]
-    return found
+        prices = [price or answer for price, answer in zip(prices, model.price(transfers, cluster), strict=True)]
+    return prices

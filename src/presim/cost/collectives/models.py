@@ -37,14 +37,14 @@ def collective_models(cluster: Cluster, nccl: Mapping[str, str] | None = None) -
     models: list[NetworkModel] = []
     if rows := rows_of(section):
         models.append(Measured(rows))
-    chosen = section.get("model", "white-box")
-    if chosen == "statistical":
+    model_name = section.get("model", "white-box")
+    if model_name == "statistical":
         models.append(Statistical(parameters_of(cluster)))
-    elif chosen != "white-box":
+    elif model_name != "white-box":
         raise InputError(
-            f'the cluster\'s [collectives] has an unknown model = "{chosen}"; use "white-box" or "statistical"'
+            f'the cluster\'s [collectives] has an unknown model = "{model_name}"; use "white-box" or "statistical"'
         )
-    made = (make(cluster, nccl or {}) for make in plugins.factories(GROUP).values())
-    models += [found for found in made if found is not None]
+    plugin_models = (make(cluster, nccl or {}) for make in plugins.factories(GROUP).values())
+    models += [model for model in plugin_models if model is not None]
     base = Hierarchical(nccl)
     return (*models, Contended(base), base) if cluster.network else (*models, base)

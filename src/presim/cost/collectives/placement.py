@@ -23,7 +23,7 @@ class Layout:
     ranks: int
     nodes: int
     per_node: int  # ranks on the fullest node
-    known: bool = True  # False: the trace lacks the group's ranks, so consecutive ranks are assumed
+    has_known_ranks: bool = True  # False: the trace lacks the group's ranks, so consecutive ranks are assumed
     places: tuple[int, ...] = dataclasses.field(default=(), compare=False)  # the group's GPUs on the fullest node
 
 
@@ -89,37 +89,37 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
 
 def _is_bridged(layout: Layout) -> bool:
     """Whether the members on a node are a bridged pair. Unknown members count as a pair."""
-    return layout.per_node <= 2 and len({place // 2 for place in layout.places}) <= 1
+    return layout.per_node <= 2 and len({gpu // 2 for gpu in layout.places}) <= 1
 
 
 def check_kind(collective: Collective) -> None:
     """Raise an `InputError` for a kind of collective that no model supports."""
     if collective.kind not in COLLECTIVE_KINDS:
-        known = ", ".join(COLLECTIVE_KINDS)
-        raise InputError(f"{collective.kind!r} is not a known kind of collective ({known}); correct the trace")
+        kind_names = ", ".join(COLLECTIVE_KINDS)
+        raise InputError(f"{collective.kind!r} is not a known kind of collective ({kind_names}); correct the trace")
 
 
 def layout_of(collective: Collective, group: Group, cluster: Cluster) -> Layout:
     """Placement of the participants: the whole group, or the two ends of a message."""
     ranks = group.ranks
-    known = len(ranks) == group.size or group.size == 1
-    if not known:
+    has_known_ranks = len(ranks) == group.size or group.size == 1
+    if not has_known_ranks:
         ranks = tuple(range(group.size))
     if collective.kind in ("send", "recv", "send_recv") and len(ranks) > 2:
-        return _message(ranks, collective.peer, cluster, known)
-    nodes, places = _spread(ranks, cluster.domain_size)
-    return Layout(len(ranks), nodes, max(len(places), 1), known, places)
+        return _message_layout(ranks, collective.peer, cluster, has_known_ranks)
+    nodes, places = _domains_and_places(ranks, cluster.domain_size)
+    return Layout(len(ranks), nodes, max(len(places), 1), has_known_ranks, places)
 
 
 @functools.lru_cache(maxsize=512)  # saves 2 ms per collective for groups of 16,384 ranks
-def _spread(ranks: tuple[int, ...], domain_size: int) -> tuple[int, tuple[int, ...]]:
+def _domains_and_places(ranks: tuple[int, ...], domain_size: int) -> tuple[int, tuple[int, ...]]:
     """Number of domains that the ranks are on, and their places in the fullest domain."""
     domains = collections.Counter(rank // domain_size for rank in ranks)
     fullest = max(sorted(domains), key=lambda domain: domains[domain], default=0)
     return max(len(domains), 1), tuple(rank % domain_size for rank in ranks if rank // domain_size == fullest)
 
 
-def exchanged(splits: Splits, group: Group, cluster: Cluster) -> tuple[float, float]:
+def bytes_within_and_between_nodes(splits: Splits, group: Group, cluster: Cluster) -> tuple[float, float]:
     """Bytes between a rank and (ranks of its node, ranks of other nodes), each in the busier direction.
 
     A rank has its own links into and out of the switch, so its sums over all peers limit it. The engine takes the time
@@ -130,18 +130,24 @@ def exchanged(splits: Splits, group: Group, cluster: Cluster) -> tuple[float, fl
     is_near = [cluster.domain(rank) == home for rank in ranks]
     totals = {True: [0, 0], False: [0, 0]}
     for direction, parts in enumerate((splits.sent, splits.received)):
-        for peer, (near, size) in enumerate(zip(is_near, parts, strict=True)):
-            totals[near][direction] += size if peer != splits.own else 0
+        for peer, (is_near_peer, size) in enumerate(zip(is_near, parts, strict=True)):
+            totals[is_near_peer][direction] += size if peer != splits.own else 0
     return float(max(totals[True])), float(max(totals[False]))
 
 
-def _message(ranks: tuple[int, ...], peer: int, cluster: Cluster, known: bool) -> Layout:
+def _message_layout(ranks: tuple[int, ...], peer: int, cluster: Cluster, has_known_ranks: bool) -> Layout:
     """Placement of the two ends of a message.
 
     The trace records one end. The other is assumed to be its neighbour, as in a pipeline or a ring. If the end is not
     recorded either, the message crosses nodes if any neighbours of the group are on different nodes.
     """
     pairs = [(ranks[peer - 1], ranks[peer])] if 0 <= peer < len(ranks) else list(itertools.pairwise(ranks))
-    apart = any(cluster.domain(one) != cluster.domain(other) for one, other in pairs)
+    crosses_nodes = any(cluster.domain(rank) != cluster.domain(next_rank) for rank, next_rank in pairs)
     places = tuple(rank % cluster.domain_size for rank in pairs[0])
-    return Layout(2, 2 if apart else 1, 1 if apart else 2, known, places[:1] if apart else places)
+    return Layout(
+        2,
+        2 if crosses_nodes else 1,
+        1 if crosses_nodes else 2,
+        has_known_ranks,
+        places[:1] if crosses_nodes else places,
+    )

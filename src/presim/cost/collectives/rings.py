@@ -28,15 +28,15 @@ def count_rings(links: Matrix, gpus: tuple[int, ...]) -> int:
     edges = [tuple((min(pair), max(pair)) for pair in zip(way, (*way[1:], way[0]), strict=True)) for way in ways]
     free = {pair: links[pair[0]][pair[1]] for pair in itertools.combinations(sorted(gpus), 2)}
     open_ways = [way for way in edges if all(free[pair] for pair in way)]
-    return 2 * max(_packed(open_ways, dict(free), begin) for begin in range(max(len(open_ways), 1)))
+    return 2 * max(_count_disjoint_ways(open_ways, dict(free), begin) for begin in range(max(len(open_ways), 1)))
 
 
-def _packed(ways: list[tuple[tuple[int, int], ...]], free: dict[tuple[int, int], int], begin: int) -> int:
+def _count_disjoint_ways(ways: list[tuple[tuple[int, int], ...]], free: dict[tuple[int, int], int], begin: int) -> int:
     """Number of disjoint ways, chosen greedily in order from the one at ``begin``."""
-    found = 0
+    disjoint_ways = 0
     for way in (*ways[begin:], *ways[:begin]):
         while all(free[pair] > 0 for pair in way):
-            found += 1
+            disjoint_ways += 1
             for pair in way:
                 free[pair] -= 1
-    return found
+    return disjoint_ways

@@ -88,11 +88,11 @@ class Statistical(Uncongested):
             return None
         size = max(collective.bytes, 1)
         time, latency = minimum_us(self.parameters, collective.kind, size, layout)
-        found = _dot(weights, (time, latency, float(layout.ranks))) * _ratio(self.parameters, layout.ranks, size)
-        found = max(found, wires_ns(collective, group, cluster) * 1e-3)
-        width = min(self.parameters.uncertainty + (0.0 if layout.known else 0.25), 0.9)
+        microseconds = _dot(weights, (time, latency, float(layout.ranks))) * _ratio(self.parameters, layout.ranks, size)
+        microseconds = max(microseconds, wires_ns(collective, group, cluster) * 1e-3)
+        width = min(self.parameters.uncertainty + (0.0 if layout.has_known_ranks else 0.25), 0.9)
         bound = "latency" if latency > time / 2 else "network"
-        return Price(max(1, round(found * 1e3)), Origin.LEARNED, width, self.name, bound)
+        return Price(max(1, round(microseconds * 1e3)), Origin.LEARNED, width, self.name, bound)
 
 
 def minimum_us(parameters: Parameters, kind: str, size: float, layout: Layout) -> tuple[float, float]:
@@ -150,12 +150,12 @@ def with_stragglers(parameters: Parameters, observed: Sequence[tuple[int, int, f
     if second < 0:
         first, second = max(sum(ratios) / len(ratios), 1.0), 0.0
     elif first < 1:
-        above = _least_squares([one[1:] for one in features], [ratio - 1 for ratio in ratios], ridge=1e-9)
+        above = _least_squares([row[1:] for row in features], [ratio - 1 for ratio in ratios], ridge=1e-9)
         first, second = 1.0, max(above[0], 0.0)
     return msgspec.structs.replace(parameters, straggler=(first, second))
 
 
-def updated(parameters: Parameters, observed: Sequence[Point], rate: float = 0.2) -> Parameters:
+def updated_weights(parameters: Parameters, observed: Sequence[Point], rate: float = 0.2) -> Parameters:
     """Equation 14: weights moved towards observed collectives, one after the other, in relative steps."""
     minimum = dict(parameters.minimum)
     for point in observed:
@@ -167,9 +167,11 @@ def updated(parameters: Parameters, observed: Sequence[Point], rate: float = 0.2
         time, latency = minimum_us(parameters, kind, size, layout)
         features = (time, latency, float(layout.ranks))
         measured = point.seconds * 1e6 / _ratio(parameters, layout.ranks, size)
-        error = (_dot(minimum[kind], features) - measured) / sum(one * one for one in features)
-        moved = [max(weight - rate * error * one, 0.0) for weight, one in zip(minimum[kind], features, strict=True)]
-        minimum[kind] = (moved[0], moved[1], moved[2])
+        error = (_dot(minimum[kind], features) - measured) / sum(feature * feature for feature in features)
+        moved_weights = [
+            max(weight - rate * error * feature, 0.0) for weight, feature in zip(minimum[kind], features, strict=True)
+        ]
+        minimum[kind] = (moved_weights[0], moved_weights[1], moved_weights[2])
     return msgspec.structs.replace(parameters, minimum=minimum)
 
 
@@ -200,10 +202,10 @@ def _search(parameters: Parameters, rows: Sequence[_Row]) -> Parameters:
                         value = getattr(curve, name) * factor
                         if name == "steepness":  # above 1, bandwidth would grow faster than the size
                             value = min(value, 1.0)
-                        moved = msgspec.structs.replace(curve, **{name: value})
-                        tried = msgspec.structs.replace(parameters, **{part: moved})
-                        if (found := loss(tried)) < best - 1e-9:
-                            parameters, best = tried, found
+                        stepped_curve = msgspec.structs.replace(curve, **{name: value})
+                        tried = msgspec.structs.replace(parameters, **{part: stepped_curve})
+                        if (error := loss(tried)) < best - 1e-9:
+                            parameters, best = tried, error
             if before - best < 1e-4 * before:
                 break
     return parameters
@@ -217,18 +219,18 @@ def _weights(parameters: Parameters, rows: Sequence[_Row]) -> tuple[float, float
         measured = point.seconds * 1e6
         features.append((time / measured, latency / measured, layout.ranks / measured))
         targets.append(1.0)
-    found = _least_squares(features, targets, ridge=1e-3)
-    if min(found) < 0:
-        return (_least_squares([one[:1] for one in features], targets, ridge=1e-9)[0], 0.0, 0.0)
-    return (found[0], found[1], found[2])
+    weights = _least_squares(features, targets, ridge=1e-3)
+    if min(weights) < 0:
+        return (_least_squares([row[:1] for row in features], targets, ridge=1e-9)[0], 0.0, 0.0)
+    return (weights[0], weights[1], weights[2])
 
 
 def _least_squares(features: Sequence[Sequence[float]], targets: Sequence[float], ridge: float) -> list[float]:
     import numpy as np
 
-    matrix, wanted = np.array(features), np.array(targets)
+    matrix, target = np.array(features), np.array(targets)
     normal = matrix.T @ matrix + ridge * np.eye(matrix.shape[1])
-    solved: list[float] = np.linalg.solve(normal, matrix.T @ wanted).tolist()
+    solved: list[float] = np.linalg.solve(normal, matrix.T @ target).tolist()
     return solved
 
 

@@ -70,12 +70,15 @@ def fit(features: Array, target: Array, limits: SizeLimits) -> tuple[Edges, Tree
     return edges, (first, *(_tree(root, numbers) for root in roots))
 
 
-def merge(common: tuple[Edges, Trees], apart: tuple[Edges, Trees], feature: int) -> tuple[Edges, Trees]:
-    """Merge two forests; the trees of ``apart`` add nothing where ``feature``, a yes or no, is 0."""
-    half = [{0.5} if place == feature else set() for place in range(len(common[0]))]
-    edges = tuple(tuple(sorted({*one, *other, *more})) for one, other, more in zip(common[0], apart[0], half))
+def merge(common: tuple[Edges, Trees], extra: tuple[Edges, Trees], feature: int) -> tuple[Edges, Trees]:
+    """Merge two forests; the trees of ``extra`` add nothing where ``feature``, a yes or no, is 0."""
+    half = [{0.5} if column == feature else set() for column in range(len(common[0]))]
+    edges = tuple(
+        tuple(sorted({*common_edges, *extra_edges, *switch_edges}))
+        for common_edges, extra_edges, switch_edges in zip(common[0], extra[0], half)
+    )
     numbers = [{edge: number for number, edge in enumerate(column)} for column in edges]
-    below = (_renumbered(tree, apart[0], numbers) for tree in apart[1])
+    below = (_renumbered(tree, extra[0], numbers) for tree in extra[1])
     root = numbers[feature][0.5]
     grafted = (Tree((feature, -1, *tree.split), (root, 0, *tree.value)) for tree in below)
     return edges, (*(_renumbered(tree, common[0], numbers) for tree in common[1]), *grafted)

@@ -51,16 +51,16 @@ def fit_class(
     ``machine``: levels of sources on this GPU, for a class without a reference source. ``group``: what is held out as a
     whole. ``limits``: limits of the trees, by default those for the number of rows.
     """
-    measured = sample_of(kind, gpu_id, _even(rows), group)
+    measured = sample_of(kind, gpu_id, _limit_rows_per_source(rows), group)
     usual = usual_rows(kind, measured)
     sample = measured.of(usual)
-    levels = levels_of(kind, sample) or {name: level for name, level in (machine or {}).items() if _has(sample, name)}
+    levels = levels_of(kind, sample) or _levels_in_sample(machine or {}, sample)
     sample = dataclasses.replace(sample, target=sample.target - _of_rows(sample, levels))
     train = sample.part == "train"
     limits = limits or boost.limits_for(int(train.sum()))
     if not limits.trees:
         train = np.ones_like(train)  # a single constant: a held-out tenth would be only a few rows
-    forest, thresholds, trees = _boosted(kind, sample, train, limits)
+    forest, thresholds, trees = _fit_trees(kind, sample, train, limits)
     correction = forest.evaluate(measured.features)
     edges, widths = _widths(measured, correction)  # the interval covers disagreement between sources
     names = {row.source for row in sample.rows}
@@ -78,8 +78,10 @@ def fit_class(
     return model, levels
 
 
-def _has(sample: Sample, source: str) -> bool:
-    return any(row.source.split("/")[0] == source for row in sample.rows)
+def _levels_in_sample(levels: Mapping[str, float], sample: Sample) -> dict[str, float]:
+    """The levels of sources that have rows in the sample."""
+    sources = {row.source.split("/")[0] for row in sample.rows}
+    return {source: level for source, level in levels.items() if source in sources}
 
 
 def usual_rows(kind: str, sample: Sample) -> NDArray[np.bool_]:
@@ -93,27 +95,27 @@ def usual_rows(kind: str, sample: Sample) -> NDArray[np.bool_]:
         library = np.array([features.variant(row.signature) for row in sample.rows])
         names, counts = np.unique(library, return_counts=True)
         usual &= library == names[counts.argmax()]
-    usual &= ~_disturbed(sample)
+    usual &= ~_contradicted_rows(sample)
     return usual if usual.sum() >= _ENOUGH else np.ones_like(usual)
 
 
-def _disturbed(sample: Sample) -> NDArray[np.bool_]:
+def _contradicted_rows(sample: Sample) -> NDArray[np.bool_]:
     """Rows that contradict other sources: three sources timed the same work, and this row is far from their median.
 
     A shape does not show whether clocks fell or other work ran during one of the measurements.
     """
-    places: dict[Signature, list[int]] = collections.defaultdict(list)
-    for place, row in enumerate(sample.rows):
-        places[row.signature].append(place)
+    indices_by_signature: dict[Signature, list[int]] = collections.defaultdict(list)
+    for index, row in enumerate(sample.rows):
+        indices_by_signature[row.signature].append(index)
     disturbed = np.zeros(len(sample.rows), bool)
-    for alike in places.values():
-        if len(alike) >= _WITNESSES:
-            target = sample.target[alike]
-            disturbed[alike] = np.abs(target - np.median(target)) > _CONTRADICTED
+    for indices in indices_by_signature.values():
+        if len(indices) >= _WITNESSES:
+            target = sample.target[indices]
+            disturbed[indices] = np.abs(target - np.median(target)) > _CONTRADICTED
     return disturbed
 
 
-def _even(rows: Sequence[Measurement]) -> list[Measurement]:
+def _limit_rows_per_source(rows: Sequence[Measurement]) -> list[Measurement]:
     """Limit the rows of each source, so that none dominates."""
     by_source: dict[str, list[Measurement]] = collections.defaultdict(list)
     for row in rows:
@@ -121,18 +123,18 @@ def _even(rows: Sequence[Measurement]) -> list[Measurement]:
     return [row for name in sorted(by_source) for row in sample_rows(by_source[name], _MOST_ROWS, name)]
 
 
-def _boosted(
+def _fit_trees(
     kind: str, sample: Sample, train: NDArray[np.bool_], limits: boost.SizeLimits
 ) -> tuple[Forest, boost.Edges, boost.Trees]:
-    """Trees fitted to all rows. Kinds with rows apart get further trees, fitted to the residual of the first ones."""
-    names, apart = features.KINDS[kind].features, features.KINDS[kind].apart
-    place = names.index(apart) if apart else len(names)
+    """Trees fitted to all rows; with an extra-trees feature, further trees are fitted to the residual."""
+    names, extra_feature = features.KINDS[kind].features, features.KINDS[kind].extra_trees_feature
+    column = names.index(extra_feature) if extra_feature else len(names)
     target, rows = np.clip(sample.target[train], -LIMIT, LIMIT), sample.features[train]
-    common = boost.fit(np.where(np.arange(len(names)) <= place, rows, 0.0), target, limits)
-    chosen = rows[:, place] > 0 if apart else np.zeros(len(rows), bool)
-    if chosen.sum() >= _ENOUGH:
-        rest = target - Forest.of(*common, LIMIT).evaluate(rows)
-        common = boost.merge(common, boost.fit(rows[chosen], rest[chosen], boost.EXTRA), place)
+    common = boost.fit(np.where(np.arange(len(names)) <= column, rows, 0.0), target, limits)
+    has_extra_trees = rows[:, column] > 0 if extra_feature else np.zeros(len(rows), bool)
+    if has_extra_trees.sum() >= _ENOUGH:
+        residual = target - Forest.of(*common, LIMIT).evaluate(rows)
+        common = boost.merge(common, boost.fit(rows[has_extra_trees], residual[has_extra_trees], boost.EXTRA), column)
     return Forest.of(*common, LIMIT), *common
 
 
@@ -146,12 +148,12 @@ def levels_of(kind: str, sample: Sample) -> dict[str, float]:
     reference = source == _REFERENCE
     if reference.sum() < _ENOUGH or reference.all():
         return {}
-    forest, _, _ = _boosted(kind, sample, reference, boost.limits_for(int(reference.sum())))
-    rest = sample.target - forest.evaluate(sample.features)
+    forest, _, _ = _fit_trees(kind, sample, reference, boost.limits_for(int(reference.sum())))
+    residual = sample.target - forest.evaluate(sample.features)
     alike = _laid_out_alike(kind, sample)
     names = sorted(set(source) - {_REFERENCE})
-    chosen = {name: (source == name) & alike for name in names}
-    return {name: float(np.median(rest[rows])) for name, rows in chosen.items() if rows.any()}
+    rows_by_source = {name: (source == name) & alike for name in names}
+    return {name: float(np.median(residual[rows])) for name, rows in rows_by_source.items() if rows.any()}
 
 
 def _laid_out_alike(kind: str, sample: Sample) -> NDArray[np.bool_]:
@@ -179,18 +181,18 @@ def _relative_to_price(sample: Sample, correction: Array) -> Array:
 
 def _widths(sample: Sample, correction: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The 80 % interval by class of duration, from groups used neither for training nor for the test."""
-    chosen = sample.part == "calibrate"
-    if chosen.sum() < 30:
-        chosen = np.ones(len(sample.rows), bool)
+    is_calibration = sample.part == "calibrate"
+    if is_calibration.sum() < 30:
+        is_calibration = np.ones(len(sample.rows), bool)
     off, microseconds = (
-        _relative_to_price(sample, correction)[chosen],
-        (sample.analytic_ns * np.exp(correction))[chosen] / 1e3,
+        _relative_to_price(sample, correction)[is_calibration],
+        (sample.analytic_ns * np.exp(correction))[is_calibration] / 1e3,
     )
-    whole = float(np.quantile(off, _STATED))
+    overall_width = float(np.quantile(off, _STATED))
     widths = []
     for number in range(len(_WIDTHS_US) + 1):
         members = off[np.searchsorted(_WIDTHS_US, microseconds) == number]
-        widths.append(float(np.quantile(members, _STATED)) if len(members) >= 30 else whole)
+        widths.append(float(np.quantile(members, _STATED)) if len(members) >= 30 else overall_width)
     return _WIDTHS_US, tuple(min(max(round(width, 4), 0.01), 0.9) for width in widths)
 
 
@@ -209,9 +211,14 @@ def _held_out(
     dtype = np.array([str(getattr(row.signature, "dtype", "")) for row in sample.rows])
     several = sorted(set(dtype)) if len(set(dtype)) > 1 else []
     classes |= {f"in {name}": test & (dtype == name) for name in several}
-    for name, chosen in ({only: test} if only else classes).items():
-        if chosen.any():
-            figures = (error[chosen].mean(), np.median(error[chosen]), analytic[chosen].mean(), inside[chosen].mean())
+    for name, is_in_class in ({only: test} if only else classes).items():
+        if is_in_class.any():
+            figures = (
+                error[is_in_class].mean(),
+                np.median(error[is_in_class]),
+                analytic[is_in_class].mean(),
+                inside[is_in_class].mean(),
+            )
             mape, median, before, within = (round(float(figure), 4) for figure in figures)
-            points = int(chosen.sum())
+            points = int(is_in_class.sum())
             yield HeldOut(name=name, points=points, mape=mape, median=median, analytic_mape=before, within=within)

@@ -49,11 +49,11 @@ def gather(folders: Sequence[Path], limit: int, say: Callable[[str], None]) -> t
         intake = Intake().take(reader.read(folder, limit))
         prefixes = sorted({row.source.split("/")[0] for row in intake.accepted}) or [name]
         rejected = dict(sorted(intake.rejected.items()))
-        made = Source(
+        source = Source(
             name=prefixes[0], commit=commit(folder), sha256=digest(folder, reader.files(folder)),
             rows=len(intake.accepted), rejected=rejected,
         )  # fmt: skip
-        sources.append(made)
+        sources.append(source)
         rows += intake.accepted
     return rows, sources
 
@@ -124,7 +124,7 @@ def _products_first(entry: tuple[tuple[str, str], object]) -> tuple[bool, str, s
     return kind != "gemm-half", kind, gpu
 
 
-def described(outcome: Outcome) -> list[str]:
+def describe_fit(outcome: Outcome) -> list[str]:
     """The outcome of a fit, line by line."""
     lines = [f"partial: not fitted are {', '.join(outcome.unfitted)}"] if outcome.unfitted else []
     lines += [f"{'class':20} {'GPU':16} {'held out':>8} {'error':>7} {'formula':>8} {'in interval':>12}"]

@@ -31,20 +31,26 @@ class Sample:
     target: Array  # log of measured over analytic
     part: NDArray[np.str_]
 
-    def of(self, chosen: NDArray[np.bool_]) -> Sample:
+    def of(self, is_selected: NDArray[np.bool_]) -> Sample:
         """Some of the rows."""
-        rows = tuple(row for row, wanted in zip(self.rows, chosen) if wanted)
-        return Sample(rows, self.features[chosen], self.analytic_ns[chosen], self.target[chosen], self.part[chosen])
+        rows = tuple(row for row, selected in zip(self.rows, is_selected) if selected)
+        return Sample(
+            rows,
+            self.features[is_selected],
+            self.analytic_ns[is_selected],
+            self.target[is_selected],
+            self.part[is_selected],
+        )
 
 
 def by_class(rows: Sequence[Measurement]) -> dict[tuple[str, str], list[Measurement]]:
     """Rows by class of work and GPU, in the order of their names, without classes that are never corrected."""
-    found: dict[tuple[str, str], list[Measurement]] = collections.defaultdict(list)
+    rows_by_class: dict[tuple[str, str], list[Measurement]] = collections.defaultdict(list)
     for row in rows:
         kind = features.kind_of(row.signature)
         if kind is not None:
-            found[kind, row.gpu].append(row)
-    return dict(sorted(found.items()))
+            rows_by_class[kind, row.gpu].append(row)
+    return dict(sorted(rows_by_class.items()))
 
 
 def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement], group: Group = group_of) -> Sample:
@@ -55,9 +61,11 @@ def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement], group: Group 
     estimator = AnalyticEstimator(
         catalogue.gpu(gpu_id), burst=True
     )  # tables are measured on GPUs that idle between kernels
-    beside = [_sum_ns(estimator, row) for row in rows]
-    own = np.array([max(row.duration_ns - other, _LEAST_SHARE * row.duration_ns) for row, other in zip(rows, beside)])
-    own /= _slowdown(catalogue.gpu(gpu_id), rows)
+    other_work_ns = [_sum_ns(estimator, row) for row in rows]
+    own_ns = np.array(
+        [max(row.duration_ns - other, _LEAST_SHARE * row.duration_ns) for row, other in zip(rows, other_work_ns)]
+    )
+    own_ns /= _slowdown(catalogue.gpu(gpu_id), rows)
     blocks, prices = [], []
     for start in range(0, len(rows), _CHUNK):
         signatures = [row.signature for row in rows[start : start + _CHUNK]]
@@ -66,17 +74,21 @@ def sample_of(kind: str, gpu_id: str, rows: Sequence[Measurement], group: Group 
         blocks.append(features.KINDS[kind].rows(signatures, analytic, device_of(catalogue.gpu(gpu_id))))
     analytic_ns = np.concatenate(prices)
     parts = np.array([part_of(row.signature, group) for row in rows])
-    return Sample(tuple(rows), np.concatenate(blocks), analytic_ns, np.log(own / analytic_ns), parts)
+    return Sample(tuple(rows), np.concatenate(blocks), analytic_ns, np.log(own_ns / analytic_ns), parts)
 
 
 def _slowdown(gpu: Gpu, rows: Sequence[Measurement]) -> Array:
     """Time of a row over its time on an idle GPU, by the formula."""
     factors = np.ones(len(rows))
-    places = [place for place, row in enumerate(rows) if row.source in AT_WORK]
-    signatures = [rows[place].signature for place in places]
-    factors[places] = slowdown_at_work(gpu, signatures, AnalyticEstimator(gpu).price(signatures))
+    indices = [index for index, row in enumerate(rows) if row.source in AT_WORK]
+    signatures = [rows[index].signature for index in indices]
+    factors[indices] = slowdown_at_work(gpu, signatures, AnalyticEstimator(gpu).price(signatures))
     return factors
 
 
 def _sum_ns(estimator: AnalyticEstimator, row: Measurement) -> float:
-    return float(sum(price.duration_ns for price in estimator.price(list(row.beside)) if price)) if row.beside else 0.0
+    return (
+        float(sum(price.duration_ns for price in estimator.price(list(row.other_work)) if price))
+        if row.other_work
+        else 0.0
+    )

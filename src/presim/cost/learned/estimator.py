@@ -16,7 +16,7 @@ from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.bounds import datasheet_ns
 from presim.cost.learned import features
-from presim.cost.learned.probes import probe_ns, same
+from presim.cost.learned.probes import agree_within_rounding, probe_ns
 from presim.cost.learned.schema import Model, read
 from presim.cost.learned.trees import Forest
 from presim.cost.price import Origin, Price
@@ -64,29 +64,33 @@ class LearnedEstimator:
             gpu, burst=True
         )  # the conditions of the tables to which models are fitted
         self.analytic = AnalyticEstimator(gpu, burst=burst)
-        self.paths = _choose(gpu, folders)
+        self.paths = _choose_files(gpu, folders)
         self._versions = {kind: version(path) for kind, path in self.paths.items()}
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
         """One price per signature; None for classes without a model."""
         prices: list[Price | None] = [None] * len(signatures)
         by_kind: dict[str, list[int]] = {}
-        for place, signature in enumerate(signatures):
+        for index, signature in enumerate(signatures):
             kind = features.kind_of(signature)
             if kind in self.paths:
-                by_kind.setdefault(kind, []).append(place)
-        for kind, covered in by_kind.items():
-            places = covered
+                by_kind.setdefault(kind, []).append(index)
+        for kind, covered_indices in by_kind.items():
+            indices = covered_indices
             if kind.startswith("attention"):  # another library's attention uses another algorithm
                 model, _ = self._model(kind)
                 its = device_of(catalogue.gpu(model.gpu)).attention_generation
                 alike = its == self.analytic.device.attention_generation
-                places = [place for place in covered if alike and features.variant(signatures[place]) in model.variants]
-            if not places:
+                indices = [
+                    index
+                    for index in covered_indices
+                    if alike and features.variant(signatures[index]) in model.variants
+                ]
+            if not indices:
                 continue
-            chosen = [signatures[place] for place in places]
-            for place, price in zip(places, self._no_cheaper_than_halves(kind, chosen)):
-                prices[place] = price
+            selected = [signatures[index] for index in indices]
+            for index, price in zip(indices, self._no_cheaper_than_halves(kind, selected)):
+                prices[index] = price
         return prices
 
     def _model(self, kind: str) -> tuple[Model, Forest]:
@@ -96,17 +100,17 @@ class LearnedEstimator:
         """Raise prices of short products to at least those of half their sides, so that more work is never cheaper."""
         prices = self._price_kind(kind, signatures)
         chains = {
-            place: _halves(signature)
-            for place, (signature, price) in enumerate(zip(signatures, prices))
+            index: _halves(signature)
+            for index, (signature, price) in enumerate(zip(signatures, prices))
             if isinstance(signature, Gemm) and price.duration_ns < _SHORT_NS
         }
         smaller: list[Signature] = list(dict.fromkeys(half for chain in chains.values() for half in chain))
         if smaller:
             least = {half: price.duration_ns for half, price in zip(smaller, self._price_kind(kind, smaller))}
-            for place, chain in chains.items():
+            for index, chain in chains.items():
                 duration = max((least[half] for half in chain), default=0)
-                if duration > prices[place].duration_ns:
-                    prices[place] = msgspec.structs.replace(prices[place], duration_ns=duration)
+                if duration > prices[index].duration_ns:
+                    prices[index] = msgspec.structs.replace(prices[index], duration_ns=duration)
         return prices
 
     def _price_kind(self, kind: str, signatures: list[Signature]) -> list[Price]:
@@ -124,13 +128,19 @@ class LearnedEstimator:
         doubts += [np.full(len(bases), 0.0 if model.gpu == self.gpu.id else TRANSFERRED)]
         widths = np.sqrt(np.square(doubts).sum(axis=0))
         return [
-            self._finish(
-                signature, base, base.duration_ns * float(factor), _wider(float(width), signature, base, model), model
+            self._price_of_duration(
+                signature,
+                base,
+                base.duration_ns * float(factor),
+                _widened_uncertainty(float(width), signature, base, model),
+                model,
             )
             for signature, base, factor, width in zip(signatures, bases, correction, widths)
         ]
 
-    def _finish(self, signature: Signature, base: Price, duration: float, width: float, model: Model) -> Price:
+    def _price_of_duration(
+        self, signature: Signature, base: Price, duration: float, width: float, model: Model
+    ) -> Price:
         duration = max(duration, datasheet_ns(signature, self.gpu), 1.0)
         name = f"learned/{model.kind}" + ("" if model.gpu == self.gpu.id else f" from {model.gpu}")
         return Price(int(np.ceil(duration)), Origin.LEARNED, min(width, _WIDEST), name, base.bound)
@@ -138,7 +148,9 @@ class LearnedEstimator:
 
 def _shares(signatures: Sequence[Signature], model: Model) -> Array:
     """Factor on a correction's logarithm for each signature."""
-    measured = [not isinstance(each, Gemm) or features.variant(each) in model.variants for each in signatures]
+    measured = [
+        not isinstance(signature, Gemm) or features.variant(signature) in model.variants for signature in signatures
+    ]
     return np.where(measured, 1.0, _OTHER_LAYOUT)
 
 
@@ -164,7 +176,7 @@ def _halves(product: Gemm) -> list[Gemm]:
     return halves
 
 
-def _wider(width: float, signature: Signature, base: Price, model: Model) -> float:
+def _widened_uncertainty(width: float, signature: Signature, base: Price, model: Model) -> float:
     """The uncertainty for layouts, backends or operators without measurements: at least that of the formula."""
     measured = features.variant(signature) in model.variants and not _stood_in_for(signature, model.gpu)
     return width if measured else max(width, base.uncertainty)
@@ -184,7 +196,8 @@ def _model(path: Path, version: tuple[int, int]) -> tuple[Model, Forest]:
         InputError: the file is not a model, or was fitted to other formulas than this presim has.
     """
     model = read(path)
-    fits = path.parent == PACKAGED or same(model.analytic, probe_ns(model.gpu))  # a test checks the packaged models
+    # a test checks the packaged models
+    fits = path.parent == PACKAGED or agree_within_rounding(model.analytic, probe_ns(model.gpu))
     if model.features != features.KINDS[model.kind].features or not fits:
         raise InputError(f"{path} was fitted to other formulas than this presim has: make it again with presim fit")
     return model, Forest.of(model.thresholds, model.trees, model.limit)
@@ -205,17 +218,17 @@ def _packaged() -> tuple[Path, ...]:
     return tuple(sorted(PACKAGED.glob("*.json")))
 
 
-def _choose(gpu: Gpu, folders: Sequence[Path]) -> dict[str, Path]:
+def _choose_files(gpu: Gpu, folders: Sequence[Path]) -> dict[str, Path]:
     """For each class of work the file of this GPU, else of the most closely related GPU that has one."""
     files = {path.name: path for folder in folders for path in _files(folder)}
-    chosen: dict[str, Path] = {}
+    path_by_kind: dict[str, Path] = {}
     ranks: dict[str, tuple[int, float]] = {}
     for name, path in sorted(files.items()):
         kind, _, other = name.removesuffix(".json").partition(".")
         rank = _distance(gpu, other) if kind in features.KINDS and _as_limited(kind, gpu, other) else None
         if rank is not None and rank < ranks.get(kind, (99, 0.0)):
-            chosen[kind], ranks[kind] = path, rank
-    return chosen
+            path_by_kind[kind], ranks[kind] = path, rank
+    return path_by_kind
 
 
 def _as_limited(kind: str, gpu: Gpu, other_id: str) -> bool:

@@ -52,10 +52,10 @@ def product_features(signatures: Sequence[Gemm | GroupedGemm], analytic_ns: Arra
     m, n, k, batch, a_size, b_size, out_size, transposed_a, transposed_b, accumulate = sizes
     peaks = np.array([_peak(signature, device) for signature in signatures])
     a, b = batch * m * k * a_size, batch * k * n * b_size
-    moved = a + b + batch * m * n * out_size
+    moved_bytes = a + b + batch * m * n * out_size
     columns = [np.log(analytic_ns / 1e3), *np.log(np.maximum((m, n, k, batch), 1))]
-    columns += [np.log(2 * batch * m * n * k / moved * device.memory_Bps / peaks)]
-    columns += [np.log(part / device.l2_bytes) for part in (moved, a, b)]
+    columns += [np.log(2 * batch * m * n * k / moved_bytes * device.memory_Bps / peaks)]
+    columns += [np.log(part / device.l2_bytes) for part in (moved_bytes, a, b)]
     for rows, width in _TILES:
         waves = np.ceil(m / rows) * np.ceil(n / width) * batch / device.sms
         columns += [np.log(waves), waves / np.ceil(waves)]
@@ -96,14 +96,14 @@ def attention_features(signatures: Sequence[Attention], analytic_ns: Array, devi
     batch, heads, kv_heads, q_len, kv_len, dim, v_dim, causal, window, size, flops, paged = np.array(rows, float).T
     peaks = np.array([_peak(signature, device) for signature in signatures])
     seen = np.where(window > 0, np.minimum(window, kv_len), kv_len)
-    moved = size * batch * (dim + v_dim) * (heads * q_len + kv_heads * seen)
+    moved_bytes = size * batch * (dim + v_dim) * (heads * q_len + kv_heads * seen)
     columns = [np.log(analytic_ns / 1e3), np.log(batch * heads), np.log(q_len / 128), np.log(kv_len / 128)]
     columns += [dim, v_dim, np.log(heads / kv_heads), causal, np.log(seen / kv_len)]
     for tile in (128, 64):
         waves = np.ceil(q_len / tile) * batch * heads / device.sms
         columns += [np.log(waves), waves / np.ceil(waves)]
-    columns += [q_len / (np.ceil(q_len / 128) * 128), np.log(flops / moved * device.memory_Bps / peaks)]
-    columns += [np.log(moved / device.l2_bytes), size == 2, np.log(batch), np.log1p(window), paged]
+    columns += [q_len / (np.ceil(q_len / 128) * 128), np.log(flops / moved_bytes * device.memory_Bps / peaks)]
+    columns += [np.log(moved_bytes / device.l2_bytes), size == 2, np.log(batch), np.log1p(window), paged]
     columns += [np.where(paged > 0, np.log(kv_heads * dim * size), 0)]
     packed = np.ceil(q_len * heads / kv_heads / 128) * batch * kv_heads / device.sms
     return np.stack([*columns, np.log(packed), packed / np.ceil(packed)], axis=1)
@@ -111,11 +111,17 @@ def attention_features(signatures: Sequence[Attention], analytic_ns: Array, devi
 
 def memory_features(signatures: Sequence[MemoryBound | Fused], analytic_ns: Array, device: Device) -> Array:
     """One row per kernel; see `MEMORY`."""
-    moved = np.array([max(signature.bytes, 1) for signature in signatures], float)
+    moved_bytes = np.array([max(signature.bytes, 1) for signature in signatures], float)
     written = np.array([max(signature.bytes_written, 0) for signature in signatures], float)
     sizes = np.array([dtype_bytes(signature.dtype) for signature in signatures], float)
-    columns = [np.log(analytic_ns / 1e3), np.log(moved), np.log(moved / device.l2_bytes), written / moved, sizes]
-    return np.stack([*columns, np.log(moved / 1e3 / device.sms)], axis=1)
+    columns = [
+        np.log(analytic_ns / 1e3),
+        np.log(moved_bytes),
+        np.log(moved_bytes / device.l2_bytes),
+        written / moved_bytes,
+        sizes,
+    ]
+    return np.stack([*columns, np.log(moved_bytes / 1e3 / device.sms)], axis=1)
 
 
 def rowwise_features(signatures: Sequence[Normalization | Softmax], analytic_ns: Array, device: Device) -> Array:
@@ -136,7 +142,8 @@ class Kind:
 
     features: tuple[str, ...]
     rows: Callable[[Sequence[Any], Array, Device], Array]
-    apart: str = ""  # a yes or no: rows where it is 1 have further trees, which alone use the features after it
+    # A feature of 0 or 1: rows where it is 1 get extra trees, and only these use the features after it.
+    extra_trees_feature: str = ""
 
 
 _HALF, _FP8 = ("bfloat16", "float16"), ("float8_e4m3fn", "float8_e5m2")
@@ -147,7 +154,7 @@ KINDS: dict[str, Kind] = {
     "gemm-fp8": _PRODUCT_KIND,
     "gemm-fp32": _PRODUCT_KIND,
     "grouped-gemm": _PRODUCT_KIND,
-    "attention-forward": dataclasses.replace(_ATTENTION_KIND, apart="is_paged"),
+    "attention-forward": dataclasses.replace(_ATTENTION_KIND, extra_trees_feature="is_paged"),
     "attention-decode": _ATTENTION_KIND,
     "attention-backward": _ATTENTION_KIND,
     **dict.fromkeys(("elementwise", "index", "reduction"), _MEMORY_KIND),

@@ -16,8 +16,8 @@ PROBES: tuple[Signature, ...] = (
     Attention("backward", 2, 32, 8, 4096, 4096, 128, 128, True, "bfloat16", "cudnn"),
     Attention("forward", 8, 32, 8, 1, 4096, 128, 128, True, "bfloat16", "flash"),
     *(
-        made(1 << size, 1 << size, 1 << size, "float32")
-        for made in (Elementwise, Normalization, Softmax)
+        kernel_type(1 << size, 1 << size, 1 << size, "float32")
+        for kernel_type in (Elementwise, Normalization, Softmax)
         for size in (16, 28)
     ),
 )
@@ -33,6 +33,8 @@ def probe_ns(gpu: str) -> tuple[int, ...]:
     return tuple(price.duration_ns if price else 0 for price in prices)
 
 
-def same(one: Sequence[int], other: Sequence[int]) -> bool:
+def agree_within_rounding(durations_ns: Sequence[int], other_durations_ns: Sequence[int]) -> bool:
     """Whether two results agree, except for rounding."""
-    return len(one) == len(other) and all(abs(a - b) <= _TOLERANCE * max(a, b) + 1 for a, b in zip(one, other))
+    return len(durations_ns) == len(other_durations_ns) and all(
+        abs(a - b) <= _TOLERANCE * max(a, b) + 1 for a, b in zip(durations_ns, other_durations_ns)
+    )

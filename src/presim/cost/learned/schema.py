@@ -85,8 +85,8 @@ def read(path: str | os.PathLike[str]) -> Model:
     except FormatError as error:
         raise InputError(f"{path} is not a file of learned prices: {error}") from error
     if (model.format, model.version) != (FORMAT, VERSION):
-        found = f"{model.format} version {model.version}"
-        raise InputError(f"{path} is {found}; this presim reads {FORMAT} version {VERSION}: fit it again")
+        description = f"{model.format} version {model.version}"
+        raise InputError(f"{path} is {description}; this presim reads {FORMAT} version {VERSION}: fit it again")
     wrong = next(_contradictions(model), None)
     if wrong:
         raise InputError(f"{path} contradicts itself: {wrong}")
@@ -111,12 +111,12 @@ def _contradictions(model: Model) -> Iterator[str]:
         yield "thresholds that do not ascend"
     if len(model.widths) != len(model.widths_us) + 1 or list(model.widths_us) != sorted(model.widths_us):
         yield f"{len(model.widths)} widths for {len(model.widths_us)} edges"
-    for place, tree in enumerate(model.trees):
-        if not _whole(tree, model.thresholds):
-            yield f"tree {place} is not a whole binary tree over the features"
+    for tree_index, tree in enumerate(model.trees):
+        if not _is_complete_tree(tree, model.thresholds):
+            yield f"tree {tree_index} is not a whole binary tree over the features"
 
 
-def _whole(tree: Tree, thresholds: Sequence[Sequence[float]]) -> bool:
+def _is_complete_tree(tree: Tree, thresholds: Sequence[Sequence[float]]) -> bool:
     """Whether every inner node has two children and a known feature and threshold, and no node is left over."""
     if len(tree.split) != len(tree.value):
         return False

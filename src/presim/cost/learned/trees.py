@@ -42,20 +42,20 @@ class Forest:
             roots.append(start)
             open_nodes: list[tuple[int, int]] = []  # inner nodes without their second child yet, with their depth
             level = 0
-            for place, (split, number) in enumerate(zip(tree.split, tree.value), start):
+            for node, (split, number) in enumerate(zip(tree.split, tree.value), start):
                 inner = split >= 0
                 feature.append(max(split, 0))
                 threshold.append(thresholds[split][number] if inner else np.inf)
                 value.append(0.0 if inner else number * LEAF_UNIT)
-                low.append(place + 1 if inner else place)
-                high.append(place)
+                low.append(node + 1 if inner else node)
+                high.append(node)
                 depth = max(depth, level)
                 if inner:
                     level += 1
-                    open_nodes.append((place, level))
+                    open_nodes.append((node, level))
                 elif open_nodes:
                     parent, level = open_nodes.pop()
-                    high[parent] = place + 1
+                    high[parent] = node + 1
         return cls(
             np.array(roots, np.int64), np.array(feature, np.int64), np.array(threshold), np.array(low, np.int64),
             np.array(high, np.int64), np.array(value), depth, limit,
@@ -69,10 +69,10 @@ class Forest:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def _evaluate(self, rows: Array) -> Array:
-        at = np.broadcast_to(self.roots, (len(rows), len(self.roots)))
+        nodes = np.broadcast_to(self.roots, (len(rows), len(self.roots)))
         numbers = np.arange(len(rows))[:, None]
         for _ in range(self.depth):
-            goes_low = rows[numbers, self.feature[at]] <= self.threshold[at]
-            at = np.where(goes_low, self.low[at], self.high[at])
-        total: Array = np.clip(self.value[at].sum(axis=1), -self.limit, self.limit)
+            goes_low = rows[numbers, self.feature[nodes]] <= self.threshold[nodes]
+            nodes = np.where(goes_low, self.low[nodes], self.high[nodes])
+        total: Array = np.clip(self.value[nodes].sum(axis=1), -self.limit, self.limit)
         return total

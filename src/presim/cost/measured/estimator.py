@@ -45,24 +45,24 @@ class MeasuredEstimator:
     def __init__(self, gpu: Gpu, rows: Iterable[Measurement]) -> None:
         self.gpu = gpu
         self.analytic = AnalyticEstimator(gpu)
-        found: dict[Signature, list[Measurement]] = collections.defaultdict(list)
+        rows_by_signature: dict[Signature, list[Measurement]] = collections.defaultdict(list)
         for row in rows:
-            if row.gpu == gpu.id and not row.beside:
-                found[row.signature].append(row)
-        known = list(found)
-        bases = self.analytic.price(known)
-        all_at_work = all(row.source in AS_AT_WORK for rows in found.values() for row in rows)
-        slower = [1.0] * len(known) if all_at_work else slowdown_at_work(gpu, known, bases)
+            if row.gpu == gpu.id and not row.other_work:
+                rows_by_signature[row.signature].append(row)
+        signatures = list(rows_by_signature)
+        bases = self.analytic.price(signatures)
+        all_at_work = all(row.source in AS_AT_WORK for rows in rows_by_signature.values() for row in rows)
+        slower = [1.0] * len(signatures) if all_at_work else slowdown_at_work(gpu, signatures, bases)
         self.exact = {
-            key: _median(found[key], factor, base is not None and base.bound == "compute")
-            for key, factor, base in zip(known, slower, bases)
+            key: _median(rows_by_signature[key], factor, base is not None and base.bound == "compute")
+            for key, factor, base in zip(signatures, slower, bases)
         }
-        self.lines = self._lines(known, bases)
+        self.lines = self._lines(signatures, bases)
 
-    def _lines(self, known: list[Signature], bases: list[Price | None]) -> dict[Key, list[_Point]]:
+    def _lines(self, signatures: list[Signature], bases: list[Price | None]) -> dict[Key, list[_Point]]:
         """The points along every axis, ascending."""
         lines: dict[Key, list[_Point]] = collections.defaultdict(list)
-        for signature, base in zip(known, bases):
+        for signature, base in zip(signatures, bases):
             duration, doubt = self.exact[signature]
             if base is not None:
                 for key, size in axes(signature):
@@ -78,27 +78,29 @@ class MeasuredEstimator:
         bound = base.bound if base else ""
         if signature in self.exact:
             duration, doubt = self.exact[signature]
-            return self._made(signature, duration, Origin.MEASURED, doubt, bound)
-        between = self._between(signature) if base else None
+            return self._price_of_duration(signature, duration, Origin.MEASURED, doubt, bound)
+        between = self._interpolated_ratio(signature) if base else None
         if base is None or between is None:
             return None
         log_ratio, doubt = between
         duration = base.duration_ns * math.exp(log_ratio)
-        return self._made(signature, duration, Origin.INTERPOLATED, doubt, bound)
+        return self._price_of_duration(signature, duration, Origin.INTERPOLATED, doubt, bound)
 
-    def _made(self, signature: Signature, duration: float, origin: Origin, doubt: float, bound: str) -> Price:
+    def _price_of_duration(
+        self, signature: Signature, duration: float, origin: Origin, doubt: float, bound: str
+    ) -> Price:
         least = max(datasheet_ns(signature, self.gpu), 1.0)
         return Price(math.ceil(max(duration, least)), origin, min(doubt, 0.9), "measured", bound)
 
-    def _between(self, signature: Signature) -> tuple[float, float] | None:
+    def _interpolated_ratio(self, signature: Signature) -> tuple[float, float] | None:
         """The ratio to the analytic price between the nearest rows, on the axis with the smallest gap."""
         best: tuple[float, float, float] | None = None
         for key, size in axes(signature):
             points = self.lines.get(key, [])
-            place = bisect.bisect_left(points, (size,))
-            if not 0 < place < len(points) or points[place - 1].size < 1:
+            index = bisect.bisect_left(points, (size,))
+            if not 0 < index < len(points) or points[index - 1].size < 1:
                 continue
-            low, high = points[place - 1], points[place]
+            low, high = points[index - 1], points[index]
             gap = high.size / low.size
             if gap <= _WIDEST_GAP and (best is None or gap < best[0]):
                 best = gap, *_interpolated(low, high, size)
@@ -121,8 +123,8 @@ def _median(rows: list[Measurement], slower: float, is_compute: bool) -> tuple[f
     """
     durations = [row.duration_ns * (1.0 if row.source in AS_AT_WORK else slower) for row in rows]
     middle = statistics.median(durations)
-    apart = (max(durations) - min(durations)) / 2 / middle
-    doubt = max(apart, *(row.spread for row in rows), _LEAST_DOUBT)
+    half_range = (max(durations) - min(durations)) / 2 / middle
+    doubt = max(half_range, *(row.spread for row in rows), _LEAST_DOUBT)
     if is_compute and any(row.source == PROFILE for row in rows):
         doubt = max(doubt, _THROTTLED / 2)
     rests = any(row.source not in AS_AT_WORK for row in rows)

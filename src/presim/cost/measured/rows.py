@@ -37,7 +37,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # who measured it: dataset and framework, or presim profile
     spread: float = 0.0  # relative distance of the quartiles if the source has it; else 0
     samples: int = 1
-    beside: tuple[Signature, ...] = ()  # other work included in the duration
+    other_work: tuple[Signature, ...] = ()  # other work included in the duration
 
 
 @dataclasses.dataclass
@@ -51,7 +51,7 @@ class Intake:
         """Add an importer's rows: measurements, or reasons why there is none."""
         seen = {(row.gpu, row.signature, row.source) for row in self.accepted}
         for row in rows:
-            reason = row if isinstance(row, str) else wrong(row)
+            reason = row if isinstance(row, str) else reason_to_reject(row)
             if not reason and isinstance(row, Measurement):
                 key = (row.gpu, row.signature, row.source)
                 reason = "a second row for the same work and source" if key in seen else ""
@@ -63,7 +63,7 @@ class Intake:
         return self
 
 
-def wrong(row: Measurement) -> str:
+def reason_to_reject(row: Measurement) -> str:
     """Why a row is impossible, as text; empty if it is possible."""
     if not math.isfinite(row.duration_ns) or row.duration_ns <= 0:
         return "a duration that is not a positive number"

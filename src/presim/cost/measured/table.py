@@ -1,7 +1,7 @@
 """Tables of measurements: Parquet files with a schema and the origin of every row.
 
 One row is one `Measurement`; its signature is JSON, as in traces. Several files form one table. Impossible rows
-(`rows.wrong`) are left out and counted by reason when a table is read.
+(`rows.reason_to_reject`) are left out and counted by reason when a table is read.
 """
 
 from __future__ import annotations
@@ -102,18 +102,20 @@ def _of(content: pa.Table, gpu: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    others = pa.array([name for name in catalogue.ids(Gpu) if name != gpu], content.schema.field("gpu").type)
-    return content.filter(pc.invert(pc.is_in(content["gpu"], value_set=others)))
+    other_gpus = pa.array([name for name in catalogue.ids(Gpu) if name != gpu], content.schema.field("gpu").type)
+    return content.filter(pc.invert(pc.is_in(content["gpu"], value_set=other_gpus)))
 
 
 def _header(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
     try:
         header: dict[str, Any] = decode_json((metadata or {})[_KEY])
-        found = (header["format"], header["version"])
+        format_version = (header["format"], header["version"])
     except (KeyError, ValueError, TypeError) as error:
         raise InputError(f"{path} is not a table of measured prices: presim's header is missing") from error
-    if found != (FORMAT, VERSION):
-        raise InputError(f"{path} is {found[0]} version {found[1]}; this presim reads {FORMAT} version {VERSION}")
+    if format_version != (FORMAT, VERSION):
+        raise InputError(
+            f"{path} is {format_version[0]} version {format_version[1]}; this presim reads {FORMAT} version {VERSION}"
+        )
     return header
 
 

@@ -63,20 +63,20 @@ def shorten(model: torch.nn.Module, keep: int = 4) -> list[Repeats]:
         structures = [_structure(block) for block in module]
         if len(set(structures)) == len(structures):
             continue
-        kept: list[torch.nn.Module] = []
+        traced_blocks: list[torch.nn.Module] = []
         start = 0
         for _, run in itertools.groupby(structures):
             count = len(list(run))
             traced = min(keep, count)
-            cut.append(Repeats(name, count, traced, len(kept)))
-            kept += module[start : start + traced]
+            cut.append(Repeats(name, count, traced, len(traced_blocks)))
+            traced_blocks += module[start : start + traced]
             start += count
         del module[:]
-        module.extend(kept)
+        module.extend(traced_blocks)
     return cut
 
 
-_NUMBERS = ("layer_number", "layer_id", "layer_name", "prefix")  # of a block among others
+_NUMBERS = ("layer_number", "layer_id", "layer_name", "prefix")  # attributes that hold a block's number
 
 
 def _structure(module: torch.nn.Module) -> str:

@@ -26,14 +26,14 @@ def attributes(
     function: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]
 ) -> dict[str, int | str | list[int]]:
     """Other properties that the work depends on: layout of a product, flags, dimensions and other small numbers."""
-    found: dict[str, int | str | list[int]] = {}
+    attribute_values: dict[str, int | str | list[int]] = {}
     name = function._schema.name
     if name in _LAYOUTS:
         a, b = (inputs[position] for position in _LAYOUTS[name])
-        found["layout"] = _layout(a) + _layout(b)
+        attribute_values["layout"] = _layout(a) + _layout(b)
     if name in ("aten::clone", "aten::_to_copy", "aten::copy_"):
         target = inputs[0] if name == "aten::copy_" else outputs[0]
-        found["plain"] = int(_same_layout(inputs[-1], target))
+        attribute_values["plain"] = int(_same_layout(inputs[-1], target))
     for position, argument in enumerate(function._schema.arguments):
         value = args[position] if position < len(args) else kwargs.get(argument.name, argument.default_value)
         if argument.name in _IGNORED or (argument.name == "stride" and "conv" not in name):
@@ -43,10 +43,10 @@ def attributes(
             or (isinstance(value, int) and argument.name in _KEPT)
             or (argument.name == "exponent" and value == 1)
         ):
-            found[argument.name] = int(value)
+            attribute_values[argument.name] = int(value)
         elif isinstance(value, (list, tuple)) and argument.name in _KEPT and all(type(item) is int for item in value):
-            found[argument.name] = list(value)
-    return found
+            attribute_values[argument.name] = list(value)
+    return attribute_values
 
 
 def scaled_mm(args: Any, kwargs: Any) -> torch.Tensor:

@@ -47,16 +47,16 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         name = function._schema.name
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        known = self._compute(function, args, kwargs, inputs)
+        computed = self._compute(function, args, kwargs, inputs)
         if name == "aten::_local_scalar_dense":
             self._take_down(function, args, kwargs, inputs, [])
-            if known is None:
+            if computed is None:
                 raise ValueError(f"the model reads a value of a {inputs[0].dtype} tensor, which depends on its input")
-            return known
+            return computed
         result = operands.scaled_mm(args, kwargs) if name == "aten::_scaled_mm" else function(*args, **kwargs)
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        if known is not None:
-            for output, value in zip(outputs, tree_leaves(known)):
+        if computed is not None:
+            for output, value in zip(outputs, tree_leaves(computed)):
                 self._computed[output] = value
         self._take_down(function, args, kwargs, inputs, outputs)
         return result
@@ -92,23 +92,27 @@ class Recorder(TorchDispatchMode):
         for tensor in inputs:
             if tensor.untyped_storage()._cdata not in self._index:
                 self.register(tensor, "constant", "")
-        taken = [self._tensor(tensor) for tensor in inputs]
+        input_tensors = [self._tensor(tensor) for tensor in inputs]
         input_storages = {tensor.untyped_storage()._cdata for tensor in inputs}
         for tensor in outputs:
             storage = tensor.untyped_storage()
             if storage._cdata not in input_storages:
                 input_storages.add(storage._cdata)
                 self._add(storage, Storage(storage.nbytes(), "own"))
-        given = tuple(self._tensor(tensor) for tensor in outputs)
+        output_tensors = tuple(self._tensor(tensor) for tensor in outputs)
         written = operands.written(schema, args, kwargs, inputs)
-        known = {tensor.storage for tensor in taken}
-        view = not written and bool(given) and all(tensor.storage in known for tensor in given)
+        input_indices = {tensor.storage for tensor in input_tensors}
+        view = (
+            not written and bool(output_tensors) and all(tensor.storage in input_indices for tensor in output_tensors)
+        )
         adds = self.backward_runs and not backward
         attributes = operands.attributes(function, args, kwargs, inputs, outputs)
         if compiled.region():
             attributes[compiled.ATTRIBUTE] = compiled.region()
         name = schema.name.replace(f"{compiled.NAMESPACE}::", "aten::")
-        call = Call(name, scope, backward or adds, adds, view, tuple(taken), given, written, attributes)
+        call = Call(
+            name, scope, backward or adds, adds, view, tuple(input_tensors), output_tensors, written, attributes
+        )
         self.calls.append(call)
 
     def _tensor(self, tensor: torch.Tensor) -> Tensor:

@@ -28,8 +28,8 @@ class Scopes:
         """(scope of the current operator, whether it runs in the backward pass, whether autograd itself issued it)."""
         node = torch._C._current_autograd_node()
         if node is not None:
-            place = bisect.bisect_right(self._since, node._sequence_nr()) - 1
-            return self._scope[max(0, place)], True, False
+            index = bisect.bisect_right(self._since, node._sequence_nr()) - 1
+            return self._scope[max(0, index)], True, False
         return self._stack[-1], False, False
 
     def _enter(self, module: torch.nn.Module) -> None:

@@ -77,21 +77,21 @@ def _inputs(model: torch.nn.Module, batch: int, sequence: int) -> dict[str, Any]
     accepted = inspect.signature(model.forward).parameters
     config = getattr(model, "config", None)
     images: Any = getattr(config, "vision_config", None) or config
-    given: dict[str, Any] = {}
+    model_inputs: dict[str, Any] = {}
     if "pixel_values" in accepted and hasattr(images, "image_size"):
         sides = (images.image_size,) * 2 if isinstance(images.image_size, int) else images.image_size
         dtype = next(model.parameters()).dtype
-        given["pixel_values"] = torch.empty((batch, images.num_channels, *sides), dtype=dtype, device="meta")
-    if "input_ids" in accepted or not given:
+        model_inputs["pixel_values"] = torch.empty((batch, images.num_channels, *sides), dtype=dtype, device="meta")
+    if "input_ids" in accepted or not model_inputs:
         positions = getattr(getattr(config, "text_config", None), "max_position_embeddings", sequence)
         tokens = torch.empty((batch, min(sequence, positions)), dtype=torch.int64, device="meta")
-        given["input_ids" if "input_ids" in accepted else next(iter(accepted))] = tokens
+        model_inputs["input_ids" if "input_ids" in accepted else next(iter(accepted))] = tokens
     if "labels" in accepted:
-        shape = given["input_ids"].shape if "input_ids" in given else (batch,)
-        given["labels"] = torch.empty(shape, dtype=torch.int64, device="meta")
+        shape = model_inputs["input_ids"].shape if "input_ids" in model_inputs else (batch,)
+        model_inputs["labels"] = torch.empty(shape, dtype=torch.int64, device="meta")
     if "return_loss" in accepted:
-        given["return_loss"] = True
-    return given
+        model_inputs["return_loss"] = True
+    return model_inputs
 
 
 def _loss(output: Any) -> torch.Tensor:

@@ -30,6 +30,6 @@ _PLANS = {"gpt2": _GPT2, "vit": _ENCODER, "clip": _ENCODER}
 
 
 def tensor_plan(model: Any) -> dict[str, str]:
-    """Style by pattern of module names; empty where nobody says how the model is split."""
-    own = dict(getattr(model, "tp_plan", None) or {})
-    return own or _PLANS.get(getattr(getattr(model, "config", None), "model_type", ""), {})
+    """Style by pattern of module names; empty if the model has no plan."""
+    model_plan = dict(getattr(model, "tp_plan", None) or {})
+    return model_plan or _PLANS.get(getattr(getattr(model, "config", None), "model_type", ""), {})

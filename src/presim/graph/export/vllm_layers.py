@@ -23,7 +23,7 @@ _FUSED = ("layernorm", "activation", "rotary_embedding")  # modules of layers th
 
 
 def record(model: torch.nn.Module, sizes: Sequence[int]) -> None:
-    """Let layers record what they launch; ``sizes``: prompts, and tokens of each, when the model is called."""
+    """Make layers record the kernels they launch; ``sizes``: number of prompts and tokens per prompt at each call."""
     from vllm.model_executor.custom_op import CustomOp
     from vllm.model_executor.layers.attention import Attention, MLAAttention
     from vllm.model_executor.layers.fused_moe.runner.moe_runner import MoERunner
@@ -60,7 +60,7 @@ def _attention(layer: Any, sizes: Sequence[int]) -> Forward:
             (key, layer.num_kv_heads, layer.head_size),
             (value, layer.num_kv_heads, layer.head_size_v),
         )
-        return _attended(*(_heads(tensor, sizes, count, size) for tensor, count, size in parts))
+        return _causal_attention(*(_heads(tensor, sizes, count, size) for tensor, count, size in parts))
 
     return forward
 
@@ -70,13 +70,21 @@ def _latent_attention(layer: Any, sizes: Sequence[int]) -> Forward:
         query: torch.Tensor, latent: torch.Tensor, key: torch.Tensor, *args: Any, **kwargs: Any
     ) -> torch.Tensor:
         launch("concat_and_cache_mla_kernel", [latent, key], [_empty(latent), _empty(key)])
-        heads, own, size = layer.num_heads, layer.qk_nope_head_dim, layer.v_head_dim
+        heads, key_width, value_width = layer.num_heads, layer.qk_nope_head_dim, layer.v_head_dim
         tokens = latent.shape[0]
-        keys, values = layer.kv_b_proj(latent)[0].view(tokens, heads, own + size).split([own, size], dim=-1)
+        keys, values = (
+            layer.kv_b_proj(latent)[0]
+            .view(tokens, heads, key_width + value_width)
+            .split([key_width, value_width], dim=-1)
+        )
         shared = key.reshape(tokens, 1, -1).expand(tokens, heads, layer.qk_rope_head_dim)
         keys = torch.cat((keys, shared), dim=-1)
-        parts = ((query, own + layer.qk_rope_head_dim), (keys, own + layer.qk_rope_head_dim), (values, size))
-        return _attended(*(_heads(tensor, sizes, heads, width) for tensor, width in parts))
+        parts = (
+            (query, key_width + layer.qk_rope_head_dim),
+            (keys, key_width + layer.qk_rope_head_dim),
+            (values, value_width),
+        )
+        return _causal_attention(*(_heads(tensor, sizes, heads, width) for tensor, width in parts))
 
     return forward
 
@@ -85,7 +93,7 @@ def _heads(tensor: torch.Tensor, sizes: Sequence[int], count: int, size: int) ->
     return tensor.reshape(*sizes, count, size).transpose(1, 2)
 
 
-def _attended(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Causal attention of [prompts, heads, tokens, size]; [all tokens, heads x size]."""
     batch, heads, sequence, _ = query.shape
     is_grouped = heads != key.shape[1]
@@ -97,31 +105,31 @@ def _attended(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> to
 def _experts(layer: Any) -> Forward:
     """Each token goes to its experts; their outputs are summed, and shared experts added."""
     first, second = layer.routed_experts.w13_weight, layer.routed_experts.w2_weight
-    chosen = layer.moe_config.experts_per_token
+    experts_per_token = layer.moe_config.experts_per_token
 
     def forward(hidden_states: torch.Tensor, router_logits: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         hidden, logits = hidden_states, router_logits
         if layer.gate is not None:
             logits, _ = layer.gate(hidden)
-        rows = hidden.shape[0] * chosen
+        rows = hidden.shape[0] * experts_per_token
         weights, numbers = (
-            _like(hidden, hidden.shape[0], chosen, dtype=dtype) for dtype in (torch.float32, torch.int32)
+            _like(hidden, hidden.shape[0], experts_per_token, dtype=dtype) for dtype in (torch.float32, torch.int32)
         )
         launch("topk_softmax_kernel", [logits], [weights, numbers])
         order = _like(hidden, rows, dtype=torch.int32)
         launch("moe_align_block_size_kernel", [numbers], [order])
         wide = _like(hidden, rows, first.shape[1])
-        launch("fused_moe_kernel", [hidden, first, order], [wide], 2 * chosen * first.shape[1])
+        launch("fused_moe_kernel", [hidden, first, order], [wide], 2 * experts_per_token * first.shape[1])
         gated = _like(hidden, rows, second.shape[2])
         launch("act_and_mul_kernel", [wide], [gated])
-        made = _like(hidden, rows, second.shape[1])
-        launch("fused_moe_kernel", [gated, second, weights, order], [made], 2 * second.shape[1])
+        expert_outputs = _like(hidden, rows, second.shape[1])
+        launch("fused_moe_kernel", [gated, second, weights, order], [expert_outputs], 2 * second.shape[1])
         out: torch.Tensor = _empty(hidden)
-        launch("moe_sum_kernel", [made], [out])
+        launch("moe_sum_kernel", [expert_outputs], [out])
         shared = layer._shared_experts
         if shared is not None:
-            beside: torch.Tensor = shared._layer(hidden)
-            return out + beside
+            shared_output: torch.Tensor = shared._layer(hidden)
+            return out + shared_output
         return out
 
     return forward
@@ -137,15 +145,15 @@ def _as_one_kernel(layer: Any) -> Forward:
     def forward(*args: Any, **kwargs: Any) -> Any:
         with _disable_current_modes(), torch.device("meta"):
             like = native(*args, **kwargs)
-        made = tree_map(_empty, like)
+        outputs = tree_map(_empty, like)
         reads = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        writes = [leaf for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor)]
+        writes = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
         launch(name, [*reads, *layer.parameters(recurse=False)], writes)
-        return made
+        return outputs
 
     return forward
 
 
 def _empty(leaf: Any) -> Any:
-    """A new tensor of the same shape; ``leaf`` itself may have been made outside of the trace."""
+    """A new tensor of the same shape, since ``leaf`` may come from outside the trace."""
     return torch.empty(leaf.shape, dtype=leaf.dtype, device="meta") if isinstance(leaf, torch.Tensor) else leaf

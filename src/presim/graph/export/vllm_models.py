@@ -71,7 +71,7 @@ def build(spec: str, dtype: torch.dtype) -> Prompts:
 
 
 def check(calls: Iterable[Call]) -> None:
-    """Raise if a layer runs an operator of vLLM that is not taken apart into kernels.
+    """Raise if a layer runs an operator of vLLM that presim cannot divide into kernels.
 
     Raises:
         ValueError: names the layer.
@@ -82,7 +82,7 @@ def check(calls: Iterable[Call]) -> None:
 
 
 def _platform() -> Any:
-    """vLLM's CUDA platform, without a driver to ask."""
+    """vLLM's CUDA platform without a CUDA driver."""
     from vllm.platforms.cuda import NonNvmlCudaPlatform
     from vllm.platforms.interface import DeviceCapability
 
@@ -113,9 +113,9 @@ def _platform() -> Any:
 def _config(name: str) -> dict[str, Any]:
     """A config file's fields, or those that transformers gives an architecture."""
     if Path(name).is_file():
-        known: dict[str, Any] = decode_foreign_json(read_bytes(name, "name a config.json"))
-        known.pop("presim_source", None)
-        return known
+        config: dict[str, Any] = decode_foreign_json(read_bytes(name, "name a config.json"))
+        config.pop("presim_source", None)
+        return config
     from transformers import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
 
@@ -160,8 +160,8 @@ def _built(folder: str, dtype: torch.dtype) -> Prompts:
 
 def _styles(model: torch.nn.Module) -> dict[str, str]:
     """How tensor parallelism splits each linear layer, by vLLM's class."""
-    found = {}
+    style_by_pattern = {}
     for name, layer in model.named_modules():
         if style := _STYLES.get(type(layer).__name__):
-            found[".".join("*" if part.isdecimal() else part for part in name.split("."))] = style
-    return found
+            style_by_pattern[".".join("*" if part.isdecimal() else part for part in name.split("."))] = style
+    return style_by_pattern

@@ -119,8 +119,8 @@ def states_of(
     key: torch.Tensor, w: torch.Tensor, u: torch.Tensor, decay: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The states at the beginning of each chunk, by token, and the new values."""
-    each = -(-u.shape[2] * u.shape[3] * key.shape[3] // CHUNK)
-    states, new_value = u.new_empty(*u.shape[:2], each), torch.empty_like(u)
+    state_elements_per_token = -(-u.shape[2] * u.shape[3] * key.shape[3] // CHUNK)
+    states, new_value = u.new_empty(*u.shape[:2], state_elements_per_token), torch.empty_like(u)
     flops = 4 * key.shape[3]
     launch("chunk_gated_delta_rule_fwd_kernel_h_blockdim64", [u, key, w, decay], [states, new_value], flops)
     return states, new_value

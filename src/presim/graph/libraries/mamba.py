@@ -137,8 +137,8 @@ class _SplitScan(torch.autograd.Function):
             writes.append(torch.zeros_like(norm_weight, dtype=_FP32))
         launch("_layer_norm_bwd_kernel", [scanned, z, gradients[0], scale, norm_weight], writes)
         d_norm = writes[2].to(norm_weight.dtype) if norm_weight is not None else None
-        found = _scanned_backward(x, dt, A, B, C, D, dt_bias, chunk, d_scanned, d_dt)
-        d_x, _, d_A, d_B, d_C, d_D, d_bias = found
+        scan_gradients = _scanned_backward(x, dt, A, B, C, D, dt_bias, chunk, d_scanned, d_dt)
+        d_x, _, d_A, d_B, d_C, d_D, d_bias = scan_gradients
         d_conv = torch.empty_like(x_b_c)  # the scan's kernels write into its parts
         del d_x, d_B, d_C
         writes = [d_x_b_c, torch.zeros_like(conv_weight, dtype=_FP32)]

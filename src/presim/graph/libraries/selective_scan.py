@@ -49,11 +49,11 @@ class _SelectiveScan(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Any:
         *inputs, states, out = context.saved_tensors
-        made = [None if tensor is None else torch.empty_like(tensor) for tensor in inputs]
+        input_gradients = [None if tensor is None else torch.empty_like(tensor) for tensor in inputs]
         reads = [*inputs, states, out, gradients[0]]
-        writes = [tensor for tensor in made if tensor is not None]
+        writes = [tensor for tensor in input_gradients if tensor is not None]
         launch("selective_scan_bwd_kernel", reads, writes, exponentials=2 * inputs[2].shape[1])
-        return tuple(made)
+        return tuple(input_gradients)
 
 
 def mamba_inner_fn(

@@ -90,19 +90,19 @@ def matches(call: Call, signature: MemoryBound) -> bool:
 
     The launches of an operator over lists have rounded shares, so some bytes may differ.
     """
-    made = _signature(call)
-    if made == signature or not isinstance(made, MemoryBound) or type(made) is not type(signature):
-        return made == signature
+    captured = _signature(call)
+    if captured == signature or not isinstance(captured, MemoryBound) or type(captured) is not type(signature):
+        return captured == signature
     names = ("bytes_read", "bytes_written", "elements")
-    apart = max(abs(getattr(made, name) - getattr(signature, name)) for name in names)
-    equal = msgspec.structs.replace(made, **{name: getattr(signature, name) for name in names}) == signature
+    largest_difference = max(abs(getattr(captured, name) - getattr(signature, name)) for name in names)
+    equal = msgspec.structs.replace(captured, **{name: getattr(signature, name) for name in names}) == signature
     shared = isinstance(signature, Optimizer) or signature.fused_tensors > 1
-    return equal and shared and apart <= _ROUNDED
+    return equal and shared and largest_difference <= _ROUNDED
 
 
 def _signature(call: Call) -> Signature:
-    inputs = tuple(_expanded(each.operand, call.expanded) for each in call.inputs)
-    operator = Operator(call.operator, inputs, tuple(each.operand for each in call.outputs))
+    inputs = tuple(_expanded(tensor.operand, call.expanded) for tensor in call.inputs)
+    operator = Operator(call.operator, inputs, tuple(tensor.operand for tensor in call.outputs))
     return classify_launch(Descriptor("kernel", {"name": call.kernel}), operator, 1.0)
 
 

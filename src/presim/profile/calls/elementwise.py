@@ -55,8 +55,8 @@ def propose(signature: Elementwise) -> Iterator[Call]:
     elif name in _TERNARY:
         yield from _ternary(signature, name)
     elif name in _GRADIENTS:
-        one = Tensor(signature.dtype, (count,))
-        yield Call(signature.operator, (one, one, *_GRADIENTS[name]), (one,))
+        tensor = Tensor(signature.dtype, (count,))
+        yield Call(signature.operator, (tensor, tensor, *_GRADIENTS[name]), (tensor,))
     else:
         yield from _with_scalar(signature, name)
         if name in (*_BINARY, *_COMPARISONS, *_LOGIC, *_MASKED):
@@ -86,26 +86,30 @@ def _with_scalar(signature: Elementwise, name: str) -> Iterator[Call]:
 def _with_tensor(signature: Elementwise, name: str) -> Iterator[Call]:
     """Calls with a second tensor; one of equal size excludes all others."""
     for dtype, small in _second_operands(signature, name):
-        found = False
+        has_equal_bytes = False
         for shape, other in _shapes(signature.elements, small):
             first = Tensor(signature.dtype, shape)
             second = Tensor(dtype, other, "near one" if dtype != "bool" else "normal")
             wide = signature.dtype if dtype == "bool" or not other else _wider(signature.dtype, dtype)
             written = _written(signature, Tensor(wide, shape), name)
-            found = found or written.operand.bytes == signature.bytes_written
+            has_equal_bytes = has_equal_bytes or written.operand.bytes == signature.bytes_written
             yield Call(signature.operator, (first, second, *_MASKED.get(name, ())), (written,))
-        if found:
+        if has_equal_bytes:
             return
 
 
 def _second_operands(signature: Elementwise, name: str) -> list[tuple[str, int]]:
     """Possible types and sizes of the second operand, equal sizes before broadcast ones."""
-    left = signature.bytes_read - signature.elements * dtype_bytes(signature.dtype)
+    operand_bytes = signature.bytes_read - signature.elements * dtype_bytes(signature.dtype)
     floats = ("float32", "bfloat16") if signature.dtype in FLOATS else ()
     types = ("bool",) if name in _MASKED else tuple(dict.fromkeys((signature.dtype, *floats)))
-    whole = [(dtype, left // dtype_bytes(dtype)) for dtype in types if left > 0 and left % dtype_bytes(dtype) == 0]
-    fitting = [(dtype, small) for dtype, small in whole if signature.elements % small == 0]
-    return sorted(fitting, key=lambda found: found[1] != signature.elements)
+    candidates = [
+        (dtype, operand_bytes // dtype_bytes(dtype))
+        for dtype in types
+        if operand_bytes > 0 and operand_bytes % dtype_bytes(dtype) == 0
+    ]
+    fitting = [(dtype, small) for dtype, small in candidates if signature.elements % small == 0]
+    return sorted(fitting, key=lambda candidate: candidate[1] != signature.elements)
 
 
 def _shapes(count: int, small: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -132,22 +136,23 @@ def _wider(first: str, second: str) -> str:
 
 
 def _ternary(signature: Elementwise, name: str) -> Iterator[Call]:
-    one = Tensor(signature.dtype, (signature.elements,), "near one")
+    tensor = Tensor(signature.dtype, (signature.elements,), "near one")
     if name == "where":  # the mask counts as the largest operand because it comes first
         dtype = _SOURCES.get(signature.bytes_written // signature.elements, ("",))[0]
-        chosen = Tensor(dtype, one.shape)
-        yield Call(signature.operator, (Tensor("bool", one.shape), chosen, chosen), (chosen,))
+        source = Tensor(dtype, tensor.shape)
+        yield Call(signature.operator, (Tensor("bool", tensor.shape), source, source), (source,))
         return
-    yield Call(signature.operator, (one, one, one), (one,))
+    yield Call(signature.operator, (tensor, tensor, tensor), (tensor,))
     if name == "lerp":
-        yield Call(signature.operator, (one, one, 0.1), (one,))
+        yield Call(signature.operator, (tensor, tensor, 0.1), (tensor,))
 
 
 def _casts(signature: Elementwise) -> Iterator[Call]:
     """Casts from a type of another size; copies within a type are strided or need no kernel."""
     target = Tensor(signature.dtype, (signature.elements,))
-    each, left = divmod(signature.bytes_read, signature.elements)
-    if left or each == dtype_bytes(signature.dtype):
+    source_bytes, remainder = divmod(signature.bytes_read, signature.elements)
+    if remainder or source_bytes == dtype_bytes(signature.dtype):
         return
-    for source in _SOURCES.get(each, ())[:1] if "int" not in signature.dtype else _SOURCES.get(each, ())[-1:]:
+    sources = _SOURCES.get(source_bytes, ())
+    for source in sources[:1] if "int" not in signature.dtype else sources[-1:]:
         yield Call(CAST, (target, Tensor(source, target.shape)), (target,))

@@ -25,34 +25,35 @@ _BY_BYTES = {4: "float32", 2: "bfloat16"}
 
 def propose(signature: Index) -> Iterator[Call]:
     """Calls with an index for each row or element that moves; 8 bytes per index if that divides the bytes."""
-    dtype, moved = signature.dtype, signature.bytes_written // dtype_bytes(signature.dtype)
+    dtype, moved_elements = signature.dtype, signature.bytes_written // dtype_bytes(signature.dtype)
     if dtype == "int64" and signature.operator in (_GATHER, _ADDED):
         # With a smaller table, the index is the largest operand, because it appears once for each element of a row.
-        dtype, moved = _BY_BYTES.get(signature.bytes_written // max(signature.elements, 1), ""), signature.elements
+        dtype = _BY_BYTES.get(signature.bytes_written // max(signature.elements, 1), "")
+        moved_elements = signature.elements
     for address in ("int64", "int32"):
-        indices, left = divmod(signature.bytes_read - signature.bytes_written, dtype_bytes(address))
-        if dtype and not left and indices > 0 and moved and moved % indices == 0:
-            if moved == indices and signature.operator in (_GATHER, _ADDED):
+        indices, remainder = divmod(signature.bytes_read - signature.bytes_written, dtype_bytes(address))
+        if dtype and not remainder and indices > 0 and moved_elements and moved_elements % indices == 0:
+            if moved_elements == indices and signature.operator in (_GATHER, _ADDED):
                 yield _single(signature, address, indices)
             else:
-                yield from _rows(signature, dtype, address, indices, moved // indices)
+                yield from _rows(signature, dtype, address, indices, moved_elements // indices)
             return
 
 
 def _rows(signature: Index, dtype: str, address: str, indices: int, width: int) -> Iterator[Call]:
     name = signature.operator
     for rows in _tables(signature, width, indices):
-        table, moved = Tensor(dtype, (rows, width)), Tensor(dtype, (indices, width))
+        table, selected_rows = Tensor(dtype, (rows, width)), Tensor(dtype, (indices, width))
         index = Tensor(address, (indices,), below=rows)
         if name == _INDEX:
-            yield Call(name, (table, Tensors(address, (index.shape,), below=rows)), (moved,))
+            yield Call(name, (table, Tensors(address, (index.shape,), below=rows)), (selected_rows,))
         elif name == _GATHER:
-            yield Call(name, (table, index), (moved,), expanded=width, through="aten::embedding")
+            yield Call(name, (table, index), (selected_rows,), expanded=width, through="aten::embedding")
         elif name == _ADDED:
-            yield Call(name, (table, 0, index, moved), (table,), expanded=width, through=_SCALED)
+            yield Call(name, (table, 0, index, selected_rows), (table,), expanded=width, through=_SCALED)
         else:
             scaled = (("alpha", -0.1),) if name == _SCALED else ()
-            yield Call(name, (table, 0, index, moved), (table,), scaled)
+            yield Call(name, (table, 0, index, selected_rows), (table,), scaled)
 
 
 def _tables(signature: Index, width: int, indices: int) -> Iterator[int]:
@@ -66,8 +67,8 @@ def _tables(signature: Index, width: int, indices: int) -> Iterator[int]:
 def _single(signature: Index, address: str, indices: int) -> Call:
     """One element per row; the table has as many rows as there are indices."""
     width = max(signature.elements // indices, 1)
-    table, one = Tensor(signature.dtype, (indices, width)), Tensor(signature.dtype, (indices, 1))
-    index = Tensor(address, one.shape, below=width)
+    table, elements = Tensor(signature.dtype, (indices, width)), Tensor(signature.dtype, (indices, 1))
+    index = Tensor(address, elements.shape, below=width)
     if signature.operator == _GATHER:
-        return Call(_GATHER, (table, 1, index), (one,))
-    return Call(_ADDED, (table, 1, index, one), (table,))
+        return Call(_GATHER, (table, 1, index), (elements,))
+    return Call(_ADDED, (table, 1, index, elements), (table,))

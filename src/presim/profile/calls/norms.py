@@ -36,8 +36,8 @@ def _norm(operator: str, tensor: Tensor) -> Iterator[Call]:
         yield Call(operator, (tensor, (row,), weight, _EPSILON), (tensor, statistic))
     else:
         layer = operator.startswith(_LAYER_NORM)
-        known = (statistic, statistic, weight, weight) if layer else (statistic, weight)
+        statistics_and_weights = (statistic, statistic, weight, weight) if layer else (statistic, weight)
         outputs = (tensor, weight, weight) if layer else (tensor, weight)
-        for wanted, kernel in (((True, False), _OF_INPUT), ((False, True), _OF_WEIGHTS)):
-            mask: Argument = (*wanted, wanted[1]) if layer else wanted
-            yield Call(operator, (tensor, tensor, (row,), *known, mask), outputs, kernel=kernel)
+        for gradient_mask, kernel in (((True, False), _OF_INPUT), ((False, True), _OF_WEIGHTS)):
+            mask: Argument = (*gradient_mask, gradient_mask[1]) if layer else gradient_mask
+            yield Call(operator, (tensor, tensor, (row,), *statistics_and_weights, mask), outputs, kernel=kernel)

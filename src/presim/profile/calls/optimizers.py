@@ -41,20 +41,20 @@ def propose(signature: Optimizer) -> Iterator[Call]:
     if signature.operator in _FUSED:
         yield from _fused(signature.operator, signature.dtype, shapes)
         return
-    name, one = signature.operator.removeprefix("aten::_foreach_").rstrip("_"), Tensors(signature.dtype, shapes)
+    name, tensors = signature.operator.removeprefix("aten::_foreach_").rstrip("_"), Tensors(signature.dtype, shapes)
     positive, near_one = Tensors(signature.dtype, shapes, "positive"), Tensors(signature.dtype, shapes, "near one")
-    outputs = () if signature.operator.endswith("_") else (one,)
+    outputs = () if signature.operator.endswith("_") else (tensors,)
     several: list[tuple[Argument, ...]] = []
     if name in _UNARY:
         several = [(positive,)]
     elif name in _SCALED:
-        several = [(one, 1.001), (one, near_one)]
+        several = [(tensors, 1.001), (tensors, near_one)]
     elif name == "lerp":
-        several = [(one, one, 0.1)]
+        several = [(tensors, tensors, 0.1)]
     elif name == "copy":
-        several = [(one, Tensors(dtype, shapes)) for dtype in (signature.dtype, "float32", "bfloat16")]
+        several = [(tensors, Tensors(dtype, shapes)) for dtype in (signature.dtype, "float32", "bfloat16")]
     elif name in _OF_THREE:
-        several = [(one, one, positive, -1e-4)]
+        several = [(tensors, tensors, positive, -1e-4)]
     for arguments in several:
         yield Call(signature.operator, arguments, outputs)
 
@@ -62,22 +62,22 @@ def propose(signature: Optimizer) -> Iterator[Call]:
 def _pieces(elements: int, tensors: int) -> tuple[tuple[int, ...], ...]:
     chunks = elements // tensors // _CHUNK
     size = chunks * _CHUNK if chunks else elements // tensors
-    more = (elements - size * tensors) // _CHUNK if chunks else 0  # tensors with one extra chunk
-    sizes = [size + _CHUNK * (index < more) for index in range(tensors)]
+    larger_tensors = (elements - size * tensors) // _CHUNK if chunks else 0  # tensors with one extra chunk
+    sizes = [size + _CHUNK * (index < larger_tensors) for index in range(tensors)]
     sizes[-1] += elements - sum(sizes)
-    return tuple((each,) for each in sizes)
+    return tuple((length,) for length in sizes)
 
 
 def _fused(operator: str, dtype: str, shapes: tuple[tuple[int, ...], ...]) -> Iterator[Call]:
-    one, squares = Tensors(dtype, shapes), Tensors(dtype, shapes, "positive")
+    parameters, squares = Tensors(dtype, shapes), Tensors(dtype, shapes, "positive")
     none = Tensors(dtype, ())
     steps = Tensors("float32", ((),) * len(shapes), "positive")
     if operator == "aten::_fused_sgd_":
-        for buffers in (one, none):
+        for buffers in (parameters, none):
             momentum = {"momentum": 0.9 if buffers.shapes else 0.0}
             options = tuple((name, momentum.get(name, value)) for name, value in _SGD)
-            yield Call(operator, (one, one, buffers), options=options)
+            yield Call(operator, (parameters, parameters, buffers), options=options)
         return
     for largest, amsgrad in ((none, False), (squares, True)):
         options = (*_ADAM, ("amsgrad", amsgrad))
-        yield Call(operator, (one, one, one, squares, largest, steps), options=options)
+        yield Call(operator, (parameters, parameters, parameters, squares, largest, steps), options=options)

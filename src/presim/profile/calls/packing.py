@@ -53,8 +53,8 @@ def _split(signature: Elementwise, ranks: int) -> Iterator[Call]:
 def _chunked(signature: Elementwise, ranks: int) -> Iterator[Call]:
     """Gradients by receiving rank, cast if they are reduced in a wider type."""
     rows, pieces = ranks, signature.fused_tensors
-    width, left = divmod(signature.elements, rows * pieces)
-    if left or not width:
+    width, remainder = divmod(signature.elements, rows * pieces)
+    if remainder or not width:
         return
     gradients = Tensors(signature.dtype, ((rows, width),) * pieces)
     for dtype in dict.fromkeys((signature.dtype, "float32")):

@@ -16,15 +16,15 @@ OPERATORS = frozenset(
 
 def propose(signature: Random) -> Iterator[Call]:
     """The only call, determined by the number of elements."""
-    whole = signature.dtype in ("int64", "int32") and signature.operator == "aten::random_"
-    if not (whole or signature.dtype in FLOATS):
+    is_integer = signature.dtype in ("int64", "int32") and signature.operator == "aten::random_"
+    if not (is_integer or signature.dtype in FLOATS):
         return
-    one = Tensor(signature.dtype, (signature.elements,))
-    mask = Tensor("bool", one.shape)
+    tensor = Tensor(signature.dtype, (signature.elements,))
+    mask = Tensor("bool", tensor.shape)
     if signature.operator == "aten::native_dropout":
-        yield Call(signature.operator, (one, 1 - _KEPT, True), (one, mask))
+        yield Call(signature.operator, (tensor, 1 - _KEPT, True), (tensor, mask))
     elif signature.operator == "aten::native_dropout_backward":
-        yield Call(signature.operator, (one, mask, 1 / _KEPT), (one,))
+        yield Call(signature.operator, (tensor, mask, 1 / _KEPT), (tensor,))
     else:
         numbers = (0.5,) if signature.operator == "aten::bernoulli_" else ()
-        yield Call(signature.operator, (one, *numbers), (one,))
+        yield Call(signature.operator, (tensor, *numbers), (tensor,))

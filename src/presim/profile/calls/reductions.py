@@ -35,14 +35,14 @@ def propose(signature: Reduction) -> Iterator[Call]:
     name, count = signature.operator.removeprefix("aten::"), signature.elements
     if not (signature.dtype in (*FLOATS, "float64") or (signature.dtype == "bool" and name in ("any", "all"))):
         return  # sums of booleans and integers are cast first, by a separate kernel
-    own = _RESULTS.get(name, signature.dtype)
-    for dtype in (own, "float32") if name in _WIDENED else (own,):
-        places = 8 if name in _WITH_INDICES and signature.bytes_written > dtype_bytes(dtype) else 0
-        results, left = divmod(signature.bytes_written, dtype_bytes(dtype) + places)
-        if left or results < 1 or count % results or results == count:
+    result_dtype = _RESULTS.get(name, signature.dtype)
+    for dtype in (result_dtype, "float32") if name in _WIDENED else (result_dtype,):
+        index_bytes = 8 if name in _WITH_INDICES and signature.bytes_written > dtype_bytes(dtype) else 0
+        results, remainder = divmod(signature.bytes_written, dtype_bytes(dtype) + index_bytes)
+        if remainder or results < 1 or count % results or results == count:
             continue
         for shape, axis, written in _shapes(count, results):
-            outputs = (Tensor(dtype, written), *((Tensor("int64", written),) if places else ()))
+            outputs = (Tensor(dtype, written), *((Tensor("int64", written),) if index_bytes else ()))
             yield _call(signature, name, Tensor(signature.dtype, shape), axis, outputs)
         return
 

@@ -47,5 +47,5 @@ def _loss(signature: Softmax) -> Iterator[Call]:
     row = signature.elements // rows
     scores = Tensor(signature.dtype, (rows, row))
     labels = Tensor("int64", (rows,), below=row)
-    one = Tensor(signature.dtype, ())
-    yield Call(signature.operator, (scores, labels, None, _MEAN, _IGNORED), (one, one))
+    scalar = Tensor(signature.dtype, ())
+    yield Call(signature.operator, (scores, labels, None, _MEAN, _IGNORED), (scalar, scalar))

@@ -23,8 +23,8 @@ _DROPPED = 1 / 8  # share of weights dropped; the time does not depend on it, an
 
 def backend(signature: Attention) -> AbstractContextManager[None]:
     """Allow only the signature's backend; PyTorch raises if it cannot be used."""
-    chosen: AbstractContextManager[None] = sdpa_kernel([_BACKENDS[signature.backend]])
-    return chosen
+    context: AbstractContextManager[None] = sdpa_kernel([_BACKENDS[signature.backend]])
+    return context
 
 
 def attention(signature: Attention) -> Callable[[], Any]:

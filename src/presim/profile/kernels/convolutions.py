@@ -32,5 +32,5 @@ def convolution(signature: Convolution) -> Callable[[], Any]:
     settings = (list(signature.stride), padding, list(signature.dilation), False, [0] * spatial, signature.groups)
     if signature.direction == "forward":
         return lambda: torch.ops.aten.convolution(image, weight, None, *settings)
-    wanted = [signature.direction == "backward_data", signature.direction == "backward_weight", False]
-    return lambda: torch.ops.aten.convolution_backward(gradient, image, weight, None, *settings, wanted)
+    output_mask = [signature.direction == "backward_data", signature.direction == "backward_weight", False]
+    return lambda: torch.ops.aten.convolution_backward(gradient, image, weight, None, *settings, output_mask)

@@ -23,7 +23,7 @@ def bind(call: Call) -> Callable[[], Any]:
         RuntimeError: no overload takes these arguments on this device.
         AttributeError: this PyTorch does not have the operator.
     """
-    arguments = [_argument(each) for each in call.arguments]
+    arguments = [_argument(argument) for argument in call.arguments]
     options = {name: _argument(value) for name, value in call.options}
     operator = getattr(torch.ops.aten, (call.through or call.operator).removeprefix("aten::"))
     refused = ""

@@ -20,7 +20,7 @@ from presim.trace.signatures import Attention, Convolution, Copy, Gemm, GroupedG
 class Run(NamedTuple):
     """A call that does the work once, and the part of it that PyTorch launches first and is not measured."""
 
-    whole: Callable[[], Any]
+    call: Callable[[], Any]
     front: Callable[[], Any] | None = None
 
 
@@ -40,8 +40,8 @@ def prepared(signature: Signature) -> Iterator[Iterator[Run]]:
 
 
 def _runs(signature: Signature) -> Iterator[Run]:
-    if isinstance(signature, MemoryBound) and (known := calls(signature)):
-        for call in known:
+    if isinstance(signature, MemoryBound) and (proposed_calls := calls(signature)):
+        for call in proposed_calls:
             yield Run(bind(call), bind(call.first) if call.first else None)
     else:
         yield from map(Run, _compute_bound(signature))

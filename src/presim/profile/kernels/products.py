@@ -19,24 +19,24 @@ def product(signature: Gemm) -> Callable[[], Any]:
     m, n, k, batch, dtype = signature.m, signature.n, signature.k, signature.batch, signature.dtype
     if dtype == "int8":
         return functools.partial(torch._int_mm, _bytes(m, k), _bytes(n, k).t())
-    left = _operand(batch, m, k, dtype, signature.layout[0] == "T")
-    right = _operand(batch, k, n, dtype, signature.layout[-1] == "T")
+    matrix_a = _operand(batch, m, k, dtype, signature.layout[0] == "T")
+    matrix_b = _operand(batch, k, n, dtype, signature.layout[-1] == "T")
     if batch == 1:
-        left, right = left[0], right[0]
+        matrix_a, matrix_b = matrix_a[0], matrix_b[0]
     if signature.epilogue:
         bias = random(n, dtype=dtype)
         if signature.epilogue in _ACTIVATED:
             gelu = _ACTIVATED[signature.epilogue]
-            return functools.partial(torch._addmm_activation, bias, left, right, use_gelu=gelu)
-        return functools.partial(torch.addmm, bias, left, right)
+            return functools.partial(torch._addmm_activation, bias, matrix_a, matrix_b, use_gelu=gelu)
+        return functools.partial(torch.addmm, bias, matrix_a, matrix_b)
     wide = signature.out_dtype or dtype
-    total = random(*left.shape[:-1], n, dtype=wide)
+    total = random(*matrix_a.shape[:-1], n, dtype=wide)
     options = {} if wide == dtype else {"out_dtype": getattr(torch, wide)}
     if signature.accumulate:
         add = torch.addmm if batch == 1 else torch.baddbmm
-        return lambda: add(total, left, right, out=total, **options)
+        return lambda: add(total, matrix_a, matrix_b, out=total, **options)
     multiply = torch.mm if batch == 1 else torch.bmm
-    return lambda: multiply(left, right, out=total, **options)
+    return lambda: multiply(matrix_a, matrix_b, out=total, **options)
 
 
 def _bytes(rows: int, columns: int) -> torch.Tensor:
@@ -56,15 +56,15 @@ def scaled_products(signature: Gemm) -> Iterator[Callable[[], Any]]:
     both modes are yielded.
     """
     m, n, k = signature.m, signature.n, signature.k
-    left = random(m, k, dtype=signature.dtype)
-    right = random(n, k, dtype=signature.b_dtype or signature.dtype).t()
+    matrix_a = random(m, k, dtype=signature.dtype)
+    matrix_b = random(n, k, dtype=signature.b_dtype or signature.dtype).t()
     outer = signature.scaling == "outer"
-    of_left, of_right = (torch.ones(shape if outer else (), device="cuda") for shape in ((m, 1), (1, n)))
+    scale_a, scale_b = (torch.ones(shape if outer else (), device="cuda") for shape in ((m, 1), (1, n)))
     out = getattr(torch, signature.out_dtype or signature.dtype)
     bias = random(n, dtype="bfloat16") if signature.epilogue else None
     for fast in {"fast": (True,), "precise": (False,)}.get(signature.sums, (True, False)):
         yield functools.partial(
-            torch._scaled_mm, left, right, of_left, of_right, bias=bias, out_dtype=out, use_fast_accum=fast
+            torch._scaled_mm, matrix_a, matrix_b, scale_a, scale_b, bias=bias, out_dtype=out, use_fast_accum=fast
         )
 
 
@@ -79,12 +79,12 @@ def grouped_products(signature: GroupedGemm) -> Iterator[Callable[[], Any]]:
         stack = random(groups, n, k, dtype=signature.dtype).transpose(1, 2)
         yield _grouped(random(m, k, dtype=signature.dtype), stack, _ends(m, groups))
     if m % (8 * groups) == 0:
-        left = random(k * groups, m // groups, dtype=signature.dtype).t()
-        yield _grouped(left, random(k * groups, n, dtype=signature.dtype), _ends(k * groups, groups))
+        rows_by_group = random(k * groups, m // groups, dtype=signature.dtype).t()
+        yield _grouped(rows_by_group, random(k * groups, n, dtype=signature.dtype), _ends(k * groups, groups))
 
 
-def _grouped(left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor) -> Callable[[], Any]:
-    return lambda: torch._grouped_mm(left, right, offs=ends)
+def _grouped(matrix_a: torch.Tensor, matrix_b: torch.Tensor, group_ends: torch.Tensor) -> Callable[[], Any]:
+    return lambda: torch._grouped_mm(matrix_a, matrix_b, offs=group_ends)
 
 
 def _ends(total: int, groups: int) -> torch.Tensor:

@@ -9,11 +9,11 @@ import torch
 from presim.profile.calls.call import Tensor
 
 
-def random(*shape: int, dtype: str, **more: Any) -> torch.Tensor:
+def random(*shape: int, dtype: str, **options: Any) -> torch.Tensor:
     """Normally distributed values; 8-bit types are cast from a wider type."""
     if dtype.startswith("float8"):
-        return torch.randn(shape, device="cuda", dtype=torch.bfloat16, **more).to(getattr(torch, dtype))
-    return torch.randn(shape, device="cuda", dtype=getattr(torch, dtype), **more)
+        return torch.randn(shape, device="cuda", dtype=torch.bfloat16, **options).to(getattr(torch, dtype))
+    return torch.randn(shape, device="cuda", dtype=getattr(torch, dtype), **options)
 
 
 def tensor_for(tensor: Tensor) -> torch.Tensor:

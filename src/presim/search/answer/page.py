@@ -23,10 +23,10 @@ _GOOD, _BAD = (70, 70, 203), (213, 94, 0)  # colours of the best and the worst, 
 
 def render(answer: Answer) -> str:
     """The page."""
-    return template(Path(__file__).with_name("page.html.jinja")).render(_shown(answer, answer.work))
+    return template(Path(__file__).with_name("page.html.jinja")).render(_page_data(answer, answer.work))
 
 
-def _shown(answer: Answer, work: Work) -> dict[str, Any]:
+def _page_data(answer: Answer, work: Work) -> dict[str, Any]:
     knobs = [name for name in answer.varied if len(answer.varied[name]) > 1]
     best = [answer.trial(number) for number in answer.best]
     counts = collections.Counter(trial.fate for trial in answer.trials)
@@ -37,15 +37,15 @@ def _shown(answer: Answer, work: Work) -> dict[str, Any]:
         "partial": "partial: the search ended before all were reached" if answer.partial else "",
         "fates": [(fate, counts[fate]) for fate in ("priced", "pruned", "illegal", "failed", "open") if counts[fate]],
         "knobs": [short(knob) for knob in knobs],
-        "rows": [_row(place, trial, knobs, answer, work) for place, trial in enumerate(best[:_ROWS], 1)],
+        "rows": [_row(rank, trial, knobs, answer, work) for rank, trial in enumerate(best[:_ROWS], 1)],
         "objectives": [name.replace("_", " ") for name in answer.objectives],
         "undecided": len(answer.undecided),
         "importance": [(short(name), share, percent(share)) for name, share in answer.importance.items()],
         "loses": [(name, f"{'+' if value > 0 else '-'}{seconds(abs(value))}") for name, value in answer.loses.items()],
         "second": show(best[1].point, knobs) if len(best) > 1 else "",
-        "captured": _captured(answer, knobs),
-        "scatter": _scatter(answer, work),
-        "coordinates": _coordinates(answer, knobs, work),
+        "captured": _captured_rows(answer, knobs),
+        "scatter": _scatter_plot(answer, work),
+        "coordinates": _parallel_coordinates(answer, knobs, work),
         "misfits": _misfits(answer, knobs),
         "reasons": _reasons(answer, knobs),
         "notes": answer.notes,
@@ -54,13 +54,13 @@ def _shown(answer: Answer, work: Work) -> dict[str, Any]:
     }
 
 
-def _row(place: int, trial: Trial, knobs: Sequence[str], answer: Answer, work: Work) -> dict[str, Any]:
+def _row(rank: int, trial: Trial, knobs: Sequence[str], answer: Answer, work: Work) -> dict[str, Any]:
     figures = trial.figures
     assert figures is not None
-    others = [OBJECTIVES[name] for name in answer.objectives if name != "step_time"]
-    values = [(objective, objective.of(figures, work)) for objective in others]
+    further_objectives = [OBJECTIVES[name] for name in answer.objectives if name != "step_time"]
+    values = [(objective, objective.of(figures, work)) for objective in further_objectives]
     return {
-        "place": place,
+        "place": rank,
         "front": len(answer.objectives) > 1 and trial.number in answer.front,
         "knobs": [format_value(trial.point[knob]) for knob in knobs],
         "step": seconds(figures.step_time_s),
@@ -73,25 +73,28 @@ def _row(place: int, trial: Trial, knobs: Sequence[str], answer: Answer, work: W
     }
 
 
-def _captured(answer: Answer, knobs: Sequence[str]) -> list[dict[str, str]]:
+def _captured_rows(answer: Answer, knobs: Sequence[str]) -> list[dict[str, str]]:
     """Rows that compare composed and captured plans, in captured order; plans without a capture come last."""
     if answer.confirmation is None:
         return []
-    found = {one.number: one for one in answer.confirmation.trials}
-    before = list(found)
+    capture_by_number = {capture.number: capture for capture in answer.confirmation.trials}
+    before = list(capture_by_number)
     rows = []
-    for number in [*answer.confirmation.order, *(one for one in before if one not in answer.confirmation.order)]:
-        one, composed = found[number], answer.trial(number).figures
-        captured = one.figures
+    for number in [
+        *answer.confirmation.order,
+        *(number for number in before if number not in answer.confirmation.order),
+    ]:
+        capture, composed = capture_by_number[number], answer.trial(number).figures
+        captured = capture.figures
         is_ranked = number in answer.confirmation.order
         rows.append(
             {
                 "place": str(answer.confirmation.order.index(number) + 1) if is_ranked else "-",
                 "was": str(before.index(number) + 1),
                 "plan": show(answer.trial(number).point, knobs),
-                "on": one.framework or "-",
+                "on": capture.framework or "-",
                 "composed": seconds(composed.step_time_s) if composed else "-",
-                "captured": seconds(captured.step_time_s) if captured else one.words,
+                "captured": seconds(captured.step_time_s) if captured else capture.words,
                 "difference": f"{composed.step_time_s / captured.step_time_s - 1:+.1%}"
                 if composed and captured
                 else "",
@@ -106,15 +109,15 @@ def _measure(trial: Trial, answer: Answer, work: Work) -> float | None:
     return None if trial.figures is None else OBJECTIVES[answer.objectives[0]].of(trial.figures, work)
 
 
-def _scatter(answer: Answer, work: Work) -> dict[str, Any] | None:
+def _scatter_plot(answer: Answer, work: Work) -> dict[str, Any] | None:
     """Scatter plot of memory against the first objective, one dot per priced plan."""
     objective = OBJECTIVES[answer.objectives[0]]
-    found = [(trial, value) for trial in answer.trials if (value := _measure(trial, answer, work)) is not None]
-    if len(found) < 2:
+    measured = [(trial, value) for trial in answer.trials if (value := _measure(trial, answer, work)) is not None]
+    if len(measured) < 2:
         return None
-    used = [trial.figures.memory_bytes for trial, _ in found if trial.figures is not None]
-    capacity = max((t.figures.memory_bytes + t.figures.headroom_bytes for t, _ in found if t.figures), default=0)
-    low, high = min(value for _, value in found), max(value for _, value in found)
+    used = [trial.figures.memory_bytes for trial, _ in measured if trial.figures is not None]
+    capacity = max((t.figures.memory_bytes + t.figures.headroom_bytes for t, _ in measured if t.figures), default=0)
+    low, high = min(value for _, value in measured), max(value for _, value in measured)
     top = min(max(*used, capacity), 2 * capacity)  # plans that need more are drawn at the edge
     best, front = set(answer.best[:1]), set(answer.front)
     width, height = _PLANE
@@ -126,7 +129,7 @@ def _scatter(answer: Answer, work: Work) -> dict[str, Any] | None:
             "kind": _kind(trial, best, front),
             "title": f"{show(trial.point, knobs)}: {objective.format(value)}, {three_digits(size / GIB)} GiB",
         }
-        for (trial, value), size in zip(found, used)
+        for (trial, value), size in zip(measured, used)
     ]
     return {
         "dots": sorted(dots, key=lambda dot: ("bad", "fits", "front", "best").index(dot["kind"])),
@@ -144,7 +147,7 @@ def _kind(trial: Trial, best: set[int], front: set[int]) -> str:
     return "front" if trial.number in front else "fits" if trial.fits else "bad"
 
 
-def _coordinates(answer: Answer, knobs: Sequence[str], work: Work) -> dict[str, Any] | None:
+def _parallel_coordinates(answer: Answer, knobs: Sequence[str], work: Work) -> dict[str, Any] | None:
     """Parallel coordinates: one axis per knob and one for the objective, one line per plan that fits."""
     objective = OBJECTIVES[answer.objectives[0]]
     lines = [answer.trial(number) for number in answer.best[:_LINES]]
@@ -155,7 +158,7 @@ def _coordinates(answer: Answer, knobs: Sequence[str], work: Work) -> dict[str, 
     step = width / len(knobs)
     low, high = min(values), max(values)
 
-    def place(knob: str, value: Value) -> float:
+    def tick_y(knob: str, value: Value) -> float:
         choices = [format_value(choice) for choice in answer.varied[knob]]
         return height - (choices.index(format_value(value)) + 0.5) / len(choices) * height
 
@@ -164,7 +167,7 @@ def _coordinates(answer: Answer, knobs: Sequence[str], work: Work) -> dict[str, 
 
     drawn = []
     for rank, (trial, value) in enumerate(zip(lines, values)):
-        points = [(index * step, place(knob, trial.point[knob])) for index, knob in enumerate(knobs)]
+        points = [(index * step, tick_y(knob, trial.point[knob])) for index, knob in enumerate(knobs)]
         points.append((width, height - share(value) * height))
         drawn.append(
             {
@@ -178,12 +181,12 @@ def _coordinates(answer: Answer, knobs: Sequence[str], work: Work) -> dict[str, 
         {
             "x": f"{index * step:.1f}",
             "name": short(knob),
-            "ticks": [(f"{place(knob, value):.1f}", format_value(value)) for value in answer.varied[knob]],
+            "ticks": [(f"{tick_y(knob, value):.1f}", format_value(value)) for value in answer.varied[knob]],
         }
         for index, knob in enumerate(knobs)
     ]
-    ends = [(f"{height:.1f}", objective.format(low)), ("0", objective.format(high))]
-    axes.append({"x": f"{width}", "name": objective.name.replace("_", " "), "ticks": ends})
+    objective_ticks = [(f"{height:.1f}", objective.format(low)), ("0", objective.format(high))]
+    axes.append({"x": f"{width}", "name": objective.name.replace("_", " "), "ticks": objective_ticks})
     return {"lines": drawn[::-1], "axes": axes}
 
 
@@ -204,4 +207,4 @@ def _reasons(answer: Answer, knobs: Sequence[str]) -> list[tuple[str, int, str, 
         if trial.fate in ("pruned", "illegal", "failed"):
             groups[f"pruned: {trial.rule}" if trial.rule else trial.fate].append(trial)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    return [(name, len(found), show(found[0].point, knobs), found[0].words) for name, found in ordered]
+    return [(name, len(trials), show(trials[0].point, knobs), trials[0].words) for name, trials in ordered]

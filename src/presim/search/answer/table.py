@@ -50,7 +50,7 @@ def render(answer: Answer, console: Console) -> RenderableType:
         parts += [_fitting(answer, work, console), _decision(answer)]
         parts += [Text(line) for line in _why(answer)]
     if answer.confirmation is not None and answer.confirmation.order:
-        parts.append(_confirmed(answer))
+        parts.append(_captures_table(answer))
     if misfits := _misfits(answer):
         parts.append(Text(misfits))
     if answer.best and (failures := _failures(answer)):  # without a best plan, a note says it
@@ -64,8 +64,8 @@ def _fates(answer: Answer) -> Text:
     fit = sum(trial.fits for trial in answer.trials)
     listed = [f"{counts['priced']:,} priced ({fit:,} fit)"]
     listed += [f"{counts[fate]:,} {fate}" for fate in ("pruned", "illegal", "failed", "open") if counts[fate]]
-    whole = "; partial: the search ended before all were reached" if answer.partial else ""
-    return Text(f"{len(answer.trials):,} points, {answer.strategy}: {', '.join(listed)}{whole}", "dim")
+    partial_note = "; partial: the search ended before all were reached" if answer.partial else ""
+    return Text(f"{len(answer.trials):,} points, {answer.strategy}: {', '.join(listed)}{partial_note}", "dim")
 
 
 def _fitting(answer: Answer, work: Work, console: Console) -> Table:
@@ -95,10 +95,10 @@ def _plans(answer: Answer, work: Work, columns: Sequence[str], knobs: Sequence[s
         table.add_column(name.replace("_", " "), justify="right")
     shown = answer.best[:_SHOWN]
     shown += [number for number in answer.front if number not in shown][:_SHOWN]
-    for place, number in enumerate(shown, 1):
+    for rank, number in enumerate(shown, 1):
         trial = answer.trial(number)
         assert trial.figures is not None
-        cells = [f"{place}{'*' if len(answer.objectives) > 1 and number in answer.front else ''}"]
+        cells = [f"{rank}{'*' if len(answer.objectives) > 1 and number in answer.front else ''}"]
         cells += (
             [show(trial.point, _varying(answer))]
             if knobs is None
@@ -109,7 +109,7 @@ def _plans(answer: Answer, work: Work, columns: Sequence[str], knobs: Sequence[s
         for name in extra:
             value = OBJECTIVES[name].of(trial.figures, work)
             cells.append("-" if value is None else OBJECTIVES[name].format(value))
-        table.add_row(*cells, style="bold" if place == 1 else "")
+        table.add_row(*cells, style="bold" if rank == 1 else "")
     return table
 
 
@@ -173,23 +173,23 @@ def _why(answer: Answer) -> list[str]:
     return lines
 
 
-def _confirmed(answer: Answer) -> Table:
+def _captures_table(answer: Answer) -> Table:
     """Table of composed and captured step times, in captured order."""
     assert answer.confirmation is not None
     table = Table(box=None, padding=(0, 1), header_style="dim", title="Captured", title_justify="left")
     for name in ("", "was", "plan", "on", "composed", "captured", "difference"):
         table.add_column(name, justify="left" if name in ("plan", "on") else "right")
-    found = {one.number: one for one in answer.confirmation.trials}
-    before = [one.number for one in answer.confirmation.trials]
-    for place, number in enumerate(answer.confirmation.order, 1):
-        composed, captured = answer.trial(number).figures, found[number].figures
+    capture_by_number = {capture.number: capture for capture in answer.confirmation.trials}
+    before = [capture.number for capture in answer.confirmation.trials]
+    for rank, number in enumerate(answer.confirmation.order, 1):
+        composed, captured = answer.trial(number).figures, capture_by_number[number].figures
         assert composed is not None
         assert captured is not None
         table.add_row(
-            str(place),
+            str(rank),
             str(before.index(number) + 1),
             show(answer.trial(number).point, _varying(answer)),
-            found[number].framework,
+            capture_by_number[number].framework,
             seconds(composed.step_time_s),
             seconds(captured.step_time_s),
             f"{composed.step_time_s / captured.step_time_s - 1:+.1%}",
@@ -228,7 +228,7 @@ def csv_table(answer: Answer) -> bytes:
     measures = [name for name in Figures.__struct_fields__ if name not in ("limits", "by_category")]
     derived = [name for name in OBJECTIVES if name not in ("step_time", "gpus", "memory_headroom")]
     header = ["rank", "number", "fate", *knobs, *measures, *derived, "limits", "rule", "words"]
-    rank = {number: place for place, number in enumerate(answer.best, 1)}
+    rank = {number: index for index, number in enumerate(answer.best, 1)}
     trials = sorted(answer.trials, key=lambda trial: (rank.get(trial.number, len(rank) + 1), trial.number))
     return encode_csv_rows(header, (_row(trial, rank, knobs, measures, derived, answer.work) for trial in trials))
 

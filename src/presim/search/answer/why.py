@@ -26,19 +26,19 @@ def importance(
 
     Each share considers one knob by itself, so shares do not add up to 1 where knobs interact.
     """
-    found = [
+    log_losses = [
         (trial.point, math.log(abs(loss)))
         for trial in trials
         if trial.figures is not None and (loss := objective.loss(trial.figures, work)) and math.isfinite(loss)
     ]
-    if len(found) < 3:
+    if len(log_losses) < 3:
         return {}
-    mean = sum(value for _, value in found) / len(found)
-    total = sum((value - mean) ** 2 for _, value in found)
+    mean = sum(value for _, value in log_losses) / len(log_losses)
+    total = sum((value - mean) ** 2 for _, value in log_losses)
     shares = {}
     for knob in varied:
         groups: dict[str, list[float]] = collections.defaultdict(list)
-        for point, value in found:
+        for point, value in log_losses:
             groups[format_value(point[knob])].append(value)
         between = sum(len(group) * (sum(group) / len(group) - mean) ** 2 for group in groups.values())
         shares[knob] = between / total if total else 0.0
@@ -63,7 +63,7 @@ def loses_on(best: Figures, other: Figures, objective: str) -> dict[str, float]:
 _REMEDIES = "Use more GPUs, recompute, or a smaller micro-batch"
 
 
-def infeasible(trials: Sequence[Trial], constraints: Constraints, work: Work) -> str:
+def infeasible_reasons(trials: Sequence[Trial], constraints: Constraints, work: Work) -> str:
     """Why no plan is feasible: reasons by frequency, and the plan that comes nearest to fitting."""
     reasons: collections.Counter[str] = collections.Counter()
     nearest: tuple[int, Point] | None = None

@@ -12,7 +12,7 @@ from presim.files import check_folder, make_folder, write_file
 from presim.search.knobs import CLUSTER, plan_of
 from presim.search.request import Request
 from presim.search.study import Answer
-from presim.search.trials.evaluator import filled, plan
+from presim.search.trials.evaluator import fill_placeholders, plan
 from presim.search.trials.trial import Point, Value, format_value
 
 if TYPE_CHECKING:
@@ -35,24 +35,24 @@ def write(request: Request, answer: Answer, folder: str) -> list[Path]:
     point = answer.best_point
     if point is None:
         raise InputError("no point is feasible, so there is nothing to --write; the reasons are printed above")
-    place = Path(folder)
-    make_folder(place)
+    out_folder = Path(folder)
+    make_folder(out_folder)
     cluster = {name: point.get(name, request.options.get(name)) for name in CLUSTER}
     options = [
         f"--{name.replace('_', '-')} {format_value(value)}" for name, value in cluster.items() if value is not None
     ]
     if command := _user_command(request):
-        files = {LAUNCH: f"#!/bin/sh\n{shlex.join(filled(command, point, request.words))}\n"}
+        files = {LAUNCH: f"#!/bin/sh\n{shlex.join(fill_placeholders(command, point, request.words))}\n"}
     else:
         plan(point)  # check that the plan reads back
         files = {
             PLAN: "".join(f"{name} = {_toml(value)}\n" for name, value in sorted(plan_of(point).items())),
             COMPOSE: f"#!/bin/sh\npresim compose {shlex.quote(request.subject)} {' '.join(options)} "
-            f"--plan {shlex.quote(str(place / PLAN))}\n",
+            f"--plan {shlex.quote(str(out_folder / PLAN))}\n",
         }
     for name, text in files.items():
-        write_file(place / name, text.encode())
-    return [place / name for name in files]
+        write_file(out_folder / name, text.encode())
+    return [out_folder / name for name in files]
 
 
 def _user_command(request: Request) -> Sequence[str]:

@@ -13,7 +13,7 @@ from presim.search.knobs import CLUSTER, short
 from presim.search.request import Request
 from presim.search.trials import process
 from presim.search.trials.captured import MADE
-from presim.search.trials.evaluator import filled, placeholders, plan
+from presim.search.trials.evaluator import fill_placeholders, placeholders, plan
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Point, Trial, Value
 
@@ -24,17 +24,18 @@ def check_command(command: Sequence[str], point: Point) -> None:
     Raises:
         InputError: names the placeholder and the knobs that exist.
     """
-    known = _names(point)
-    if missing := [name for name in placeholders(command) if name not in known]:
+    knob_names = _names(point)
+    if missing := [name for name in placeholders(command) if name not in knob_names]:
         raise InputError(
-            f"the command has {{{missing[0]}}}, which is not a knob of the plans; use one of {', '.join(sorted(known))}"
+            f"the command has {{{missing[0]}}}, which is not a knob of the plans; use one of "
+            f"{', '.join(sorted(knob_names))}"
         )
 
 
 def capture(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
     """The framework that captured the plan, and the reply."""
     if request.confirm_command:
-        words = filled(request.confirm_command, _names(trial.point), request.words)
+        words = fill_placeholders(request.confirm_command, _names(trial.point), request.words)
         return "command", _evaluated(request, trial.point, words, Path.cwd())
     cluster = {name: trial.point.get(name, request.options.get(name)) for name in (*CLUSTER, "cluster")}
     written = write_for_model(request.subject, plan(trial.point), cluster, folder)
@@ -51,8 +52,10 @@ def _names(point: Point) -> dict[str, Value]:
 
 
 def _why_not(notes: Sequence[str], framework: str) -> str:
-    wanted = [note for note in notes if note.startswith(f"No files for {framework}:")]
-    return (wanted or [note for note in notes if note.startswith("No ")] or ["no framework can express the plan"])[0]
+    framework_notes = [note for note in notes if note.startswith(f"No files for {framework}:")]
+    return (
+        framework_notes or [note for note in notes if note.startswith("No ")] or ["no framework can express the plan"]
+    )[0]
 
 
 def _evaluated(request: Request, point: Point, words: Sequence[str], folder: Path) -> Reply:

@@ -27,31 +27,31 @@ def confirm(
     request: Request,
     answer: Answer,
     progress: Callable[[str], None] = lambda text: None,
-    take: Capture = capture,
-    kept: TrialStore | None = None,
+    run_capture: Capture = capture,
+    store: TrialStore | None = None,
 ) -> Answer:
-    """The answer with its best plans captured one after the other and re-ranked; captures are stored in ``kept``.
+    """The answer with its best plans captured one after the other and re-ranked; captures are stored in ``store``.
 
     Raises:
         InputError: the command names a knob that the plans do not have, or files cannot be written.
     """
-    chosen = [answer.trial(number) for number in answer.best[: request.confirm]]
-    if request.confirm_command and chosen:
-        check_command(request.confirm_command, chosen[0].point)
-    found, kept = [], NoStore() if kept is None else kept
+    best_trials = [answer.trial(number) for number in answer.best[: request.confirm]]
+    if request.confirm_command and best_trials:
+        check_command(request.confirm_command, best_trials[0].point)
+    captures, store = [], NoStore() if store is None else store
     with caught() as stop, temporary_folder("confirm") as folder:
-        for place, trial in enumerate(chosen, 1):
-            progress(f"capturing {place} of {len(chosen)}")
+        for position, trial in enumerate(best_trials, 1):
+            progress(f"capturing {position} of {len(best_trials)}")
             name = _name(request, trial)
-            one = kept.captured(name)
-            if one is None:
-                framework, reply = take(request, trial, Path(folder, str(trial.number)))
+            confirmed = store.captured(name)
+            if confirmed is None:
+                framework, reply = run_capture(request, trial, Path(folder, str(trial.number)))
                 tokens = _with_tokens(reply.figures, trial)
-                one = Confirmed(number=trial.number, framework=framework, figures=tokens, words=reply.words)
-                if one.figures is not None:  # failed captures are not stored, so the next run tries again
-                    kept.add_captured(name, one)
-            found.append(msgspec.structs.replace(one, number=trial.number))
-    return msgspec.structs.replace(_ranked(request, answer, found), partial=answer.partial or stop.is_partial)
+                confirmed = Confirmed(number=trial.number, framework=framework, figures=tokens, words=reply.words)
+                if confirmed.figures is not None:  # failed captures are not stored, so the next run tries again
+                    store.add_captured(name, confirmed)
+            captures.append(msgspec.structs.replace(confirmed, number=trial.number))
+    return msgspec.structs.replace(_rerank(request, answer, captures), partial=answer.partial or stop.is_partial)
 
 
 def _name(request: Request, trial: Trial) -> str:
@@ -67,22 +67,26 @@ def _with_tokens(figures: Figures | None, trial: Trial) -> Figures | None:
     return msgspec.structs.replace(figures, tokens_per_step=trial.figures.tokens_per_step)
 
 
-def _ranked(request: Request, answer: Answer, found: Sequence[Confirmed]) -> Answer:
+def _rerank(request: Request, answer: Answer, captures: Sequence[Confirmed]) -> Answer:
     objective = OBJECTIVES[answer.objectives[0]]
-    as_trials = [msgspec.structs.replace(answer.trial(one.number), figures=one.figures) for one in found if one.figures]
+    as_trials = [
+        msgspec.structs.replace(answer.trial(capture.number), figures=capture.figures)
+        for capture in captures
+        if capture.figures
+    ]
     best = ranked(as_trials, objective, request.work, request.constraints)
     order = [trial.number for trial in best]
     losses = {trial.number: _value(trial, objective, request) for trial in as_trials}
     regret = None
-    if order and found and found[0].number in order:
-        was, now = losses[found[0].number], losses[order[0]]
+    if order and captures and captures[0].number in order:
+        was, now = losses[captures[0].number], losses[order[0]]
         regret = (now / was if objective.larger else was / now) - 1
-    confirmation = Confirmation(trials=list(found), order=order, regret=regret)
-    rest = [number for number in answer.best if number not in {one.number for one in found}]
-    left = [one.number for one in found if one.number not in order]
+    confirmation = Confirmation(trials=list(captures), order=order, regret=regret)
+    uncaptured = [number for number in answer.best if number not in {capture.number for capture in captures}]
+    failed_numbers = [capture.number for capture in captures if capture.number not in order]
     changed: dict[str, Any] = {}
     if order:
-        changed["best"] = [*order, *rest, *left]
+        changed["best"] = [*order, *uncaptured, *failed_numbers]
         changed["undecided"] = [trial.number for trial in overlapping(best, objective, request.work)]
         figures = [trial.figures for trial in best[:2] if trial.figures is not None]
         changed["loses"] = loses_on(figures[0], figures[1], objective.name) if len(figures) == 2 else {}
@@ -100,7 +104,7 @@ def _value(trial: Trial, objective: Objective, request: Request) -> float:
 
 
 def _notes(answer: Answer, confirmation: Confirmation) -> list[str]:
-    before = [one.number for one in confirmation.trials if one.number in confirmation.order]
+    before = [capture.number for capture in confirmation.trials if capture.number in confirmation.order]
     after = confirmation.order
     notes = []
     if not after:
@@ -120,7 +124,7 @@ def _notes(answer: Answer, confirmation: Confirmation) -> list[str]:
         )
     else:
         notes.append(f"Composing alone would have lost {confirmation.regret:.1%} of {_label(answer.objectives[0])}.")
-    if failed := [one for one in confirmation.trials if one.number not in after]:
+    if failed := [capture for capture in confirmation.trials if capture.number not in after]:
         notes.append(
             f"{len(failed)} could not be captured and are ranked last; the first: {failed[0].words or 'does not fit'}"
         )

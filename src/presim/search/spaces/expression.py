@@ -63,8 +63,8 @@ class Expression:
 
     def with_numbers(self, values: Mapping[str, Value]) -> str:
         """The condition with the values of its names."""
-        known = ", ".join(f"{name} = {format_value(values[name])}" for name in self.names if name in values)
-        return f"{self.text}, with {known}" if known else self.text
+        assignments = ", ".join(f"{name} = {format_value(values[name])}" for name in self.names if name in values)
+        return f"{self.text}, with {assignments}" if assignments else self.text
 
     def _check(self, node: ast.AST) -> None:
         """Raise for any node that `_value` does not evaluate."""
@@ -92,17 +92,19 @@ class Expression:
 def _value(node: ast.AST, values: Mapping[str, Value]) -> Any:
     match node:
         case ast.BinOp(op=op):
-            left, right = _value(node.left, values), _value(node.right, values)
-            if isinstance(left, str) or isinstance(right, str):  # word * number or a format string could exhaust memory
+            first, second = _value(node.left, values), _value(node.right, values)
+            if isinstance(first, str) or isinstance(
+                second, str
+            ):  # word * number or a format string could exhaust memory
                 raise TypeError("arithmetic needs numbers, not words")
-            return _BINARY[type(op)](left, right)
+            return _BINARY[type(op)](first, second)
         case ast.Compare():
             sides = [_value(side, values) for side in (node.left, *node.comparators)]
             return all(_COMPARED[type(op)](*pair) for op, pair in zip(node.ops, itertools.pairwise(sides)))
         case ast.BoolOp(op=ast.And()):
-            return all(_value(one, values) for one in node.values)
+            return all(_value(operand, values) for operand in node.values)
         case ast.BoolOp():
-            return any(_value(one, values) for one in node.values)
+            return any(_value(operand, values) for operand in node.values)
         case ast.UnaryOp(op=ast.Not()):
             return not _value(node.operand, values)
         case ast.UnaryOp():

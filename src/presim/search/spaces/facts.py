@@ -9,7 +9,7 @@ from presim.options import ClusterOptions
 from presim.search.trials.trial import Value
 
 
-def launched(command: Sequence[str], options: ClusterOptions) -> dict[str, Value]:
+def launch_shape(command: Sequence[str], options: ClusterOptions) -> dict[str, Value]:
     """World size, nodes and GPUs per node, where the launch command or the options give them."""
     from presim.capture.launchers.read import read_command
 
@@ -21,8 +21,8 @@ def launched(command: Sequence[str], options: ClusterOptions) -> dict[str, Value
     nodes, per_node = options.nodes or nodes, options.gpus_per_node or per_node
     world = options.world_size or world or (nodes * per_node if nodes and per_node else None)
     per_node = per_node or (world // nodes if world and nodes else None)
-    found = {"world_size": world, "nodes": nodes, "gpus_per_node": per_node}
-    return {name: value for name, value in found.items() if value}
+    shape = {"world_size": world, "nodes": nodes, "gpus_per_node": per_node}
+    return {name: value for name, value in shape.items() if value}
 
 
 def facts_of(model: str) -> dict[str, Value]:
@@ -37,12 +37,12 @@ def facts_of(model: str) -> dict[str, Value]:
     config = config_file(model)
     if config is None:
         raise InputError(f"{model} has no config.json; give its sizes instead, e.g. layers=32 heads=32 kv_heads=8")
-    found = shapes(read_config(config))
+    sizes = shapes(read_config(config))
     return {
-        "layers": found.layers,
-        "heads": found.heads,
-        "kv_heads": found.kv_heads,
-        "hidden": found.hidden,
-        "vocabulary": found.vocabulary,
-        "experts": found.experts,
+        "layers": sizes.layers,
+        "heads": sizes.heads,
+        "kv_heads": sizes.kv_heads,
+        "hidden": sizes.hidden,
+        "vocabulary": sizes.vocabulary,
+        "experts": sizes.experts,
     }

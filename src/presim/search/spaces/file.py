@@ -39,10 +39,10 @@ class SpaceFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     facts: dict[str, Value] = {}  # default facts for constraints
 
 
-def shipped() -> list[str]:
+def shipped_spaces() -> list[str]:
     """Names of the spaces shipped with presim."""
     folder = resources.files("presim.search.spaces")
-    return sorted(one.name.removesuffix(".toml") for one in folder.iterdir() if one.name.endswith(".toml"))
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
 
 
 def read_space(name: str) -> SpaceFile:
@@ -51,18 +51,18 @@ def read_space(name: str) -> SpaceFile:
     Raises:
         InputError: the space does not exist or is invalid.
     """
-    if name in shipped():
+    if name in shipped_spaces():
         text = resources.files("presim.search.spaces").joinpath(f"{name}.toml").read_text()
     elif not name.endswith(".toml"):
-        raise InputError(f"no space {name!r}; use one of {', '.join(shipped())}, or the path of a TOML file")
+        raise InputError(f"no space {name!r}; use one of {', '.join(shipped_spaces())}, or the path of a TOML file")
     else:
         text = read_text(name, "name another space")
     try:
-        found = msgspec.convert(decode_toml(text), SpaceFile)
+        space = msgspec.convert(decode_toml(text), SpaceFile)
     except (FormatError, msgspec.ValidationError) as error:
         raise InputError(f"{name} is not a valid space file: {error}; correct it") from error
-    _check(found, name)
-    return found
+    _check(space, name)
+    return space
 
 
 def _check(space: SpaceFile, name: str) -> None:

@@ -8,16 +8,19 @@ from presim.search.spaces.file import SpaceFile
 from presim.search.trials.trial import Value, format_value
 
 
-def as_plans(space: SpaceFile, chosen: Space) -> tuple[Space, dict[str, Field], list[str]]:
+def as_plans(space: SpaceFile, points: Space) -> tuple[Space, dict[str, Field], list[str]]:
     """The points that plans can express, the plan field of each knob, and notes on what was left out.
 
     A knob without a plan field keeps its first value and does not vary.
     """
     varied: dict[str, tuple[Value, ...]] = {}
-    fixed, plan_fields, notes = dict(chosen.fixed), dict[str, Field](), list[str]()
-    for name, values in chosen.varied.items():
-        known = space.knobs.get(name)
-        field = Field(field_of(known.field if known and known.field else name), known.as_field if known else {})
+    fixed, plan_fields, notes = dict(points.fixed), dict[str, Field](), list[str]()
+    for name, values in points.varied.items():
+        space_knob = space.knobs.get(name)
+        field = Field(
+            field_of(space_knob.field if space_knob and space_knob.field else name),
+            space_knob.as_field if space_knob else {},
+        )
         if name in CLUSTER:
             varied[name] = values
             continue

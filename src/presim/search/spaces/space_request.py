@@ -16,7 +16,7 @@ from presim.search.request import Request
 from presim.search.search_options import SearchOptions, request_of
 from presim.search.space import Space, parse_knobs
 from presim.search.spaces import rules
-from presim.search.spaces.facts import facts_of, launched
+from presim.search.spaces.facts import facts_of, launch_shape
 from presim.search.spaces.file import read_space
 from presim.search.spaces.plans import as_plans
 from presim.search.trials.evaluator import placeholders
@@ -35,24 +35,26 @@ def request_for_space(
 
     assert settings.space is not None
     space = read_space(settings.space)
-    placed = rules.placed(space, command)
-    own = [*space.knobs, *placeholders(command), *CLUSTER]
-    varied = parse_knobs(settings.vary, own=True)
-    if unknown := [name for name in varied if name not in own]:
+    placed = rules.with_placeholders(space, command)
+    knob_names = [*space.knobs, *placeholders(command), *CLUSTER]
+    varied = parse_knobs(settings.vary, any_name=True)
+    if unknown := [name for name in varied if name not in knob_names]:
         raise InputError(
             f"{unknown[0]} is not a knob of the space {settings.space}, which has {', '.join(space.knobs)}"
         )
     check_sequence(fixed, varied)
-    chosen, plan_fields, unmeant = as_plans(space, rules.space_of(space, placed, varied))
-    known = {**launched(command, options), **facts_of(model), **fixed}
-    checked, notes = rules.rules(space, [*chosen.varied, *chosen.fixed], known)
-    whole = Space(chosen.varied, {**chosen.fixed, **space.plan, **fixed})
-    words = rules.words_of(space, placed, {**{name: (value,) for name, value in chosen.fixed.items()}, **chosen.varied})
-    shape: dict[str, Any] = {name: known[name] for name in ("nodes", "gpus_per_node", "world_size") if name in known}
+    point_space, plan_fields, unmeant = as_plans(space, rules.space_of(space, placed, varied))
+    facts = {**launch_shape(command, options), **facts_of(model), **fixed}
+    checked, notes = rules.checkable_rules(space, [*point_space.varied, *point_space.fixed], facts)
+    space_with_plan = Space(point_space.varied, {**point_space.fixed, **space.plan, **fixed})
+    words = rules.words_of(
+        space, placed, {**{name: (value,) for name, value in point_space.fixed.items()}, **point_space.varied}
+    )
+    shape: dict[str, Any] = {name: facts[name] for name in ("nodes", "gpus_per_node", "world_size") if name in facts}
     cluster = dataclasses.replace(options, **shape) if options.cluster is None else options
     graph = msgspec.msgpack.encode(open_graph(model, settings.dtype))
     return dataclasses.replace(
-        request_of(" ".join(command), settings, cluster, whole, graph=graph),
+        request_of(" ".join(command), settings, cluster, space_with_plan, graph=graph),
         confirm=settings.confirm,
         confirm_command=placed,
         words=words,
@@ -72,15 +74,17 @@ def request_with_space(
     """Request for a search over a space file's knobs. A single value for a name that is no knob counts as a fact."""
     assert settings.space is not None
     space = read_space(settings.space)
-    placed = rules.placed(space, command)
-    own = {*space.knobs, *placeholders(command), *CLUSTER}
-    if several := [name for name, values in varied.items() if name not in own and len(values) > 1]:
+    placed = rules.with_placeholders(space, command)
+    knob_names = {*space.knobs, *placeholders(command), *CLUSTER}
+    if several := [name for name, values in varied.items() if name not in knob_names and len(values) > 1]:
         raise InputError(
             f"{several[0]} is not a knob of the space {settings.space}, which has {', '.join(space.knobs)}"
         )
-    known = {**launched(command, options), **facts}
-    known |= {name: values[0] for name, values in varied.items() if name not in own}
-    chosen = rules.space_of(space, placed, varied)
-    checked, notes = rules.rules(space, [*chosen.varied, *chosen.fixed], known)
-    request = request_of(" ".join(command), settings, options, chosen, command=placed)
-    return dataclasses.replace(request, words=rules.words_of(space, placed, chosen.varied), rules=checked, notes=notes)
+    known_facts = {**launch_shape(command, options), **facts}
+    known_facts |= {name: values[0] for name, values in varied.items() if name not in knob_names}
+    point_space = rules.space_of(space, placed, varied)
+    checked, notes = rules.checkable_rules(space, [*point_space.varied, *point_space.fixed], known_facts)
+    request = request_of(" ".join(command), settings, options, point_space, command=placed)
+    return dataclasses.replace(
+        request, words=rules.words_of(space, placed, point_space.varied), rules=checked, notes=notes
+    )

@@ -71,7 +71,7 @@ class Bound:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Alike:
+class _UniformBound:
     """The bound of a cluster of like nodes."""
 
     bound: Bound
@@ -107,17 +107,18 @@ class Bounds:
             InputError: the graph cannot be split this way.
         """
         candidate, cluster = plan(point), self._evaluator.cluster(point)
-        bounds = [self._alike(point, candidate, view) for view in cluster.views()]
-        slowest, fastest = max(bounds, key=lambda one: one.work_s), min(bounds, key=lambda one: one.bound.step_s)
-        most = max(bounds, key=lambda one: one.bound.capacity_bytes - one.bound.memory_bytes).bound
+        bounds = [self._uniform_bound(point, candidate, view) for view in cluster.views()]
+        slowest = max(bounds, key=lambda bound: bound.work_s)
+        fastest = min(bounds, key=lambda bound: bound.bound.step_s)
+        roomiest = max(bounds, key=lambda bound: bound.bound.capacity_bytes - bound.bound.memory_bytes).bound
         return dataclasses.replace(
             fastest.bound,
             step_s=max(slowest.work_s, fastest.bound.step_s),
-            memory_bytes=most.memory_bytes,
-            capacity_bytes=most.capacity_bytes,
+            memory_bytes=roomiest.memory_bytes,
+            capacity_bytes=roomiest.capacity_bytes,
         )
 
-    def _alike(self, point: Point, candidate: Plan, cluster: Cluster) -> _Alike:
+    def _uniform_bound(self, point: Point, candidate: Plan, cluster: Cluster) -> _UniformBound:
         """The bound where all nodes are alike."""
         floor = self._floor(candidate, cluster)
         data = candidate.data(cluster.world_size)
@@ -126,7 +127,7 @@ class Bounds:
         stages = _at_least_one(point, "pipeline")
         least = candidate.virtual * (floor.count // (stages * candidate.virtual))  # blocks of the smallest rank
         if candidate.stages:
-            least = min(sum(candidate.stages[place::stages]) for place in range(stages))
+            least = min(sum(candidate.stages[stage::stages]) for stage in range(stages))
         share = least / floor.count if floor.count and stages > 1 else 1.0 / stages
         blocks_ns = floor.blocks_ns + (floor.again_ns if candidate.recompute == "full" else 0.0)
         own_ns = blocks_ns * share + (floor.rest_ns if stages == 1 else 0.0)
@@ -134,18 +135,19 @@ class Bounds:
         bubble_ns = (stages - 1) * blocks_ns * (floor.count // chunks / floor.count if floor.count else 0.0)
         has_bubble = not candidate.stages and candidate.order in _WHOLE_BACKWARDS
         step_ns = (micro * own_ns + (bubble_ns if has_bubble else 0.0)) / spread
-        held = self._states(candidate, cluster.world_size) + self._activations(candidate, floor, share, micro) // spread
+        activation_bytes = self._activation_bytes(candidate, floor, share, micro) // spread
+        held_bytes = self._state_bytes(candidate, cluster.world_size) + activation_bytes
         bound = Bound(
             step_s=step_ns / 1e9,
-            memory_bytes=held + cluster.gpu.context_bytes,
+            memory_bytes=held_bytes + cluster.gpu.context_bytes,
             capacity_bytes=cluster.gpu.memory_bytes,
             tokens_per_step=float(micro * candidate.micro_batch * candidate.sequence * data),
             gpus=cluster.world_size,
             gpu=cluster.gpu.id,
         )
-        return _Alike(bound, micro * own_ns / spread / 1e9)
+        return _UniformBound(bound, micro * own_ns / spread / 1e9)
 
-    def _states(self, candidate: Plan, world_size: int) -> int:
+    def _state_bytes(self, candidate: Plan, world_size: int) -> int:
         count = self._evaluator.graph().parameter_count()
         on_host = candidate.offload_optimizer != "none"
         copied, spread = (_ON_HOST if on_host else _STATES).get(candidate.data_style, (0, 0))
@@ -155,15 +157,17 @@ class Bounds:
             least = count * spread // (candidate.tensor * candidate.pipeline * max(candidate.shard, 1))
         return least if candidate.optimizer == "adamw" or on_host else least // _ADAM
 
-    def _activations(self, candidate: Plan, floor: _Floor, share: float, micro: int) -> int:
+    def _activation_bytes(self, candidate: Plan, floor: _Floor, share: float, micro: int) -> int:
         """Activation bytes on the first stage, which holds one micro-batch in flight per stage."""
-        rest = floor.rest_bytes if candidate.pipeline == 1 else 0
+        outside_bytes = floor.rest_bytes if candidate.pipeline == 1 else 0
         flying = share * min(candidate.pipeline, micro)
         if candidate.offload_activations or candidate.activation_budget < 1:
-            return rest
+            return outside_bytes
         if candidate.recompute == "none":
-            return int(floor.blocks_bytes * flying) + rest
-        return int(floor.inputs_bytes * flying) + max(floor.block_bytes, rest) if candidate.recompute == "full" else 0
+            return int(floor.blocks_bytes * flying) + outside_bytes
+        if candidate.recompute == "full":
+            return int(floor.inputs_bytes * flying) + max(floor.block_bytes, outside_bytes)
+        return 0
 
     def _floor(self, candidate: Plan, cluster: Cluster) -> _Floor:
         backend = candidate.attention
@@ -182,7 +186,7 @@ class Bounds:
         )
         if name not in self._floors:
             graph = self._graph(candidate, backend)
-            self._floors[name] = self._priced(graph, candidate, cluster)
+            self._floors[name] = self._price_floor(graph, candidate, cluster)
         return self._floors[name]
 
     def _graph(self, candidate: Plan, backend: str) -> OperatorGraph:
@@ -197,61 +201,62 @@ class Bounds:
             self._graphs[name] = graph
         return self._graphs[name]
 
-    def _priced(self, graph: OperatorGraph, candidate: Plan, cluster: Cluster) -> _Floor:
+    def _price_floor(self, graph: OperatorGraph, candidate: Plan, cluster: Cluster) -> _Floor:
         from presim.graph.works import Sizes
         from presim.trace.schema import Group
 
         batch, sequence = candidate.micro_batch, candidate.sequence
         sizes = Sizes(graph, batch, sequence)
-        per_segment = [_serial(segment, sizes) for segment in graph.segments]
+        per_segment = [_serial_work(segment, sizes) for segment in graph.segments]
         signatures = list(dict.fromkeys(work for segment in per_segment for works in segment for work in works))
         tensor = Group("tensor", tuple(range(candidate.tensor)), candidate.tensor)
         prices, _ = self._evaluator.chain(cluster).price_all(signatures, (tensor,), cluster)
         ns = {signature: price.duration_ns for signature, price in zip(signatures, prices)}
-        held = [_read_backwards(graph, index, batch, sequence) for index in range(len(graph.segments))]
+        saved_bytes = [_read_backwards(graph, index, batch, sequence) for index in range(len(graph.segments))]
         blocks = [index for index, segment in enumerate(graph.segments) if segment.name]
-        rest = [index for index, segment in enumerate(graph.segments) if not segment.name]
+        outside_blocks = [index for index, segment in enumerate(graph.segments) if not segment.name]
         times = [[sum(ns[work] for work in works) for works in segment] for segment in per_segment]
         count = [segment.count for segment in graph.segments]
-        again = {index: _last_product(graph.segments[index]) for index in blocks if not graph.segments[index].backward}
+        forward = [index for index in blocks if not graph.segments[index].backward]
+        recompute_ends = {index: _last_product(graph.segments[index]) for index in forward}
         return _Floor(
             blocks_ns=float(sum(sum(times[index]) * count[index] for index in blocks)),
-            again_ns=float(sum(sum(times[index][:end]) * count[index] for index, end in again.items())),
-            rest_ns=float(sum(sum(times[index]) for index in rest)),
-            blocks_bytes=sum(held[index] * count[index] for index in blocks),
-            block_bytes=max((held[index] for index in blocks), default=0),
-            inputs_bytes=sum(_entering(graph.segments[index], batch, sequence) * count[index] for index in again),
-            rest_bytes=sum(held[index] for index in rest),
-            count=sum(count[index] for index in again),
+            again_ns=float(sum(sum(times[index][:end]) * count[index] for index, end in recompute_ends.items())),
+            rest_ns=float(sum(sum(times[index]) for index in outside_blocks)),
+            blocks_bytes=sum(saved_bytes[index] * count[index] for index in blocks),
+            block_bytes=max((saved_bytes[index] for index in blocks), default=0),
+            inputs_bytes=sum(_input_bytes(graph.segments[index], batch, sequence) * count[index] for index in forward),
+            rest_bytes=sum(saved_bytes[index] for index in outside_blocks),
+            count=sum(count[index] for index in forward),
         )
 
 
-def _serial(segment: Segment, sizes: Sizes) -> list[list[Signature]]:
+def _serial_work(segment: Segment, sizes: Sizes) -> list[list[Signature]]:
     """For each node, the signatures that cannot overlap with other work of the segment."""
     from presim.graph.works import works
     from presim.passes.collectives import WAIT
     from presim.trace.dtypes import dtype_bytes
     from presim.trace.signatures import Collective
 
-    found: list[list[Signature]] = [[work for _, work in works(node, sizes)] for node in segment.nodes]
-    for place, node in enumerate(segment.nodes):
+    work_by_node: list[list[Signature]] = [[work for _, work in works(node, sizes)] for node in segment.nodes]
+    for index, node in enumerate(segment.nodes):
         if not node.operator.startswith("comm::") or node.operator == WAIT:
             continue
         value = node.inputs[0].value
-        for later in range(place + 1, len(segment.nodes)):
+        for later in range(index + 1, len(segment.nodes)):
             other = segment.nodes[later]
             if other.operator == WAIT and other.inputs[0].value == value:
                 size = sizes.elements(node.inputs[0]) * dtype_bytes(node.inputs[0].dtype)
-                found[place] = [Collective(node.operator.removeprefix("comm::"), size, node.inputs[0].dtype, 0)]
+                work_by_node[index] = [Collective(node.operator.removeprefix("comm::"), size, node.inputs[0].dtype, 0)]
                 break
-            if found[later]:
+            if work_by_node[later]:
                 break
-    return found
+    return work_by_node
 
 
 def _last_product(segment: Segment) -> int:
     """Index of a block's last matrix product: recomputation runs at least everything before it."""
-    products = [place for place, node in enumerate(segment.nodes) if node.operator in ("aten::mm", "aten::addmm")]
+    products = [index for index, node in enumerate(segment.nodes) if node.operator in ("aten::mm", "aten::addmm")]
     return max(products, default=0)
 
 
@@ -270,11 +275,11 @@ def _read_backwards(graph: OperatorGraph, index: int, batch: int, sequence: int)
         for value in segment.values
         if value.origin is Origin.SEGMENT and value.segment == index
     }
-    own = [candidate.values[place] for place in used if candidate.values[place].origin is Origin.OWN]
-    return sum(read(value.bytes)(batch, sequence) for value in own)
+    values = [candidate.values[number] for number in used]
+    return sum(read(value.bytes)(batch, sequence) for value in values if value.origin is Origin.OWN)
 
 
-def _entering(segment: Segment, batch: int, sequence: int) -> int:
+def _input_bytes(segment: Segment, batch: int, sequence: int) -> int:
     """Bytes that a block receives from the block before it."""
     from presim.graph.schema import Origin
     from presim.graph.sizes import read

@@ -11,7 +11,7 @@ from presim.search.trials.evaluator import plan
 from presim.search.trials.trial import Value
 
 
-def illegal(point: Mapping[str, Value], cluster: Cluster, blocks: int = 0) -> str:
+def illegal_reason(point: Mapping[str, Value], cluster: Cluster, blocks: int = 0) -> str:
     """Why a plan is illegal, with the failing equation; empty if legal. ``blocks``: repeated blocks of the model."""
     try:
         check(plan(point), cluster.world_size, blocks)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from presim.compose.stages import blocks
-from presim.search.knobs import translated
+from presim.search.knobs import to_plan_fields
 from presim.search.request import Request
-from presim.search.strategy.legal import illegal
+from presim.search.strategy.legal import illegal_reason
 from presim.search.study import Confirmed, ranked
 from presim.search.trials.evaluator import Evaluator
 from presim.search.trials.job import Job, Reply
@@ -26,8 +26,8 @@ Progress = Callable[[str], None]
 class PointEvaluator(Protocol):
     """Worker processes that evaluate points, local or remote."""
 
-    def evaluate(self, points: Sequence[Point], ends: float | None = None) -> Iterator[tuple[int, Reply]]:
-        """Yield (index of the point, reply) as replies arrive, until the monotonic clock reads ``ends``."""
+    def evaluate(self, points: Sequence[Point], deadline_s: float | None = None) -> Iterator[tuple[int, Reply]]:
+        """Yield (index of the point, reply) as replies arrive, until the monotonic clock reads ``deadline_s``."""
         ...
 
 
@@ -46,7 +46,7 @@ class TrialStore(Protocol):
         """A stored capture of a plan; None if there is none."""
         ...
 
-    def add_captured(self, name: str, one: Confirmed) -> None:
+    def add_captured(self, name: str, capture: Confirmed) -> None:
         """Keep a capture."""
         ...
 
@@ -65,7 +65,7 @@ class NoStore:
         """None."""
         return None
 
-    def add_captured(self, name: str, one: Confirmed) -> None:
+    def add_captured(self, name: str, capture: Confirmed) -> None:
         """Forget it."""
 
 
@@ -92,8 +92,8 @@ class Pruner(Protocol):
 class Evaluation:
     """Evaluates rounds of points within a time budget and stores finished trials."""
 
-    def __init__(self, request: Request, workers: PointEvaluator, kept: TrialStore, progress: Progress) -> None:
-        self._request, self._workers, self._kept, self._progress = request, workers, kept, progress
+    def __init__(self, request: Request, workers: PointEvaluator, store: TrialStore, progress: Progress) -> None:
+        self._request, self._workers, self._kept, self._progress = request, workers, store, progress
         self._evaluator = Evaluator(Job(graph=request.graph, options=dict(request.options)))
         self._blocks = blocks(self._evaluator.graph()) if request.graph else 0
         self._ends = None if request.budget_s is None else time.monotonic() + request.budget_s
@@ -108,21 +108,23 @@ class Evaluation:
         """The trial of a point that needs no evaluation: it is illegal or already stored."""
         words = next(filter(None, (rule.broken(point) for rule in self._request.rules)), "")
         if not words and not self._request.command:
-            words = illegal(translated(point, self._request.plan_fields), self._evaluator.cluster(point), self._blocks)
+            words = illegal_reason(
+                to_plan_fields(point, self._request.plan_fields), self._evaluator.cluster(point), self._blocks
+            )
         if words:
             return Trial(number=number, point=point, fate="illegal", words=words)
-        known = self._kept.find(point)
-        return None if known is None else _numbered(known, number)
+        stored = self._kept.find(point)
+        return None if stored is None else _numbered(stored, number)
 
     def run(self, round_: Sequence[tuple[int, Point]]) -> list[Trial]:
         """Evaluate a round; points that the budget does not reach stay open."""
-        found: dict[int, Trial] = {}
-        for place, reply in self._workers.evaluate([point for _, point in round_], self._ends):
-            number, point = round_[place]
-            found[place] = self._finished(number, point, reply)
+        trial_by_index: dict[int, Trial] = {}
+        for index, reply in self._workers.evaluate([point for _, point in round_], self._ends):
+            number, point = round_[index]
+            trial_by_index[index] = self._finished(number, point, reply)
         return [
-            found.get(place) or Trial(number=number, point=point, fate="open")
-            for place, (number, point) in enumerate(round_)
+            trial_by_index.get(index) or Trial(number=number, point=point, fate="open")
+            for index, (number, point) in enumerate(round_)
         ]
 
     def _finished(self, number: int, point: Point, reply: Reply) -> Trial:
@@ -151,7 +153,7 @@ def _numbered(trial: Trial, number: int) -> Trial:
     return msgspec.structs.replace(trial, number=number)
 
 
-def exhaustive(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
+def evaluate_all_points(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
     """Trials of all points of the space, in the order of the space."""
     trials: dict[int, Trial] = {}
     waiting: list[tuple[int, Point]] = []
@@ -167,16 +169,16 @@ def exhaustive(request: Request, evaluation: Evaluation, pruner: Pruner) -> list
         round_, decided, waiting = _next_round(waiting, pruner)
         trials |= {trial.number: trial for trial in decided}
         if evaluation.over:
-            found = [Trial(number=number, point=point, fate="open") for number, point in round_]
+            round_trials = [Trial(number=number, point=point, fate="open") for number, point in round_]
         else:
-            found = evaluation.run(round_)
-        for trial in found:
+            round_trials = evaluation.run(round_)
+        for trial in round_trials:
             trials[trial.number] = trial
             pruner.record(trial)
     return [trials[number] for number in sorted(trials)]
 
 
-def reached(request: Request, evaluation: Evaluation) -> list[Trial]:
+def interrupted_trials(request: Request, evaluation: Evaluation) -> list[Trial]:
     """Trials of a search that was interrupted: those that are finished, and the points of the space without a fate."""
     if request.strategy != "exhaustive":
         return sorted(evaluation.trials.values(), key=lambda trial: trial.number)
@@ -195,17 +197,17 @@ def _next_round(
     round_: list[tuple[int, Point]] = []
     decided: list[Trial] = []
     later: list[tuple[int, Point]] = []
-    chosen: set[str] = set()
-    for place, (number, point) in enumerate(waiting):
+    round_keys: set[str] = set()
+    for index, (number, point) in enumerate(waiting):
         if len(round_) == ROUND:
-            later += waiting[place:]
+            later += waiting[index:]
             break
         pruned = pruner.pruned(number, point)
         if pruned is not None:
             decided.append(pruned)
-        elif any(key(other) in chosen for other in pruner.waits_for(point)):
+        elif any(key(other) in round_keys for other in pruner.waits_for(point)):
             later.append((number, point))
         else:
             round_.append((number, point))
-            chosen.add(key(point))
+            round_keys.add(key(point))
     return round_, decided, later

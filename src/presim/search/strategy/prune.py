@@ -45,15 +45,15 @@ def rules_of(names: Sequence[str]) -> tuple[str, ...]:
     Raises:
         InputError: a rule is unknown.
     """
-    chosen: list[str] = []
+    rule_names: list[str] = []
     for name in names or ("lossless",):
         if name == "lossless":
-            chosen += LOSSLESS
+            rule_names += LOSSLESS
         elif name in LOSSLESS or name in LOSSY:
-            chosen.append(name)
+            rule_names.append(name)
         elif name != "none":
             raise InputError(f"no rule {name!r}; use lossless, none, {', '.join([*LOSSLESS, *LOSSY])}")
-    return tuple(dict.fromkeys(chosen))
+    return tuple(dict.fromkeys(rule_names))
 
 
 class NoPruning:
@@ -103,19 +103,19 @@ class RulePruner:
             return loss, point.get("recompute", "none") != "none", -int(batch), number
 
         ordered = sorted(points, key=promise)
-        scouts = [ordered[place] for place in self._scouts(ordered)]
-        return [*scouts, *(one for one in ordered if one not in scouts)]
+        scouts = [ordered[index] for index in self._scouts(ordered)]
+        return [*scouts, *(numbered for numbered in ordered if numbered not in scouts)]
 
     def _scouts(self, ordered: Sequence[tuple[int, Point]]) -> list[int]:
         """Promising points that need little memory, so that a feasible witness is found early."""
-        found: list[int] = []
+        scouts: list[int] = []
         for share in _SCOUTED:
-            for place, (_, point) in enumerate(ordered):
+            for index, (_, point) in enumerate(ordered):
                 bound = self._bound_of(point)
-                if bound and bound.memory_bytes <= share * bound.capacity_bytes and place not in found:
-                    found.append(place)
+                if bound and bound.memory_bytes <= share * bound.capacity_bytes and index not in scouts:
+                    scouts.append(index)
                     break
-        return found
+        return scouts
 
     def record(self, trial: Trial) -> None:
         """Remember a trial; bounds are compared with the best trial that meets all constraints."""
@@ -124,18 +124,18 @@ class RulePruner:
         self._known[key(trial.point)] = trial
         if self.constraints.broken(trial, self.work):
             return
-        if self._best is None or self._loss(trial.figures) < self._loss(_of(self._best)):
+        if self._best is None or self._loss(trial.figures) < self._loss(_figures_of(self._best)):
             self._best = trial
 
     def waits_for(self, point: Point) -> list[Point]:
         """Plans that differ in one knob and can serve as witness."""
-        others: list[Point] = []
+        witnesses: list[Point] = []
         if "needless_recompute" in self.rules and point.get("recompute", "none") != "none":
-            others.append({**point, "recompute": "none"})
+            witnesses.append({**point, "recompute": "none"})
         if "more_micro_batches" in self.rules and point.get("global_batch"):
             size_here = int(point.get("micro_batch", 1))
-            others += [{**point, "micro_batch": size} for size in self._sizes() if size > size_here]
-        return others
+            witnesses += [{**point, "micro_batch": size} for size in self._sizes() if size > size_here]
+        return witnesses
 
     def _sizes(self) -> list[int]:
         return [int(size) for size in self.values.get("micro_batch", ())]
@@ -145,10 +145,10 @@ class RulePruner:
         for rule in self.rules:
             if rule == "first_stage":  # `Evaluator` applies this rule
                 continue
-            found = getattr(self, f"_{rule}")(point)
-            if found is not None:
-                witness, words = found
-                lacks = self._lacks(point) if rule == "memory_bound" else None
+            evidence = getattr(self, f"_{rule}")(point)
+            if evidence is not None:
+                witness, words = evidence
+                lacks = self._missing_bytes(point) if rule == "memory_bound" else None
                 return Trial(
                     number=number,
                     point=point,
@@ -190,12 +190,12 @@ class RulePruner:
 
     def _memory_bound(self, point: Point) -> tuple[None, str] | None:
         bound = self._bound_of(point)
-        if bound is None or self._lacks(point) <= 0:
+        if bound is None or self._missing_bytes(point) <= 0:
             return None
         spare = f" and {gib(self.constraints.spare_bytes)} to spare" if self.constraints.spare_bytes else ""
         return None, f"needs at least {gib(bound.memory_bytes)}{spare} of {gib(bound.capacity_bytes)}"
 
-    def _lacks(self, point: Point) -> int:
+    def _missing_bytes(self, point: Point) -> int:
         """Memory in bytes that a plan lacks at least; 0 if its bound is unknown."""
         bound = self._bound_of(point)
         return bound.memory_bytes + self.constraints.spare_bytes - bound.capacity_bytes if bound else 0
@@ -204,7 +204,7 @@ class RulePruner:
         bound = self._bound_of(point)
         if bound is None or self._best is None or not self._timed:
             return None
-        best = _of(self._best)
+        best = _figures_of(self._best)
         limit = self._loss(msgspec.structs.replace(best, step_time_s=best.high_s))
         if self._loss(bound.figures()) <= limit:
             return None
@@ -217,20 +217,24 @@ class RulePruner:
     def _recompute_memory(self, point: Point) -> tuple[Point, str] | None:
         if point.get("recompute", "none") != "none":
             return None
-        others = [value for value in self.values.get("recompute", ()) if value != "none"]
-        return self._misfit(point, "recompute", others)
+        recompute_values = [value for value in self.values.get("recompute", ()) if value != "none"]
+        return self._infeasible_witness(point, "recompute", recompute_values)
 
     def _sequence_memory(self, point: Point) -> tuple[Point, str] | None:
-        return None if point.get("sequence_parallel") is not False else self._misfit(point, "sequence_parallel", [True])
+        return (
+            None
+            if point.get("sequence_parallel") is not False
+            else self._infeasible_witness(point, "sequence_parallel", [True])
+        )
 
     def _larger_micro_batch(self, point: Point) -> tuple[Point, str] | None:
         size_here = int(point.get("micro_batch", 1))
-        return self._misfit(point, "micro_batch", [size for size in self._sizes() if size < size_here])
+        return self._infeasible_witness(point, "micro_batch", [size for size in self._sizes() if size < size_here])
 
     def _needless_recompute(self, point: Point) -> tuple[Point, str] | None:
         if point.get("recompute", "none") == "none" or point.get("offload_activations"):
             return None  # recomputed blocks offload their inputs only, so recomputation may save time
-        return self._suffices(point, "recompute", ["none"])
+        return self._faster_feasible_witness(point, "recompute", ["none"])
 
     def _more_micro_batches(self, point: Point) -> tuple[Point, str] | None:
         if point.get("pipeline", 1) != 1 or not point.get("global_batch"):
@@ -242,18 +246,18 @@ class RulePruner:
                 continue
             other = self._bound_of(larger)
             if other is not None and other.step_s <= bound.step_s:
-                found = self._suffices(point, "micro_batch", [size])
-                if found is not None:
-                    return found
+                evidence = self._faster_feasible_witness(point, "micro_batch", [size])
+                if evidence is not None:
+                    return evidence
         return None
 
     def _needless_sharding(self, point: Point) -> tuple[Point, str] | None:
         for name in ("distributed_optimizer", "zero"):
             if point.get(name) in (True, 1, "1", "optimizer"):
-                return self._suffices(point, name, [False, 0, "0", "none"])
+                return self._faster_feasible_witness(point, name, [False, 0, "0", "none"])
         return None
 
-    def _misfit(self, point: Point, knob: str, values: Sequence[Value]) -> tuple[Point, str] | None:
+    def _infeasible_witness(self, point: Point, knob: str, values: Sequence[Value]) -> tuple[Point, str] | None:
         """A witness that needs less memory than this point and does not fit."""
         for value in values:
             other = self._known.get(key({**point, knob: value}))
@@ -262,7 +266,7 @@ class RulePruner:
                 return other.point, f"{show({knob: value})} already lacks {gib(lacks)}"
         return None
 
-    def _suffices(self, point: Point, knob: str, values: Sequence[Value]) -> tuple[Point, str] | None:
+    def _faster_feasible_witness(self, point: Point, knob: str, values: Sequence[Value]) -> tuple[Point, str] | None:
         """A witness that takes less time than this point and meets all constraints."""
         if not self._timed:
             return None
@@ -274,6 +278,6 @@ class RulePruner:
         return None
 
 
-def _of(trial: Trial) -> Figures:
+def _figures_of(trial: Trial) -> Figures:
     assert trial.figures is not None
     return trial.figures

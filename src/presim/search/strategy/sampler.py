@@ -27,40 +27,40 @@ _OVER = "over"  # name of the Optuna constraint: by how much a plan breaks its l
 SAMPLERS = ("tpe", "nsga2", "cmaes", "gp", "random", "grid")
 
 
-def sampled(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
+def evaluate_sampled_points(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
     """Trials proposed by a sampler, numbered in order; each point occurs once."""
     study = _study(request)
-    wanted = min(request.trials or DEFAULT_TRIALS, len(request.space))
-    known: dict[str, Trial] = {}
+    num_trials = min(request.trials or DEFAULT_TRIALS, len(request.space))
+    trial_by_key: dict[str, Trial] = {}
     proposed = 0
-    while len(known) < wanted and proposed < _PATIENCE * wanted and not evaluation.over:
+    while len(trial_by_key) < num_trials and proposed < _PATIENCE * num_trials and not evaluation.over:
         proposals = [study.ask() for _ in range(BATCH)]
         points = [_point(proposal, request.space, request.strategy) for proposal in proposals]
         proposed += len(points)
-        _evaluate(points, known, evaluation, pruner, wanted)
+        _evaluate(points, trial_by_key, evaluation, pruner, num_trials)
         for proposal, point in zip(proposals, points):
-            _tell(study, proposal, known.get(key(point)), request)
-    return list(known.values())
+            _tell(study, proposal, trial_by_key.get(key(point)), request)
+    return list(trial_by_key.values())
 
 
 def _evaluate(
-    points: Sequence[Point], known: dict[str, Trial], evaluation: Evaluation, pruner: Pruner, wanted: int
+    points: Sequence[Point], trial_by_key: dict[str, Trial], evaluation: Evaluation, pruner: Pruner, num_trials: int
 ) -> None:
     """Evaluate the points that are new."""
     round_: list[tuple[int, Point]] = []
     fresh: dict[str, Trial | None] = {}
     for point in points:
         name = key(point)
-        if name in known or name in fresh or len(known) + len(fresh) >= wanted:
+        if name in trial_by_key or name in fresh or len(trial_by_key) + len(fresh) >= num_trials:
             continue
-        number = len(known) + len(fresh)
+        number = len(trial_by_key) + len(fresh)
         fresh[name] = evaluation.screened(number, point) or pruner.pruned(number, point)
         if fresh[name] is None:
             round_.append((number, point))
-    found = {key(trial.point): trial for trial in evaluation.run(round_)} if round_ else {}
+    evaluated = {key(trial.point): trial for trial in evaluation.run(round_)} if round_ else {}
     for name, trial in fresh.items():
-        known[name] = trial or found[name]
-        pruner.record(known[name])
+        trial_by_key[name] = trial or evaluated[name]
+        pruner.record(trial_by_key[name])
 
 
 def _tell(study: optuna.Study, proposal: optuna.Trial, trial: Trial | None, request: Request) -> None:
@@ -127,13 +127,13 @@ def _point(proposal: optuna.Trial, space: Space, strategy: str) -> Point:
     """The proposed point. Numeric knobs are suggested as ordered, others as categories if the sampler supports them."""
     point: Point = dict(space.fixed)
     for name, values in space.varied.items():
-        places = range(len(values))
+        value_indices = range(len(values))
         ordered = strategy in ("cmaes", "grid") or _is_ordered(values)
         if ordered:
-            place = proposal.suggest_int(name, 0, len(values) - 1)
+            value_index = proposal.suggest_int(name, 0, len(values) - 1)
         else:
-            place = proposal.suggest_categorical(name, list(places))
-        point[name] = values[place]
+            value_index = proposal.suggest_categorical(name, list(value_indices))
+        point[name] = values[value_index]
     return point
 
 

@@ -30,16 +30,23 @@ _OF_SESSIONS = ("DBUS_", "GPG_", "PYTEST_", "SSH_", "TMUX", "VSCODE_", "XDG_SESS
 def name_of_capture(words: Sequence[str], options: Mapping[str, object], folder: Path | None = None) -> str | None:
     """Hash of everything that capturing a command in a folder depends on; None if too many files are next to it."""
     folder = folder or Path.cwd()
-    files = _files(words, folder)
+    files = _source_files_of_command(words, folder)
     if files is None:
         return None
     host = os.uname()
-    states = [(os.path.relpath(path, folder), _content(path)) for path in sorted(files)]
-    parts = (list(words), sorted(options.items()), _variables(folder), _packages(), states, _own(folder))
+    states = [(os.path.relpath(path, folder), _content_digest(path)) for path in sorted(files)]
+    parts = (
+        list(words),
+        sorted(options.items()),
+        _variables(folder),
+        _packages(),
+        states,
+        _without_generated_folder(folder),
+    )
     return name_of("capture", host.nodename, host.machine, sys.version, *parts)
 
 
-def _own(folder: Path) -> str:
+def _without_generated_folder(folder: Path) -> str:
     """Path with a generated plan folder replaced by a constant, because its location does not matter."""
     return "" if (folder / MADE).exists() else str(folder)
 
@@ -47,52 +54,54 @@ def _own(folder: Path) -> str:
 MADE = ".presim-plan"  # marker file of a generated plan folder
 
 
-def _files(words: Sequence[str], folder: Path) -> set[Path] | None:
-    found: set[Path] = set()
+def _source_files_of_command(words: Sequence[str], folder: Path) -> set[Path] | None:
+    sources: set[Path] = set()
     for path in map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))):
-        if not _below(path, found):
+        if not _add_sources(path, sources):
             return None
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         path = folder / word.partition("=")[2] if word.startswith("-") and "=" in word else folder / word
         if path.is_file():
-            found.add(path)
-            if path.suffix == ".py" and not _below(path.parent, found):
+            sources.add(path)
+            if path.suffix == ".py" and not _add_sources(path.parent, sources):
                 return None
-        elif place and words[place - 1] == "-m" and not _below(_package(word), found):
+        elif index and words[index - 1] == "-m" and not _add_sources(_package(word), sources):
             return None
-    return found
+    return sources
 
 
 def _package(module: str) -> Path | None:
     """Folder of a module started with `python -m`; None if not found or if it is an installed package."""
     try:
-        found = importlib.util.find_spec(module.partition(".")[0])
+        spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
         return None
-    where = list(found.submodule_search_locations or ()) if found is not None else []
-    return Path(where[0]) if where and "site-packages" not in Path(where[0]).parts else None
+    locations = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return Path(locations[0]) if locations and "site-packages" not in Path(locations[0]).parts else None
 
 
-def _below(folder: Path | None, found: set[Path]) -> bool:
+def _add_sources(folder: Path | None, sources: set[Path]) -> bool:
     """Add the sources below a folder; False if there are too many."""
-    for path in _walk(folder) if folder is not None else ():
-        found.add(path)
-        if len(found) > _MOST_FILES:
+    for path in _source_files(folder) if folder is not None else ():
+        sources.add(path)
+        if len(sources) > _MOST_FILES:
             return False
     return True
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in _SKIPPED)
-        yield from (Path(place, name) for name in names if name.endswith(_SOURCES))
+def _source_files(folder: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(
+            subfolder for subfolder in folders if not subfolder.startswith(".") and subfolder not in _SKIPPED
+        )
+        yield from (Path(parent, name) for name in names if name.endswith(_SOURCES))
 
 
-def _content(path: Path) -> str:
+def _content_digest(path: Path) -> str:
     try:
-        found = path.stat()
-        if found.st_size > _LARGEST:
-            return f"{found.st_size} {found.st_mtime_ns}"
+        status = path.stat()
+        if status.st_size > _LARGEST:
+            return f"{status.st_size} {status.st_mtime_ns}"
         return digest_of(path)
     except (OSError, InputError):
         return "unreadable"
@@ -100,7 +109,7 @@ def _content(path: Path) -> str:
 
 def _variables(folder: Path) -> list[tuple[str, str]]:
     """The environment without terminal variables; paths of generated plan folders are replaced."""
-    inside = str(folder) if not _own(folder) else ""
+    inside = str(folder) if not _without_generated_folder(folder) else ""
     return sorted(
         (name, value.replace(inside, ".") if inside else value)
         for name, value in os.environ.items()
@@ -110,8 +119,8 @@ def _variables(folder: Path) -> list[tuple[str, str]]:
 
 def _packages() -> list[str]:
     """Installed packages: names of metadata folders, which contain the version."""
-    found: set[str] = set()
-    for place in sys.path:
-        if os.path.isdir(place):
-            found |= {name for name in os.listdir(place) if name.endswith((".dist-info", ".egg-info"))}
-    return sorted(found)
+    metadata_names: set[str] = set()
+    for folder in sys.path:
+        if os.path.isdir(folder):
+            metadata_names |= {name for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))}
+    return sorted(metadata_names)

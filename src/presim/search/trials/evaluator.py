@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from presim.errors import CaptureError, InputError, PresimError
 from presim.files import decode_messagepack
-from presim.search.knobs import CLUSTER, plan_of, translated
+from presim.search.knobs import CLUSTER, plan_of, to_plan_fields
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Figures, Point, Value, format_value
 from presim.units import gib
@@ -47,7 +47,9 @@ class Evaluator:
         """The reply for a point."""
         try:
             return (
-                self._captured(point) if self._job.command else self._composed(translated(point, self._job.plan_fields))
+                self._reply_of_command(point)
+                if self._job.command
+                else self._reply_to_plan(to_plan_fields(point, self._job.plan_fields))
             )
         except InputError as error:
             return Reply(fate="failed" if self._job.command else "illegal", words=_short(error))
@@ -91,25 +93,25 @@ class Evaluator:
 
         return [folder for folder in map(Path, self._job.options.get("prices", ())) if holds_prices(folder)]
 
-    def _composed(self, point: Point) -> Reply:
-        chosen, cluster = plan(point), self.cluster(point)
+    def _reply_to_plan(self, point: Point) -> Reply:
+        candidate, cluster = plan(point), self.cluster(point)
         # a user's pass may change between runs, so its replies are not cached
-        if self._replies is None or any(":" in one for one in chosen.passes):
-            return self._evaluated(chosen, cluster)
-        name = self._name(chosen, cluster)
+        if self._replies is None or any(":" in pass_name for pass_name in candidate.passes):
+            return self._evaluate_plan(candidate, cluster)
+        name = self._name(candidate, cluster)
         reply = self._replies.find(name)
         if reply is None:
-            reply = self._evaluated(chosen, cluster)
+            reply = self._evaluate_plan(candidate, cluster)
             self._replies.add(name, reply)
         return reply
 
-    def _name(self, chosen: Plan, cluster: Cluster) -> str:
+    def _name(self, candidate: Plan, cluster: Cluster) -> str:
         """Cache key of the reply to a plan."""
         from presim.search.trials.reply_cache import name_of, state_of
 
         options = {key: self._job.options.get(key) for key in _SIMULATED}
         prices = state_of([path for folder in self._folders() for path in sorted(folder.rglob("*")) if path.is_file()])
-        return name_of(self._job.graph, chosen, cluster, sorted(options.items()), sorted(self._job.prune), prices)
+        return name_of(self._job.graph, candidate, cluster, sorted(options.items()), sorted(self._job.prune), prices)
 
     @functools.cached_property
     def _replies(self) -> ReplyCache | None:
@@ -119,15 +121,15 @@ class Evaluator:
 
         return None if any(plugins.factories(group) for group in _PLUGINS) else ReplyCache.default()
 
-    def _evaluated(self, chosen: Plan, cluster: Cluster) -> Reply:
-        if "first_stage" in self._job.prune and chosen.pipeline >= _MANY_STAGES:
-            found = self._simulated(chosen, cluster, first_only=True)
-            if found.fits is False:
-                words = f"its first stage lacks {gib(-found.headroom_bytes)}"
-                return Reply(fate="pruned", figures=found, rule="first_stage", words=words)
-        return Reply(fate="priced", figures=self._simulated(chosen, cluster))
+    def _evaluate_plan(self, candidate: Plan, cluster: Cluster) -> Reply:
+        if "first_stage" in self._job.prune and candidate.pipeline >= _MANY_STAGES:
+            first_stage = self._simulate_plan(candidate, cluster, first_only=True)
+            if first_stage.fits is False:
+                words = f"its first stage lacks {gib(-first_stage.headroom_bytes)}"
+                return Reply(fate="pruned", figures=first_stage, rule="first_stage", words=words)
+        return Reply(fate="priced", figures=self._simulate_plan(candidate, cluster))
 
-    def _simulated(self, chosen: Plan, cluster: Cluster, *, first_only: bool = False) -> Figures:
+    def _simulate_plan(self, candidate: Plan, cluster: Cluster, *, first_only: bool = False) -> Figures:
         from presim.cost.chain import price_trace
         from presim.engine.options import Options
         from presim.plans import evaluate_plan
@@ -141,24 +143,29 @@ class Evaluator:
 
         prices = self._folders()
 
-        def price(trace: Trace, own: Cluster) -> PricedTrace:
-            return price_trace(trace, own, self.chain(own), prices=prices)
+        def price(trace: Trace, priced_cluster: Cluster) -> PricedTrace:
+            return price_trace(trace, priced_cluster, self.chain(priced_cluster), prices=prices)
 
-        found = evaluate_plan(self.graph(), chosen, cluster, engine, first_only=first_only, pricer=price, brief=True)
-        return figures(found, "composed")
+        evaluation = evaluate_plan(
+            self.graph(), candidate, cluster, engine, first_only=first_only, pricer=price, brief=True
+        )
+        return figures(evaluation, "composed")
 
-    def _captured(self, point: Point) -> Reply:
+    def _reply_of_command(self, point: Point) -> Reply:
         """The reply of the command, or the cached reply of an identical capture."""
         from presim.search.trials.captured import name_of_capture
         from presim.search.trials.reply_cache import ReplyCache, state_of
 
-        own = {name: value for name, value in point.items() if name in CLUSTER}
-        options, words = {**self._job.options, **own}, filled(self._job.command, point, self._job.words)
+        cluster_options = {name: value for name, value in point.items() if name in CLUSTER}
+        options, words = (
+            {**self._job.options, **cluster_options},
+            fill_placeholders(self._job.command, point, self._job.words),
+        )
         cache = None if options.get("save") or options.get("profile_missing") else ReplyCache.default("captures")
         prices = state_of([path for folder in self._folders() for path in sorted(folder.rglob("*")) if path.is_file()])
         name = name_of_capture(words, {**options, "prices": prices}) if cache is not None else None
-        if cache is not None and name is not None and (known := cache.find(name)) is not None:
-            return known
+        if cache is not None and name is not None and (cached := cache.find(name)) is not None:
+            return cached
         reply = self._run(words, options)
         if cache is not None and name is not None and reply.fate == "priced":  # failed captures are tried again
             cache.add(name, reply)
@@ -199,29 +206,29 @@ def placeholders(command: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name for word in command for name in _PLACEHOLDER.findall(word)))
 
 
-def filled(
+def fill_placeholders(
     command: Sequence[str], point: Mapping[str, Value], words: Mapping[str, Mapping[str, Sequence[str]]] | None = None
 ) -> list[str]:
     """The command with values for its placeholders; other braces stay as they are.
 
-    >>> filled(["--tp={tp}", '{"a": 1}'], {"tp": 4})
+    >>> fill_placeholders(["--tp={tp}", '{"a": 1}'], {"tp": 4})
     ['--tp=4', '{"a": 1}']
 
     ``words`` maps a placeholder that is a whole word to several words, or none.
 
-    >>> filled(["a.py", "{sp}"], {"sp": True}, {"sp": {"true": ["--sequence-parallel"], "false": []}})
+    >>> fill_placeholders(["a.py", "{sp}"], {"sp": True}, {"sp": {"true": ["--sequence-parallel"], "false": []}})
     ['a.py', '--sequence-parallel']
     """
 
     def value(match: re.Match[str]) -> str:
         return format_value(point[match[1]]) if match[1] in point else match[0]
 
-    found: list[str] = []
+    filled_words: list[str] = []
     for word in command:
         name = word[1:-1] if word.startswith("{") and word.endswith("}") else ""
         several = (words or {}).get(name, {}).get(format_value(point[name])) if name in point else None
-        found += [_PLACEHOLDER.sub(value, word)] if several is None else several
-    return found
+        filled_words += [_PLACEHOLDER.sub(value, word)] if several is None else several
+    return filled_words
 
 
 def figures(evaluation: Evaluation, source: Any) -> Figures:
@@ -255,7 +262,7 @@ def figures(evaluation: Evaluation, source: Any) -> Figures:
         idle_s=time.idle_s,
         joules=result.energy.joules if result.energy is not None else None,
         limits=[limit.name for limit in result.limits[:3]],
-        by_category={held.name: held.bytes for held in memory.by_category},
+        by_category={category.name: category.bytes for category in memory.by_category},
         source=source,
     )
 

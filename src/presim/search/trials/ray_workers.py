@@ -55,7 +55,7 @@ class _Pending:
     """A point that an actor is evaluating."""
 
     actor: Any
-    place: int
+    point_index: int
     attempt: int
 
 
@@ -87,58 +87,58 @@ class RayWorkers:
         if self._own:
             _ray().shutdown()
 
-    def evaluate(self, points: Sequence[Point], ends: float | None = None) -> Iterator[tuple[int, Reply]]:
-        """Yield (index of the point, reply) as replies arrive, until the monotonic clock reads ``ends``."""
-        pending = [(place, 1) for place in reversed(range(len(points)))]
+    def evaluate(self, points: Sequence[Point], deadline_s: float | None = None) -> Iterator[tuple[int, Reply]]:
+        """Yield (index of the point, reply) as replies arrive, until the monotonic clock reads ``deadline_s``."""
+        pending = [(point_index, 1) for point_index in reversed(range(len(points)))]
         running: dict[Any, _Pending] = {}
         try:
             while pending or running:
                 while pending and len(running) < self._jobs:
-                    place, attempt = pending.pop()
+                    point_index, attempt = pending.pop()
                     actor = self._idle.pop() if self._idle else self._start()
-                    running[actor.evaluate.remote(msgspec.msgpack.encode(points[place]))] = _Pending(
-                        actor, place, attempt
+                    running[actor.evaluate.remote(msgspec.msgpack.encode(points[point_index]))] = _Pending(
+                        actor, point_index, attempt
                     )
-                left = None if ends is None else max(0.0, ends - time.monotonic())
-                done, _ = _ray().wait(list(running), num_returns=1, timeout=left)
+                remaining_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+                done, _ = _ray().wait(list(running), num_returns=1, timeout=remaining_s)
                 if not done:
                     return
-                one = running.pop(done[0])
-                reply = self._reply(done[0], one)
+                request = running.pop(done[0])
+                reply = self._reply(done[0], request)
                 if reply is None:
-                    pending.append((one.place, one.attempt + 1))
+                    pending.append((request.point_index, request.attempt + 1))
                 else:
-                    yield one.place, reply
+                    yield request.point_index, reply
         finally:
-            for one in running.values():  # the budget ended: stop unfinished evaluations
-                _ray().kill(one.actor)
+            for request in running.values():  # the budget ended: stop unfinished evaluations
+                _ray().kill(request.actor)
 
     def about(self) -> list[tuple[str, int, str]]:
         """(presim version, process id, Ray node id) of each actor."""
-        found: list[tuple[str, int, str]] = _ray().get([actor.about.remote() for actor in self._all])
-        return found
+        descriptions: list[tuple[str, int, str]] = _ray().get([actor.about.remote() for actor in self._all])
+        return descriptions
 
-    def _reply(self, reference: Any, one: _Pending) -> Reply | None:
+    def _reply(self, reference: Any, request: _Pending) -> Reply | None:
         """An actor's reply; None if it died and the point must be evaluated again."""
         errors = _ray().exceptions
         try:
             reply = decode_messagepack(_ray().get(reference), Reply)
         except errors.RayActorError as error:
-            self._all.remove(one.actor)
+            self._all.remove(request.actor)
             if isinstance(error, errors.ActorDiedError) and "__init__" in str(error):
                 raise InputError(
                     f"a worker on the Ray cluster does not start: {_last(error)}; install presim {presim.__version__} "
                     "on all nodes"
                 ) from error
-            if one.attempt < _ATTEMPTS:
+            if request.attempt < _ATTEMPTS:
                 return None
-            return Reply(fate="failed", words=f"the process that evaluated it died {one.attempt} times")
+            return Reply(fate="failed", words=f"the process that evaluated it died {request.attempt} times")
         except errors.RayError as error:  # the node cannot decode the class or the point: versions differ
             raise InputError(
                 f"a worker on the Ray cluster failed: {_last(error)}; install presim {presim.__version__} and the same "
                 "Python on all nodes"
             ) from error
-        self._idle.append(one.actor)
+        self._idle.append(request.actor)
         return reply
 
     def _start(self) -> Any:

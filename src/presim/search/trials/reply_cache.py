@@ -78,17 +78,17 @@ class ReplyCache:
         files = []
         for path in self._folder.glob("*/*"):
             with contextlib.suppress(OSError):  # another search deleted it
-                found = path.stat()
-                files.append((found.st_mtime_ns, found.st_size, path))
-        held = sum(size for _, size, _ in files)
-        if held <= self._limit:
+                status = path.stat()
+                files.append((status.st_mtime_ns, status.st_size, path))
+        total_bytes = sum(size for _, size, _ in files)
+        if total_bytes <= self._limit:
             return
         for _, size, path in sorted(files):
-            if held <= _SHRINK_TO * self._limit:
+            if total_bytes <= _SHRINK_TO * self._limit:
                 break
             with contextlib.suppress(OSError):
                 path.unlink()
-            held -= size
+            total_bytes -= size
 
 
 def name_of(*parts: object) -> str:
@@ -111,6 +111,6 @@ def state_of(paths: Sequence[Path]) -> str:
     """Identify the state of files: size and modification time of each."""
     digest = hashlib.sha256()
     for path in paths:
-        found = path.stat()
-        digest.update(f"{path} {found.st_size} {found.st_mtime_ns}\n".encode())
+        status = path.stat()
+        digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()

@@ -64,9 +64,9 @@ class StudyStore:
         except FormatError as error:
             raise InputError(f"a capture in the study is damaged ({error}): name another study with --study") from error
 
-    def add_captured(self, name: str, one: Confirmed) -> None:
+    def add_captured(self, name: str, capture: Confirmed) -> None:
         """Store a capture durably."""
-        self._study.set_user_attr(f"{_CAPTURED} {name}", msgspec.json.encode(one).decode())
+        self._study.set_user_attr(f"{_CAPTURED} {name}", msgspec.json.encode(capture).decode())
         self.claim()
 
     def claim(self) -> None:
@@ -95,19 +95,19 @@ def open_study(request: Request) -> Iterator[StudyStore]:
         if path is not None:
             stack.enter_context(_locked(path))
         study = _study(request, path)
-        kept = StudyStore(study, request, is_shared=path is None)
+        store = StudyStore(study, request, is_shared=path is None)
         if path is None:
             _check_claim(request.study, study.user_attrs.get(_CLAIM))
-            kept.claim()
-            stack.callback(kept.release)
-        yield kept
+            store.claim()
+            stack.callback(store.release)
+        yield store
 
 
 def fingerprint(request: Request) -> dict[str, Any]:
     """Identify a request by everything that its trials depend on."""
     options = {name: value for name, value in request.options.items() if name not in ("save",)}
     settings = msgspec.json.encode(
-        [request.command, *_spelled(request), sorted((name, str(value)) for name, value in options.items())]
+        [request.command, *_space_file_parts(request), sorted((name, str(value)) for name, value in options.items())]
     )
     return {
         "format": 1,
@@ -119,7 +119,7 @@ def fingerprint(request: Request) -> dict[str, Any]:
     }
 
 
-def _spelled(request: Request) -> list[Any]:
+def _space_file_parts(request: Request) -> list[Any]:
     """Parts of a request that come from a space file."""
     return [request.words] if request.words else []
 
@@ -157,8 +157,8 @@ def _locked(path: Path) -> Iterator[IO[bytes]]:
             raise InputError(
                 f"another search is using the study {path}: wait for it, or name another file with --study"
             ) from error
-        for left in (path.with_name(path.name + ".lock"),):  # Optuna's own lock, left by a killed process
-            left.unlink(missing_ok=True)
+        for stale_lock in (path.with_name(path.name + ".lock"),):  # Optuna's own lock, left by a killed process
+            stale_lock.unlink(missing_ok=True)
         yield file
 
 
@@ -215,7 +215,7 @@ def _storage(name: str, path: Path | None) -> Any:
 def _check_same(request: Request, mark: Any) -> None:
     if not isinstance(mark, dict):
         raise InputError(f"{request.study} is a study of another program; name another one with --study")
-    wanted = fingerprint(request)
+    expected = fingerprint(request)
     differences = {
         "presim": "by presim {}, this is {}",
         "subject": "for {}, not {}",
@@ -224,8 +224,8 @@ def _check_same(request: Request, mark: Any) -> None:
         "objectives": "for {}, not {}",
     }
     for name, words in differences.items():
-        if mark.get(name) != wanted[name]:
-            was = words.format(_listed(mark.get(name)), _listed(wanted[name]))
+        if mark.get(name) != expected[name]:
+            was = words.format(_listed(mark.get(name)), _listed(expected[name]))
             raise InputError(f"the study {request.study} was made {was}: name another one with --study")
 
 
@@ -234,11 +234,11 @@ def _listed(value: object) -> str:
 
 
 def _check_claim(study: str, claim: Any) -> None:
-    at = claim.get("at") if isinstance(claim, dict) else None
-    if not isinstance(at, int | float) or time.time() - at > _CLAIM_S:
+    claimed_s = claim.get("at") if isinstance(claim, dict) else None
+    if not isinstance(claimed_s, int | float) or time.time() - claimed_s > _CLAIM_S:
         return
-    here = claim.get("host") == os.uname().nodename
-    if here and not Path(f"/proc/{claim.get('pid')}").exists():
+    is_same_host = claim.get("host") == os.uname().nodename
+    if is_same_host and not Path(f"/proc/{claim.get('pid')}").exists():
         return
     raise InputError(
         f"another search is using the study {study} (process {claim.get('pid')} on {claim.get('host')}): wait for it, "
@@ -252,9 +252,9 @@ def _trials(study: optuna.Study) -> list[Trial]:
     Raises:
         InputError: one of them cannot be read.
     """
-    kept = [trial.user_attrs.get(_MARK) for trial in study.get_trials(deepcopy=False)]
+    texts = [trial.user_attrs.get(_MARK) for trial in study.get_trials(deepcopy=False)]
     try:
-        return [decode_json(text, Trial) for text in kept if isinstance(text, str)]
+        return [decode_json(text, Trial) for text in texts if isinstance(text, str)]
     except FormatError as error:
         raise InputError(f"a trial of the study is damaged ({error}): name another study with --study") from error
 
@@ -266,8 +266,8 @@ def _frozen(trial: Trial, request: Request) -> optuna.trial.FrozenTrial:
     state = optuna.trial.TrialState.COMPLETE if trial.figures is not None else optuna.trial.TrialState.FAIL
     values = None
     if trial.figures is not None:
-        found = [objective.of(trial.figures, request.work) for objective in request.objectives]
-        values = None if None in found else [float(value) for value in found if value is not None]
+        objective_values = [objective.of(trial.figures, request.work) for objective in request.objectives]
+        values = None if None in objective_values else [float(value) for value in objective_values if value is not None]
         state = state if values else optuna.trial.TrialState.FAIL
     varied = request.space.varied
     return optuna.create_trial(

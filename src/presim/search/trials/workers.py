@@ -37,12 +37,12 @@ class Workers:
     ) -> None:
         process.end(self._all, process.GRACE_S if self._job.command else 0.0)
 
-    def evaluate(self, points: Sequence[Point], ends: float | None = None) -> Iterator[tuple[int, Reply]]:
-        """Yield (index of the point, reply) as replies arrive, until the monotonic clock reads ``ends``."""
+    def evaluate(self, points: Sequence[Point], deadline_s: float | None = None) -> Iterator[tuple[int, Reply]]:
+        """Yield (index of the point, reply) as replies arrive, until the monotonic clock reads ``deadline_s``."""
         pending: queue.SimpleQueue[tuple[int, Point]] = queue.SimpleQueue()
         done: queue.SimpleQueue[tuple[int, Reply]] = queue.SimpleQueue()
-        for place, point in enumerate(points):
-            pending.put((place, point))
+        for point_index, point in enumerate(points):
+            pending.put((point_index, point))
         stop = threading.Event()
         threads = [
             threading.Thread(target=self._serve, args=(pending, done, stop), daemon=True)
@@ -52,8 +52,8 @@ class Workers:
             thread.start()
         try:
             for _ in points:
-                left = None if ends is None else max(0.0, ends - time.monotonic())
-                yield done.get(timeout=left)
+                remaining_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+                yield done.get(timeout=remaining_s)
         except queue.Empty:
             return
         finally:
@@ -68,7 +68,7 @@ class Workers:
         worker = self._take()
         while not stop.is_set():
             try:
-                place, point = pending.get_nowait()
+                point_index, point = pending.get_nowait()
             except queue.Empty:
                 break
             reply = process.ask(worker, point)
@@ -79,7 +79,7 @@ class Workers:
                 ended = f"signal {-code}" if code < 0 else f"exit code {code}"
                 reply = Reply(fate="failed", words=f"the process that evaluated it died ({ended})")
                 worker = self._start()
-            done.put((place, reply))
+            done.put((point_index, reply))
         with self._lock:
             self._idle.append(worker)
 

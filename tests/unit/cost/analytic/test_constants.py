@@ -51,16 +51,16 @@ def test_an_entry_is_complete_and_says_where_it_comes_from(
 @pytest.mark.parametrize("gpu", hardware.gpus(), ids=lambda gpu: gpu.id)
 def test_every_gpu_of_the_catalogue_finds_constants(gpu: hardware.Gpu) -> None:
     generation = device_of(gpu).generation
-    assert constants.find(constants.GemmConstants, "gemm", generation, ("bf16",))
-    assert constants.find(constants.GemmConstants, "gemm", generation, ("fp32",))
-    assert constants.find(constants.AttentionConstants, "attention", generation, ("flash", "cudnn"))
-    assert constants.find(constants.MemoryConstants, "memory_bound", generation, ("elementwise",))
+    assert constants.find_constants(constants.GemmConstants, "gemm", generation, ("bf16",))
+    assert constants.find_constants(constants.GemmConstants, "gemm", generation, ("fp32",))
+    assert constants.find_constants(constants.AttentionConstants, "attention", generation, ("flash", "cudnn"))
+    assert constants.find_constants(constants.MemoryConstants, "memory_bound", generation, ("elementwise",))
 
 
 def test_borrowed_constants_are_doubted() -> None:
-    _, own = constants.find(constants.GemmConstants, "gemm", "hopper", ("bf16",))
-    _, other = constants.find(constants.GemmConstants, "gemm", "cdna3", ("bf16",))
-    _, unheard = constants.find(constants.GemmConstants, "gemm", "rubin", ("bf16",))
+    _, own = constants.find_constants(constants.GemmConstants, "gemm", "hopper", ("bf16",))
+    _, other = constants.find_constants(constants.GemmConstants, "gemm", "cdna3", ("bf16",))
+    _, unheard = constants.find_constants(constants.GemmConstants, "gemm", "rubin", ("bf16",))
     assert (own, other, unheard) == (1.0, constants.BORROWED, constants.BORROWED)
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from presim import hardware
-from presim.cost.collectives.environment import Tuning, tuning_of, unread
+from presim.cost.collectives.environment import Tuning, ignored_variables, tuning_of
 from presim.cost.collectives.hierarchical import Hierarchical, call_of, fastest
 from presim.cost.collectives.placement import layout_of, links_of
 from presim.errors import InputError
@@ -93,5 +93,5 @@ def test_values_that_nccl_rejects_are_refused(name: str, value: str, message: st
 
 
 def test_unmodelled_variables_that_change_speed_are_listed() -> None:
-    assert unread({"NCCL_BUFFSIZE": "1", "NCCL_DEBUG": "INFO", "NCCL_ALGO": "ring"}) == ["NCCL_BUFFSIZE"]
-    assert unread({"NCCL_PXN_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0"}) == ["NCCL_PXN_DISABLE"]
+    assert ignored_variables({"NCCL_BUFFSIZE": "1", "NCCL_DEBUG": "INFO", "NCCL_ALGO": "ring"}) == ["NCCL_BUFFSIZE"]
+    assert ignored_variables({"NCCL_PXN_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0"}) == ["NCCL_PXN_DISABLE"]

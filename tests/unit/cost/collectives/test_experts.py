@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim import hardware
-from presim.cost.collectives.experts import NAME, moved
+from presim.cost.collectives.experts import NAME, exchanged_bytes
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.placement import layout_of
 from presim.cost.resource_demand import demand
@@ -85,7 +85,7 @@ def test_fp8_scaling_factors_and_forwarding_add_time() -> None:
     two, found = hardware.choose_cluster(gpu="h100-sxm", nodes=2), exchange("combine", 16, 128, "deepep", 24)
     layout = layout_of(found, Group("g", tuple(range(16)), 16), two)
     assert found.routed is not None
-    far = moved(found.routed, layout).far / (0.55 * two.network_bytes_per_s)
+    far = exchanged_bytes(found.routed, layout).port_bytes / (0.55 * two.network_bytes_per_s)
     assert seconds(found, 16, two) == pytest.approx(far + 105e-6, rel=1e-3)
 
 
@@ -107,8 +107,8 @@ def test_a_token_goes_to_each_of_its_experts_in_low_latency() -> None:
     cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
     routed = Routed("deepep-low-latency", 1, 160, 4, 64, 0)
     found = Collective("dispatch", 160, "uint8", 0, routed=routed)
-    bytes_ = moved(routed, layout_of(found, Group("g", tuple(range(16)), 16), cluster))
-    assert (bytes_.near, bytes_.far) == (4 * 160 * 7 / 16, 4 * 160 * 8 / 16)
+    bytes_ = exchanged_bytes(routed, layout_of(found, Group("g", tuple(range(16)), 16), cluster))
+    assert (bytes_.link_bytes, bytes_.port_bytes) == (4 * 160 * 7 / 16, 4 * 160 * 8 / 16)
 
 
 def test_a_token_is_sent_once_to_each_host() -> None:
@@ -116,8 +116,8 @@ def test_a_token_is_sent_once_to_each_host() -> None:
     cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
     routed = Routed("deepep", 1, 10, 16, 16, 20)
     found = Collective("dispatch", 10, "uint8", 0, routed=routed)
-    bytes_ = moved(routed, layout_of(found, Group("g", tuple(range(16)), 16), cluster))
-    assert (bytes_.near, bytes_.far) == (10 * 16 * 7 / 8, 10)
+    bytes_ = exchanged_bytes(routed, layout_of(found, Group("g", tuple(range(16)), 16), cluster))
+    assert (bytes_.link_bytes, bytes_.port_bytes) == (10 * 16 * 7 / 8, 10)
 
 
 def test_round_robin_routing_sends_fewer_bytes() -> None:
@@ -125,8 +125,8 @@ def test_round_robin_routing_sends_fewer_bytes() -> None:
     cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=1)
     in_turn = Routed("deepep", 10, 10, 8, 128, 20, (1.0, 1.0, 1.0, 1.0))
     found = Collective("dispatch", 100, "uint8", 0, routed=in_turn)
-    bytes_ = moved(in_turn, layout_of(found, Group("g", tuple(range(8)), 8), cluster))
-    assert (bytes_.near, bytes_.far) == (100 * 7 / 8, 0)
+    bytes_ = exchanged_bytes(in_turn, layout_of(found, Group("g", tuple(range(8)), 8), cluster))
+    assert (bytes_.link_bytes, bytes_.port_bytes) == (100 * 7 / 8, 0)
 
 
 def test_an_exchange_occupies_its_sms() -> None:

@@ -12,11 +12,11 @@ import pytest
 from presim.changes import Changes
 from presim.cost.chain import price_trace
 from presim.cost.collectives.fabric_flows import on_fabric
-from presim.cost.collectives.running import exchanging
+from presim.cost.collectives.running import concurrent_groups
 from presim.engine.options import Options
 from presim.hardware import Cluster, choose_cluster
 from presim.network.describe import topology_of
-from presim.network.sharing import crowdable
+from presim.network.sharing import congestible_links
 from presim.pipeline import Evaluation, evaluate
 from presim.trace.builder import TraceBuilder
 from presim.trace.representatives import Representatives
@@ -61,9 +61,9 @@ def test_only_links_that_are_narrower_than_what_comes_to_them_can_be_crowded() -
     for network, links in (({"leaf_nodes": 1}, 0), (NARROW, 16), ({"fabric": "rail", "leaf_nodes": 2}, 0)):
         target = cluster(**network)
         topology = topology_of(target, target.network)
-        assert int(crowdable(topology).sum()) == links
+        assert int(congestible_links(topology).sum()) == links
     ring = topology_of(cluster(), {"fabric": "ring"})
-    assert crowdable(ring).sum() == (~ring.within_nodes()).sum()
+    assert congestible_links(ring).sum() == (~ring.within_nodes()).sum()
 
 
 def test_exchanges_of_different_groups_share_a_narrow_uplink() -> None:
@@ -125,7 +125,9 @@ def test_every_group_of_a_kind_belongs_to_one_simulated_rank(shares: dict[int, S
     found = [
         each
         for rank in shares
-        for each in exchanging(Collective("all_gather", 8, "bfloat16", 0), _pair_of(rank), rank, WORLD, representatives)
+        for each in concurrent_groups(
+            Collective("all_gather", 8, "bfloat16", 0), _pair_of(rank), rank, WORLD, representatives
+        )
     ]
     assert sorted(found) == [(rank, rank + 32) for rank in range(32)]
 
@@ -136,7 +138,7 @@ def test_messages_go_where_their_sender_says() -> None:
     representatives = Representatives([0, 32], {0: range(1, 32), 32: range(33, 64)})
     kinds = ((32, "recv", 0), (0, "send", 1), (32, "send", 0))
     forth, same, back = (
-        exchanging(Collective(kind, 8, "bfloat16", 0, peer=peer), group, rank, WORLD, representatives)
+        concurrent_groups(Collective(kind, 8, "bfloat16", 0, peer=peer), group, rank, WORLD, representatives)
         for rank, kind, peer in kinds
     )
     assert forth == same == tuple((rank, rank + 32) for rank in range(32))

@@ -35,8 +35,8 @@ def test_ranks_fill_node_after_node(cluster: Cluster, ranks: range, layout: Layo
 
 
 def test_unknown_ranks_are_assumed_to_be_consecutive(cluster: Cluster) -> None:
-    assert layout_of(GATHER, Group("g", (), 16), cluster) == Layout(16, 2, 8, known=False)
-    assert layout_of(GATHER, Group("g", (0, 8), 16), cluster) == Layout(16, 2, 8, known=False)
+    assert layout_of(GATHER, Group("g", (), 16), cluster) == Layout(16, 2, 8, has_known_ranks=False)
+    assert layout_of(GATHER, Group("g", (0, 8), 16), cluster) == Layout(16, 2, 8, has_known_ranks=False)
 
 
 def test_a_rack_that_nvlink_joins_is_one_node() -> None:

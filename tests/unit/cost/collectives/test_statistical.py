@@ -15,7 +15,7 @@ from presim.cost.collectives.statistical import (
     Parameters,
     Statistical,
     fit_statistical,
-    updated,
+    updated_weights,
     with_stragglers,
 )
 from presim.trace.schema import Group
@@ -90,9 +90,9 @@ def test_observations_move_the_weights_towards_them() -> None:
     """A cluster that takes half as long again: after thirty collectives the model is within 3 % of it."""
     ranks = tuple(range(8))
     truth = [Point(work(1 << 28), ranks, CLUSTER, us(PLAIN, 1 << 28) * 1.5e-6, "job")] * 30
-    moved = updated(PLAIN, truth)
+    moved = updated_weights(PLAIN, truth)
     assert us(moved, 1 << 28) == pytest.approx(truth[0].seconds * 1e6, rel=0.03)
-    once = updated(PLAIN, truth[:1])
+    once = updated_weights(PLAIN, truth[:1])
     assert us(PLAIN, 1 << 28) < us(once, 1 << 28) < us(moved, 1 << 28)
 
 

@@ -14,7 +14,7 @@ from conformance import strategies as made
 from presim import hardware
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.learned.estimator import PACKAGED, LearnedEstimator
-from presim.cost.learned.probes import probe_ns, same
+from presim.cost.learned.probes import agree_within_rounding, probe_ns
 from presim.cost.learned.schema import read, write
 from presim.cost.price import Origin
 from presim.errors import InputError
@@ -29,7 +29,7 @@ def test_packaged_models_are_whole_and_of_these_formulas(path: Path) -> None:
     """After a change of analytic formulas or constants the models have to be fitted again: presim fit."""
     model = read(path)
     assert path.name == f"{model.kind}.{model.gpu}.json"
-    assert same(model.analytic, probe_ns(model.gpu))
+    assert agree_within_rounding(model.analytic, probe_ns(model.gpu))
     assert all(source.sha256 and source.commit for source in model.sources)
 
 

@@ -34,7 +34,7 @@ def confirmed(composed: list[float], captured: dict[int, Reply], objective: str 
     def take(request: Request, trial: Trial, folder: Path) -> tuple[str, Reply]:
         return "torchtitan", captured[trial.number]
 
-    return confirm(request, answer(request, trials), take=take)
+    return confirm(request, answer(request, trials), run_capture=take)
 
 
 def priced(step_time_s: float) -> Reply:
@@ -71,7 +71,7 @@ def test_captures_are_kept_in_the_study_and_failed_ones_are_tried_again(tmp_path
     def again(command: tuple[str, ...] = ()) -> Answer:
         asked = dataclasses.replace(request, confirm_command=command)
         with open_study(request) as kept:
-            return confirm(asked, answer(request, trials), take=take, kept=kept)
+            return confirm(asked, answer(request, trials), run_capture=take, store=kept)
 
     assert again() == again()
     assert taken == [0, 1, 2, 1]

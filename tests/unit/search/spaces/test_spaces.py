@@ -18,9 +18,9 @@ from presim.search.run import run
 from presim.search.search_options import SearchOptions
 from presim.search.spaces.expression import Expression
 from presim.search.spaces.facts import facts_of
-from presim.search.spaces.file import read_space, shipped
+from presim.search.spaces.file import read_space, shipped_spaces
 from presim.search.spaces.space_request import request_for_space
-from presim.search.trials.evaluator import filled
+from presim.search.trials.evaluator import fill_placeholders
 from presim.search.trials.trial import Point, Value
 
 LLAMA = {"layers": 32, "heads": 32, "kv_heads": 8, "sequence": 4096, "global_batch": 64}
@@ -61,7 +61,7 @@ def test_a_constraint_of_words_and_numbers_ends_in_a_sentence() -> None:
 
 @pytest.mark.parametrize("name", ["accelerate", "deepspeed", "megatron", "torchtitan"])
 def test_of_every_shipped_space_some_points_are_legal_and_some_are_not(name: str) -> None:
-    assert name in shipped()
+    assert name in shipped_spaces()
     request = asked(space=name, facts={**LLAMA, "global_batch": 32})
     assert not request.notes  # all constraints can be checked
     fates = [bool(broken(request, point)) for point in itertools.islice(request.space, 3000)]
@@ -88,7 +88,7 @@ def test_what_does_not_divide_is_said_with_its_numbers() -> None:
 def test_a_value_of_several_words_or_of_none_is_put_into_the_command() -> None:
     request = asked("sp=true,false", "recompute=full", "mbs=16")
     point = {**request.space.fixed, **{name: values[0] for name, values in request.space.varied.items()}}
-    words = filled(request.command, point, request.words)
+    words = fill_placeholders(request.command, point, request.words)
     assert words[: len(TORCHRUN)] == TORCHRUN
     assert words[len(TORCHRUN) :] == [
         *("--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1", "--context-parallel-size", "1"),
@@ -151,7 +151,7 @@ def test_points_of_a_space_are_composed_and_the_best_ones_left_to_the_command(tm
     assert "Composed plans do not support recompute selective: left out." in request.notes
     found = run(dataclasses.replace(request, confirm=0))
     assert {trial.point["tp"]: trial.fate for trial in found.trials} == {1: "priced", 2: "priced", 8: "illegal"}
-    words = filled(request.confirm_command, found.trial(1).point, request.words)
+    words = fill_placeholders(request.confirm_command, found.trial(1).point, request.words)
     assert words[: len(TORCHRUN)] == TORCHRUN
     assert " ".join(words).count("--tensor-model-parallel-size 2") == 1
     assert "--use-distributed-optimizer" in words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from presim.search.objectives import OBJECTIVES
 from presim.search.request import Request
 from presim.search.space import Space
-from presim.search.strategy.loop import Evaluation, NoStore, exhaustive
+from presim.search.strategy.loop import Evaluation, NoStore, evaluate_all_points
 from presim.search.strategy.prune import NoPruning
 from presim.search.trials.evaluator import Evaluator
 from presim.search.trials.job import Job, Reply
@@ -34,7 +34,7 @@ def request(**more: object) -> Request:
 
 def ledger(workers: InProcess, **more: object) -> list[Trial]:
     asked = request(**more)
-    return exhaustive(asked, Evaluation(asked, workers, NoStore(), lambda text: None), NoPruning())  # type: ignore[arg-type]
+    return evaluate_all_points(asked, Evaluation(asked, workers, NoStore(), lambda text: None), NoPruning())  # type: ignore[arg-type]
 
 
 def test_every_point_has_one_fate_and_illegal_ones_their_equation() -> None:

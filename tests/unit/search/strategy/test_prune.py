@@ -15,7 +15,7 @@ from presim.search.objectives import OBJECTIVES, Constraints, Work
 from presim.search.request import Request
 from presim.search.space import Space
 from presim.search.strategy.bounds import Bounds
-from presim.search.strategy.loop import Evaluation, NoStore, exhaustive
+from presim.search.strategy.loop import Evaluation, NoStore, evaluate_all_points
 from presim.search.strategy.prune import LOSSLESS, NoPruning, RulePruner
 from presim.search.study import ranked
 from presim.search.trials.evaluator import Evaluator
@@ -84,7 +84,7 @@ def search(space: Space, objective: str, *, prune: bool) -> list[Trial]:
     evaluation = Evaluation(request, workers, NoStore(), lambda text: None)  # type: ignore[arg-type]
     bounds = Bounds(evaluator())
     rules = RulePruner(tuple(LOSSLESS), bounds, request.objectives, Work(), Constraints(), space.varied)
-    return exhaustive(request, evaluation, rules if prune else NoPruning())
+    return evaluate_all_points(request, evaluation, rules if prune else NoPruning())
 
 
 @pytest.mark.parametrize("objective", ["tokens_per_s_per_gpu", "step_time"])
@@ -150,7 +150,7 @@ def test_on_groups_of_nodes_bounds_hold_and_pruning_keeps_the_optimum(tmp_path: 
     for name in ("none", "lossless"):
         rules = RulePruner(tuple(LOSSLESS), bounds, request.objectives, Work(), Constraints(), ON_GROUPS.varied)
         evaluation = Evaluation(request, InProcess(judge.evaluate), NoStore(), lambda text: None)  # type: ignore[arg-type]
-        found[name] = exhaustive(request, evaluation, NoPruning() if name == "none" else rules)
+        found[name] = evaluate_all_points(request, evaluation, NoPruning() if name == "none" else rules)
     for trial in found["none"]:
         if trial.figures is not None:
             bound = bounds.of(trial.point)

@@ -9,7 +9,7 @@ from presim.search.request import Request
 from presim.search.space import Space
 from presim.search.strategy.loop import Evaluation, NoStore
 from presim.search.strategy.prune import NoPruning
-from presim.search.strategy.sampler import sampled
+from presim.search.strategy.sampler import evaluate_sampled_points
 from presim.search.trials.job import Reply
 from presim.search.trials.trial import Point, Trial
 from support.searching import InProcess, figures
@@ -36,7 +36,7 @@ def trials(sampler: str, count: int = 48, *, backwards: bool = False, seed: int 
         seed=seed,
     )
     workers = InProcess(reply, backwards=backwards)
-    return sampled(request, Evaluation(request, workers, NoStore(), lambda text: None), NoPruning())  # type: ignore[arg-type]
+    return evaluate_sampled_points(request, Evaluation(request, workers, NoStore(), lambda text: None), NoPruning())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "nsga2", "cmaes", "random", "grid"])

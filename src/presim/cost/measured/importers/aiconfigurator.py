@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from presim.cost.measured.importers.tables import Row, number, parquet_rows, sample, whole
+from presim.cost.measured.importers.tables import Row, number, parquet_rows, positive_integers, sample
 from presim.cost.measured.rows import Measurement
 from presim.trace.signatures import Attention, Elementwise, Gemm
 
@@ -53,8 +53,8 @@ def gpu_of(folder: str) -> str:
 
 def files(root: Path) -> list[Path]:
     """The tables that are read."""
-    found = (_data(root) / folder for folder in _GPUS)
-    return sorted(path for folder in found for path in folder.glob("*/*/*/*.parquet") if path.stem in _READERS)
+    folders = (_data(root) / folder for folder in _GPUS)
+    return sorted(path for folder in folders for path in folder.glob("*/*/*/*.parquet") if path.stem in _READERS)
 
 
 def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
@@ -73,9 +73,9 @@ def read_all(root: Path) -> Iterator[Measurement | str]:
                 yield f"a table that is not read: {path.stem}"
                 continue
             rows = parquet_rows(path, _COLUMNS)
-            made = list(_READERS[path.stem](rows, gpu, f"aiconfigurator/{path.parts[-3]}", 0))
-            yield from made
-            yield from ["a type, kernel or cache that is not read"] * (len(rows) - len(made))
+            measurements = list(_READERS[path.stem](rows, gpu, f"aiconfigurator/{path.parts[-3]}", 0))
+            yield from measurements
+            yield from ["a type, kernel or cache that is not read"] * (len(rows) - len(measurements))
 
 
 def _products(rows: list[Row], gpu: str, source: str, limit: int) -> Iterator[Measurement | str]:
@@ -84,7 +84,7 @@ def _products(rows: list[Row], gpu: str, source: str, limit: int) -> Iterator[Me
             continue  # these include the quantisation of the input
         members = [row for row in rows if row["gemm_dtype"] in names]
         for row in sample(members, limit, f"{gpu} {source} {dtype}"):
-            sizes, latency = whole(row, "m", "n", "k"), number(row, "latency")
+            sizes, latency = positive_integers(row, "m", "n", "k"), number(row, "latency")
             if sizes is None or latency is None:
                 yield "m, n, k or latency missing"
                 continue
@@ -100,7 +100,7 @@ def _attention(rows: list[Row], gpu: str, source: str, limit: int) -> Iterator[M
     plain = [row for row in rows if row["attn_dtype"] in _HALF and (row["kv_cache_dtype"] or "half") in _HALF]
     plain = [row for row in plain if _FUSED.search(row["kernel_source"] or "") and (row["head_dim"] or 0) <= 256]
     for row in sample(plain, limit, f"{gpu} {source} attention"):
-        sizes, latency = whole(row, "batch_size", "num_heads", "isl", "head_dim"), number(row, "latency")
+        sizes, latency = positive_integers(row, "batch_size", "num_heads", "isl", "head_dim"), number(row, "latency")
         if sizes is None or latency is None:
             yield "batch_size, num_heads, isl, head_dim or latency missing"
             continue
@@ -118,10 +118,10 @@ def _attention_row(row: Row, gpu: str, source: str, sizes: tuple[int, ...], late
         backend=_LIBRARIES.get(gpu, "flash3"), window=int(row["window_size"] or 0),
         paged=cached and source.endswith("/vllm"),  # SGLang prefills from contiguous tensors
     )  # fmt: skip
-    moved = 4 * batch * kv_heads * dim * length
-    cache = Elementwise(moved, moved, moved // 2, "bfloat16")
-    beside = (cache,) if cached else ()
-    return Measurement(gpu=gpu, signature=work, duration_ns=latency * 1e6, source=source, beside=beside)
+    cache_bytes = 4 * batch * kv_heads * dim * length
+    cache = Elementwise(cache_bytes, cache_bytes, cache_bytes // 2, "bfloat16")
+    other_work = (cache,) if cached else ()
+    return Measurement(gpu=gpu, signature=work, duration_ns=latency * 1e6, source=source, other_work=other_work)
 
 
 _Reader = Callable[[list[Row], str, str, int], Iterator[Measurement | str]]

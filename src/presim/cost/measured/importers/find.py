@@ -48,9 +48,9 @@ def located(root: Path) -> Path:
         return root
     for package in _PACKAGES:
         spec = importlib.util.find_spec(package.replace("-", "_"))
-        for place in (spec.submodule_search_locations or ()) if spec else ():
-            if aiconfigurator.recognises(Path(place)):
-                return Path(place)
+        for location in (spec.submodule_search_locations or ()) if spec else ():
+            if aiconfigurator.recognises(Path(location)):
+                return Path(location)
     raise InputError(f"there is no folder {root}, nor is aiconfigurator-core installed: pip install --no-deps {_CORE}")
 
 
@@ -100,8 +100,8 @@ def _commit_lines(root: Path) -> Iterator[str]:
     for folder in (root, root.parent):
         if (folder / "COMMIT").is_file():
             yield from read_text(folder / "COMMIT", "correct it").split()
-    asked = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    yield from asked.stdout.split()
+    git = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    yield from git.stdout.split()
 
 
 def import_tables(folders: Sequence[Path], out: Path, *, keeps_finished: bool = False) -> list[str]:
@@ -123,26 +123,26 @@ def import_tables(folders: Sequence[Path], out: Path, *, keeps_finished: bool = 
             intake.take(list(getattr(reader, "read_all", reader.read)(folder)))  # a folder is taken as a whole
             completed.append(folder)
     stop.unless(completed)
-    alone = [row for row in intake.accepted if not row.beside]
-    if not alone:
+    single_work_rows = [row for row in intake.accepted if not row.other_work]
+    if not single_work_rows:
         why = "; ".join(f"{count}: {reason}" for reason, count in sorted(intake.rejected.items()))
         raise InputError(f"no row can be used: {why or 'there are none'}")
     make_folder(out)
     origin = {folder.name: commit(folder) for folder in completed}
     unread = ", ".join(map(str, folders[len(completed) :]))
-    said = [f"partial: not read are {unread}"] if unread else []
-    for gpu in sorted({row.gpu for row in alone}):
-        rows = [row for row in alone if row.gpu == gpu]
+    lines = [f"partial: not read are {unread}"] if unread else []
+    for gpu in sorted({row.gpu for row in single_work_rows}):
+        rows = [row for row in single_work_rows if row.gpu == gpu]
         path = out / f"{gpu}.imported{table.SUFFIX}"
-        kept = _kept(path, rows)
-        table.write([*kept, *rows], path, {**(table.origin_of(path) if kept else {}), **origin})
-        said.append(f"{path}: {len(rows)} rows" + (f" and {len(kept)} that it had" if kept else ""))
-    beside = len(intake.accepted) - len(alone)
-    intake.rejected["a time that holds other work too"] += beside
-    return said + [f"  left out, {count}: {reason}" for reason, count in sorted(intake.rejected.items()) if count]
+        earlier_rows = _earlier_rows(path, rows)
+        table.write([*earlier_rows, *rows], path, {**(table.origin_of(path) if earlier_rows else {}), **origin})
+        lines.append(f"{path}: {len(rows)} rows" + (f" and {len(earlier_rows)} that it had" if earlier_rows else ""))
+    mixed_rows = len(intake.accepted) - len(single_work_rows)
+    intake.rejected["a time that holds other work too"] += mixed_rows
+    return lines + [f"  left out, {count}: {reason}" for reason, count in sorted(intake.rejected.items()) if count]
 
 
-def _kept(path: Path, rows: Sequence[Measurement]) -> list[Measurement]:
+def _earlier_rows(path: Path, rows: Sequence[Measurement]) -> list[Measurement]:
     """Rows of an earlier import that the new ones do not replace."""
     if not path.exists():
         return []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from presim.cost.measured.importers.tables import Row, csv_rows, number, sample, whole
+from presim.cost.measured.importers.tables import Row, csv_rows, number, positive_integers, sample
 from presim.cost.measured.rows import Measurement
 from presim.trace.signatures import Attention, Gemm, GroupedGemm, Signature
 
@@ -54,7 +54,7 @@ def _works(row: Row, parts: tuple[str, ...], stem: str) -> list[tuple[Signature 
 
 
 def _product(row: Row) -> Signature | str:
-    sizes = whole(row, "m", "n", "k")
+    sizes = positive_integers(row, "m", "n", "k")
     if sizes is None:
         return "m, n or k missing"
     m, n, k = sizes
@@ -63,7 +63,7 @@ def _product(row: Row) -> Signature | str:
 
 def _grouped(row: Row) -> list[tuple[Signature | str, str]]:
     """Both expert layers of one rank; the first produces gate and value."""
-    sizes = whole(row, "num_local_experts", "tokens_per_expert", "hidden_size", "intermediate_size")
+    sizes = positive_integers(row, "num_local_experts", "tokens_per_expert", "hidden_size", "intermediate_size")
     if sizes is None:
         return [("num_local_experts, tokens_per_expert, hidden_size or intermediate_size missing", "")]
     experts, tokens, hidden, inner = sizes
@@ -77,7 +77,7 @@ def _attention(row: Row, stem: str, *, decoding: bool) -> Signature | str:
     heads, kv_heads, dim = (int(part) for part in stem.split("-"))
     if row.get("dtype") != "bf16" or (row.get("kv_dtype") or "bf16") != "bf16":
         return "attention in another type than bf16"
-    sizes = whole(row, "batch_size", "kv_len") if decoding else whole(row, "seq_len")
+    sizes = positive_integers(row, "batch_size", "kv_len") if decoding else positive_integers(row, "seq_len")
     if sizes is None:
         return "batch_size, kv_len or seq_len missing"
     batch, queries, keys = (sizes[0], 1, sizes[1]) if decoding else (1, sizes[0], sizes[0])

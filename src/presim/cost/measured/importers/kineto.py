@@ -57,14 +57,14 @@ def trace_rows(path: Path) -> Iterator[Measurement | str]:
         name = _device_name(trace)
         yield f"a GPU that the catalogue does not have: {name}" if name else "a trace that does not name its GPU"
         return
-    found: dict[Signature, list[float]] = collections.defaultdict(list)
+    times_by_signature: dict[Signature, list[float]] = collections.defaultdict(list)
     for operator, microseconds in _calls(trace["traceEvents"]):
         signature = signature_of(operator)
         if isinstance(signature, str):
             yield signature
         else:
-            found[signature].append(microseconds * 1e3)
-    for signature, times in found.items():
+            times_by_signature[signature].append(microseconds * 1e3)
+    for signature, times in times_by_signature.items():
         middle = statistics.median(times)
         if middle <= 0:
             yield "an operator whose kernels took no time"
@@ -142,10 +142,10 @@ def signature_of(operator: dict[str, Any]) -> Signature | str:
     try:
         shapes = [tuple(shape) for shape in args["Input Dims"]]
         dtypes = [_DTYPES.get(dtype, "") for dtype in args.get("Input type", [])]
-        made = make(shapes, dtypes, args, name) if all(map(_is_shape, shapes)) else None
+        signature = make(shapes, dtypes, args, name) if all(map(_is_shape, shapes)) else None
     except (IndexError, KeyError, ValueError, TypeError, StopIteration, ZeroDivisionError):
-        made = None
-    return made or f"arguments of {name} that are not read"
+        signature = None
+    return signature or f"arguments of {name} that are not read"
 
 
 def _is_shape(shape: tuple[Any, ...]) -> bool:
@@ -159,10 +159,10 @@ _Maker = Callable[[list[tuple[int, ...]], list[str], dict[str, Any], str], Signa
 def _product(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any], name: str) -> Signature | None:
     """mm and bmm; addmm with a vector, which is the bias of a linear layer."""
     first = 1 if "add" in name else 0
-    left, right = shapes[first], shapes[first + 1]
+    first_shape, second_shape = shapes[first], shapes[first + 1]
     if not dtypes[first] or dtypes[first] != dtypes[first + 1]:
         return None
-    (*batch, m, k), n = left, right[-1]
+    (*batch, m, k), n = first_shape, second_shape[-1]
     layout = "".join("N" if strides[-1] == 1 else "T" for strides in args["Input Strides"][first : first + 2])
     vector = first == 1 and len(shapes[0]) == 1
     return Gemm(
@@ -188,7 +188,7 @@ def _pointwise(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str,
     """One result per element; expanded operands are read once."""
     sizes = [(_elements(shape), dtype) for shape, dtype in zip(shapes, dtypes) if shape and dtype]
     elements, dtype = max(sizes)
-    read = sum(size * dtype_bytes(each) for size, each in sizes)
+    read = sum(size * dtype_bytes(operand_dtype) for size, operand_dtype in sizes)
     return Elementwise(read, elements * dtype_bytes(dtype), elements, dtype, operator=name)
 
 
@@ -206,9 +206,9 @@ def _cast(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any]
 def _layer_norm(shapes: list[tuple[int, ...]], dtypes: list[str], args: dict[str, Any], name: str) -> Signature | None:
     """With weight and bias; the mean and deviation of each row are written in float32."""
     elements, row = _elements(shapes[0]), _elements(shapes[2])
-    if not all(dtypes[each] for each in (0, 2, 3)) or shapes[2] != shapes[3]:
+    if not all(dtypes[operand] for operand in (0, 2, 3)) or shapes[2] != shapes[3]:
         return None
-    read = elements * dtype_bytes(dtypes[0]) + sum(row * dtype_bytes(dtypes[each]) for each in (2, 3))
+    read = elements * dtype_bytes(dtypes[0]) + sum(row * dtype_bytes(dtypes[operand]) for operand in (2, 3))
     written = elements * dtype_bytes(dtypes[0]) + elements // row * 8
     return Normalization(read, written, elements, dtypes[0], operator=name, row=row)
 

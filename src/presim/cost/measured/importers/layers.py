@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from presim.cost.measured.importers.tables import Row, csv_rows, number, sample, whole
+from presim.cost.measured.importers.tables import Row, csv_rows, number, positive_integers, sample
 from presim.cost.measured.rows import Measurement
 from presim.trace.signatures import Elementwise, Gemm, Index, Normalization, Signature
 
@@ -44,7 +44,7 @@ def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
 
 
 def _row(row: Row, gpu: str, source: str, parts: tuple[str, ...]) -> Iterator[Measurement | str]:
-    if whole(row, *_SIZES) is None:
+    if positive_integers(row, *_SIZES) is None:
         yield "num_tokens, n_embd, n_expanded_embd or num_tensor_parallel_workers missing"
         return
     for part, column, work in _works(row):
@@ -62,7 +62,7 @@ def _row(row: Row, gpu: str, source: str, parts: tuple[str, ...]) -> Iterator[Me
 
 
 def _works(row: Row) -> list[tuple[str, str, Signature]]:
-    sizes = whole(row, *_SIZES)
+    sizes = positive_integers(row, *_SIZES)
     assert sizes is not None  # `_row` looks
     tokens, width, wide, split = sizes
     hidden, inner = tokens * width, tokens * wide // split

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from presim.cost.measured.importers.tables import Row, csv_rows, number, sample, whole
+from presim.cost.measured.importers.tables import Row, csv_rows, number, positive_integers, sample
 from presim.cost.measured.rows import Measurement
 from presim.trace.signatures import Attention
 
@@ -38,8 +38,8 @@ def read(root: Path, limit: int = 0) -> Iterator[Measurement | str]:
 def _measured(row: Row, gpu: str) -> Measurement | str:
     if row.get("is_prefill") != "True":
         return "decoding, whose lengths do not say what was read"
-    shape = whole(row, "n_embd", "n_q_head", "n_kv_head", "num_tensor_parallel_workers", "batch_size")
-    chunk, cached = whole(row, "prefill_chunk_size"), number(row, "kv_cache_size")
+    shape = positive_integers(row, "n_embd", "n_q_head", "n_kv_head", "num_tensor_parallel_workers", "batch_size")
+    chunk, cached = positive_integers(row, "prefill_chunk_size"), number(row, "kv_cache_size")
     latency = number(row, "time_stats.attn_prefill.median")
     if shape is None or latency is None or chunk is None or cached is None:
         return "a shape, a length or the time missing"

@@ -63,4 +63,4 @@ def _by_name(name: str) -> str | None:
     """By the catalogue's ids and names: NVIDIA H100 SXM is h100-sxm, NVIDIA GB200 SXM gb200."""
     words = name.lower().split()[1:]
     ids = {gpu.id for gpu in catalogue.gpus()}
-    return next((one for one in ("-".join(words), words[0] if words else "") if one in ids), None)
+    return next((gpu_id for gpu_id in ("-".join(words), words[0] if words else "") if gpu_id in ids), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from presim.cost.measured.importers.tables import Row, csv_rows, number, sample, whole
+from presim.cost.measured.importers.tables import Row, csv_rows, number, positive_integers, sample
 from presim.cost.measured.rows import Measurement
 from presim.trace.signatures import Elementwise, Gemm, Normalization, Signature, Softmax
 
@@ -59,18 +59,18 @@ def _row(name: str, row: Row) -> Measurement | str:
 
 def _work(name: str, row: Row) -> Signature | None:
     if name in ("linear", "bmm"):
-        sizes = whole(row, "M", "N", "K", "B")
+        sizes = positive_integers(row, "M", "N", "K", "B")
         layout = "NT" if name == "linear" else "NN"
         m, n, k, batch = sizes or (0, 0, 0, 0)
         return Gemm(m, n, k, batch, "float32", layout=layout) if sizes else None
-    sizes = whole(row, "B", "H")
+    sizes = positive_integers(row, "B", "H")
     operator = row.get("OPName", "")
     if not sizes or operator in ("pow", "powu"):
         return None
     elements = sizes[0] * sizes[1]
-    moved = (4 * _READS.get(operator, 1) * elements, 4 * elements, elements, "float32")
+    traffic = (4 * _READS.get(operator, 1) * elements, 4 * elements, elements, "float32")
     if name == "elem":
-        return Elementwise(*moved, operator=f"aten::{_WITH_NUMBER.get(operator, operator)}")
+        return Elementwise(*traffic, operator=f"aten::{_WITH_NUMBER.get(operator, operator)}")
     if name == "ln":
-        return Normalization(*moved, operator="aten::native_layer_norm", row=sizes[1])
-    return Softmax(*moved, row=sizes[1])
+        return Normalization(*traffic, operator="aten::native_layer_norm", row=sizes[1])
+    return Softmax(*traffic, row=sizes[1])

@@ -73,8 +73,8 @@ def _other(name: str, sizes: dict[str, Any]) -> tuple[float, Signature]:
     batch, length, heads, kv_heads, dim, v_dim = (int(sizes[key]) for key in names)
     direction = "backward" if name == "sdp_bwd" else "forward"
     work = Attention(direction, batch, heads, kv_heads, length, length, dim, v_dim, True, "bfloat16", "cudnn")  # type: ignore[arg-type]
-    whole = 2.0 * batch * heads * length * length * (dim + v_dim)  # the causal half is counted too
-    return whole * (2.5 if direction == "backward" else 1), work
+    flops = 2.0 * batch * heads * length * length * (dim + v_dim)  # the causal half is counted too
+    return flops * (2.5 if direction == "backward" else 1), work
 
 
 def _grouped(sizes: dict[str, Any]) -> tuple[float, Signature]:

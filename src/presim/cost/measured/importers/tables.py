@@ -26,8 +26,8 @@ def parquet_rows(path: Path, columns: Sequence[str]) -> list[Row]:
         table, _ = read_parquet(path)
     except FormatError as error:
         raise InputError(f"{path} cannot be read as Parquet: {error}; copy it again") from error
-    known = set(table.column_names)
-    values = [table[column].to_pylist() if column in known else [None] * len(table) for column in columns]
+    column_names = set(table.column_names)
+    values = [table[column].to_pylist() if column in column_names else [None] * len(table) for column in columns]
     return [dict(zip(columns, row)) for row in zip(*values)]
 
 
@@ -47,8 +47,8 @@ def sample(rows: Sequence[T], limit: int, name: str) -> list[T]:
     """At most ``limit`` rows in their order. A table's name determines the sample; every shape is equally likely."""
     if not limit or len(rows) <= limit:
         return list(rows)
-    chosen = np.random.default_rng(zlib.crc32(name.encode())).choice(len(rows), limit, replace=False)
-    return [rows[place] for place in sorted(chosen)]
+    row_indices = np.random.default_rng(zlib.crc32(name.encode())).choice(len(rows), limit, replace=False)
+    return [rows[index] for index in sorted(row_indices)]
 
 
 def number(row: Row, column: str) -> float | None:
@@ -59,7 +59,7 @@ def number(row: Row, column: str) -> float | None:
         return None
 
 
-def whole(row: Row, *columns: str) -> tuple[int, ...] | None:
+def positive_integers(row: Row, *columns: str) -> tuple[int, ...] | None:
     """Columns as positive integers; None if any is not."""
     values = [number(row, column) for column in columns]
     sizes = tuple(int(value) for value in values if value is not None and value >= 1 and value == int(value))

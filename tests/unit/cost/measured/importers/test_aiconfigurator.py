@@ -48,7 +48,7 @@ def test_aiconfigurators_products_and_attention(tmp_path: Path) -> None:
     assert made[Gemm(512, 4096, 1024, 1, "bfloat16", layout="NT")].duration_ns == pytest.approx(20_000)
     assert [row for row in rows if isinstance(row, str)] == ["m, n, k or latency missing"]
     attention = next(row for work, row in made.items() if isinstance(work, Attention))
-    assert attention.beside == (Elementwise(8192, 8192, 4096, "bfloat16"),)
+    assert attention.other_work == (Elementwise(8192, 8192, 4096, "bfloat16"),)
 
 
 def test_an_import_has_more_gpus_and_counts_what_is_not_read(tmp_path: Path) -> None:
