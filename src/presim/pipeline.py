@@ -244,7 +244,13 @@ def _coverage(
     figures = coverage_figures(world_size, by_capture, coverage or RankCoverage())
     stopped = any(trace.manifest.exit == "stopped" for trace in captured)
     composed = all(trace.manifest.origin == "composed" for trace in captured)
-    return figures, coverage_sentences(world_size, figures, stopped=stopped, composed=composed)
+    sentences = coverage_sentences(world_size, figures, stopped=stopped, composed=composed)
+    if stopped and not figures.compared:
+        steps = len(captured[0].steps())
+        sentences.append(
+            f"The script was stopped after step {steps}: what it does later was not seen. --steps 0 runs it to its end."
+        )
+    return figures, sentences
 
 
 def _rank_notes(captured: Sequence[Trace], representatives: Representatives) -> list[str]:

@@ -159,8 +159,12 @@ class Steps(msgspec.Struct, frozen=True):
             "it is a single phase."
         ),
     ] = []
-    mean_s: Annotated[float | None, doc("Mean of the steps after the first that set nothing up.")] = None
-    median_s: Annotated[float | None, doc("Their median.")] = None
+    mean_s: Annotated[
+        float | None, doc("Mean of the steps that repeat, over whole rounds where every n-th does more.")
+    ] = None
+    median_s: Annotated[
+        float | None, doc("Median of all that repeat: not the first, nor those that set something up.")
+    ] = None
     min_s: Annotated[float | None, doc("The shortest of them.")] = None
     max_s: Annotated[float | None, doc("The longest of them.")] = None
     added_wait_s: Annotated[

@@ -52,8 +52,11 @@ def run_and_evaluate(
     """
     from presim.capture.device_values.policies import seeded
     from presim.cost.estimators import check
+    from presim.files.write import has_working_folder
     from presim.trace import store
 
+    if not has_working_folder():  # the script's processes would fail there
+        raise InputError("the working directory was deleted; change to another one")
     if options.draws > 1:
         seeded(options.values, 0)
     launch = _launch(command, options.module)

@@ -60,7 +60,7 @@ def _differences(trace: Trace, timeline: Timeline, steps: Steps) -> list[str]:
             f"The figures describe step {steps.steady_index + 1} ({seconds(shown_s)}) with the waiting for data of a "
             f"mean step: {seconds(steps.steady.duration_ns / 1e9)}."
         )
-    return [f"Steps differ: {times} over {len(steps.repeated)} steps after the first. {described} {_named(unusual)}"]
+    return [f"Steps differ: {times} over {len(steps.repeated)} steps that repeat. {described} {_named(unusual)}"]
 
 
 def _named(unusual: list[UnusualStep]) -> str:

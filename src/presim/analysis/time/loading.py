@@ -8,7 +8,7 @@ import statistics
 import numpy as np
 
 from presim.analysis.time.breakdown import Breakdown, Instant
-from presim.analysis.time.steps import Steps, whole_rounds
+from presim.analysis.time.steps import Steps
 from presim.engine.timeline import Timeline
 from presim.trace.schema import Kind, Trace, fetch_worker
 
@@ -34,7 +34,7 @@ def data_loading(trace: Trace, timeline: Timeline, breakdown: Breakdown, steps: 
     is_fetch = trace.mask(Kind.FETCH) & (trace.columns["value"].astype(np.int64) > 0)
     requests = trace.columns["object"][is_fetch].astype(np.int64)
     workers = len(np.unique(fetch_worker(requests)))
-    averaged = [steps.steps[index] for index in whole_rounds(steps.repeated, workers) or (steps.steady_index,)]
+    averaged = [steps.steps[index] for index in steps.averaged or (steps.steady_index,)]
     fetched = (timeline.end_ns - timeline.start_ns)[is_fetch]
     return DataLoading(
         in_step_ns=min(

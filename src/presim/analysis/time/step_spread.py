@@ -24,9 +24,9 @@ _NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class StepSpread:
-    """Seconds of the steps after the first that set nothing up; None if there are none."""
+    """Seconds of the repeated steps; None if there are none."""
 
-    mean_s: float | None = None
+    mean_s: float | None = None  # over whole rounds of what recurs
     median_s: float | None = None
     min_s: float | None = None
     max_s: float | None = None
@@ -37,19 +37,16 @@ def step_spread(steps: Steps) -> StepSpread:
     times = [steps.steps[index].duration_ns / 1e9 for index in steps.repeated]
     if not times:
         return StepSpread()
-    return StepSpread(statistics.fmean(times), statistics.median(times), min(times), max(times))
+    mean_s = statistics.fmean(steps.steps[index].duration_ns / 1e9 for index in steps.averaged)
+    return StepSpread(mean_s, statistics.median(times), min(times), max(times))
 
 
 def unusual_steps(trace: Trace, timeline: Timeline, steps: Steps) -> list[UnusualStep]:
-    """The repeated steps that take much longer or shorter than the median one, and the first step if it is shorter.
-
-    That the first step takes longer is usual.
-    """
+    """The repeated steps that take much longer or shorter than the median one. That the first step differs is usual."""
     median_ns = (step_spread(steps).median_s or 0.0) * 1e9
-    first = [0] if steps.repeated and steps.steps[0].duration_ns < median_ns else []
     return [
         UnusualStep(index, step.duration_ns / 1e9, _reason(trace, timeline, step, steps.steps[steps.steady_index]))
-        for index, step in ((index, steps.steps[index]) for index in (*first, *steps.repeated))
+        for index, step in ((index, steps.steps[index]) for index in steps.repeated)
         if not median_ns / UNUSUAL < step.duration_ns < median_ns * UNUSUAL
     ]
 

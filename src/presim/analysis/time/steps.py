@@ -7,11 +7,16 @@ import statistics
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from presim.engine.timeline import Timeline
 from presim.trace.schema import COMPILING, Kind, Phase, Trace, fetch_worker
 
+Ints = NDArray[np.int64]
 _LOADER_BOUND = 0.1  # share of the mean step from which waiting for data is averaged
+_SAME_WORK = 0.02  # relative difference of device work up to which steps do the same
+_WARM = 1.2  # times as long as the median step: what no warm step takes for the same work
+_WARM_UP_STEPS = 4  # repeated steps from which the first of them may count as warm-up
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +51,7 @@ class Steps:
     sets_up: str = ""  # one-time work in the step that the figures describe, as a clause; else empty
     repeated: tuple[int, ...] = ()  # indices of the steps after the first without one-time work, if there are any
     added_wait_ns: int = 0  # of the steady step, where the job is bound by its data loader
+    averaged: tuple[int, ...] = ()  # indices of the last repeated steps, as many as whole rounds of what recurs
 
     @property
     def steady(self) -> Step:
@@ -76,30 +82,60 @@ def find_steps(trace: Trace, timeline: Timeline) -> Steps:
         steps.append(Step(entries, start, end))
         start = end
     done_once = _done_once(trace, slices)
+    work_ns = _work_ns(trace, timeline, slices)
     repeated = tuple(index for index in range(1, len(steps)) if not done_once[index])
+    repeated = tuple(_after_warm_up(steps, work_ns, repeated))
     shown = _median_index([step.duration_ns for step in steps], repeated)
-    added_wait_ns = _added_wait_ns(trace, timeline, steps, repeated, shown)
-    return Steps(tuple(steps), shown, len(slices), done_once[shown], repeated, added_wait_ns)
+    averaged = tuple(whole_rounds(repeated, _round_length(trace, work_ns, repeated)))
+    added_wait_ns = _added_wait_ns(trace, timeline, steps, averaged, shown)
+    return Steps(tuple(steps), shown, len(slices), done_once[shown], repeated, added_wait_ns, averaged)
 
 
-def whole_rounds(repeated: Sequence[int], workers: int) -> Sequence[int]:
-    """The last steps, as many as a multiple of the data loader's workers, which deliver batches in turn."""
-    rounds = len(repeated) // max(workers, 1)
-    return repeated[-rounds * workers :] if rounds and workers else repeated
+def _work_ns(trace: Trace, timeline: Timeline, slices: Sequence[slice]) -> Ints:
+    """Device time of kernels and copies by step."""
+    lasts = np.where(trace.mask(Kind.WORK), timeline.end_ns - timeline.start_ns, 0)
+    return np.array([int(lasts[entries].sum()) for entries in slices], np.int64)
 
 
-def _added_wait_ns(trace: Trace, timeline: Timeline, steps: Sequence[Step], repeated: Sequence[int], shown: int) -> int:
+def whole_rounds(repeated: Sequence[int], length: int) -> Sequence[int]:
+    """The last steps, as many as a multiple of a round's length; all if there is no whole round."""
+    rounds = len(repeated) // max(length, 1)
+    return repeated[-rounds * length :] if rounds and length else repeated
+
+
+def _after_warm_up(steps: Sequence[Step], work_ns: Ints, repeated: Sequence[int]) -> Sequence[int]:
+    """The repeated steps without the first of them that take longer for no more work: their hosts warm up."""
+    if len(repeated) < _WARM_UP_STEPS:
+        return repeated
+    usual = _median_index([step.duration_ns for step in steps], repeated)
+    longest_ns, most_work_ns = _WARM * steps[usual].duration_ns, (1 + _SAME_WORK) * work_ns[usual]
+    warm = [steps[index].duration_ns <= longest_ns or work_ns[index] > most_work_ns for index in repeated]
+    first = warm.index(True)
+    return repeated[first:] if first <= len(repeated) // 2 else repeated
+
+
+def _round_length(trace: Trace, work_ns: Ints, repeated: Sequence[int]) -> int:
+    """Steps after which the sequence begins again: the data loader's workers, or the period of the steps' work."""
+    waits = trace.mask(Kind.FETCH_WAIT)
+    if waits.any():  # workers deliver in turn
+        return len(np.unique(fetch_worker(trace.columns["object"][waits].astype(np.int64))))
+    work = work_ns[list(repeated)]
+    for length in range(1, len(work) // 2 + 1):
+        if np.all(np.abs(work[length:] - work[:-length]) <= _SAME_WORK * work[:-length]):
+            return length
+    return 1
+
+
+def _added_wait_ns(trace: Trace, timeline: Timeline, steps: Sequence[Step], averaged: Sequence[int], shown: int) -> int:
     """By how much a mean step takes longer than the shown one because its host waits longer for data, ns.
 
     Workers that are too slow often deliver several batches at once: then no single step takes what a mean one takes.
     0 if the host hardly waits.
     """
     waits = trace.mask(Kind.FETCH_WAIT)
-    if shown not in repeated or not waits.any():
+    if not averaged or not waits.any():
         return 0
     waited = np.where(waits, timeline.end_ns - timeline.start_ns, 0)
-    workers = len(np.unique(fetch_worker(trace.columns["object"][waits].astype(np.int64))))
-    averaged = whole_rounds(repeated, workers)
     mean_ns = statistics.fmean(steps[index].duration_ns for index in averaged)
     mean_wait_ns = statistics.fmean(int(waited[steps[index].entries].sum()) for index in averaged)
     if mean_wait_ns < _LOADER_BOUND * mean_ns:

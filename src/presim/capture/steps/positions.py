@@ -91,7 +91,8 @@ class LoopPositions:
         looping = frames[0] if frames else None
         for frame, mark, child in zip(frames, marks, (*marks[1:], None)):
             self._update(mark, frame.f_code, frame.f_lasti, child or token)
-            levels += [(loop.key, serial, iteration) for loop, serial, iteration in mark.levels]
+            if frame is not frames[-1] or not is_torch(frame.f_code.co_filename):  # else PyTorch's loop over hooks
+                levels += [(loop.key, serial, iteration) for loop, serial, iteration in mark.levels]
             looping = frame if mark.levels and not is_torch(frame.f_code.co_filename) else looping
         return levels, f"{looping.f_code.co_filename}:{looping.f_lineno}" if looping else ""
 

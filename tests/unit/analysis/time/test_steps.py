@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from presim.analysis.time.step_spread import step_spread
 from presim.analysis.time.steps import find_steps
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.schema import COMPILING, Phase, StepFacts
@@ -113,3 +114,25 @@ def test_work_after_the_last_step_is_in_no_step() -> None:
     trace = build.trace()
     steps = find_steps(trace, fakes.simulate(fakes.priced(trace)))
     assert steps.steps[-1].end_ns == LATENCY + duration_ns(64)
+
+
+def test_steps_that_take_longer_for_no_more_work_warm_up_their_host() -> None:
+    """They are not repeated ones, if they come first; a later one may recur."""
+    build = TraceBuilder()
+    for host_ns in (900_000, 700_000, 600_000, 10_000, 10_000, 600_000, 10_000, 10_000):
+        build.work(gemm(200), host_ns=host_ns)
+        build.step()
+    trace = build.trace()
+    steps = find_steps(trace, fakes.simulate(fakes.priced(trace)))
+    assert steps.repeated == (3, 4, 5, 6, 7)
+
+
+def test_the_mean_is_over_whole_rounds_of_steps_of_which_every_nth_does_more() -> None:
+    build = TraceBuilder()
+    for step in range(12):
+        build.work(gemm(400 if step % 5 == 0 else 200))
+        build.step()
+    trace = build.trace()
+    steps = find_steps(trace, fakes.simulate(fakes.priced(trace)))
+    assert steps.averaged == tuple(range(2, 12))
+    assert step_spread(steps).mean_s == pytest.approx((duration_ns(400) + 4 * duration_ns(200)) / 5 / 1e9, rel=0.01)
