@@ -15,6 +15,7 @@ from presim.analysis.notes.shared_links import shared_links
 from presim.analysis.ranks import fullest, rank_figures, straggler_note, unmatched
 from presim.analysis.repeated_batches import Repeats, break_down_ranks
 from presim.analysis.summarise import Device, memory_of, summarise
+from presim.analysis.time.throughput import with_uneven_ranks
 from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
 from presim.cost.collectives.contended import described_network
@@ -196,6 +197,12 @@ def _report(
         brief=brief,
         whole=memory_traces.get(job.rank),
     )
+    counts = {trace.manifest.rank: job.representatives.count(trace.manifest.rank) for trace in prepared.traces}
+    manifests = {trace.manifest.rank: trace.manifest for trace in prepared.traces}
+    job_throughput = with_uneven_ranks(
+        summary.throughput, manifests, counts, job.rank, breakdowns[job.rank][0].steady_index
+    )
+    summary = msgspec.structs.replace(summary, throughput=job_throughput)
     return _with_job_figures(
         summary, ranks, figures, all_notes, _memory_of_fullest(job, prepared.traces, ranks, memory_traces)
     )

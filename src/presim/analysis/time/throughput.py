@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import msgspec
 
 from presim.result import Throughput
-from presim.trace.schema import Trace
+from presim.trace.schema import Manifest, Trace
 from presim.trace.signatures import Collective, Signature
 
 _MODEL_PARALLEL = re.compile(r"(^|[^a-z])(tp|pp|cp|sp|tensor|pipeline|context)([^a-z]|$)")
@@ -28,6 +30,40 @@ def throughput(trace: Trace, step_time_s: float | None, step_index: int) -> Thro
         steps_per_s=1 / step_time_s if step_time_s else None,
         data_parallel_ranks=ranks,
         sample=trace.manifest.step.sample if samples else "",
+    )
+
+
+def with_uneven_ranks(
+    own: Throughput, manifests: Mapping[int, Manifest], counts: Mapping[int, int], rank: int, step_index: int
+) -> Throughput:
+    """The throughput of a job whose ranks read different amounts: by the mean of a rank instead of by the reported one.
+
+    Only for jobs in which all ranks read data of their own, and all captured ranks show what they read.
+
+    Args:
+        own: as if all ranks read as much as the reported one.
+        manifests: of the captured ranks.
+        counts: number of ranks that each captured rank represents, itself included.
+        rank: the reported rank.
+        step_index: the reported step.
+    """
+    inputs = {number: manifest.step.inputs[step_index : step_index + 1] for number, manifest in manifests.items()}
+    if (
+        own.data_parallel_ranks < manifests[rank].world_size
+        or len(set(inputs.values())) < 2
+        or not all(inputs.values())
+    ):
+        return own
+    world_size = sum(counts[number] for number in inputs)
+    tokens, samples = (
+        sum(counts[number] * amounts[0][column] for number, amounts in inputs.items()) / world_size for column in (0, 1)
+    )
+    own_tokens, own_samples = inputs[rank][0]
+    return msgspec.structs.replace(
+        own,
+        tokens_per_s=own.tokens_per_s * tokens / own_tokens if own.tokens_per_s and own_tokens else own.tokens_per_s,
+        samples_per_s=own.samples_per_s * samples / own_samples if own.samples_per_s and own_samples else None,
+        sample=f"{own.sample}, as the mean of all ranks" if own.sample else "",
     )
 
 
