@@ -23,6 +23,7 @@ from presim.hardware.schema import Source, Sourced
 
 P = TypeVar("P", bound=Sourced)
 GUIDE = "docs/guide/hardware.md"
+_LEAST = 1e-3  # of a figure that is not 0, in the unit of its key: no link carries less than 1 MB/s
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +117,8 @@ def _inside(key: Key, value: Any, where: str) -> Any:
         return value
     if not math.isfinite(value * key.scale):
         raise InputError(f"{where}: {key.key} = {value} is not a possible size; use a number.")
+    if 0 < abs(value) < _LEAST and not isinstance(key.scale, int):
+        raise InputError(f"{where}: {key.key} = {value} is less than {_LEAST:g}, and not 0; correct the value.")
     scaled = value * key.scale
     if not isinstance(key.scale, int):
         return float(scaled)

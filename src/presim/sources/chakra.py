@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_json, read_bytes
+from presim.field_bounds import Count
+from presim.files import FormatError, convert, decode_json, read_bytes
 from presim.hardware import Cluster, choose_cluster
 from presim.job import Job
 from presim.report import chakra
@@ -168,8 +169,8 @@ def _beside(path: Path) -> dict[str, Any]:
 def _groups(beside: dict[str, Any], world_size: int) -> tuple[Group, ...]:
     """Process groups in file order; one group of all ranks if the file has none."""
     try:
-        listed = msgspec.convert(beside.get("groups", {}), dict[str, list[int]])
-    except msgspec.ValidationError as error:
+        listed = convert(beside.get("groups", {}), dict[str, list[Count]])
+    except FormatError as error:
         raise InputError(
             f"the groups beside the execution traces are no table of ranks ({error}); write the traces again"
         ) from error

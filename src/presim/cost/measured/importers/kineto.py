@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.rows import Measurement, possible
 from presim.errors import InputError
 from presim.files import MOST_DIGITS, decode_foreign_json, read_profile
 from presim.hardware import catalogue
@@ -145,7 +145,7 @@ def signature_of(operator: dict[str, Any]) -> Signature | str:
         made = make(shapes, dtypes, args, name) if all(map(_is_shape, shapes)) else None
     except (IndexError, KeyError, ValueError, TypeError, StopIteration, ZeroDivisionError):
         made = None
-    return made or f"arguments of {name} that are not read"
+    return made if made is not None and possible(made) else f"arguments of {name} that are not read"
 
 
 def _is_shape(shape: tuple[Any, ...]) -> bool:
