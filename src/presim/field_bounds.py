@@ -17,8 +17,10 @@ from presim.quantities import Quantity
 
 def bounds(quantity: Quantity) -> msgspec.Meta:
     """The bounds of an option's quantity, for a field of a file."""
-    least, most = (int(quantity.least), int(quantity.most)) if quantity.is_whole else (quantity.least, quantity.most)
-    return msgspec.Meta(gt=least, le=most) if quantity.is_open else msgspec.Meta(ge=least, le=most)
+    lower, upper = quantity.least, quantity.most
+    if quantity.is_whole:
+        lower, upper = int(lower), int(upper)
+    return msgspec.Meta(gt=lower, le=upper) if quantity.is_open else msgspec.Meta(ge=lower, le=upper)
 
 
 # Whole numbers.
