@@ -188,7 +188,7 @@ def _add(row: Row, calls: Iterator[Attempt], until: float) -> None:
 def _calls(row: Row, count: int, folder: Path) -> Iterator[Attempt]:
     if row.name not in (_LINES, _OPTIONS, _PLACES):
         kind = next(kind for kind in KINDS if kind.name == row.name)
-        yield from broken_calls(kind, count, folder / "kind", first=row.calls)
+        yield from broken_calls(prepare(kind, folder / "kind"), range(row.calls, count), folder / "bad")
         return
     command_lines.prepare(folder)
     if row.name == _PLACES:

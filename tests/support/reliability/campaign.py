@@ -140,13 +140,12 @@ def prepare(kind: Kind, folder: Path) -> Prepared:
     return prepared
 
 
-def broken_calls(kind: Kind, count: int, folder: Path, first: int = 0) -> Iterator[tuple[str, Outcome]]:
-    """Break a kind's file until number ``count``; yields the mutation's seed and names, and how the verb took it."""
-    prepared = prepare(kind, folder)
-    for number in range(first, count):
-        seed = f"{kind.name} {number}"
+def broken_calls(prepared: Prepared, numbers: Iterable[int], folder: Path) -> Iterator[Attempt]:
+    """Break a kind's file by numbers, each always in the same way; yields the seed with the names of what was done."""
+    for number in numbers:
+        seed = f"{prepared.kind.name} {number}"
         data, names = mutate(prepared.original, seed)
-        yield f"{seed} ({names})", prepared.attempt(data, folder / "bad")
+        yield f"{seed} ({names})", prepared.attempt(data, folder)
 
 
 def attack_calls(prepared: Prepared, attack: Attack, numbers: Iterable[int], folder: Path) -> Iterator[Attempt]:
