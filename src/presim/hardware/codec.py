@@ -137,7 +137,9 @@ def _invalid(error: msgspec.ValidationError, known: Mapping[str, Key], table: Ma
     value = table.get(key.key)
     shown = f" = {value!r}" if isinstance(value, (str, int, float)) else ""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        reason = f"must be {'at least ' + re.sub(r'.*>= ?', '', reason) if '>=' in reason else 'different'}"
+        bound = re.search(r"([<>])= (\S+)", reason)
+        words = {">": "at least", "<": "at most"}
+        reason = f"must be {words[bound[1]]} {bound[2]}" if bound else "must be different"
         reason += " in bytes, Hz, ns or FLOP/s" if key.scale != 1 else ""
     return f"{where}: {key.key}{shown}: {reason[0].lower()}{reason[1:]}; correct the value, see {GUIDE}."
 
