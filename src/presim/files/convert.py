@@ -19,13 +19,13 @@ def convert(document: Any, type: type[_Value], *, strict: bool = ...) -> _Value:
 @overload
 def convert(document: Any, type: Any, *, strict: bool = ...) -> Any: ...
 def convert(document: Any, type: Any, *, strict: bool = True) -> Any:
-    """A document as a type; unless ``strict``, texts may stand for numbers, as in tables.
+    """A document as a type. Its keys are texts, also of whole numbers; unless ``strict``, values may be, as in tables.
 
     Raises:
         FormatError: a part is of another type, or a number is outside of its bounds; the message has the number.
     """
     try:
-        return msgspec.convert(document, type, strict=strict)
+        return msgspec.convert(document, type, strict=strict, str_keys=True)
     except (msgspec.ValidationError, TypeError) as error:  # a TypeError: a key that is no name of a field
         raise FormatError(explain(error, document)) from error
 
