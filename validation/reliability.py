@@ -42,6 +42,8 @@ _LINES = "wrong command lines"
 _OPTIONS = "attack: numeric options"
 _PLACES = "attack: places of files"
 _ATTACKS = {f"attack: {attack.name}": attack for attack in ATTACKS}
+_BROKEN_A_ROUND = 100  # files of each kind, then of the next; an unfinished campaign has tried all kinds alike
+_ATTACKS_A_KIND = 10
 _HEAD = """# Reliability: broken files and wrong command lines
 
 {files} broken files of each of {kinds} kinds and {lines} wrong command lines; {wrong} of {calls:,} calls ended badly:
@@ -134,13 +136,12 @@ def main() -> None:
     for name in wanted:
         if name not in rows or rows[name].wrong:  # what ended badly is to be mended, and is tried from its first file
             rows[name] = Row(name, next((kind.command.split()[0] for kind in KINDS if kind.name == name), "all"))
-    for name, count in wanted.items():
-        if rows[name].number < count and time.monotonic() < until:
-            if name in _ATTACKS:
-                _attack([rows[name] for name in _ATTACKS if name in wanted], count, until, save)
-            else:
-                _go_on(rows[name], count, until)
-            save()
+    for most in range(_BROKEN_A_ROUND, max(wanted.values()) + _BROKEN_A_ROUND, _BROKEN_A_ROUND):
+        for name, count in wanted.items():
+            if name not in _ATTACKS and rows[name].number < min(count, most) and time.monotonic() < until:
+                _go_on(rows[name], min(count, most), until)
+                save()
+    _attack([rows[name] for name in _ATTACKS if name in wanted], arguments.attacks, until, save)
     bad, calls = sum(row.wrong.total() for row in rows.values()), sum(row.calls for row in rows.values())
     left = sum(name not in rows or rows[name].number < count for name, count in wanted.items())
     print(f"{arguments.out}: {bad} of {calls:,} calls ended badly; {left} kinds are left")
@@ -157,16 +158,20 @@ def _go_on(row: Row, count: int, until: float) -> None:
 
 
 def _attack(rows: Sequence[Row], count: int, until: float, save: Callable[[], None]) -> None:
-    """Make the missing attacks on files until the time ends: each kind of file is made once for all attacks."""
-    on_each = -(-count // len(KINDS))
-    for place, kind in enumerate(KINDS):
-        behind = [row for row in rows if row.number < (place + 1) * on_each]
+    """Make the missing attacks on files until the time ends.
+
+    Numbers go around the kinds of files, a few on each, so that an unfinished row is of all kinds alike. Each kind is
+    made once in a round for all attacks.
+    """
+    for begin in range(0, count, _ATTACKS_A_KIND):
+        kind, end = KINDS[begin // _ATTACKS_A_KIND % len(KINDS)], min(begin + _ATTACKS_A_KIND, count)
+        behind = [row for row in rows if row.number < end]
         if not behind or time.monotonic() > until:
             continue
         with tempfile.TemporaryDirectory() as folder:
             prepared = prepare(kind, Path(folder, "kind"))
             for row in behind:
-                numbers = range(row.number, (place + 1) * on_each)
+                numbers = range(row.number, end)
                 _add(row, attack_calls(prepared, _ATTACKS[row.name], numbers, Path(folder, "bad")), until)
         save()
 
@@ -183,7 +188,7 @@ def _add(row: Row, calls: Iterator[Attempt], until: float) -> None:
 def _calls(row: Row, count: int, folder: Path) -> Iterator[Attempt]:
     if row.name not in (_LINES, _OPTIONS, _PLACES):
         kind = next(kind for kind in KINDS if kind.name == row.name)
-        yield from broken_calls(kind, count, folder / "kind", first=row.calls)
+        yield from broken_calls(prepare(kind, folder / "kind"), range(row.calls, count), folder / "bad")
         return
     command_lines.prepare(folder)
     if row.name == _PLACES:

@@ -1,6 +1,7 @@
-"""A sample of each kind of attack, on every kind of file, on numeric options, and on the places of files.
+"""Broken and attacked files end in one sentence, never in a traceback; so do numeric options and places of files.
 
-The long run is `validation/reliability.py`.
+Each kind of file is made once, broken twice, and attacked in each way; its making takes longer than ten calls. The long
+run is `validation/reliability.py`.
 """
 
 from __future__ import annotations
@@ -12,27 +13,33 @@ import pytest
 
 from support.reliability import command_lines, option_attacks, place_attacks
 from support.reliability.attacks import ATTACKS
-from support.reliability.campaign import attack_calls, called, prepare
+from support.reliability.campaign import attack_calls, broken_calls, called, prepare
 from support.reliability.kind import Kind
 from support.reliability.kinds import KINDS
+from support.reliability.mutate import mutate
+
+BROKEN = 2  # files of each kind
 
 
-def _wrong(kind: Kind, folder: Path) -> dict[str, str]:
-    """Each attack once on a kind of file."""
+def _badly_ended(kind: Kind, folder: Path) -> dict[str, str]:
+    """What is wrong with a few calls for broken files of a kind, and with one for each attack, by their seeds."""
     prepared = prepare(kind, folder / "kind")
-    outcomes = [call for attack in ATTACKS for call in attack_calls(prepared, attack, [0], folder / "bad")]
-    return {name: outcome.wrong for name, outcome in outcomes if outcome is not None and outcome.wrong}
+    calls = [
+        *broken_calls(prepared, range(BROKEN), folder / "bad"),
+        *(call for attack in ATTACKS for call in attack_calls(prepared, attack, [0], folder / "bad")),
+    ]
+    return {seed: outcome.wrong for seed, outcome in calls if outcome is not None and outcome.wrong}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.needs_torch], ids=lambda kind: kind.name)
-def test_an_attack_on_a_file_is_answered(kind: Kind, tmp_path: Path) -> None:
-    assert not _wrong(kind, tmp_path)
+def test_a_broken_or_attacked_file_is_answered(kind: Kind, tmp_path: Path) -> None:
+    assert not _badly_ended(kind, tmp_path)
 
 
 @pytest.mark.torch_cuda
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.needs_torch], ids=lambda kind: kind.name)
-def test_an_attack_on_a_file_about_a_model_is_answered(kind: Kind, tmp_path: Path) -> None:
-    assert not _wrong(kind, tmp_path)
+def test_a_broken_or_attacked_file_about_a_model_is_answered(kind: Kind, tmp_path: Path) -> None:
+    assert not _badly_ended(kind, tmp_path)
 
 
 def test_an_attack_on_a_numeric_option_is_answered(tmp_path: Path) -> None:
@@ -54,3 +61,9 @@ def test_a_seed_attacks_a_file_in_one_way() -> None:
     for attack in ATTACKS:
         first, again = (attack.change(text, random.Random("seed")) for _ in range(2))
         assert first == again
+
+
+def test_a_seed_breaks_a_file_in_one_way() -> None:
+    data = b'{"a": 1, "b": [1, 2, 3]}\n' * 10
+    assert mutate(data, "x") == mutate(data, "x")
+    assert len({mutate(data, str(seed))[0] for seed in range(50)}) > 40

@@ -24,6 +24,7 @@ EVERYWHERE = {
     "presim.scratch",
     "presim.plugins",
     "presim.quantities",
+    "presim.field_bounds",
     "presim.field_docs",
     "presim.units",
 }
@@ -37,6 +38,7 @@ MAY_IMPORT = {
     "scratch": set(),
     "plugins": set(),
     "quantities": set(),
+    "field_bounds": set(),
     "field_docs": set(),
     "units": set(),
     "trace": set(),

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from presim.field_bounds import Real
 from presim.files import decode_toml
 
 
@@ -27,7 +28,7 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A constant and where it comes from."""
 
     meaning: str
-    value: float | tuple[float, float]  # a pair: the ends of an interval
+    value: Real | tuple[Real, ...]  # two: the ends of an interval
     unit: str  # "1": a ratio
     source: str
     date: str  # ISO
@@ -51,7 +52,8 @@ def interval(name: str) -> tuple[float, float]:
     """The ends of an interval."""
     found = figures()[name].value
     assert isinstance(found, tuple), f"{name} is a single figure"
-    return found
+    low, high = found
+    return low, high
 
 
 def read(file: str) -> dict[str, Any]:

@@ -36,6 +36,8 @@ from presim.hardware import Cluster
 from presim.trace.schema import Group, Manifest, Trace
 from presim.trace.signatures import Collective, Signature
 
+MOST_NS = 1 << 50  # 13 days of one kernel or collective; ten thousand of them fit 64 bits
+
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
@@ -88,6 +90,7 @@ class Chain:
             )
             for signature, price in zip(signatures, prices)
         ]
+        _check_durations(signatures, complete, cluster)
         return complete, [index for index, price in enumerate(prices) if price is None]
 
     def _collective(self, signature: Collective, groups: Sequence[Group], cluster: Cluster) -> Price | None:
@@ -106,6 +109,18 @@ def _at_least_datasheet_minimum(signature: Signature, price: Price, groups: Sequ
     else:
         least = datasheet_ns(signature, cluster.gpu)
     return price if price.duration_ns >= least else msgspec.structs.replace(price, duration_ns=math.ceil(least))
+
+
+def _check_durations(signatures: Sequence[Signature], prices: Sequence[Price], cluster: Cluster) -> None:
+    """Keep sums of durations within 64 bits, whatever sizes a trace and figures a cluster file have."""
+    longest = max(range(len(prices)), key=lambda index: prices[index].duration_ns, default=None)
+    if longest is None or prices[longest].duration_ns <= MOST_NS:
+        return
+    price, tag = prices[longest], type(signatures[longest]).__struct_config__.tag
+    raise InputError(
+        f"{tag} (signature {longest}) takes {price.duration_ns / 86_400e9:,.0f} days by {price.estimator}, and at most "
+        f"{MOST_NS / 86_400e9:,.0f} can be simulated; correct its sizes, or the figures of {cluster.gpu.id} and links"
+    )
 
 
 def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, prices: Sequence[Path] = ()) -> PricedTrace:

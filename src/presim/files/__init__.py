@@ -7,6 +7,7 @@
     toml, yaml, xml
     csv       tables with a header
     parquet   tables of columns
+    convert   decoded documents to structs
     write     files whole or not at all; folders
 
 A reader of a format raises `FormatError` with the reason in one line; who calls it knows what the file is for, and
@@ -15,6 +16,7 @@ makes a sentence of it. No other module decodes these formats (``tests/unit/file
 
 from __future__ import annotations
 
+from presim.files.convert import convert
 from presim.files.csv import decode_csv, encode_csv, encode_csv_rows
 from presim.files.json import decode_foreign_json, decode_json, decode_json_lines, decode_messagepack
 from presim.files.limits import (
@@ -53,6 +55,7 @@ __all__ = [
     "FormatError",
     "check_folder",
     "check_writable",
+    "convert",
     "decode_csv",
     "decode_foreign_json",
     "decode_json",

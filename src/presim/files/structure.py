@@ -44,10 +44,11 @@ def check_structure(data: bytes, most_integer: int = MOST_INTEGER) -> None:
         if len(depths) and depths.max() > MOST_DEPTH:
             offset = start + int(_offsets(part)[np.argmax(depths > MOST_DEPTH)])
             raise FormatError(f"{_line(data, offset)} is nested deeper than {MOST_DEPTH} levels")
-        for offset in _long_runs(np.frombuffer(data[start : start + _CHUNK_BYTES + _LONG], np.uint8)):
-            before = int(np.searchsorted(_offsets(part), offset))
-            if not (quoted[before - 1] if before else is_quoted):
-                _check_integer(data, start + offset, most_integer)
+        if runs := _long_runs(np.frombuffer(data[start : start + _CHUNK_BYTES + _LONG], np.uint8)):
+            marks_before = np.searchsorted(_offsets(part), runs).tolist()
+            for offset, before in zip(runs, marks_before, strict=True):
+                if not (quoted[before - 1] if before else is_quoted):
+                    _check_integer(data, start + offset, most_integer)
         if len(marks):
             depth, is_quoted = int(depths[-1]), bool(quoted[-1])
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_toml, read_text, shortened
+from presim.field_bounds import PerSecond, Ratio, Real, Seconds
+from presim.files import FormatError, convert, decode_toml, read_text, shortened
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -16,13 +17,13 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: str
     run: tuple[str, ...] = ()  # arguments of `presim run`: options, then the script or launch command
     simulate: tuple[str, ...] = ()  # arguments of `presim simulate` instead: a saved job, then options
-    step_time_s: float | None = None  # at most
-    memory_GiB: float | None = None  # at most, on the fullest rank: reserved, and what libraries and the driver hold
-    exposed_communication_s: float | None = None  # at most
-    mfu: float | None = None  # at least
-    tokens_per_s: float | None = None  # at least, of the whole job
-    step_time_increase: float | None = None  # at most, relative to the baseline: 0.05 is 5 %
-    memory_increase: float | None = None  # likewise
+    step_time_s: Seconds | None = None  # at most
+    memory_GiB: Real | None = None  # at most, on the fullest rank: reserved, and what libraries and the driver hold
+    exposed_communication_s: Seconds | None = None  # at most
+    mfu: Ratio | None = None  # at least
+    tokens_per_s: PerSecond | None = None  # at least, of the whole job
+    step_time_increase: Real | None = None  # at most, relative to the baseline: 0.05 is 5 %
+    memory_increase: Real | None = None  # likewise
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -57,8 +58,8 @@ def read(path: Path) -> tuple[Budget, ...]:
     except FormatError as error:
         raise InputError(f"{path} is no TOML: {error}; correct it") from error
     try:
-        budgets = msgspec.convert(content, _File).job
-    except msgspec.ValidationError as error:
+        budgets = convert(content, _File).job
+    except FormatError as error:
         raise InputError(f"{path}: {error}; each [[job]] has a name, run or simulate, and limits") from error
     if not budgets:
         raise InputError(f"{path} has no [[job]]; add one")

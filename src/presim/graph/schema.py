@@ -14,6 +14,7 @@ import enum
 
 import msgspec
 
+from presim.field_bounds import Integer
 from presim.graph.sizes import Size
 
 MAGIC = "presim-graph"
@@ -37,18 +38,18 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
     origin: Origin
     bytes: Size
     name: str = ""
-    segment: int = -1
-    index: int = -1
-    again: int = -1
+    segment: Integer = -1
+    index: Integer = -1
+    again: Integer = -1
 
 
 class Operand(msgspec.Struct, frozen=True, array_like=True):
     """A tensor as a node sees it."""
 
-    value: int  # index into the segment's values
-    shape: int  # index into the graph's shapes
+    value: Integer  # index into the segment's values
+    shape: Integer  # index into the graph's shapes
     dtype: str
-    stride: int  # likewise: its strides, in elements; 0 where a dimension was expanded
+    stride: Integer  # likewise: its strides, in elements; 0 where a dimension was expanded
 
 
 class Node(msgspec.Struct, frozen=True, array_like=True):
@@ -59,8 +60,8 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     view: bool = False  # outputs are views of inputs: no work
-    written: tuple[int, ...] = ()  # positions of inputs that are written in place
-    attributes: dict[str, int | str | list[int]] = {}  # layout of a product, dimensions, is_causal, …
+    written: tuple[Integer, ...] = ()  # positions of inputs that are written in place
+    attributes: dict[str, Integer | str | list[Integer]] = {}  # layout of a product, dimensions, is_causal, …
     adds: bool = False  # autograd's sum of gradients, not part of a module
 
 
@@ -71,21 +72,21 @@ class Segment(msgspec.Struct, frozen=True):
     backward: bool
     values: tuple[Value, ...]
     nodes: tuple[Node, ...]
-    first: int = 0  # number of the first block in its module list
-    count: int = 1
-    twin: int = -1  # of a backward segment: the forward segment it belongs to
+    first: Integer = 0  # number of the first block in its module list
+    count: Integer = 1
+    twin: Integer = -1  # of a backward segment: the forward segment it belongs to
     weights: bool = False  # the weight-gradient part of a split backward segment
     shared: bool = False  # computed by every pipeline stage itself: positions, masks
-    gradients: dict[str, int] = {}  # parameter -> value, of the gradients that are complete when the segment ends
+    gradients: dict[str, Integer] = {}  # parameter -> value, of the gradients that are complete when the segment ends
 
 
 class Parameter(msgspec.Struct, frozen=True, array_like=True):
     """A parameter of the whole model, or of each block of a segment."""
 
     name: str  # relative to the block, led by ".", where `segment` is not -1
-    shape: tuple[int, ...]
+    shape: tuple[Integer, ...]
     dtype: str
-    segment: int = -1  # the repeated forward segment
+    segment: Integer = -1  # the repeated forward segment
 
 
 class OperatorGraph(msgspec.Struct, frozen=True):
@@ -97,12 +98,12 @@ class OperatorGraph(msgspec.Struct, frozen=True):
     shapes: tuple[tuple[Size, ...], ...]
     parameters: tuple[Parameter, ...]
     tensor_parallel: dict[str, str] = {}  # module pattern -> colwise, rowwise, …, as the model itself plans it
-    traced: dict[str, int] = {}  # batch and sequence of the trace
+    traced: dict[str, Integer] = {}  # batch and sequence of the trace
     versions: dict[str, str] = {}
     notes: tuple[str, ...] = ()
-    buffer_bytes: int = 0  # of all buffers outside of repeated blocks, used or not: DDP broadcasts them
+    buffer_bytes: Integer = 0  # of all buffers outside of repeated blocks, used or not: DDP broadcasts them
     magic: str = MAGIC
-    version: int = VERSION
+    version: Integer = VERSION
 
     def parameter_count(self) -> int:
         """Parameters of the whole model."""

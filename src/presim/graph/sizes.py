@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from presim.errors import InputError
+from presim.field_bounds import Integer
 
-Size: TypeAlias = int | str  # a number, or a sum of products such as "8192*B*S" or "S+1"
+Size: TypeAlias = Integer | str  # a number, or a sum of products such as "8192*B*S" or "S+1"
 _NEAREST = 8  # largest offset of a size from a multiple of the sequence: padding, shifted labels
 
 

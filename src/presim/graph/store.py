@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from presim.errors import InputError
+from presim.field_bounds import Version
 from presim.files import FormatError, decode_json, decode_messagepack, read_bytes, write_file
 from presim.graph.references import missing
 from presim.graph.schema import MAGIC, VERSION, OperatorGraph
@@ -15,7 +16,7 @@ from presim.graph.schema import MAGIC, VERSION, OperatorGraph
 
 class _Header(msgspec.Struct, frozen=True):
     magic: str
-    version: int
+    version: Version
 
 
 def save(graph: OperatorGraph, path: str | os.PathLike[str]) -> None:

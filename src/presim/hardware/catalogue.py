@@ -56,7 +56,13 @@ def fabrics() -> list[Fabric]:
 
 def ids(kind: type[Sourced]) -> list[str]:
     """Sorted ids of the built-in parts of a kind. Reads no file."""
-    return sorted(path.stem for path in (ROOT / _FOLDERS[kind]).glob("*.toml"))
+    return list(_builtin_ids(kind))
+
+
+@functools.cache
+def _builtin_ids(kind: type[Sourced]) -> tuple[str, ...]:
+    """The files do not change, and each choice of a learned model asks whether it is of a built-in GPU."""
+    return tuple(sorted(path.stem for path in (ROOT / _FOLDERS[kind]).glob("*.toml")))
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from presim.field_bounds import Count
 from presim.field_docs import doc
 from presim.hardware.schema import GBPS, US, Gpu, Sourced, figure, pcie_bytes_per_s
 from presim.units import GIB
@@ -25,7 +26,7 @@ class Node(Sourced, frozen=True, kw_only=True):
     default_fabric: Annotated[str, doc("Id of the default fabric.")]
     reduces_in_network: Annotated[bool, doc("Whether the switch can reduce and multicast (NVLink SHARP).")] = False
     links: Annotated[
-        tuple[tuple[int, ...], ...],
+        tuple[tuple[Count, ...], ...],
         doc("Number of links between each pair of GPUs, if pairs differ; empty: all pairs are equal."),
     ] = ()
     notes: Annotated[str, doc("Limitations of the figures.")] = ""
@@ -93,8 +94,8 @@ class NodeGroup(msgspec.Struct, frozen=True):
     """A group of nodes that differ from the rest of the cluster."""
 
     name: str
-    first_node: int
-    nodes: int
+    first_node: Count
+    nodes: Count
     gpu: Gpu
     node: Node
     fabric: Fabric
@@ -106,9 +107,9 @@ class Cluster(msgspec.Struct, frozen=True):
     gpu: Gpu
     node: Node
     fabric: Fabric
-    nodes: int
+    nodes: Count
     gpus_per_node: (
-        int  # GPUs used per node; may be fewer than the node has, or a whole rack if hosts share an NVLink domain
+        Count  # GPUs used per node; may be fewer than the node has, or a whole rack if hosts share an NVLink domain
     )
     nccl: dict[str, str] = {}  # NCCL's environment variables on this cluster, as in /etc/nccl.conf
     collectives: dict[str, Any] = {}  # constants of the collective model, fitted to this cluster

@@ -23,6 +23,7 @@ from presim.hardware.schema import Source, Sourced
 
 P = TypeVar("P", bound=Sourced)
 GUIDE = "docs/guide/hardware.md"
+_LEAST = 1e-3  # of a figure that is not 0, in the unit of its key: no link carries less than 1 MB/s
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +117,8 @@ def _inside(key: Key, value: Any, where: str) -> Any:
         return value
     if not math.isfinite(value * key.scale):
         raise InputError(f"{where}: {key.key} = {value} is not a possible size; use a number.")
+    if 0 < abs(value) < _LEAST and not isinstance(key.scale, int):
+        raise InputError(f"{where}: {key.key} = {value} is less than {_LEAST:g}, and not 0; correct the value.")
     scaled = value * key.scale
     if not isinstance(key.scale, int):
         return float(scaled)
@@ -134,7 +137,9 @@ def _invalid(error: msgspec.ValidationError, known: Mapping[str, Key], table: Ma
     value = table.get(key.key)
     shown = f" = {value!r}" if isinstance(value, (str, int, float)) else ""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        reason = f"must be {'at least ' + re.sub(r'.*>= ?', '', reason) if '>=' in reason else 'different'}"
+        bound = re.search(r"([<>])= (\S+)", reason)
+        words = {">": "at least", "<": "at most"}
+        reason = f"must be {words[bound[1]]} {bound[2]}" if bound else "must be different"
         reason += " in bytes, Hz, ns or FLOP/s" if key.scale != 1 else ""
     return f"{where}: {key.key}{shown}: {reason[0].lower()}{reason[1:]}; correct the value, see {GUIDE}."
 

@@ -8,15 +8,16 @@ import functools
 import msgspec
 
 from presim import calibration
+from presim.field_bounds import Share
 
 
 class PowerShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Power of a class of work as a share of the GPU's limit."""
 
     meaning: str
-    share: float
-    low: float
-    high: float
+    share: Share
+    low: Share
+    high: Share
     source: str
     date: datetime.date
 

@@ -11,9 +11,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from presim.field_docs import doc
-from presim.units import KIB, MIB
+from presim.units import GIB, KIB, MIB
 
 MHZ, GBPS, TFLOPS, US = 10**6, 1e9, 1e12, 1000
+# The largest value of a figure in the unit of its key, by the unit; far beyond what exists. Without a unit: counts.
+_MOST = {1: 1 << 20, KIB: 1 << 20, MIB: 1 << 30, GIB: 1 << 20, MHZ: 1 << 20, GBPS: 10**6, TFLOPS: 10**9, US: 10**9}
 
 
 def figure(key: str, scale: float, text: str, least: float = 0) -> msgspec.Meta:
@@ -21,7 +23,9 @@ def figure(key: str, scale: float, text: str, least: float = 0) -> msgspec.Meta:
 
     An integer ``scale`` makes the value in memory an integer.
     """
-    return msgspec.Meta(ge=least, description=text, extra={"key": key, "scale": scale, "figure": True})
+    return msgspec.Meta(
+        ge=least, le=_MOST[scale] * scale, description=text, extra={"key": key, "scale": scale, "figure": True}
+    )
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from presim import quantities
 from presim.errors import InputError
+from presim.field_bounds import Count, GBps, Microseconds, PositiveCount, PositiveGBps, Ratio, bounds
+from presim.files import FormatError, convert
 from presim.hardware import Cluster
 from presim.hardware.cluster import NodeGroup
 from presim.network.fabrics import FABRICS
@@ -23,8 +26,8 @@ class Extra(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"so
 
     source: str
     target: str
-    GBps: float
-    latency_us: float = 0.0
+    GBps: PositiveGBps
+    latency_us: Microseconds = 0.0
 
 
 class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -32,28 +35,28 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     fabric: Literal["fat-tree", "rail", "dragonfly", "torus", "ring", "mesh"] = "fat-tree"
     node: Literal["", "nvswitch", "nvlink-mesh", "nvlink-pairs", "pcie"] = ""  # empty: from the cluster's node type
-    levels: int = 2  # levels of switches in a tree
-    leaf_nodes: int = 16  # nodes per leaf switch (also per rail); dragonfly: per router
-    pod_leaves: int = 16  # leaf switches per pod, with three levels; dragonfly: routers per group
-    oversubscription: float = 1.0  # of leaf switches: downlink over uplink bandwidth
-    core_oversubscription: float = 1.0  # of pods, with three levels
-    spines: int = 0  # uplinks per leaf, for ecmp; 0: as many as downlinks
+    levels: Count = 2  # levels of switches in a tree
+    leaf_nodes: PositiveCount = 16  # nodes per leaf switch (also per rail); dragonfly: per router
+    pod_leaves: PositiveCount = 16  # leaf switches per pod, with three levels; dragonfly: routers per group
+    oversubscription: Ratio = 1.0  # of leaf switches: downlink over uplink bandwidth
+    core_oversubscription: Ratio = 1.0  # of pods, with three levels
+    spines: Count = 0  # uplinks per leaf, for ecmp; 0: as many as downlinks
     routing: Literal["adaptive", "ecmp"] = "adaptive"
-    seed: int = 0  # seed of ecmp's path selection
-    dims: tuple[int, ...] = ()  # dimensions of a torus, in nodes
-    nics: float = 0.0  # NICs per node
-    nic_GBps: float = 0.0
-    nvlink_GBps: float = 0.0
-    pcie_GBps: float = 0.0
-    pcie_switch_gpus: int = 0  # GPUs behind one PCIe switch, whose uplink they share; 0: no switches
-    socket_GBps: float = 0.0  # between the PCIe roots of a node's sockets; 0: not a limit
-    nvlink_latency_us: float = 0.5
-    switch_latency_us: float = 0.5
-    link_latency_us: float = 0.3
+    seed: Annotated[int, bounds(quantities.SEED)] = 0  # seed of ecmp's path selection
+    dims: tuple[Count, ...] = ()  # dimensions of a torus, in nodes
+    nics: Ratio = 0.0  # NICs per node
+    nic_GBps: GBps = 0.0
+    nvlink_GBps: GBps = 0.0
+    pcie_GBps: GBps = 0.0
+    pcie_switch_gpus: Count = 0  # GPUs behind one PCIe switch, whose uplink they share; 0: no switches
+    socket_GBps: GBps = 0.0  # between the PCIe roots of a node's sockets; 0: not a limit
+    nvlink_latency_us: Microseconds = 0.5
+    switch_latency_us: Microseconds = 0.5
+    link_latency_us: Microseconds = 0.3
     relay: bool = True  # rails: a GPU sends through the one of its node on the receiver's rail (PXN)
     links: tuple[Extra, ...] = ()  # additional links; an existing link gets the new bandwidth
     failed: tuple[str, ...] = ()  # failures, in the format of `presim.network.failures.failure_of`
-    factors: dict[str, float] = {}  # vertex name -> factor of the bandwidth of all its links: 0.5 for a slow switch
+    factors: dict[str, Ratio] = {}  # vertex name -> factor of the bandwidth of all its links: 0.5 for a slow switch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,8 +92,8 @@ def read_description(table: Mapping[str, Any]) -> Description:
         InputError: a key is unknown or a figure is invalid.
     """
     try:
-        description = msgspec.convert(dict(table), Description)
-    except (msgspec.ValidationError, TypeError) as error:
+        description = convert(dict(table), Description)
+    except FormatError as error:
         raise InputError(f"the cluster's [network] cannot be used: {error}; see docs/guide/network.md") from error
     if description.levels not in (1, 2, 3):
         raise InputError(
@@ -102,17 +105,6 @@ def read_description(table: Mapping[str, Any]) -> Description:
                 f"[network] {name} = {getattr(description, name):g}: it must be at least 1 (1: none; larger: less "
                 "uplink bandwidth); correct it"
             )
-    if (
-        min(description.leaf_nodes, description.pod_leaves) < 1
-        or min(description.spines, description.nics, description.pcie_switch_gpus, description.socket_GBps) < 0
-    ):
-        raise InputError(
-            "[network] leaf_nodes and pod_leaves must be at least 1, spines, nics, pcie_switch_gpus and socket_GBps at "
-            "least 0; correct them"
-        )
-    for name in ("nvlink_latency_us", "switch_latency_us", "link_latency_us"):
-        if not getattr(description, name) >= 0:
-            raise InputError(f"[network] {name} = {getattr(description, name):g}: a latency is at least 0; correct it")
     return description
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
+from presim.field_bounds import Integer
 from presim.files import FormatError, decode_json, names_folder, read_bytes, write_file
 from presim.result import SCHEMA_VERSION, Result
 
@@ -27,7 +28,7 @@ _MOST = 1e25  # FLOPs of a step on all GPUs of the world
 
 
 class _Header(msgspec.Struct):
-    schema_version: int
+    schema_version: Integer
     kind: str = "run"
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from presim.errors import InputError
+from presim.field_bounds import Count, Real, Version
 from presim.field_docs import doc
 from presim.files import FormatError, decode_json
 from presim.search.objectives import Constraints, Objective, Work
@@ -19,7 +20,7 @@ SCHEMA_VERSION = 1
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     """The capture of one of the best composed plans."""
 
-    number: Annotated[int, doc("The trial's.")]
+    number: Annotated[Count, doc("The trial's.")]
     framework: Annotated[
         str, doc("Framework that ran it; command: the user's command; empty: no framework can express it.")
     ]
@@ -31,16 +32,16 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     """Ranking of the best composed plans by their captures."""
 
     trials: Annotated[list[Confirmed], doc("Captures, in the order of composed plans.")]
-    order: Annotated[list[int], doc("Numbers of the captured, feasible trials, best first.")]
+    order: Annotated[list[Count], doc("Numbers of the captured, feasible trials, best first.")]
     regret: Annotated[
-        float | None, doc("Loss of the best composed plan against the best captured plan, as a share of the objective.")
+        Real | None, doc("Loss of the best composed plan against the best captured plan, as a share of the objective.")
     ] = None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `presim search`."""
 
-    schema_version: Annotated[int, doc("Version of this schema.")] = SCHEMA_VERSION
+    schema_version: Annotated[Version, doc("Version of this schema.")] = SCHEMA_VERSION
     subject: Annotated[str, doc("The model, or the command with its placeholders.")]
     objectives: Annotated[list[str], doc("Objectives; several give a Pareto front.")]
     strategy: Annotated[str, doc("exhaustive, or the sampler's name.")]
@@ -49,16 +50,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     complete: Annotated[bool, doc("Whether every point of the space has a fate; false if the budget ended first.")]
     partial: Annotated[bool, doc("Whether a signal or the budget ended the search before it was done.")] = False
     trials: Annotated[list[Trial], doc("The ledger: every point and its fate.")]
-    best: Annotated[list[int], doc("Numbers of the feasible trials, best first by the first objective.")]
-    front: Annotated[list[int], doc("Numbers of the trials on the Pareto front.")]
+    best: Annotated[list[Count], doc("Numbers of the feasible trials, best first by the first objective.")]
+    front: Annotated[list[Count], doc("Numbers of the trials on the Pareto front.")]
     undecided: Annotated[
-        list[int], doc("Numbers of the trials whose interval overlaps with the best trial's, including the best.")
+        list[Count], doc("Numbers of the trials whose interval overlaps with the best trial's, including the best.")
     ]
-    importance: Annotated[
-        dict[str, float], doc("Share of the variance of the first objective that each knob explains.")
-    ]
+    importance: Annotated[dict[str, Real], doc("Share of the variance of the first objective that each knob explains.")]
     loses: Annotated[
-        dict[str, float], doc("Difference between the second-best and the best trial for each part of the step, s.")
+        dict[str, Real], doc("Difference between the second-best and the best trial for each part of the step, s.")
     ] = {}
     confirmation: Annotated[Confirmation | None, doc("Captures of the best plans; null without --confirm.")] = None
     notes: Annotated[list[str], doc("Notes on the search, as sentences.")] = []

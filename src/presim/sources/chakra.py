@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_json, read_bytes
+from presim.field_bounds import Count
+from presim.files import FormatError, convert, decode_json, read_bytes, shortened
 from presim.hardware import Cluster, choose_cluster
 from presim.job import Job
 from presim.report import chakra
@@ -29,6 +30,14 @@ from presim.trace.schema import Group, Manifest, Measured, Trace
 from presim.trace.signatures import Kernel, Signature
 
 _ONCE = (1, 1, 1)
+_MOST_US = 86_400_000_000
+_RANKS, _STREAMS = 1 << 20, 1 << 16
+# Attributes that are read as numbers: their least and largest values. The least is -1 where that says "none".
+_NUMBERS = {
+    "rank": (0, _RANKS - 1), "world_size": (1, _RANKS), "stream": (0, _STREAMS - 1), "tensor_size": (0, 1 << 50),
+    "num_ops": (0, 1 << 60), "comm_size": (0, 1 << 50), "comm_type": (-1, 1 << 10), "comm_src": (-1, _RANKS - 1),
+    "comm_dst": (-1, _RANKS - 1),
+}  # fmt: skip
 _DEVICE_TYPES = (4, 5, 6, 7)  # compute, send, receive, collective
 _COMMUNICATION = 1  # stream of collectives, if the file has none
 
@@ -56,9 +65,9 @@ class Chakra:
                 )
             ranks[found.rank] = found
         first = ranks[min(ranks)]
-        world_size = int(first.attributes.get("world_size", max(ranks) + 1))
+        world_size = first.attributes.get("world_size", max(ranks) + 1)
         beside = _beside(first.path)
-        speak = {int(rank): spans.from_text(text) for rank, text in beside.get("stands_for", {}).items() if text}
+        speak = _represented(beside)
         speak = {rank: others for rank, others in speak.items() if rank in ranks}
         absent = sorted(set(range(world_size)) - set(ranks) - {rank for others in speak.values() for rank in others})
         if absent and self.request.missing == "refuse":
@@ -107,13 +116,18 @@ def _read(path: Path) -> _Rank:
         raise InputError(f"{path} has no nodes; write the execution trace again")
     attributes = _attributes(metadata)
     named = re.search(r"(\d+)\.et$", path.name)
-    rank = attributes.get("rank", int(named[1]) if named else 0)
+    rank = attributes.get("rank", int(named[1]) if named and len(named[1]) < len(str(_RANKS)) else 0)
     by_number: dict[int, Any] = {}
     for node in nodes:
         if node.id in by_number:
             raise InputError(f"{path} has two nodes of number {node.id}; write the execution trace again")
+        if node.duration_micros > _MOST_US:
+            raise InputError(
+                f"{path}: node {node.id} takes {node.duration_micros:,} us, and at most a day can be read; write the "
+                "execution trace again"
+            )
         by_number[node.id] = node
-    return _Rank(path, int(rank), attributes, by_number, _ordered(by_number, path))
+    return _Rank(path, rank, attributes, by_number, _ordered(by_number, path))
 
 
 def _ordered(nodes: dict[int, Any], path: Path) -> list[int]:
@@ -150,7 +164,31 @@ def _ordered(nodes: dict[int, Any], path: Path) -> list[int]:
 
 
 def _attributes(message: Any) -> dict[str, Any]:
-    return {one.name: getattr(one, value) for one in message.attr if (value := one.WhichOneof("value"))}
+    """The attributes of a node or of the file.
+
+    Raises:
+        InputError: one that is read as a number is none, or is too large for a trace.
+    """
+    attributes = {one.name: getattr(one, value) for one in message.attr if (value := one.WhichOneof("value"))}
+    for name in _NUMBERS.keys() & attributes.keys():
+        value, (least, largest) = attributes[name], _NUMBERS[name]
+        if type(value) is not int or not least <= value <= largest:
+            raise InputError(
+                f"an execution trace has the attribute {name} = {shortened(repr(value))}; a whole number from {least} "
+                f"to {largest} belongs there: write the execution traces again"
+            )
+    return attributes
+
+
+def _represented(beside: dict[str, Any]) -> dict[int, list[int]]:
+    """Captured rank -> the ranks that do as it does."""
+    try:
+        texts = convert(beside.get("stands_for", {}), dict[Count, str])
+    except FormatError as error:
+        raise InputError(
+            f"stands_for beside the execution traces is no table of ranks ({error}); write the traces again"
+        ) from error
+    return {rank: spans.from_text(text) for rank, text in texts.items() if text}
 
 
 def _beside(path: Path) -> dict[str, Any]:
@@ -168,8 +206,8 @@ def _beside(path: Path) -> dict[str, Any]:
 def _groups(beside: dict[str, Any], world_size: int) -> tuple[Group, ...]:
     """Process groups in file order; one group of all ranks if the file has none."""
     try:
-        listed = msgspec.convert(beside.get("groups", {}), dict[str, list[int]])
-    except msgspec.ValidationError as error:
+        listed = convert(beside.get("groups", {}), dict[str, list[Count]])
+    except FormatError as error:
         raise InputError(
             f"the groups beside the execution traces are no table of ranks ({error}); write the traces again"
         ) from error
@@ -241,7 +279,8 @@ class _Builder:
         attributes, node = self._said[number], self._rank.nodes[number]
         if attributes.get("is_cpu_op", False):
             return -1
-        return int(attributes.get("stream", 0 if node.type == 4 else _COMMUNICATION))
+        stream: int = attributes.get("stream", 0 if node.type == 4 else _COMMUNICATION)
+        return stream
 
     def _host(self, node: Any) -> None:
         for other in sorted(node.data_deps):

@@ -6,6 +6,8 @@ from typing import ClassVar
 
 import msgspec
 
+from presim.field_bounds import Integer, Ratio, Size
+
 COLLECTIVE_KINDS = (
     "all_reduce",
     "all_gather",
@@ -27,9 +29,9 @@ MESSAGES = ("send", "recv", "send_recv")  # between two ranks of a group
 class Splits(msgspec.Struct, frozen=True):
     """The parts of an uneven all-to-all: bytes by rank of the group."""
 
-    own: int  # the rank whose parts these are
-    sent: tuple[int, ...]
-    received: tuple[int, ...]
+    own: Size  # the rank whose parts these are
+    sent: tuple[Size, ...]
+    received: tuple[Size, ...]
 
     @property
     def leaving(self) -> int:
@@ -50,13 +52,13 @@ class Routed(msgspec.Struct, frozen=True):
     """
 
     library: str  # deepep, deepep-low-latency, their first release (deepep-2025-02), deepep-v2, hybridep
-    tokens: int  # of one rank
-    token_bytes: int
-    chosen: int  # experts of each token
-    experts: int  # of all ranks together
-    sms: int  # SMs that the exchange occupies
-    spread: tuple[float, ...] = ()  # to how many places a token goes, of 1, 2, 4, ... ranks each; empty: chosen evenly
-    window: int = 0  # tokens written before the receiver is notified; 0: unknown
+    tokens: Size  # of one rank
+    token_bytes: Size
+    chosen: Size  # experts of each token
+    experts: Size  # of all ranks together
+    sms: Size  # SMs that the exchange occupies
+    spread: tuple[Ratio, ...] = ()  # to how many places a token goes, of 1, 2, 4, ... ranks each; empty: chosen evenly
+    window: Size = 0  # tokens written before the receiver is notified; 0: unknown
 
 
 class Collective(msgspec.Struct, frozen=True, tag_field="family", tag="collective"):
@@ -68,11 +70,11 @@ class Collective(msgspec.Struct, frozen=True, tag_field="family", tag="collectiv
     """
 
     kind: str  # one of COLLECTIVE_KINDS; dispatch or combine where it is `routed`
-    bytes: int
+    bytes: Size
     dtype: str
-    group: int  # index into the manifest's process groups
-    peer: int = -1  # root of a rooted collective, or the other side of send/recv, as rank in the group
-    fused: int = 1  # calls coalesced into this launch
+    group: Integer  # index into the manifest's process groups
+    peer: Integer = -1  # root of a rooted collective, or the other side of send/recv, as rank in the group
+    fused: Size = 1  # calls coalesced into this launch
     splits: Splits | None = None  # of an all_to_all whose parts differ
     routed: Routed | None = None  # of a dispatch or combine
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from presim.field_bounds import Count
 from presim.trace import spans
 
 CONFINED = ", to choose a device or print"  # in a place that reads the rank: nothing else depends on what it reads
@@ -16,7 +17,7 @@ class RankCoverage(msgspec.Struct, frozen=True):
 
     rule: str = ""  # how the ranks to run were chosen, as a clause for a reader; empty: not known (older jobs)
     compared: str = ""  # ranks that ran and did the same as the captured rank that stands for them (presim.trace.spans)
-    steps: int = 1  # steps of each that were compared; 0: the script has none, and all of its work was
+    steps: Count = 1  # steps of each that were compared; 0: the script has none, and all of its work was
     failed: str = ""  # ranks that ran as a sample and failed where the captured ones did not (presim.trace.spans)
     undecided: str = ""  # ranks that did not run and lie between two kinds of ranks (presim.trace.spans)
     # Lines outside PyTorch that read the rank, as ``file.py:12 (RANK)``; `CONFINED` is within the brackets if only that

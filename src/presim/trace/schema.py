@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.field_bounds import Bytes, Count, Integer, Ratio, WholeNanoseconds
 from presim.trace.signatures import Signature
 
 _Number = TypeVar("_Number", int, NDArray[np.int64])
@@ -138,18 +139,18 @@ class Group(msgspec.Struct, frozen=True):
     """A process group (one communicator) with its members in rank order."""
 
     name: str  # as the framework calls it, e.g. "dp", or "group 3"
-    ranks: tuple[int, ...]  # global ranks; empty where unknown
-    size: int  # len(ranks) where they are known
-    ordinal: int = 0  # number of groups of the same ranks that were created before it
+    ranks: tuple[Count, ...]  # global ranks; empty where unknown
+    size: Count  # len(ranks) where they are known
+    ordinal: Count = 0  # number of groups of the same ranks that were created before it
 
 
 class GpuUse(msgspec.Struct, frozen=True):
     """What a process and others held on a GPU of their node at most, with a context each."""
 
-    gpu: int  # its number in the node
-    own_bytes: int
-    all_bytes: int  # of all processes together
-    processes: int  # that held them
+    gpu: Count  # its number in the node
+    own_bytes: Bytes
+    all_bytes: Bytes  # of all processes together
+    processes: Count  # that held them
 
 
 class ReadBack(msgspec.Struct, frozen=True):
@@ -158,7 +159,7 @@ class ReadBack(msgspec.Struct, frozen=True):
     line: str  # ``file.py:12``
     what: str  # item, copy to host, nonzero, …
     answer: str  # computed, or the policy's name (`presim.capture.device_values.policies.Origin`)
-    times: int
+    times: Count
     may_decide: bool = False  # it differs between real ranks, and what the program does may depend on it
 
 
@@ -174,14 +175,14 @@ class ClusterTables(msgspec.Struct, frozen=True):
 class Measured(msgspec.Struct, frozen=True):
     """Times that a profiler measured, and the hardware (catalogue ids)."""
 
-    durations_ns: tuple[int, ...]  # by index into the trace's signatures
+    durations_ns: tuple[WholeNanoseconds, ...]  # by index into the trace's signatures
     gpu: str
     node: str
     fabric: str
-    nodes: int
-    gpus_per_node: int
+    nodes: Count
+    gpus_per_node: Count
     source: str  # the file, and the step in it
-    step_ns: int = 0  # how long the step took there; 0: not known
+    step_ns: WholeNanoseconds = 0  # how long the step took there; 0: not known
 
     @property
     def world_size(self) -> int:
@@ -203,10 +204,10 @@ class StepFacts(msgspec.Struct, frozen=True):
     """What a step of the script is."""
 
     loop: str = ""  # ``train.py:12``: the loop whose iterations are steps; empty: each update is a step
-    iterations: int = 1  # of that loop in most steps: more than one where only every n-th updates the parameters
-    updates: int = 1  # by optimizers in most steps; 0: by other code, or none
+    iterations: Count = 1  # of that loop in most steps: more than one where only every n-th updates the parameters
+    updates: Count = 1  # by optimizers in most steps; 0: by other code, or none
     trains: bool = True  # the script has backward passes or optimizer steps
-    inputs: tuple[tuple[int, int], ...] = ()  # tokens and samples of each step
+    inputs: tuple[tuple[Count, Count], ...] = ()  # tokens and samples of each step
     sample: str = ""  # how samples were counted, as a clause
     begin: int = 0  # number of entries before the loop: a probe or a warm-up, which belongs to no step
     phases: tuple[StepPhase, ...] = ()  # of all steps, in order; empty if each step is a single phase
@@ -219,37 +220,38 @@ EXPERT_LOAD = "expert_load_ppm"
 class Manifest(msgspec.Struct, frozen=True):
     """What a trace needs to be understood without the machine that made it."""
 
-    world_size: int
-    rank: int
+    world_size: Count
+    rank: Count
     gpu: str  # catalogue id of the emulated GPU
-    gpus_per_node: int
+    gpus_per_node: Count
     script: str
     groups: tuple[Group, ...] = ()
     versions: dict[str, str] = {}
-    stream_priorities: dict[int, int] = {}  # stream index -> CUDA priority (lower is more urgent)
+    stream_priorities: dict[Integer, Integer] = {}  # stream index -> CUDA priority (lower is more urgent)
     unmodelled_calls: dict[
-        str, int
+        str, Count
     ] = {}  # library functions that were called and that the emulation does not implement
     notes: tuple[str, ...] = ()  # what a reader of the result should know, as sentences
     exit: str = "ok"  # ok, stopped (after --steps), raised, out_of_memory, killed
     error: str = ""  # the error message if the script raised
     deadlock: str = ""  # how ranks waited for each other in the capture, if they did until presim let them go on
-    memory_capacity_bytes: int = 0  # memory available to the program
-    device_total_bytes: int = 0  # device memory that the driver reports
-    context_bytes: int = 0  # held by the driver's context
+    memory_capacity_bytes: Bytes = 0  # memory available to the program
+    device_total_bytes: Bytes = 0  # device memory that the driver reports
+    context_bytes: Bytes = 0  # held by the driver's context
     gpus: tuple[GpuUse, ...] = ()  # if it used several GPUs of its node, or shared one; its own GPU first
-    batch: dict[str, int] = {}  # tokens, samples of one rank's step, where known
+    batch: dict[str, Integer] = {}  # tokens, samples of one rank's step, where known
     step: StepFacts = StepFacts()
     # parameters (of the whole model) and parameters_local, where known; EXPERT_LOAD, where composed for uneven routing
-    model: dict[str, int] = {}
+    model: dict[str, Integer] = {}
     nccl: dict[str, str] = {}  # NCCL's environment variables as the script had them
     reference_host: bool = False  # host_ns is the reference host's (hardware/host.py), else CPU time where captured
-    neighbours: float = 0.0  # share of the machine's CPUs that other processes used during the capture
-    host_probe_ns: int = 0  # of older captures: CPU time of a fixed piece of Python where captured; 0: not taken
+    neighbours: Ratio = 0.0  # share of the machine's CPUs that other processes used during the capture
+    # of older captures: CPU time of a fixed piece of Python where captured; 0: not taken
+    host_probe_ns: WholeNanoseconds = 0
     read_backs: tuple[ReadBack, ...] = ()
     misuse: tuple[str, ...] = ()  # CUDA errors, such as races, as sentences with the line of the script
     policies: dict[str, str] = {}  # of `presim run --values`, as chosen
-    allocator: dict[str, int] = {}  # peak_allocated_bytes, peak_reserved_bytes as PyTorch itself counted them
+    allocator: dict[str, Integer] = {}  # peak_allocated_bytes, peak_reserved_bytes as PyTorch itself counted them
     node: str = ""  # id of the emulated node type, catalogued or the user's own; empty: not said
     fabric: str = ""  # likewise
     cluster_tables: ClusterTables = ClusterTables()

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from presim.field_bounds import Ratio, Size
 from presim.trace.collective import Collective as Collective
 from presim.trace.sparse_product import SparseProduct as SparseProduct
 
@@ -26,10 +27,10 @@ MACHETE, MARLIN = "machete", "marlin"
 class Gemm(msgspec.Struct, frozen=True, tag_field="family", tag="gemm"):
     """``d[batch, m, n] = a[batch, m, k] @ b[batch, k, n]`` (+ ``c``), in row-major terms."""
 
-    m: int
-    n: int
-    k: int
-    batch: int
+    m: Size
+    n: Size
+    k: Size
+    batch: Size
     dtype: str  # of a (and of b, unless b_dtype says otherwise)
     compute: str = "float32"  # accumulation: float32, tf32, float16, int32, float64
     out_dtype: str = ""  # of d; empty: same as dtype
@@ -54,13 +55,13 @@ class Gemm(msgspec.Struct, frozen=True, tag_field="family", tag="gemm"):
 class GroupedGemm(msgspec.Struct, frozen=True, tag_field="family", tag="grouped_gemm"):
     """``groups`` products that share k and n, with ``m`` rows in all (mixture of experts)."""
 
-    groups: int
-    m: int
-    n: int
-    k: int
+    groups: Size
+    m: Size
+    n: Size
+    k: Size
     dtype: str
     out_dtype: str = ""
-    sizes: tuple[int, ...] = ()  # of the groups that are not empty, largest first, rounded; none: alike, or not known
+    sizes: tuple[Size, ...] = ()  # of the groups that are not empty, largest first, rounded; none: alike, or not known
     along: Literal["m", "n", "k"] = "m"  # the dimension that is divided among the groups
     b_dtype: str = ""  # of b, if a kernel unpacks its 4 bits while it multiplies (Marlin); empty: same as dtype
 
@@ -74,17 +75,17 @@ class Attention(msgspec.Struct, frozen=True, tag_field="family", tag="attention"
     """Fused scaled-dot-product attention."""
 
     direction: Direction
-    batch: int
-    heads: int
-    kv_heads: int
-    q_len: int
-    kv_len: int
-    head_dim: int
-    v_head_dim: int
+    batch: Size
+    heads: Size
+    kv_heads: Size
+    q_len: Size
+    kv_len: Size
+    head_dim: Size
+    v_head_dim: Size
     causal: bool
     dtype: str
     backend: str  # cudnn, flash, efficient, flex, …
-    window: int = 0  # sliding window in tokens; 0: none
+    window: Size = 0  # sliding window in tokens; 0: none
     dropout: bool = False
     paged: bool = False  # keys and values lie in pages of a cache, found by a table
 
@@ -109,15 +110,15 @@ class Convolution(msgspec.Struct, frozen=True, tag_field="family", tag="convolut
     """A convolution over 1-3 spatial dimensions, or one of its two gradients."""
 
     direction: Literal["forward", "backward_data", "backward_weight"]
-    batch: int
-    in_channels: int
-    out_channels: int
-    input_size: tuple[int, ...]
-    filter_size: tuple[int, ...]
-    output_size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
+    batch: Size
+    in_channels: Size
+    out_channels: Size
+    input_size: tuple[Size, ...]
+    filter_size: tuple[Size, ...]
+    output_size: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    dilation: tuple[Size, ...]
+    groups: Size
     dtype: str
     compute: str = "float32"
     layout: str = "nchw"
@@ -137,11 +138,11 @@ class Convolution(msgspec.Struct, frozen=True, tag_field="family", tag="convolut
 class _MemoryBound(msgspec.Struct, frozen=True, tag_field="family"):
     """Work whose time is the time to move its bytes."""
 
-    bytes_read: int
-    bytes_written: int
-    elements: int  # of the largest operand
+    bytes_read: Size
+    bytes_written: Size
+    elements: Size  # of the largest operand
     dtype: str
-    fused_tensors: int = 1  # tensors handled by one launch (multi-tensor kernels)
+    fused_tensors: Size = 1  # tensors handled by one launch (multi-tensor kernels)
     operator: str = ""  # e.g. aten::add; lets learned models tell classes of arithmetic apart
 
     flops: ClassVar[int] = 0
@@ -163,13 +164,13 @@ class Reduction(_MemoryBound, frozen=True, tag="reduction"):
 class Normalization(_MemoryBound, frozen=True, tag="normalization"):
     """Layer, RMS, group and batch normalisation, forward and backward."""
 
-    row: int = 0  # elements that are normalised together; 0: not known (older traces, batch and group norms)
+    row: Size = 0  # elements that are normalised together; 0: not known (older traces, batch and group norms)
 
 
 class Softmax(_MemoryBound, frozen=True, tag="softmax"):
     """Softmax, log-softmax and cross entropy, forward and backward."""
 
-    row: int = 0  # elements that add up to one; 0: not known (older traces, losses)
+    row: Size = 0  # elements that add up to one; 0: not known (older traces, losses)
 
 
 class Optimizer(_MemoryBound, frozen=True, tag="optimizer"):
@@ -192,18 +193,20 @@ class Fused(msgspec.Struct, frozen=True, tag_field="family", tag="fused"):
     """A generated kernel (Triton, inductor) known by the operators it fuses."""
 
     name: str
-    bytes_read: int
-    bytes_written: int
-    elements: int
+    bytes_read: Size
+    bytes_written: Size
+    elements: Size
     dtype: str
-    flops: int = 0
-    plain: int = 0  # instructions of all threads, where the source is known: of 32 bits and fewer
-    special: int = 0  # transcendental functions, reciprocals, conversions from and to 64 bits
-    wide: int = 0  # floating point in 64 bits
-    across_bytes: int = 0  # of its narrowest result's elements, where tensors lie across each other (a transposed copy)
-    products: tuple[tuple[str, int], ...] = ()  # FLOPs of its matrix products, by the type whose units do them
-    programs: int = 0  # thread blocks of the launch, where its code is known
-    longest: float = 1.0  # work of the block that has most, over the mean of all
+    flops: Size = 0
+    plain: Size = 0  # instructions of all threads, where the source is known: of 32 bits and fewer
+    special: Size = 0  # transcendental functions, reciprocals, conversions from and to 64 bits
+    wide: Size = 0  # floating point in 64 bits
+    across_bytes: Size = (
+        0  # of its narrowest result's elements, where tensors lie across each other (a transposed copy)
+    )
+    products: tuple[tuple[str, Size], ...] = ()  # FLOPs of its matrix products, by the type whose units do them
+    programs: Size = 0  # thread blocks of the launch, where its code is known
+    longest: Ratio = 1.0  # work of the block that has most, over the mean of all
 
     @property
     def bytes(self) -> int:
@@ -220,7 +223,7 @@ class Copy(msgspec.Struct, frozen=True, tag_field="family", tag="copy"):
     """A copy or memset by the copy engine or a copy kernel."""
 
     direction: Literal["h2d", "d2h", "d2d", "peer", "memset"]
-    bytes: int
+    bytes: Size
     pinned: bool = False  # host side is page-locked
 
     flops: ClassVar[int] = 0
@@ -230,11 +233,11 @@ class Kernel(msgspec.Struct, frozen=True, tag_field="family", tag="kernel"):
     """Work of which nothing better is known than its name and size of launch."""
 
     name: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    bytes: int = 0  # bytes of the tensors its operator touches, where known
+    grid: tuple[Size, Size, Size]
+    block: tuple[Size, Size, Size]
+    bytes: Size = 0  # bytes of the tensors its operator touches, where known
     operator: str = ""
-    flops: int = 0  # where they are known all the same: of a solver's call
+    flops: Size = 0  # where they are known all the same: of a solver's call
 
 
 Signature: TypeAlias = (

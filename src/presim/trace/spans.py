@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+
+from presim.errors import InputError
+from presim.files import shortened
+from presim.quantities import GPUS
+
+_SPAN = re.compile(r"(\d{1,7})(?::(\d{1,7})(?::([1-9]\d{0,6}))?)?", re.ASCII)
 
 
 def to_text(ranks: Sequence[int]) -> str:
@@ -41,11 +48,21 @@ def from_text(text: str) -> list[int]:
 
     >>> from_text("0:3:1,99")
     [0, 1, 2, 99]
+
+    Raises:
+        InputError: it is another text, or has more ranks than a job.
     """
     ranks: list[int] = []
     for part in filter(None, text.split(",")):
-        numbers = [int(number) for number in part.split(":")]
-        ranks += range(*numbers) if len(numbers) > 1 else numbers
+        match = _SPAN.fullmatch(part)
+        numbers = [int(number) for number in match.groups() if number] if match else []
+        span = range(*numbers) if len(numbers) > 1 else range(numbers[0], numbers[0] + 1) if numbers else range(0)
+        if not span or len(ranks) + len(span) > GPUS.most:
+            raise InputError(
+                f"{shortened(text)!r} are not the ranks of a job, such as 0:8:1,12, of which there are at most "
+                f"{GPUS.most:,}; write the file again"
+            )
+        ranks += span
     return ranks
 
 

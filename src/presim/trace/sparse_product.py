@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from presim.field_bounds import Size
 from presim.trace.dtypes import dtype_bytes
 
 
@@ -21,17 +22,17 @@ class SparseProduct(msgspec.Struct, frozen=True, tag_field="family", tag="sparse
     """
 
     operation: Literal["spmm", "spmv", "sddmm", "spgemm"]
-    m: int
-    n: int
-    k: int
-    nnz: int  # stored values of one sparse matrix; of blocks all of their elements
-    batch: int
+    m: Size
+    n: Size
+    k: Size
+    nnz: Size  # stored values of one sparse matrix; of blocks all of their elements
+    batch: Size
     dtype: str
     format: str = "csr"  # csr, csc, coo, bsr
-    index_bytes: int = 4
-    block: int = 1  # side of a block
-    other_nnz: int = 0  # spgemm: of b
-    result_nnz: int = 0  # spgemm: of d, which nobody knows: see the trace's notes
+    index_bytes: Size = 4
+    block: Size = 1  # side of a block
+    other_nnz: Size = 0  # spgemm: of b
+    result_nnz: Size = 0  # spgemm: of d, which nobody knows: see the trace's notes
 
     @property
     def products(self) -> int:

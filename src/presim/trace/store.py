@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from presim.errors import InputError
+from presim.field_bounds import Bytes, Count
 from presim.files import FormatError, decode_json, names_file, read_bytes, shortened, write_file
 from presim.trace import rank_file, spans
 from presim.trace.coverage import RankCoverage
@@ -35,11 +36,11 @@ JOB_FILE = "job.json"
 class JobManifest(msgspec.Struct, frozen=True):
     """Facts about the whole job."""
 
-    world_size: int
+    world_size: Count
     gpu: str  # catalogue id of the emulated GPU
-    gpus_per_node: int
+    gpus_per_node: Count
     script: str
-    stands_for: dict[int, str] = {}  # captured rank -> the other ranks that do as it does (presim.trace.spans)
+    stands_for: dict[Count, str] = {}  # captured rank -> the other ranks that do as it does (presim.trace.spans)
     coverage: RankCoverage = RankCoverage()
     checked: str = ""  # of older jobs: ranks whose first step was compared; `load` moves it into `coverage`
     notes: tuple[str, ...] = ()  # what a reader should know of the ranks, as sentences
@@ -61,9 +62,9 @@ class Job:
 
 
 class _File(msgspec.Struct, frozen=True):
-    rank: int
+    rank: Count
     name: str
-    bytes: int
+    bytes: Bytes
     digest: str
 
 

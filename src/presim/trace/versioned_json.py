@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from presim.errors import InputError
+from presim.field_bounds import Version
 from presim.files import FormatError, decode_json
 
 MAGIC = "presim-trace"
@@ -19,7 +20,7 @@ class Header(msgspec.Struct, frozen=True):
     """Fields at the start of every file."""
 
     magic: str
-    version: int
+    version: Version
 
 
 _Read = TypeVar("_Read", bound=Header)

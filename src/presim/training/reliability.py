@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from presim.errors import InputError
+from presim.field_bounds import PositiveRatio, Share
 from presim.files import decode_toml, read_text
 
 _DATA = Path(__file__).with_name("reliability.toml")
+GpuHours = Annotated[float, msgspec.Meta(ge=1, le=1e12)]
 
 
 class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -19,8 +22,8 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     text: str
     source: str
-    interruptions: float
-    gpu_hours: float
+    interruptions: PositiveRatio
+    gpu_hours: GpuHours
 
     @property
     def per_gpu_hour(self) -> float:
@@ -31,7 +34,7 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Share of interruptions that remove a node until it is repaired."""
 
-    share: float
+    share: Share
     source: str
 
 

@@ -17,6 +17,7 @@ from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.learned.estimator import LearnedEstimator
 from presim.cost.measured.rows import Measurement, reason_to_reject
 from presim.cost.price import Estimator, Price
+from presim.files import FormatError, convert
 from presim.hardware.catalogue import find
 from presim.hardware.schema import Gpu
 from presim.trace.dtypes import is_dtype
@@ -62,8 +63,8 @@ def signature_of(case: Case) -> Signature:
         elif field.required:
             raise CannotBuildError(f"{field.name} is not given, and the family {name!r} needs it")
     try:
-        made: Signature = msgspec.convert(fields, _CLASSES[name], strict=False)
-    except msgspec.ValidationError as error:
+        made: Signature = convert(fields, _CLASSES[name], strict=False)
+    except FormatError as error:
         raise CannotBuildError(f"the row describes no {name}: {error}") from None
     _check_words(made)
     return made

@@ -112,6 +112,15 @@ def test_a_collective_on_a_group_that_the_manifest_lacks_is_refused(cluster: Clu
         price_trace(trace, cluster)
 
 
+def test_work_that_takes_longer_than_a_simulation_holds_is_refused(cluster: Cluster) -> None:
+    build = TraceBuilder()
+    build.work(Gemm(m=64, n=64, k=64, batch=1, dtype="bfloat16"))
+    build.work(Gemm(m=1 << 24, n=1 << 24, k=1 << 24, batch=1, dtype="bfloat16"))
+    message = r"^gemm \(signature 1\) takes [\d,]+ days by [^,]+, and at most 13 can be simulated; correct its "
+    with pytest.raises(InputError, match=message + r"sizes, or the figures of h100-sxm and links$"):
+        price_trace(build.trace(), cluster)
+
+
 def test_a_cluster_smaller_than_the_job_is_refused(cluster: Cluster) -> None:
     trace = build(manifest_with(Group("dp", (0, 16), 2))).trace()
     said = (

@@ -81,6 +81,14 @@ def test_what_is_well_within_the_limits_is_read(text: str) -> None:
     assert decode_json(text) == json.loads(text)
 
 
+def test_many_long_fractions_are_checked_in_one_pass() -> None:
+    """Where the quotes of a part are is found once, not once for each number."""
+    text = "[" + ",".join(["[0.1234567890123456789]"] * 40_000) + "]"
+    begin = time.process_time()
+    structure.check_structure(text.encode())
+    assert time.process_time() - begin < 5  # once for each number, it took a minute
+
+
 def test_a_hash_without_a_sign_is_read_where_other_tools_write_it() -> None:
     assert decode_json(f"[{MOST_UNSIGNED}]", most_integer=MOST_UNSIGNED) == [MOST_UNSIGNED]
 

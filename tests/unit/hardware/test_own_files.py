@@ -85,6 +85,16 @@ def test_overridden_figures_lose_the_source_of_the_base(tmp_path: Path) -> None:
     [
         ('base = "h100"\nmemory_GiB = 80', "unknown key memory_GiB; did you mean memory_MiB"),
         ('base = "h100"\nsm_count = 0', "sm_count = 0: must be at least 1; correct the value"),
+        ('base = "h100"\nsm_count = 99999999', "sm_count = 99999999: must be at most 1048576; correct the value"),
+        (
+            'base = "h100"\nmemory_bandwidth_GBps = 1e30',
+            "memory_bandwidth_GBps = 1e+30: must be at most 1000000000000000.0 in bytes, Hz, ns or FLOP/s; correct",
+        ),
+        (
+            'base = "h100"\nmemory_bandwidth_GBps = 1e-300',
+            "memory_bandwidth_GBps = 1e-300 is less than 0.001, and not 0; correct the value",
+        ),
+        ('base = "h100"\nl2_MiB = 2147483648', "l2_MiB = 2147483648: must be at most 1125899906842624 in bytes, Hz"),
         ('base = "h100"\npower_W = "700"', "power_W = '700': expected `float`, got `str`; correct the value"),
         ('base = "h100"\nvendor = "intel"', "vendor = 'intel': invalid enum value 'intel'; correct the value"),
         ('base = "h100"\nsm_clock_MHz = 1980.00000001', "sm_clock_MHz = 1980.00000001 is not a whole number"),

@@ -109,7 +109,7 @@ def test_the_link_level_answer_is_a_bound_of_the_flow_level_one() -> None:
         ),
         (
             {"links": [{"from": "gpu0", "to": "gpu1", "GBps": 0.0}]},
-            "the link from gpu0 to gpu1 has a bandwidth of 0 GB/s",
+            r"\[network\] cannot be used: Expected `float` >= 0.001, not 0.0 - at `\$.links\[0\].GBps`; see",
         ),
         ({"fabric": "torus", "dims": [3, 3]}, r"dims = \[3, 3\] give 9 nodes, but the cluster has 2; make them equal"),
         ({"fabric": "hypercube"}, r"the cluster's \[network\] cannot be used: Invalid enum value 'hypercube'"),

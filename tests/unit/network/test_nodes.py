@@ -98,13 +98,13 @@ def test_flows_that_ecmp_puts_on_one_path_share_it_and_adaptive_routing_does_not
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"pcie_switch_gpus": -1}, "pcie_switch_gpus and socket_GBps at least 0"),
-        ({"nics": 1, "pcie_GBps": float("inf")}, "the link from gpu0 to node0.pcie has a bandwidth of inf GB/s"),
+        ({"pcie_switch_gpus": -1}, "Expected `int` >= 0, not -1 - at `\\$.pcie_switch_gpus`"),
+        ({"nics": 1, "pcie_GBps": float("inf")}, "Expected `float` <= 1000000.0, not inf - at `\\$.pcie_GBps`"),
         (
             {"links": [{"from": "gpu0", "to": "gpu1", "GBps": 1.0, "latency_us": -3.0}]},
-            "the link from gpu0 to gpu1 has a latency of -3 us; set 0 or more",
+            "Expected `float` >= 0.0, not -3.0 - at `\\$.links",
         ),
-        ({"link_latency_us": -1.0}, "link_latency_us = -1: a latency is at least 0; correct it"),
+        ({"link_latency_us": -1.0}, "Expected `float` >= 0.0, not -1.0 - at `\\$.link_latency_us`"),
     ],
 )
 def test_a_node_that_cannot_be_is_one_sentence(table: dict[str, Any], message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,9 +85,26 @@ def unknown(nodes: list[Any]) -> None:
     next(one for one in node.attr if one.name == "comm_type").int64_val = 77
 
 
+def endless(nodes: list[Any]) -> None:
+    nodes[0].duration_micros = 1 << 62
+
+
+def wordy(nodes: list[Any]) -> None:
+    part = next(part for node in nodes if node.type == 7 for part in node.attr if part.name == "comm_size")
+    part.string_val = "many"
+
+
+def vast(nodes: list[Any]) -> None:
+    part = next(part for node in nodes if node.type == 7 for part in node.attr if part.name == "comm_size")
+    part.int64_val = -(1 << 62)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (endless, r"node \d+ takes 4,611,686,018,427,387,904 us, and at most a day can be read; write the execution"),
+        (wordy, r"the attribute comm_size = 'many'; a whole number from 0 to 1125899906842624 belongs there"),
+        (vast, r"the attribute comm_size = -4611686018427387904; a whole number from 0 to 1125899906842624 belongs"),
         (loop, r"nodes depend on each other in a loop, node \d+ \('\S+.*'\) among them"),
         (undeclared, r"depends on node 1000000, which the file does not contain"),
         (twice, "has two nodes of number"),
@@ -100,6 +118,28 @@ def test_a_trace_that_cannot_be_replayed_ends_in_a_sentence(
     metadata, nodes = chakra.decode(path.read_bytes())
     change(nodes)
     path.write_bytes(b"".join(chakra.delimited(each) for each in (metadata, *nodes)))
+    with pytest.raises(InputError, match=message):
+        open_files([tmp_path], Request()).job()
+
+
+@pytest.mark.parametrize(
+    ("represented", "message"),
+    [
+        (
+            {"0": "../../x"},
+            r"^'../../x' are not the ranks of a job, such as 0:8:1,12, of which there are at most 1,048,576",
+        ),
+        ({"0": "0:9999999:1"}, r"^'0:9999999:1' are not the ranks of a job"),
+        ({"0": "1:9:0"}, r"^'1:9:0' are not the ranks of a job"),
+        ({"0": "9:1"}, r"^'9:1' are not the ranks of a job"),
+        ({"0": 1}, r"^stands_for beside the execution traces is no table of ranks \(Expected `str`, got `int`"),
+        ({"x": "1"}, r"^stands_for beside the execution traces is no table of ranks \(Expected `int`, got `str`"),
+        ([1], r"^stands_for beside the execution traces is no table of ranks \(Expected `object`, got `array`"),
+    ],
+)
+def test_represented_ranks_that_are_none_end_in_a_sentence(tmp_path: Path, represented: object, message: str) -> None:
+    files = written(tmp_path, simulated(Job((program(0),), {0: [1]})))
+    (tmp_path / files[-1].name).write_text(json.dumps({"stands_for": represented}))
     with pytest.raises(InputError, match=message):
         open_files([tmp_path], Request()).job()
 

@@ -51,7 +51,7 @@ def test_a_row_is_priced_with_its_interval() -> None:
         ({"time_us": "1.6e9"}, "left out: a duration outside 0.2 us to 10 min: another unit?"),
         ({"k": ""}, "k is not given, and the family 'gemm' needs it"),
         ({"k": "many"}, "the row describes no gemm: Expected `int`, got `str` - at `$.k`"),
-        ({"m": "-8192"}, "left out: sizes that are no positive numbers"),
+        ({"m": "-8192"}, "the row describes no gemm: Expected `int` >= 0, not -8192 - at `$.m`"),
         ({"dtype": "bf16"}, "dtype = 'bf16' is not a type of PyTorch, such as bfloat16 or float8_e4m3fn"),
         ({"layout": "NX"}, "layout = 'NX' is none of NN, NT, TN, TT"),
         ({"gpu": "TPU v5"}, f"the hardware catalogue has no GPU 'TPU v5'; {ELSEWHERE}"),

@@ -8,84 +8,85 @@ from typing import Any, TypeVar
 import msgspec
 
 from presim import calibration
+from presim.field_bounds import Count, Microseconds, Nanoseconds, PositiveCount, PositiveGBps, PositiveRatio, Ratio
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """Source of the constants and their error on points held out from the fit."""
 
-    uncertainty: float  # relative; covers 80 of 100 measured points of every source
+    uncertainty: Ratio  # relative; covers 80 of 100 measured points of every source
     source: str
-    points: int = 0  # held-out points behind `held_out_median`; 0: derived rather than fitted
-    held_out_median: float = 0.0  # relative error
+    points: Count = 0  # held-out points behind `held_out_median`; 0: derived rather than fitted
+    held_out_median: Ratio = 0.0  # relative error
 
 
 class GemmConstants(Calibration, frozen=True, kw_only=True):
     """Constants of the formula in `gemm.seconds`."""
 
-    sustained: float  # share of the datasheet's peak that a long, power-limited product sustains
-    rise: float  # a short product on an idle GPU reaches `sustained * rise`
-    crossover_TFLOP: float  # work at which half of that rise is gone
-    small_tile: float  # tile side (elements) below which tensor cores are underused
-    quantisation: float  # 1: only whole waves of tiles, 0: perfectly divided work
-    sm_load_share: float  # an SM loads at most this multiple of its even share of memory bandwidth
-    k_step_ns: float  # minimum time of one step of 64 along k
-    tile_overhead_ns: float  # prologue and epilogue of a 128 x 256 tile; half of it for the smallest tile
-    memory: float  # share of memory bandwidth
-    exchange: float  # partial sums of a split k move at this multiple of memory bandwidth
-    blend: float  # exponent of the norm that joins compute and memory time
-    split_us: float  # extra time of a split along k
-    launch_us: float  # minimum duration of the kernel
-    busy: float = 1.0  # share of `sustained` that remains within a step, when all of the GPU draws power
-    busy_rise: float = 0.0  # share of the rise of short products that remains within a step
+    sustained: PositiveRatio  # share of the datasheet's peak that a long, power-limited product sustains
+    rise: Ratio  # a short product on an idle GPU reaches `sustained * rise`
+    crossover_TFLOP: PositiveRatio  # work at which half of that rise is gone
+    small_tile: PositiveRatio  # tile side (elements) below which tensor cores are underused
+    quantisation: Ratio  # 1: only whole waves of tiles, 0: perfectly divided work
+    sm_load_share: PositiveRatio  # an SM loads at most this multiple of its even share of memory bandwidth
+    k_step_ns: Nanoseconds  # minimum time of one step of 64 along k
+    tile_overhead_ns: Nanoseconds  # prologue and epilogue of a 128 x 256 tile; half of it for the smallest tile
+    memory: PositiveRatio  # share of memory bandwidth
+    exchange: PositiveRatio  # partial sums of a split k move at this multiple of memory bandwidth
+    blend: PositiveRatio  # exponent of the norm that joins compute and memory time
+    split_us: Microseconds  # extra time of a split along k
+    launch_us: Microseconds  # minimum duration of the kernel
+    busy: PositiveRatio = 1.0  # share of `sustained` that remains within a step, when all of the GPU draws power
+    busy_rise: Ratio = 0.0  # share of the rise of short products that remains within a step
 
 
 class PackedConstants(Calibration, frozen=True, kw_only=True):
     """Constants of the formula in `packed_weights.seconds`."""
 
-    start_us: float  # duration of an empty product
-    depth_us: float  # added where k is 1024
-    memory: float  # share of memory bandwidth
-    rows: int  # of a tile; fewer take as long
-    unpacking: float  # time of the arithmetic over that of a 16-bit product
-    blend: float  # exponent of the norm that joins arithmetic and memory
+    start_us: Microseconds  # duration of an empty product
+    depth_us: Microseconds  # added where k is 1024
+    memory: PositiveRatio  # share of memory bandwidth
+    rows: PositiveCount  # of a tile; fewer take as long
+    unpacking: PositiveRatio  # time of the arithmetic over that of a 16-bit product
+    blend: PositiveRatio  # exponent of the norm that joins arithmetic and memory
 
 
 class AttentionConstants(Calibration, frozen=True, kw_only=True):
     """Constants of the formula in `attention.seconds`."""
 
-    efficiency: float  # share of peak at head dimension 128
-    softmax_dim: float  # head dimension at which the exponentials take as long as the products
-    tile_overhead: float  # prologue and epilogue of one query tile, in key tiles
-    quantisation: float  # as in GemmConstants
-    lone: float  # slowdown of the longest query tile when it runs alone
-    memory: float
-    blend: float
-    launch_us: float
-    backward: float = 0.83  # efficiency of the backward pass relative to forward
-    backward_products: float = 2.5  # products per exponential in the backward pass, relative to forward
-    backward_passes: float = 0.0  # passes over memory by the kernels around the backward pass (`_beside_backward`)
+    efficiency: PositiveRatio  # share of peak at head dimension 128
+    softmax_dim: Ratio  # head dimension at which the exponentials take as long as the products
+    tile_overhead: Ratio  # prologue and epilogue of one query tile, in key tiles
+    quantisation: Ratio  # as in GemmConstants
+    lone: PositiveRatio  # slowdown of the longest query tile when it runs alone
+    memory: PositiveRatio
+    blend: PositiveRatio
+    launch_us: Microseconds
+    backward: PositiveRatio = 0.83  # efficiency of the backward pass relative to forward
+    backward_products: PositiveRatio = 2.5  # products per exponential in the backward pass, relative to forward
+    backward_passes: Ratio = 0.0  # passes over memory by the kernels around the backward pass (`_beside_backward`)
     wide_backward: bool = True  # whether head dimensions above 128 leave too few registers for the backward pass
-    window_overhead: float = 0.0  # extra key tiles per query tile where a window limits the visible keys
-    decode_launch_us: float = 12.0
-    decode_memory: float = 0.8
+    window_overhead: Ratio = 0.0  # extra key tiles per query tile where a window limits the visible keys
+    decode_launch_us: Microseconds = 12.0
+    decode_memory: PositiveRatio = 0.8
 
 
 class MemoryConstants(Calibration, frozen=True, kw_only=True):
     """Constants of the formula in `memory_bound.seconds`."""
 
-    efficiency: float  # share of memory bandwidth of a large kernel
-    launch_us: float
-    l2_gain: float = 1.0  # speed-up when everything fits in L2
-    ramp_us: float = 0.0  # extra latency of kernels larger than `ramp_MB`
-    ramp_MB: float = 1.0
+    efficiency: PositiveRatio  # share of memory bandwidth of a large kernel
+    launch_us: Microseconds
+    l2_gain: PositiveRatio = 1.0  # speed-up when everything fits in L2
+    ramp_us: Microseconds = 0.0  # extra latency of kernels larger than `ramp_MB`
+    ramp_MB: PositiveRatio = 1.0
 
 
 class ScanConstants(Calibration, frozen=True, kw_only=True):
     """Constants of `scan.price`: memory time plus the time of the SMs."""
 
-    memory: float  # share of memory bandwidth
-    sm_GBps: float  # GB/s that one SM processes
-    launch_us: float
+    memory: PositiveRatio  # share of memory bandwidth
+    sm_GBps: PositiveGBps  # GB/s that one SM processes
+    launch_us: Microseconds
 
 
 T = TypeVar("T", bound=Calibration)

@@ -12,20 +12,24 @@ import msgspec
 from presim import calibration
 from presim.cost.analytic.constants import Calibration
 from presim.errors import InputError
+from presim.field_bounds import Count, Microseconds, PositiveCount, PositiveGBps, PositiveRatio, Ratio, Share
+from presim.files import FormatError, convert
 
 _Kind = TypeVar("_Kind", bound=Calibration)
-Three = tuple[float, float, float]  # one value per NCCL protocol: LL (lowest latency), LL128, Simple (full bandwidth)
+# One value per NCCL protocol: LL (lowest latency), LL128, Simple (full bandwidth).
+Times = tuple[Microseconds, Microseconds, Microseconds]
+Efficiencies = tuple[PositiveRatio, PositiveRatio, PositiveRatio]
 
 
 class ChannelConstants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Channels of large collectives, by placement."""
 
-    one_node: dict[str, int]  # NVLink, one node, by GPU generation
-    one_node_default: int  # generations that `one_node` does not list
-    several_nodes: int  # maximum on several nodes
-    pcie: int  # one node without NVLink
-    message: int  # maximum of send and receive
-    bytes_each: int  # a call uses at most one channel for each such block
+    one_node: dict[str, PositiveCount]  # NVLink, one node, by GPU generation
+    one_node_default: PositiveCount  # generations that `one_node` does not list
+    several_nodes: PositiveCount  # maximum on several nodes
+    pcie: PositiveCount  # one node without NVLink
+    message: PositiveCount  # maximum of send and receive
+    bytes_each: PositiveCount  # a call uses at most one channel for each such block
     source: str
     date: str
 
@@ -33,53 +37,58 @@ class ChannelConstants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class LinkConstants(Calibration, frozen=True, kw_only=True):
     """Constants of links between the GPUs of one node."""
 
-    base_us: Three  # duration of an empty collective of two ranks, less one step
-    step_us: Three  # each further step along a ring or chain
-    efficiency: Three  # share of the link's one-way bandwidth
-    small_group: float  # rings of n ranks reach `1 - small_group / n` of that
-    direct_us: Three  # latency of all-to-all and send/receive, which exchange directly
-    direct_step_us: float  # each further peer
-    direct_efficiency: Three
-    crowd: float = 1.0  # share of that with more than two ranks over PCIe, if the node lacks an exchange bandwidth
-    channel_GBps: float  # bandwidth of one channel (a thread block) with Simple
-    multicast_us: float = 0.0  # NVLS (reduction in the switch); 0: not supported by the generation
-    multicast_efficiency: float = 0.0  # relative to the bandwidth of the equivalent ring
-    multicast_ranks: int = 0  # minimum number of ranks on one node
+    base_us: Times  # duration of an empty collective of two ranks, less one step
+    step_us: Times  # each further step along a ring or chain
+    efficiency: Efficiencies  # share of the link's one-way bandwidth
+    small_group: Share  # rings of n ranks reach `1 - small_group / n` of that
+    direct_us: Times  # latency of all-to-all and send/receive, which exchange directly
+    direct_step_us: Microseconds  # each further peer
+    direct_efficiency: Efficiencies
+    crowd: PositiveRatio = (
+        1.0  # share of that with more than two ranks over PCIe, if the node lacks an exchange bandwidth
+    )
+    channel_GBps: PositiveGBps  # bandwidth of one channel (a thread block) with Simple
+    multicast_us: Microseconds = 0.0  # NVLS (reduction in the switch); 0: not supported by the generation
+    multicast_efficiency: Ratio = 0.0  # relative to the bandwidth of the equivalent ring
+    multicast_ranks: Count = 0  # minimum number of ranks on one node
 
 
 class FabricConstants(Calibration, frozen=True, kw_only=True):
     """Constants of the network between nodes. They apply in addition to those within nodes."""
 
-    hops: float  # time of one hop of a ring or tree, relative to the fabric's latency of a small message
-    small_hop: float = 1.0  # share of that for messages of a few words
-    entry_us: Three  # once per collective: proxies, rendezvous, flushing
-    efficiency: Three  # share of the NICs' bandwidth
-    direct_efficiency: float  # share of one NIC's bandwidth, for send/receive and all-to-all
+    hops: Ratio  # time of one hop of a ring or tree, relative to the fabric's latency of a small message
+    small_hop: Ratio = 1.0  # share of that for messages of a few words
+    entry_us: Times  # once per collective: proxies, rendezvous, flushing
+    efficiency: Efficiencies  # share of the NICs' bandwidth
+    direct_efficiency: PositiveRatio  # share of one NIC's bandwidth, for send/receive and all-to-all
 
 
 class CopyingConstants(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of warps that copy tokens one after the other. Pairs are (dispatch, combine)."""
 
-    warps: tuple[int, int]  # warps per SM that sends within a host
-    forwarding_warps: tuple[int, int]  # warps per SM that forwards between hosts
-    copy_us: tuple[float, float]  # time of one warp per copy of a token
-    KiB_us: tuple[float, float]  # additional time per KiB of the token
-    factors_us: float  # additional time for the scaling factors of an FP8 token
-    window_us: dict[str, float]  # by generation: time to notify a rank of a window
-    tuned_window: tuple[int, int]  # default window, in tokens
+    warps: tuple[PositiveCount, PositiveCount]  # warps per SM that sends within a host
+    forwarding_warps: tuple[PositiveCount, PositiveCount]  # warps per SM that forwards between hosts
+    copy_us: tuple[Microseconds, Microseconds]  # time of one warp per copy of a token
+    KiB_us: tuple[Microseconds, Microseconds]  # additional time per KiB of the token
+    factors_us: Microseconds  # additional time for the scaling factors of an FP8 token
+    window_us: dict[str, Microseconds]  # by generation: time to notify a rank of a window
+    tuned_window: tuple[PositiveCount, PositiveCount]  # default window, in tokens
 
 
 class ExchangeConstants(Calibration, frozen=True, kw_only=True):
     """Constants of a library for expert-parallel exchanges. Pairs are (dispatch, combine)."""
 
-    base_us: float  # synchronisation of all ranks and set-up before data moves
-    network_us: float  # additional latency if the ranks are in several NVLink domains
-    link_efficiency: tuple[float, float]  # share of the link's one-way bandwidth, with enough SMs
-    sm_GBps: tuple[float, float] = (math.inf, math.inf)  # bandwidth of one SM; inf if the library occupies no SMs
+    base_us: Microseconds  # synchronisation of all ranks and set-up before data moves
+    network_us: Microseconds  # additional latency if the ranks are in several NVLink domains
+    link_efficiency: tuple[PositiveRatio, PositiveRatio]  # share of the link's one-way bandwidth, with enough SMs
+    sm_GBps: tuple[PositiveGBps, PositiveGBps] = (
+        math.inf,
+        math.inf,
+    )  # bandwidth of one SM; inf if the library occupies no SMs
     copying: CopyingConstants | None = None  # a more detailed model that replaces `sm_GBps`
-    port_efficiency: float  # share of the NIC's bandwidth
-    peer_efficiency: float = 1.0  # share of it towards one other host
-    peer_uncertainty: float = 0.0  # added to the uncertainty if there is only one other host
+    port_efficiency: PositiveRatio  # share of the NIC's bandwidth
+    peer_efficiency: PositiveRatio = 1.0  # share of it towards one other host
+    peer_uncertainty: Ratio = 0.0  # added to the uncertainty if there is only one other host
     # Copies of a token: one per rank or host with chosen experts; one per expert; or that, through the port also
     # within a host.
     copies: Literal["places", "experts", "experts by the port"] = "places"
@@ -126,8 +135,8 @@ def exchange_constants(library: str) -> ExchangeConstants:
 
 def _converted(entry: dict[str, Any], overrides: Mapping[str, Any] | None, part: str, kind: type[_Kind]) -> _Kind:
     try:
-        return msgspec.convert({**entry, **(overrides or {}).get(part, {})}, kind)
-    except (msgspec.ValidationError, TypeError) as error:
+        return convert({**entry, **(overrides or {}).get(part, {})}, kind)
+    except (FormatError, TypeError) as error:
         raise InputError(
             f"the cluster's [collectives.{part}] is invalid: {error}; create it again with `presim fit --nccl-tests`"
         ) from error

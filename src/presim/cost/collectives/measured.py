@@ -13,6 +13,8 @@ from presim.cost.collectives.model import Uncongested
 from presim.cost.collectives.placement import check_kind, layout_of
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
+from presim.field_bounds import Bytes, PositiveCount, PositiveMicroseconds
+from presim.files import FormatError, convert
 from presim.hardware import Cluster
 from presim.trace.collective import COLLECTIVE_KINDS, Collective
 from presim.trace.schema import Group
@@ -26,10 +28,10 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One measurement; ``bytes`` as in `Collective`."""
 
     kind: str
-    ranks: int
-    nodes: int
-    bytes: int
-    us: float
+    ranks: PositiveCount
+    nodes: PositiveCount
+    bytes: Bytes
+    us: PositiveMicroseconds
 
 
 class Measured(Uncongested):
@@ -71,8 +73,8 @@ def rows_of(collectives: Mapping[str, Any]) -> list[Row]:
         InputError: a row is invalid.
     """
     try:
-        rows = msgspec.convert(collectives.get("measured", []), list[Row])
-    except msgspec.ValidationError as error:
+        rows = convert(collectives.get("measured", []), list[Row])
+    except FormatError as error:
         raise InputError(f"the cluster's [[collectives.measured]] is invalid: {error}; correct the row") from error
     for row in rows:
         if row.kind not in COLLECTIVE_KINDS or not row.us > 0 or row.bytes < 0 or not 1 <= row.nodes <= row.ranks:

@@ -21,26 +21,29 @@ from presim.cost.collectives.placement import Layout, check_kind, layout_of
 from presim.cost.conformance import wires_ns
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
+from presim.field_bounds import Coefficient, GBps, Microseconds, Ratio
+from presim.files import FormatError, convert
 from presim.hardware import Cluster
 from presim.trace.collective import Collective
 from presim.trace.schema import Group
 
+_LEAST_GBPS = 1e-9  # a byte a second: a curve without a floor falls to nothing at small sizes
 _ROUNDS = (0.6, 0.3, 0.12, 0.05, 0.02, 0.008)  # relative steps of the search for curves, from coarse to fine
 
 
 class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Latency of a step, and bandwidth in GB/s at size S: floor + height / (1 + exp(-steepness (ln S - middle)))."""
 
-    floor: float
-    height: float
-    steepness: float
-    middle: float
-    latency_us: float
+    floor: GBps
+    height: GBps
+    steepness: Coefficient
+    middle: Coefficient
+    latency_us: Microseconds
 
     def GBps(self, size: float) -> float:
         """Bandwidth at a size in bytes."""
         exponent = -self.steepness * (math.log(max(size, 1.0)) - self.middle)
-        return self.floor + self.height / (1 + math.exp(min(exponent, 700.0)))
+        return max(self.floor + self.height / (1 + math.exp(min(exponent, 700.0))), _LEAST_GBPS)
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,9 +51,9 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     within: Curve  # links within a node
     between: Curve  # ports between nodes
-    minimum: dict[str, tuple[float, float, float]]  # by kind: weights of (time, latency, ranks)
-    straggler: tuple[float, float] = (1.0, 0.0)  # ratio = first + second * ranks * ln(bytes)
-    uncertainty: float = 0.3
+    minimum: dict[str, tuple[Ratio, Ratio, Ratio]]  # by kind: weights of (time, latency, ranks)
+    straggler: tuple[Ratio, Ratio] = (1.0, 0.0)  # ratio = first + second * ranks * ln(bytes)
+    uncertainty: Ratio = 0.3
 
 
 def parameters_of(cluster: Cluster) -> Parameters:
@@ -60,8 +63,8 @@ def parameters_of(cluster: Cluster) -> Parameters:
         InputError: the file lacks them, or they are invalid.
     """
     try:
-        return msgspec.convert(cluster.collectives.get("statistical"), Parameters)
-    except msgspec.ValidationError as error:
+        return convert(cluster.collectives.get("statistical"), Parameters)
+    except FormatError as error:
         raise InputError(
             f"the cluster's [collectives.statistical] is missing or invalid: {error}; create it again with "
             "`presim fit --nccl-tests`"

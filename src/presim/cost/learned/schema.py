@@ -13,11 +13,12 @@ from typing import Annotated
 import msgspec
 
 from presim.errors import InputError
+from presim.field_bounds import Count, Integer, Microseconds, Ratio, Real, Share, Version, WholeNanoseconds
 from presim.files import FormatError, decode_json, read_bytes, write_file
 
 FORMAT, VERSION = "presim-learned-prices", 1
 LEAF_UNIT = 1e-4  # leaves are integers in this unit of the ratio's logarithm
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Leaf = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=1 << 31)]  # also the number of a threshold
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,18 +27,18 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: str
     commit: str
     sha256: str  # of the files' names and contents
-    rows: int  # used, of those accepted
-    rejected: dict[str, int] = {}  # reason -> rows
+    rows: Count  # used, of those accepted
+    rejected: dict[str, Count] = {}  # reason -> rows
 
 
 class HeldOut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Result on shapes held out from the fit. Errors are relative to the measured time."""
 
     name: str
-    points: int
-    mape: float
-    median: float
-    analytic_mape: float  # of the formula without the correction
+    points: Count
+    mape: Ratio
+    median: Ratio
+    analytic_mape: Ratio  # of the formula without the correction
     within: Share  # share of points inside the stated 80 % interval
 
 
@@ -47,27 +48,27 @@ class Tree(msgspec.Struct, frozen=True, array_like=True):
     ``x <= threshold`` goes to the first child.
     """
 
-    split: tuple[int, ...]
-    value: tuple[int, ...]
+    split: tuple[Integer, ...]
+    value: tuple[Leaf, ...]
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file."""
 
     format: str
-    version: int
+    version: Version
     kind: str  # class of work, a key of `features.KINDS`
     gpu: str  # catalogue id
-    analytic: tuple[int, ...]  # prices of `probes.PROBES` by the corrected formula, ns
+    analytic: tuple[WholeNanoseconds, ...]  # prices of `probes.PROBES` by the corrected formula, ns
     features: tuple[str, ...]
-    thresholds: tuple[tuple[float, ...], ...]  # per feature, ascending
+    thresholds: tuple[tuple[Real, ...], ...]  # per feature, ascending
     trees: tuple[Tree, ...]
     limit: Annotated[float, msgspec.Meta(gt=0, le=2)]  # on the logarithm of the correction
-    widths_us: tuple[float, ...]  # edges between classes of duration, us
+    widths_us: tuple[Microseconds, ...]  # edges between classes of duration, us
     widths: tuple[Share, ...]  # 80 % interval in each class, relative
     sources: tuple[Source, ...]
     levels: dict[
-        str, float
+        str, Ratio
     ] = {}  # sources measured under other conditions: factors by which their durations were divided
     variants: tuple[str, ...]  # measured layouts, backends or operators, see `features.variant`
     held_out: tuple[HeldOut, ...]

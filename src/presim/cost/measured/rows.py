@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import functools
 import math
+import typing
 from collections.abc import Iterable
 
 import msgspec
@@ -90,20 +91,23 @@ def possible(signature: Signature) -> bool:
 
 
 def _numbers(value: object) -> Iterable[int]:
-    """The numbers in a field: one, several, or several with names."""
+    """The numbers in a field: one, several, or several with names; -1 for what an importer took for a number."""
     if isinstance(value, tuple):
         for part in value:
             yield from _numbers(part)
     elif isinstance(value, int):
         yield value
+    elif not isinstance(value, str):
+        yield -1
 
 
 @functools.cache
 def _least_sizes(kind: type[Signature]) -> tuple[tuple[str, int], ...]:
     """The numeric fields and their minimum values."""
     sizes = []
+    types = typing.get_type_hints(kind)  # without their bounds
     for field in msgspec.structs.fields(kind):
-        if field.type is int or getattr(field.type, "__origin__", None) is tuple:
+        if types[field.name] is int or getattr(types[field.name], "__origin__", None) is tuple:
             optional = issubclass(kind, (Copy, Kernel)) or field.name in _MAY_BE_NONE or not field.required
             sizes.append((field.name, -1 if field.name == "peer" else 0 if optional else 1))
     return tuple(sizes)

@@ -7,7 +7,7 @@ from importlib import resources
 import msgspec
 
 from presim.errors import InputError
-from presim.files import FormatError, decode_toml, read_text
+from presim.files import FormatError, convert, decode_toml, read_text
 from presim.search.spaces.expression import Expression
 from presim.search.trials.trial import Value, format_value
 
@@ -58,8 +58,8 @@ def read_space(name: str) -> SpaceFile:
     else:
         text = read_text(name, "name another space")
     try:
-        space = msgspec.convert(decode_toml(text), SpaceFile)
-    except (FormatError, msgspec.ValidationError) as error:
+        space = convert(decode_toml(text), SpaceFile)
+    except FormatError as error:
         raise InputError(f"{name} is not a valid space file: {error}; correct it") from error
     _check(space, name)
     return space

@@ -7,7 +7,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-Value: TypeAlias = bool | int | float | str
+from presim.field_bounds import Bytes, Count, Integer, Ratio, Real, Seconds
+
+Value: TypeAlias = bool | Integer | Real | str
 Point: TypeAlias = dict[str, Value]  # knob -> value
 Fate: TypeAlias = Literal["priced", "pruned", "illegal", "failed", "open"]
 # priced: simulated, whether it fits or not. pruned: a rule proves that it is not the best. illegal: not a valid
@@ -18,38 +20,38 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one plan: times of a steady step, memory of the rank that uses most."""
 
     gpu: str = ""  # its id in the catalogue
-    gpus: int
-    gpus_by_kind: dict[str, int] = {}  # number of each kind; empty: all are ``gpu``
-    step_time_s: float
-    low_s: float  # 80 % interval
-    high_s: float
-    tokens_per_step: float | None  # whole job
-    mfu: float | None
+    gpus: Count
+    gpus_by_kind: dict[str, Count] = {}  # number of each kind; empty: all are ``gpu``
+    step_time_s: Seconds
+    low_s: Real  # 80 % interval
+    high_s: Real
+    tokens_per_step: Real | None  # whole job
+    mfu: Ratio | None
     fits: bool | None
-    memory_bytes: int  # peak memory in use on the device
-    headroom_bytes: int  # negative if it does not fit
-    compute_s: float
-    communication_s: float
-    exposed_communication_s: float
-    host_bound_s: float
-    idle_s: float
-    joules: float | None = None  # estimated energy of one GPU per step
+    memory_bytes: Bytes  # peak memory in use on the device
+    headroom_bytes: Integer  # negative if it does not fit
+    compute_s: Real
+    communication_s: Real
+    exposed_communication_s: Real
+    host_bound_s: Real
+    idle_s: Real
+    joules: Real | None = None  # estimated energy of one GPU per step
     limits: list[str] = []  # limiting factors, largest first
-    by_category: dict[str, int] = {}  # bytes at the peak
+    by_category: dict[str, Integer] = {}  # bytes at the peak
     source: Literal["composed", "captured"] = "composed"
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the ledger."""
 
-    number: int  # place in the space, or order of a sampler's proposals
+    number: Count  # place in the space, or order of a sampler's proposals
     point: Point
     fate: Fate
     figures: Figures | None = None
     rule: str = ""  # rule that pruned it
     witness: Point | None = None  # the point that the rule compares with
     words: str = ""  # failing equation, numbers of the rule, or error text
-    lacks_bytes: int | None = None  # lower bound of the memory that a pruned plan lacks
+    lacks_bytes: Bytes | None = None  # lower bound of the memory that a pruned plan lacks
 
     @property
     def fits(self) -> bool:

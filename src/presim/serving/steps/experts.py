@@ -15,6 +15,7 @@ import math
 import msgspec
 
 from presim import calibration
+from presim.field_bounds import Count, Microseconds, PositiveRatio, Ratio
 from presim.hardware import Gpu
 
 BYTES = {
@@ -48,17 +49,18 @@ class Routed:
 class ExpertConstants(msgspec.Struct, frozen=True):
     """Fitted constants of one GPU generation, engine and weight type."""
 
-    start_us: float  # time of an empty call: sorting, quantising, two products, summing
-    doubling_us: float  # added for each doubling of the tokens
-    bandwidth: float  # share of peak memory bandwidth when reading weights
-    rate: float  # share of peak tensor-core throughput
-    padding: float  # padding rows computed per expert in use
-    spread: float  # weight of tokens when estimating experts in use, for uneven routing
-    blend: float  # exponent that combines memory and compute time: 1 adds them, larger values approach their maximum
-    imbalance: float  # the fullest rank has `ranks ** imbalance` times the mean load
-    uncertainty: float = 0.3  # 80 % of held-out points are within this relative error
-    points: int = 0
-    held_out_median: float = 0.0
+    start_us: Microseconds  # time of an empty call: sorting, quantising, two products, summing
+    doubling_us: Microseconds  # added for each doubling of the tokens
+    bandwidth: PositiveRatio  # share of peak memory bandwidth when reading weights
+    rate: PositiveRatio  # share of peak tensor-core throughput
+    padding: Ratio  # padding rows computed per expert in use
+    spread: Ratio  # weight of tokens when estimating experts in use, for uneven routing
+    # exponent that combines memory and compute time: 1 adds them, larger values approach their maximum
+    blend: PositiveRatio
+    imbalance: Ratio  # the fullest rank has `ranks ** imbalance` times the mean load
+    uncertainty: Ratio = 0.3  # 80 % of held-out points are within this relative error
+    points: Count = 0
+    held_out_median: Ratio = 0.0
 
 
 def busy(work: Routed, spread: float = 1.0) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
+from presim.field_bounds import Integer
 from presim.files import FormatError, decode_json, read_bytes, write_file
 
 Ints = NDArray[np.int64]
@@ -198,7 +199,6 @@ def read(path: Path) -> Workload:
     return Workload(head.name, **columns, segment_first=firsts, segments=flat, **head_fields)
 
 
-_Whole = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
 
 
@@ -206,12 +206,12 @@ class _Head(msgspec.Struct):
     """The first line of a saved workload."""
 
     format: str = ""
-    version: int = 0
+    version: Integer = 0
     requests: _Count = 0
     name: str = ""
     segment_tokens: _Count = 0
     concurrency: _Count = 0
-    seed: _Whole | None = None
+    seed: Integer | None = None
     origin: str = ""
     skipped: tuple[str, ...] = ()
 
@@ -219,13 +219,13 @@ class _Head(msgspec.Struct):
 class _Request(msgspec.Struct):
     """A further line."""
 
-    arrival_ns: _Whole
-    prompt: _Whole
-    output: _Whole
-    stream: _Whole
-    priority: _Whole
-    parent: _Whole
-    delay_ns: _Whole
+    arrival_ns: Integer
+    prompt: Integer
+    output: Integer
+    stream: Integer
+    priority: Integer
+    parent: Integer
+    delay_ns: Integer
     adapter: _Count = 0
-    grammar_ns: _Whole = -1
-    segments: tuple[_Whole, ...] = ()
+    grammar_ns: Integer = -1
+    segments: tuple[Integer, ...] = ()

@@ -9,6 +9,7 @@ from presim import hardware
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.measured import Measured, Row
 from presim.cost.price import Price
+from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.trace.collective import Collective, Splits
 from presim.trace.schema import Group
@@ -213,3 +214,22 @@ def test_exchange_bandwidth_is_ignored_without_peer_to_peer() -> None:
     forbidden = over_pcie("l40s", "pcie4-8-switch", 4, NCCL_P2P_DISABLE="1")
     assert forbidden == over_pcie("l40s", "pcie4-8", 4, NCCL_P2P_DISABLE="1")
     assert forbidden.uncertainty > over_pcie("l40s", "pcie4-8-switch", 4).uncertainty
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "message"),
+    [
+        ("link", {"channel_GBps": 1e-300}, r"Expected `float` >= 0.001, not 1e-300 - at `\$.channel_GBps`"),
+        ("link", {"efficiency": [0.0, 0.4, 0.8]}, r"Expected `float` >= 1e-06, not 0.0 - at `\$.efficiency\[0\]`"),
+        ("link", {"crowd": 0}, r"Expected `float` >= 1e-06, not 0 - at `\$.crowd`"),
+        ("link", {"base_us": [1.0, -2.0, 1.0]}, r"Expected `float` >= 0.0, not -2.0 - at `\$.base_us\[1\]`"),
+        ("fabric", {"direct_efficiency": 0}, r"Expected `float` >= 1e-06, not 0 - at `\$.direct_efficiency`"),
+        ("fabric", {"hops": 1e308}, r"Expected `float` <= 1000000.0, not 1e\+308 - at `\$.hops`"),
+    ],
+)
+def test_constants_that_no_link_has_are_refused(part: str, values: dict[str, object], message: str) -> None:
+    """They would divide by zero, or take longer than 64 bits of nanoseconds."""
+    cluster = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
+    fitted = msgspec.structs.replace(cluster, collectives={part: values})
+    with pytest.raises(InputError, match=rf"^the cluster's \[collectives.{part}\] is invalid: {message}; create it"):
+        priced(fitted, "all_reduce", 1 << 20, range(16))

@@ -59,7 +59,7 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
         ({"spread": float("nan")}, "a spread or a number of samples that cannot be"),
         ({"samples": 0}, "a spread or a number of samples that cannot be"),
         ({"signature": msgspec.structs.replace(GEMM, m=0)}, "sizes that are no positive numbers"),
-        ({"signature": msgspec.structs.replace(GEMM, k=-4096)}, "sizes that are no positive numbers"),
+        ({"signature": msgspec.structs.replace(GEMM, k=-4096)}, "a signature that is none"),
         ({"gpu": "h9000"}, "a GPU that the catalogue does not have: h9000"),
     ],
 )

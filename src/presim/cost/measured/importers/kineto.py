@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from presim.cost.measured.rows import Measurement
+from presim.cost.measured.rows import Measurement, possible
 from presim.errors import InputError
 from presim.files import MOST_DIGITS, decode_foreign_json, read_profile
 from presim.hardware import catalogue
@@ -145,7 +145,9 @@ def signature_of(operator: dict[str, Any]) -> Signature | str:
         signature = make(shapes, dtypes, args, name) if all(map(_is_shape, shapes)) else None
     except (IndexError, KeyError, ValueError, TypeError, StopIteration, ZeroDivisionError):
         signature = None
-    return signature or f"arguments of {name} that are not read"
+    if signature is None or not possible(signature):
+        return f"arguments of {name} that are not read"
+    return signature
 
 
 def _is_shape(shape: tuple[Any, ...]) -> bool:

@@ -113,3 +113,11 @@ def test_files_that_are_no_traces_are_refused(tmp_path: Path, text: str) -> None
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(InputError, match=r"bad\.json is not a trace of PyTorch's profiler"):
         list(kineto.trace_rows(tmp_path / "bad.json"))
+
+
+@pytest.mark.parametrize("sizes", [[64, [1]], [64, []], [[], 64], [64, -1], [64, True]])
+@pytest.mark.parametrize("name", ["aten::mm", "aten::add", "aten::copy_", "aten::_softmax"])
+def test_sizes_that_are_no_numbers_are_counted(name: str, sizes: list[Any], tmp_path: Path) -> None:
+    more = {"Input Strides": [[64, 1]] * 2, "Concrete Inputs": ["", "-1", "False"]}
+    path = saved(tmp_path / "a.json.gz", operator(1, name, [sizes, sizes], **more), kernel(1, 9.0))
+    assert all(isinstance(row, str) for row in kineto.trace_rows(path))
