@@ -49,7 +49,7 @@ def with_uneven_ranks(
     """
     inputs = {number: manifest.step.inputs[step_index : step_index + 1] for number, manifest in manifests.items()}
     if (
-        own.data_parallel_ranks < manifests[rank].world_size
+        own.data_parallel_ranks != manifests[rank].world_size
         or len(set(inputs.values())) < 2
         or not all(inputs.values())
     ):
