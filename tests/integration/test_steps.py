@@ -198,6 +198,23 @@ def test_a_script_that_the_time_of_day_steers_is_named(code: str, branch: str, t
     assert [note.removeprefix(prefix).split(" ")[0] for note in notes if note.startswith(prefix)] == expected
 
 
+@pytest.mark.parametrize("sleep_s", [0.005, 0.0])
+def test_waiting_for_a_thread_of_the_script_is_named(sleep_s: float, tmp_path: Path) -> None:
+    """As the main thread does for batches that a slow thread prepares; not without such a wait."""
+    emulated.require_cuda_torch()
+    code = (
+        "import queue, threading, time\nbatches = queue.Queue(4)\ndef produce():\n    for _ in range(20):\n"
+        f"        time.sleep({sleep_s})\n        batches.put(1)\nproducer = threading.Thread(target=produce)\n"
+        f"producer.start()\n{'' if sleep_s else 'batches.maxsize = 0; producer.join()'}\n"
+        "for _ in range(20):\n    batches.get()  # waits\n    learn()\n    update()"
+    )
+    notes = [note for note in run(code, tmp_path).result.notes if note.startswith("The script waited")]
+    lines = (tmp_path / "script.py").read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if text.endswith("# waits"))
+    assert len(notes) == bool(sleep_s)
+    assert all(f" of its own (Queue.get at {tmp_path}/script.py:{line}): this time" in note for note in notes)
+
+
 def test_all_ranks_stop_after_the_same_step(tmp_path: Path) -> None:
     emulated.require_cuda_torch()
     code = (
