@@ -198,21 +198,22 @@ def test_a_script_that_the_time_of_day_steers_is_named(code: str, branch: str, t
     assert [note.removeprefix(prefix).split(" ")[0] for note in notes if note.startswith(prefix)] == expected
 
 
-@pytest.mark.parametrize("sleep_s", [0.005, 0.0])
-def test_waiting_for_a_thread_of_the_script_is_named(sleep_s: float, tmp_path: Path) -> None:
-    """As the main thread does for batches that a slow thread prepares; not without such a wait."""
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_waiting_for_a_thread_of_the_script_is_named(is_prepared: bool, tmp_path: Path) -> None:
+    """As the main thread does for batches that a thread prepares in 5 ms; not if all are prepared before the loop."""
     emulated.require_cuda_torch()
+    prepare = "def prepare():\n    while asked.get():\n        time.sleep(0.005)\n        batches.put(1)\n"
+    prepared = "batches.queue.extend(range(20))\n"
     code = (
-        "import queue, threading, time\nbatches = queue.Queue(4)\ndef produce():\n    for _ in range(20):\n"
-        f"        time.sleep({sleep_s})\n        batches.put(1)\nproducer = threading.Thread(target=produce)\n"
-        f"producer.start()\n{'' if sleep_s else 'batches.maxsize = 0; producer.join()'}\n"
-        "for _ in range(20):\n    batches.get()  # waits\n    learn()\n    update()"
+        "import queue, threading, time\nasked, batches = queue.Queue(), queue.Queue()\n"
+        f"{prepared if is_prepared else prepare + 'threading.Thread(target=prepare, daemon=True).start()'}\n"
+        "for _ in range(20):\n    asked.put(1)\n    batches.get()  # waits\n    learn()\n    update()"
     )
     notes = [note for note in run(code, tmp_path).result.notes if note.startswith("The script waited")]
     lines = (tmp_path / "script.py").read_text().splitlines()
-    line = next(number for number, text in enumerate(lines, 1) if text.endswith("# waits"))
-    assert len(notes) == bool(sleep_s)
-    assert all(f" of its own (Queue.get at {tmp_path}/script.py:{line}): this time" in note for note in notes)
+    number = next(number for number, line in enumerate(lines, 1) if line.endswith("# waits"))
+    assert len(notes) == (not is_prepared)
+    assert all(f" of its own (Queue.get at {tmp_path}/script.py:{number}): this time" in note for note in notes)
 
 
 def test_all_ranks_stop_after_the_same_step(tmp_path: Path) -> None:

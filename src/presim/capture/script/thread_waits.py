@@ -119,8 +119,8 @@ def _waiting_line(frame: FrameType | None, call: str) -> str:
         call, frame = frame.f_code.co_qualname, frame.f_back
     if frame is None or is_torch(frame.f_code.co_filename):
         return ""
-    own: FrameType | None = frame
-    while own is not None and not is_own(own.f_code.co_filename):
-        own = own.f_back
-    own = own or frame
-    return f"{call} at {own.f_code.co_filename}:{own.f_lineno}"
+    own_frame: FrameType | None = frame
+    while own_frame is not None and not is_own(own_frame.f_code.co_filename):
+        own_frame = own_frame.f_back
+    own_frame = own_frame or frame
+    return f"{call} at {own_frame.f_code.co_filename}:{own_frame.f_lineno}"
