@@ -198,6 +198,24 @@ def test_a_script_that_the_time_of_day_steers_is_named(code: str, branch: str, t
     assert [note.removeprefix(prefix).split(" ")[0] for note in notes if note.startswith(prefix)] == expected
 
 
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_waiting_for_a_thread_of_the_script_is_named(is_prepared: bool, tmp_path: Path) -> None:
+    """As the main thread does for batches that a thread prepares in 5 ms; not if all are prepared before the loop."""
+    emulated.require_cuda_torch()
+    prepare = "def prepare():\n    while asked.get():\n        time.sleep(0.005)\n        batches.put(1)\n"
+    prepared = "batches.queue.extend(range(20))\n"
+    code = (
+        "import queue, threading, time\nasked, batches = queue.Queue(), queue.Queue()\n"
+        f"{prepared if is_prepared else prepare + 'threading.Thread(target=prepare, daemon=True).start()'}\n"
+        "for _ in range(20):\n    asked.put(1)\n    batches.get()  # waits\n    learn()\n    update()"
+    )
+    notes = [note for note in run(code, tmp_path).result.notes if note.startswith("The script waited")]
+    lines = (tmp_path / "script.py").read_text().splitlines()
+    number = next(number for number, line in enumerate(lines, 1) if line.endswith("# waits"))
+    assert len(notes) == (not is_prepared)
+    assert all(f" of its own (Queue.get at {tmp_path}/script.py:{number}): this time" in note for note in notes)
+
+
 def test_all_ranks_stop_after_the_same_step(tmp_path: Path) -> None:
     emulated.require_cuda_torch()
     code = (

@@ -44,6 +44,7 @@ from presim.capture.script.misuse import Misuse
 from presim.capture.script.modules import ModuleScopes
 from presim.capture.script.optimizer_steps import OptimizerSteps
 from presim.capture.script.rank_reads import RankReads
+from presim.capture.script.thread_waits import ThreadWaits
 from presim.capture.steps.observer import StepObserver
 from presim.trace import spans
 from presim.trace.representatives import Representatives
@@ -104,6 +105,7 @@ class Observers:
         self.read_backs: ReadBacks | None = None  # only if values are computed
         self.rank_reads = RankReads(control.script, control.local_rank, hook.add_own_time)
         self.clock_reads = ClockReads(control.script, hook.add_own_time)
+        self.thread_waits = ThreadWaits(hook.add_own_time)
         self.misuse = Misuse()
         self.misuse.install(hook)
         self._join_world(control, exits)
@@ -124,6 +126,7 @@ class Observers:
         warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks on modules")
         self.rank_reads.install()
         self.clock_reads.install()
+        self.thread_waits.install()
         self.scopes.install()
         self.steps.install()
         self.step_observer.install()
@@ -159,6 +162,7 @@ class Observers:
             *self.deep_ep.notes(),
             *objects.notes(self.unknown_objects),
             *self.clock_reads.notes(),
+            *self.thread_waits.notes(self.step_observer.step_end_ns()),
         )
 
     def facts(self) -> dict[str, int]:

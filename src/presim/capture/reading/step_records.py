@@ -15,7 +15,7 @@ from presim.capture.script.current_line import is_torch
 from presim.capture.steps.loop_tree import Loop, LoopTree
 from presim.capture.steps.marks import Event, Mark, read_marks
 from presim.capture.steps.phases import find_phases
-from presim.capture.steps.stopping import Stop
+from presim.capture.steps.stopping import Stop, loop_of_steps
 from presim.trace.schema import Kind, StepFacts
 
 
@@ -43,9 +43,7 @@ def find_steps(marks: Sequence[Mark], end: Stop | None, *, has_ended: bool = Fal
     tree = LoopTree(marks)
     if has_ended and marks:
         tree.close(marks[-1].records + 1)
-    loop = (tree.find(end.loop) if end else None) or tree.step_loop(is_over=True)
-    if not tree.root.is_training:
-        loop = tree.calling_loop()
+    loop = loop_of_steps(tree, end)
     if not (end and end.steps):
         loop.close_updated()
     is_loop = loop is not tree.root

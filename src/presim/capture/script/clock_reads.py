@@ -27,7 +27,7 @@ from presim.capture.steps.positions import is_in_loop
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 _DATES = frozenset(("now", "utcnow", "today"))
 _DATE_CALL = re.compile(r"\.(now|utcnow|today)\(")
-_LIVE = "PRESIM_LIVE"  # the variable with which a live clock is simulated: shim/core/live.h
+LIVE = "PRESIM_LIVE"  # the variable with which a live clock is simulated: shim/core/live.h
 _MOST_NAMED = 3  # in the sentence
 
 
@@ -64,7 +64,7 @@ class ClockReads:
         self._seen: set[tuple[int, int]] = set()  # instructions in loops that have read: id of the code, offset
         self._codes: list[CodeType] = []  # keeps these ids from being used again
         self._thread = threading.get_ident()
-        self._is_simulated = _LIVE in os.environ
+        self._is_simulated = LIVE in os.environ
 
     def install(self) -> None:
         """Install before the script runs."""

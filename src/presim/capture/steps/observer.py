@@ -5,6 +5,7 @@ End it when enough of its steps have run.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable
@@ -20,7 +21,7 @@ from presim.capture.steps.log_view import LogView
 from presim.capture.steps.loop_tree import LoopTree
 from presim.capture.steps.marks import Event, Mark, MarkWriter
 from presim.capture.steps.positions import LoopPositions
-from presim.capture.steps.stopping import Stop, Stopping
+from presim.capture.steps.stopping import Stop, Stopping, loop_of_steps
 
 # An optimizer of fewer parameters than this share of those that the model trains is no sign of a step: a temperature or
 # a loss scale beside them. Optimizers may hold only the shard of one rank of the world.
@@ -59,6 +60,8 @@ class StepObserver:
         self._positions = LoopPositions()
         self._stopping = Stopping(steps, decides, directory.parent, self._log.digest)
         self._stop = stop
+        # Number of records and `now_ns` where a loop has begun another iteration, and behind each update.
+        self._boundaries: list[tuple[int, int]] = []
         self._updates = 0  # serial of STEP records
         self._versions: dict[int, int] = {}  # id(module) -> sum of versions of some of its parameters
         self.is_in_model = False  # an outermost module has been called and has not returned
@@ -136,6 +139,8 @@ class StepObserver:
         mark = Mark(records, event, position, int(first), int(second))
         self._writer.write(mark)
         advanced = self.tree.add(mark)
+        if advanced or event is Event.UPDATE:
+            self._boundaries.append((records + (event is Event.UPDATE), start))
         end = self._stopping.after_iteration(self.tree, advanced) if advanced else None
         if event is Event.UPDATE and not mark.position.nest:
             end = end or self._stopping.after_update(self.tree)
@@ -147,6 +152,15 @@ class StepObserver:
     def finish(self) -> Stop:
         """The decision about the script's steps, now that it ends."""
         return self.end or self._stopping.at_end(self.tree)
+
+    def step_end_ns(self) -> list[int]:
+        """When each step of the script has ended, on the clock `now_ns`; for a script that ends now."""
+        loop = loop_of_steps(self.tree, self.end)
+        end_records = self.tree.update_ends if loop is self.tree.root else loop.step_ends()
+        if self.end and self.end.steps:
+            end_records = end_records[: self.end.steps]
+        indices = [bisect.bisect_left(self._boundaries, (records, 0)) for records in end_records]
+        return [self._boundaries[index][1] for index in indices if index < len(self._boundaries)]
 
     def _watch_graphs(self) -> None:
         graphs: dict[int, _Recorded] = {}  # by id of a graph

@@ -37,6 +37,13 @@ class Stop(msgspec.Struct, frozen=True):
     loop: tuple[str, ...] = ()  # path of the loop whose iterations are steps
 
 
+def loop_of_steps(tree: LoopTree, stop: Stop | None) -> Loop:
+    """The loop whose iterations are the steps of a script that has ended; the root without one."""
+    if not tree.root.is_training:
+        return tree.calling_loop()
+    return (tree.find(stop.loop) if stop else None) or tree.step_loop(is_over=True)
+
+
 class Stopping:
     """Decides after each iteration of a loop whether the script ends here.
 
