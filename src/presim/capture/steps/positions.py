@@ -20,6 +20,8 @@ from typing import Any
 from presim.capture.script.current_line import PRESIM_DIR, is_torch
 from presim.capture.steps.code_loops import CodeLoop, loops_around
 
+# Its loops over hooks, which tell of a call of a model, are not the script's.
+_MODULES = "/torch/nn/modules/module.py"
 _STANDARD, _PACKAGES = sysconfig.get_path("stdlib") + "/", sysconfig.get_path("purelib") + "/"
 
 
@@ -91,7 +93,7 @@ class LoopPositions:
         looping = frames[0] if frames else None
         for frame, mark, child in zip(frames, marks, (*marks[1:], None)):
             self._update(mark, frame.f_code, frame.f_lasti, child or token)
-            if frame is not frames[-1] or not is_torch(frame.f_code.co_filename):  # else PyTorch's loop over hooks
+            if frame is not frames[-1] or not frame.f_code.co_filename.endswith(_MODULES):
                 levels += [(loop.key, serial, iteration) for loop, serial, iteration in mark.levels]
             looping = frame if mark.levels and not is_torch(frame.f_code.co_filename) else looping
         return levels, f"{looping.f_code.co_filename}:{looping.f_lineno}" if looping else ""
