@@ -193,11 +193,11 @@ class Measured(msgspec.Struct, frozen=True):
 class StepPhase(msgspec.Struct, frozen=True):
     """A part of one step: an inner loop, or what lies outside of inner loops up to an optimizer step."""
 
-    step: int  # index of the step
-    end: int  # number of entries up to its end
+    step: Count  # index of the step
+    end: Count  # number of entries up to its end
     kind: str  # loop; update: it ends with an optimizer step; call: of a model, without one
     line: str  # ``train.py:12``: of the loop, or of the optimizer step or the first call
-    runs: int = 1  # iterations of the loop
+    runs: Count = 1  # iterations of the loop
 
 
 class StepFacts(msgspec.Struct, frozen=True):
@@ -209,7 +209,7 @@ class StepFacts(msgspec.Struct, frozen=True):
     trains: bool = True  # the script has backward passes or optimizer steps
     inputs: tuple[tuple[Count, Count], ...] = ()  # tokens and samples of each step
     sample: str = ""  # how samples were counted, as a clause
-    begin: int = 0  # number of entries before the loop: a probe or a warm-up, which belongs to no step
+    begin: Count = 0  # number of entries before the loop: a probe or a warm-up, which belongs to no step
     phases: tuple[StepPhase, ...] = ()  # of all steps, in order; empty if each step is a single phase
 
 
