@@ -231,7 +231,7 @@ def test_ctrl_c_ends_the_script_too(how_often: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_ended_explanation_ends_its_capture(number: signal.Signals, tmp_path: Path) -> None:
-    """`presim explain --vary` leaves no process or temporary file; after Ctrl-C what was finished, with exit code 130."""
+    """It leaves no process or temporary file; after Ctrl-C what was finished, with exit code 130."""
     store.save([workloads.llama_8b(steps=2, layers=2)], tmp_path / "job")
     os.mkfifo(tmp_path / "ready")
     (tmp_path / "tmp").mkdir()
