@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from presim.analysis.notes.caveats import PEERS_READY
-from presim.analysis.notes.coverage import coverage_figures, coverage_sentences
+from presim.analysis.notes.coverage import coverage_figures, coverage_sentences, stop_sentences
 from presim.analysis.notes.routing_draws import unseen_ranks
 from presim.analysis.notes.shared_links import shared_links
 from presim.analysis.ranks import fullest, rank_figures, straggler_note, unmatched
@@ -252,12 +252,7 @@ def _coverage(
     stopped = any(trace.manifest.exit == "stopped" for trace in captured)
     composed = all(trace.manifest.origin == "composed" for trace in captured)
     sentences = coverage_sentences(world_size, figures, stopped=stopped, composed=composed)
-    if stopped and not figures.compared:
-        steps = len(captured[0].steps())
-        sentences.append(
-            f"The script was stopped after step {steps}: what it does later was not seen. --steps 0 runs it to its end."
-        )
-    return figures, sentences
+    return figures, [*sentences, *(stop_sentences(figures, len(captured[0].steps())) if stopped else ())]
 
 
 def _rank_notes(captured: Sequence[Trace], representatives: Representatives) -> list[str]:

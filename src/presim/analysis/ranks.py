@@ -72,12 +72,12 @@ def unmatched(traces: Sequence[Trace], representatives: Representatives) -> list
         called = {signature.group for signature in trace.signatures if isinstance(signature, Collective)}
         for index in sorted(called & set(range(len(groups)))):
             membership = communicators.memberships(rank)[index]
-            found = communicators.unmatched(membership) if membership else None
-            if found:
+            pair = communicators.unmatched(membership) if membership else None
+            if pair:
                 return [
-                    f"Ranks {rank} and {found[0]} communicate in group {groups[index].name!r}, but rank {found[1]}, "
-                    f"which represents rank {found[0]}, has no such group: rank {rank} does not wait for it. "
-                    f"Capture both with --ranks {rank},{found[0]}."
+                    f"Ranks {rank} and {pair[0]} communicate in group {groups[index].name!r}, but rank {pair[1]}, "
+                    f"which represents rank {pair[0]}, has no such group: rank {rank} does not wait for it. "
+                    f"Capture both with --ranks {rank},{pair[0]}."
                 ]
     return []
 

@@ -143,10 +143,10 @@ def _no_work_message(script: str, trace: Trace) -> str:
 
 
 def _capture_differing(request: Request, setting: LaunchConfig, progress: Callable[[str], None]) -> Capture:
-    found = capture_differing(
+    differing = capture_differing(
         request.steps, request.selection.checks, setting, progress, keeps_finished=request.keeps_finished
     )
-    return Capture(found.traces, found.stands_for, found.coverage, found.notes, found.partial)
+    return Capture(differing.traces, differing.stands_for, differing.coverage, differing.notes, differing.partial)
 
 
 def _capture_ranks(

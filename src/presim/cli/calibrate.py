@@ -97,6 +97,6 @@ def job(
         calibration = calibrate_job(
             run, ClusterOptions(**options), trace=trace, change=change, step=step, missing=missing
         )
-    parts.write(calibration.cluster, out, f"presim calibrate job {' '.join(Path(each).name for each in run)}")
+    parts.write(calibration.cluster, out, f"presim calibrate job {' '.join(Path(path).name for path in run)}")
     content = report.report(calibration, str(out))
     click.echo(report.encode(content).decode() if as_json else report.text(content), nl=not as_json)

@@ -11,7 +11,7 @@ import msgspec
 from presim.analysis.time.critical_path import critical_path
 from presim.compose.plan import Plan
 from presim.errors import InputError
-from presim.explain.candidates import neighbour_plans, simulation_candidates
+from presim.explain.candidates import Candidate, neighbour_plans, simulation_candidates
 from presim.figures.explanation import SCHEMA_VERSION, Confirmation, Explanation, Gain
 from presim.hardware.cluster import Cluster
 from presim.interrupts import caught
@@ -79,13 +79,9 @@ def explain(
         for candidate in simulation_candidates(result, cluster, options):
             progress(f"simulating {candidate.description}")
             try:
-                after = simulate(candidate.changed)
+                gains.append(_simulated_gain(result, candidate, simulate))
             except InputError as error:
                 refused.append(f"{candidate.description}: {error}")
-                continue
-            gains.append(
-                gain(result, after, candidate.description, candidate.remedy, candidate.kind, candidate.options)
-            )
         if planned is not None:
             _compose_plans(planned, cluster, progress, plans)
         confirmation = confirmed(plans.best_first()) if confirmed else None
@@ -104,6 +100,12 @@ def explain(
         confirmed=confirmation,
         partial=stop.is_partial or (confirmation is not None and confirmation.partial),
     )
+
+
+def _simulated_gain(result: Result, candidate: Candidate, simulate: Simulate) -> Gain:
+    """What a change of the simulation brings, over the job's result."""
+    after = simulate(candidate.changed)
+    return gain(result, after, candidate.description, candidate.remedy, candidate.kind, candidate.options)
 
 
 @dataclasses.dataclass

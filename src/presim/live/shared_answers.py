@@ -1,12 +1,12 @@
-"""Answers that ranks share which do the same, so that a query is simulated for one of them only.
+"""Simulates a query of several ranks once, if they do the same work.
 
-Without a live clock each rank is simulated alone, and alike ranks differ in the noise of their hosts only. A rank
-*leads* if it is simulated. Another one gets the leader's answers by the number of the query, as long as it has done the
-same: kind, stream and descriptor of its work. Work before the first forward pass does not count if there was one before
-the first query, as in `presim.capture.ranks.compare`. From its first difference on, a rank is simulated itself.
+Without a live clock each rank is simulated alone, and ranks with the same work differ only in the noise of their hosts.
+A rank that is simulated is a *leader*. A *follower* gets its leader's answers, matched by the number of the query, for
+as long as both did the same work: kind, stream and descriptor of each record are compared. If a forward pass began
+before the first query, records before it are ignored, as in `presim.capture.ranks.compare`. From its first difference
+on, a follower is simulated itself.
 
-Where in the network the members of its communicators are does not count: a follower's collectives take as long as its
-leader's.
+The positions of communicators in the network are not compared: a follower's collectives take as long as its leader's.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class QuestionHistory:
         key = self._work.copy()
         asked = question.first if question.ask == Ask.STREAM else question.first - self.first_serial
         key.update(f"{question.ask} {asked}".encode())
-        self.numbers.append(question.second)
+        # Two threads may ask in another order than they took their numbers.
+        self.numbers.append(max(question.second, self.numbers[-1] + 1 if self.numbers else 0))
         self.keys.append(key.digest())
 
     def close(self) -> None:
@@ -149,7 +150,8 @@ class SharedAnswers:
             return True  # not known yet
         if led.numbers[index] == history.numbers[-1]:
             return led.keys[index] == history.keys[-1]
-        return rank in self._leaders
+        # The leader knew that it was too early to ask for an event; for streams, ranks always ask.
+        return rank in self._leaders and self._pending[rank][0].ask == Ask.EVENT
 
     def _shared_answer(self, rank: int, leader: int) -> Answer | None:
         """The answer to the rank's latest question; None if the leader has not come so far."""
@@ -157,7 +159,7 @@ class SharedAnswers:
         index = bisect.bisect_left(led.numbers, history.numbers[-1])
         if index >= len(led.answers):
             return None
-        if led.numbers[index] != history.numbers[-1]:  # the leader knew that it was too early to ask
+        if led.numbers[index] != history.numbers[-1]:
             return Answer(Status.NOT_YET, until=led.numbers[index])
         answer = led.answers[index]
         ended = answer.ended - led.first_serial + history.first_serial

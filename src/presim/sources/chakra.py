@@ -66,23 +66,24 @@ class Chakra:
             ranks[found.rank] = found
         first = ranks[min(ranks)]
         world_size = first.attributes.get("world_size", max(ranks) + 1)
-        beside = _beside(first.path)
-        speak = _represented(beside)
-        speak = {rank: others for rank, others in speak.items() if rank in ranks}
-        absent = sorted(set(range(world_size)) - set(ranks) - {rank for others in speak.values() for rank in others})
+        side_file = _side_file(first.path)
+        stands_for = {rank: others for rank, others in _represented(side_file).items() if rank in ranks}
+        absent = sorted(
+            set(range(world_size)) - set(ranks) - {rank for others in stands_for.values() for rank in others}
+        )
         if absent and self.request.missing == "refuse":
             raise InputError(
                 f"{len(absent)} of {world_size} ranks have no trace (first: rank {absent[0]}): give their files "
                 "too, or use --missing same if they behave like the given ones"
             )
         cluster = _recorded_on(first, world_size, self.request)
-        groups = _groups(beside, world_size)
+        groups = _groups(side_file, world_size)
         traces = tuple(_Builder(one, cluster, groups).trace() for _, one in sorted(ranks.items()))
         notes = (
             f"Imported from {len(traces)} Chakra execution traces: durations are those in the files.",
             "Execution traces contain no allocations: memory is not predicted.",
         )
-        return Job(traces, speak, notes=notes)
+        return Job(traces, stands_for, notes=notes)
 
 
 def open_chakra(paths: Sequence[Path], request: Request) -> Chakra | None:
@@ -169,7 +170,11 @@ def _attributes(message: Any) -> dict[str, Any]:
     Raises:
         InputError: one that is read as a number is none, or is too large for a trace.
     """
-    attributes = {one.name: getattr(one, value) for one in message.attr if (value := one.WhichOneof("value"))}
+    attributes = {
+        attribute.name: getattr(attribute, value)
+        for attribute in message.attr
+        if (value := attribute.WhichOneof("value"))
+    }
     for name in _NUMBERS.keys() & attributes.keys():
         value, (least, largest) = attributes[name], _NUMBERS[name]
         if type(value) is not int or not least <= value <= largest:
@@ -180,10 +185,10 @@ def _attributes(message: Any) -> dict[str, Any]:
     return attributes
 
 
-def _represented(beside: dict[str, Any]) -> dict[int, list[int]]:
+def _represented(side_file: dict[str, Any]) -> dict[int, list[int]]:
     """Captured rank -> the ranks that do as it does."""
     try:
-        texts = convert(beside.get("stands_for", {}), dict[Count, str])
+        texts = convert(side_file.get("stands_for", {}), dict[Count, str])
     except FormatError as error:
         raise InputError(
             f"stands_for beside the execution traces is no table of ranks ({error}); write the traces again"
@@ -191,7 +196,7 @@ def _represented(beside: dict[str, Any]) -> dict[int, list[int]]:
     return {rank: spans.from_text(text) for rank, text in texts.items() if text}
 
 
-def _beside(path: Path) -> dict[str, Any]:
+def _side_file(path: Path) -> dict[str, Any]:
     """Content of ``NAME.groups.json`` next to ``NAME.R.et``; empty if missing."""
     file = path.with_name(re.sub(r"\.?\d+\.et$", "", path.name) + ".groups.json")
     if not file.is_file():
@@ -203,10 +208,10 @@ def _beside(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _groups(beside: dict[str, Any], world_size: int) -> tuple[Group, ...]:
+def _groups(side_file: dict[str, Any], world_size: int) -> tuple[Group, ...]:
     """Process groups in file order; one group of all ranks if the file has none."""
     try:
-        listed = convert(beside.get("groups", {}), dict[str, list[Count]])
+        listed = convert(side_file.get("groups", {}), dict[str, list[Count]])
     except FormatError as error:
         raise InputError(
             f"the groups beside the execution traces are no table of ranks ({error}); write the traces again"

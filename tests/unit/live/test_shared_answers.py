@@ -85,6 +85,26 @@ def test_what_the_leader_needed_not_ask_holds_until_it_asks_again(tmp_path: Path
     assert job.query(1, 7) == {1: Answer(Status.YES, ended=2)}
 
 
+def test_a_stream_that_the_leader_did_not_ask_for_is_a_difference(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    for rank in (0, 1):
+        job.work(rank)
+    job.query(0, 0, Status.NOT_YET)
+    job.query(1, 0)
+    job.query(0, 7)
+    job.shared.ask(1, Question(Ask.STREAM, len(job.logs[1].records()), 0, 0, 1))
+    assert job.settle(Answer(Status.YES)) == {1: SIMULATE}
+
+
+def test_queries_of_two_threads_may_arrive_in_another_order(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    for rank in (0, 1):
+        job.work(rank)
+        job.query(rank, 3)
+    assert job.query(0, 2) == {0: SIMULATE}
+    assert job.query(1, 2) == {1: Answer(Status.YES, ended=2)}
+
+
 def test_a_rank_that_does_something_else_is_simulated_from_then_on(tmp_path: Path) -> None:
     job = Job(tmp_path)
     for rank in (0, 1, 2):

@@ -61,6 +61,15 @@ def coverage_sentences(
     return found
 
 
+def stop_sentences(coverage: Coverage, steps: int) -> list[str]:
+    """That a script was stopped after so many steps; none if `coverage_sentences` says it of compared ranks."""
+    if coverage.compared:
+        return []
+    return [
+        f"The script was stopped after step {steps}: what it does later was not seen. --steps 0 runs it to its end."
+    ]
+
+
 def _if_wrong(coverage: Coverage) -> str:
     """The consequences if an assumed rank does something else."""
     reads = unconfined(coverage.rank_reads)

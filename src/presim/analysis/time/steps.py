@@ -15,7 +15,7 @@ from presim.trace.schema import COMPILING, Kind, Phase, Trace, fetch_worker
 Ints = NDArray[np.int64]
 _LOADER_BOUND = 0.1  # share of the mean step from which waiting for data is averaged
 _SAME_WORK = 0.02  # relative difference of device work up to which steps do the same
-_WARM = 1.2  # times as long as the median step: what no warm step takes for the same work
+_WARM = 1.2  # a step with the median step's work that takes longer than this multiple of its time is a warm-up
 _WARM_UP_STEPS = 4  # repeated steps from which the first of them may count as warm-up
 
 
@@ -49,9 +49,9 @@ class Steps:
     steady_index: int
     counted: int  # steps in the trace
     sets_up: str = ""  # one-time work in the step that the figures describe, as a clause; else empty
-    repeated: tuple[int, ...] = ()  # indices of the steps after the first without one-time work, if there are any
+    repeated: tuple[int, ...] = ()  # indices of the steps after the first and its warm-up, without one-time work
     added_wait_ns: int = 0  # of the steady step, where the job is bound by its data loader
-    averaged: tuple[int, ...] = ()  # indices of the last repeated steps, as many as whole rounds of what recurs
+    averaged: tuple[int, ...] = ()  # indices of the repeated steps that make up whole rounds (`whole_rounds`)
 
     @property
     def steady(self) -> Step:
@@ -98,7 +98,7 @@ def _work_ns(trace: Trace, timeline: Timeline, slices: Sequence[slice]) -> Ints:
 
 
 def whole_rounds(repeated: Sequence[int], length: int) -> Sequence[int]:
-    """The last steps, as many as a multiple of a round's length; all if there is no whole round."""
+    """The last steps, a multiple of ``length`` of them; all steps if there are fewer than ``length``."""
     rounds = len(repeated) // max(length, 1)
     return repeated[-rounds * length :] if rounds and length else repeated
 

@@ -34,36 +34,35 @@ def throughput(trace: Trace, step_time_s: float | None, step_index: int) -> Thro
 
 
 def with_uneven_ranks(
-    own: Throughput, manifests: Mapping[int, Manifest], counts: Mapping[int, int], rank: int, step_index: int
+    reported: Throughput, manifests: Mapping[int, Manifest], counts: Mapping[int, int], rank: int, step_index: int
 ) -> Throughput:
-    """The throughput of a job whose ranks read different amounts: by the mean of a rank instead of by the reported one.
+    """Throughput of a job in which ranks read different numbers of samples: with the mean over ranks.
 
-    Only for jobs in which all ranks read data of their own, and all captured ranks show what they read.
+    It stays as it is if ranks share data (tensor or pipeline parallelism), or if a captured rank does not show what it
+    read.
 
     Args:
-        own: as if all ranks read as much as the reported one.
+        reported: computed as if every rank read as much as the reported one.
         manifests: of the captured ranks.
         counts: number of ranks that each captured rank represents, itself included.
         rank: the reported rank.
         step_index: the reported step.
     """
     inputs = {number: manifest.step.inputs[step_index : step_index + 1] for number, manifest in manifests.items()}
-    if (
-        own.data_parallel_ranks != manifests[rank].world_size
-        or len(set(inputs.values())) < 2
-        or not all(inputs.values())
-    ):
-        return own
-    world_size = sum(counts[number] for number in inputs)
-    tokens, samples = (
-        sum(counts[number] * amounts[0][column] for number, amounts in inputs.items()) / world_size for column in (0, 1)
-    )
-    own_tokens, own_samples = inputs[rank][0]
+    shares_data = reported.data_parallel_ranks != manifests[rank].world_size
+    if shares_data or len(set(inputs.values())) < 2 or not all(inputs.values()):
+        return reported
+
+    def scaled(rate: float | None, column: int) -> float | None:
+        amount = inputs[rank][0][column]
+        total = sum(counts[number] * steps[0][column] for number, steps in inputs.items())
+        return rate * total / sum(counts[number] for number in inputs) / amount if rate and amount else rate
+
     return msgspec.structs.replace(
-        own,
-        tokens_per_s=own.tokens_per_s * tokens / own_tokens if own.tokens_per_s and own_tokens else own.tokens_per_s,
-        samples_per_s=own.samples_per_s * samples / own_samples if own.samples_per_s and own_samples else None,
-        sample=f"{own.sample}, as the mean of all ranks" if own.sample else "",
+        reported,
+        tokens_per_s=scaled(reported.tokens_per_s, 0),
+        samples_per_s=scaled(reported.samples_per_s, 1),
+        sample=f"{reported.sample}, as the mean of all ranks" if reported.sample else "",
     )
 
 
