@@ -85,6 +85,7 @@ class Tables:
         self.sites: dict[str, int] = {}
         self._parsed: dict[int, Operator | None] = {}
         self._known: dict[tuple[int, int, float], int] = {}
+        self._thread_counts: dict[int, int] = {}  # of kernels, by descriptor
 
     def launches(self, records: NDArray[np.void]) -> NDArray[np.void]:
         """The records, with one for each NCCL launch."""
@@ -139,26 +140,26 @@ class Tables:
     def _shares(self, records: NDArray[np.void]) -> dict[int, float]:
         """Share of the operator's bytes moved by each of several launches, in proportion to their threads."""
         at = np.flatnonzero((records["kind"] == Kind.WORK) & (records["value"] > 0))
-        launches: dict[int, list[int]] = {}
-        for index, operator in zip(at.tolist(), records["value"][at].tolist()):
-            launches.setdefault(operator, []).append(index)
+        launches: dict[int, list[tuple[int, int]]] = {}  # by operator: index and work of each launch
+        for index, work, operator in zip(at.tolist(), *(records[name][at].tolist() for name in ("work", "value"))):
+            launches.setdefault(operator, []).append((index, work))
         shares: dict[int, float] = {}
-        threads: dict[int, int] = {}
-        for indices in launches.values():
-            if len(indices) == 1:
+        for operator_launches in launches.values():
+            if len(operator_launches) == 1:
                 continue
-            sizes = [self._threads(int(records["work"][index]), threads) for index in indices]
+            sizes = [self._thread_count(work) for _, work in operator_launches]
             total = sum(sizes)
-            for launch, size in zip(indices, sizes):
-                shares[launch] = round(size / total, 4) if total else 1.0
+            for (index, _), size in zip(operator_launches, sizes):
+                shares[index] = round(size / total, 4) if total else 1.0
         return shares
 
-    def _threads(self, work: int, known: dict[int, int]) -> int:
-        if work not in known:
+    def _thread_count(self, work: int) -> int:
+        if work not in self._thread_counts:
             descriptor = self.log.descriptors[work]
             is_kernel = descriptor.family == "kernel"
-            known[work] = math.prod(descriptor.numbers("grid") + descriptor.numbers("block")) if is_kernel else 0
-        return known[work]
+            sizes = descriptor.numbers("grid") + descriptor.numbers("block")
+            self._thread_counts[work] = math.prod(sizes) if is_kernel else 0
+        return self._thread_counts[work]
 
     def name(self, descriptor: int) -> str | None:
         """Name of an operator, module or range, by descriptor id; None if there is none."""
