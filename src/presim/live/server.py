@@ -9,7 +9,7 @@ import os
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -19,7 +19,7 @@ from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
 from presim.live.clock import Clock
 from presim.live.questions import QUESTION_BYTES, Answer, Ask, Question, Status
-from presim.live.shared_answers import SHARED, SharedAnswers
+from presim.live.shared_answers import QUERIES, SharedAnswers
 from presim.live.stall_timeout import StallTimeout
 
 _SOCKET = "clock"
@@ -75,7 +75,7 @@ class LiveServer:
         self._others: dict[int, Sequence[int]] = {}
         self._clocks: dict[int, Clock] = {}  # of the hosts, by rank
         self._durations: dict[int, Clock] = {}  # without a live clock: for durations between events, by rank
-        self._shared: SharedAnswers | None = None  # without a live clock
+        self._shared: dict[Ask, SharedAnswers] = {}  # without a live clock, by kind of question
         self._selector = selectors.DefaultSelector()
         self._connections: dict[int, socket.socket] = {}
         self._wake, self._woken = socket.socketpair()
@@ -123,7 +123,10 @@ class LiveServer:
 
     def __enter__(self) -> LiveServer:
         if not self._live:
-            self._shared = SharedAnswers(self._directories, self._cluster, self._blocked or (lambda rank: False))
+            queries, durations = (
+                SharedAnswers(self._directories, self._cluster, self._blocked or (lambda rank: False)) for _ in range(2)
+            )
+            self._shared = {**dict.fromkeys(QUERIES, queries), Ask.ELAPSED: durations}
         self._selector.register(self._woken, selectors.EVENT_READ, ("end", 0))
         self._thread.start()
         return self
@@ -161,7 +164,7 @@ class LiveServer:
 
     def _pause_s(self) -> float | None:
         clock = self._shared_clock()
-        waits = clock.asking if clock else self._shared and self._shared.is_waiting
+        waits = clock.asking if clock else any(shared.is_waiting for shared in self._shares())
         return _POLL_S if waits else None
 
     def _check_idle_ranks(self, blocked: Waiting, timeout: StallTimeout) -> None:
@@ -222,19 +225,22 @@ class LiveServer:
             self._end(rank)
             return
         question = Question.unpack(message)
-        if self._shared and question.ask in SHARED:
-            self._shared.ask(rank, question)
+        if question.ask in self._shared:
+            self._shared[question.ask].ask(rank, question)
         else:
             self._simulate(rank, question)
 
     def _settle(self) -> None:
         """Answer questions that ranks share; an answer may settle the same question of others."""
-        while self._shared and (settled := list(self._shared.settle())):
+        while settled := [each for shared in self._shares() for each in shared.settle()]:
             for rank, question, answer in settled:
                 if answer:
                     self._send(rank, answer)
                 else:
                     self._simulate(rank, question)
+
+    def _shares(self) -> Iterator[SharedAnswers]:
+        yield from dict.fromkeys(self._shared.values())
 
     def _simulate(self, rank: int, question: Question) -> None:
         clock = self._clock_of(rank, question.ask)
@@ -244,9 +250,9 @@ class LiveServer:
 
     def _end(self, rank: int) -> None:
         """Tell the clocks that a rank has ended, which other ranks on them may wait for."""
-        if self._shared:
-            self._shared.end(rank)
-        else:
+        for shared in self._shares():
+            shared.end(rank)
+        if not self._shared:
             self._take_back(self._clock_of(rank, Ask.SYNC))
         for clocks in (self._clocks, self._durations):
             if rank in clocks:
@@ -277,8 +283,8 @@ class LiveServer:
 
     def _answer(self, clock: Clock) -> None:
         for rank, answer in clock.answers():
-            if self._shared:
-                self._shared.answered(rank, answer)
+            for shared in self._shares():
+                shared.answered(rank, answer)
             self._send(rank, answer)
 
     def _send(self, rank: int, answer: Answer) -> None:

@@ -1,9 +1,9 @@
-"""Simulates a query of several ranks once, if they do the same work.
+"""Simulates a question of several ranks once, if they do the same work.
 
 Without a live clock each rank is simulated alone, and ranks with the same work differ only in the noise of their hosts.
-A rank that is simulated is a *leader*. A *follower* gets its leader's answers, matched by the number of the query, for
-as long as both did the same work: kind, stream and descriptor of each record are compared. If a forward pass began
-before the first query, records before it are ignored, as in `presim.capture.ranks.compare`. From its first difference
+A rank that is simulated is a *leader*. A *follower* gets its leader's answers, matched by the number of the question,
+for as long as both did the same work: kind, stream and descriptor of each record are compared. If a forward pass began
+before the first question, records before it are ignored, as in `presim.capture.ranks.compare`. From its first difference
 on, a follower is simulated itself.
 
 The positions of communicators in the network are not compared: a follower's collectives take as long as its leader's.
@@ -25,7 +25,7 @@ from presim.hardware.cluster import Cluster
 from presim.live.questions import Answer, Ask, Question, Status
 from presim.trace.schema import Kind, Phase
 
-SHARED = (Ask.EVENT, Ask.STREAM)  # kinds of questions
+QUERIES = (Ask.EVENT, Ask.STREAM)  # numbered by the rank that asks
 _LEADER_S = 1.0  # that a rank waits for a leader's question, which may be waiting for this rank
 _NOT_WORK = (Kind.ALLOC, Kind.FREE, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, Kind.RETAG, Kind.HOST_WAIT, Kind.HOST_CALL)
 
@@ -34,7 +34,7 @@ class QuestionHistory:
     """The questions of one rank and the work before each, as keys that are equal for ranks that do the same."""
 
     def __init__(self, directory: Path) -> None:
-        self.numbers: list[int] = []  # of the queries that were asked, ascending
+        self.numbers: list[int] = []  # of the questions that were asked, ascending
         self.keys: list[bytes] = []
         self.answers: list[Answer] = []
         self.first_serial = 0  # of recordings after the first question
@@ -53,15 +53,23 @@ class QuestionHistory:
             records = records[int(forward[0]) if len(forward) else 0 :]
         self._work.update(self._words(records).tobytes())
         key = self._work.copy()
-        asked = question.first if question.ask == Ask.STREAM else question.first - self.first_serial
-        key.update(f"{question.ask} {asked}".encode())
-        # Two threads may ask in another order than they took their numbers.
-        self.numbers.append(max(question.second, self.numbers[-1] + 1 if self.numbers else 0))
+        key.update(repr((int(question.ask), *self._asked(question))).encode())
+        number = self.numbers[-1] + 1 if self.numbers else 0
+        if question.ask in QUERIES:  # two threads may ask in another order than they took their numbers
+            number = max(question.second, number)
+        self.numbers.append(number)
         self.keys.append(key.digest())
 
     def close(self) -> None:
         """Close the rank's log."""
         self._tail.close()
+
+    def _asked(self, question: Question) -> list[int]:
+        """The stream, or the serials after the first question's."""
+        if question.ask == Ask.STREAM:
+            return [question.first]
+        serials = [question.first] if question.ask == Ask.EVENT else [question.first, question.second]
+        return [serial - self.first_serial for serial in serials]
 
     def _words(self, records: NDArray[np.void]) -> NDArray[np.int64]:
         """What counts of the records: kind, stream and descriptor [n, 3]."""
@@ -163,6 +171,8 @@ class SharedAnswers:
             return Answer(Status.NOT_YET, until=led.numbers[index])
         answer = led.answers[index]
         ended = answer.ended - led.first_serial + history.first_serial
+        if self._pending[rank][0].ask == Ask.ELAPSED:
+            return answer._replace(ended=ended, room=0)
         until = led.numbers[index + 1] if index + 1 < len(led.numbers) else 0
         return answer._replace(ended=ended, value=0, room=0, ahead=0, until=until)
 

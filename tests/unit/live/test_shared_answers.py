@@ -128,6 +128,22 @@ def test_ranks_that_differ_in_their_first_query_may_follow_another(tmp_path: Pat
     assert job.query(2, 0) == {2: Answer(Status.YES, ended=2)}
 
 
+def test_a_duration_belongs_to_its_two_recordings(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.work(1, "memset bytes=8", phase=Phase.OTHER)  # so that the serials differ
+    for rank in (0, 1, 2) * 3:
+        job.work(rank)
+    answers = {}
+    for rank, recordings_between in enumerate((2, 2, 1)):
+        last = job.serials[rank]
+        job.logs[rank].write(job.directories[rank])
+        records = len(job.logs[rank].records())
+        question = Question(Ask.ELAPSED, records, 0, last - recordings_between, last)
+        job.shared.ask(rank, question)
+        answers |= job.settle(Answer(Status.YES, value=5000, ended=last + 1))
+    assert answers == {0: SIMULATE, 1: Answer(Status.YES, value=5000, ended=5), 2: SIMULATE}
+
+
 @pytest.mark.parametrize("reason", ["ended", "blocked", "late"])
 def test_no_rank_waits_for_a_leader_that_does_not_come(
     tmp_path: Path, reason: str, monkeypatch: pytest.MonkeyPatch
