@@ -23,6 +23,8 @@ _BOUNDS = {
     "steps": quantities.STEPS,
     "limit": quantities.POSITIVE_SECONDS,
     "draws": quantities.DRAWS,
+    "micro_batches": quantities.BATCH,
+    "data_parallel": quantities.DEGREE,
 }
 
 
@@ -84,6 +86,22 @@ class SimulateOptions(EvaluationOptions):
             )
         if self.ranks_simulated not in ("auto", "all"):
             raise InputError(f"ranks simulated are auto or all; got {self.ranks_simulated!r}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplanOptions(EvaluationOptions):
+    """Further options of simulating a saved job under another plan."""
+
+    micro_batches: int | None = None  # of each step; None: as captured
+    data_parallel: int | None = None  # number of data-parallel ranks; None: as captured, or as the cluster's size asks
+    save: str | os.PathLike[str] | None = None  # directory to keep the new job in
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.data_parallel is not None and (self.nodes or self.world_size):
+            raise InputError(
+                f"--dp {self.data_parallel} sets the number of ranks, and so do --nodes and --world-size; leave one out"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

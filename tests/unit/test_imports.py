@@ -46,6 +46,7 @@ MAY_IMPORT = {
     "figures": set(),
     "result": {"presim.figures"},
     "network": {"presim.hardware"},
+    "replan": {"presim.trace"},
     "cost": {"presim.trace", "presim.hardware", "presim.network"},
     "engine": {"presim.trace", "presim.cost.price", "presim.cost.overlap", "presim.hardware"},
     "analysis": {

@@ -21,6 +21,7 @@ VERBS = {
     "run": "Run a script on an emulated GPU and predict its performance on a cluster.",
     "import": "Import a profile of a real run as a job, to replay it on this or other hardware.",
     "simulate": "Simulate a saved trace on the same or other hardware.",
+    "replan": "Simulate a saved job with more micro-batches or data-parallel ranks.",
     "graph": "Export a model as a graph of operators, or inspect one.",
     "compose": "Predict a training job from a model and a plan, without a program.",
     "serve": "Predict latency and throughput of a served model under a load.",

@@ -31,7 +31,7 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
     if isinstance(options, SimulateOptions) and options.scale is not None:
         options = dataclasses.replace(options, world_size=_world_of(job, options.scale), scale=None)
     target = cluster_of_captured(captured, options)
-    traces, stands_for, scaled = _at_size(job, target.world_size)
+    traces, stands_for, scaled = at_size(job, target.world_size)
     found = evaluate(
         traces,
         target,
@@ -52,19 +52,28 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
 
 def _world_of(job: Job, scale: str) -> int:
     """The world size with another degree of data parallelism, as ``dp=N``."""
-    from presim.trace.rescale import data_parallel, sharded_group
-
     name, _, number = scale.partition("=")
     if name != "dp" or not number.isdecimal() or int(number) < 1:
         raise InputError(
             f"--scale takes dp=N, the number of data-parallel ranks; got {scale!r}. Along other dimensions the work of "
             "each rank changes: capture the job with them"
         )
+    return world_size_of(job, int(number))
+
+
+def world_size_of(job: Job, data_parallel_ranks: int) -> int:
+    """The world size of a job with another number of data-parallel ranks.
+
+    Raises:
+        InputError: they hold shards of the parameters, or it is not known which ranks they are.
+    """
+    from presim.trace.rescale import data_parallel, sharded_group
+
     traces = [job.traces[rank] for rank in sorted(job.traces)]
     world, shards = job.manifest.world_size, sharded_group(traces)
     if shards is not None:
-        raise _holds_shards(shards, world // shards.size * int(number))
-    return world // data_parallel(traces).size * int(number)
+        raise _holds_shards(shards, world // shards.size * data_parallel_ranks)
+    return world // data_parallel(traces).size * data_parallel_ranks
 
 
 def _holds_shards(shards: Group, world_size: int) -> InputError:
@@ -74,8 +83,12 @@ def _holds_shards(shards: Group, world_size: int) -> InputError:
     )
 
 
-def _at_size(job: Job, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:
-    """A job's traces at a world size, the ranks that each represents, and notes for the result."""
+def at_size(job: Job, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:
+    """A job's traces at a world size, the ranks that each represents, and notes for the result.
+
+    Raises:
+        InputError: the job has to be captured at that size.
+    """
     from presim.trace.rescale import at_world_size, sharded_group
 
     traces = [job.traces[number] for number in sorted(job.traces)]

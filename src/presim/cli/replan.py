@@ -1,0 +1,49 @@
+"""``presim replan``: a saved job under another plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from presim import quantities
+from presim.cli.numbers import number
+from presim.cli.options import Outputs, cluster_options, engine_options, exit_code, output_options
+
+
+@click.command("replan")
+@click.argument("directory", metavar="DIR")
+@click.option(
+    "--micro-batches",
+    type=number(quantities.BATCH),
+    metavar="N",
+    help="Micro-batches of each step. Default: as captured.",
+)
+@click.option(
+    "--dp",
+    "data_parallel",
+    type=number(quantities.DEGREE),
+    metavar="N",
+    help="Number of data-parallel ranks, on as many nodes as they take. Default: as captured.",
+)
+@cluster_options
+@click.option(
+    "--rank", type=number(quantities.RANK), metavar="R", help="Captured rank to report on. Default: the lowest."
+)
+@click.option("--save", metavar="DIR", help="Save the new job for `presim simulate`.")
+@engine_options
+@output_options
+def command(directory: str, **options: Any) -> int:
+    """Simulate the job in DIR with more micro-batches or data-parallel ranks than it was captured with.
+
+    Pipeline schedules and gradient accumulation repeat a cycle of micro-batches. A job that was captured with a few of
+    them, about twice as many as it has pipeline stages, answers for any larger number. Nothing is captured again.
+    """
+    from presim.options import ReplanOptions
+    from presim.verbs.replan import replan_and_evaluate
+
+    outputs = Outputs.taken(options)
+    outputs.check(directory)
+    evaluation = replan_and_evaluate(directory, ReplanOptions(**options))
+    outputs.deliver(evaluation)
+    return exit_code(evaluation.result)
