@@ -24,11 +24,11 @@ def is_attention(signature: Signature | None) -> bool:
 
 def is_all_reduce(signature: Signature | None) -> bool:
     """Also vLLM's own, whose ranks are not in its signature."""
-    own = isinstance(signature, Elementwise) and signature.operator == _ALL_REDUCE
-    return own or (isinstance(signature, Collective) and signature.kind == "all_reduce")
+    is_custom_kernel = isinstance(signature, Elementwise) and signature.operator == _ALL_REDUCE
+    return is_custom_kernel or (isinstance(signature, Collective) and signature.kind == "all_reduce")
 
 
-def of_own_experts(trace: Trace, experts: Experts | None, ranks: int) -> Trace:
+def with_own_experts(trace: Trace, experts: Experts | None, ranks: int) -> Trace:
     """A trace whose products of experts are those of one of the ranks that share whole experts.
 
     vLLM calls its kernel with all tokens; which of their experts are the rank's own is known on the device only. Tokens
@@ -36,10 +36,12 @@ def of_own_experts(trace: Trace, experts: Experts | None, ranks: int) -> Trace:
     """
     if experts is None:
         return trace
-    return dataclasses.replace(trace, signatures=tuple(_own(one, experts, ranks) for one in trace.signatures))
+    return dataclasses.replace(
+        trace, signatures=tuple(_rank_share(signature, experts, ranks) for signature in trace.signatures)
+    )
 
 
-def _own(signature: Signature, experts: Experts, ranks: int) -> Signature:
+def _rank_share(signature: Signature, experts: Experts, ranks: int) -> Signature:
     if not isinstance(signature, GroupedGemm):
         return signature
     tokens = signature.m / experts.chosen
@@ -48,7 +50,7 @@ def _own(signature: Signature, experts: Experts, ranks: int) -> Signature:
     return msgspec.structs.replace(signature, groups=max(1, round(min(used, rows))), m=rows)
 
 
-def of_experts(trace: Trace) -> NDArray[np.bool_]:
+def is_expert_work(trace: Trace) -> NDArray[np.bool_]:
     """Entries that data-parallel ranks share: each layer's two grouped products, what is between and beside them.
 
     The all-reduce behind them, before the next attention, goes with them: more ranks share it.
