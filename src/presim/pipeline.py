@@ -28,7 +28,7 @@ from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.mixed_clusters import Views, differing_ranks, group_notes, slowed_collectives, tightest
-from presim.prepared import Prepared, choose, prepare
+from presim.prepared import Prepared, choose_trace, prepare
 from presim.result import Coverage, Memory, Rank, Result
 from presim.target import device_of, engine_options, host_factor_source
 from presim.trace.coverage import RankCoverage
@@ -91,7 +91,7 @@ def evaluate(
         NotRepeatedError: the simulation does not prove that the micro-batches of ``repeats`` only repeat.
     """
     prepared = prepared or prepare([traces] if isinstance(traces, Trace) else list(traces), rank=rank)
-    reported_trace = choose(prepared.traces, rank)
+    reported_trace = choose_trace(prepared.traces, rank)
     _check_size(reported_trace, cluster)
     views = Views(cluster, changes or Changes())
     job = _simulate(
