@@ -48,7 +48,7 @@ def _limited(file: IO[bytes], most_bytes: int) -> bytes:
 
 
 def first_bytes(path: str | os.PathLike[str], count: int) -> bytes:
-    """The first bytes of a file, to tell what it is; none where it cannot be read."""
+    """The first bytes of a file, to recognise its format; empty if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return file.read(count)

@@ -48,7 +48,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 def verdict(budget: Budget, result: Result | None, failure: str, baseline: Result | None) -> Verdict:
-    """One job. ``result``: None where there is none; ``failure``: why the prediction does not stand."""
+    """The verdict on one job. ``result``: None if there is none; ``failure``: why the prediction failed."""
     checks = [] if result is None else _checks(budget, result, baseline)
     memory = None if result is None else used_bytes(result)
     step = None if result is None else result.step_time_s

@@ -57,7 +57,7 @@ def gate(
 
 
 def predict(budget: Budget, folder: Path) -> tuple[Result | None, str]:
-    """The result of one job, and why it does not stand; both where the script failed or the job does not fit."""
+    """The result of one job, and the reason if it failed; both if the script failed or the job does not fit."""
     with temporary_folder("gate") as scratch:
         path = Path(scratch) / "result.json"
         verb, *words = budget.words

@@ -187,7 +187,7 @@ def _attributes(message: Any) -> dict[str, Any]:
 
 
 def _represented_ranks(side_file: dict[str, Any]) -> dict[int, list[int]]:
-    """Captured rank -> the ranks that do as it does."""
+    """By captured rank: the ranks that it represents."""
     try:
         texts = convert(side_file.get("stands_for", {}), dict[Count, str])
     except FormatError as error:

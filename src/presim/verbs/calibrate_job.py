@@ -100,7 +100,7 @@ def _by_profile(
 def _with_memory(
     calibration: Calibration, paths: Sequence[Path], captured: Job | None, cluster: Cluster
 ) -> Calibration:
-    """The same with the profile's memory peaks beside those of the captured job's steady step."""
+    """The calibration with a comparison of memory peaks: the profile's, and the captured job's steady step's."""
     from presim.run_calibration.fit import MemoryCheck
     from presim.sources.kineto.memory import read_peaks
 

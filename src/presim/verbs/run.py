@@ -43,7 +43,7 @@ def run_and_evaluate(
 ) -> Evaluation:
     """Capture a script or a launch command with its arguments, and evaluate it.
 
-    ``stdout``: file descriptor for what the script prints; None: ours. ``forks`` starts its ranks and stays with the
+    ``stdout``: file descriptor for the script's output; None: presim's. ``forks`` starts its ranks and stays with the
     caller. ``keeps_finished``: an interrupt gives the result of the ranks and draws that are captured by then, if any.
 
     Raises:
@@ -86,14 +86,14 @@ def run_and_evaluate(
 
 
 def _how_to_continue(saved: str | os.PathLike[str] | None) -> str:
-    """What an interrupt leaves of a capture that is not simulated yet. ``saved``: its folder."""
+    """A clause for an interrupt before the simulation: where the capture is, or that it is lost."""
     if saved is None:
         return "the capture is lost; --save DIR keeps it for `presim simulate DIR`"
     return f"the capture is in {os.fspath(saved)}: go on with `presim simulate {os.fspath(saved)}`"
 
 
 def _as_partial(evaluation: Evaluation, note: str = "") -> Evaluation:
-    """The evaluation marked as partial, with a note on what is missing unless it has one."""
+    """The evaluation marked as partial, with ``note`` first; empty: it has a note already."""
     notes = [note, *evaluation.result.notes] if note else evaluation.result.notes
     return dataclasses.replace(evaluation, result=msgspec.structs.replace(evaluation.result, notes=notes, partial=True))
 

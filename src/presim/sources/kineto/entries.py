@@ -1,11 +1,10 @@
 """Rebuild a rank's trace entries from profiled steps, in host order.
 
 * Device work belongs to the call with its correlation id. It starts when its launch has reached the device, earlier
-  work
-  on its stream has ended, and everything its stream waits for has ended. Any further pause is kept as part of the work.
+  work on its stream has ended, and everything its stream waits for has ended. Any further pause counts as work.
 * Waits between streams are those recorded by the profiler (``enable_cuda_sync_events``). Without them, waits are
-  inferred
-  from times: work that starts right after work of another stream ends, and not at its own launch, waited for it.
+  inferred from times: work that starts right after work of another stream ends, and not at its own launch, waited for
+  it.
 * Host time is the time between calls, without waits in synchronisations or for space in a full queue.
 """
 

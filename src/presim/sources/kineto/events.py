@@ -38,7 +38,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def whole_number(value: object, default: int) -> int:
-    """A number of 64 bits that a profile writes as it is or in quotes; the default for anything else."""
+    """A 64-bit number, which profiles write with or without quotes; the default for anything else."""
     if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) <= MOST_DIGITS:
         value = int(value)
     if isinstance(value, float) and value.is_integer():
