@@ -18,7 +18,7 @@ from pathlib import Path
 
 from presim.cli.script import sentences
 from presim.errors import InputError
-from presim.validation.groups import GROUPS, in_order, source
+from presim.validation.groups import GROUPS, sort_key, source
 from presim.validation.summary import summary
 from presim.validation.tables import read_table
 from presim_study.tables import COMPUTED, NOISY, ablation, in_short
@@ -105,7 +105,7 @@ def _groups(rows: Sequence[Row], key: Callable[[Row], str]) -> Mapping[str, Sequ
     for row in rows:
         found.setdefault(key(row), []).append(row)
     large = sorted(found, key=lambda name: (-len(found[name]), name))[:_MOST]
-    groups = {name: found[name] for name in sorted(large, key=in_order)}
+    groups = {name: found[name] for name in sorted(large, key=sort_key)}
     others = [row for name, group in found.items() if name not in groups for row in group]
     return {**groups, "others": others} if others else groups
 

@@ -159,8 +159,8 @@ def search(
     settings = SearchOptions(vary=list(words), **keywords)
     options = cluster or RunOptions()
     if isinstance(subject, str):
-        known = {field_of(name): value for name, value in (fixed or {}).items()}
-        return run_search(request_for_model(subject, settings, options, known))
+        fixed_fields = {field_of(name): value for name, value in (fixed or {}).items()}
+        return run_search(request_for_model(subject, settings, options, fixed_fields))
     if settings.space is None and fixed:
         settings = dataclasses.replace(
             settings, vary=[*words, *(f"{name}={format_value(value)}" for name, value in fixed.items())]

@@ -60,10 +60,10 @@ class InternalError(PresimError):
 class HangError(InputError):
     """The job would hang on the cluster: its ranks wait for each other, or for something that never comes."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what  # who waits for what, as a clause
+    def __init__(self, clause: str) -> None:
+        self.clause = clause  # which rank waits for which call
         super().__init__(
-            f"the job would hang: {what}. Compare what these ranks call before; no rank's order may differ"
+            f"the job would hang: {clause}. Compare what these ranks call before; no rank's order may differ"
         )
 
 

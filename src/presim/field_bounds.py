@@ -17,7 +17,7 @@ from presim.quantities import Quantity
 
 def bounds(quantity: Quantity) -> msgspec.Meta:
     """The bounds of an option's quantity, for a field of a file."""
-    lower, upper = quantity.least, quantity.most
+    lower, upper = quantity.least, quantity.greatest
     if quantity.is_whole:
         lower, upper = int(lower), int(upper)
     return msgspec.Meta(gt=lower, le=upper) if quantity.is_open else msgspec.Meta(ge=lower, le=upper)

@@ -12,7 +12,7 @@ from presim.analysis.notes.caveats import PEERS_READY
 from presim.analysis.notes.coverage import coverage_figures, coverage_sentences, stop_sentences
 from presim.analysis.notes.routing_draws import unseen_ranks
 from presim.analysis.notes.shared_links import shared_links
-from presim.analysis.ranks import fullest, rank_figures, straggler_note, unmatched
+from presim.analysis.ranks import find_fullest_rank, rank_figures, straggler_note, unmatched_group_note
 from presim.analysis.repeated_batches import Repeats, break_down_ranks
 from presim.analysis.summarise import Device, memory_of, summarise
 from presim.analysis.time.throughput import with_uneven_ranks
@@ -28,7 +28,7 @@ from presim.engine.timeline import Timeline
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
 from presim.mixed_clusters import Views, differing_ranks, group_notes, slowed_collectives, tightest
-from presim.prepared import Prepared, choose, prepare
+from presim.prepared import Prepared, choose_trace, prepare
 from presim.result import Coverage, Memory, Rank, Result
 from presim.target import device_of, engine_options, host_factor_source
 from presim.trace.coverage import RankCoverage
@@ -91,7 +91,7 @@ def evaluate(
         NotRepeatedError: the simulation does not prove that the micro-batches of ``repeats`` only repeat.
     """
     prepared = prepared or prepare([traces] if isinstance(traces, Trace) else list(traces), rank=rank)
-    reported_trace = choose(prepared.traces, rank)
+    reported_trace = choose_trace(prepared.traces, rank)
     _check_size(reported_trace, cluster)
     views = Views(cluster, changes or Changes())
     job = _simulate(
@@ -195,7 +195,7 @@ def _report(
         prepared.traces,
         broken_down=breakdowns[job.rank],
         brief=brief,
-        whole=memory_traces.get(job.rank),
+        memory_trace=memory_traces.get(job.rank),
     )
     counts = {trace.manifest.rank: job.representatives.count(trace.manifest.rank) for trace in prepared.traces}
     manifests = {trace.manifest.rank: trace.manifest for trace in prepared.traces}
@@ -257,7 +257,7 @@ def _coverage(
 
 def _rank_notes(captured: Sequence[Trace], representatives: Representatives) -> list[str]:
     """Notes on groups without a counterpart and on ranks that were not run."""
-    meets = unmatched(captured, representatives) if len(captured) > 1 else ()
+    meets = unmatched_group_note(captured, representatives) if len(captured) > 1 else ()
     return [*meets, *unseen_ranks(captured)]
 
 
@@ -283,7 +283,7 @@ def _memory_of_fullest(
 
     ``memory_traces``: by rank, a trace with the complete memory entries.
     """
-    fullest_rank = fullest([memory_traces.get(trace.manifest.rank, trace) for trace in captured])
+    fullest_rank = find_fullest_rank([memory_traces.get(trace.manifest.rank, trace) for trace in captured])
     reserved = {rank.rank: rank.peak_reserved_bytes for rank in ranks}
     rank = tightest(job.priced, job.views, fullest_rank, reserved)
     if rank == job.rank:

@@ -21,19 +21,19 @@ def factories(group: str) -> dict[str, Any]:
     Raises:
         InputError: one of them cannot be imported.
     """
-    return dict(_loaded(group, tuple(sys.path)))
+    return dict(_load_all(group, tuple(sys.path)))
 
 
 @functools.lru_cache(maxsize=32)
-def _loaded(group: str, path: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
+def _load_all(group: str, path: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
     """By ``path``, because a program may add folders to it."""
-    found: dict[str, Any] = {}
+    object_by_name: dict[str, Any] = {}
     for point in sorted(metadata.entry_points(group=group), key=lambda point: point.name):
         try:
-            found[point.name] = point.load()
+            object_by_name[point.name] = point.load()
         except (ImportError, AttributeError) as error:
             raise InputError(
                 f"the plug-in {point.name!r} ({point.value}) of {group} cannot be imported: {error}; "
                 "install it again or uninstall it"
             ) from error
-    return tuple(found.items())
+    return tuple(object_by_name.items())

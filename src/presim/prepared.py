@@ -22,16 +22,16 @@ class Prepared:
 
 def prepare(traces: Sequence[Trace], *, rank: int | None = None) -> Prepared:
     """Remove the effect of other work on the capturing machine from host times; ``rank`` as in `evaluate`."""
-    given = list(traces)
-    if all(trace.manifest.origin == "composed" for trace in given):
-        return Prepared(given, True, None)
-    idle = [on_idle_machine(trace) for trace in given]
+    raw_traces = list(traces)
+    if all(trace.manifest.origin == "composed" for trace in raw_traces):
+        return Prepared(raw_traces, True, None)
+    idle = [on_idle_machine(trace) for trace in raw_traces]
     captured = without_host_noise(idle)
     undisturbed = any(after is not before for after, before in zip(captured, idle))
-    return Prepared(captured, undisturbed, slowdown_between(choose(given, rank), choose(idle, rank)))
+    return Prepared(captured, undisturbed, slowdown_between(choose_trace(raw_traces, rank), choose_trace(idle, rank)))
 
 
-def choose(traces: list[Trace], rank: int | None) -> Trace:
+def choose_trace(traces: list[Trace], rank: int | None) -> Trace:
     """The trace to report on: that of ``rank``, by default of the lowest captured rank.
 
     Raises:

@@ -20,7 +20,7 @@ class Quantity:
 
     name: str  # as a sentence calls it: "a number of nodes"
     least: float
-    most: float
+    greatest: float
     is_whole: bool = True
     is_open: bool = False
 
@@ -32,7 +32,7 @@ class Quantity:
             return f"{value} is not {self}"
         if self.is_whole and value != int(value):
             return f"{_short(value)} is not a whole number"
-        if not self.least <= value <= self.most or (self.is_open and value <= self.least):
+        if not self.least <= value <= self.greatest or (self.is_open and value <= self.least):
             return f"{_short(value)} is not {self}"
         return ""
 
@@ -49,7 +49,7 @@ class Quantity:
     def bounds(self) -> str:
         """The bounds: "from 1 to 1,048,576"."""
         least = f"above {_figure(self.least)}, at most" if self.is_open else f"from {_figure(self.least)} to"
-        return f"{least} {_figure(self.most)}"
+        return f"{least} {_figure(self.greatest)}"
 
     def __str__(self) -> str:
         """The kind with its bounds: "a number of nodes from 1 to 1,048,576"."""
@@ -65,8 +65,8 @@ def _short(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:12]}… ({len(text):,} characters)"
 
 
-def _real(name: str, least: float, most: float, *, is_open: bool = False) -> Quantity:
-    return Quantity(name, least, most, is_whole=False, is_open=is_open)
+def _real(name: str, least: float, greatest: float, *, is_open: bool = False) -> Quantity:
+    return Quantity(name, least, greatest, is_whole=False, is_open=is_open)
 
 
 # Clusters. The largest announced have some hundred thousand GPUs; racks have up to 576.

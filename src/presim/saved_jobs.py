@@ -122,13 +122,13 @@ def explain_job(
     captures = captures or confirm.CaptureOptions()
     confirm.check(captures, model)
     job = store.load(directory)
-    there = as_captured(options, job.manifest)
+    captured_options = as_captured(options, job.manifest)
     planned = None
     if model is not None:
         plan = read_plan(plan_file, {}, plan_of(job.traces[min(job.traces)], {}))
 
         def compose(plan: Plan) -> Result:
-            return compose_and_evaluate(model, plan, there, dtype=dtype).result
+            return compose_and_evaluate(model, plan, captured_options, dtype=dtype).result
 
         planned = ComposedPlan(plan, compose)
 
@@ -139,7 +139,7 @@ def explain_job(
         plan = planned.plan if planned else None
         point = confirm.current_point(captures, plan)
         candidates = [*confirm.plan_candidates(plans, captures, plan), *confirm.varied_candidates(captures, point)]
-        request = confirm.request_of(model or " ".join(captures.command), captures, _capture_options(there))
+        request = confirm.request_of(model or " ".join(captures.command), captures, _capture_options(captured_options))
         return confirm.confirm(captures, request, point, candidates, progress, keeps_finished=keeps_finished)
 
     evaluation, cluster = evaluate_saved(directory, options), cluster_of_saved(directory, options)

@@ -62,9 +62,9 @@ def test_a_word_that_is_no_quantity_is_refused_with_the_bounds(name: str, word: 
 def test_the_bounds_themselves_are_taken_and_what_lies_beyond_is_not(name: str) -> None:
     kind = ALL[name]
     assert math.isfinite(kind.least)
-    assert math.isfinite(kind.most)
-    assert not kind.problem(kind.most if not kind.is_whole else int(kind.most))
-    assert kind.problem(kind.most * 2 + 1)
+    assert math.isfinite(kind.greatest)
+    assert not kind.problem(kind.greatest if not kind.is_whole else int(kind.greatest))
+    assert kind.problem(kind.greatest * 2 + 1)
     assert kind.problem(kind.least - 1)
     assert bool(kind.problem(int(kind.least))) == (kind.is_open or int(kind.least) < kind.least)
 
@@ -103,4 +103,4 @@ def test_a_number_is_taken_or_refused_in_words(value: float, name: str) -> None:
     except click.BadParameter as refused:
         assert refused.message
     else:
-        assert ALL[name].least <= taken <= ALL[name].most
+        assert ALL[name].least <= taken <= ALL[name].greatest

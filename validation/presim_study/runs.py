@@ -54,9 +54,9 @@ class PlannedRun:
         """Price and simulate the traces."""
         return simulate(self.plan, traces, options)
 
-    def step_s(self, traces: Sequence[Trace], found: Evaluation) -> float | None:
+    def step_s(self, traces: Sequence[Trace], evaluation: Evaluation) -> float | None:
         """Seconds of the step that was published."""
-        return step_s(self.plan, traces, found)
+        return step_s(self.plan, traces, evaluation)
 
 
 def as_published(plan: Plan, trace: Trace) -> Trace:
@@ -77,19 +77,19 @@ def simulate(
     return evaluate(traces, plan.cluster, _hosts(plan, options), rank=plan.ranks[0], chain=chain)
 
 
-def step_s(plan: Plan, traces: Sequence[Trace], found: Evaluation) -> float | None:
+def step_s(plan: Plan, traces: Sequence[Trace], evaluation: Evaluation) -> float | None:
     """Seconds of a step that has its input, with all micro-batches where fewer were captured; None: no step came.
 
     Of the steps that the published time is the mean of, where one of them warms up.
     """
-    steady, times = found.result.step_time_s, found.result.steps.times_s
+    steady, times = evaluation.result.step_time_s, evaluation.result.steps.times_s
     if steady is None:
         return None
     if plan.logged_at > 2 and len(times) >= 3:
         steady = (times[1] + (plan.logged_at - 2) * steady) / (plan.logged_at - 1)
     if plan.repeats is None or len(times) < 3:
         return max(steady, plan.input_s)
-    busy_s = max(further_work_s(trace, found.timelines[trace.manifest.rank]) for trace in traces)
+    busy_s = max(further_work_s(trace, evaluation.timelines[trace.manifest.rank]) for trace in traces)
     return max(float(plan.repeats.step_time(times[1], times[2], busy_s)), plan.input_s)
 
 

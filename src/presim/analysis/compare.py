@@ -24,11 +24,11 @@ def compare(results: Sequence[tuple[str, Result]], *, partial: bool = False) -> 
     labels = [label for label, _ in results]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise InputError(f"{twice} is named {labels.count(twice)} times; name each result once")
-    (_, baseline), *others = results
+    (_, baseline), *alternatives = results
     return Comparison(
         SCHEMA_VERSION,
         [_compared(label, result) for label, result in results],
-        [_difference(label, baseline, result) for label, result in others],
+        [_difference(label, baseline, result) for label, result in alternatives],
         partial=partial,
     )
 
@@ -53,31 +53,31 @@ def _compared(label: str, result: Result) -> Compared:
 
 
 def _difference(label: str, before: Result, after: Result) -> Difference:
-    both = before.step_time_s is not None and after.step_time_s is not None
+    have_step_times = before.step_time_s is not None and after.step_time_s is not None
     return Difference(
         label=label,
         settings=settings(before, after),
-        step_time_change_s=(after.step_time_s or 0.0) - (before.step_time_s or 0.0) if both else None,
+        step_time_change_s=(after.step_time_s or 0.0) - (before.step_time_s or 0.0) if have_step_times else None,
         speedup=_ratio(before.step_time_s, after.step_time_s),
         throughput_ratio=_ratio(after.throughput.tokens_per_s, before.throughput.tokens_per_s),
         overlapping=_overlapping(before, after),
         memory_change_bytes=after.memory.peak_reserved_bytes - before.memory.peak_reserved_bytes,
-        step_time=_whole(_step_parts(before), _step_parts(after)) if both else [],
-        phases=_whole(
+        step_time=_changes(_step_parts(before), _step_parts(after)) if have_step_times else [],
+        phases=_changes(
             {slice_.name: (slice_.seconds, None) for slice_ in before.time.by_phase},
             {slice_.name: (slice_.seconds, None) for slice_ in after.time.by_phase},
         ),
-        operators=_whole(_operators(before), _operators(after))[:_ROWS],
-        modules=_whole(_modules(before), _modules(after))[:_ROWS],
-        collectives=_whole(_collectives(before), _collectives(after))[:_ROWS],
-        memory=_whole(_memory(before), _memory(after)),
+        operators=_changes(_operators(before), _operators(after))[:_ROWS],
+        modules=_changes(_modules(before), _modules(after))[:_ROWS],
+        collectives=_changes(_collectives(before), _collectives(after))[:_ROWS],
+        memory=_changes(_memory(before), _memory(after)),
     )
 
 
 _Parts = dict[str, tuple[float, int | None]]  # name -> (seconds or bytes, count)
 
 
-def _whole(before: _Parts, after: _Parts) -> list[Delta]:
+def _changes(before: _Parts, after: _Parts) -> list[Delta]:
     """The parts of both sides, largest change first."""
     deltas = []
     for name in {**before, **after}:
@@ -90,9 +90,9 @@ def _whole(before: _Parts, after: _Parts) -> list[Delta]:
 def _step_parts(result: Result) -> _Parts:
     """Step time by family of device work, host-bound time and idle time. The parts add up to the step time."""
     parts: _Parts = {family.name: (family.critical_s, family.count) for family in result.families}
-    host, whole = result.time.host_bound_s, result.step_time_s or 0.0
-    rest = whole - host - sum(seconds for seconds, _ in parts.values())
-    return {**parts, HOST: (host, None), IDLE: (round(rest, 9), None)}
+    host_s, step_time_s = result.time.host_bound_s, result.step_time_s or 0.0
+    idle_s = step_time_s - host_s - sum(seconds for seconds, _ in parts.values())
+    return {**parts, HOST: (host_s, None), IDLE: (round(idle_s, 9), None)}
 
 
 def _operators(result: Result) -> _Parts:
@@ -104,16 +104,16 @@ def _modules(result: Result) -> _Parts:
 
 
 def _collectives(result: Result) -> _Parts:
-    found: _Parts = {}
+    parts: _Parts = {}
     for row in result.collectives:
         name = f"{row.kind} · {row.group} ({row.group_size})"
-        seconds, count = found.get(name, (0.0, 0))
-        found[name] = (seconds + row.exposed_s, (count or 0) + row.count)
-    return found
+        seconds, count = parts.get(name, (0.0, 0))
+        parts[name] = (seconds + row.exposed_s, (count or 0) + row.count)
+    return parts
 
 
 def _memory(result: Result) -> _Parts:
-    return {held.name: (held.bytes, held.blocks) for held in result.memory.by_category}
+    return {category.name: (category.bytes, category.blocks) for category in result.memory.by_category}
 
 
 def _ratio(over: float | None, under: float | None) -> float | None:
@@ -121,19 +121,19 @@ def _ratio(over: float | None, under: float | None) -> float | None:
 
 
 def _overlapping(before: Result, after: Result) -> bool | None:
-    ends = (before.step_time_low_s, before.step_time_high_s, after.step_time_low_s, after.step_time_high_s)
-    if any(end is None for end in ends):
+    bounds_s = (before.step_time_low_s, before.step_time_high_s, after.step_time_low_s, after.step_time_high_s)
+    if any(bound_s is None for bound_s in bounds_s):
         return None
-    low, high, other_low, other_high = (end or 0.0 for end in ends)
+    low, high, other_low, other_high = (bound_s or 0.0 for bound_s in bounds_s)
     return low <= other_high and other_low <= high
 
 
 def settings(before: Result, after: Result) -> list[str]:
     """Settings in which two jobs differ, as ``name: before -> after``."""
-    return [f"{name}: {old} -> {new}" for name, old, new in _named(before, after) if old != new]
+    return [f"{name}: {old} -> {new}" for name, old, new in _named_settings(before, after) if old != new]
 
 
-def _named(before: Result, after: Result) -> Iterable[tuple[str, str, str]]:
+def _named_settings(before: Result, after: Result) -> Iterable[tuple[str, str, str]]:
     first, second = before.job, after.job
     yield "script", first.script, second.script
     yield "GPU", first.gpu, second.gpu
@@ -144,7 +144,7 @@ def _named(before: Result, after: Result) -> Iterable[tuple[str, str, str]]:
         ("parameters", first.parameters, second.parameters),
         ("model FLOPs of the rank", before.flops.model, after.flops.model),
     ):
-        yield name, _shown(old), _shown(new)
+        yield name, _number_text(old), _number_text(new)
     for kind, old_names, new_names in (
         ("version of", first.versions, second.versions),
         ("policy", before.policies, after.policies),
@@ -154,5 +154,5 @@ def _named(before: Result, after: Result) -> Iterable[tuple[str, str, str]]:
     yield "end", before.exit, after.exit
 
 
-def _shown(number: int | None) -> str:
+def _number_text(number: int | None) -> str:
     return "unknown" if number is None else f"{number:,}"

@@ -39,7 +39,7 @@ def rank_figures(trace: Trace, step: Step, parts: Breakdown, represented: int) -
     )
 
 
-def fullest(traces: Sequence[Trace]) -> int:
+def find_fullest_rank(traces: Sequence[Trace]) -> int:
     """The rank that decides whether the job fits: one that ran out of memory, else the one that reserves most."""
 
     def fills(trace: Trace) -> tuple[bool, int, int]:
@@ -64,7 +64,7 @@ def straggler_note(ranks: Sequence[Rank]) -> list[str]:
     ]
 
 
-def unmatched(traces: Sequence[Trace], representatives: Representatives) -> list[str]:
+def unmatched_group_note(traces: Sequence[Trace], representatives: Representatives) -> list[str]:
     """A note on a group that the representative of one of its members lacks; empty if there is none."""
     communicators = Communicators(traces, representatives)
     for trace in traces:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from presim.analysis.summarise import steady_breakdown
 from presim.analysis.time.breakdown import Breakdown, break_down
-from presim.analysis.time.repetition import repeated_steps, stretches
+from presim.analysis.time.repetition import find_stretches, repeated_steps
 from presim.analysis.time.steps import Steps, find_steps
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
@@ -27,10 +27,14 @@ class Repeats:
     times: int  # number of periods that the traces lack
 
     def of_ranks(self, ranks: Iterable[int], origin: Mapping[int, int]) -> Repeats:
-        """Those of simulated ranks; ``origin``: the rank whose trace a rank has that was split off."""
-        known = [rank for rank in ranks if origin.get(rank, rank) in self.begins]
-        begins = {rank: self.begins[origin.get(rank, rank)] for rank in known}
-        memory = {rank: self.memory[origin.get(rank, rank)] for rank in known if origin.get(rank, rank) in self.memory}
+        """The repetitions of these ranks; ``origin``: for a rank that was split off, the rank whose trace it has."""
+        recorded_ranks = [rank for rank in ranks if origin.get(rank, rank) in self.begins]
+        begins = {rank: self.begins[origin.get(rank, rank)] for rank in recorded_ranks}
+        memory = {
+            rank: self.memory[origin.get(rank, rank)]
+            for rank in recorded_ranks
+            if origin.get(rank, rank) in self.memory
+        }
         return dataclasses.replace(self, begins=begins, memory=memory)
 
 
@@ -42,20 +46,22 @@ def break_down_ranks(
     priced: Mapping[int, PricedTrace], timelines: Mapping[int, Timeline], repeats: Repeats | None, latency_ns: int
 ) -> dict[int, tuple[Steps, Breakdown]]:
     """By rank, its steps and the breakdown of the steady one."""
-    traces = {rank: one.trace for rank, one in priced.items()}
+    traces = {rank: priced_trace.trace for rank, priced_trace in priced.items()}
     if repeats is None:
         return {rank: steady_breakdown(trace, timelines[rank], latency_ns) for rank, trace in traces.items()}
     if not traces.keys() <= repeats.begins.keys():
         raise NotRepeatedError
     in_order = [timelines[rank] for rank in traces], [repeats.begins[rank] for rank in traces]
-    found = stretches(list(traces.values()), *in_order, repeats.period)
-    if found is None:
+    step_stretches = find_stretches(list(traces.values()), *in_order, repeats.period)
+    if step_stretches is None:
         raise NotRepeatedError
     result = {}
-    for place, (rank, trace) in enumerate(traces.items()):
+    for rank_index, (rank, trace) in enumerate(traces.items()):
         steps = find_steps(trace, timelines[rank])
-        stretch = found[steps.steady_index]
-        again = (stretch.start_ns, stretch.end_ns, repeats.times)
-        parts = break_down(trace, timelines[rank], steps.steady, launch_latency_ns=latency_ns, again=again)
-        result[rank] = repeated_steps(steps, found, place, repeats.times), parts
+        stretch = step_stretches[steps.steady_index]
+        repeated_interval = (stretch.start_ns, stretch.end_ns, repeats.times)
+        parts = break_down(
+            trace, timelines[rank], steps.steady, launch_latency_ns=latency_ns, repeated_interval=repeated_interval
+        )
+        result[rank] = repeated_steps(steps, step_stretches, rank_index, repeats.times), parts
     return result

@@ -14,7 +14,7 @@ from presim.analysis.notes.limits import find_limits
 from presim.analysis.notes.provenance import Doubts, host_ns, provenance
 from presim.analysis.notes.read_backs import policies_note, ranges, read_backs
 from presim.analysis.time.breakdown import Breakdown, Instant, break_down
-from presim.analysis.time.communicator_setup import connecting, connecting_note
+from presim.analysis.time.communicator_setup import connecting_note, find_connecting
 from presim.analysis.time.energy import energy
 from presim.analysis.time.flops import count_flops, utilisation
 from presim.analysis.time.modules import by_module
@@ -75,7 +75,7 @@ class _Run:
         broken_down: tuple[Steps, Breakdown] | None,
     ) -> _Run:
         steps, parts = broken_down or steady_breakdown(priced.trace, timeline, device.launch_latency_ns)
-        manifests = [each.manifest for each in job or (priced.trace,)]
+        manifests = [trace.manifest for trace in job or (priced.trace,)]
         return cls(priced, timeline, device, steps, parts, manifests, read_backs(manifests))
 
 
@@ -93,7 +93,7 @@ def summarise(
     *,
     broken_down: tuple[Steps, Breakdown] | None = None,
     brief: bool = False,
-    whole: Trace | None = None,
+    memory_trace: Trace | None = None,
 ) -> Result:
     """The `Result` of one captured rank on a device.
 
@@ -104,23 +104,25 @@ def summarise(
         job: the traces of all captured ranks; empty: only this one.
         broken_down: the result of `steady_breakdown`, if it was computed already.
         brief: leave out the tables by operator, family and module.
-        whole: the complete memory entries, if the trace lacks some.
+        memory_trace: the complete memory entries, if the trace lacks some.
     """
     run, trace = _Run.of(priced, timeline, device, job, broken_down), priced.trace
     step, parts = run.steps.steady, run.parts
     flops = _with_peak(count_flops(trace, step), device)
     collectives = by_collective(trace, timeline, step, parts)
-    memory = _memory(priced, timeline, run.steps, device, whole)
+    memory = _memory(priced, timeline, run.steps, device, memory_trace)
     step_time_s = _step_time_s(run.steps, trace.manifest)
     low_s, high_s = _interval_s(run) if step_time_s is not None else (None, None)
-    connected = connecting(trace, timeline, run.steps.steps[0])
+    connected = find_connecting(trace, timeline, run.steps.steps[0])
     return Result(
         schema_version=SCHEMA_VERSION,
         job=_job(trace.manifest, device),
         ranks=[],
         coverage=Coverage(1, 0, 0, 0, 0, 0, 0, "", []),
         exit=trace.manifest.exit,
-        misuse=list(dict.fromkeys(sentence for one in job or [trace] for sentence in one.manifest.misuse)),
+        misuse=list(
+            dict.fromkeys(sentence for rank_trace in job or [trace] for sentence in rank_trace.manifest.misuse)
+        ),
         error=trace.manifest.error,
         step_time_s=step_time_s,
         step_time_low_s=low_s,
@@ -159,7 +161,7 @@ def _notes(run: _Run, flops: Flops, memory: Memory, connected: Connecting | None
     """Notes of the result, in display order."""
     step, parts, device, manifest = run.steps.steady, run.parts, run.device, run.priced.trace.manifest
     return [
-        *policies_note(run.reads, ranges(sorted(each.rank for each in run.manifests))),
+        *policies_note(run.reads, ranges(sorted(rank_manifest.rank for rank_manifest in run.manifests))),
         *reader_notes(run.priced.trace, run.timeline, run.steps, flops, memory),
         *connecting_note(connected),
         *host_note(parts, step, device.host_factor, device.host),
@@ -243,15 +245,17 @@ def _time(run: _Run) -> Time:
     )
 
 
-def memory_of(priced: PricedTrace, timeline: Timeline, device: Device, whole: Trace | None = None) -> Memory:
-    """Device memory of one rank; ``whole`` as in `summarise`."""
-    return _memory(priced, timeline, find_steps(priced.trace, timeline), device, whole)
+def memory_of(priced: PricedTrace, timeline: Timeline, device: Device, memory_trace: Trace | None = None) -> Memory:
+    """Device memory of one rank; ``memory_trace`` as in `summarise`."""
+    return _memory(priced, timeline, find_steps(priced.trace, timeline), device, memory_trace)
 
 
-def _memory(priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device, whole: Trace | None) -> Memory:
+def _memory(
+    priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device, memory_trace: Trace | None
+) -> Memory:
     manifest = priced.trace.manifest
     captured_here = manifest.gpu == device.gpu
-    beyond = outside_allocator(
+    outside_estimates = outside_allocator(
         priced.trace,
         context_bytes=device.context_bytes,
         context_source=device.context_source,
@@ -261,7 +265,7 @@ def _memory(priced: PricedTrace, timeline: Timeline, steps: Steps, device: Devic
         timeline,
         steps.steady,
         device_total_bytes=device.memory_bytes,
-        beyond=beyond,
+        outside_estimates=outside_estimates,
         captured_here=captured_here,
-        whole=whole,
+        memory_trace=memory_trace,
     )

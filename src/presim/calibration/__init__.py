@@ -43,16 +43,16 @@ def figures() -> Mapping[str, Figure]:
 
 def value(name: str) -> float:
     """A constant."""
-    found = figures()[name].value
-    assert not isinstance(found, tuple), f"{name} is an interval"
-    return found
+    figure = figures()[name].value
+    assert not isinstance(figure, tuple), f"{name} is an interval"
+    return figure
 
 
 def interval(name: str) -> tuple[float, float]:
     """The ends of an interval."""
-    found = figures()[name].value
-    assert isinstance(found, tuple), f"{name} is a single figure"
-    low, high = found
+    figure = figures()[name].value
+    assert isinstance(figure, tuple), f"{name} is a single figure"
+    low, high = figure
     return low, high
 
 

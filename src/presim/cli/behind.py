@@ -11,6 +11,6 @@ class CommandBehind(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse options before ``--`` and store the command after it."""
         if "--" in args:
-            at = args.index("--")
-            args, ctx.obj = args[:at], args[at + 1 :]
+            separator = args.index("--")
+            args, ctx.obj = args[:separator], args[separator + 1 :]
         return super().parse_args(ctx, args)

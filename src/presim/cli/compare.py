@@ -80,11 +80,11 @@ def _options(job: str, words: str) -> Any:
         raise InputError(
             f"--with {words!r} cannot be used: {reason.rstrip('.')}; see `presim simulate --help`"
         ) from error
-    taken = {field.name for field in dataclasses.fields(EvaluationOptions)}
+    supported = {field.name for field in dataclasses.fields(EvaluationOptions)}
     named = (name for name in context.params if context.get_parameter_source(name) == ParameterSource.COMMANDLINE)
-    if others := [name for name in named if name not in {*taken, "directory"}]:
+    if unsupported := [name for name in named if name not in {*supported, "directory"}]:
         raise InputError(
-            f"--with {words!r} has options that a comparison does not support ({', '.join(others)}); "
+            f"--with {words!r} has options that a comparison does not support ({', '.join(unsupported)}); "
             "use them with `presim simulate`"
         )
-    return EvaluationOptions(**{name: value for name, value in context.params.items() if name in taken})
+    return EvaluationOptions(**{name: value for name, value in context.params.items() if name in supported})

@@ -169,21 +169,23 @@ def command(
     from presim.options import EvaluationOptions
     from presim.verbs.compose import compose_and_evaluate, compose_like
 
-    outputs = Outputs.taken(options)
+    outputs = Outputs.pop_from(options)
     outputs.check()
     fields = [field.name for field in _fields(Plan)]
-    given = {name: options.pop(name) for name in fields if name in options}
-    given = {name: value for name, value in given.items() if value is not None and value != ()}
+    plan_fields = {name: options.pop(name) for name in fields if name in options}
+    plan_fields = {name: value for name, value in plan_fields.items() if value is not None and value != ()}
     evaluated = EvaluationOptions(**options)
     if folder is not None:
         _check_write(folder, like)
     if like is None:
-        plan = read_plan(plan_file, given)
+        plan = read_plan(plan_file, plan_fields)
         outputs.deliver(compose_and_evaluate(model, plan, evaluated, dtype=dtype, save=save))
         if folder is not None:
             _write(model, plan, evaluated, folder)
         return
-    evaluation, agreement = compose_like(model, like, given, evaluated, plan_file=plan_file, dtype=dtype, save=save)
+    evaluation, agreement = compose_like(
+        model, like, plan_fields, evaluated, plan_file=plan_file, dtype=dtype, save=save
+    )
     if outputs.json_file == "-":
         from presim.report import agreement as report
 

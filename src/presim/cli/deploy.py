@@ -62,14 +62,14 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
         disaggregated=not options["no_disaggregation"],
         prices=tuple(map(Path, options["prices"])),
     )
-    found = search.search(find(model), space, options["prompt"], options["output"], slo)
+    ranking = search.search(find(model), space, options["prompt"], options["output"], slo)
     recipe = Recipe(1, Lengths(options["prompt"], lowest=0.8), Lengths(options["output"], lowest=0.8))
-    points = [] if found.partial else record.spread(found.pareto, 3)
+    points = [] if ranking.partial else record.spread(ranking.pareto, 3)
     confirmed, is_partial = search.confirm_all(points, recipe, slo)
-    found = dataclasses.replace(found, partial=found.partial or is_partial)
-    if options["out"] is not None and found.best is not None and not found.partial:
-        _write(options["out"], model, found.best)
-    answer = record.document(found, confirmed, slo)
+    ranking = dataclasses.replace(ranking, partial=ranking.partial or is_partial)
+    if options["out"] is not None and ranking.best is not None and not ranking.partial:
+        _write(options["out"], model, ranking.best)
+    answer = record.document(ranking, confirmed, slo)
     if options["json_file"]:
         from presim.cli.serve import deliver
 

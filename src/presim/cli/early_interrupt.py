@@ -12,7 +12,7 @@ _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 
 
 class EarlyInterrupt:
-    """Context in which a signal exits as `presim.cli.main.run` does; one that is ignored or caught stays so."""
+    """Context in which a signal exits as `presim.cli.main.run` does; ignored or caught signals stay so."""
 
     def __enter__(self) -> None:
         self._before = {number: signal.getsignal(number) for number in _default_signals()}

@@ -61,11 +61,11 @@ def command(
     if json_file is not None and json_file != "-":
         check_writable(json_file)
     captures = {name: options.pop(name) for name in ("max_plans", "vary", "framework", "study")}
-    wanted = CaptureOptions(command=click.get_current_context().obj or [], **captures)
+    capture_options = CaptureOptions(command=click.get_current_context().obj or [], **captures)
     with progress(quiet) as say, noted("nothing is written, because the job itself was not simulated"):
         answer = explain_job(
-            directory, EvaluationOptions(**options), model=model, plan_file=plan_file, captures=wanted, progress=say,
-            keeps_finished=True,
+            directory, EvaluationOptions(**options), model=model, plan_file=plan_file, captures=capture_options,
+            progress=say, keeps_finished=True,
         )  # fmt: skip
     if json_file == "-":
         sys.stdout.buffer.write(report.encode(answer))

@@ -66,15 +66,15 @@ def command(
     if update and nccl_tests:
         raise click.UsageError("--nccl-tests creates a cluster file and --update changes one: call fit once for each")
     if update:
-        lines = _updated(data, update, out)
+        lines = _update_cluster(data, update, out)
     else:
-        lines = _cluster(data, out, gpu, fabric, node) if nccl_tests else _operators(data, out, rows, quiet)
+        lines = _fit_cluster(data, out, gpu, fabric, node) if nccl_tests else _fit_operators(data, out, rows, quiet)
     if not quiet:
         for line in lines:
             click.echo(line)
 
 
-def _cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str, node: str) -> list[str]:
+def _fit_cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str, node: str) -> list[str]:
     from presim.cost.collective_logs.cluster_file import describe_fit, write_cluster
 
     with noted(_WHOLE):
@@ -82,14 +82,14 @@ def _cluster(data: tuple[Path, ...], out: Path, gpu: str, fabric: str, node: str
     return list(describe_fit(written))
 
 
-def _updated(data: tuple[Path, ...], file: Path, out: Path) -> list[str]:
+def _update_cluster(data: tuple[Path, ...], file: Path, out: Path) -> list[str]:
     from presim.cost.collective_logs.cluster_file import update_cluster
 
     with noted(_WHOLE):
         return update_cluster(data, file, out)
 
 
-def _operators(data: tuple[Path, ...], out: Path, rows: int, quiet: bool) -> list[str]:
+def _fit_operators(data: tuple[Path, ...], out: Path, rows: int, quiet: bool) -> list[str]:
     from presim.cli.progress import progress
     from presim.cost.fitting.job import describe_fit, fit
 

@@ -47,10 +47,14 @@ def take_(model: str, out: str, dtype: str) -> None:
     from presim.graph.take import open_graph
 
     check_writable(out)
-    taken = open_graph(model, dtype)
-    store.save(taken, out)
-    blocks = ", ".join(f"{one.count} x {one.name}" for one in taken.segments if one.name and not one.backward)
-    click.echo(f"{out}: {taken.root}, {taken.parameter_count():,} parameters; {blocks or 'no repeated blocks'}")
+    model_graph = open_graph(model, dtype)
+    store.save(model_graph, out)
+    blocks = ", ".join(
+        f"{segment.count} x {segment.name}" for segment in model_graph.segments if segment.name and not segment.backward
+    )
+    click.echo(
+        f"{out}: {model_graph.root}, {model_graph.parameter_count():,} parameters; {blocks or 'no repeated blocks'}"
+    )
 
 
 @graph.command("show")

@@ -104,14 +104,14 @@ def _find(name: str) -> Sourced:
     kinds: tuple[type[Sourced], ...] = (Gpu, Node, Fabric)
     if name.endswith(".toml"):
         return catalogue.find(catalogue.kind_of(name), name)
-    known = [kind for kind in kinds if name in catalogue.ids(kind)]
-    for kind in known or kinds:
+    kinds_with_name = [kind for kind in kinds if name in catalogue.ids(kind)]
+    for kind in kinds_with_name or kinds:
         try:
             return catalogue.find(kind, name)
         except InputError:
             continue
-    near = " or ".join(catalogue.nearest(name, kinds))
-    hint = f"did you mean {near}?" if near else "`presim hardware list` shows all."
+    similar_names = " or ".join(catalogue.nearest(name, kinds))
+    hint = f"did you mean {similar_names}?" if similar_names else "`presim hardware list` shows all."
     raise InputError(f"no GPU, node type or fabric is called {name!r}; {hint}")
 
 

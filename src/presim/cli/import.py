@@ -44,7 +44,7 @@ def command(files: tuple[Path, ...], out: str, kind: str | None, **options: Any)
     from presim.options import EvaluationOptions
     from presim.verbs.import_job import import_and_evaluate
 
-    outputs = Outputs.taken(options)
+    outputs = Outputs.pop_from(options)
     outputs.check()
     step, missing = options.pop("step"), options.pop("missing")
     evaluation = import_and_evaluate(files, EvaluationOptions(**options), out, kind=kind, step=step, missing=missing)

@@ -93,8 +93,10 @@ class Verbs(click.Group):
         import difflib
 
         if args and not args[0].startswith("-") and args[0] not in VERBS:
-            near = difflib.get_close_matches(args[0], VERBS, 2)
-            hint = f"; did you mean {' or '.join(near)}?" if near else f"; use one of {', '.join(VERBS)}"
+            similar_verbs = difflib.get_close_matches(args[0], VERBS, 2)
+            hint = (
+                f"; did you mean {' or '.join(similar_verbs)}?" if similar_verbs else f"; use one of {', '.join(VERBS)}"
+            )
             ctx.fail(f"no verb {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
 

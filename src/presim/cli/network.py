@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     help="Size as in nccl-tests, e.g. 64MiB, 1GB.",
 )
 @click.option("--ranks", metavar="RANKS", help="Ranks that take part, e.g. 0-63 or 0,8,16; default: all.")
-@click.option("--together", is_flag=True, help="All groups of the same kind exchange at the same time.")
+@click.option(
+    "--together", "is_simultaneous", is_flag=True, help="All groups of the same kind exchange at the same time."
+)
 @click.option(
     "--resolution",
     type=click.Choice(["link", "flow"]),
@@ -62,7 +64,13 @@ def command(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
 
 
 def _run(
-    topology: Topology, kind: str, size: str, ranks: str | None, together: bool, resolution: Any, budget: str | None
+    topology: Topology,
+    kind: str,
+    size: str,
+    ranks: str | None,
+    is_simultaneous: bool,
+    resolution: Any,
+    budget: str | None,
 ) -> Any:
     from presim.budgets import budget_of
     from presim.errors import InputError
@@ -71,10 +79,10 @@ def _run(
     from presim.network.open import bytes_of, ranks_of
     from presim.trace.grids import sisters
 
-    chosen = ranks_of(ranks) if ranks else tuple(range(topology.gpus))
-    if len(chosen) < 2:
-        raise InputError(f"{len(chosen)} rank has no one to communicate with: give at least two with --ranks")
-    groups = sisters(chosen, topology.gpus) if together else [chosen]
+    participants = ranks_of(ranks) if ranks else tuple(range(topology.gpus))
+    if len(participants) < 2:
+        raise InputError(f"{len(participants)} rank has no one to communicate with: give at least two with --ranks")
+    groups = sisters(participants, topology.gpus) if is_simultaneous else [participants]
     exchanges = [Exchange(kind, bytes_of(size), group) for group in groups]
     work.check(topology, exchanges, resolution, budget_of(budget) if budget else None)
     return run(topology, exchanges, resolution), groups

@@ -13,7 +13,7 @@ class Whole(click.IntRange):
     """A whole number."""
 
     def __init__(self, quantity: Quantity) -> None:
-        super().__init__(int(quantity.least), int(quantity.most))
+        super().__init__(int(quantity.least), int(quantity.greatest))
         self.quantity = quantity
 
     def _describe_range(self) -> str:  # click's name; it stands in the help
@@ -35,7 +35,7 @@ class Real(click.FloatRange):
     """A number that may have a fraction."""
 
     def __init__(self, quantity: Quantity) -> None:
-        super().__init__(quantity.least, quantity.most, min_open=quantity.is_open)
+        super().__init__(quantity.least, quantity.greatest, min_open=quantity.is_open)
         self.quantity = quantity
 
     def _describe_range(self) -> str:

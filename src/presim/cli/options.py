@@ -131,9 +131,9 @@ def _file(context: click.Context, option: click.Parameter, word: str | None) -> 
     is_next = word.startswith("-") or word.endswith(".py") or ("=" not in word and is_command(word))
     if is_next or os.path.isfile(os.path.join(word, JOB_FILE)):
         name = option.opts[0]
-        printed = f"`{name} - {word} …` prints it, " if name == "--json" else ""
-        kept = f"`{name} {_FILE_NAMES[name]} {word} …` saves it"
-        raise InputError(f"{name} needs the name of an output file before {word}: {printed}{kept}")
+        printing_hint = f"`{name} - {word} …` prints it, " if name == "--json" else ""
+        saving_hint = f"`{name} {_FILE_NAMES[name]} {word} …` saves it"
+        raise InputError(f"{name} needs the name of an output file before {word}: {printing_hint}{saving_hint}")
     return word
 
 
@@ -184,7 +184,7 @@ class Outputs:
     quiet: bool = False
 
     @classmethod
-    def taken(cls, options: dict[str, Any]) -> Outputs:
+    def pop_from(cls, options: dict[str, Any]) -> Outputs:
         """Remove the output options from a verb's options and return them."""
         return cls(**{field.name: options.pop(field.name) for field in dataclasses.fields(cls)})
 
@@ -261,8 +261,8 @@ class Outputs:
         from presim.report import kineto
 
         host = {rank: host_ns(priced.trace, evaluation.options) for rank, priced in evaluation.ranks.items()}
-        speak, cluster = evaluation.representatives, evaluation.cluster
-        kineto.write(evaluation.ranks, evaluation.timelines, host, speak, cluster, folder)
+        representatives, cluster = evaluation.representatives, evaluation.cluster
+        kineto.write(evaluation.ranks, evaluation.timelines, host, representatives, cluster, folder)
 
     def _deliver_json(self, evaluation: Evaluation, path: str) -> None:
         from presim.report import json

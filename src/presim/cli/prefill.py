@@ -63,12 +63,12 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     world = options["ranks"] * plan.tp
     cluster = choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=world)
     with noted("nothing is written, because no batch was planned"):
-        planned, content = _planned(shape, plan, cluster, batches, options)
+        planned, content = _plan_prefills(shape, plan, cluster, batches, options)
     _deliver(planned, content, options)
     return ExitCode.DOES_NOT_FIT if content["refused"] else ExitCode.STANDS
 
 
-def _planned(
+def _plan_prefills(
     model: Model, plan: Plan, cluster: Cluster, batches: list[tuple[int, ...]], options: dict[str, Any]
 ) -> tuple[list[Prefilled], dict[str, Any]]:
     """The batches with their plans, and the document about them."""

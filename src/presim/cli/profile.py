@@ -43,28 +43,30 @@ def command(out: Path, trace: Path | None, seconds: float, imports: tuple[Path, 
     With --import no GPU is needed: rows come from traces of PyTorch's profiler (record_shapes=True) or from datasets
     that `presim fit` reads, and are added to the tables in DIR. DATA may be `aiconfigurator`, the package from PyPI.
     """
-    lines = _imported(imports, out) if imports else _measured(out, trace, seconds, quiet)
+    lines = _import_prices(imports, out) if imports else _measure(out, trace, seconds, quiet)
     if not quiet:
         for line in lines:
             click.echo(line)
 
 
-def _measured(out: Path, trace: Path | None, seconds: float, quiet: bool) -> list[str]:
+def _measure(out: Path, trace: Path | None, seconds: float, quiet: bool) -> list[str]:
     from presim.cli.progress import progress
     from presim.profile.job import describe_outcome, local_gpu, profile
     from presim.profile.sweep import standard_sweep
     from presim.trace import store
 
-    wanted = list(standard_sweep())
+    signatures = list(standard_sweep())
     if trace is not None:
-        wanted = [signature for each in store.load(trace).traces.values() for signature in each.signatures]
+        signatures = [
+            signature for rank_trace in store.load(trace).traces.values() for signature in rank_trace.signatures
+        ]
     with progress(quiet) as say, noted("nothing is written, because nothing was measured"):
-        outcome = profile(wanted, out, seconds, local_gpu(), say)
+        outcome = profile(signatures, out, seconds, local_gpu(), say)
     rejected = [f"  not measured, {count}: {reason}" for reason, count in outcome.rejected.items()]
     return [describe_outcome(outcome), *rejected]
 
 
-def _imported(imports: tuple[Path, ...], out: Path) -> list[str]:
+def _import_prices(imports: tuple[Path, ...], out: Path) -> list[str]:
     from presim.cost.measured.importers.find import import_tables
 
     with noted("nothing is written, because no DATA was read to its end"):

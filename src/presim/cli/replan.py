@@ -42,7 +42,7 @@ def command(directory: str, **options: Any) -> int:
     from presim.options import ReplanOptions
     from presim.verbs.replan import replan_and_evaluate
 
-    outputs = Outputs.taken(options)
+    outputs = Outputs.pop_from(options)
     outputs.check(directory)
     evaluation = replan_and_evaluate(directory, ReplanOptions(**options))
     outputs.deliver(evaluation)

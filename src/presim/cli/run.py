@@ -99,7 +99,7 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
 
     if not (options["gpu"] or options["cluster"]) and (misplaced := _misplaced(args)):
         raise InputError(f"no GPU is named{misplaced}")
-    outputs = Outputs.taken(options)
+    outputs = Outputs.pop_from(options)
     outputs.check(options["save"])
     stdout = 2 if outputs.json_file == "-" else None  # standard output is reserved for the result
     with progress(outputs.quiet) as say:
@@ -121,8 +121,8 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
 
 def _misplaced(args: Sequence[str]) -> str:
     """A hint if a failed script received options that belong to presim."""
-    scripts = [at for at, word in enumerate(args) if word.endswith(".py")]  # after a launcher's options
+    scripts = [index for index, word in enumerate(args) if word.endswith(".py")]  # after a launcher's options
     behind = args[scripts[-1] + 1 :] if scripts else args
     ours = {name for option in command.params for name in option.opts if name.startswith("--")}
-    found = [word for word in behind if word.partition("=")[0] in ours]
-    return f". Were {', '.join(found)} meant for presim? Its options come before the script" if found else ""
+    misplaced = [word for word in behind if word.partition("=")[0] in ours]
+    return f". Were {', '.join(misplaced)} meant for presim? Its options come before the script" if misplaced else ""

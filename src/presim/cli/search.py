@@ -43,10 +43,10 @@ _SAMPLERS = ("exhaustive", "tpe", "nsga2", "cmaes", "gp", "random", "grid")
 def _duration(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
     if text is None:
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip())
-    if not found or found[2] not in _UNITS or not float(found[1]):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip())
+    if not match or match[2] not in _UNITS or not float(match[1]):
         raise click.BadParameter(f"{text!r} is not a duration: write e.g. 60s, 5m or 1h")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def _prices(context: click.Context, option: click.Parameter, text: str | None) -> Any:
@@ -162,7 +162,7 @@ def command(words: tuple[str, ...], **options: Any) -> int:
         write(answer)
     if outputs["folder"] and not is_interrupted:
         _write(request, answer, outputs["folder"])
-    return _code(answer)
+    return _exit_code(answer)
 
 
 def _write(request: Any, answer: Any, folder: str) -> None:
@@ -170,12 +170,12 @@ def _write(request: Any, answer: Any, folder: str) -> None:
     from presim.search.answer import written
 
     written.write(request, answer, folder)
-    found = written.launch(request, answer.best_point, folder)
-    for line in found.lines() if found is not None else ():
+    launch_files = written.launch(request, answer.best_point, folder)
+    for line in launch_files.lines() if launch_files is not None else ():
         click.echo(line, err=True)
 
 
-def _code(answer: Any) -> int:
+def _exit_code(answer: Any) -> int:
     from presim.errors import ExitCode
 
     if answer.best:
@@ -198,7 +198,7 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
     settings["vary"] = [*settings.get("vary", ()), *(word for word in words if "=" in word), *several]
     if behind:
         if settings.get("space"):
-            return _of_space(behind, SearchOptions(**settings), _options(options), fixed, models)
+            return _request_of_space(behind, SearchOptions(**settings), _options(options), fixed, models)
         if len(models) == 1:
             return request_for_model(models[0], SearchOptions(**settings), _options(options), fixed, behind)
         return request_for_command(behind, SearchOptions(**settings), _options(options))
@@ -213,7 +213,7 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
     return request_for_model(models[0], SearchOptions(**settings), _options(options), fixed)
 
 
-def _of_space(command: list[str], settings: Any, options: Any, fixed: dict[str, Any], models: list[str]) -> Any:
+def _request_of_space(command: list[str], settings: Any, options: Any, fixed: dict[str, Any], models: list[str]) -> Any:
     """Request with a space; the model's sizes and fixed options are facts for its constraints."""
     from presim.errors import InputError
     from presim.search.of_command import request_for_command

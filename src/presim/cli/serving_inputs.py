@@ -34,12 +34,14 @@ def deployment_of(
     over = overheads.read(options["overheads"]) if options["overheads"] else None
     prices = tuple(map(Path, options["prices"]))
 
-    def engine(one: Plan) -> Any:
-        made = build(shape, one, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=one.gpus), over, prices)
+    def engine(plan: Plan) -> Any:
+        composed_engine = build(
+            shape, plan, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=plan.gpus), over, prices
+        )
         if options["steps"] == "composed":
-            return made
+            return composed_engine
         with progress(quiet) as say:
-            return engine_with_steps(made, config, options["steps"], say)
+            return engine_with_steps(composed_engine, config, options["steps"], say)
 
     life = _life(options)
     replicas = life.scaling.most if life is not None and life.scaling is not None else options["replicas"]
@@ -59,13 +61,13 @@ def _life(options: dict[str, Any]) -> Life | None:
     if words is None and options["mtbf"] is None:
         return None
     if words is not None:
-        least, _, most = words.partition(":")
-        if not (least.isdecimal() and most.isdecimal() and len(words) < 40):
+        lowest, _, highest = words.partition(":")
+        if not (lowest.isdecimal() and highest.isdecimal() and len(words) < 40):
             raise InputError(f"--autoscale is MIN:MAX engines, not {shortened(words)!r}; e.g. --autoscale 2:8")
-        quantities.ENGINES.check(int(most), "--autoscale")
+        quantities.ENGINES.check(int(highest), "--autoscale")
         on = options["scale_on"]
         target = options["scale_target"] or (0.7 if on == "utilization" else 4.0)
-        scaling = Scaling(int(least), int(most), on, target, options["scale_interval"], options["cooldown"])
+        scaling = Scaling(int(lowest), int(highest), on, target, options["scale_interval"], options["cooldown"])
     return Life(
         scaling, options["start_up"], options["mtbf"], options["on_failure"], options["detect"], options["drain"]
     )
@@ -80,7 +82,7 @@ def plan_of(options: dict[str, Any]) -> Plan:
     from presim.serving.plan import Offload, Plan
 
     fields = {field.name for field in dataclasses.fields(Plan)}
-    chosen = {name: options.pop(name) for name in list(options) if name in fields}
+    plan_fields = {name: options.pop(name) for name in list(options) if name in fields}
     method, tokens, likely, name = (
         options.pop(key) for key in ("speculative", "draft_tokens", "acceptance", "draft_model")
     )
@@ -89,7 +91,7 @@ def plan_of(options: dict[str, Any]) -> Plan:
     )
     offload = Offload(host, disk, link, disks) if host or disk else None
     drafting = drafting_of(method, tokens, likely, find(name) if name else None)
-    return Plan(**chosen, drafting=drafting, offload=offload)
+    return Plan(**plan_fields, drafting=drafting, offload=offload)
 
 
 def workload_of(options: dict[str, Any], deployment: Deployment) -> Workload:
@@ -105,10 +107,10 @@ def workload_of(options: dict[str, Any], deployment: Deployment) -> Workload:
     budget = budgets.budget_of(options["budget"]) if options["budget"] else budgets.Budget()
 
     if options["trace"] is not None:
-        made = traces.read_trace(options["trace"], options["requests"])
+        request_stream = traces.read_trace(options["trace"], options["requests"])
     elif options["saved"] is not None:
-        made = workload.read(options["saved"])
-        made = made.first(options["requests"] or len(made))
+        request_stream = workload.read(options["saved"])
+        request_stream = request_stream.first(options["requests"] or len(request_stream))
     else:
         names = (
             "rate",
@@ -133,8 +135,8 @@ def workload_of(options: dict[str, Any], deployment: Deployment) -> Workload:
             **{name: options[name] for name in names},
         )
         work.check_recipe(recipe, deployment, budget)
-        made = generate.generate(recipe)
-    work.check_workload(made, deployment, budget)
+        request_stream = generate.generate(recipe)
+    work.check_workload(request_stream, deployment, budget)
     if options["save_workload"] is not None:
-        workload.write(made, options["save_workload"])
-    return made
+        workload.write(request_stream, options["save_workload"])
+    return request_stream

@@ -277,7 +277,7 @@ def add_options(*groups: tuple[Any, ...]) -> Callable[[_Function], _Function]:
     """Decorator that adds all options of some groups, in order."""
 
     def add(function: _Function) -> _Function:
-        for option in reversed([one for group in groups for one in group]):
+        for option in reversed([option for group in groups for option in group]):
             function = option(function)
         return function
 

@@ -68,7 +68,7 @@ def command(directory: str, **options: Any) -> int:
     from presim.options import SimulateOptions
     from presim.verbs.simulate import evaluate_saved
 
-    outputs = Outputs.taken(options)
+    outputs = Outputs.pop_from(options)
     outputs.check(directory)
     evaluation = evaluate_saved(directory, SimulateOptions(**options))
     outputs.deliver(evaluation)

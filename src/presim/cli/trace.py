@@ -20,12 +20,12 @@ def command(directory: str, rank: int | None, entries: str | None, as_json: bool
     from presim.report import trace_view
     from presim.trace import store
 
-    chosen = _range(entries)
+    entry_range = _range(entries)
     job = store.load(directory, ranks=None if rank is None else [rank])
     trace = job.traces[min(job.traces)]
-    if chosen is not None and chosen.start >= len(trace):
+    if entry_range is not None and entry_range.start >= len(trace):
         raise click.BadParameter(f"{entries!r} begins after the last of {len(trace)} entries", param_hint="--entries")
-    content = trace_view.view(trace, chosen)
+    content = trace_view.view(trace, entry_range)
     if as_json:
         sys.stdout.buffer.write(trace_view.encode(content))
     else:
@@ -40,9 +40,9 @@ def _range(text: str | None) -> slice | None:
     try:
         if not colon:
             raise ValueError
-        chosen = slice(int(first or 0), int(last) if last else None)
+        entry_range = slice(int(first or 0), int(last) if last else None)
     except ValueError:
         raise click.BadParameter(f"{text!r} is not a range such as 0:20", param_hint="--entries") from None
-    if chosen.start < 0 or (chosen.stop is not None and chosen.stop < chosen.start):
+    if entry_range.start < 0 or (entry_range.stop is not None and entry_range.stop < entry_range.start):
         raise click.BadParameter(f"{text!r} is empty: the second number must be larger", param_hint="--entries")
-    return chosen
+    return entry_range

@@ -59,7 +59,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Kind of row: a training run, a serving run, or one measured collective or operator.",
 )
-@click.option("--again", is_flag=True, help="Repeat predictions that --out already has, e.g. after prices changed.")
+@click.option(
+    "--again",
+    "repeats_done",
+    is_flag=True,
+    help="Repeat predictions that --out already has, e.g. after prices changed.",
+)
 def command(
     table: Path,
     out: Path | None,
@@ -71,7 +76,7 @@ def command(
     captures: Path | None,
     no_contention: bool,
     kind: str,
-    again: bool,
+    repeats_done: bool,
 ) -> int:
     """Compare predictions with measured runs.
 
@@ -94,9 +99,9 @@ def command(
     cases = read_cases(table)
     _check_recipes(recipes)
     results = ResultTable(out, cases)
-    chosen = [case for case in select(cases, only, limit) if again or not results.done(case)]
+    pending_cases = [case for case in select(cases, only, limit) if repeats_done or not results.is_done(case)]
     with open_providers(Settings(recipes, captures)) as providers:
-        partial = _solve(chosen, providers, jobs, Options(contention=not no_contention), results)
+        partial = _solve(pending_cases, providers, jobs, Options(contention=not no_contention), results)
         _finish(results, report, providers.sources_of_tests, partial)
     return 0
 
@@ -110,15 +115,15 @@ def _check_recipes(folder: Path | None) -> None:
         )
 
 
-def _solve(chosen: list[Case], providers: Providers, jobs: int, options: Options, results: ResultTable) -> bool:
+def _solve(cases: list[Case], providers: Providers, jobs: int, options: Options, results: ResultTable) -> bool:
     """Predict the selected cases; writes the table after each. Returns whether a signal ended it before the last."""
     from presim.cli.progress import progress
     from presim.validation.solve import solve_all
 
     with caught() as stop, progress() as say:
-        for number, (case, prediction) in enumerate(solve_all(chosen, providers, jobs, options), start=1):
+        for number, (case, prediction) in enumerate(solve_all(cases, providers, jobs, options), start=1):
             results.add(case, prediction)
-            say(f"{number} of {len(chosen)}: {case.id}")
+            say(f"{number} of {len(cases)}: {case.id}")
     stop.unless(results.rows())
     return stop.is_partial
 

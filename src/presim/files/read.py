@@ -48,7 +48,7 @@ def _limited(file: IO[bytes], most_bytes: int) -> bytes:
 
 
 def first_bytes(path: str | os.PathLike[str], count: int) -> bytes:
-    """The first bytes of a file, to tell what it is; none where it cannot be read."""
+    """The first bytes of a file, to recognise its format; empty if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return file.read(count)
@@ -125,10 +125,10 @@ def names_folder(word: str | os.PathLike[str]) -> bool:
 def version(path: Path) -> tuple[int, int]:
     """When a file was changed (ns) and its size (bytes), for the key of a cache: a changed file is read again."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError):
         return 0, 0  # whoever reads it says what is wrong
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def reason(error: OSError | ValueError) -> str:

@@ -46,8 +46,8 @@ def _check_nesting(text: str) -> None:
             depth = max(depth + (mark in "[{") - (mark in "]}"), 0)
         if max(depth, parts) > MOST_DEPTH:
             line = text.count("\n", 0, token.start()) + 1
-            what = f"a key of more than {MOST_DEPTH} parts" if parts > depth else f"more than {MOST_DEPTH} levels"
-            raise FormatError(f"{what} (at line {line})")
+            excess = f"a key of more than {MOST_DEPTH} parts" if parts > depth else f"more than {MOST_DEPTH} levels"
+            raise FormatError(f"{excess} (at line {line})")
 
 
 __all__ = ["decode_toml"]

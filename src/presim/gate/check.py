@@ -48,7 +48,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 def verdict(budget: Budget, result: Result | None, failure: str, baseline: Result | None) -> Verdict:
-    """One job. ``result``: None where there is none; ``failure``: why the prediction does not stand."""
+    """The verdict on one job. ``result``: None if there is none; ``failure``: why the prediction failed."""
     checks = [] if result is None else _checks(budget, result, baseline)
     memory = None if result is None else used_bytes(result)
     step = None if result is None else result.step_time_s
@@ -85,20 +85,20 @@ def _checks(budget: Budget, result: Result, baseline: Result | None) -> list[Che
         ("mfu", budget.mfu, result.mfu, "MFU", percent, False),
         ("tokens_per_s", budget.tokens_per_s, result.throughput.tokens_per_s, "tokens per second", count, False),
     ]
-    found = []
+    checks = []
     for limit, bound, value, words, shown, at_most in figures:
         if bound is not None:
-            found.append(_check(limit, bound, value, words, shown, at_most))
-    return [*found, *_increases(budget, result, baseline)]
+            checks.append(_check(limit, bound, value, words, shown, at_most))
+    return [*checks, *_increases(budget, result, baseline)]
 
 
 def _check(limit: str, bound: float, value: float | None, words: str, shown: object, at_most: bool) -> Check:
     show = shown if callable(shown) else str
     if value is None:
         return Check(limit, False, None, bound, f"{words} is not known")
-    kept = value <= bound if at_most else value >= bound
-    relation = ("within" if kept else "above") if at_most else ("above" if kept else "below")
-    return Check(limit, kept, value, bound, f"{words} {show(value)}, {relation} the limit of {show(bound)}")
+    is_within = value <= bound if at_most else value >= bound
+    relation = ("within" if is_within else "above") if at_most else ("above" if is_within else "below")
+    return Check(limit, is_within, value, bound, f"{words} {show(value)}, {relation} the limit of {show(bound)}")
 
 
 def _increases(budget: Budget, result: Result, baseline: Result | None) -> list[Check]:
@@ -112,19 +112,19 @@ def _increases(budget: Budget, result: Result, baseline: Result | None) -> list[
             None if baseline is None else used_bytes(baseline),
         ),
     )
-    found = []
+    checks = []
     for limit, bound, words, after, before in pairs:
         if bound is None:
             continue
         if not before or after is None:
             sentence = f"{words} has no baseline to be compared with"
-            found.append(Check(limit, baseline is None, None, bound, sentence))  # the first run creates the baseline
+            checks.append(Check(limit, baseline is None, None, bound, sentence))  # the first run creates the baseline
             continue
         change = after / before - 1
         relation = "within" if change <= bound else "above"
         sentence = f"{words} changed by {change:+.1%}, {relation} the limit of {bound:+.1%}"
-        found.append(Check(limit, change <= bound, change, bound, sentence))
-    return found
+        checks.append(Check(limit, change <= bound, change, bound, sentence))
+    return checks
 
 
 def _step(result: Result | None) -> float | None:

@@ -57,9 +57,9 @@ def gate(
 
 
 def predict(budget: Budget, folder: Path) -> tuple[Result | None, str]:
-    """The result of one job, and why it does not stand; both where the script failed or the job does not fit."""
-    with temporary_folder("gate") as made:
-        path = Path(made) / "result.json"
+    """The result of one job, and the reason if it failed; both if the script failed or the job does not fit."""
+    with temporary_folder("gate") as scratch:
+        path = Path(scratch) / "result.json"
         verb, *words = budget.words
         command = [sys.executable, "-m", "presim", verb, "--quiet", "--json", str(path), *words]
         done = run_child(command, cwd=folder)

@@ -41,7 +41,9 @@ def presim_job(request: pytest.FixtureRequest) -> PresimJob:
         result, failure = jobs.predict(budget, Path(request.path).parent)
         judged = verdict(budget, result, failure, None)
         if not judged.passed or result is None:
-            pytest.fail("; ".join(sentence for sentence, kept in sentences(judged) if not kept), pytrace=False)
+            pytest.fail(
+                "; ".join(sentence for sentence, is_within in sentences(judged) if not is_within), pytrace=False
+            )
         return result
 
     return predict

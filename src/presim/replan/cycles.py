@@ -45,8 +45,8 @@ class _Region:
 def find_cycle(trace: Trace, step: slice, defined_at: Ints) -> Cycle | None:
     """The cycle of a step's micro-batches; None if forward and backward passes do not alternate at least twice.
 
-    A cycle is the shortest period of the program's calls between the first forward and the last backward pass that holds
-    both. With one chunk of layers per stage that is one micro-batch; interleaved schedules repeat after as many
+    A cycle is the shortest period of the program's calls between the first forward and the last backward pass that
+    holds both. With one chunk of layers per stage that is one micro-batch; interleaved schedules repeat after as many
     micro-batches as there are stages. ``defined_at``: see `presim.replan.object_names.definitions`.
     """
     calls = step.start + np.flatnonzero(program_calls(trace, defined_at)[step])

@@ -58,8 +58,8 @@ def with_micro_batches(traces: Sequence[Trace], micro_batches: int) -> tuple[lis
     (num_captured,) = captured
     extended = [_extended(rank, first_step, num_captured, micro_batches) for rank in ranks]
     sentence = (
-        f"Captured with {num_captured} micro-batches and extended to {micro_batches}: each further one repeats the last "
-        "that the pipeline or gradient accumulation repeats."
+        f"Captured with {num_captured} micro-batches and extended to {micro_batches}: the last cycle of the pipeline "
+        "schedule or of gradient accumulation is repeated."
     )
     return extended, sentence
 
@@ -75,8 +75,8 @@ def _first_repeating_step(ranks: Sequence[_Rank]) -> int:
         step = max(rank_by_step)
         raise InputError(
             f"step {step} of rank {rank_by_step[step]} repeats no forward and backward pass; capture it with more "
-            "micro-batches, twice as many as pipeline stages and at least four. Steps that run all forward passes first "
-            "cannot be extended"
+            "micro-batches, twice as many as pipeline stages and at least four. Steps that run all forward passes "
+            "first cannot be extended"
         )
     return first_step
 
@@ -106,12 +106,17 @@ def _extended(rank: _Rank, first_step: int, num_captured: int, micro_batches: in
 
 
 def _added_cycles(rank: int, cycle: Cycle, num_captured: int, micro_batches: int) -> int:
-    added, rest = divmod(micro_batches - num_captured, cycle.micro_batches)
-    if rest or added < 0:
+    if micro_batches < num_captured:
         raise InputError(
-            f"rank {rank} was captured with {num_captured} micro-batches and repeats every {cycle.micro_batches}, which "
-            f"gives no {micro_batches}; choose {num_captured + max(1, added) * cycle.micro_batches}, or capture it with "
-            f"{micro_batches}"
+            f"the job was captured with {num_captured} micro-batches, and fewer cannot be taken from it; choose at least "
+            f"{num_captured}, or capture it with {micro_batches}"
+        )
+    added, rest = divmod(micro_batches - num_captured, cycle.micro_batches)
+    if rest:
+        raise InputError(
+            f"rank {rank} was captured with {num_captured} micro-batches and repeats every {cycle.micro_batches}, so "
+            f"there is no step with {micro_batches}; choose {num_captured + added * cycle.micro_batches} or "
+            f"{num_captured + (added + 1) * cycle.micro_batches}"
         )
     return added
 

@@ -113,7 +113,7 @@ class Unroller:
                 name: np.repeat(self._trace.columns[name][life.later_frees[-1]], self._added) for name in COLUMNS
             }
             columns["object"] = self._objects[:, life.position]
-            insertions.append(Insertion(life.later_frees[-1] + 1, columns))
+            insertions.append(Insertion(last_free + 1, columns))
         return insertions
 
     def _check_references(self) -> None:

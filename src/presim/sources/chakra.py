@@ -58,18 +58,19 @@ class Chakra:
         """
         ranks: dict[int, _Rank] = {}
         for path in self.paths:
-            found = _read(path)
-            if found.rank in ranks:
+            rank_trace = _read(path)
+            if rank_trace.rank in ranks:
                 raise InputError(
-                    f"{ranks[found.rank].path} and {path} are both of rank {found.rank}; give only one of them"
+                    f"{ranks[rank_trace.rank].path} and {path} are both of rank {rank_trace.rank}; "
+                    "give only one of them"
                 )
-            ranks[found.rank] = found
+            ranks[rank_trace.rank] = rank_trace
         first = ranks[min(ranks)]
         world_size = first.attributes.get("world_size", max(ranks) + 1)
         side_file = _side_file(first.path)
-        stands_for = {rank: others for rank, others in _represented(side_file).items() if rank in ranks}
+        stands_for = {rank: represented for rank, represented in _represented_ranks(side_file).items() if rank in ranks}
         absent = sorted(
-            set(range(world_size)) - set(ranks) - {rank for others in stands_for.values() for rank in others}
+            set(range(world_size)) - set(ranks) - {rank for represented in stands_for.values() for rank in represented}
         )
         if absent and self.request.missing == "refuse":
             raise InputError(
@@ -78,7 +79,7 @@ class Chakra:
             )
         cluster = _recorded_on(first, world_size, self.request)
         groups = _groups(side_file, world_size)
-        traces = tuple(_Builder(one, cluster, groups).trace() for _, one in sorted(ranks.items()))
+        traces = tuple(_Builder(rank_trace, cluster, groups).trace() for _, rank_trace in sorted(ranks.items()))
         notes = (
             f"Imported from {len(traces)} Chakra execution traces: durations are those in the files.",
             "Execution traces contain no allocations: memory is not predicted.",
@@ -128,10 +129,10 @@ def _read(path: Path) -> _Rank:
                 "execution trace again"
             )
         by_number[node.id] = node
-    return _Rank(path, rank, attributes, by_number, _ordered(by_number, path))
+    return _Rank(path, rank, attributes, by_number, _topological_order(by_number, path))
 
 
-def _ordered(nodes: dict[int, Any], path: Path) -> list[int]:
+def _topological_order(nodes: dict[int, Any], path: Path) -> list[int]:
     """Topological order of nodes; ties go to the lower number."""
     open_: dict[int, int] = {}
     follow: dict[int, list[int]] = {}
@@ -185,8 +186,8 @@ def _attributes(message: Any) -> dict[str, Any]:
     return attributes
 
 
-def _represented(side_file: dict[str, Any]) -> dict[int, list[int]]:
-    """Captured rank -> the ranks that do as it does."""
+def _represented_ranks(side_file: dict[str, Any]) -> dict[int, list[int]]:
+    """By captured rank: the ranks that it represents."""
     try:
         texts = convert(side_file.get("stands_for", {}), dict[Count, str])
     except FormatError as error:
@@ -202,10 +203,10 @@ def _side_file(path: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        found = decode_json(read_bytes(file, "write the execution traces again"))
+        content = decode_json(read_bytes(file, "write the execution traces again"))
     except FormatError as error:
         raise InputError(f"{file} cannot be read ({error}); write the execution traces again") from error
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _groups(side_file: dict[str, Any], world_size: int) -> tuple[Group, ...]:
@@ -216,14 +217,14 @@ def _groups(side_file: dict[str, Any], world_size: int) -> tuple[Group, ...]:
         raise InputError(
             f"the groups beside the execution traces are no table of ranks ({error}); write the traces again"
         ) from error
-    found = [Group(name, tuple(ranks), len(ranks)) for name, ranks in sorted(listed.items())]
-    for group in found:
+    groups = [Group(name, tuple(ranks), len(ranks)) for name, ranks in sorted(listed.items())]
+    for group in groups:
         if group.ranks and max(group.ranks) >= world_size:
             raise InputError(
                 f"group {group.name!r} has rank {max(group.ranks)}, but there are {world_size} ranks; write the "
                 "execution traces again"
             )
-    return (*found, Group("", tuple(range(world_size)), world_size))
+    return (*groups, Group("", tuple(range(world_size)), world_size))
 
 
 def _recorded_on(first: _Rank, world_size: int, request: Request) -> Cluster:
@@ -253,7 +254,7 @@ class _Builder:
                 origin="imported",
             )
         )  # fmt: skip
-        self._said = {number: _attributes(node) for number, node in rank.nodes.items()}
+        self._attributes_by_node = {number: _attributes(node) for number, node in rank.nodes.items()}
         self._recorded: dict[int, int] = {}  # node -> event recorded after it
         self._awaited = self._awaited_nodes()
         self._host_ns = 0
@@ -262,51 +263,51 @@ class _Builder:
     def trace(self) -> Trace:
         """The rank's trace, with the durations of its nodes as measured times."""
         for number in self._rank.order:
-            node, attributes = self._rank.nodes[number], self._said[number]
+            node, attributes = self._rank.nodes[number], self._attributes_by_node[number]
             if node.type not in _DEVICE_TYPES:
                 continue
             if attributes.get("is_cpu_op", False):
-                self._host(node)
+                self._add_host_node(node)
             else:
-                self._device(node, attributes)
-        made = self._build.trace()
-        return _with_durations(made, self._works, self._cluster, self._rank.path.name)
+                self._add_device_node(node, attributes)
+        trace = self._build.trace()
+        return _with_durations(trace, self._works, self._cluster, self._rank.path.name)
 
     def _awaited_nodes(self) -> set[int]:
         """Nodes that other streams or the host wait for."""
-        found: set[int] = set()
+        awaited: set[int] = set()
         for number, node in self._rank.nodes.items():
-            own = self._stream_of(number)
-            found |= {other for other in node.data_deps if self._stream_of(other) != own}
-        return found
+            stream = self._stream_of(number)
+            awaited |= {other for other in node.data_deps if self._stream_of(other) != stream}
+        return awaited
 
     def _stream_of(self, number: int) -> int:
-        attributes, node = self._said[number], self._rank.nodes[number]
+        attributes, node = self._attributes_by_node[number], self._rank.nodes[number]
         if attributes.get("is_cpu_op", False):
             return -1
         stream: int = attributes.get("stream", 0 if node.type == 4 else _COMMUNICATION)
         return stream
 
-    def _host(self, node: Any) -> None:
+    def _add_host_node(self, node: Any) -> None:
         for other in sorted(node.data_deps):
             if other in self._recorded:
-                self._build.event_sync(self._recorded[other], host_ns=self._take())
+                self._build.event_sync(self._recorded[other], host_ns=self._take_host_ns())
         self._host_ns += node.duration_micros * 1000
         if node.name == chakra.STEP:
-            self._build.step(host_ns=self._take())
+            self._build.step(host_ns=self._take_host_ns())
 
-    def _device(self, node: Any, attributes: dict[str, Any]) -> None:
+    def _add_device_node(self, node: Any, attributes: dict[str, Any]) -> None:
         stream = self._stream_of(node.id)
         for other in sorted(node.data_deps):
             if other in self._recorded and self._stream_of(other) != stream:
-                self._build.wait(self._recorded[other], stream=stream, host_ns=self._take())
+                self._build.wait(self._recorded[other], stream=stream, host_ns=self._take_host_ns())
         signature = self._signature(node, attributes)
-        self._build.work(signature, stream=stream, host_ns=self._take(), operator=node.name)
+        self._build.work(signature, stream=stream, host_ns=self._take_host_ns(), operator=node.name)
         self._works.append(max(node.duration_micros * 1000, 0))
         if node.id in self._awaited:
             self._recorded[node.id] = self._build.record(stream=stream)
 
-    def _take(self) -> int:
+    def _take_host_ns(self) -> int:
         spent, self._host_ns = self._host_ns, 0
         return spent
 
@@ -316,7 +317,10 @@ class _Builder:
                 node.name, _ONCE, _ONCE, int(attributes.get("tensor_size", 0)), flops=int(attributes.get("num_ops", 0))
             )
         size, name = int(attributes.get("comm_size", 0)), str(attributes.get("pg_name", ""))
-        group = next((index for index, one in enumerate(self._groups) if one.name == name), len(self._groups) - 1)
+        group = next(
+            (index for index, process_group in enumerate(self._groups) if process_group.name == name),
+            len(self._groups) - 1,
+        )
         if node.type == 7:
             kind = chakra.KINDS.get(int(attributes.get("comm_type", -1)))
             if kind is None:
@@ -334,11 +338,11 @@ def _with_durations(trace: Trace, works: Sequence[int], cluster: Cluster, source
     """Attach durations; equal work with different durations becomes separate signatures."""
     table: dict[tuple[int, int], int] = {}
     column = trace.columns["signature"].copy()
-    at = 0
+    work_index = 0
     for entry, index in enumerate(column.tolist()):
         if index >= 0:
-            column[entry] = table.setdefault((index, works[at]), len(table))
-            at += 1
+            column[entry] = table.setdefault((index, works[work_index]), len(table))
+            work_index += 1
     measured = Measured(
         durations_ns=tuple(duration for _, duration in table), gpu=cluster.gpu.id, node=cluster.node.id,
         fabric=cluster.fabric.id, nodes=cluster.nodes, gpus_per_node=cluster.gpus_per_node, source=source,

@@ -40,21 +40,25 @@ def check_job(job: Job) -> None:
     assert ranks, "a job has at least one trace"
     assert ranks == sorted(set(ranks)), f"traces are ascending by rank, each once; got {ranks}"
     first = job.traces[0].manifest
-    worlds = {(one.manifest.world_size, one.manifest.gpu, one.manifest.gpus_per_node) for one in job.traces}
+    worlds = {(trace.manifest.world_size, trace.manifest.gpu, trace.manifest.gpus_per_node) for trace in job.traces}
     assert len(worlds) == 1, f"all ranks are of one world on one GPU; got {sorted(worlds)}"
-    others = [rank for spoken in job.stands_for.values() for rank in spoken]
+    represented_ranks = [rank for represented in job.stands_for.values() for rank in represented]
     assert set(job.stands_for) <= set(ranks), "only ranks with a trace stand for others"
-    assert len({*others, *ranks}) == len(others) + len(ranks), "a rank has a trace or one that stands for it"
-    assert max([*others, *ranks]) < first.world_size, f"ranks are below the world size {first.world_size}"
+    assert len({*represented_ranks, *ranks}) == len(represented_ranks) + len(ranks), (
+        "a rank has a trace or one that stands for it"
+    )
+    assert max([*represented_ranks, *ranks]) < first.world_size, f"ranks are below the world size {first.world_size}"
     assert all(note.endswith(".") for note in job.notes), f"notes are sentences; got {list(job.notes)}"
     for trace in job.traces:
         check(trace)
         assert (trace.columns["host_ns"].astype(np.int64) >= 0).all(), "host time is not negative"
     with tempfile.TemporaryDirectory() as folder:
         job.save(folder)
-        again = Job.load(folder)
-    assert list(map(_content, again.traces)) == list(map(_content, job.traces)), "a job is saved and read unchanged"
-    assert {rank: list(spoken) for rank, spoken in job.stands_for.items() if spoken} == dict(again.stands_for)
+        loaded = Job.load(folder)
+    assert list(map(_content, loaded.traces)) == list(map(_content, job.traces)), "a job is saved and read unchanged"
+    assert {rank: list(represented) for rank, represented in job.stands_for.items() if represented} == dict(
+        loaded.stands_for
+    )
 
 
 def _content(trace: Trace) -> tuple[object, ...]:

@@ -31,8 +31,8 @@ class Captured:
         from presim.verbs.run import capture_command, cluster_of_command
 
         target = cluster_of_command(self.command, self.options)
-        found = capture_command(self.command, target, self.options)
-        return Job(tuple(found.traces), found.stands_for, found.coverage, tuple(found.notes))
+        capture = capture_command(self.command, target, self.options)
+        return Job(tuple(capture.traces), capture.stands_for, capture.coverage, tuple(capture.notes))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,5 +55,5 @@ class Composed:
         from presim.graph.take import open_graph
         from presim.verbs.target import chosen_cluster
 
-        made = compose(open_graph(self.model, self.dtype), self.plan, chosen_cluster(self.cluster))
-        return Job(tuple(made.traces), made.stands_for, notes=tuple(made.notes))
+        composition = compose(open_graph(self.model, self.dtype), self.plan, chosen_cluster(self.cluster))
+        return Job(tuple(composition.traces), composition.stands_for, notes=tuple(composition.notes))

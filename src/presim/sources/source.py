@@ -57,17 +57,17 @@ def open_files(paths: Sequence[Path], request: Request, kind: str | None = None)
     """
     from presim import plugins
 
-    known: dict[str, Opener] = {**plugins.factories(GROUP), **_built_in()}
+    openers: dict[str, Opener] = {**plugins.factories(GROUP), **_built_in()}
     for path in paths:
         if not path.exists():
             raise InputError(f"{path} does not exist; give the files of a recorded run, one per rank")
-    if kind is not None and kind not in known:
-        raise InputError(f"no source is called {kind!r}; use one of {', '.join(known)}")
-    for name, opener in known.items():
-        if kind in (None, name) and (found := opener(paths, request)) is not None:
-            return found
+    if kind is not None and kind not in openers:
+        raise InputError(f"no source is called {kind!r}; use one of {', '.join(openers)}")
+    for name, opener in openers.items():
+        if kind in (None, name) and (source := opener(paths, request)) is not None:
+            return source
     named = ", ".join(map(str, paths[:3])) + (", …" if len(paths) > 3 else "")
-    raise InputError(f"no source reads {named}; presim reads {', '.join(known)}: see docs/guide/import.md")
+    raise InputError(f"no source reads {named}; presim reads {', '.join(openers)}: see docs/guide/import.md")
 
 
 def _built_in() -> dict[str, Opener]:

@@ -57,10 +57,10 @@ def from_text(text: str) -> list[int]:
         match = _SPAN.fullmatch(part)
         numbers = [int(number) for number in match.groups() if number] if match else []
         span = range(*numbers) if len(numbers) > 1 else range(numbers[0], numbers[0] + 1) if numbers else range(0)
-        if not span or len(ranks) + len(span) > GPUS.most:
+        if not span or len(ranks) + len(span) > GPUS.greatest:
             raise InputError(
                 f"{shortened(text)!r} are not the ranks of a job, such as 0:8:1,12, of which there are at most "
-                f"{GPUS.most:,}; write the file again"
+                f"{GPUS.greatest:,}; write the file again"
             )
         ranks += span
     return ranks

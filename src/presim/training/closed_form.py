@@ -55,6 +55,6 @@ def best_interval(checkpoint_s: float, restart_s: float, mtbf_s: float) -> float
         return expected_s(1.0, interval_s, checkpoint_s, restart_s, mtbf_s)
 
     while high - low > 1e-3 * guess:  # golden-section search: the expected time has one minimum
-        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-        low, high = (low, right) if cost(left) <= cost(right) else (left, high)
+        lower_s, upper_s = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        low, high = (low, upper_s) if cost(lower_s) <= cost(upper_s) else (lower_s, high)
     return (low + high) / 2

@@ -72,16 +72,16 @@ class Facts:
     def curve(self, job: Job) -> list[tuple[float, float]]:
         """Goodput over the interval in seconds, from a tenth to ten times the best interval."""
         points = []
-        for place in range(_CURVE):
-            interval = self.best_s * 10 ** (2 * place / (_CURVE - 1) - 1)
-            whole = expected_s(1.0, interval, job.checkpoint_s, job.restart_s, job.mtbf_s)
-            points.append((interval, 1 / whole))
+        for index in range(_CURVE):
+            interval = self.best_s * 10 ** (2 * index / (_CURVE - 1) - 1)
+            slowdown = expected_s(1.0, interval, job.checkpoint_s, job.restart_s, job.mtbf_s)
+            points.append((interval, 1 / slowdown))
         return points
 
     def assumptions(self, job: Job, gpu: Gpu) -> list[Assumption]:
         """Everything that is assumed rather than predicted."""
         request, report = self.request, load_reliability().named(self.request.failures)
-        given = "given"
+        user_source = "given"
         by_state = (
             f"{self.state_bytes / 2**30:.1f} GiB of state per GPU at {_STORAGE_BYTES_PER_S / 1e9:g} GB/s per node"
         )
@@ -97,28 +97,29 @@ class Facts:
             "checkpoint": request.checkpoint_s,
             "restart": request.restart_s,
         }
-        found = [
-            Assumption(name, value, source if overrides.get(name) is None else given) for name, value, source in rows
+        assumptions = [
+            Assumption(name, value, source if overrides.get(name) is None else user_source)
+            for name, value, source in rows
         ]
         if request.spares is None:
-            found.append(Assumption("spare nodes", "always enough", "default; --spares limits them"))
+            assumptions.append(Assumption("spare nodes", "always enough", "default; --spares limits them"))
         else:
             share = load_reliability().hardware
-            origin = "default" if request.repair_s is None else given
-            found += [
+            origin = "default" if request.repair_s is None else user_source
+            assumptions += [
                 Assumption("repair of a node", f"{job.repair_s / _HOUR:.3g} h", origin),
                 Assumption("failures that break a node", f"{share.share:.1%}", share.source),
             ]
         if request.jitter:
             law = f"the slowest of {self.result.job.world_size:,} normal draws; every step waits for it"
-            found.append(Assumption("jitter", f"steps take {self.jitter:.3f} times as long", law))
-        return found
+            assumptions.append(Assumption("jitter", f"steps take {self.jitter:.3f} times as long", law))
+        return assumptions
 
 
 def state_bytes(result: Result) -> int:
     """Bytes of a rank's parameters and optimizer state, the content of a checkpoint."""
-    kept = ("parameter", "optimizer_state", "buffer")
-    return sum(held.bytes for held in result.memory.by_category if held.name in kept)
+    checkpointed = ("parameter", "optimizer_state", "buffer")
+    return sum(category.bytes for category in result.memory.by_category if category.name in checkpointed)
 
 
 def slowest_of(ranks: int, deviation: float) -> float:
@@ -141,11 +142,11 @@ def node_watts(result: Result, gpu: Gpu) -> tuple[float, float, float]:
     The lowest is that of the GPUs alone. A result without energy counts as one of compute-bound kernels.
     """
     node, compute = shares()["node"], shares()["compute"]
-    found, limit = result.energy, gpu.power_w
-    if found is None:
+    energy, limit = result.energy, gpu.power_w
+    if energy is None:
         low, middle, high = (share * limit for share in (compute.low, compute.share, compute.high))
     else:
         low, middle, high = (
-            found.watts * part / found.joules for part in (found.joules_low, found.joules, found.joules_high)
+            energy.watts * part / energy.joules for part in (energy.joules_low, energy.joules, energy.joules_high)
         )
     return low + node.low * limit, middle + node.share * limit, high + node.high * limit

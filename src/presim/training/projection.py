@@ -48,7 +48,7 @@ def project(
     watts = node_watts(result, gpu)
     spare_gpus = (request.spares or 0) * result.job.gpus_per_node
     price, kwh_price = request.price_per_gpu_hour, request.price_per_kwh
-    low, energy, high = (each * hours / 1e6 for each in watts)
+    low, energy, high = (mean_watts * hours / 1e6 for mean_watts in watts)
     return Projection(
         schema_version=SCHEMA_VERSION,
         script=result.job.script,
@@ -150,9 +150,9 @@ def _spread(values: list[float]) -> Spread:
     ordered = sorted(values)
 
     def quantile(share: float) -> float:
-        place = share * (len(ordered) - 1)
-        below = int(place)
+        position = share * (len(ordered) - 1)
+        below = int(position)
         above = min(below + 1, len(ordered) - 1)
-        return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+        return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
     return Spread(math.fsum(values) / len(values), quantile(0.1), quantile(0.5), quantile(0.9))

@@ -50,11 +50,11 @@ class Reliability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises:
             InputError: there is no such report.
         """
-        found = next((report for report in self.report if report.name == name), None)
-        if found is None:
-            known = ", ".join(report.name for report in self.report)
-            raise InputError(f"no failure report is called {name!r}; use one of {known}, or give --mtbf")
-        return found
+        report = next((report for report in self.report if report.name == name), None)
+        if report is None:
+            names = ", ".join(report.name for report in self.report)
+            raise InputError(f"no failure report is called {name!r}; use one of {names}, or give --mtbf")
+        return report
 
     def spread(self) -> tuple[float, float]:
         """Lowest and highest published interruptions per GPU hour."""

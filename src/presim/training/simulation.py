@@ -80,12 +80,11 @@ class _Run:
         """Work for this time, or to the end; work since the last checkpoint is lost."""
         job, speed = self.job, self._speed()
         segment = job.interval_s / speed + job.checkpoint_s
-        rest = (job.work_s - self.done_s) / speed
-        whole = int(min(left_s // segment, (job.work_s - self.done_s) // job.interval_s))
-        self._count(whole * job.interval_s, whole, speed)
-        left_s -= whole * segment
-        rest = (job.work_s - self.done_s) / speed
-        if rest <= min(left_s, job.interval_s / speed):  # the last piece needs no checkpoint
+        segment_count = int(min(left_s // segment, (job.work_s - self.done_s) // job.interval_s))
+        self._count(segment_count * job.interval_s, segment_count, speed)
+        left_s -= segment_count * segment
+        remaining_s = (job.work_s - self.done_s) / speed
+        if remaining_s <= min(left_s, job.interval_s / speed):  # the last piece needs no checkpoint
             self._count(job.work_s - self.done_s, 0, speed)
         else:
             self.lost_s += left_s

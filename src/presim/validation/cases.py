@@ -60,9 +60,9 @@ class Case:
 
         A unit and a remark in brackets may follow the number.
         """
-        found = _NUMBER.fullmatch(self.text(column).replace(",", ""))
+        match = _NUMBER.fullmatch(self.text(column).replace(",", ""))
         try:
-            return float(found[1]) * _THOUSANDS[found[2].lower()] if found else float(self.text(column))
+            return float(match[1]) * _THOUSANDS[match[2].lower()] if match else float(self.text(column))
         except ValueError:
             return None
 
@@ -145,5 +145,5 @@ def select(cases: list[Case], only: str | None, limit: int | None) -> list[Case]
     except re.error as error:
         raise InputError(f"--only {only!r} is not a regular expression: {error}") from error
     columns = ("id", "framework", "model", "gpu")
-    chosen = [case for case in cases if any(pattern.search(case.text(column)) for column in columns)]
-    return chosen if limit is None else chosen[:limit]
+    matching_cases = [case for case in cases if any(pattern.search(case.text(column)) for column in columns)]
+    return matching_cases if limit is None else matching_cases[:limit]

@@ -106,10 +106,10 @@ def _fabric(case: Case, nodes: int) -> str | None:
     if "tcpxo" in words:
         return "gcp-tcpxo-200"
     kind = "roce" if "roce" in words else "ib" if re.search(r"\bib\b|infiniband|cx-?\d", words) else ""
-    known = _FABRICS.get((kind, int(speed[1]) if speed else 0))
-    if known is None:
+    fabric = _FABRICS.get((kind, int(speed[1]) if speed else 0))
+    if fabric is None:
         raise CannotBuildError(f"the hardware catalogue has no fabric for {case.text('inter_link')!r}")
-    return known
+    return fabric
 
 
 def _log(row: Mapping[str, str]) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def _log(row: Mapping[str, str]) -> tuple[str, ...]:
 
 
 COLLECTIVES = Times(
-    what="a collective",
+    row_name="a collective",
     required=("gpu", "n_gpus", "collective", "size_bytes", "time_us"),
     price_of=_price,
     title="Collectives",

@@ -57,18 +57,20 @@ class ProgramRun:
     @functools.cached_property
     def job(self) -> Job:
         """The job: read if it is stored, else captured."""
-        kept = self.saved or self._kept()
-        if kept and (self.saved or (kept / store.JOB_FILE).exists()):
-            stored = store.load(kept)
+        folder = self.saved or self._capture_folder()
+        if folder and (self.saved or (folder / store.JOB_FILE).exists()):
+            stored = store.load(folder)
             manifest = stored.manifest
             traces = [stored.traces[number] for number in sorted(stored.traces)]
             return Job(traces, manifest.others(), manifest.coverage, manifest.notes)
-        found = running.capture_command(self.command, self.cluster, self.options, stdout=subprocess.DEVNULL)
-        if kept:
-            store.save(found.traces, kept, stands_for=found.stands_for, coverage=found.coverage, notes=found.notes)
-        return Job(found.traces, found.stands_for, found.coverage, found.notes)
+        capture = running.capture_command(self.command, self.cluster, self.options, stdout=subprocess.DEVNULL)
+        if folder:
+            store.save(
+                capture.traces, folder, stands_for=capture.stands_for, coverage=capture.coverage, notes=capture.notes
+            )
+        return Job(capture.traces, capture.stands_for, capture.coverage, capture.notes)
 
-    def _kept(self) -> Path | None:
+    def _capture_folder(self) -> Path | None:
         """Folder of the stored capture, by command and cluster. Changes of the program are not detected."""
         if self.captures is None:
             return None
@@ -96,9 +98,9 @@ class ProgramRun:
             traces, self.cluster, options, stands_for=job.stands_for, coverage=job.coverage, notes=job.notes
         )
 
-    def step_s(self, traces: Sequence[Trace], found: Evaluation) -> float | None:
+    def step_s(self, traces: Sequence[Trace], evaluation: Evaluation) -> float | None:
         """Seconds of the run's steady step."""
-        return found.result.step_time_s
+        return evaluation.result.step_time_s
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,25 +42,25 @@ def exchange(case: Case, cluster: Cluster) -> Collective:
     text, hosts = case.text("size_semantics"), cluster.nodes
     tokens = _number(text, r"(\d+) tokens", "the number of tokens (128 tokens)")
     hidden = _number(text, r"hidden (\d+)", "the hidden size (hidden 7168)")
-    chosen = _number(text, r"top-(\d+)(?!\d| groups)", "the number of chosen experts (top-8)")
+    experts_per_token = _number(text, r"top-(\d+)(?!\d| groups)", "the number of chosen experts (top-8)")
     experts = _number(text, r"(\d+) experts", _EXPERTS)
     in_fp8 = kind == "dispatch" and "fp8 dispatch" in case.text("dtype")
     size = hidden + hidden // _GROUPED * 4 if in_fp8 else 2 * hidden
     groups = min(_number(text, r"top-(\d+) groups", hosts), hosts)
-    spread = _limited(groups, cluster, experts, chosen) if groups < hosts else ()
+    spread = _expected_places(groups, cluster, experts, experts_per_token) if groups < hosts else ()
     sms = _number(text, r"(\d+) SMs", _SMS[kernels])
     window = _window(f"{text} {case.text('note')}", kind, cluster.world_size, sms)
     library = _LIBRARIES[kernels] + ("-2025-02" if case.text("library_version").startswith("V1 initial") else "")
-    routed = Routed(library, tokens, size, chosen, experts, sms, spread, window)
+    routed = Routed(library, tokens, size, experts_per_token, experts, sms, spread, window)
     return Collective(kind, tokens * size, "float8_e4m3fn" if in_fp8 else "bfloat16", 0, routed=routed)
 
 
 def _number(text: str, pattern: str, otherwise: int | str) -> int:
     """The number that a pattern finds; ``otherwise``: the default, or the name of a required number."""
-    found = re.search(pattern, text)
-    if found is None and isinstance(otherwise, str):
+    match = re.search(pattern, text)
+    if match is None and isinstance(otherwise, str):
         raise CannotBuildError(f"size_semantics = {text!r} lacks {otherwise}")
-    return int(found[1] if found else otherwise)
+    return int(match[1] if match else otherwise)
 
 
 def _window(text: str, kind: str, ranks: int, sms: int) -> int:
@@ -74,14 +74,17 @@ def _window(text: str, kind: str, ranks: int, sms: int) -> int:
         raise CannotBuildError(f"DeepEP has no default windows for {ranks} ranks: {error}") from None
 
 
-def _limited(hosts: int, cluster: Cluster, experts: int, chosen: int) -> tuple[float, ...]:
+def _expected_places(hosts: int, cluster: Cluster, experts: int, experts_per_token: int) -> tuple[float, ...]:
     """Expected places of 1, 2, 4, ... ranks that a token is sent to, if its experts are on at most ``hosts`` hosts."""
-    own, each = experts * hosts // cluster.nodes, cluster.world_size // cluster.nodes
-    return tuple(distinct(hosts * each >> step, own, chosen) for step in range(each.bit_length()))
+    host_experts, gpus_per_host = experts * hosts // cluster.nodes, cluster.world_size // cluster.nodes
+    return tuple(
+        distinct(hosts * gpus_per_host >> step, host_experts, experts_per_token)
+        for step in range(gpus_per_host.bit_length())
+    )
 
 
-def counted_bytes(found: Collective, cluster: Cluster) -> float:
+def counted_bytes(collective: Collective, cluster: Cluster) -> float:
     """Bytes that DeepEP's bandwidths count: one copy per host, or per rank on one host, including the sender's."""
-    assert found.routed is not None
+    assert collective.routed is not None
     places = cluster.nodes if cluster.nodes > 1 else cluster.world_size
-    return places_of(found.routed, places, cluster.world_size) * found.bytes
+    return places_of(collective.routed, places, cluster.world_size) * collective.bytes

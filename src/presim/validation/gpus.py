@@ -63,7 +63,7 @@ def gpu_of(case: Case) -> str:
     name = case.text("gpu")
     if not name:
         raise CannotBuildError("gpu is empty")
-    for candidate in (name, _named(name)):
+    for candidate in (name, _catalogue_id(name)):
         try:
             return find(Gpu, candidate).id
         except PresimError:
@@ -87,14 +87,14 @@ def node_of(case: Case, gpu: str) -> str | None:
     return _WITH_BRIDGES.get(find(Gpu, gpu).default_node)
 
 
-def _named(text: str) -> str:
+def _catalogue_id(text: str) -> str:
     """The catalogue id by chip, board and memory in a name; the unchanged name if there is none."""
     words = _RACKS.sub(" ", re.sub(r"[ _/,-]+", " ", _COUNT.sub("", text.lower())))
     joined = words.replace(" ", "-")
-    chip = next((each for each in _CHIPS if re.search(rf"(?<![a-z0-9]){each}(?![0-9a-z]){_ANOTHER}", joined)), None)
+    chip = next((name for name in _CHIPS if re.search(rf"(?<![a-z0-9]){name}(?![0-9a-z]){_ANOTHER}", joined)), None)
     if chip is None or any(word in words for word in _UNSURE):
         return text
-    board = next((each for each in _BOARDS if each in words), "")
+    board = next((name for name in _BOARDS if name in words), "")
     memory = max((int(size) for size in _MEMORY.findall(words)), default=0)
     kinds = _KINDS.get(chip, ((board, 0, chip),))
     boards = (board,) if board else ("", "sxm")

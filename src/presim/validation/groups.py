@@ -41,9 +41,9 @@ def size(row: Row) -> str:
     count = Case(row).number("n_gpus")
     if count is None:
         return _UNKNOWN
-    for below, most in itertools.pairwise((0, *_SIZES)):
-        if count <= most:
-            return f"{below + 1} to {most}" if most > 1 else "1"
+    for lower, upper in itertools.pairwise((0, *_SIZES)):
+        if count <= upper:
+            return f"{lower + 1} to {upper}" if upper > 1 else "1"
     return f"{_SIZES[-1] + 1} and more"
 
 
@@ -55,7 +55,7 @@ GROUPS: Mapping[str, Callable[[Row], str]] = {
 }
 
 
-def in_order(name: str) -> tuple[int, str]:
+def sort_key(name: str) -> tuple[int, str]:
     """Sort key of a group: its leading number, then its name."""
     number = re.match(r"\d+", name)
     return (int(number[0]) if number else 0, name)

@@ -51,8 +51,8 @@ def signature_of(case: Case) -> Signature:
     """
     name = case.text("family")
     if name not in _CLASSES or name in _MANY:
-        known = ", ".join(sorted(set(_CLASSES) - set(_MANY)))
-        raise CannotBuildError(f"family = {name!r} is none of {known}")
+        families = ", ".join(sorted(set(_CLASSES) - set(_MANY)))
+        raise CannotBuildError(f"family = {name!r} is none of {families}")
     usual = _USUAL.get(name, {})
     fields: dict[str, Any] = {"family": name}
     for field in msgspec.structs.fields(_CLASSES[name]):
@@ -63,11 +63,11 @@ def signature_of(case: Case) -> Signature:
         elif field.required:
             raise CannotBuildError(f"{field.name} is not given, and the family {name!r} needs it")
     try:
-        made: Signature = convert(fields, _CLASSES[name], strict=False)
+        signature: Signature = convert(fields, _CLASSES[name], strict=False)
     except FormatError as error:
         raise CannotBuildError(f"the row describes no {name}: {error}") from None
-    _check_words(made)
-    return made
+    _check_words(signature)
+    return signature
 
 
 def _check_words(signature: Signature) -> None:
@@ -102,7 +102,7 @@ def _group(row: Mapping[str, str]) -> tuple[str, ...]:
 
 
 OPERATORS = Times(
-    what="an operator",
+    row_name="an operator",
     required=("gpu", "family", "time_us"),
     price_of=_price,
     title="Operators",

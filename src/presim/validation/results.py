@@ -81,11 +81,11 @@ class ResultTable:
 
     def __init__(self, path: Path, cases: Sequence[Case]) -> None:
         self.path = path
-        self._order = {case.id: place for place, case in enumerate(cases)}
+        self._order = {case.id: index for index, case in enumerate(cases)}
         self._columns = [*(name for name in _columns_of(cases) if name not in PREDICTED), *PREDICTED]
         self._rows = _read(path) if path.exists() else {}
 
-    def done(self, case: Case) -> bool:
+    def is_done(self, case: Case) -> bool:
         """Whether the table has this case with the same cells, and its run did not fail."""
         row = self._rows.get(case.id)
         if row is not None and row["reason"].startswith(_TRY_AGAIN):

@@ -65,7 +65,7 @@ class Run(Protocol):
         """Price and simulate the traces."""
         ...
 
-    def step_s(self, traces: Sequence[Trace], found: Evaluation) -> float | None:
+    def step_s(self, traces: Sequence[Trace], evaluation: Evaluation) -> float | None:
         """Seconds of the measured step; None: no step was completed."""
         ...
 
@@ -107,12 +107,12 @@ Factory = Callable[[Settings], CaseProvider]
 class Providers:
     """All providers as one. The first provider that knows a case prepares it."""
 
-    each: tuple[CaseProvider, ...]
+    providers: tuple[CaseProvider, ...]
 
     @property
     def sources_of_tests(self) -> frozenset[str]:
         """The sources of tests of all providers."""
-        return frozenset(source for provider in self.each for source in provider.sources_of_tests)
+        return frozenset(source for provider in self.providers for source in provider.sources_of_tests)
 
     def prepare(self, case: Case) -> Run:
         """The run of a case.
@@ -120,7 +120,7 @@ class Providers:
         Raises:
             CannotBuildError: no provider knows it, or a cell is missing.
         """
-        for provider in self.each:
+        for provider in self.providers:
             with contextlib.suppress(UnknownCaseError):
                 return provider.prepare(case)
         raise CannotBuildError(_NOBODY)

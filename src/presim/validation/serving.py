@@ -94,14 +94,14 @@ def predict_row(row: Row) -> dict[str, float]:
     middle, low, high = map(metrics.bench, served)
     if not middle["completed"]:
         raise InputError(" ".join(refused.sentences(served[0], deployment.engine.limits)) or "no request was served")
-    ends = intervals(middle, low, high, calibrated=False)
-    found: dict[str, float] = {}
+    bounds = intervals(middle, low, high, calibrated=False)
+    figures: dict[str, float] = {}
     for name, key in (("ttft", f"{kind}_ttft_ms"), ("tpot", f"{kind}_tpot_ms"), ("throughput", "output_throughput")):
         if middle[key] is None:  # no request has a second token
             continue
-        found[f"predicted_{name}"] = middle[key]
-        found[f"predicted_{name}_low"], found[f"predicted_{name}_high"] = ends[key]
-    return found
+        figures[f"predicted_{name}"] = middle[key]
+        figures[f"predicted_{name}_low"], figures[f"predicted_{name}_high"] = bounds[key]
+    return figures
 
 
 def _number(row: Row, name: str, default: int = 0) -> int:
@@ -210,10 +210,10 @@ def _factors(row: Row, prefix: str) -> tuple[int, int, bool]:
     return tp, dp, ep > 1
 
 
-def _plan(row: Row, prefix: str, most: int) -> Plan:
+def _plan(row: Row, prefix: str, concurrency: int) -> Plan:
     plain, experts = _weights(row, find(row["model"]))
     tp, dp, ep = _factors(row, prefix)
-    each = -(-most // dp)
+    sequences_per_rank = -(-concurrency // dp)
     return Plan(
         tp=tp,
         pp=max(_number(row, f"{prefix}pp", 1), 1),
@@ -222,7 +222,7 @@ def _plan(row: Row, prefix: str, most: int) -> Plan:
         weights=plain,
         expert_weights=experts,
         cache="fp8" if plain != "bf16" and _keeps_fp8(row) else "bf16",
-        max_num_seqs=min(max(each, 16), 2048),
+        max_num_seqs=min(max(sequences_per_rank, 16), 2048),
         max_num_batched_tokens=_budget(row),
         async_scheduling=_schedules_asynchronously(row),
         max_model_len=max(int((_number(row, "isl") + _number(row, "osl")) * _LONGER) + 16, 2048),
@@ -276,8 +276,8 @@ def _engine(model: str, gpu: str, plan: Plan) -> Engine:
 
 
 def _aggregated(row: Row) -> Deployment:
-    most = _number(row, "concurrency") or _MOST_SEQUENCES.get(_framework(row), 1024)
-    return Deployment(_engine(row["model"], gpu_word(row), _plan(row, "", most)), router="least-loaded")
+    concurrency = _number(row, "concurrency") or _MOST_SEQUENCES.get(_framework(row), 1024)
+    return Deployment(_engine(row["model"], gpu_word(row), _plan(row, "", concurrency)), router="least-loaded")
 
 
 def _disaggregated(row: Row) -> Deployment:
@@ -315,14 +315,14 @@ class Errors:
 
 def errors(rows: Iterable[Row], figure: str) -> Errors:
     """Errors over the rows with a measured and a predicted value."""
-    found, inside = [], 0
+    relative_errors, inside = [], 0
     for row in rows:
         measured = next((float(row[name]) for name in FIGURES[figure] if row.get(name)), 0.0)
         if measured > 0 and row.get(f"predicted_{figure}"):
-            found.append(float(row[f"predicted_{figure}"]) / measured - 1)
-            ends = sorted(float(row[f"predicted_{figure}_{end}"]) for end in ("low", "high"))
-            inside += ends[0] <= measured <= ends[1]
-    return Errors(tuple(found), inside)
+            relative_errors.append(float(row[f"predicted_{figure}"]) / measured - 1)
+            bounds = sorted(float(row[f"predicted_{figure}_{bound}"]) for bound in ("low", "high"))
+            inside += bounds[0] <= measured <= bounds[1]
+    return Errors(tuple(relative_errors), inside)
 
 
 def report(rows: list[dict[str, str]]) -> str:
@@ -342,10 +342,10 @@ def report(rows: list[dict[str, str]]) -> str:
         groups[" ".join(part for part in label if part)].append(row)
     for name, members in sorted(groups.items(), key=lambda item: (not item[0].startswith("all"), -len(item[1]))):
         for figure in FIGURES:
-            if (found := errors(members, figure)).values:
-                inside = found.inside / len(found.values)
-                cells = f"{found.median:.1%} | {found.bias:+.1%} | {inside:.0%}"
-                lines.append(f"| {name} | {figure} | {len(found.values)} | {cells} |")
+            if (figure_errors := errors(members, figure)).values:
+                inside = figure_errors.inside / len(figure_errors.values)
+                cells = f"{figure_errors.median:.1%} | {figure_errors.bias:+.1%} | {inside:.0%}"
+                lines.append(f"| {name} | {figure} | {len(figure_errors.values)} | {cells} |")
     reasons: dict[str, int] = defaultdict(int)
     for row in rows:
         if row.get("reason"):

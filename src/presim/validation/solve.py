@@ -29,9 +29,9 @@ def solve(case: Case, providers: Providers, options: Options | None = None) -> P
     begun = time.perf_counter()
     try:
         run = providers.prepare(case)
-        prediction = _predicted(case, run, options)
+        prediction = _predict(case, run, options)
         if prediction.outcome == "out_of_memory" and case.number("step_time_s"):
-            prediction = _with_room(case, run, options, prediction)
+            prediction = _predict_with_more_memory(case, run, options, prediction)
     except CannotBuildError as error:
         prediction = Prediction(reason=str(error))
     except Exception as error:  # noqa: BLE001  a bug in one case must not lose the others
@@ -39,21 +39,21 @@ def solve(case: Case, providers: Providers, options: Options | None = None) -> P
     return dataclasses.replace(prediction, seconds=time.perf_counter() - begun)
 
 
-def _predicted(case: Case, run: Run, options: Options | None) -> Prediction:
+def _predict(case: Case, run: Run, options: Options | None) -> Prediction:
     traces = run.traces()
-    found = run.evaluate(traces, options)
-    return _of_measured_step(run, traces, found, _prediction(case, run, traces, found.result))
+    evaluation = run.evaluate(traces, options)
+    return _scale_to_measured_step(run, traces, evaluation, _prediction(case, run, traces, evaluation.result))
 
 
-def _with_room(case: Case, run: Run, options: Options | None, short: Prediction) -> Prediction:
+def _predict_with_more_memory(case: Case, run: Run, options: Options | None, short: Prediction) -> Prediction:
     """Time and memory on GPUs with more memory, for a measured case that does not fit in the simulation."""
     gpu = run.cluster.gpu
     larger = msgspec.structs.replace(gpu, memory_bytes=_ROOM * gpu.memory_bytes)
-    found = _predicted(case, run.on(msgspec.structs.replace(run.cluster, gpu=larger)), options)
-    if found.outcome != "ok":
+    prediction = _predict(case, run.on(msgspec.structs.replace(run.cluster, gpu=larger)), options)
+    if prediction.outcome != "ok":
         return short
     reason = f"{short.reason}; time and memory are those of GPUs with {_ROOM} times the memory"
-    return dataclasses.replace(found, outcome=short.outcome, reason=reason, memory_bytes=gpu.memory_bytes)
+    return dataclasses.replace(prediction, outcome=short.outcome, reason=reason, memory_bytes=gpu.memory_bytes)
 
 
 def _prediction(case: Case, run: Run, traces: Sequence[Trace], result: Result) -> Prediction:
@@ -77,9 +77,11 @@ def _prediction(case: Case, run: Run, traces: Sequence[Trace], result: Result) -
     )
 
 
-def _of_measured_step(run: Run, traces: Sequence[Trace], found: Evaluation, prediction: Prediction) -> Prediction:
+def _scale_to_measured_step(
+    run: Run, traces: Sequence[Trace], evaluation: Evaluation, prediction: Prediction
+) -> Prediction:
     """Scale time and interval to the measured step, if it differs from the simulated one."""
-    step = run.step_s(traces, found) if prediction.step_time_s else None
+    step = run.step_s(traces, evaluation) if prediction.step_time_s else None
     if step is None or prediction.step_time_s is None:
         return prediction
     low, high = (
@@ -98,15 +100,15 @@ def _measured_peak(case: Case, stands_for: Mapping[int, Sequence[int]], traces: 
     If the measured rank was not captured, its representative or the next lower captured rank counts. The peak is read
     from the traces, because a result has the memory of its fullest rank.
     """
-    held = reserved_bytes if case.measured_memory()[1] == "reserved" else allocated_bytes
-    peaks = [int(held(trace).max(initial=0)) for trace in traces]
+    bytes_of = reserved_bytes if case.measured_memory()[1] == "reserved" else allocated_bytes
+    peaks = [int(bytes_of(trace).max(initial=0)) for trace in traces]
     rank = case.measured_rank()
     if rank is None:
         return max(peaks)
     if rank < 0:
         rank = traces[0].manifest.world_size - 1
     captured = [trace.manifest.rank for trace in traces]
-    rank = next((one for one, others in stands_for.items() if rank in others), rank)
+    rank = next((representative for representative, represented in stands_for.items() if rank in represented), rank)
     return peaks[max(0, bisect.bisect_right(captured, rank) - 1)]
 
 

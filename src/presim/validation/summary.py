@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from presim.files import write_file
-from presim.validation.groups import GROUPS, in_order, source
+from presim.validation.groups import GROUPS, sort_key, source
 
 Row = Mapping[str, str]
 _WORST = 15
@@ -41,8 +41,8 @@ def summary(
 def counts(rows: Sequence[Row]) -> str:
     """Range of numbers of GPUs, e.g. ``8 to 512``."""
     numbers = sorted(int(row["n_gpus"]) for row in rows if row.get("n_gpus", "").isdecimal())
-    most = "" if not numbers or numbers[0] == numbers[-1] else f" to {numbers[-1]}"
-    return f"{numbers[0] if numbers else ''}{most}"
+    upper = "" if not numbers or numbers[0] == numbers[-1] else f" to {numbers[-1]}"
+    return f"{numbers[0] if numbers else ''}{upper}"
 
 
 def short_source(row: Row) -> str:
@@ -118,7 +118,7 @@ def _table(rows: Sequence[Row], title: str, key: Callable[[Row], str]) -> str:
     for row in rows:
         if _number(row["error"]) is not None or _number(row["memory_error"]) is not None:
             groups.setdefault(key(row), []).append(row)
-    lines = [[name, *statistics(groups[name])] for name in sorted(groups, key=in_order)]
+    lines = [[name, *statistics(groups[name])] for name in sorted(groups, key=sort_key)]
     lines.append(["all", *statistics([row for group in groups.values() for row in group])])
     return markdown([title, *HEADINGS], lines)
 
@@ -141,8 +141,8 @@ def _models(rows: Sequence[Row], tests: Collection[str]) -> str:
 
 
 def _worst(rows: Sequence[Row]) -> str:
-    known = [row for row in rows if _number(row["error"]) is not None]
-    worst = sorted(known, key=lambda row: (-abs(float(row["error"])), row["id"]))[:_WORST]
+    rows_with_error = [row for row in rows if _number(row["error"]) is not None]
+    worst = sorted(rows_with_error, key=lambda row: (-abs(float(row["error"])), row["id"]))[:_WORST]
     cells = [
         [
             row["id"],
@@ -166,8 +166,8 @@ def _coverage(rows: Sequence[Row]) -> str:
     built = sum(row["outcome"] != "" for row in rows)
     full = [row for row in rows if row["outcome"] == "out_of_memory"]
     ran = sum(any(row.get(column) for column in _MEASURED) for row in full)
-    found = f"{len(full)} of them out of memory in the emulation ({ran} that were measured all the same)"
-    return f"{len(rows)} cases, {built} built, {found}.\n"
+    out_of_memory = f"{len(full)} of them out of memory in the emulation ({ran} that were measured all the same)"
+    return f"{len(rows)} cases, {built} built, {out_of_memory}.\n"
 
 
 def _reasons(rows: Sequence[Row]) -> str:
@@ -176,12 +176,12 @@ def _reasons(rows: Sequence[Row]) -> str:
 
 def reasons(rows: Sequence[Row]) -> list[tuple[str, int]]:
     """Reasons for cases without a prediction or error, with counts, most frequent first. Numbers in them become N."""
-    found: dict[str, int] = {}
+    count_by_reason: dict[str, int] = {}
     for row in rows:
         if row["reason"]:
             text = re.sub(r"\d+(\.\d+)?", "N", row["reason"])[:160].replace("|", "/")
-            found[text] = found.get(text, 0) + 1
-    return sorted(found.items(), key=lambda item: (-item[1], item[0]))
+            count_by_reason[text] = count_by_reason.get(text, 0) + 1
+    return sorted(count_by_reason.items(), key=lambda item: (-item[1], item[0]))
 
 
 def markdown(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

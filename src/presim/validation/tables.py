@@ -9,10 +9,10 @@ from presim.errors import InputError
 from presim.files import FormatError, decode_csv, encode_csv, read_text, write_file
 
 
-def read_table(path: Path, required: Sequence[str], what: str) -> list[dict[str, str]]:
+def read_table(path: Path, required: Sequence[str], subject: str) -> list[dict[str, str]]:
     """The rows of a table, without cells beyond the named columns.
 
-    ``what``: end of the message on a missing column, e.g. "a case may have".
+    ``subject``: what has the columns, for the message on a missing one, e.g. "a case may have".
 
     Raises:
         InputError: the file is missing or is not a table, or a required column is missing.
@@ -20,7 +20,7 @@ def read_table(path: Path, required: Sequence[str], what: str) -> list[dict[str,
     try:
         return list(decode_csv(read_text(path, "name a table of cases"), required))
     except FormatError as error:
-        raise InputError(f"{path} has {error}; docs/guide/validate.md lists what {what}") from error
+        raise InputError(f"{path} has {error}; docs/guide/validate.md lists what {subject}") from error
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:

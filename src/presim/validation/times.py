@@ -23,7 +23,7 @@ _TWICE = "a second row with the same cells"
 class Times:
     """One kind of table: its columns, the price of a row, and the grouping of errors."""
 
-    what: str  # name of a row in messages, e.g. "a collective"
+    row_name: str  # name of a row in messages, e.g. "a collective"
     required: tuple[str, ...]  # columns
     price_of: Callable[[Case, float], Price]  # arguments: row, measured time in us; may raise CannotBuildError
     title: str  # title of the report
@@ -37,7 +37,7 @@ class Times:
         Raises:
             InputError: the file is missing or is not a table, or a required column is missing.
         """
-        return read_table(path, self.required, f"{self.what} has")
+        return read_table(path, self.required, f"{self.row_name} has")
 
     def predict(self, rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
         """The rows with the columns `PREDICTED`. Impossible rows and rows without a price have a reason."""
@@ -47,9 +47,9 @@ class Times:
         """The same, one after the other."""
         seen: set[tuple[tuple[str, str], ...]] = set()
         for row in rows:
-            given = tuple((name, text) for name, text in row.items() if name not in PREDICTED)
-            added = _without(_TWICE) if given in seen else self._cells(Case(row))
-            seen.add(given)
+            inputs = tuple((name, text) for name, text in row.items() if name not in PREDICTED)
+            added = _without(_TWICE) if inputs in seen else self._cells(Case(row))
+            seen.add(inputs)
             yield {**row, **added}
 
     def write(self, rows: Sequence[Mapping[str, str]], path: Path) -> None:
@@ -98,9 +98,9 @@ class Times:
 def _figures(rows: Sequence[Mapping[str, str]]) -> list[str]:
     errors = [float(row["error"]) for row in rows]
     sizes = [abs(error) for error in errors]
-    held = sum(float(row["low_time_us"]) <= _measured(row) <= float(row["high_time_us"]) for row in rows)
+    within_count = sum(float(row["low_time_us"]) <= _measured(row) <= float(row["high_time_us"]) for row in rows)
     middle = (percent(quantile(sizes, 0.5)), percent(quantile(sizes, 0.9)), signed(quantile(errors, 0.5)))
-    return [str(len(errors)), *middle, percent(held / len(errors))]
+    return [str(len(errors)), *middle, percent(within_count / len(errors))]
 
 
 def _measured(row: Mapping[str, str]) -> float:

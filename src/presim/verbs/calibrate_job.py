@@ -47,19 +47,19 @@ def calibrate_job(
     from presim.sources.kineto.events import is_profile
 
     captured = Job.load(trace) if trace is not None else None
-    paths = [Path(each) for each in run]
+    paths = [Path(name) for name in run]
     if all(path.is_dir() or is_profile(path) for path in paths):
         return _by_profile(paths, options, captured, trace, step, missing)
     if len(run) != 1:
         raise InputError(f"{len(run)} runs are named; name the profiles of one, or one log or step time")
-    used, held = settled(step_times_s(run[0]))
+    used_s, held_out_s = settled(step_times_s(run[0]))
     if captured is None:
         raise InputError(
             "a step time alone does not say what the job is: name its captured folder with --trace (presim run "
             "--save), or give a profile of the run"
         )
     cluster = _cluster_of(trace, options)
-    return fit.by_step_time(cluster, _predictor(captured), used, held, change)
+    return fit.by_step_time(cluster, _predictor(captured), used_s, held_out_s, change)
 
 
 def _by_profile(
@@ -87,18 +87,20 @@ def _by_profile(
     replayed = Options(host_factor=1.0, calls=NO_CALLS)  # the profile's own hosts, with their calls
     models = Job(tuple(map(fit.as_predicted, profiled.traces)), profiled.stands_for)
     predict = _predictor(captured) if captured is not None else _predictor(models, replayed)
-    found = fit.by_profile(profiled.traces, cluster, predict, measured.step_ns / 1e9)
-    found = _with_memory(found, source.paths if isinstance(source, Kineto) else (), captured, cluster)
+    calibration = fit.by_profile(profiled.traces, cluster, predict, measured.step_ns / 1e9)
+    calibration = _with_memory(calibration, source.paths if isinstance(source, Kineto) else (), captured, cluster)
     if captured is None:
         note = "The host factor stays: only the captured job (--trace) tells how long its code takes on presim's host."
-        return dataclasses.replace(found, notes=(*found.notes, note))
+        return dataclasses.replace(calibration, notes=(*calibration.notes, note))
     reference = prepare(captured.traces).traces[0]
     factor = fit.host_of_profile(profiled.traces[0], reference, _calls_ns(reference))
-    return found if factor is None else fit.with_host(found, factor, predict)
+    return calibration if factor is None else fit.with_host(calibration, factor, predict)
 
 
-def _with_memory(found: Calibration, paths: Sequence[Path], captured: Job | None, cluster: Cluster) -> Calibration:
-    """The same with the profile's memory peaks beside those of the captured job's steady step."""
+def _with_memory(
+    calibration: Calibration, paths: Sequence[Path], captured: Job | None, cluster: Cluster
+) -> Calibration:
+    """The calibration with a comparison of memory peaks: the profile's, and the captured job's steady step's."""
     from presim.run_calibration.fit import MemoryCheck
     from presim.sources.kineto.memory import read_peaks
 
@@ -110,8 +112,8 @@ def _with_memory(found: Calibration, paths: Sequence[Path], captured: Job | None
     else:
         memory = pipeline.evaluate(captured.traces, cluster, stands_for=captured.stands_for).result.memory
         predicted = memory.step_peak_allocated_bytes, memory.step_peak_reserved_bytes
-        return dataclasses.replace(found, memory=MemoryCheck(peaks.allocated, peaks.reserved, *predicted))
-    return dataclasses.replace(found, notes=(*found.notes, note))
+        return dataclasses.replace(calibration, memory=MemoryCheck(peaks.allocated, peaks.reserved, *predicted))
+    return dataclasses.replace(calibration, notes=(*calibration.notes, note))
 
 
 def _cluster_of(trace: str | os.PathLike[str] | None, options: ClusterOptions) -> Cluster:

@@ -1,7 +1,7 @@
-"""Steps of vLLM's own model runner: captured once, kept, and priced and simulated as any capture.
+"""Steps of vLLM's own model runner: captured once, saved, and priced and simulated as any capture.
 
-A kept set is a folder: the job as ``--save`` writes it, ``asked.json`` with the batches, ``steps.json`` with what was
-in each step.
+A saved set is a folder: the job as ``--save`` writes it, ``asked.json`` with the batches, and ``steps.json`` with the
+content of each step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import platformdirs
 from presim.errors import CaptureError, InputError
 from presim.files import FormatError, decode_json, make_folder, read_bytes, write_file
 from presim.scratch import temporary_folder
-from presim.serving.steps import batches as asked_for
+from presim.serving.steps import batches as step_batches
 from presim.serving.steps.captured import Captured, with_captured
 from presim.serving.steps.times import Engine
 
@@ -40,14 +40,14 @@ Progress = Callable[[str], None]
 def engine_with_steps(
     engine: Engine, config: dict[str, Any], steps: str, progress: Progress = lambda text: None
 ) -> Engine:
-    """The engine with steps as captured; as `captured_steps`."""
+    """The engine with steps as captured; arguments and errors as of `captured_steps`."""
     return with_captured(engine, captured_steps(engine, config, steps, progress))
 
 
 def captured_steps(
     engine: Engine, config: dict[str, Any], steps: str, progress: Progress = lambda text: None
 ) -> Captured:
-    """Captured batches of an engine. ``steps``: captured, or the folder of a kept set.
+    """Captured batches of an engine. ``steps``: captured, or the folder of a saved set.
 
     Raises:
         InputError: vLLM is not installed, the plan's steps are not captured, or the folder holds none of this engine.
@@ -55,8 +55,12 @@ def captured_steps(
     """
     from presim.verbs.step_times import read_captured
 
-    asked, cluster = capture_request(engine, config), stage_cluster(engine)
-    folder = _captured(asked, cluster, progress) if steps == "captured" else _given(Path(steps), asked)
+    request, cluster = capture_request(engine, config), stage_cluster(engine)
+    folder = (
+        _cached_or_captured_set(request, cluster, progress)
+        if steps == "captured"
+        else _check_saved_set(Path(steps), request)
+    )
     progress("simulating the captured steps")
     return read_captured(folder, cluster, engine.prices)
 
@@ -66,8 +70,8 @@ def stage_cluster(engine: Engine) -> Cluster:
     cluster, ranks = engine.cluster, engine.plan.tp
     if cluster.world_size == ranks:
         return cluster
-    near = min(ranks, cluster.gpus_per_node)
-    return msgspec.structs.replace(cluster, nodes=ranks // near, gpus_per_node=near)
+    gpus_per_node = min(ranks, cluster.gpus_per_node)
+    return msgspec.structs.replace(cluster, nodes=ranks // gpus_per_node, gpus_per_node=gpus_per_node)
 
 
 def capture_request(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
@@ -75,22 +79,22 @@ def capture_request(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
     longest = engine.limits.max_model_len
     return {
         "format": _FORMAT,
-        "config": asked_for.config_for_vllm(config, engine.model, engine.plan),
-        "arguments": asked_for.arguments(engine.plan, longest, engine.model),
-        "gpu_arguments": asked_for.gpu_arguments(engine.cluster.gpu),
+        "config": step_batches.config_for_vllm(config, engine.model, engine.plan),
+        "arguments": step_batches.arguments(engine.plan, longest, engine.model),
+        "gpu_arguments": step_batches.gpu_arguments(engine.cluster.gpu),
         "batches": [
-            {"decodes": list(one.decodes), "prefills": list(one.prefills), "held_out": one.held_out}
-            for one in asked_for.batches(engine.plan, longest, engine.limits.kv_tokens)
+            {"decodes": list(batch.decodes), "prefills": list(batch.prefills), "held_out": batch.held_out}
+            for batch in step_batches.batches(engine.plan, longest, engine.limits.kv_tokens)
         ],
-        "repeats": asked_for.REPEATS,
+        "repeats": step_batches.REPEATS,
         "gpu": engine.cluster.gpu.id,
     }
 
 
-def _given(folder: Path, asked: dict[str, Any]) -> Path:
-    """A kept set, if it is of this model and these arguments; another GPU is priced from it."""
+def _check_saved_set(folder: Path, request: dict[str, Any]) -> Path:
+    """The folder of a saved set, after a check of its model and arguments; another GPU is priced from it."""
     try:
-        kept = decode_json(
+        saved_request = decode_json(
             read_bytes(folder / "asked.json", "name `captured`, `composed` or a folder that --steps made")
         )
     except FormatError as error:
@@ -98,31 +102,37 @@ def _given(folder: Path, asked: dict[str, Any]) -> Path:
             f"{folder} holds no captured steps ({error}); name `captured`, `composed` or a folder that --steps made"
         ) from error
     for part in ("config", "arguments"):
-        wrong = sorted(key for key in asked[part] if kept.get(part, {}).get(key) != asked[part][key])
-        if wrong:
+        saved = saved_request.get(part, {})
+        different = sorted(key for key in request[part] if saved.get(key) != request[part][key])
+        if different:
+            key = different[0]
             raise InputError(
-                f"the steps of {folder} were captured with {wrong[0]} = {kept.get(part, {}).get(wrong[0])!r}, not "
-                f"{asked[part][wrong[0]]!r}; capture them with --steps captured"
+                f"the steps of {folder} were captured with {key} = {saved.get(key)!r}, not {request[part][key]!r}; "
+                "capture them with --steps captured"
             )
     return folder
 
 
-def _captured(asked: dict[str, Any], cluster: Cluster, progress: Progress) -> Path:
-    """The folder of these steps: kept before, or captured now."""
+def _cached_or_captured_set(request: dict[str, Any], cluster: Cluster, progress: Progress) -> Path:
+    """The folder of these steps: in the cache, or captured now."""
     version = vllm_version()
-    said = json.dumps({**asked, "vllm": version, "presim": importlib.metadata.version("presim")}, sort_keys=True)
-    kept = Path(platformdirs.user_cache_dir("presim")) / "steps" / hashlib.sha256(said.encode()).hexdigest()[:24]
-    if (kept / "steps.json").is_file():
-        return kept
-    make_folder(kept.parent)
-    with temporary_folder("steps", kept.parent) as temporary:
+    request_json = json.dumps(
+        {**request, "vllm": version, "presim": importlib.metadata.version("presim")}, sort_keys=True
+    )
+    cached_set = (
+        Path(platformdirs.user_cache_dir("presim")) / "steps" / hashlib.sha256(request_json.encode()).hexdigest()[:24]
+    )
+    if (cached_set / "steps.json").is_file():
+        return cached_set
+    make_folder(cached_set.parent)
+    with temporary_folder("steps", cached_set.parent) as temporary:
         folder = temporary / "set"
         folder.mkdir()
-        write_file(folder / "asked.json", said.encode())
+        write_file(folder / "asked.json", request_json.encode())
         capture_steps(folder, cluster, progress)
         with contextlib.suppress(OSError):  # another process was first
-            shutil.move(folder, kept)
-    return kept
+            shutil.move(folder, cached_set)
+    return cached_set
 
 
 def vllm_version() -> str:
@@ -156,7 +166,7 @@ def capture_steps(folder: Path, cluster: Cluster, progress: Progress) -> None:
         limit_s=_LIMIT_S,
         hides_output=True,
     )
-    with _quiet():
+    with _quiet_vllm():
         job = capture(request, cluster, progress)
     ended = job.traces[0].manifest
     if ended.exit != "ok":
@@ -165,12 +175,12 @@ def capture_steps(folder: Path, cluster: Cluster, progress: Progress) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet_vllm() -> Iterator[None]:
     """An environment in which vLLM logs errors alone, unless the user chose."""
-    chosen = _LOG_LEVEL in os.environ
+    was_set = _LOG_LEVEL in os.environ
     os.environ.setdefault(_LOG_LEVEL, "ERROR")
     try:
         yield
     finally:
-        if not chosen:
+        if not was_set:
             del os.environ[_LOG_LEVEL]

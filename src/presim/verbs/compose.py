@@ -62,7 +62,7 @@ def _compose(
 def compose_like(
     model: str,
     directory: str | os.PathLike[str],
-    given: Mapping[str, object],
+    plan_fields: Mapping[str, object],
     options: EvaluationOptions,
     *,
     plan_file: str | None = None,
@@ -71,7 +71,7 @@ def compose_like(
 ) -> tuple[Evaluation, Agreement]:
     """Compose what a saved job ran, on its cluster, and compare both.
 
-    The plan is read from the captured trace, then from ``plan_file``; fields that are ``given`` take precedence.
+    The plan is read from the captured trace, then from ``plan_file``; ``plan_fields`` take precedence.
 
     Raises:
         InputError: there is no such job, the model cannot be traced, or the plan cannot be.
@@ -82,7 +82,7 @@ def compose_like(
     from presim.trace import store
 
     job = store.load(directory)
-    plan = read_plan(plan_file, given, plan_of(job.traces[min(job.traces)], given))
+    plan = read_plan(plan_file, plan_fields, plan_of(job.traces[min(job.traces)], plan_fields))
     captured = evaluate_saved(directory, options).result
     evaluation, traces = _compose(model, plan, as_captured(options, job.manifest), dtype=dtype, save=save)
     composed = evaluation.result

@@ -44,13 +44,13 @@ def with_every_rank(evaluation: Evaluation, cluster: Cluster, options: SimulateO
         return evaluation
     budget = budgets.budget_of(options.budget) if options.budget else None
     ranks = every_rank(evaluation, options.jitter_draws if jitter else 0, budget)
-    crosses = [_crosses(each, cluster.as_seen_by(rank)) for rank, each in enumerate(ranks)]
+    crosses = [_crosses_nodes(priced, cluster.as_seen_by(rank)) for rank, priced in enumerate(ranks)]
     world = range(cluster.world_size)
     places = [rank // cluster.gpus_per_node for rank in world]
     draws = options.jitter_draws if jitter else 0
     factors = _draws(jitter, options.seed, draws, cluster, places)
-    found = list(outcomes(ranks, crosses, factors, evaluation.options))
-    figures = _figures(found, jitter, options.seed, len(ranks))
+    simulated = list(outcomes(ranks, crosses, factors, evaluation.options))
+    figures = _figures(simulated, jitter, options.seed, len(ranks))
     result = msgspec.structs.replace(
         evaluation.result, every_rank=figures, notes=[_sentence(figures), *evaluation.result.notes]
     )
@@ -63,9 +63,9 @@ def jitter_of(texts: Sequence[str]) -> dict[str, float]:
     Raises:
         InputError: a name is unknown or given twice, or a deviation is not a number in range.
     """
-    found: dict[str, float] = {}
-    for text in (word for each in texts for word in each.replace(",", " ").split()):
-        name, equals, number = text.partition("=")
+    spread_by_name: dict[str, float] = {}
+    for setting in (word for text in texts for word in text.replace(",", " ").split()):
+        name, equals, number = setting.partition("=")
         try:
             spread = float(number)
         except ValueError:
@@ -73,12 +73,12 @@ def jitter_of(texts: Sequence[str]) -> dict[str, float]:
         if name not in VARIES or not equals or not 0 <= spread <= _MOST_SPREAD:
             raise InputError(
                 f"--jitter takes NAME=X with a relative standard deviation from 0 to {_MOST_SPREAD:g} of "
-                f"{', '.join(VARIES)}; got {text!r}"
+                f"{', '.join(VARIES)}; got {setting!r}"
             )
-        if name in found:
+        if name in spread_by_name:
             raise InputError(f"--jitter {name} is given twice; leave one of them")
-        found[name] = spread
-    return found
+        spread_by_name[name] = spread
+    return spread_by_name
 
 
 def every_rank(evaluation: Evaluation, draws: int = 0, budget: budgets.Budget | None = None) -> list[PricedTrace]:
@@ -92,38 +92,39 @@ def every_rank(evaluation: Evaluation, draws: int = 0, budget: budgets.Budget | 
     world = evaluation.result.job.world_size
     steady = evaluation.result.steps.steady_index
     representatives = evaluation.representatives.of(np.arange(world)).tolist()
-    unknown = [rank for rank, chosen in enumerate(representatives) if chosen < 0]
+    unknown = [rank for rank, representative in enumerate(representatives) if representative < 0]
     if unknown:
         raise InputError(
             f"{len(unknown)} of {world} ranks, e.g. rank {unknown[0]}, are not known, because no captured rank "
             "represents them: capture the job with --ranks auto to simulate every rank"
         )
-    kept = {
+    steady_ranks = {
         rank: dataclasses.replace(priced, trace=window_of(priced.trace, steady))
         for rank, priced in evaluation.ranks.items()
     }
-    ops = sum(_ops(kept[rank]) for rank in representatives)
+    ops = sum(_count_ops(steady_ranks[rank]) for rank in representatives)
     _check_memory(ops, world)
     estimate = budgets.Estimate(draws, "draws of --jitter-draws", draws * (_DRAW_S + ops * _OP_S))
     budgets.check(estimate, budget, "raise --budget, e.g. --budget 2h")
-    found = [
-        kept[chosen] if chosen == rank else dataclasses.replace(kept[chosen], trace=as_rank(kept[chosen].trace, rank))
-        for rank, chosen in enumerate(representatives)
+    all_ranks = [
+        priced if representative == rank else dataclasses.replace(priced, trace=as_rank(priced.trace, rank))
+        for rank, representative in enumerate(representatives)
+        for priced in [steady_ranks[representative]]
     ]
     by_itself = Representatives(range(world))
-    return [on_fabric(one, _seen_by(rank, evaluation.cluster), by_itself) for rank, one in enumerate(found)]
+    return [on_fabric(priced, _seen_by(rank, evaluation.cluster), by_itself) for rank, priced in enumerate(all_ranks)]
 
 
 def _seen_by(rank: int, cluster: Cluster) -> Cluster:
     """A rank's view of the cluster, from any rank's view."""
     if not cluster.neighbours:
         return cluster
-    rest, *groups = cluster.neighbours
-    parts = {"gpu": rest.gpu, "node": rest.node, "fabric": rest.fabric}
+    remainder, *groups = cluster.neighbours
+    parts = {"gpu": remainder.gpu, "node": remainder.node, "fabric": remainder.fabric}
     return msgspec.structs.replace(cluster, **parts, groups=tuple(groups), neighbours=()).as_seen_by(rank)
 
 
-def _ops(priced: PricedTrace) -> int:
+def _count_ops(priced: PricedTrace) -> int:
     return int(np.count_nonzero(priced.trace.mask(Kind.WORK, Kind.COLLECTIVE, Kind.EVENT_RECORD, *WAITS)))
 
 
@@ -141,13 +142,13 @@ def _check_memory(ops: int, world: int) -> None:
         )
 
 
-def _crosses(priced: PricedTrace, cluster: Cluster) -> list[bool]:
+def _crosses_nodes(priced: PricedTrace, cluster: Cluster) -> list[bool]:
     """For each signature, whether it is a collective between nodes."""
     groups = priced.trace.manifest.groups
-    apart = [len({cluster.domain(rank) for rank in group.ranks}) > 1 for group in groups]
+    group_crosses = [len({cluster.domain(rank) for rank in group.ranks}) > 1 for group in groups]
     return [
-        isinstance(one, Collective) and 0 <= one.group < len(groups) and apart[one.group]
-        for one in priced.trace.signatures
+        isinstance(signature, Collective) and 0 <= signature.group < len(groups) and group_crosses[signature.group]
+        for signature in priced.trace.signatures
     ]
 
 
@@ -155,8 +156,8 @@ def _draws(
     jitter: Mapping[str, float], seed: int, draws: int, cluster: Cluster, places: Sequence[int]
 ) -> Iterator[Factors]:
     """Factors without jitter, then those of each draw; the draws of one kind do not depend on the other kinds."""
-    one = np.ones(len(places))
-    yield Factors(one, one, one)
+    ones = np.ones(len(places))
+    yield Factors(ones, ones, ones)
     for draw in range(draws):
 
         def drawn(kind: int, count: int, spread: float, draw: int = draw) -> Floats:
@@ -173,14 +174,14 @@ def _draws(
         )
 
 
-def _figures(found: Sequence[Outcome], jitter: dict[str, float], seed: int, ranks: int) -> EveryRank:
-    still, *drawn = found
-    times = [each.step_ns / 1e9 for each in drawn]
+def _figures(simulated: Sequence[Outcome], jitter: dict[str, float], seed: int, ranks: int) -> EveryRank:
+    baseline, *drawn = simulated
+    times = [outcome.step_ns / 1e9 for outcome in drawn]
     low, middle, high = (float(value) for value in np.quantile(times, (0.1, 0.5, 0.9))) if times else (None,) * 3
-    often = collections.Counter(each.busiest for each in drawn if each.busiest >= 0).most_common(_SHOWN)
+    stragglers = collections.Counter(outcome.busiest for outcome in drawn if outcome.busiest >= 0).most_common(_SHOWN)
     return EveryRank(
         ranks_simulated=ranks,
-        step_time_s=still.step_ns / 1e9,
+        step_time_s=baseline.step_ns / 1e9,
         jitter=jitter,
         seed=seed,
         step_times_s=times,
@@ -189,7 +190,7 @@ def _figures(found: Sequence[Outcome], jitter: dict[str, float], seed: int, rank
         p10_s=low,
         p50_s=middle,
         p90_s=high,
-        stragglers=[Straggler(rank, count / len(drawn)) for rank, count in often],
+        stragglers=[Straggler(rank, count / len(drawn)) for rank, count in stragglers],
     )
 
 

@@ -43,7 +43,7 @@ def run_and_evaluate(
 ) -> Evaluation:
     """Capture a script or a launch command with its arguments, and evaluate it.
 
-    ``stdout``: file descriptor for what the script prints; None: ours. ``forks`` starts its ranks and stays with the
+    ``stdout``: file descriptor for the script's output; None: presim's. ``forks`` starts its ranks and stays with the
     caller. ``keeps_finished``: an interrupt gives the result of the ranks and draws that are captured by then, if any.
 
     Raises:
@@ -64,36 +64,36 @@ def run_and_evaluate(
     if options.save is not None:
         store.check_writable(options.save)
     folders = options.price_folders
-    card = _card(folders, target) if options.profile_missing else None
+    card = _gpu_to_measure(folders, target) if options.profile_missing else None
     check(folders[1:] if card else folders)
-    options = _on_one_clock(options) if options.live else options
+    options = _check_live_options(options) if options.live else options
     with noted("the capture is lost, because no rank had run to its end; --steps N makes it shorter"):
         job = _capture(launch, target, options, stdout, progress, forks, keeps_finished)
     if options.save is not None:
         store.save(job.traces, options.save, stands_for=job.stands_for, coverage=job.coverage, notes=job.notes)
-    with noted(_way_on(options.save)):
+    with noted(_how_to_continue(options.save)):
         if card is not None and not job.partial:
             _measure(job.traces, folders[0], card, progress)
         progress("simulating")
-        first = _evaluated(job, target, options)
+        first = _evaluate_capture(job, target, options)
     if options.draws == 1 or first.result.step_time_s is None or job.partial:
         return first
 
-    def again(options: RunOptions) -> Result:
-        return _evaluated(_capture(launch, target, options, DEVNULL, progress, forks), target, options).result
+    def run_again(options: RunOptions) -> Result:
+        return _evaluate_capture(_capture(launch, target, options, DEVNULL, progress, forks), target, options).result
 
-    return _over_draws(first, options, again, progress, keeps_finished=keeps_finished)
+    return _over_draws(first, options, run_again, progress, keeps_finished=keeps_finished)
 
 
-def _way_on(saved: str | os.PathLike[str] | None) -> str:
-    """What an interrupt leaves of a capture that is not simulated yet. ``saved``: its folder."""
+def _how_to_continue(saved: str | os.PathLike[str] | None) -> str:
+    """A clause for an interrupt before the simulation: where the capture is, or that it is lost."""
     if saved is None:
         return "the capture is lost; --save DIR keeps it for `presim simulate DIR`"
     return f"the capture is in {os.fspath(saved)}: go on with `presim simulate {os.fspath(saved)}`"
 
 
-def _partial(evaluation: Evaluation, note: str = "") -> Evaluation:
-    """The evaluation marked as partial, with a note on what is missing unless it has one."""
+def _as_partial(evaluation: Evaluation, note: str = "") -> Evaluation:
+    """The evaluation marked as partial, with ``note`` first; empty: it has a note already."""
     notes = [note, *evaluation.result.notes] if note else evaluation.result.notes
     return dataclasses.replace(evaluation, result=msgspec.structs.replace(evaluation.result, notes=notes, partial=True))
 
@@ -101,7 +101,7 @@ def _partial(evaluation: Evaluation, note: str = "") -> Evaluation:
 def _over_draws(
     first: Evaluation,
     options: RunOptions,
-    again: Callable[[RunOptions], Result],
+    run_again: Callable[[RunOptions], Result],
     progress: Progress,
     *,
     keeps_finished: bool,
@@ -120,7 +120,7 @@ def _over_draws(
         for further in range(1, options.draws):
             progress(f"drawing experts again, {further + 1} of {options.draws}")
             routing = seeded(options.values, further)
-            result = again(dataclasses.replace(options, values=(*options.values, f"routing={routing}")))
+            result = run_again(dataclasses.replace(options, values=(*options.values, f"routing={routing}")))
             if result.step_time_s is None or result.exit != first.result.exit:
                 ended = f"the script ends differently ({result.exit}): {result.error}"
                 raise CaptureError(f"with routing={routing} {ended}")
@@ -128,10 +128,10 @@ def _over_draws(
     drawn = dataclasses.replace(first, result=over_draws(first.result, seeded(options.values, 0), times))
     if not stop.is_partial:
         return drawn
-    return _partial(drawn, f"Only {len(times)} of {options.draws} draws ran, because presim was interrupted.")
+    return _as_partial(drawn, f"Only {len(times)} of {options.draws} draws ran, because presim was interrupted.")
 
 
-def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation:
+def _evaluate_capture(job: Capture, target: Cluster, options: RunOptions) -> Evaluation:
     """Evaluate a capture; price folders without any measurement are skipped."""
     from presim.cost.estimators import holds_prices
 
@@ -146,7 +146,7 @@ def _evaluated(job: Capture, target: Cluster, options: RunOptions) -> Evaluation
         prices=[folder for folder in options.price_folders if holds_prices(folder)],
         changes=what_if_changes(options),
     )
-    return _partial(evaluation) if job.partial else evaluation
+    return _as_partial(evaluation) if job.partial else evaluation
 
 
 def _launch(command: Sequence[str], module: bool) -> Launch:
@@ -160,10 +160,10 @@ def _launch(command: Sequence[str], module: bool) -> Launch:
         return read_command(["python", "-m", *command])
     if not module and not os.path.isfile(script) and is_command(script):
         return read_command(command)
-    found = None if module or os.path.isfile(script) or script.endswith(".py") else console_script(script)
-    if found is None and not module:
+    console_path = None if module or os.path.isfile(script) or script.endswith(".py") else console_script(script)
+    if console_path is None and not module:
         check_script(command)
-    launch = Launch(found or script, tuple(args), module)
+    launch = Launch(console_path or script, tuple(args), module)
     check_nested(launch)
     return launch
 
@@ -173,8 +173,8 @@ def _target(launch: Launch, options: ClusterOptions) -> Cluster:
     from presim.capture.launchers.launch import Shape
     from presim.capture.launchers.shape import merge_shapes
 
-    asked = Shape(options.nodes, options.gpus_per_node, options.world_size)
-    shape = merge_shapes(launch, asked, described=options.cluster is not None)
+    requested_shape = Shape(options.nodes, options.gpus_per_node, options.world_size)
+    shape = merge_shapes(launch, requested_shape, described=options.cluster is not None)
     return chosen_cluster(
         dataclasses.replace(options, nodes=shape.nodes, gpus_per_node=shape.per_node, world_size=shape.world)
     )
@@ -201,7 +201,7 @@ def capture_command(
     return _capture(_launch(command, options.module), target, options, stdout, lambda text: None, None)
 
 
-def _card(folders: Sequence[Path], target: Cluster) -> Gpu:
+def _gpu_to_measure(folders: Sequence[Path], target: Cluster) -> Gpu:
     """This machine's GPU, which must be the cluster's, to measure missing prices on."""
     from presim.profile.job import local_gpu
 
@@ -219,11 +219,11 @@ def _card(folders: Sequence[Path], target: Cluster) -> Gpu:
 def _measure(traces: Sequence[Trace], folder: Path, card: Gpu, progress: Progress) -> None:
     from presim.profile.job import profile
 
-    wanted = [signature for trace in traces for signature in trace.signatures]
-    profile(wanted, folder, _PROFILE_S, card, progress)
+    signatures = [signature for trace in traces for signature in trace.signatures]
+    profile(signatures, folder, _PROFILE_S, card, progress)
 
 
-def _on_one_clock(options: RunOptions) -> RunOptions:
+def _check_live_options(options: RunOptions) -> RunOptions:
     """The options for a live clock, with which ranks cannot be compared.
 
     Raises:

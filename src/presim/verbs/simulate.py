@@ -32,7 +32,7 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
         options = dataclasses.replace(options, world_size=_world_of(job, options.scale), scale=None)
     target = cluster_of_captured(captured, options)
     traces, stands_for, scaled = at_size(job, target.world_size)
-    found = evaluate(
+    evaluation = evaluate(
         traces,
         target,
         engine_options(options),
@@ -44,10 +44,10 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
         changes=changes,
     )
     if not isinstance(options, SimulateOptions):
-        return found
+        return evaluation
     from presim.verbs.every_rank import with_every_rank
 
-    return with_every_rank(found, changes.cluster(target), options)
+    return with_every_rank(evaluation, changes.cluster(target), options)
 
 
 def _world_of(job: Job, scale: str) -> int:

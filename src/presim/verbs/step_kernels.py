@@ -18,28 +18,30 @@ _ROUTER = "topk"  # likewise; it chooses for the tokens of its own rank
 
 
 def is_attention(signature: Signature | None) -> bool:
-    """Also vLLM's kernel in Triton for INT8 caches, whose loops depend on lengths that a capture lacks."""
+    """Whether it is attention; vLLM's Triton kernel for INT8 caches, whose loops depend on lengths, is, too."""
     return isinstance(signature, Attention) or (isinstance(signature, Fused) and _TRITON_ATTENTION in signature.name)
 
 
 def is_all_reduce(signature: Signature | None) -> bool:
-    """Also vLLM's own, whose ranks are not in its signature."""
-    own = isinstance(signature, Elementwise) and signature.operator == _ALL_REDUCE
-    return own or (isinstance(signature, Collective) and signature.kind == "all_reduce")
+    """Whether it is an all-reduce; vLLM's own kernel is one, too, although its signature has no ranks."""
+    is_custom_kernel = isinstance(signature, Elementwise) and signature.operator == _ALL_REDUCE
+    return is_custom_kernel or (isinstance(signature, Collective) and signature.kind == "all_reduce")
 
 
-def of_own_experts(trace: Trace, experts: Experts | None, ranks: int) -> Trace:
-    """A trace whose products of experts are those of one of the ranks that share whole experts.
+def with_own_experts(trace: Trace, experts: Experts | None, ranks: int) -> Trace:
+    """The trace with expert products reduced to one rank's share, if the ranks divide the experts among them.
 
-    vLLM calls its kernel with all tokens; which of their experts are the rank's own is known on the device only. Tokens
-    are taken to choose experts evenly, so the rank gets its share of the choices and of the experts in use.
+    vLLM calls its kernel with all tokens; only the device knows which of their experts are on this rank. Tokens are
+    assumed to choose experts evenly, so the rank gets an equal share of the choices and of the experts in use.
     """
     if experts is None:
         return trace
-    return dataclasses.replace(trace, signatures=tuple(_own(one, experts, ranks) for one in trace.signatures))
+    return dataclasses.replace(
+        trace, signatures=tuple(_rank_share(signature, experts, ranks) for signature in trace.signatures)
+    )
 
 
-def _own(signature: Signature, experts: Experts, ranks: int) -> Signature:
+def _rank_share(signature: Signature, experts: Experts, ranks: int) -> Signature:
     if not isinstance(signature, GroupedGemm):
         return signature
     tokens = signature.m / experts.chosen
@@ -48,10 +50,10 @@ def _own(signature: Signature, experts: Experts, ranks: int) -> Signature:
     return msgspec.structs.replace(signature, groups=max(1, round(min(used, rows))), m=rows)
 
 
-def of_experts(trace: Trace) -> NDArray[np.bool_]:
-    """Entries that data-parallel ranks share: each layer's two grouped products, what is between and beside them.
+def is_expert_work(trace: Trace) -> NDArray[np.bool_]:
+    """Mask of the work that data-parallel ranks divide: each layer's two grouped products and what is between them.
 
-    The all-reduce behind them, before the next attention, goes with them: more ranks share it.
+    Operators of vLLM's expert layers count, too, and the all-reduce after the products, before the next attention.
     """
     mask = np.zeros(len(trace.column("kind")), np.bool_)
     first = -1

@@ -29,7 +29,7 @@ from presim.trace.capture_speed import on_idle_machine
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind, Trace
 from presim.trace.signatures import Attention, Elementwise, Gemm, Signature
-from presim.verbs.step_kernels import is_all_reduce, is_attention, of_experts, of_own_experts
+from presim.verbs.step_kernels import is_all_reduce, is_attention, is_expert_work, with_own_experts
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
@@ -38,50 +38,56 @@ Ints = NDArray[np.int64]
 
 
 def read_captured(folder: Path, cluster: Cluster, prices: Sequence[Path] = ()) -> Captured:
-    """A kept set, for a cluster.
+    """The captured steps of a saved set, priced and simulated for a cluster.
 
     Launches between kernels come from a simulation without host noise, the device's own time from one whose host takes
     no time. What the host does before and after the kernels differs from batch to batch, where noise is not told from
     work: it comes from host times as captured, in the median of a batch's repeats.
     """
-    asked, said = _read(folder / "asked.json", _Asked), _read(folder / "steps.json", _Said)
+    request, recorded = _read(folder / "asked.json", _Request), _read(folder / "steps.json", _StepRecords)
     job = store.load(folder / "job")
-    model = from_config(asked.config, str(folder))
-    ranks = asked.arguments.get("tensor_parallel_size", 1)
-    shared = model.experts if asked.arguments.get("enable_expert_parallel") and ranks > 1 else None
-    traces = [of_own_experts(job.traces[rank], shared, ranks) for rank in sorted(job.traces)]
+    model = from_config(request.config, str(folder))
+    ranks = request.arguments.get("tensor_parallel_size", 1)
+    shared = model.experts if request.arguments.get("enable_expert_parallel") and ranks > 1 else None
+    traces = [with_own_experts(job.traces[rank], shared, ranks) for rank in sorted(job.traces)]
     priced = [_with_all_reduces(price_trace(trace, cluster, prices=prices), cluster, ranks) for trace in traces]
     alike = Representatives([trace.manifest.rank for trace in traces], job.manifest.others())
 
     def steps(hosts: Sequence[Trace], options: Options) -> _Steps:
-        ranks = [dataclasses.replace(one, trace=trace) for one, trace in zip(priced, hosts)]
+        ranks = [dataclasses.replace(priced_rank, trace=trace) for priced_rank, trace in zip(priced, hosts)]
         timelines = simulate_job(ranks, options=options, representatives=alike)
-        return _Steps(hosts[0], timelines[hosts[0].manifest.rank], wide)
+        return _Steps(hosts[0], timelines[hosts[0].manifest.rank], vocabulary_per_rank)
 
-    wide = model.vocabulary // ranks
+    vocabulary_per_rank = model.vocabulary // ranks
     manifest = traces[0].manifest
     factor = host_factor(manifest.reference_host, manifest.host_probe_ns, cluster.node.host_factor)
     real = Options(host_factor=factor)
     smooth, rough = steps(prepare(traces).traces, real), steps([on_idle_machine(trace) for trace in traces], real)
-    samples = _samples(asked, said.steps, smooth, rough, steps(traces, Options.of(host_time=False)))
-    origins, uncertainty = _rests_on(priced[0], _typical(traces[0], said.steps, asked.batches))
-    version = manifest.versions.get("vllm") or asked.vllm
+    samples = _samples(request, recorded.steps, smooth, rough, steps(traces, Options.of(host_time=False)))
+    origins, uncertainty = _time_by_origin(priced[0], _typical_step(traces[0], recorded.steps, request.batches))
+    version = manifest.versions.get("vllm") or request.vllm
     source = f"captured from vLLM {version}'s model runner on the emulated {manifest.gpu}"
-    blocks = said.blocks if cluster.gpu.id == manifest.gpu else None
+    blocks = recorded.blocks if cluster.gpu.id == manifest.gpu else None
     return Captured(samples, origins, uncertainty, source, blocks)
 
 
 def _with_all_reduces(priced: PricedTrace, cluster: Cluster, ranks: int) -> PricedTrace:
     """vLLM's own all-reduce at the price that composed steps have for it, as its signature does not tell its ranks."""
 
-    def price(signature: Signature, known: Price) -> Price:
+    def price(signature: Signature, listed_price: Price) -> Price:
         if not (isinstance(signature, Elementwise) and is_all_reduce(signature)):
-            return known
+            return listed_price
         ns = all_reduce_ns(cluster, ranks, signature.bytes_read)
-        return known if ns is None else Price(round(ns), Origin.MEASURED, known.uncertainty, "all-reduce", "network")
+        return (
+            listed_price
+            if ns is None
+            else Price(round(ns), Origin.MEASURED, listed_price.uncertainty, "all-reduce", "network")
+        )
 
-    found = tuple(price(one, known) for one, known in zip(priced.trace.signatures, priced.prices))
-    return dataclasses.replace(priced, prices=found)
+    prices = tuple(
+        price(signature, listed_price) for signature, listed_price in zip(priced.trace.signatures, priced.prices)
+    )
+    return dataclasses.replace(priced, prices=prices)
 
 
 class _Batch(msgspec.Struct, frozen=True):
@@ -90,7 +96,7 @@ class _Batch(msgspec.Struct, frozen=True):
     held_out: bool
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _Request(msgspec.Struct, frozen=True):
     """``asked.json``."""
 
     config: dict[str, Any]
@@ -107,14 +113,14 @@ class _Row(msgspec.Struct, frozen=True):
     batch: int
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _StepRecords(msgspec.Struct, frozen=True):
     """``steps.json``."""
 
     blocks: int
     steps: list[_Row]
 
 
-_File = TypeVar("_File", _Asked, _Said)
+_File = TypeVar("_File", _Request, _StepRecords)
 
 
 def _read(path: Path, kind: type[_File]) -> _File:
@@ -129,29 +135,36 @@ def _read(path: Path, kind: type[_File]) -> _File:
 class _Steps:
     """The parts of each engine step of one simulated rank: three steps of the trace."""
 
-    def __init__(self, trace: Trace, timeline: Timeline, wide: int) -> None:
+    def __init__(self, trace: Trace, timeline: Timeline, vocabulary_per_rank: int) -> None:
         self.trace, self.timeline, self.steps = trace, timeline, trace.steps()
         signatures = [*trace.signatures, None]
-        at = trace.column("signature").astype(np.int64)
+        signature_index = trace.column("signature").astype(np.int64)
         self.work = trace.mask(Kind.WORK, Kind.COLLECTIVE)
         self.waits = trace.mask(*WAITS)
-        self.attention = np.array([is_attention(one) for one in signatures])[at]
-        self.experts = of_experts(trace) & self.work
-        self.keys = np.array([one.kv_len if isinstance(one, Attention) else 0 for one in signatures])[at]
-        self.logits = np.array([isinstance(one, Gemm) and max(one.m, one.n) >= wide for one in signatures])[at]
-        self.of_model = self.work & (_scoped(trace) | (trace.column("value") == 1))
+        self.attention = np.array([is_attention(signature) for signature in signatures])[signature_index]
+        self.experts = is_expert_work(trace) & self.work
+        self.keys = np.array([signature.kv_len if isinstance(signature, Attention) else 0 for signature in signatures])[
+            signature_index
+        ]
+        self.logits = np.array(
+            [
+                isinstance(signature, Gemm) and max(signature.m, signature.n) >= vocabulary_per_rank
+                for signature in signatures
+            ]
+        )[signature_index]
+        self.of_model = self.work & (_has_scope(trace) | (trace.column("value") == 1))
 
     def span_ns(self, number: int) -> float:
         """From the mark before a step of the trace to its own."""
-        window, ends = self.steps[number], self.timeline.issue_ns
-        return float(ends[window.stop - 1] - (ends[window.start - 1] if window.start else 0))
+        window, issues_ns = self.steps[number], self.timeline.issue_ns
+        return float(issues_ns[window.stop - 1] - (issues_ns[window.start - 1] if window.start else 0))
 
     def times(self, finish: int, mark_ns: float) -> dict[str, float]:
         """By the fields of `Sample`. ``finish``: the last of the engine step's three; ``mark_ns``: of each mark."""
         window, times = self.steps[finish - 1], self.timeline
-        here = slice(window.start, window.stop)
+        entries = slice(window.start, window.stop)
         model, logits, waits, work, attention, experts = (
-            np.flatnonzero(mask[here]) + window.start
+            np.flatnonzero(mask[entries]) + window.start
             for mask in (self.of_model, self.logits, self.waits, self.work, self.attention, self.experts)
         )
         if not len(model) or not len(logits):
@@ -171,71 +184,73 @@ class _Steps:
         }
 
 
-def _scoped(trace: Trace) -> NDArray[np.bool_]:
+def _has_scope(trace: Trace) -> NDArray[np.bool_]:
     named = np.array([*(bool(scope) for scope in trace.scopes), False])
-    found: NDArray[np.bool_] = named[trace.column("scope").astype(np.int64)]
-    return found
+    is_scoped: NDArray[np.bool_] = named[trace.column("scope").astype(np.int64)]
+    return is_scoped
 
 
 _OF_HOST = ("prepare_ns", "finish_ns")
 
 
-def _samples(asked: _Asked, rows: Sequence[_Row], smooth: _Steps, rough: _Steps, alone: _Steps) -> tuple[Sample, ...]:
-    """One of each batch: medians over its repeats."""
+def _samples(
+    request: _Request, rows: Sequence[_Row], smooth: _Steps, rough: _Steps, device_only: _Steps
+) -> tuple[Sample, ...]:
+    """One sample per batch: medians over its repeats."""
     if len(rows) > len(smooth.steps):
         raise InputError(
             f"the captured job has {len(smooth.steps)} steps, but steps.json has {len(rows)}; capture them again"
         )
-    marks = [rough.span_ns(place) for place, row in enumerate(rows) if row.part == "nothing" and place]
+    marks = [rough.span_ns(index) for index, row in enumerate(rows) if row.part == "nothing" and index]
     mark = float(np.median(marks)) if marks else 0.0
-    found = []
-    for number, batch in enumerate(asked.batches):
-        places = [place for place, row in enumerate(rows) if row.batch == number]
+    samples = []
+    for number, batch in enumerate(request.batches):
+        indices = [index for index, row in enumerate(rows) if row.batch == number]
         of_host, of_launches, of_device = (
-            _medians([steps.times(place, mark) for place in places]) for steps in (rough, smooth, alone)
+            _medians([steps.times(index, mark) for index in indices]) for steps in (rough, smooth, device_only)
         )
         if of_device:
             times = {**of_device, **{name: of_host[name] for name in _OF_HOST}}
             times |= {"launch_ns": of_launches["launch_ns"], "waits_ns": of_launches["device_ns"]}
-            found.append(_sample(rows[places[len(places) // 2]].chunks, batch.held_out, times))
-    return tuple(found)
+            samples.append(_sample(rows[indices[len(indices) // 2]].chunks, batch.held_out, times))
+    return tuple(samples)
 
 
 def _medians(times: Sequence[dict[str, float]]) -> dict[str, float]:
-    found = [one for one in times if one]
-    return {name: float(np.median([one[name] for one in found])) for name in found[0]} if found else {}
+    repeats = [repeat for repeat in times if repeat]
+    return {name: float(np.median([repeat[name] for repeat in repeats])) for name in repeats[0]} if repeats else {}
 
 
 def _sample(chunks: Sequence[Sequence[int]], held_out: bool, times: dict[str, float]) -> Sample:
     decodes = tuple(before + 1 for count, before, _ in chunks if count == 1)
     prefills = tuple((count, before + count) for count, before, _ in chunks if count > 1)
     keys = times.pop("attention_keys")
-    lengths = {*((1, own) for own in decodes), *prefills}
-    exact = len(lengths) == 1 and {own for _, own in lengths} == {keys}
+    lengths = {*((1, length) for length in decodes), *prefills}
+    exact = len(lengths) == 1 and {length for _, length in lengths} == {keys}
     return Sample(decodes, prefills, held_out, attention_exact=exact, **times)
 
 
-def _typical(trace: Trace, rows: Sequence[_Row], batches: Sequence[_Batch]) -> slice:
-    """The step of which the result says what it rests on: 32 decodes, or the nearest."""
+def _typical_step(trace: Trace, rows: Sequence[_Row], batches: Sequence[_Batch]) -> slice:
+    """The step whose origins of prices the result shows: 32 decodes, or the nearest number."""
     sizes = {
         number: len(batch.decodes) for number, batch in enumerate(batches) if not batch.prefills and not batch.held_out
     }
     if not sizes:
         raise InputError("captured steps have decodes and prompts; capture them with --steps captured")
     nearest = min(sizes, key=lambda number: abs(sizes[number] - 32))
-    return trace.steps()[next(place for place, row in enumerate(rows) if row.batch == nearest) - 1]
+    return trace.steps()[next(index for index, row in enumerate(rows) if row.batch == nearest) - 1]
 
 
-def _rests_on(priced: PricedTrace, window: slice) -> tuple[dict[str, float], float]:
+def _time_by_origin(priced: PricedTrace, window: slice) -> tuple[dict[str, float], float]:
     """Part of a step's device time by origin of its prices, and the relative uncertainty."""
     by_origin: Counter[str] = Counter()
-    wide: Counter[str] = Counter()
-    places = priced.trace.column("signature")[window].astype(np.int64)
-    for place, count in Counter(places[places >= 0].tolist()).items():
-        price = priced.prices[place]
+    uncertain_ns: Counter[str] = Counter()
+    signature_indices = priced.trace.column("signature")[window].astype(np.int64)
+    for index, count in Counter(signature_indices[signature_indices >= 0].tolist()).items():
+        price = priced.prices[index]
         by_origin[price.origin.name.lower()] += count * price.duration_ns
         spread = count * price.duration_ns * price.uncertainty
-        wide[type(priced.trace.signatures[place]).__name__] += spread  # type: ignore[assignment]  # a Counter of times
+        uncertain_ns[type(priced.trace.signatures[index]).__name__] += spread  # type: ignore[assignment]  # a Counter of times
     total = sum(by_origin.values()) or 1
-    uncertainty = float(np.sqrt(sum(float(value) ** 2 for value in wide.values()))) / total
+    uncertainty = float(np.sqrt(sum(float(value) ** 2 for value in uncertain_ns.values()))) / total
     return {origin: ns / total for origin, ns in sorted(by_origin.items())}, uncertainty

@@ -36,7 +36,7 @@ def overview(shown: Shown, pixels: int) -> dict[str, Any]:
 def _row(shares: Any) -> str:
     if isinstance(shares, int):  # a rank without a stream
         return ""
-    compute, rest = shares[:, :_COMPUTE], shares[:, _COMPUTE:]
-    letters = np.where(compute.sum(axis=1) >= 0.5, compute.argmax(axis=1), rest.argmax(axis=1) + _COMPUTE)
-    busy = (compute.sum(axis=1) >= 0.5) | (rest.sum(axis=1) >= 0.5)
+    compute, other = shares[:, :_COMPUTE], shares[:, _COMPUTE:]
+    letters = np.where(compute.sum(axis=1) >= 0.5, compute.argmax(axis=1), other.argmax(axis=1) + _COMPUTE)
+    busy = (compute.sum(axis=1) >= 0.5) | (other.sum(axis=1) >= 0.5)
     return "".join(str(letter) if is_busy else _IDLE for letter, is_busy in zip(letters.tolist(), busy.tolist()))

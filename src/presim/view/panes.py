@@ -99,17 +99,17 @@ def communication(shown: Shown) -> dict[str, Any]:
 
 def power(shown: Shown) -> dict[str, Any]:
     """Power of the reported rank's GPU over the step, and its energy by class of work; empty if unknown."""
-    found = shown.evaluation.result.energy
-    if found is None:
+    energy = shown.evaluation.result.energy
+    if energy is None:
         return {"energy": None, "time_s": [], "watts": []}
     step = find_steps(shown.evaluation.priced.trace, shown.evaluation.timeline).steady
-    ends, watts = power_over_time(
-        shown.evaluation.priced, shown.evaluation.timeline, step, found.limit_watts, _POWER_POINTS
+    ends_ns, watts = power_over_time(
+        shown.evaluation.priced, shown.evaluation.timeline, step, energy.limit_watts, _POWER_POINTS
     )
     return {
-        "energy": msgspec.to_builtins(found),
+        "energy": msgspec.to_builtins(energy),
         "sentence": content.energy(shown.evaluation.result),
-        "time_s": ((ends - step.start_ns) / 1e9).tolist(),
+        "time_s": ((ends_ns - step.start_ns) / 1e9).tolist(),
         "watts": watts.tolist(),
     }
 

@@ -85,9 +85,9 @@ class _Answers:
         return _json(_chosen(_PANES, request)(self._job(request)))
 
     def timeline(self, request: Request) -> Response:
-        job, asked = self._job(request), request.query_params
-        ranks = [_whole(word, "ranks") for word in asked.get("ranks", "").split(",") if word]
-        first, last = (_whole(asked[name], name) if name in asked else None for name in ("from", "to"))
+        job, query = self._job(request), request.query_params
+        ranks = [_whole(word, "ranks") for word in query.get("ranks", "").split(",") if word]
+        first, last = (_whole(query[name], name) if name in query else None for name in ("from", "to"))
         return _json(panes.timeline(job, ranks or sorted(job.tracks)[:1], first, last, _pixels(request)))
 
     def comparison(self, request: Request) -> Response:
@@ -183,14 +183,14 @@ def bound(port: int) -> socket.socket:
     Raises:
         InputError: the port is taken or not allowed.
     """
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((HOSTS[1], port))
+        listener.bind((HOSTS[1], port))
     except OSError as error:
-        made.close()
+        listener.close()
         raise InputError(f"port {port} cannot be used: {error.strerror}; choose another with --port") from error
-    return made
+    return listener
 
 
 def serve(app: Starlette, listening: socket.socket) -> None:

@@ -68,40 +68,44 @@ class Track:
         spent = [np.diff(self._spent(self.busy_of[kind], kind, edges)) / width for kind in range(len(KINDS))]
         return np.array(spent).T
 
-    def _spent(self, busy: Ints, kind: int, at: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _spent(self, busy: Ints, kind: int, moments: NDArray[np.float64]) -> NDArray[np.float64]:
         """Time spent on a kind of work up to each moment, ns."""
-        place = np.searchsorted(self.start, at, "right") - 1
-        inside = np.maximum(place, 0)
-        running = np.minimum(at, self.end[inside]) - self.start[inside]
+        span_index = np.searchsorted(self.start, moments, "right") - 1
+        inside = np.maximum(span_index, 0)
+        running = np.minimum(moments, self.end[inside]) - self.start[inside]
         before = busy[inside] - np.where(self.kind[inside] == kind, self.end[inside] - self.start[inside], 0)
         spent = before + np.where(self.kind[inside] == kind, np.maximum(running, 0), 0)
-        return np.where(place >= 0, spent, 0.0).astype(np.float64)
+        return np.where(span_index >= 0, spent, 0.0).astype(np.float64)
 
 
 def tracks(priced: PricedTrace, timeline: Timeline) -> list[Track]:
     """The streams of one rank."""
     trace = priced.trace
     device = trace.mask(Kind.WORK, Kind.COLLECTIVE)
-    kind_of_signature = np.array([_signature_kind(one) for one in trace.signatures] or [-1], np.int64)
+    kind_of_signature = np.array([_signature_kind(signature) for signature in trace.signatures] or [-1], np.int64)
     phase = np.array([_OF_PHASE.get(Phase(value), 4) for value in range(max(Phase) + 1)], np.int64)
-    names = tuple(one.kind if isinstance(one, Collective) else family(one) for one in trace.signatures)
+    names = tuple(
+        signature.kind if isinstance(signature, Collective) else family(signature) for signature in trace.signatures
+    )
     labels = (*trace.operators, *names)
-    found = []
+    stream_tracks = []
     for stream, name in streams(trace, timeline):
         entries = np.flatnonzero(device & (trace.columns["stream"] == stream))
         entries = entries[np.argsort(timeline.start_ns[entries], kind="stable")]
         start, end = timeline.start_ns[entries], np.maximum.accumulate(timeline.end_ns[entries])
-        signature = trace.columns["signature"][entries].astype(np.int64)
+        signature_index = trace.columns["signature"][entries].astype(np.int64)
         operator = trace.columns["operator"][entries].astype(np.int64)
-        own = kind_of_signature[signature]
-        kind = np.where(own >= 0, own, phase[trace.columns["phase"][entries].astype(np.int64)])
-        is_plain = (operator >= 0) & (own != _COMMUNICATION)
-        label = np.where(is_plain, operator, len(trace.operators) + signature)
+        signature_kind = kind_of_signature[signature_index]
+        kind = np.where(signature_kind >= 0, signature_kind, phase[trace.columns["phase"][entries].astype(np.int64)])
+        is_plain = (operator >= 0) & (signature_kind != _COMMUNICATION)
+        label = np.where(is_plain, operator, len(trace.operators) + signature_index)
         spent = end - start
-        by_kind = np.stack([np.cumsum(np.where(kind == one, spent, 0)) for one in range(len(KINDS))])
+        by_kind = np.stack([np.cumsum(np.where(kind == kind_number, spent, 0)) for kind_number in range(len(KINDS))])
         module = trace.columns["scope"][entries].astype(np.int64)
-        found.append(Track(name, start, end, kind, label, module, labels, trace.scopes, np.cumsum(spent), by_kind))
-    return found
+        stream_tracks.append(
+            Track(name, start, end, kind, label, module, labels, trace.scopes, np.cumsum(spent), by_kind)
+        )
+    return stream_tracks
 
 
 def _signature_kind(signature: Any) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golden.scenarios import kernel
-from presim.analysis.ranks import fullest, straggler_note, unmatched
+from presim.analysis.ranks import find_fullest_rank, straggler_note, unmatched_group_note
 from presim.hardware.choose import choose_cluster
 from presim.pipeline import evaluate
 from presim.result import Rank
@@ -53,8 +53,8 @@ def test_the_job_fits_only_if_its_fullest_rank_does() -> None:
 
 
 def test_a_rank_that_ran_out_of_memory_is_the_fullest() -> None:
-    assert fullest([trace(0, 20 * GIB), trace(1, 10 * GIB, "out_of_memory")]) == 1
-    assert fullest([trace(0, GIB), trace(1, GIB)]) == 0
+    assert find_fullest_rank([trace(0, 20 * GIB), trace(1, 10 * GIB, "out_of_memory")]) == 1
+    assert find_fullest_rank([trace(0, GIB), trace(1, GIB)]) == 0
 
 
 def test_the_straggler_is_named() -> None:
@@ -81,9 +81,9 @@ def test_a_member_without_a_counterpart_group_is_named() -> None:
     """Rank 3 stands for 1 and 2, but only rank 1 shares a group with rank 0."""
     everyone = (0, 1, 2, 3)
     who = Representatives([0, 3], {3: [1, 2]})
-    (sentence,) = unmatched([calling(0, everyone, (0, 1)), calling(3, everyone)], who)
+    (sentence,) = unmatched_group_note([calling(0, everyone, (0, 1)), calling(3, everyone)], who)
     assert sentence.startswith(
         "Ranks 0 and 1 communicate in group 'g1', but rank 3, which represents rank 1, has no such group"
     )
-    assert unmatched([calling(0, everyone, (0, 1)), calling(3, everyone, (2, 3))], who) == []
-    assert unmatched([calling(0, everyone, (0, 1)), calling(3, everyone)], Representatives([0, 3])) == []
+    assert unmatched_group_note([calling(0, everyone, (0, 1)), calling(3, everyone, (2, 3))], who) == []
+    assert unmatched_group_note([calling(0, everyone, (0, 1)), calling(3, everyone)], Representatives([0, 3])) == []

@@ -16,7 +16,7 @@ from presim.hardware import choose_cluster
 from presim.job import Job, evaluate
 from presim.pipeline import evaluate as run
 from presim.sources import conformance
-from presim.sources.kineto.source import _ends
+from presim.sources.kineto.source import _message_ends
 from presim.sources.source import Request, open_files
 from presim.trace.collective import Collective
 from presim.trace.schema import Kind
@@ -225,7 +225,11 @@ def test_ranks_that_send_both_ways_are_matched_by_pair() -> None:
     """The n-th exchange of a pipeline's rank is not the n-th of every rank of its group."""
     ranks = (0, 8, 16, 24)
     both = Collective("send_recv", 8, "bfloat16", 0, 2)
-    assert _ends(both, ranks, 8) == _ends(Collective("send_recv", 8, "bfloat16", 0, 1), ranks, 16) == (8, 16, -1)
-    assert _ends(Collective("send", 8, "bfloat16", 0, 2), ranks, 8) == (8, 16)
-    assert _ends(Collective("recv", 8, "bfloat16", 0, 1), ranks, 16) == (8, 16)
-    assert _ends(Collective("all_reduce", 8, "bfloat16", 0), ranks, 8) == ()
+    assert (
+        _message_ends(both, ranks, 8)
+        == _message_ends(Collective("send_recv", 8, "bfloat16", 0, 1), ranks, 16)
+        == (8, 16, -1)
+    )
+    assert _message_ends(Collective("send", 8, "bfloat16", 0, 2), ranks, 8) == (8, 16)
+    assert _message_ends(Collective("recv", 8, "bfloat16", 0, 1), ranks, 16) == (8, 16)
+    assert _message_ends(Collective("all_reduce", 8, "bfloat16", 0), ranks, 8) == ()

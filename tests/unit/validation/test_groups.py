@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.validation.groups import GROUPS, gpu, in_order, parallelism, size, source
+from presim.validation.groups import GROUPS, gpu, parallelism, size, sort_key, source
 
 
 def test_sources_are_repositories_or_papers_without_their_rows() -> None:
@@ -37,5 +37,5 @@ def test_sizes_go_in_steps_of_eight_times(said: str, expected: str) -> None:
 
 def test_groups_are_in_the_order_of_their_numbers() -> None:
     names = ["513 and more", "9 to 64", "not stated", "1", "2 to 8"]
-    assert sorted(names, key=in_order) == ["not stated", "1", "2 to 8", "9 to 64", "513 and more"]
+    assert sorted(names, key=sort_key) == ["not stated", "1", "2 to 8", "9 to 64", "513 and more"]
     assert list(GROUPS) == ["source", "GPU", "parallelism", "number of GPUs"]

@@ -69,8 +69,8 @@ def test_an_interrupted_run_continues(tmp_path: Path) -> None:
     """What is on disk is done; a case whose cells have changed since is not."""
     ResultTable(tmp_path / "out.csv", CASES).add(CASES[1], GOOD)
     again = ResultTable(tmp_path / "out.csv", CASES)
-    assert [again.done(case) for case in CASES] == [False, True, False]
-    assert not again.done(Case({**CASES[1].row, "step_time_s": "3"}))
+    assert [again.is_done(case) for case in CASES] == [False, True, False]
+    assert not again.is_done(Case({**CASES[1].row, "step_time_s": "3"}))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_failed_cases_are_tried_again(reason: str, tmp_path: Path) -> None:
     table = ResultTable(tmp_path / "out.csv", CASES)
     table.add(CASES[0], Prediction(reason=reason))
     table.add(CASES[1], Prediction(reason="hidden is empty"))
-    assert [table.done(case) for case in CASES] == [False, True, False]
+    assert [table.is_done(case) for case in CASES] == [False, True, False]
 
 
 def test_rows_come_in_the_order_of_the_input_whatever_ends_first(tmp_path: Path) -> None:
@@ -111,4 +111,4 @@ def test_an_output_may_be_the_input_of_the_next_run(tmp_path: Path) -> None:
     table.add(old, Prediction(1.0, outcome="ok"))
     (row,) = rows(table.path)
     assert (row["error"], row["predicted_peak_mem_gib"]) == ("-0.5", "")
-    assert table.done(old)
+    assert table.is_done(old)

@@ -59,7 +59,7 @@ def test_the_next_provider_is_tried_only_for_unknown_cases() -> None:
 def test_without_plug_ins_presim_has_its_own_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "factories", lambda group: {})
     with open_providers(Settings()) as providers:
-        assert len(providers.each) == 1
+        assert len(providers.providers) == 1
         assert not providers.sources_of_tests
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.signatures import Attention, Collective, Elementwise, Fused, Gemm, GroupedGemm, Signature, Softmax
-from presim.verbs.step_kernels import of_experts
+from presim.verbs.step_kernels import is_expert_work
 
 ATTENTION = Attention("forward", 4, 32, 4, 1, 256, 128, 128, True, "bfloat16", "flash3", paged=True)
 TRITON = Fused(name="kernel_unified_attention", bytes_read=1, bytes_written=1, elements=1, dtype="int8")
@@ -22,7 +22,7 @@ def kept(*works: Signature) -> list[int]:
     trace = TraceBuilder(default_manifest())
     for work in works:
         trace.work(work)
-    return [int(place) for place in of_experts(trace.trace()).nonzero()[0]]
+    return [int(place) for place in is_expert_work(trace.trace()).nonzero()[0]]
 
 
 def test_both_products_what_is_between_and_what_the_library_does_beside_them() -> None:

@@ -21,10 +21,10 @@ _CUDNN_SOURCE = (
 
 
 def outside_allocator(trace: Trace, *, context_bytes: int, context_source: str) -> list[Estimate]:
-    """Estimates of what is held beside the allocator's memory.
+    """Estimates of the device memory in use outside the allocator.
 
-    That is the driver's context, the buffers of used communicators, the workspace of cuDNN's attention, and the memory
-    of other processes on the same GPU.
+    These are the driver's context, the buffers of used communicators, the workspace of cuDNN's attention, and memory of
+    other processes on the same GPU.
 
     The workspace of cuBLAS is not included, because PyTorch allocates it from its own allocator. The workspace of
     cuDNN's convolutions depends on the engine that cuDNN chooses on the GPU, and is not known.
@@ -36,16 +36,16 @@ def outside_allocator(trace: Trace, *, context_bytes: int, context_source: str) 
         size = groups[index].size if index < len(groups) else trace.manifest.world_size
         name = groups[index].name if index < len(groups) else f"group {index}"
         if size > 1:
-            held = _NCCL_PAIR_BYTES if size == 2 else _NCCL_BYTES
-            estimates.append(Estimate(f"NCCL communicator {name} ({size} ranks)", held, _NCCL_SOURCE))
+            buffer_bytes = _NCCL_PAIR_BYTES if size == 2 else _NCCL_BYTES
+            estimates.append(Estimate(f"NCCL communicator {name} ({size} ranks)", buffer_bytes, _NCCL_SOURCE))
     if workspace := _attention_workspace(trace):
         estimates.append(Estimate("cuDNN attention workspace", workspace, _CUDNN_SOURCE))
-    if trace.manifest.gpus and (estimate := _held_by_others(trace.manifest.gpus[0])):
+    if trace.manifest.gpus and (estimate := _other_processes_estimate(trace.manifest.gpus[0])):
         estimates.append(estimate)
     return estimates
 
 
-def _held_by_others(use: GpuUse) -> Estimate | None:
+def _other_processes_estimate(use: GpuUse) -> Estimate | None:
     other_bytes = use.all_bytes - use.own_bytes
     return (
         Estimate(f"{OTHER_PROCESSES} on GPU {use.gpu}", other_bytes, "their allocations and contexts")

@@ -27,22 +27,24 @@ def analyse_memory(
     step: Step,
     *,
     device_total_bytes: int,
-    beyond: Sequence[Estimate],
+    outside_estimates: Sequence[Estimate],
     captured_here: bool,
-    whole: Trace | None = None,
+    memory_trace: Trace | None = None,
 ) -> Memory:
-    """The memory part of a result; ``beyond``: device memory outside the allocator.
+    """The memory part of a result; ``outside_estimates``: device memory outside the allocator.
 
-    ``captured_here``: the trace was captured for the same GPU. ``whole``: the job's complete memory entries, where the
-    trace lacks some; the timeline of memory is then omitted.
+    ``captured_here``: the trace was captured for the same GPU. ``memory_trace``: a trace with all memory entries of the
+    job, where ``trace`` lacks some; the timeline of memory is then omitted.
     """
-    allocated, reserved = allocated_bytes(whole or trace), reserved_bytes(whole or trace)
+    allocated, reserved = allocated_bytes(memory_trace or trace), reserved_bytes(memory_trace or trace)
     step_stops = [entries.stop for entries in trace.steps()]
-    entries = step.entries if whole is None else whole.steps()[step_stops.index(step.entries.stop)]
+    entries = step.entries if memory_trace is None else memory_trace.steps()[step_stops.index(step.entries.stop)]
     peak_reserved, requested = _peak(reserved), requested_bytes(trace.manifest.error)
-    headroom = device_total_bytes - peak_reserved - (requested or 0) - sum(estimate.bytes for estimate in beyond)
+    headroom = (
+        device_total_bytes - peak_reserved - (requested or 0) - sum(estimate.bytes for estimate in outside_estimates)
+    )
     fits, verdict = judge(trace, _peak(allocated), peak_reserved, headroom, captured_here=captured_here)
-    by_category, by_module = held_at_peak(whole or trace, allocated)
+    by_category, by_module = held_at_peak(memory_trace or trace, allocated)
     return Memory(
         fits=fits,
         verdict=verdict,
@@ -53,12 +55,12 @@ def analyse_memory(
         step_peak_reserved_bytes=_peak(_within(reserved, entries)),
         device_total_bytes=device_total_bytes,
         headroom_bytes=headroom,
-        beyond_allocator=list(beyond),
+        beyond_allocator=list(outside_estimates),
         by_category=by_category,
         by_module=by_module,
         requested_bytes=requested,
         timeline=MemoryTimeline([], [], [])
-        if whole
+        if memory_trace
         else memory_timeline(device_clock_ns(trace, timeline), step, allocated, reserved),
     )
 
@@ -72,15 +74,15 @@ def held_at_peak(trace: Trace, allocated: Ints) -> tuple[list[Held], list[Held]]
     categories = [Category(value).name.lower() for value in blocks.categories_at(peak)[live].tolist()]
     scope = trace.columns["scope"].astype(np.int64)[blocks.alloc[live]].tolist()
     modules = [merge_numbers(trace.scopes[index] if index >= 0 else "") for index in scope]
-    return _held(blocks, live, categories), _held(blocks, live, modules)
+    return _held_by_name(blocks, live, categories), _held_by_name(blocks, live, modules)
 
 
-def _held(blocks: Blocks, live: Ints, names: list[str]) -> list[Held]:
+def _held_by_name(blocks: Blocks, live: Ints, names: list[str]) -> list[Held]:
     sizes: dict[str, list[int]] = {}
     for name, size in zip(names, blocks.bytes[live].tolist()):
         sizes.setdefault(name, []).append(size)
-    held = [Held(name, sum(values), len(values)) for name, values in sizes.items()]
-    return sorted(held, key=lambda item: (-item.bytes, item.name))
+    rows = [Held(name, sum(values), len(values)) for name, values in sizes.items()]
+    return sorted(rows, key=lambda row: (-row.bytes, row.name))
 
 
 def judge(
@@ -93,13 +95,13 @@ def judge(
     """
     manifest = trace.manifest
     if manifest.exit == "out_of_memory":
-        asked = requested_bytes(manifest.error)
+        failed_bytes = requested_bytes(manifest.error)
         if not captured_here:
             return None, f"The capture ran out of memory on {manifest.gpu}; capture again for this GPU to find out."
-        what = f"an allocation of {gib(asked)} failed" if asked else "an allocation failed"
+        failure = f"an allocation of {gib(failed_bytes)} failed" if failed_bytes else "an allocation failed"
         short = f"; {gib(-headroom)} short" if headroom < 0 else ""
-        verdict = f"{what[0].upper()}{what[1:]} with {gib(allocated)} allocated, {gib(reserved)} reserved{short}."
-        return False, verdict + _others_there(trace)
+        verdict = f"{failure[0].upper()}{failure[1:]} with {gib(allocated)} allocated, {gib(reserved)} reserved{short}."
+        return False, verdict + _other_processes_sentence(trace)
     if not reserved and not allocated:
         return None, "Nothing was allocated on the device."
     if manifest.exit in FAILED:
@@ -118,7 +120,7 @@ def judge(
     return False, f"Does not fit: short of {gib(-headroom)}."
 
 
-def _others_there(trace: Trace) -> str:
+def _other_processes_sentence(trace: Trace) -> str:
     """What other processes hold on the GPU that was full, as a sentence with a leading blank; empty if nothing."""
     full = _FULL_GPU.search(trace.manifest.error)
     for use in trace.manifest.gpus:
@@ -143,12 +145,12 @@ _RELIEF = {
 
 def advise(by_category: Sequence[Held]) -> str:
     """Advice on how to free memory of the largest category at the peak."""
-    most = next((held for held in by_category if held.name in _RELIEF), None)
-    if most is None:
+    largest = next((category for category in by_category if category.name in _RELIEF), None)
+    if largest is None:
         return ""
-    share = percent(most.bytes / sum(held.bytes for held in by_category))
-    words = most.name.replace("_", " ")
-    return f"Most is {words} ({gib(most.bytes)}, {share}): {_RELIEF[most.name]}."
+    share = percent(largest.bytes / sum(category.bytes for category in by_category))
+    words = largest.name.replace("_", " ")
+    return f"Most is {words} ({gib(largest.bytes)}, {share}): {_RELIEF[largest.name]}."
 
 
 def requested_bytes(error: str) -> int | None:

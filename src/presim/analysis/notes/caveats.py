@@ -29,10 +29,10 @@ def not_modelled(priced: PricedTrace, breakdown: Breakdown, step: Step, *, conte
     return [
         *_unmodelled_calls(priced.trace),
         *priced.not_modelled,
-        *_guesses(priced, breakdown, step),
+        *_unestimated_signatures(priced, breakdown, step),
         *([] if contention else _overlap(breakdown)),
         *_other_ranks(priced.trace),
-        *_lengths(priced.trace),
+        *_sequence_length_note(priced.trace),
     ]
 
 
@@ -41,7 +41,7 @@ def _unmodelled_calls(trace: Trace) -> list[str]:
     return [f"{name} was called {times}x; the emulation does not implement it." for name, times in calls]
 
 
-def _guesses(priced: PricedTrace, breakdown: Breakdown, step: Step) -> list[str]:
+def _unestimated_signatures(priced: PricedTrace, breakdown: Breakdown, step: Step) -> list[str]:
     """Signatures that no estimator covers."""
     spent = critical_by_signature(priced, breakdown)
     guessed = [(spent[index], _name(priced.trace.signatures[index])) for index in priced.uncovered]
@@ -76,13 +76,13 @@ def _other_ranks(trace: Trace) -> list[str]:
     return ["The model assumes that all ranks reach each collective at the same time: no stragglers."] if kinds else []
 
 
-def _lengths(trace: Trace) -> list[str]:
+def _sequence_length_note(trace: Trace) -> list[str]:
     """A note on vLLM's attention over a KV cache: a call gives only the longest sequence length to the host."""
     calls = [index for index, name in enumerate(trace.operators) if name.startswith(_OVER_CACHE)]
-    chosen = np.isin(trace.column("operator"), calls) & trace.mask(Kind.WORK)
-    if not chosen.any():
+    over_cache = np.isin(trace.column("operator"), calls) & trace.mask(Kind.WORK)
+    if not over_cache.any():
         return []
-    in_graphs = bool((trace.column("value")[chosen] == 1).any())
+    in_graphs = bool((trace.column("value")[over_cache] == 1).any())
     replayed = ", in CUDA graphs as long as the limit at graph capture" * in_graphs
     return [
         f"Attention over the KV cache assumes that every sequence is as long as the longest of its batch{replayed}."
@@ -110,16 +110,18 @@ def busy_note(breakdown: Breakdown, step: Step, share: float, slowdown: float | 
     if not _is_worth_a_note(waits, step):
         return []
     is_busy = share >= _BUSY
-    others = f"Other processes used {percent(share)} of this machine's CPUs while the script was captured, and "
+    other_processes = (
+        f"Other processes used {percent(share)} of this machine's CPUs while the script was captured, and "
+    )
     if slowdown is None and is_busy:
         return [
-            f"{others}captured host time may be too long: after a capture on an idle machine, the device may wait less "
-            f"than {seconds(waits / 1e9)} for the host."
+            f"{other_processes}captured host time may be too long: after a capture on an idle machine, the device may "
+            f"wait less than {seconds(waits / 1e9)} for the host."
         ]
     if slowdown is None or slowdown < _SLOWED:
         return []
     return [
-        f"{others if is_busy else 'While the script was captured, '}known host work took "
+        f"{other_processes if is_busy else 'While the script was captured, '}known host work took "
         f"{slowdown:.2g} times as long as on an idle machine; host time is divided by this factor."
     ]
 

@@ -8,21 +8,21 @@ from presim.trace.coverage import RankCoverage, unconfined
 from presim.trace.representatives import Representatives
 
 
-def coverage_figures(world_size: int, representatives: Representatives, found: RankCoverage) -> Coverage:
+def coverage_figures(world_size: int, representatives: Representatives, rank_coverage: RankCoverage) -> Coverage:
     """The counts of a job of ``world_size`` ranks."""
     captured, represented = len(representatives.captured), representatives.represented
-    compared = len(found.compared_ranks()) if represented > captured else 0
+    compared = len(rank_coverage.compared_ranks()) if represented > captured else 0
     return Coverage(
         captured=captured,
         compared=compared,
         assumed=represented - captured - compared,
         unknown=world_size - represented,
-        undecided=len(spans.from_text(found.undecided)),
-        failed=len(spans.from_text(found.failed)),
-        steps=found.steps,
-        rule=found.rule,
-        rank_reads=list(found.rank_reads),
-        dependence=found.dependence,
+        undecided=len(spans.from_text(rank_coverage.undecided)),
+        failed=len(spans.from_text(rank_coverage.failed)),
+        steps=rank_coverage.steps,
+        rule=rank_coverage.rule,
+        rank_reads=list(rank_coverage.rank_reads),
+        dependence=rank_coverage.dependence,
     )
 
 
@@ -48,17 +48,19 @@ def coverage_sentences(
     if coverage.unknown:
         parts.append(f"{coverage.unknown} not run and not represented by any captured rank")
     rule = f" ({coverage.rule})" if coverage.rule else ""
-    found = [*first, f"{world_size} ranks: {', '.join(parts)}{rule}."]
+    sentences = [*first, f"{world_size} ranks: {', '.join(parts)}{rule}."]
     if coverage.undecided:
-        found.append(f"{coverage.undecided} of the assumed ranks lie between ranks that differ and may match either.")
+        sentences.append(
+            f"{coverage.undecided} of the assumed ranks lie between ranks that differ and may match either."
+        )
     if coverage.assumed:
-        found.append(_if_wrong(coverage))
+        sentences.append(_consequences_if_different(coverage))
     if coverage.compared and stopped:
-        found.append(
+        sentences.append(
             f"The script was stopped after step {coverage.steps}, so later differences between ranks, such as an extra "
             "barrier, were not compared. --steps 0 runs the script to its end."
         )
-    return found
+    return sentences
 
 
 def stop_sentences(coverage: Coverage, steps: int) -> list[str]:
@@ -70,7 +72,7 @@ def stop_sentences(coverage: Coverage, steps: int) -> list[str]:
     ]
 
 
-def _if_wrong(coverage: Coverage) -> str:
+def _consequences_if_different(coverage: Coverage) -> str:
     """The consequences if an assumed rank does something else."""
     reads = unconfined(coverage.rank_reads)
     why = f" The program reads its rank at {reads[0]}{' and elsewhere' if len(reads) > 1 else ''}." if reads else ""

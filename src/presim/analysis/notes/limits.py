@@ -50,7 +50,7 @@ def find_limits(
     """
     step_ns = max(steps.steady.duration_ns, 1)
     loading = data_loading(priced.trace, timeline, breakdown, steps)
-    found = [
+    candidates = [
         *_kernel_limits(priced, breakdown, step_ns, flops),
         _communication(breakdown, step_ns, collectives),
         _contention(breakdown, step_ns),
@@ -62,7 +62,7 @@ def find_limits(
         _recomputation(priced, breakdown, step_ns, headroom_bytes),
     ]
     return sorted(
-        (limit for limit in found if limit and limit.share >= SMALLEST_SHARE), key=lambda limit: -limit.seconds
+        (limit for limit in candidates if limit and limit.share >= SMALLEST_SHARE), key=lambda limit: -limit.seconds
     )
 
 
@@ -197,8 +197,8 @@ def _copies(breakdown: Breakdown, step_ns: int) -> Limit | None:
 
 
 def _recomputation(priced: PricedTrace, breakdown: Breakdown, step_ns: int, headroom_bytes: int) -> Limit | None:
-    again = priced.trace.columns["phase"] == Phase.RECOMPUTE
-    spent = float(breakdown.critical_ns[again].sum())
+    is_recomputed = priced.trace.columns["phase"] == Phase.RECOMPUTE
+    spent = float(breakdown.critical_ns[is_recomputed].sum())
     statement = "Recomputing activations takes {figures} (part of the figures above)."
     room = f"{gib(headroom_bytes)} of memory are free" if headroom_bytes > 0 else "no memory is free"
     advice = f"Keeping more activations could save up to {seconds(spent / 1e9)}; {room}."

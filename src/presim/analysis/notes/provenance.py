@@ -27,7 +27,7 @@ _REPLAYED = 0.02  # as the kernels of a profile (presim.cost.profiled)
 class Spread:
     """Constants of the interval (docs/decisions/intervals.md); `presim.calibration` has their meanings and sources."""
 
-    together: float = value("interval.prices_together")
+    prices_together: float = value("interval.prices_together")
     clusters: float = value("interval.clusters")
     experts: float = value("interval.experts")
     host_slower: float = value("interval.host_slower")
@@ -36,9 +36,9 @@ class Spread:
 SPREAD = Spread()
 METHOD = (
     "80 % interval. Prices of one class (signature family or kind of collective) share an error of "
-    f"{SPREAD.together:.0%} of their own uncertainty. Errors of different classes are independent and combine in "
-    "quadrature with: the common error of a GPU model without measurements, 60 % of the time that contention within a "
-    f"GPU adds, {SPREAD.clusters:.0%} of the step for differences between clusters and, if tokens go to experts of "
+    f"{SPREAD.prices_together:.0%} of their own uncertainty. Errors of different classes are independent and combine "
+    "in quadrature with: the common error of a GPU model without measurements, 60 % of the time that contention within "
+    f"a GPU adds, {SPREAD.clusters:.0%} of the step for differences between clusters and, if tokens go to experts of "
     f"other ranks, {SPREAD.experts:.0%} of the step for their loads and exchanges. Guessed kernels may take a tenth of "
     f"their time or ten times as long. The host may need {HOST_UNCERTAINTY:.0%} less CPU time, or "
     f"{SPREAD.host_slower:g} times as much; if that is longer than the step, it raises the upper end. Not covered: "
@@ -88,7 +88,9 @@ class Doubts:
         """The 80 % interval of the step time, ns."""
         contention = CONTENTION_UNCERTAINTY * self.contention
         loads = spread.experts * self.step if self.experts else 0.0
-        around = math.hypot(spread.together * self.prices, self.shared, contention, spread.clusters * self.step, loads)
+        around = math.hypot(
+            spread.prices_together * self.prices, self.shared, contention, spread.clusters * self.step, loads
+        )
         shorter = math.hypot(around, self.host_doubt * self.host_bound, self.guess_shorter)
         slower = spread.host_slower if self.host_doubt == HOST_UNCERTAINTY else 1 + self.host_doubt
         longer = math.hypot(around, max(0.0, slower * self.host - self.step), self.guess_longer)
@@ -140,6 +142,8 @@ def provenance(priced: PricedTrace, breakdown: Breakdown, step_ns: int) -> Prove
 def critical_by_signature(priced: PricedTrace, breakdown: Breakdown) -> list[float]:
     """Critical time of each signature of the table, ns."""
     signature = priced.trace.columns["signature"].astype(np.int64)
-    known = signature >= 0
-    sums = np.bincount(signature[known], weights=breakdown.critical_ns[known], minlength=len(priced.prices))
+    has_signature = signature >= 0
+    sums = np.bincount(
+        signature[has_signature], weights=breakdown.critical_ns[has_signature], minlength=len(priced.prices)
+    )
     return [float(value) for value in sums]

@@ -18,8 +18,11 @@ def read_backs(manifests: Sequence[Manifest]) -> list[ReadBack]:
         for read in manifest.read_backs:
             of_ranks = times[read.line, read.what, read.answer]
             of_ranks[manifest.rank] = of_ranks.get(manifest.rank, 0) + read.times
-    found = [ReadBack(*place, max(ranks.values()), ranges(sorted(ranks))) for place, ranks in times.items()]
-    return sorted(found, key=lambda read: (-read.times, read.line, read.what, read.answer))
+    rows = [
+        ReadBack(*key, max(times_by_rank.values()), ranges(sorted(times_by_rank)))
+        for key, times_by_rank in times.items()
+    ]
+    return sorted(rows, key=lambda read: (-read.times, read.line, read.what, read.answer))
 
 
 def ranges(ranks: Sequence[int]) -> str:
@@ -46,18 +49,20 @@ def policies_note(reads: Sequence[ReadBack], captured: str) -> list[str]:
     if not answered:
         return []
     ordered = sorted(answered.items(), key=lambda item: (-sum(read.times for read in item[1]), item[0]))
-    named = [f"{name} {sum(read.times for read in reads)}x ({_places(reads, captured)})" for name, reads in ordered]
+    named = [
+        f"{name} {sum(read.times for read in reads)}x ({_describe_lines(reads, captured)})" for name, reads in ordered
+    ]
     are_all = all(len({read.line for read in reads}) <= _NAMED for reads in answered.values())
-    rest = "" if are_all else ", read_backs in the JSON result has all places"
-    return [f"Policies supplied values that the script read: {', '.join(named)}; --values changes them{rest}."]
+    reference = "" if are_all else ", read_backs in the JSON result has all places"
+    return [f"Policies supplied values that the script read: {', '.join(named)}; --values changes them{reference}."]
 
 
-def _places(reads: list[ReadBack], captured: str) -> str:
+def _describe_lines(reads: list[ReadBack], captured: str) -> str:
     """The first lines and the number of others; with the ranks, if only some ranks read there."""
     lines = [line.rpartition("/")[2] for line in sorted({read.line for read in reads})]
-    more = len(lines) - _NAMED
-    places = ", ".join(lines[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-    (whose, *others) = {read.ranks for read in reads}
-    if others or whose == captured:
+    unnamed_count = len(lines) - _NAMED
+    places = ", ".join(lines[:_NAMED]) + (f" and {unnamed_count} more" if unnamed_count > 0 else "")
+    (ranks, *other_ranks) = {read.ranks for read in reads}
+    if other_ranks or ranks == captured:
         return places
-    return f"{places}; rank{'' if whose.isdecimal() else 's'} {whose}"
+    return f"{places}; rank{'' if ranks.isdecimal() else 's'} {ranks}"

@@ -36,19 +36,19 @@ def shared_links(
     ranks: Mapping[int, PricedTrace], timelines: Mapping[int, Timeline], link_name: Callable[[int], str]
 ) -> list[str]:
     """Sentences on the links that collectives share; none where no network is described or no link can be crowded."""
-    calls = [one for rank, priced in sorted(ranks.items()) for one in _calls(rank, priced, timelines[rank])]
+    calls = [call for rank, priced in sorted(ranks.items()) for call in _calls(rank, priced, timelines[rank])]
     if not calls:
         return []
-    links = {link for one in calls for link in one.flows.paths.links}
+    links = {link for call in calls for link in call.flows.paths.links}
     begin = (
         f"Collectives at the same time share {len(links):,} link{'s' if len(links) > 1 else ''} of the fabric at flow "
         "level: max-min fair, and timed again whenever one starts or ends."
     )
-    worst = max(calls, key=lambda one: one.lost_ns)
-    found = _fullest(worst, calls)
-    if not worst.lost_ns or found is None:
+    worst = max(calls, key=lambda call: call.lost_ns)
+    fullest = _most_shared_link(worst, calls)
+    if not worst.lost_ns or fullest is None:
         return [f"{begin} None slows another."]
-    link, other = found
+    link, other = fullest
     return [
         f"{begin} The {worst.name} loses most, {seconds(worst.lost_ns / 1e9)} in all steps, above all on "
         f"{link_name(link)} to the {other.name}."
@@ -59,35 +59,35 @@ def _calls(rank: int, priced: PricedTrace, timeline: Timeline) -> list[_Calls]:
     if priced.fabric is None:
         return []
     columns, groups = priced.trace.columns, priced.trace.manifest.groups
-    signature = np.where(priced.trace.mask(Kind.COLLECTIVE), columns["signature"].astype(np.int64), -1)
-    found = []
-    for at, (one, flows) in enumerate(zip(priced.trace.signatures, priced.fabric.flows, strict=True)):
-        entries = np.flatnonzero(signature == at) if flows is not None else ()
-        if flows is None or not len(entries) or not isinstance(one, Collective):
+    signature_index = np.where(priced.trace.mask(Kind.COLLECTIVE), columns["signature"].astype(np.int64), -1)
+    calls = []
+    for index, (signature, flows) in enumerate(zip(priced.trace.signatures, priced.fabric.flows, strict=True)):
+        entries = np.flatnonzero(signature_index == index) if flows is not None else ()
+        if flows is None or not len(entries) or not isinstance(signature, Collective):
             continue
-        found.append(
+        calls.append(
             _Calls(
-                name=f"{one.kind} of {groups[one.group].name!r} on rank {rank}",
+                name=f"{signature.kind} of {groups[signature.group].name!r} on rank {rank}",
                 flows=flows,
                 start_ns=timeline.start_ns[entries],
                 end_ns=timeline.end_ns[entries],
                 lost_ns=int(timeline.ports_ns[entries].sum()),
             )
         )
-    return found
+    return calls
 
 
-def _fullest(mine: _Calls, calls: list[_Calls]) -> tuple[int, _Calls] | None:
+def _most_shared_link(mine: _Calls, calls: list[_Calls]) -> tuple[int, _Calls] | None:
     """The link that others fill most while these calls run, and who fills it most; None: nobody."""
     filled: dict[int, list[tuple[float, int]]] = {}
-    for place, other in enumerate(calls):
+    for index, other in enumerate(calls):
         if other.flows.paths is mine.flows.paths:  # the same transfer, on another of its ranks
             continue
         common = set(mine.flows.paths.links) & set(other.flows.paths.links)
         share = _overlap_ns(mine, other) / max(int((other.end_ns - other.start_ns).sum()), 1) if common else 0.0
         for link, flows in zip(other.flows.paths.links, other.flows.paths.flows_per_Bpns):
             if share and link in common:
-                filled.setdefault(link, []).append((share * flows * other.flows.bytes * len(other.start_ns), place))
+                filled.setdefault(link, []).append((share * flows * other.flows.bytes * len(other.start_ns), index))
     if not filled:
         return None
     link = max(sorted(filled), key=lambda link: sum(part for part, _ in filled[link]))
@@ -98,11 +98,11 @@ def _overlap_ns(mine: _Calls, other: _Calls) -> int:
     """Time in which a call of each runs; calls of one collective follow each other."""
     spent = np.concatenate([[0], np.cumsum(other.end_ns - other.start_ns)])
 
-    def until(times: Ints) -> Ints:
+    def taken_ns_until(times: Ints) -> Ints:
         """Time that the other's calls have taken by then."""
-        at = np.searchsorted(other.start_ns, times, "right")
-        last = np.maximum(at - 1, 0)
+        started_count = np.searchsorted(other.start_ns, times, "right")
+        last = np.maximum(started_count - 1, 0)
         running = np.minimum(times, other.end_ns[last]) - other.start_ns[last]
-        return np.where(at > 0, spent[last] + np.maximum(running, 0), 0)
+        return np.where(started_count > 0, spent[last] + np.maximum(running, 0), 0)
 
-    return int((until(mine.end_ns) - until(mine.start_ns)).sum())
+    return int((taken_ns_until(mine.end_ns) - taken_ns_until(mine.start_ns)).sum())

@@ -60,10 +60,12 @@ def _differences(trace: Trace, timeline: Timeline, steps: Steps) -> list[str]:
             f"The figures describe step {steps.steady_index + 1} ({seconds(shown_s)}) with the waiting for data of a "
             f"mean step: {seconds(steps.steady.duration_ns / 1e9)}."
         )
-    return [f"Steps differ: {times} over {len(steps.repeated)} steps that repeat. {described} {_named(unusual)}"]
+    return [
+        f"Steps differ: {times} over {len(steps.repeated)} steps that repeat. {described} {_describe_unusual(unusual)}"
+    ]
 
 
-def _named(unusual: list[UnusualStep]) -> str:
+def _describe_unusual(unusual: list[UnusualStep]) -> str:
     named = [
         f"step {step.index + 1} {seconds(step.time_s)}{f' ({step.reason})' if step.reason else ''}"
         for step in unusual[:_MOST_NAMED]

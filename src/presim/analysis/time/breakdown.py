@@ -60,15 +60,15 @@ def break_down(
     step: Step,
     *,
     launch_latency_ns: int = 0,
-    again: tuple[int, int, int] | None = None,
+    repeated_interval: tuple[int, int, int] | None = None,
 ) -> Breakdown:
     """Assign every instant of the step to a class; see the module docstring.
 
     ``launch_latency_ns``: time from the launch call to the start of the kernel on an idle device.
-    ``again``: (start, end, times): this interval occurs ``times`` more.
+    ``repeated_interval``: (start, end, times): this interval occurs ``times`` more.
     """
     window = _window(timeline, step)
-    parts = _break_down(_part(trace, window), timeline.part(window), step, launch_latency_ns, again)
+    parts = _break_down(_part(trace, window), timeline.part(window), step, launch_latency_ns, repeated_interval)
     critical, waiting = np.zeros(len(trace)), np.zeros(len(trace))
     critical[window], waiting[window] = parts.critical_ns, parts.waiting_ns
     duration = np.maximum(timeline.end_ns - timeline.start_ns, 1)
@@ -80,7 +80,7 @@ def break_down(
 
 
 def _break_down(
-    trace: Trace, timeline: Timeline, step: Step, launch_latency_ns: int, again: tuple[int, int, int] | None
+    trace: Trace, timeline: Timeline, step: Step, launch_latency_ns: int, repeated_interval: tuple[int, int, int] | None
 ) -> Breakdown:
     """`break_down` of the entries that touch the step, without the contention fields."""
     classes = _Classes.of(trace, timeline, step)
@@ -90,7 +90,7 @@ def _break_down(
     device = classes.compute | classes.communication | classes.other
     turn = earliest_starts(trace, timeline, launch_latency_ns)[classes.communication]
     cuts = (start[device], end[device], ready, start[blocked], end[blocked], turn)
-    segments = Segments.cut(step.start_ns, step.end_ns, *cuts, again=again)
+    segments = Segments.cut(step.start_ns, step.end_ns, *cuts, repeated_interval=repeated_interval)
     first, last = np.zeros(len(trace), np.int64), np.zeros(len(trace), np.int64)  # places of the device's work
     first[device], last[device] = segments.places(start[device]), segments.places(end[device])
     running = {name: segments.count_at(first[mask], last[mask]) > 0 for name, mask in classes.masks().items()}
@@ -146,10 +146,10 @@ class _Classes:
     def of(trace: Trace, timeline: Timeline, step: Step) -> _Classes:
         touching = (timeline.start_ns < step.end_ns) & (timeline.end_ns > step.start_ns)
         work = trace.mask(Kind.WORK) & touching
-        copy = work & _of_signatures(trace, [is_transfer(signature) for signature in trace.signatures])
+        copy = work & _mask_of_signatures(trace, [is_transfer(signature) for signature in trace.signatures])
         kernels = work & ~copy
         arithmetic = (Gemm, GroupedGemm, SparseProduct, Attention, Convolution)
-        products = kernels & _of_signatures(trace, [isinstance(value, arithmetic) for value in trace.signatures])
+        products = kernels & _mask_of_signatures(trace, [isinstance(value, arithmetic) for value in trace.signatures])
         streams = _compute_streams(trace, kernels, products, timeline.end_ns - timeline.start_ns)
         compute = kernels & np.isin(trace.columns["stream"], np.array(streams, np.uint16))
         communication = trace.mask(Kind.COLLECTIVE) & touching
@@ -172,9 +172,9 @@ def is_transfer(signature: object) -> bool:
     return isinstance(signature, Copy) and signature.direction in ("h2d", "d2h", "peer")
 
 
-def _of_signatures(trace: Trace, chosen: list[bool]) -> Bools:
+def _mask_of_signatures(trace: Trace, is_selected: list[bool]) -> Bools:
     """Mask of the entries with one of the chosen signatures."""
-    mask: Bools = np.array([*chosen, False])[trace.columns["signature"].astype(np.int64)]
+    mask: Bools = np.array([*is_selected, False])[trace.columns["signature"].astype(np.int64)]
     return mask
 
 

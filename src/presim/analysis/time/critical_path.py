@@ -52,7 +52,7 @@ def critical_path(
     steps = [find_steps(rank.trace, rank.timeline).steady for rank in ranks]
     last = max(range(len(ranks)), key=lambda index: (steps[index].end_ns, -index))
     walk = _Walk(ranks, matches, members, steps[last].start_ns)
-    pieces = walk.back_from(last, steps[last].end_ns)
+    pieces = walk.walk_back_from(last, steps[last].end_ns)
     return _summary(ranks, pieces, steps[last].start_ns, steps[last].end_ns)
 
 
@@ -80,9 +80,13 @@ class _Rank:
             _skip_own_launch(trace, entries, before)
             by_stream[number] = (entries, timeline.end_ns[entries])
         waited = trace.mask(*WAITS) & (timeline.end_ns > timeline.start_ns)
-        at = np.where(waited, np.arange(len(trace)), -1)
-        blocked_by = np.concatenate([[-1], np.maximum.accumulate(at)[:-1]]) if len(at) else at
-        return cls(trace, timeline, before, _targets(trace), blocked_by.astype(np.int64), by_stream, latency_ns)
+        waiting_entry = np.where(waited, np.arange(len(trace)), -1)
+        blocked_by = (
+            np.concatenate([[-1], np.maximum.accumulate(waiting_entry)[:-1]]) if len(waiting_entry) else waiting_entry
+        )
+        return cls(
+            trace, timeline, before, _recordings_of_waits(trace), blocked_by.astype(np.int64), by_stream, latency_ns
+        )
 
     def ready_ns(self, entry: int) -> int:
         """When the entry was ready to start on this rank."""
@@ -96,7 +100,7 @@ class _Rank:
         """Earliest start on the device after the launch."""
         return int(self.timeline.issue_ns[entry]) + self.latency_ns
 
-    def awaited(self, sync: int) -> int:
+    def awaited_entry(self, sync: int) -> int:
         """The device entry that a host synchronisation waited for."""
         kind = Kind(int(self.trace.columns["kind"][sync]))
         if kind == Kind.EVENT_SYNC:
@@ -104,31 +108,31 @@ class _Rank:
         streams = list(self.last_on_stream)
         if kind == Kind.STREAM_SYNC:
             streams = [stream for stream in streams if stream == int(self.trace.columns["stream"][sync])]
-        found = -1
+        last_entry = -1
         for stream in streams:
             entries, _ = self.last_on_stream[stream]
-            place = int(np.searchsorted(entries, sync)) - 1
-            if place >= 0 and self.end_of(int(entries[place])) > self.end_of(found):
-                found = int(entries[place])
-        return found
+            index = int(np.searchsorted(entries, sync)) - 1
+            if index >= 0 and self.end_of(int(entries[index])) > self.end_of(last_entry):
+                last_entry = int(entries[index])
+        return last_entry
 
 
 def _skip_own_launch(trace: Trace, entries: Ints, before: Ints) -> None:
     """Give sends and receives of one launch the same predecessor: the entry before the launch."""
     serial = trace.columns["object"].astype(np.int64)[entries]
     joined = (trace.columns["kind"][entries] == Kind.COLLECTIVE) & (serial != 0)
-    for place in np.flatnonzero(joined[1:] & joined[:-1] & (serial[1:] == serial[:-1])).tolist():
-        before[entries[place + 1]] = before[entries[place]]
+    for index in np.flatnonzero(joined[1:] & joined[:-1] & (serial[1:] == serial[:-1])).tolist():
+        before[entries[index + 1]] = before[entries[index]]
 
 
-def _targets(trace: Trace) -> Ints:
+def _recordings_of_waits(trace: Trace) -> Ints:
     """For each wait, the last earlier recording with its serial."""
     kind, serial = trace.columns["kind"].astype(np.int64), trace.columns["object"].astype(np.int64)
     target = np.full(len(trace), -1, np.int64)
     recorded: dict[int, int] = {}
     events = np.flatnonzero(np.isin(kind, (Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.EVENT_SYNC)))
-    for entry, what, event in zip(events.tolist(), kind[events].tolist(), serial[events].tolist()):
-        if what == Kind.EVENT_RECORD:
+    for entry, event_kind, event in zip(events.tolist(), kind[events].tolist(), serial[events].tolist()):
+        if event_kind == Kind.EVENT_RECORD:
             recorded[event] = entry
         else:
             target[entry] = recorded.get(event, -1)
@@ -137,11 +141,11 @@ def _targets(trace: Trace) -> Ints:
 
 def _members(matches: Sequence[Ints]) -> dict[int, list[tuple[int, int]]]:
     """By rendezvous: the ranks, by index, and their entries."""
-    found: dict[int, list[tuple[int, int]]] = {}
+    members: dict[int, list[tuple[int, int]]] = {}
     for rank, match in enumerate(matches):
         for entry in np.flatnonzero(match >= 0).tolist():
-            found.setdefault(int(match[entry]), []).append((rank, entry))
-    return found
+            members.setdefault(int(match[entry]), []).append((rank, entry))
+    return members
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,66 +174,68 @@ class _Walk:
         self._pieces: list[_Piece] = []
         self.now_ns = 0
 
-    def back_from(self, rank: int, end_ns: int) -> list[_Piece]:
+    def walk_back_from(self, rank: int, end_ns: int) -> list[_Piece]:
         """The segments in chronological order."""
         self.now_ns = end_ns
         device = self._ranks[rank].trace.mask(Kind.WORK, Kind.COLLECTIVE)
-        ends = np.flatnonzero(device & (self._ranks[rank].timeline.end_ns == end_ns))
-        at: tuple[int, int] | None = (rank, int(ends[-1])) if len(ends) else None
+        final_entries = np.flatnonzero(device & (self._ranks[rank].timeline.end_ns == end_ns))
+        position: tuple[int, int] | None = (rank, int(final_entries[-1])) if len(final_entries) else None
         seen: set[tuple[int, int]] = set()
-        while at is not None and at not in seen and self.now_ns > self._start_ns:
-            seen.add(at)
-            at = self._before(*at)
+        while position is not None and position not in seen and self.now_ns > self._start_ns:
+            seen.add(position)
+            position = self._add_and_step_back(*position)
         if self.now_ns > self._start_ns:
-            self._take(rank if at is None else at[0], "device busy", self._start_ns)
+            self._add_piece(rank if position is None else position[0], "device busy", self._start_ns)
         return self._pieces[::-1]
 
-    def _take(self, rank: int, kind: str, start_ns: int, entry: int = -1) -> None:
+    def _add_piece(self, rank: int, kind: str, start_ns: int, entry: int = -1) -> None:
         start_ns = max(start_ns, self._start_ns)
         if start_ns < self.now_ns:
             self._pieces.append(_Piece(rank, kind, start_ns, self.now_ns, entry))
             self.now_ns = start_ns
 
-    def _before(self, index: int, entry: int) -> tuple[int, int] | None:
+    def _add_and_step_back(self, index: int, entry: int) -> tuple[int, int] | None:
         """Add the entry to the path, and find what it waited for."""
         rank = self._ranks[index]
         kind = Kind(int(rank.trace.columns["kind"][entry]))
         if kind in (Kind.WORK, Kind.COLLECTIVE):
-            self._take(index, self._kind_of(index, entry), int(rank.timeline.start_ns[entry]), entry)
+            self._add_piece(index, self._kind_of(index, entry), int(rank.timeline.start_ns[entry]), entry)
         if kind == Kind.COLLECTIVE:
-            index, entry = self._last_to_come(index, entry)
+            index, entry = self._last_member_to_arrive(index, entry)
             rank = self._ranks[index]
         causes = [(rank.end_of(int(rank.before[entry])), int(rank.before[entry]))]
         if kind == Kind.STREAM_WAIT:
             causes.append((rank.end_of(int(rank.target[entry])), int(rank.target[entry])))
-        when, cause = max(causes)
+        cause_end_ns, cause = max(causes)
         issued = rank.issued_ns(entry) if kind in (Kind.WORK, Kind.COLLECTIVE) else int(rank.timeline.issue_ns[entry])
-        self._take(index, "device busy", max(when, min(issued, self.now_ns)))
-        if cause >= 0 and when >= issued:
+        self._add_piece(index, "device busy", max(cause_end_ns, min(issued, self.now_ns)))
+        if cause >= 0 and cause_end_ns >= issued:
             return index, cause
-        return self._host(index, entry)
+        return self._continue_at_host(index, entry)
 
-    def _host(self, index: int, entry: int) -> tuple[int, int] | None:
+    def _continue_at_host(self, index: int, entry: int) -> tuple[int, int] | None:
         """Continue at the host, back to its last blocking synchronisation."""
         rank = self._ranks[index]
-        self._take(index, "launch latency", int(rank.timeline.issue_ns[entry]))
+        self._add_piece(index, "launch latency", int(rank.timeline.issue_ns[entry]))
         sync = int(rank.blocked_by[entry])
         if sync < 0:
-            self._take(index, "host", self._start_ns)
+            self._add_piece(index, "host", self._start_ns)
             return None
-        self._take(index, "host", int(rank.timeline.end_ns[sync]))
-        awaited = rank.awaited(sync)
+        self._add_piece(index, "host", int(rank.timeline.end_ns[sync]))
+        awaited = rank.awaited_entry(sync)
         if awaited < 0:
             return None
-        self._take(index, "synchronisation", rank.end_of(awaited))
+        self._add_piece(index, "synchronisation", rank.end_of(awaited))
         return index, awaited
 
-    def _last_to_come(self, index: int, entry: int) -> tuple[int, int]:
+    def _last_member_to_arrive(self, index: int, entry: int) -> tuple[int, int]:
         match = int(self._matches[index][entry])
-        others = self._members.get(match, []) if match >= 0 else []
-        here = self._ranks[index].ready_ns(entry)
-        late = max(others, key=lambda at: (self._ranks[at[0]].ready_ns(at[1]), -at[0]), default=(index, entry))
-        return late if self._ranks[late[0]].ready_ns(late[1]) > here else (index, entry)
+        members = self._members.get(match, []) if match >= 0 else []
+        ready_ns = self._ranks[index].ready_ns(entry)
+        late = max(
+            members, key=lambda member: (self._ranks[member[0]].ready_ns(member[1]), -member[0]), default=(index, entry)
+        )
+        return late if self._ranks[late[0]].ready_ns(late[1]) > ready_ns else (index, entry)
 
     def _kind_of(self, index: int, entry: int) -> str:
         signature = _signature(self._ranks[index].trace, entry)
@@ -243,7 +249,7 @@ def _signature(trace: Trace, entry: int) -> object:
 
 
 def _summary(ranks: Sequence[_Rank], pieces: Sequence[_Piece], start_ns: int, end_ns: int) -> CriticalPath:
-    whole = max(end_ns - start_ns, 1)
+    duration_ns = max(end_ns - start_ns, 1)
     links = [_link(ranks, piece, start_ns) for piece in pieces]
     numbers = [piece.rank for piece in pieces]
     longest = sorted(links, key=lambda link: link.start_s - link.end_s)[:_LONGEST]
@@ -252,7 +258,7 @@ def _summary(ranks: Sequence[_Rank], pieces: Sequence[_Piece], start_ns: int, en
         spent: Counter[str] = Counter()
         for name, piece in zip(names, pieces):
             spent[name] += piece.end_ns - piece.start_ns
-        return [Slice(name, ns / 1e9, ns / whole) for name, ns in spent.most_common()]
+        return [Slice(name, ns / 1e9, ns / duration_ns) for name, ns in spent.most_common()]
 
     return CriticalPath(
         length_s=(end_ns - start_ns) / 1e9,

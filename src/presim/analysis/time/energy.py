@@ -49,20 +49,20 @@ def _seconds(priced: PricedTrace, parts: Breakdown) -> dict[str, float]:
     critical = np.bincount(
         trace.columns["signature"][work].astype(np.int64), parts.critical_ns[work], minlength=len(trace.signatures)
     )
-    left = float(spent[Instant.COMPUTE])
+    memory_bound_ns = float(spent[Instant.COMPUTE])
     seconds = {}
     for bound in ("compute", "latency"):
         bounded = np.array([price.bound == bound for price in priced.prices], np.bool_)
-        seconds[bound] = min(float(critical[: len(bounded)][bounded].sum()), left)
-        left -= seconds[bound]
+        seconds[bound] = min(float(critical[: len(bounded)][bounded].sum()), memory_bound_ns)
+        memory_bound_ns -= seconds[bound]
     nanoseconds = {
         "compute": seconds["compute"],
-        "memory": left,
+        "memory": memory_bound_ns,
         "latency": seconds["latency"],
         "communication": spent[Instant.EXPOSED_COMMUNICATION] + spent[Instant.WAITING] + spent[Instant.EXPOSED_COPY],
         "idle": spent[Instant.HOST_BOUND] + spent[Instant.IDLE],
     }
-    return {name: float(each) / 1e9 for name, each in nanoseconds.items()}
+    return {name: float(ns) / 1e9 for name, ns in nanoseconds.items()}
 
 
 def _joules(seconds: dict[str, float], hidden: float, limit_watts: float, end: str) -> dict[str, float]:
@@ -71,8 +71,8 @@ def _joules(seconds: dict[str, float], hidden: float, limit_watts: float, end: s
     joules = {name: seconds[name] * share[name] * limit_watts for name in seconds}
     busy = sum(seconds[name] for name in _KERNELS)
     room = sum(seconds[name] * (1 - share[name]) for name in _KERNELS)
-    beside = min(hidden, busy) * max(share["communication"] - share["idle"], 0)
-    joules["communication"] += min(beside, room) * limit_watts
+    hidden_share_s = min(hidden, busy) * max(share["communication"] - share["idle"], 0)
+    joules["communication"] += min(hidden_share_s, room) * limit_watts
     return joules
 
 
@@ -82,15 +82,18 @@ def power_over_time(
     """Power of one GPU over a step: ends of equal intervals in ns, and the mean watts of each interval."""
     trace = priced.trace
     edges = np.linspace(step.start_ns, step.end_ns, points + 1)
-    signature = trace.columns["signature"].astype(np.int64)
-    bounds = np.array([price.bound for price in priced.prices] or [""])[signature]
+    signature_index = trace.columns["signature"].astype(np.int64)
+    bounds = np.array([price.bound for price in priced.prices] or [""])[signature_index]
     work, sends = trace.mask(Kind.WORK), trace.mask(Kind.COLLECTIVE)
-    is_copy = np.array([is_transfer(each) for each in trace.signatures] or [False], np.bool_)[signature] & work
+    is_copy = (
+        np.array([is_transfer(signature) for signature in trace.signatures] or [False], np.bool_)[signature_index]
+        & work
+    )
     kernels = work & ~is_copy
     masks = {name: kernels & (bounds == name) for name in ("compute", "latency")}
     masks["memory"] = kernels & ~masks["compute"] & ~masks["latency"]
     masks["communication"] = sends | is_copy
-    busy = {name: _busy(timeline.start_ns[mask], timeline.end_ns[mask], edges) for name, mask in masks.items()}
+    busy = {name: _busy_shares(timeline.start_ns[mask], timeline.end_ns[mask], edges) for name, mask in masks.items()}
     busy["memory"] = np.minimum(busy["memory"], 1 - busy["compute"])
     busy["latency"] = np.minimum(busy["latency"], 1 - busy["compute"] - busy["memory"])
     idle = shares()["idle"].share
@@ -98,16 +101,18 @@ def power_over_time(
     return edges[1:], np.minimum(share, 1.0) * limit_watts
 
 
-def _busy(start: Ints, end: Ints, edges: Floats) -> Floats:
+def _busy_shares(start: Ints, end: Ints, edges: Floats) -> Floats:
     """The share of each interval in which any of the work runs."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], np.maximum.accumulate(end[order]) if len(order) else end
     begin = np.maximum(start, np.concatenate([start[:1], end[:-1]]))
     length = np.maximum(end - begin, 0)
     before = np.concatenate([[0], np.cumsum(length)])
-    place = np.searchsorted(begin, edges, "right")
-    inside = np.maximum(place - 1, 0)
+    begun_count = np.searchsorted(begin, edges, "right")
+    inside = np.maximum(begun_count - 1, 0)
     if not len(start):
         return np.zeros(len(edges) - 1)
-    spent = before[place] - np.where(place > 0, np.maximum(end[inside] - edges, 0).clip(max=length[inside]), 0)
+    spent = before[begun_count] - np.where(
+        begun_count > 0, np.maximum(end[inside] - edges, 0).clip(max=length[inside]), 0
+    )
     return np.clip(np.diff(spent) / np.maximum(np.diff(edges), 1e-9), 0, 1)

@@ -38,38 +38,38 @@ def arithmetic_dtype(signature: Signature) -> str:
     if isinstance(signature, (Gemm, Convolution)):
         return "tf32" if signature.compute == "tf32" else signature.dtype
     if isinstance(signature, Fused) and signature.products:
-        return max(signature.products, key=lambda one: one[1])[0]
+        return max(signature.products, key=lambda product: product[1])[0]
     return signature.dtype if isinstance(signature, (GroupedGemm, SparseProduct, Attention)) else ""
 
 
 def count_flops(trace: Trace, step: Step) -> Flops:
     """The FLOPs of a step; ``peak_per_s`` is left open.
 
-    A model needs as many in its experts as an even share has, whatever a rank under uneven routing computes.
+    Experts count with an even share of the tokens, even if this rank gets more or fewer under uneven routing.
     """
-    found = [(launches(trace, entries), times) for entries, times in step.spans]
-    counts, recomputed = (np.sum([times * part[which] for part, times in found], axis=0) for which in (0, 1))
+    launch_counts = [(launches(trace, entries), times) for entries, times in step.spans]
+    counts, recomputed = (np.sum([times * part[which] for part, times in launch_counts], axis=0) for which in (0, 1))
     even = 1e6 / trace.manifest.model.get(EXPERT_LOAD, 10**6)
-    model = executed = again = 0
+    model = executed = recomputed_flops = 0
     by_dtype: dict[str, int] = {}
     for signature, times, repeats in zip(trace.signatures, counts.tolist(), recomputed.tolist()):
         needed = model_flops(signature) * (times - repeats)
         model += round(needed * even) if even != 1 and isinstance(signature, GroupedGemm) else needed
         executed += executed_flops(signature) * times
-        again += executed_flops(signature) * repeats
+        recomputed_flops += executed_flops(signature) * repeats
         if dtype := arithmetic_dtype(signature):
             by_dtype[dtype] = by_dtype.get(dtype, 0) + executed_flops(signature) * times
-    most = max(by_dtype, key=lambda dtype: (by_dtype[dtype], dtype)) if any(by_dtype.values()) else ""
-    return Flops(model=model, executed=executed, recomputed=again, dtype=most, peak_per_s=None)
+    main_dtype = max(by_dtype, key=lambda dtype: (by_dtype[dtype], dtype)) if any(by_dtype.values()) else ""
+    return Flops(model=model, executed=executed, recomputed=recomputed_flops, dtype=main_dtype, peak_per_s=None)
 
 
 def launches(trace: Trace, entries: slice) -> tuple[np.ndarray, np.ndarray]:
     """Number of launches of each signature, in total and in recomputation."""
     signature = trace.columns["signature"][entries].astype(np.int64)
-    known = signature >= 0
-    again = known & (trace.columns["phase"][entries] == Phase.RECOMPUTE)
+    has_signature = signature >= 0
+    is_recomputed = has_signature & (trace.columns["phase"][entries] == Phase.RECOMPUTE)
     size = len(trace.signatures)
-    return np.bincount(signature[known], minlength=size), np.bincount(signature[again], minlength=size)
+    return np.bincount(signature[has_signature], minlength=size), np.bincount(signature[is_recomputed], minlength=size)
 
 
 def utilisation(flops: int, step_time_s: float | None, peak_per_s: float | None) -> float | None:

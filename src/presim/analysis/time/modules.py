@@ -20,7 +20,7 @@ class _Node:
 
     total: float = 0
     critical: float = 0
-    own: float = 0
+    exclusive: float = 0
     by_phase: dict[int, float] = dataclasses.field(default_factory=dict)
     communication: float = 0
     instances: set[str] = dataclasses.field(default_factory=set)
@@ -35,7 +35,7 @@ def by_module(trace: Trace, timeline: Timeline, step: Step, breakdown: Breakdown
             node = nodes.setdefault(merge_numbers(instance), _Node())
             node.total += nanoseconds
             node.critical += critical
-            node.own += nanoseconds if instance == path else 0
+            node.exclusive += nanoseconds if instance == path else 0
             node.by_phase[phase] = node.by_phase.get(phase, 0) + nanoseconds
             node.communication += nanoseconds if is_collective else 0
             node.instances.add(instance)
@@ -59,12 +59,12 @@ def _sums(
         critical.append(breakdown.critical_ns[entries] if part == step.entries else np.zeros(len(entries)))
     number = np.concatenate(numbers)
     durations, shares = (np.bincount(number, weights=np.concatenate(values)) for values in (spent, critical))
-    found = {}
-    for one in np.flatnonzero(np.bincount(number)).tolist():
-        place, collective = divmod(one, 2)
-        which, when = divmod(place, len(Phase))
-        found[which - 1, when, bool(collective)] = (float(durations[one]), float(shares[one]))
-    return found
+    sums = {}
+    for bucket in np.flatnonzero(np.bincount(number)).tolist():
+        scope_and_phase, collective = divmod(bucket, 2)
+        scope_number, phase_number = divmod(scope_and_phase, len(Phase))
+        sums[scope_number - 1, phase_number, bool(collective)] = (float(durations[bucket]), float(shares[bucket]))
+    return sums
 
 
 def _with_parents(path: str) -> list[str]:
@@ -80,7 +80,7 @@ def _depth_first(nodes: dict[str, _Node]) -> list[tuple[str, _Node]]:
     ordered: list[tuple[str, _Node]] = []
 
     def visit(parent: str) -> None:
-        for path in sorted(children.get(parent, ()), key=lambda path: _order(path, nodes[path])):
+        for path in sorted(children.get(parent, ()), key=lambda path: _sort_key(path, nodes[path])):
             ordered.append((path, nodes[path]))
             visit(path)
 
@@ -88,7 +88,7 @@ def _depth_first(nodes: dict[str, _Node]) -> list[tuple[str, _Node]]:
     return ordered
 
 
-def _order(path: str, node: _Node) -> tuple[bool, float, float, str]:
+def _sort_key(path: str, node: _Node) -> tuple[bool, float, float, str]:
     return path == OUTSIDE_MODULES, -node.critical, -node.total, path
 
 
@@ -99,7 +99,7 @@ def _module(path: str, node: _Node) -> Module:
         instances=len(node.instances),
         seconds=node.total / 1e9,
         critical_s=node.critical / 1e9,
-        self_s=node.own / 1e9,
+        self_s=node.exclusive / 1e9,
         forward_s=node.by_phase.get(Phase.FORWARD, 0) / 1e9,
         backward_s=node.by_phase.get(Phase.BACKWARD, 0) / 1e9,
         recompute_s=node.by_phase.get(Phase.RECOMPUTE, 0) / 1e9,

@@ -63,10 +63,10 @@ class _Sums:
 
 def _collective(trace: Trace, group: int, kind: str, sums: _Sums) -> Collective:
     groups = trace.manifest.groups
-    known = groups[group] if 0 <= group < len(groups) else None
+    process_group = groups[group] if 0 <= group < len(groups) else None
     return Collective(
-        group=known.name if known else f"group {group}",
-        group_size=known.size if known else trace.manifest.world_size,
+        group=process_group.name if process_group else f"group {group}",
+        group_size=process_group.size if process_group else trace.manifest.world_size,
         kind=kind,
         count=sums.count,
         bytes=sums.bytes,

@@ -26,7 +26,7 @@ class Step:
     entries: slice
     start_ns: int  # end of the previous step's device work; first step: start of its first forward kernel in the loop
     end_ns: int  # the end of its own last device work; never before start_ns
-    again: slice | None = None  # entries that occur `times` more (`presim.analysis.time.repetition`)
+    repeated_entries: slice | None = None  # entries that occur `times` more (`presim.analysis.time.repetition`)
     times: int = 0
     added_wait_ns: int = 0  # by which the host of a mean step waits longer for data; negative: shorter
 
@@ -38,7 +38,9 @@ class Step:
     @property
     def spans(self) -> tuple[tuple[slice, int], ...]:
         """Its entries, and how often each stretch of them counts."""
-        return ((self.entries, 1), (self.again, self.times)) if self.again else ((self.entries, 1),)
+        return (
+            ((self.entries, 1), (self.repeated_entries, self.times)) if self.repeated_entries else ((self.entries, 1),)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +83,7 @@ def find_steps(trace: Trace, timeline: Timeline) -> Steps:
         end = max(start, _last_end(timeline, device, entries.stop))
         steps.append(Step(entries, start, end))
         start = end
-    done_once = _done_once(trace, slices)
+    done_once = _find_one_time_work(trace, slices)
     work_ns = _work_ns(trace, timeline, slices)
     repeated = tuple(index for index in range(1, len(steps)) if not done_once[index])
     repeated = tuple(_after_warm_up(steps, work_ns, repeated))
@@ -147,18 +149,18 @@ def _added_wait_ns(trace: Trace, timeline: Timeline, steps: Sequence[Step], aver
     return round(longer_ns if abs(longer_ns) < abs(longer_wait_ns) else longer_wait_ns)
 
 
-def _done_once(trace: Trace, slices: list[slice]) -> list[str]:
+def _find_one_time_work(trace: Trace, slices: list[slice]) -> list[str]:
     """One-time work of each step after the first, as far as a trace shows it."""
     compiling = trace.scopes.index(COMPILING) if COMPILING in trace.scopes else len(trace.scopes)
     compiles = trace.columns["scope"] == compiling
     replayed = trace.mask(Kind.WORK) & (trace.columns["value"] == 1)
     replays = [bool(replayed[entries].any()) for entries in slices]
     first_replay = replays.index(True) if True in replays else 0
-    found = ["CUDA graphs are recorded" * (index == first_replay > 0) for index in range(len(slices))]
+    one_time_work = ["CUDA graphs are recorded" * (index == first_replay > 0) for index in range(len(slices))]
     for index, entries in enumerate(slices):
         if index and compiles[entries].any():
-            found[index] = " and ".join(filter(None, ["torch.compile compiles", found[index]]))
-    return found
+            one_time_work[index] = " and ".join(filter(None, ["torch.compile compiles", one_time_work[index]]))
+    return one_time_work
 
 
 def _first_start(trace: Trace, timeline: Timeline, device: np.ndarray, first: slice) -> int:
@@ -172,8 +174,8 @@ def _first_start(trace: Trace, timeline: Timeline, device: np.ndarray, first: sl
 
 
 def _last_end(timeline: Timeline, device: np.ndarray, stop: int) -> int:
-    ends = timeline.end_ns[:stop][device[:stop]]
-    return int(ends.max()) if len(ends) else 0
+    ends_ns = timeline.end_ns[:stop][device[:stop]]
+    return int(ends_ns.max()) if len(ends_ns) else 0
 
 
 def _median_index(durations: list[int], repeated: Sequence[int]) -> int:

@@ -84,8 +84,8 @@ def data_parallel_ranks(trace: Trace) -> int:
     these do not tell and ranks exchange messages, as pipeline stages do, from the ranks that reduce gradients together.
     """
     manifest = trace.manifest
-    if known := manifest.batch.get("data_parallel_ranks"):
-        return known
+    if stated_ranks := manifest.batch.get("data_parallel_ranks"):
+        return stated_ranks
     shared = 1
     for group in {group.name: group for group in manifest.groups}.values():
         name = group.name.lower()

@@ -105,7 +105,7 @@ def try_differing_values(
         with run_wave(wave, dataclasses.replace(setting, simulator=None)) as captured:
             return _compare(job, {item.rank: read_trace(item, setting) for item in captured}, source)
     except HangError as error:
-        return PolicyTrial(f"{_depend(source)}{error.what}.")
+        return PolicyTrial(f"{_depend(source)}{error.clause}.")
     except CaptureError as error:
         return PolicyTrial(notes=(f"{source} could not be tried with values that differ by rank: {error}.",))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from presim.sources.kineto.events import Event, Profile, own, whole_number
+from presim.sources.kineto.events import Event, Profile, presim_argument, whole_number
 from presim.trace.collective import Collective
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Group
@@ -55,22 +55,22 @@ class Groups:
 
     def __init__(self, profile: Profile, rank: int, world_size: int) -> None:
         self._rank, self._world_size = rank, world_size
-        self._found: list[Group] = []
-        self._places: dict[str, int] = {}
+        self._groups: list[Group] = []
+        self._index_by_name: dict[str, int] = {}
         for listed in profile.groups:
             ranks = _ranks(listed.get("ranks"), world_size)
             called = str(listed.get("pg_desc", ""))
             name = str(listed.get("pg_name", ""))
-            self._place(name, ranks, _size(listed, "pg_size") or len(ranks), called)
+            self._add_group(name, ranks, _size(listed, "pg_size") or len(ranks), called)
 
     def table(self) -> tuple[Group, ...]:
         """All groups so far, in the order of their indices."""
-        return tuple(self._found)
+        return tuple(self._groups)
 
     def collective(self, event: Event, call: Event | None) -> Collective | None:
         """The collective of an NCCL kernel; None if unknown. ``call``: the operator that launched it."""
         if "presim signature" in event.args:
-            return own(event, "presim signature", Collective)
+            return presim_argument(event, "presim signature", Collective)
         fields = event.args if "Collective name" in event.args else call.args if call is not None else {}
         name = str(fields.get("Collective name", "")).lower()
         kind = next((kind for part, kind in _KINDS if part in name), "")
@@ -79,7 +79,7 @@ class Groups:
             return None
         ranks = _ranks(fields.get("Process Group Ranks"), self._world_size)
         size = _size(fields, "Group size") or len(ranks)
-        index = self._place(str(fields.get("Process Group Name", "")), ranks, size)
+        index = self._add_group(str(fields.get("Process Group Name", "")), ranks, size)
         elements = _size(fields, "In msg nelems" if kind in _SENT else "Out msg nelems")
         if kind == "all_gather":
             elements = max(elements, _size(fields, "In msg nelems") * size)
@@ -88,24 +88,24 @@ class Groups:
     def _peer(self, kind: str, fields: dict[str, Any], index: int) -> int:
         if kind not in ("send", "recv"):
             return -1
-        ranks = self._found[index].ranks
+        ranks = self._groups[index].ranks
         other = _size(fields, "Dst Rank" if kind == "send" else "Src Rank", -1)
         return ranks.index(other) if other in ranks else other
 
-    def _place(self, name: str, ranks: tuple[int, ...], size: int, called: str = "") -> int:
-        known = self._places.get(name)
-        if known is not None and (self._found[known].ranks or not ranks):
-            return known
+    def _add_group(self, name: str, ranks: tuple[int, ...], size: int, called: str = "") -> int:
+        index = self._index_by_name.get(name)
+        if index is not None and (self._groups[index].ranks or not ranks):
+            return index
         if not ranks and size == self._world_size:
             ranks = tuple(range(size))
         called = called if called not in ("", "undefined") else name
         group = Group(called or f"group of {size}", ranks, max(size, len(ranks)))
-        if known is not None:
-            self._found[known] = group
-            return known
-        self._places[name] = len(self._found)
-        self._found.append(group)
-        return self._places[name]
+        if index is not None:
+            self._groups[index] = group
+            return index
+        self._index_by_name[name] = len(self._groups)
+        self._groups.append(group)
+        return self._index_by_name[name]
 
 
 def _ranks(fields: object, world_size: int) -> tuple[int, ...]:

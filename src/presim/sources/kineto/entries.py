@@ -1,11 +1,10 @@
 """Rebuild a rank's trace entries from profiled steps, in host order.
 
 * Device work belongs to the call with its correlation id. It starts when its launch has reached the device, earlier
-  work
-  on its stream has ended, and everything its stream waits for has ended. Any further pause is kept as part of the work.
+  work on its stream has ended, and everything its stream waits for has ended. Any further pause counts as work.
 * Waits between streams are those recorded by the profiler (``enable_cuda_sync_events``). Without them, waits are
-  inferred
-  from times: work that starts right after work of another stream ends, and not at its own launch, waited for it.
+  inferred from times: work that starts right after work of another stream ends, and not at its own launch, waited for
+  it.
 * Host time is the time between calls, without waits in synchronisations or for space in a full queue.
 """
 
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from presim.engine.options import Options
 from presim.sources.kineto.collectives import Groups, is_nccl
 from presim.sources.kineto.events import Event, Profile
-from presim.sources.kineto.steps import Window, within
+from presim.sources.kineto.steps import Window, events_within
 from presim.sources.kineto.work import Reader
 from presim.trace.schema import Kind, Phase
 from presim.trace.signatures import Signature
@@ -81,15 +80,15 @@ class _Walk:
         self._works: dict[int, list[Event]] = defaultdict(list)
         for event in profile.work:
             self._works[event.number("correlation")].append(event)
-        self._calls = within(profile.calls, window)
+        self._calls = events_within(profile.calls, window)
         self._syncs = {event.number("correlation"): event for event in profile.syncs}
         self._recorded_on = {
             sync.number("wait_on_cuda_event_record_corr_id"): sync.number("wait_on_stream") for sync in profile.syncs
         }
-        self._reader = Reader(profile, self._kernels())
+        self._reader = Reader(profile, self._kernels_by_operator())
         self._latency_ns = self._usual_latency()
         self._last_end: dict[int, int] = {}  # stream -> end of its last work
-        self._before()
+        self._initialise_streams()
         self._awaited: dict[int, int] = {}  # stream -> end of the work that its next work waits for
         self._entries: list[Entry] = []
         self._placed: list[tuple[int, int, int, Entry]] = []  # end, number, stream, entry of all work so far, by end
@@ -103,10 +102,10 @@ class _Walk:
         self._starts = sorted(event.start_ns for event in profile.work)
 
     def steps(self) -> Steps:
-        ends = list(self._window.ends_ns)
+        step_ends_ns = list(self._window.ends_ns)
         for call in self._calls:
-            while call.start_ns >= ends[0]:
-                self._end(ends.pop(0))
+            while call.start_ns >= step_ends_ns[0]:
+                self._end_step(step_ends_ns.pop(0))
             correlation = call.number("correlation")
             if works := self._works.get(correlation):
                 self._launch(call, works)
@@ -116,36 +115,36 @@ class _Walk:
                 self._wait(call, correlation)
             elif (kind := _SYNCS.get(call.name)) is not None:
                 self._synchronise(call, kind, correlation)
-        for end in ends:
-            self._end(end)
+        for end in step_ends_ns:
+            self._end_step(end)
         return Steps(self._entries, self._unexplained, self._inferred, self._nameless)
 
-    def _end(self, at_ns: int) -> None:
+    def _end_step(self, at_ns: int) -> None:
         """Mark the end of a step, including host time until then."""
-        host = self._host(at_ns)
+        host = self._take_host_ns(at_ns)
         self._cursor = max(self._cursor, at_ns)
         self._add(Entry(Kind.STEP, 0, host))
 
     # Set-up
 
-    def _kernels(self) -> Counter[int]:
-        found: Counter[int] = Counter()
+    def _kernels_by_operator(self) -> Counter[int]:
+        kernel_counts: Counter[int] = Counter()
         for call in self._calls:
             for event in self._works.get(call.number("correlation"), ()):
-                found[event.number("External id")] += 1
-        return found
+                kernel_counts[event.number("External id")] += 1
+        return kernel_counts
 
     def _usual_latency(self) -> int:
         """Typical time from a launch to the start of its work on an idle stream."""
-        found = sorted(
+        latencies_ns = sorted(
             works[0].start_ns - call.start_ns
             for call in self._calls
             if (works := self._works.get(call.number("correlation"))) and works[0].start_ns >= call.start_ns
         )
-        shortest = found[len(found) // 100] if found else _LATENCY_NS
-        return shortest if shortest <= _MOST_LATENCY_NS else _LATENCY_NS
+        shortest_ns = latencies_ns[len(latencies_ns) // 100] if latencies_ns else _LATENCY_NS
+        return shortest_ns if shortest_ns <= _MOST_LATENCY_NS else _LATENCY_NS
 
-    def _before(self) -> None:
+    def _initialise_streams(self) -> None:
         """Initialise the state of streams at the start of the steps."""
         for call in self._profile.calls:
             if call.start_ns >= self._window.start_ns:
@@ -164,36 +163,36 @@ class _Walk:
 
     # Calls
 
-    def _host(self, start_ns: int) -> int:
+    def _take_host_ns(self, start_ns: int) -> int:
         spent, self._late = max(0, start_ns - self._cursor) + self._late, 0
         return spent
 
     def _launch(self, call: Event, works: Sequence[Event]) -> None:
-        host = self._host(call.start_ns)
+        host = self._take_host_ns(call.start_ns)
         graph = "Graph" in call.name
-        for place, event in enumerate(works):
-            self._place(event, call, 0 if place else host, replayed=graph or place > 0)
+        for index, event in enumerate(works):
+            self._place_work(event, call, 0 if index else host, replayed=graph or index > 0)
         self._cursor = max(self._cursor, call.start_ns)
         last = works[-1]
         if last.cat.lower() == "gpu_memcpy" and "DtoH" in last.name and last.end_ns <= call.end_ns > call.start_ns:
             # copies from or to pageable memory synchronise
             self._add(Entry(Kind.STREAM_SYNC, self._streams[_stream(last)]))
-            self._returned(call, last.end_ns)
-        elif call.end_ns - call.start_ns > 20_000 and self._outstanding(call.start_ns) >= _FULL_QUEUE:
+            self._resume_host(call, last.end_ns)
+        elif call.end_ns - call.start_ns > 20_000 and self._count_pending(call.start_ns) >= _FULL_QUEUE:
             self._cursor = call.end_ns - _LATENCY_NS
 
-    def _outstanding(self, now_ns: int) -> int:
+    def _count_pending(self, now_ns: int) -> int:
         """Number of launches that have not started by ``now_ns``."""
         launched = bisect.bisect_right(self._starts, now_ns)
         return len(self._placed) - max(0, launched - bisect.bisect_right(self._starts, self._window.start_ns))
 
-    def _place(self, event: Event, call: Event, host_ns: int, *, replayed: bool) -> None:
+    def _place_work(self, event: Event, call: Event, host_ns: int, *, replayed: bool) -> None:
         stream = _stream(event)
         before = self._last_end.get(stream, 0)
         ready = max(before, self._awaited.pop(stream, 0), call.start_ns + self._latency_ns)
         pause = event.start_ns - ready
         if pause > _QUEUED_NS and (source := self._ends_right_before(event, stream, ready)) is not None:
-            self._wait_for(source, stream)
+            self._infer_wait(source, stream)
             pause = event.start_ns - source[0]
         pause = max(0, pause)
         self._unexplained += pause if pause > _RIGHT_AFTER_NS else 0
@@ -210,8 +209,8 @@ class _Walk:
     def _signature(self, event: Event) -> Signature:
         if is_nccl(event):
             call = self._profile.operators.get(event.number("External id"))
-            if (found := self._groups.collective(event, call)) is not None:
-                return found
+            if (collective := self._groups.collective(event, call)) is not None:
+                return collective
             self._nameless += 1
         return self._reader.signature(event)
 
@@ -226,20 +225,22 @@ class _Walk:
 
     def _ends_right_before(self, event: Event, stream: int, ready_ns: int) -> tuple[int, Entry] | None:
         """The latest-ending earlier-launched work of another stream before this work started."""
-        at = bisect.bisect_right(self._placed, event.start_ns, key=lambda placed: placed[0])
-        for end, _, other, entry in reversed(self._placed[:at]):
+        later_index = bisect.bisect_right(self._placed, event.start_ns, key=lambda placed: placed[0])
+        for end, _, other, entry in reversed(self._placed[:later_index]):
             if end < max(event.start_ns - _RIGHT_AFTER_NS, ready_ns):
                 return None
             if other != stream:
                 return end, entry
         return None
 
-    def _wait_for(self, source: tuple[int, Entry], stream: int) -> None:
+    def _infer_wait(self, source: tuple[int, Entry], stream: int) -> None:
         """Record an event right after the source, and make the stream wait for it."""
         self._serials += 1
         self._inferred += 1
-        place = next(index for index in range(len(self._entries) - 1, -1, -1) if self._entries[index] is source[1])
-        self._entries.insert(place + 1, Entry(Kind.EVENT_RECORD, source[1].stream, serial=self._serials))
+        source_index = next(
+            index for index in range(len(self._entries) - 1, -1, -1) if self._entries[index] is source[1]
+        )
+        self._entries.insert(source_index + 1, Entry(Kind.EVENT_RECORD, source[1].stream, serial=self._serials))
         self._add(Entry(Kind.STREAM_WAIT, self._streams[stream], serial=self._serials))
 
     def _record(self, call: Event, correlation: int) -> None:
@@ -248,7 +249,7 @@ class _Walk:
             return
         self._serials += 1
         self._records[correlation] = self._serials, self._last_end.get(stream, 0)
-        host = self._host(call.start_ns)
+        host = self._take_host_ns(call.start_ns)
         self._cursor = max(self._cursor, call.start_ns)
         self._add(Entry(Kind.EVENT_RECORD, self._streams[stream], host, self._serials))
 
@@ -256,23 +257,23 @@ class _Walk:
         sync = self._syncs.get(correlation)
         if sync is None:
             return
-        known = self._records.get(sync.number("wait_on_cuda_event_record_corr_id"))
+        record = self._records.get(sync.number("wait_on_cuda_event_record_corr_id"))
         stream = sync.number("stream")
-        if known is None or stream not in self._streams:
+        if record is None or stream not in self._streams:
             return
-        self._awaited[stream] = max(self._awaited.get(stream, 0), known[1])
-        host = self._host(call.start_ns)
+        self._awaited[stream] = max(self._awaited.get(stream, 0), record[1])
+        host = self._take_host_ns(call.start_ns)
         self._cursor = max(self._cursor, call.start_ns)
-        self._add(Entry(Kind.STREAM_WAIT, self._streams[stream], host, known[0]))
+        self._add(Entry(Kind.STREAM_WAIT, self._streams[stream], host, record[0]))
 
     def _synchronise(self, call: Event, kind: Kind, correlation: int) -> None:
         sync = self._syncs.get(correlation)
-        known = self._records.get(sync.number("wait_on_cuda_event_record_corr_id")) if sync is not None else None
+        record = self._records.get(sync.number("wait_on_cuda_event_record_corr_id")) if sync is not None else None
         ended = [(end, stream) for stream, end in self._last_end.items() if end <= call.end_ns]
-        host = self._host(call.start_ns)
-        if kind == Kind.EVENT_SYNC and known is not None:
-            self._add(Entry(Kind.EVENT_SYNC, 0, host, known[0]))
-            self._returned(call, known[1])
+        host = self._take_host_ns(call.start_ns)
+        if kind == Kind.EVENT_SYNC and record is not None:
+            self._add(Entry(Kind.EVENT_SYNC, 0, host, record[0]))
+            self._resume_host(call, record[1])
             return
         waited_stream = sync.number("stream") if sync is not None else -1
         if kind != Kind.DEVICE_SYNC and waited_stream in self._streams:
@@ -284,12 +285,12 @@ class _Walk:
             self._add(Entry(Kind.STREAM_SYNC, self._streams[stream], host))
         else:
             self._late += host
-        self._returned(call, end)
+        self._resume_host(call, end)
 
-    def _returned(self, call: Event, awaited_ns: int) -> None:
+    def _resume_host(self, call: Event, awaited_ns: int) -> None:
         """Resume the host after a wait; time beyond the simulated latency counts as host time."""
-        own = call.end_ns - max(awaited_ns + _SYNC_NS, call.start_ns)
-        self._late += max(0, own) + max(0, self._latency_ns - _LATENCY_NS)
+        after_wait_ns = call.end_ns - max(awaited_ns + _SYNC_NS, call.start_ns)
+        self._late += max(0, after_wait_ns) + max(0, self._latency_ns - _LATENCY_NS)
         self._cursor = max(self._cursor, call.end_ns)
 
     def _add(self, entry: Entry) -> None:

@@ -38,7 +38,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def whole_number(value: object, default: int) -> int:
-    """A number of 64 bits that a profile writes as it is or in quotes; the default for anything else."""
+    """A 64-bit number, which profiles write with or without quotes; the default for anything else."""
     if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) <= MOST_DIGITS:
         value = int(value)
     if isinstance(value, float) and value.is_integer():
@@ -102,14 +102,14 @@ def read(path: Path) -> Profile:
     device = file.deviceProperties[0].get("name", "") if file.deviceProperties else ""
     return Profile(
         path=path,
-        rank=_whole(info.get("rank")),
-        world_size=_whole(info.get("world_size")),
+        rank=_integer_or_none(info.get("rank")),
+        world_size=_integer_or_none(info.get("world_size")),
         device=str(device),
         groups=[group for group in info.get("pg_config") or [] if isinstance(group, dict)],
         written_by=file.presim,
         steps=_steps(by_category) or _whole_profile(by_category),
-        calls=_all(by_category, LAUNCHES),
-        work=_all(by_category, DEVICE),
+        calls=_events_of(by_category, LAUNCHES),
+        work=_events_of(by_category, DEVICE),
         syncs=by_category.get("cuda_sync", []),
         operators={
             event.number("External id"): event
@@ -120,7 +120,7 @@ def read(path: Path) -> Profile:
     )
 
 
-def own(event: Event, key: str, kind: type[_Value]) -> _Value:
+def presim_argument(event: Event, key: str, kind: type[_Value]) -> _Value:
     """A value that presim put into an argument of its own exports, as JSON.
 
     Raises:
@@ -161,28 +161,28 @@ def _event(raw: _Raw, first: float, path: Path) -> Event:
     return Event(raw.name, raw.cat, raw.tid, start, start + round(raw.dur * 1000), raw.args)
 
 
-def _all(by_category: dict[str, list[Event]], names: tuple[str, ...]) -> list[Event]:
-    found = [event for name in names for event in by_category.get(name, [])]
-    return sorted(found, key=lambda event: (event.start_ns, event.end_ns))
+def _events_of(by_category: dict[str, list[Event]], names: tuple[str, ...]) -> list[Event]:
+    events = [event for name in names for event in by_category.get(name, [])]
+    return sorted(events, key=lambda event: (event.start_ns, event.end_ns))
 
 
 def _steps(by_category: dict[str, list[Event]]) -> dict[int, Event]:
     """The steps on the host; those on the GPU's tracks, where PyTorch repeats them, if there are no others."""
     for category in ("user_annotation", "python_function", "gpu_user_annotation"):
-        found = {int(match[1]): event for event in by_category.get(category, []) if (match := STEP.search(event.name))}
-        if found:
-            return found
+        steps = {int(match[1]): event for event in by_category.get(category, []) if (match := STEP.search(event.name))}
+        if steps:
+            return steps
     return {}
 
 
 def _whole_profile(by_category: dict[str, list[Event]]) -> dict[int, Event]:
     """All calls as one step, on the thread of the first; for a profile of one step whose loop does not call step()."""
-    calls = _all(by_category, LAUNCHES)
-    if not calls or not _all(by_category, DEVICE):
+    calls = _events_of(by_category, LAUNCHES)
+    if not calls or not _events_of(by_category, DEVICE):
         return {}
     end = max(call.end_ns for call in calls)
     return {0: Event(WHOLE, "", calls[0].tid, calls[0].start_ns, end, {})}
 
 
-def _whole(value: object) -> int | None:
+def _integer_or_none(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

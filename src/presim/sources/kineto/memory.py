@@ -41,8 +41,8 @@ def read_peaks(paths: Sequence[Path]) -> Peaks | None:
     Raises:
         InputError: a file cannot be read, or a size in it cannot be.
     """
-    found = [peaks for path in paths if (peaks := _of_file(path)) is not None]
-    return max(found, key=lambda peaks: (peaks.allocated, peaks.reserved), default=None)
+    rank_peaks = [peaks for path in paths if (peaks := _of_file(path)) is not None]
+    return max(rank_peaks, key=lambda peaks: (peaks.allocated, peaks.reserved), default=None)
 
 
 def _of_file(path: Path) -> Peaks | None:

@@ -16,7 +16,7 @@ from presim.job import Job
 from presim.sources.kineto.collectives import Groups
 from presim.sources.kineto.entries import Entry, Steps, rebuild_entries
 from presim.sources.kineto.events import WHOLE, Profile, is_profile, read
-from presim.sources.kineto.steps import Window, choose
+from presim.sources.kineto.steps import Window, choose_window
 from presim.sources.source import Request
 from presim.trace.coverage import RankCoverage
 from presim.trace.schema import COLUMNS, Group, Kind, Manifest, Measured, Trace
@@ -43,22 +43,24 @@ class Kineto:
         profiles = _by_rank([read(path) for path in self.paths])
         first = profiles[min(profiles)]
         world_size = _world_size(profiles)
-        speak = {rank: _stands_for(profile) for rank, profile in sorted(profiles.items())}
-        missing = sorted(set(range(world_size)) - set(profiles) - {rank for ranks in speak.values() for rank in ranks})
+        stands_for = {rank: _stands_for(profile) for rank, profile in sorted(profiles.items())}
+        missing = sorted(
+            set(range(world_size)) - set(profiles) - {rank for ranks in stands_for.values() for rank in ranks}
+        )
         _check_complete(missing, world_size, self.request.missing)
         cluster = _recorded_on(first, world_size, self.request)
         numbers: tuple[int, ...] | None = None if self.request.step is None else (self.request.step,)
         ranks: list[_Rank] = []
         for rank, profile in sorted(profiles.items()):
-            window = choose(profile, numbers)
+            window = choose_window(profile, numbers)
             numbers = window.numbers  # the others' are those of the first
             groups = Groups(profile, rank, world_size)
             ranks.append(_Rank(rank, profile, window, rebuild_entries(profile, window, groups), groups.table()))
         _share_collectives(ranks)
-        traces = tuple(_trace(one, cluster) for one in ranks)
+        traces = tuple(_trace(profiled_rank, cluster) for profiled_rank in ranks)
         return Job(
             traces,
-            {rank: ranks for rank, ranks in speak.items() if ranks},
+            {rank: ranks for rank, ranks in stands_for.items() if ranks},
             RankCoverage(),
             tuple(_notes(ranks, missing)),
         )
@@ -68,7 +70,7 @@ def open_kineto(paths: Sequence[Path], request: Request) -> Kineto | None:
     """Open files, or folders of them, that look like Chrome traces."""
     files: list[Path] = []
     for path in paths:
-        files += sorted(each for each in path.iterdir() if is_profile(each)) if path.is_dir() else [path]
+        files += sorted(file for file in path.iterdir() if is_profile(file)) if path.is_dir() else [path]
     return Kineto(tuple(files), request) if files and all(map(is_profile, files)) else None
 
 
@@ -82,7 +84,7 @@ class _Rank:
 
 
 def _by_rank(profiles: Sequence[Profile]) -> dict[int, Profile]:
-    found: dict[int, Profile] = {}
+    profile_by_rank: dict[int, Profile] = {}
     for profile in profiles:
         rank = profile.rank
         if rank is None and len(profiles) > 1:
@@ -92,17 +94,20 @@ def _by_rank(profiles: Sequence[Profile]) -> dict[int, Profile]:
                     f"{profile.path} does not say which rank it is of (it has no distributedInfo); name it rank-R.json"
                 )
             rank = int(match[1])
-        if (other := found.get(rank or 0)) is not None:
+        if (other := profile_by_rank.get(rank or 0)) is not None:
             raise InputError(f"{other.path} and {profile.path} are both of rank {rank or 0}; give one file per rank")
-        found[rank or 0] = profile
-    return found
+        profile_by_rank[rank or 0] = profile
+    return profile_by_rank
 
 
 def _world_size(profiles: dict[int, Profile]) -> int:
     sizes = {profile.world_size: profile.path for profile in profiles.values() if profile.world_size}
     if len(sizes) > 1:
-        (one, first), (other, second) = list(sizes.items())[:2]
-        raise InputError(f"{first} belongs to a job of {one} ranks, {second} to one of {other}; give files of one job")
+        (first_size, first_path), (second_size, second_path) = list(sizes.items())[:2]
+        raise InputError(
+            f"{first_path} belongs to a job of {first_size} ranks, {second_path} to one of {second_size}; give files "
+            "of one job"
+        )
     size = next((size for size in sizes if size), None) or max(profiles) + 1
     if max(profiles) >= size:
         raise InputError(f"{profiles[max(profiles)].path} is of rank {max(profiles)} of {size} ranks; record it again")
@@ -111,8 +116,8 @@ def _world_size(profiles: dict[int, Profile]) -> int:
 
 def _stands_for(profile: Profile) -> list[int]:
     """Ranks that this one represents, if presim wrote the profile."""
-    others = profile.written_by.get("stands_for", [])
-    return [rank for rank in others if type(rank) is int] if isinstance(others, list) else []
+    represented = profile.written_by.get("stands_for", [])
+    return [rank for rank in represented if type(rank) is int] if isinstance(represented, list) else []
 
 
 def _check_complete(absent: Sequence[int], world_size: int, missing: str) -> None:
@@ -129,7 +134,7 @@ def _recorded_on(profile: Profile, world_size: int, request: Request) -> Cluster
     recorded = profile.written_by
     gpu = request.gpu or recorded.get("gpu")
     if gpu is None and request.cluster is None:
-        gpu = next((one.id for one in catalogue.gpus() if one.name == profile.device), None)
+        gpu = next((card.id for card in catalogue.gpus() if card.name == profile.device), None)
         if gpu is None:
             named = (
                 f"names a GPU that the catalogue does not have, {profile.device!r}"
@@ -148,13 +153,13 @@ def _recorded_on(profile: Profile, world_size: int, request: Request) -> Cluster
 def _share_collectives(ranks: Sequence[_Rank]) -> None:
     """Set each collective's duration to that of the last rank to arrive; kernels of other ranks include waiting."""
     met: dict[tuple[object, ...], list[Entry]] = {}
-    for one in ranks:
+    for profiled_rank in ranks:
         counts: dict[object, int] = {}
-        for entry in one.steps.entries:
+        for entry in profiled_rank.steps.entries:
             signature = entry.signature
-            if isinstance(signature, Collective) and signature.group < len(one.groups):
-                ranks_of_group = one.groups[signature.group].ranks
-                key = (ranks_of_group, *_ends(signature, ranks_of_group, one.rank))
+            if isinstance(signature, Collective) and signature.group < len(profiled_rank.groups):
+                ranks_of_group = profiled_rank.groups[signature.group].ranks
+                key = (ranks_of_group, *_message_ends(signature, ranks_of_group, profiled_rank.rank))
                 counts[key] = counts.get(key, 0) + 1
                 met.setdefault((key, counts[key]), []).append(entry)
     for entries in met.values():
@@ -163,7 +168,7 @@ def _share_collectives(ranks: Sequence[_Rank]) -> None:
             entry.duration_ns = shortest
 
 
-def _ends(signature: Collective, ranks: tuple[int, ...], rank: int) -> tuple[int, ...]:
+def _message_ends(signature: Collective, ranks: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """(sender, receiver) of a message; (lower, higher) rank if both send in one launch."""
     if signature.kind not in ("send", "recv", "send_recv") or not 0 <= signature.peer < len(ranks):
         return ()
@@ -173,11 +178,11 @@ def _ends(signature: Collective, ranks: tuple[int, ...], rank: int) -> tuple[int
     return (rank, other) if signature.kind == "send" else (other, rank)
 
 
-def _trace(one: _Rank, cluster: Cluster) -> Trace:
+def _trace(profiled_rank: _Rank, cluster: Cluster) -> Trace:
     rows = _Rows()
-    turns = REPEATED if len(one.window.numbers) == 1 else 1
+    turns = REPEATED if len(profiled_rank.window.numbers) == 1 else 1
     for turn in range(turns):
-        for entry in one.steps.entries:
+        for entry in profiled_rank.steps.entries:
             rows.add(entry, turn)
     measured = Measured(
         durations_ns=tuple(duration for _, duration in rows.work),
@@ -186,13 +191,13 @@ def _trace(one: _Rank, cluster: Cluster) -> Trace:
         fabric=cluster.fabric.id,
         nodes=cluster.nodes,
         gpus_per_node=cluster.gpus_per_node,
-        source=f"{one.profile.path.name}, {_steps_of(one.window)}",
-        step_ns=one.window.measured_ns,
+        source=f"{profiled_rank.profile.path.name}, {_steps_of(profiled_rank.window)}",
+        step_ns=profiled_rank.window.measured_ns,
     )
     manifest = Manifest(
-        world_size=cluster.world_size, rank=one.rank, gpu=cluster.gpu.id, gpus_per_node=cluster.gpus_per_node,
-        script=one.profile.path.name, groups=one.groups, node=cluster.node.id, fabric=cluster.fabric.id,
-        measured=measured, origin="imported",
+        world_size=cluster.world_size, rank=profiled_rank.rank, gpu=cluster.gpu.id, gpus_per_node=cluster.gpus_per_node,
+        script=profiled_rank.profile.path.name, groups=profiled_rank.groups, node=cluster.node.id,
+        fabric=cluster.fabric.id, measured=measured, origin="imported",
     )  # fmt: skip
     signatures = tuple(signature for signature, _ in rows.work)
     return Trace(manifest, signatures, (), tuple(rows.operators), rows.columns())
@@ -219,21 +224,21 @@ class _Rows:
             kind = Kind.COLLECTIVE if isinstance(entry.signature, Collective) else Kind.WORK
         if entry.operator:
             operator = self.operators.setdefault(entry.operator, len(self.operators))
-        self._row(kind, entry.phase, entry.stream, signature, operator, entry.host_ns, serial, int(entry.replayed))
+        self._add_row(kind, entry.phase, entry.stream, signature, operator, entry.host_ns, serial, int(entry.replayed))
 
     def columns(self) -> dict[str, NDArray[np.generic]]:
         """The columns of the trace."""
         rows = np.array(self._rows, np.int64).reshape(-1, len(COLUMNS))
         return {name: rows[:, index].astype(dtype) for index, (name, dtype) in enumerate(COLUMNS.items())}
 
-    def _row(
+    def _add_row(
         self, kind: int, phase: int, stream: int, signature: int, operator: int, host_ns: int, object_: int, value: int
     ) -> None:
-        found = {
+        fields = {
             "kind": kind, "phase": phase, "stream": stream, "signature": signature, "scope": -1, "operator": operator,
             "host_ns": host_ns, "object": object_, "value": value, "site": -1,
         }  # fmt: skip
-        self._rows.append(tuple(int(found[name]) for name in COLUMNS))
+        self._rows.append(tuple(int(fields[name]) for name in COLUMNS))
 
 
 def _steps_of(window: Window) -> str:
@@ -260,18 +265,18 @@ def _notes(ranks: Sequence[_Rank], missing: Sequence[int]) -> list[str]:
             f"{len(missing)} ranks have no profile and are assumed to behave like the profiled ones; collectives take "
             "as long as on the profiled ranks, including waits."
         )
-    unexplained = sum(one.steps.unexplained_ns for one in ranks) / len(ranks)
+    unexplained = sum(profiled_rank.steps.unexplained_ns for profiled_rank in ranks) / len(ranks)
     if unexplained > _CUT * measured:
         notes.append(
             f"Pauses of {unexplained / measured:.0%} of the step before kernels have no explanation by a launch, "
             "stream or event in the profile; they are kept unchanged."
         )
-    if inferred := sum(one.steps.inferred for one in ranks):
+    if inferred := sum(profiled_rank.steps.inferred for profiled_rank in ranks):
         notes.append(
             f"{inferred} waits between streams were inferred from kernel times; waits without a delay are "
             "unknown (profile with enable_cuda_sync_events=True to have them all)."
         )
-    if nameless := sum(one.steps.nameless for one in ranks):
+    if nameless := sum(profiled_rank.steps.nameless for profiled_rank in ranks):
         notes.append(f"{nameless} NCCL kernels have no sizes in the profile: they keep the measured time.")
     if not any(operator.args.get("Input Dims") for operator in first.profile.operators.values()) and not any(
         "presim signature" in event.args for event in first.profile.work[:50]

@@ -18,7 +18,7 @@ from presim.capture.reading.log import Descriptor
 from presim.capture.reading.operators import Operand, Operator
 from presim.errors import InputError
 from presim.files import MOST_DIGITS
-from presim.sources.kineto.events import Event, Profile, own
+from presim.sources.kineto.events import Event, Profile, presim_argument
 from presim.trace.signatures import (
     Attention,
     Copy,
@@ -67,14 +67,14 @@ class Reader:
     def signature(self, event: Event) -> Signature:
         """The signature of a kernel (except collectives), copy or memset."""
         if "presim signature" in event.args:
-            return own(event, "presim signature", Signature)  # type: ignore[arg-type]  # a union
+            return presim_argument(event, "presim signature", Signature)  # type: ignore[arg-type]  # a union
         if event.cat.lower() != "kernel":
             return _copy(event)
         operator = self.operator(event)
         if operator is None:
-            return _bare(event, "")
+            return _unclassified(event, "")
         share = 1 / max(1, self.kernels[event.number("External id")])
-        return _of_operator(event, operator, share)
+        return _signature_of_operator(event, operator, share)
 
     def operator(self, event: Event) -> Operator | None:
         """The launching operator with its shapes; None if unknown."""
@@ -101,17 +101,17 @@ def operands(args: dict[str, Any]) -> tuple[Operand, ...]:
     dims, types = args.get("Input Dims", args.get("Input dims")), args.get("Input type", args.get("Input Type"))
     if not isinstance(dims, list) or not isinstance(types, list):
         return ()
-    found = []
+    tensors = []
     for shape, dtype in zip(dims, types):
         if not isinstance(shape, list) or not shape:
             continue
         _check_sizes(shape, args)
-        if all(isinstance(each, list) for each in shape):
-            elements = sum(_elements(each) for each in shape)
-            found.append(Operand("float32", elements, True, tensors=len(shape)))
+        if all(isinstance(dimensions, list) for dimensions in shape):
+            elements = sum(_elements(dimensions) for dimensions in shape)
+            tensors.append(Operand("float32", elements, True, tensors=len(shape)))
         elif dtype in TYPES and _elements(shape):
-            found.append(Operand(TYPES[dtype], _elements(shape), True, tuple(shape)))
-    return tuple(found)
+            tensors.append(Operand(TYPES[dtype], _elements(shape), True, tuple(shape)))
+    return tuple(tensors)
 
 
 def _elements(shape: Sequence[Any]) -> int:
@@ -160,21 +160,21 @@ def _outputs(name: str, inputs: tuple[Operand, ...]) -> tuple[Operand, ...]:
     )
 
 
-def _of_operator(event: Event, operator: Operator, share: float) -> Signature:
+def _signature_of_operator(event: Event, operator: Operator, share: float) -> Signature:
     base = operator.base_name
-    found: Signature | None = None
+    signature: Signature | None = None
     if base in _PRODUCTS and _PRODUCT_KERNEL.search(event.name) and not _REDUCE.search(event.name):
-        found = _product(operator)
+        signature = _product(operator)
     elif "attention" in base and _ATTENTION_KERNEL.search(event.name):
-        found = _attention(operator, event.name)
-    if found is not None:
-        return found
+        signature = _attention(operator, event.name)
+    if signature is not None:
+        return signature
     if not operator.inputs or _PRODUCT_KERNEL.search(event.name) or "conv" in base or "attention" in base:
-        return _bare(event, operator.name, sum(operand.bytes for operand in operator.inputs))
+        return _unclassified(event, operator.name, sum(operand.bytes for operand in operator.inputs))
     try:
         return classify_launch(_descriptor(event), operator, share)
     except (IndexError, ValueError):  # arguments that captures do not have
-        return _bare(event, operator.name, sum(operand.bytes for operand in operator.inputs))
+        return _unclassified(event, operator.name, sum(operand.bytes for operand in operator.inputs))
 
 
 def _product(operator: Operator) -> Gemm | None:
@@ -182,17 +182,17 @@ def _product(operator: Operator) -> Gemm | None:
     matrices = [operand for operand in operator.inputs if len(operand.shape) >= 2]
     if len(matrices) < 2:
         return None
-    left, right = matrices[-2:]
+    first, second = matrices[-2:]
     if operator.base_name == "linear":
-        left, right = matrices[:2]
-        rows = math.prod(left.shape[:-1])
-        return Gemm(m=rows, n=right.shape[0], k=left.shape[-1], batch=1, dtype=left.dtype, layout="NT")
-    batch = math.prod(left.shape[:-2])
-    if left.shape[-1] != right.shape[-2]:
+        first, second = matrices[:2]
+        rows = math.prod(first.shape[:-1])
+        return Gemm(m=rows, n=second.shape[0], k=first.shape[-1], batch=1, dtype=first.dtype, layout="NT")
+    batch = math.prod(first.shape[:-2])
+    if first.shape[-1] != second.shape[-2]:
         return None
     bias = len(operator.inputs) > 2
     return Gemm(
-        m=left.shape[-2], n=right.shape[-1], k=left.shape[-1], batch=max(batch, 1), dtype=left.dtype,
+        m=first.shape[-2], n=second.shape[-1], k=first.shape[-1], batch=max(batch, 1), dtype=first.dtype,
         epilogue="bias" if bias and len(operator.inputs[0].shape) == 1 else "",
     )  # fmt: skip
 
@@ -214,10 +214,10 @@ def _attention(operator: Operator, kernel: str) -> Attention | None:
     )  # fmt: skip
 
 
-def _bare(event: Event, operator: str, moved: int = 0) -> Kernel:
+def _unclassified(event: Event, operator: str, moved_bytes: int = 0) -> Kernel:
     fields = _descriptor(event)
     grid, block = fields.numbers("grid"), fields.numbers("block")
-    return Kernel(event.name, (grid[0], grid[1], grid[2]), (block[0], block[1], block[2]), moved, operator)
+    return Kernel(event.name, (grid[0], grid[1], grid[2]), (block[0], block[1], block[2]), moved_bytes, operator)
 
 
 def _descriptor(event: Event) -> Descriptor:

@@ -23,7 +23,7 @@ def analysed(trace: Trace, total: int, *, captured_here: bool = True, beyond: in
     step = find_steps(trace, timeline).steady
     estimates = [Estimate("context", beyond, "test")] if beyond else []
     return analyse_memory(
-        trace, timeline, step, device_total_bytes=total, beyond=estimates, captured_here=captured_here
+        trace, timeline, step, device_total_bytes=total, outside_estimates=estimates, captured_here=captured_here
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.analysis.time.communicator_setup import connecting, connecting_note
+from presim.analysis.time.communicator_setup import connecting_note, find_connecting
 from presim.analysis.time.steps import Step
 from presim.cost.collectives.communicator_setup import connection, creation, peer
 from presim.engine.simulate import simulate
@@ -28,7 +28,7 @@ def found(calls: list[Collective], start_ns: int = 0, end_ns: int = EVER) -> Con
     for each in calls:
         build.work(each)
     priced = fakes.priced(build.trace())
-    return connecting(priced.trace, simulate(priced), Step(slice(0, len(calls)), start_ns, end_ns))
+    return find_connecting(priced.trace, simulate(priced), Step(slice(0, len(calls)), start_ns, end_ns))
 
 
 @pytest.mark.parametrize("times", [1, 5])
