@@ -35,5 +35,7 @@ def insert(trace: Trace, insertions: Sequence[Insertion], objects: Ints) -> tupl
         inserted[insertion.entry :] += len(insertion.columns["kind"])
         begin = insertion.entry
     pieces.append({name: column[begin:] for name, column in own.items()})
-    columns = {name: np.concatenate([piece[name] for piece in pieces]).astype(COLUMNS[name]) for name in COLUMNS}
+    columns: dict[str, NDArray[np.generic]] = {
+        name: np.concatenate([piece[name] for piece in pieces]).astype(dtype) for name, dtype in COLUMNS.items()
+    }
     return dataclasses.replace(trace, columns=columns), np.arange(len(trace) + 1) + inserted

@@ -108,8 +108,8 @@ def _extended(rank: _Rank, first_step: int, num_captured: int, micro_batches: in
 def _added_cycles(rank: int, cycle: Cycle, num_captured: int, micro_batches: int) -> int:
     if micro_batches < num_captured:
         raise InputError(
-            f"the job was captured with {num_captured} micro-batches, and fewer cannot be taken from it; choose at least "
-            f"{num_captured}, or capture it with {micro_batches}"
+            f"the job was captured with {num_captured} micro-batches and cannot be cut to {micro_batches}; choose at "
+            f"least {num_captured}, or capture it with {micro_batches}"
         )
     added, rest = divmod(micro_batches - num_captured, cycle.micro_batches)
     if rest:

@@ -37,8 +37,8 @@ class Numbers:
         kinds, objects = trace.columns["kind"], trace.columns["object"].astype(np.int64)
         is_block = np.isin(kinds, [Kind.ALLOC, Kind.SEGMENT_ALLOC])
         is_serial = np.isin(kinds, [Kind.EVENT_RECORD, Kind.COLLECTIVE])
-        ends = objects[is_block] + trace.columns["value"][is_block]
-        return Numbers(_aligned(int(ends.max(initial=0))), int(objects[is_serial].max(initial=0)) + 1)
+        ends = objects[is_block] + trace.columns["value"][is_block].astype(np.int64)
+        return Numbers(int(_aligned(ends).max(initial=0)), int(objects[is_serial].max(initial=0)) + 1)
 
 
 class Unroller:
@@ -61,8 +61,11 @@ class Unroller:
         """The repetitions to add, and calls that free what each of them leaves to the end of the step."""
         calls, frees = self._cycle.calls[-1], [life for life in self._lives if life.free >= 0]
         records = self._allocator_records()
-        template = np.concatenate([calls, [life.free for life in frees], records]).astype(np.int64)
-        positions = [np.arange(len(calls)), [life.free_position for life in frees], np.searchsorted(calls, records) - 1]
+        free_entries, free_positions = (
+            np.array([getattr(life, name) for life in frees], np.int64) for name in ("free", "free_position")
+        )
+        template = np.concatenate([calls, free_entries, records])
+        positions = [np.arange(len(calls)), free_positions, np.searchsorted(calls, records) - 1]
         order = np.argsort(np.concatenate(positions), kind="stable")  # others come after the call that they follow
         columns = {name: np.tile(self._trace.columns[name][template[order]], self._added) for name in COLUMNS}
         freed = [self._freed_in_cycles(life.position, life.alive)[:, None] for life in frees]
@@ -74,7 +77,8 @@ class Unroller:
         """Entries of the last repetition that record events for which nothing waits."""
         entries = np.arange(self._cycle.calls[-1, 0], self._cycle.end)
         is_record = self._trace.columns["kind"][entries] == Kind.EVENT_RECORD
-        return entries[is_record & ~np.isin(entries, self._cycle.calls[-1])]
+        records: Ints = entries[is_record & ~np.isin(entries, self._cycle.calls[-1])]
+        return records
 
     def renamed(self, objects: Ints) -> Ints:
         """Objects of all entries of the trace: what follows the cycle names those of the last repetitions now."""
@@ -109,9 +113,8 @@ class Unroller:
         for life in self._lives:
             if life.free >= 0 or len(life.alive) < len(self._cycle.calls):
                 continue
-            columns = {
-                name: np.repeat(self._trace.columns[name][life.later_frees[-1]], self._added) for name in COLUMNS
-            }
+            last_free = life.later_frees[-1]
+            columns = {name: np.repeat(self._trace.columns[name][last_free], self._added) for name in COLUMNS}
             columns["object"] = self._objects[:, life.position]
             insertions.append(Insertion(last_free + 1, columns))
         return insertions
@@ -169,5 +172,5 @@ class Unroller:
                 objects[row, call] = self._object_of(row + 1 - lag, position)
 
 
-def _aligned(size: Ints | int) -> Ints:
-    return -(-np.asarray(size, np.int64) // _ALIGNMENT) * _ALIGNMENT
+def _aligned(sizes: Ints) -> Ints:
+    return -(-sizes // _ALIGNMENT) * _ALIGNMENT
