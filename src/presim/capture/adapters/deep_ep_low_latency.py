@@ -67,7 +67,7 @@ class LowLatency:
         if use_fp8:
             factors = x.new_empty((local, scaled, room), dtype=torch.float32)
             out = (out, factors.transpose(1, 2))
-        share = handle.tokens * handle.chosen * ranks // num_experts
+        share = handle.tokens * handle.experts_per_token * ranks // num_experts
         counts = torch.full((local,), share, dtype=torch.int32, device=x.device)  # as for evenly chosen experts
         return out, counts, handle, *_received(work, async_finish, return_recv_hook)
 

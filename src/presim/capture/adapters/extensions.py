@@ -32,7 +32,7 @@ def loaded_libraries() -> list[Path]:
 
 def own_runtime(libraries: Iterable[Path]) -> list[str]:
     """Names of the libraries that contain kernels and their own CUDA runtime."""
-    candidates = [one for one in libraries if one.is_file() and not one.name.startswith(_IGNORED)]
+    candidates = [library for library in libraries if library.is_file() and not library.name.startswith(_IGNORED)]
     return [library.name for library in candidates if has_own_runtime(library)]
 
 
@@ -53,9 +53,9 @@ def _sections(data: mmap.mmap) -> Iterator[tuple[bytes, tuple[int, ...]]]:
     header = _ELF.unpack_from(data)
     offset, size, count, strings = header[5], header[10], header[11], header[12]
     headers = [_SECTION.unpack_from(data, offset + index * size) for index in range(count)]
-    for one in headers:
-        start = headers[strings][4] + one[0]
-        yield data[start : data.find(b"\0", start) + 1], one
+    for section in headers:
+        start = headers[strings][4] + section[0]
+        yield data[start : data.find(b"\0", start) + 1], section
 
 
 def _imports(data: mmap.mmap, sections: dict[bytes, tuple[int, ...]]) -> bool:
@@ -66,9 +66,9 @@ def _imports(data: mmap.mmap, sections: dict[bytes, tuple[int, ...]]) -> bool:
     name = data.find(b"\0" + _REGISTER, strings[4], strings[4] + strings[5])
     if name < 0:
         return False
-    wanted = name + 1 - strings[4]
+    name_offset = name + 1 - strings[4]
     symbols = _SYMBOL.iter_unpack(data[table[4] : table[4] + table[5]])
-    return any(symbol[0] == wanted and symbol[3] == 0 for symbol in symbols)
+    return any(symbol[0] == name_offset and symbol[3] == 0 for symbol in symbols)
 
 
 def explain(error: str, with_own_runtime: list[str]) -> str:

@@ -89,13 +89,13 @@ class _Counter:
 
     def _add(self, axes: frozenset[str], around: frozenset[str]) -> None:
         """Add the statement's instructions, once per thread if all elements of a thread share the result."""
-        whole = axes | around
-        rows = math.prod(self.sizes[axis] for axis in whole if not axis.startswith("r"))
+        all_axes = axes | around
+        rows = math.prod(self.sizes[axis] for axis in all_axes if not axis.startswith("r"))
         along = math.prod(self.sizes[axis] for axis in self.sizes if axis.startswith("r"))
         if axes >= around and (along == 1 or any(axis.startswith("r") for axis in axes)):
             times = float(rows * along)
         else:
-            times = rows * (along if whole & {"r0_", "r1_"} else min(along, _TILE)) / _PER_THREAD
+            times = rows * (along if all_axes & {"r0_", "r1_"} else min(along, _TILE)) / _PER_THREAD
         self.total = [total + count * times for total, count in zip(self.total, self.counts)]
 
     def _count(self, plain: float, special: float = 0, wide: float = 0) -> None:
@@ -124,8 +124,8 @@ class _Counter:
             axis = _BLOCKS.get(ast.unparse(node.args[1]), "")
             return _Value(frozenset({axis} & set(self.sizes)), "int32")
         if name == "load":
-            kept, value = self.counts, self._value(node.args[0])
-            self.counts = kept
+            counts_before_load, value = self.counts, self._value(node.args[0])
+            self.counts = counts_before_load
             self._count(0.5)
             return _Value(value.axes)
         if name == "full":

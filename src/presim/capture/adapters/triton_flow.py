@@ -79,26 +79,26 @@ def _region_flows(op: Op) -> Iterator[tuple[int, int]]:
         yield from _branch_flows(region, op)
     entry = op.regions[0][0]
     arguments = entry.arguments[1:] if op.name == "scf.for" else entry.arguments
-    ends = [block.ops[-1] for region in op.regions for block in region if block.ops]
+    terminators = [block.ops[-1] for region in op.regions for block in region if block.ops]
     if op.name != "scf.if":
         yield from zip(inner, arguments)
     if op.name in ("scf.for", "scf.while"):
         yield from zip(inner, op.results)
-    for end in ends:
-        if end.name == "scf.condition":
-            yield from zip(end.operands[1:], op.regions[1][0].arguments)
-            yield from zip(end.operands[1:], op.results)
-        elif end.name in ("scf.yield", "tt.return"):
-            yield from zip(end.operands, () if op.name == "scf.while" else op.results)
-            yield from zip(end.operands, arguments if op.name != "scf.if" else ())
+    for terminator in terminators:
+        if terminator.name == "scf.condition":
+            yield from zip(terminator.operands[1:], op.regions[1][0].arguments)
+            yield from zip(terminator.operands[1:], op.results)
+        elif terminator.name in ("scf.yield", "tt.return"):
+            yield from zip(terminator.operands, () if op.name == "scf.while" else op.results)
+            yield from zip(terminator.operands, arguments if op.name != "scf.if" else ())
 
 
 def _branch_flows(region: list[Block], _: Op | None) -> Iterator[tuple[int, int]]:
     """Values passed by branches between the blocks of one region."""
-    known = {block.label: block for block in region}
+    block_by_label = {block.label: block for block in region}
     for block in region:
-        for label, given in block.ops[-1].targets if block.ops else ():
-            yield from zip(given, known[label].arguments if label in known else ())
+        for label, passed_values in block.ops[-1].targets if block.ops else ():
+            yield from zip(passed_values, block_by_label[label].arguments if label in block_by_label else ())
 
 
 def _control_operands(op: Op) -> tuple[int, ...]:
@@ -122,11 +122,11 @@ def _dependencies(roots: Iterable[int], steps: list[tuple[int, int]]) -> frozens
     sources: dict[int, list[int]] = {}
     for source, result in steps:
         sources.setdefault(result, []).append(source)
-    found = set(roots)
-    waiting = list(found)
+    dependencies = set(roots)
+    waiting = list(dependencies)
     while waiting:
         for source in sources.get(waiting.pop(), ()):
-            if source not in found:
-                found.add(source)
+            if source not in dependencies:
+                dependencies.add(source)
                 waiting.append(source)
-    return frozenset(found)
+    return frozenset(dependencies)
