@@ -61,10 +61,10 @@ def _number(pipe: int, timeout_s: float) -> int | None:
     """Read a line with a number; None if the other end has closed the pipe or sends nothing in time."""
     text = b""
     while not text.endswith(b"\n"):
-        more = os.read(pipe, 1) if text or _readable(pipe, timeout_s) else b""
-        if not more:
+        character = os.read(pipe, 1) if text or _readable(pipe, timeout_s) else b""
+        if not character:
             return None
-        text += more
+        text += character
     return int(text)
 
 
@@ -119,8 +119,8 @@ class Forks:
         self._common, self._options = _common(first), first.python
         # All ranks have the same device, though their device files have different paths.
         environment = {**self._common, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")}
-        own = ",".join(sorted(name for name in first.variables if name not in environment))
-        imports = (*self.imports, own) if self.imports else ()
+        rank_variables = ",".join(sorted(name for name in first.variables if name not in environment))
+        imports = (*self.imports, rank_variables) if self.imports else ()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, ctrl_c.delayed():
             self._zygote = subprocess.Popen(
@@ -167,11 +167,11 @@ class Forks:
         return execute(start)
 
 
-def _output(asked: int | None, ours: int, nothing: int) -> int:
+def _output(requested: int | None, ours: int, nothing: int) -> int:
     """The file descriptor for a rank's output, from an argument as `subprocess` takes it."""
-    if asked is None:
+    if requested is None:
         return ours
-    return nothing if asked == subprocess.DEVNULL else asked
+    return nothing if requested == subprocess.DEVNULL else requested
 
 
 def _is_own(name: str) -> bool:
