@@ -48,26 +48,26 @@ class ReadBacks:
         """Every place with its number of reads, most frequent first."""
         ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
         return tuple(
-            ReadBack(line, what, Origin(origin).label, times, self._may_decide[line, what, origin])
-            for (line, what, origin), times in ordered
+            ReadBack(line, access, Origin(origin).label, times, self._may_decide[line, access, origin])
+            for (line, access, origin), times in ordered
         )
 
     def _read(self, operator: bytes, origin: int, bits: int) -> None:
         name = operator.decode().rpartition("::")[2]
-        what = _NAMES.get(name, name.strip("_"))
+        access = _NAMES.get(name, name.strip("_"))
         line = calling_line()
-        key = line, what, origin
+        key = line, access, origin
         self.counts[key] += 1
         if key not in self._may_decide:
             self._may_decide[key] = _may_decide(Origin(origin))
-        self._watch(line, what, origin, bits)
+        self._watch(line, access, origin, bits)
 
     def progress(self) -> None:
         """Restart the watchdog: the program made a step, read a new value or launched work of a new shape."""
         self._since = time.process_time()
         self._rounds = 0
 
-    def _watch(self, line: str, what: str, origin: int, bits: int) -> None:
+    def _watch(self, line: str, access: str, origin: int, bits: int) -> None:
         descriptions = self._count_descriptions()
         if (line, bits) not in self._known or descriptions != self._descriptions:
             self._known.add((line, bits))
@@ -79,7 +79,7 @@ class ReadBacks:
             return
         self.endless(
             f"the script loops at {line} on a device value that does not change: it read {_value(bits)} "
-            f"({what}, {Origin(origin).label}) {self._rounds} times in {time.process_time() - self._since:.0f} s and "
+            f"({access}, {Origin(origin).label}) {self._rounds} times in {time.process_time() - self._since:.0f} s and "
             "did nothing else. If the loop ends later, allow more time with --values watchdog=SECONDS; to choose a "
             "value that a policy provides, use --values KEY=VALUE"
         )

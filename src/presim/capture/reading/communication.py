@@ -129,12 +129,15 @@ class Communication:
         parts = {"send": [0] * ranks, "recv": [0] * ranks}
         for call in calls:
             parts[call.kind][call.peer] += call.bytes
-        own = self._own_rank(calls[0].communicator)
+        own_rank = self._own_rank(calls[0].communicator)
         if kind != "all_to_all":  # with equal parts
             is_root = calls[0].kind == ("recv" if kind == "gather" else "send")
-            return Collective(kind, calls[0].bytes * ranks, calls[0].dtype, group, own if is_root else calls[0].peer)
+            return Collective(
+                kind, calls[0].bytes * ranks, calls[0].dtype, group, own_rank if is_root else calls[0].peer
+            )
         even = len({*parts["send"], *parts["recv"]}) == 1
-        splits = Splits(own, tuple(parts["send"]), tuple(parts["recv"])) if 0 <= own < ranks and not even else None
+        has_splits = 0 <= own_rank < ranks and not even
+        splits = Splits(own_rank, tuple(parts["send"]), tuple(parts["recv"])) if has_splits else None
         return Collective(kind, sum(parts["send"]), calls[0].dtype, group, splits=splits)
 
     def line(self, work: int) -> str:
@@ -220,9 +223,9 @@ def _routed(exchange: str, group: int) -> Collective:
     Format: ``kind;library;tokens;bytes;chosen;experts;sms;window;spread;dtype``.
     """
     kind, library, *numbers, spread, dtype = exchange.split(";")
-    tokens, size, chosen, experts, sms, window = map(int, numbers)
-    places = tuple(float(each) for each in spread.split(",") if each)
-    routed = Routed(library, tokens, size, chosen, experts, sms, places, window)
+    tokens, size, experts_per_token, experts, sms, window = map(int, numbers)
+    ranks_per_token = tuple(float(count) for count in spread.split(",") if count)
+    routed = Routed(library, tokens, size, experts_per_token, experts, sms, ranks_per_token, window)
     return Collective(kind, routed.tokens * routed.token_bytes, dtype, group, routed=routed)
 
 

@@ -68,8 +68,8 @@ def require_shim() -> list[Path]:
 
 def outdated(changed: Sequence[str]) -> str:
     """A clause that says that the libraries are older than some sources."""
-    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-    return f"the emulated CUDA libraries were built before {changed[0]}{more} changed"
+    suffix = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    return f"the emulated CUDA libraries were built before {changed[0]}{suffix} changed"
 
 
 def changed_sources(root: Path) -> list[str]:
