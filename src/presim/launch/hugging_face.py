@@ -161,7 +161,7 @@ def _yaml(settings: dict[str, object]) -> str:
     lines = []
     for name, value in settings.items():
         if isinstance(value, dict):
-            lines += [f"{name}:", *(f"  {inner}: {_scalar(each)}" for inner, each in value.items())]
+            lines += [f"{name}:", *(f"  {inner}: {_scalar(content)}" for inner, content in value.items())]
         else:
             lines.append(f"{name}: {_scalar(value)}")
     return "\n".join(lines) + "\n"

@@ -137,10 +137,10 @@ class Clock:
 
     def read_new_work(self, rank: int) -> bool:
         """Read the work that a running rank has issued without a question; returns whether there was any."""
-        found = self._feeds[rank].take_settled()
-        if found:
+        has_new_work = self._feeds[rank].take_settled()
+        if has_new_work:
             self.take_back(rank)
-        return found
+        return has_new_work
 
     def set_aside(self, rank: int) -> None:
         """Simulate without waiting for a rank whose process waits for data from another rank.

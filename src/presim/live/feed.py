@@ -173,12 +173,12 @@ class Feed:
         self._signatures += new
         prices = self._chain.price_all(new, groups, self.cluster)[0]
         if self.cluster.network:
-            found = [
-                one_on_fabric(*each, groups, self.rank, self.cluster, self._representatives)
-                for each in zip(new, prices)
+            fabric_prices = [
+                one_on_fabric(signature, price, groups, self.rank, self.cluster, self._representatives)
+                for signature, price in zip(new, prices)
             ]
-            prices = [each.price for each in found]
-            self._flows += [each.flows for each in found]
+            prices = [fabric_price.price for fabric_price in fabric_prices]
+            self._flows += [fabric_price.flows for fabric_price in fabric_prices]
         self._prices += prices
         self._demands += demands_of(new, prices, groups, self.cluster, self._nccl)
 
@@ -209,8 +209,8 @@ class Feed:
 
 def _uncut(records: NDArray[np.void], stop: int) -> int:
     """The last place up to ``stop`` that divides neither an operator's launches nor the calls of one NCCL launch."""
-    whole = np.where(records["kind"] == Kind.WORK, records["value"], 0)  # the operator's call
-    whole = np.where(records["kind"] == Kind.COLLECTIVE, -records["object"], whole)
-    while len(cut := np.flatnonzero(np.isin(whole[:stop], whole[stop:]) & (whole[:stop] != 0))):
+    unit_ids = np.where(records["kind"] == Kind.WORK, records["value"], 0)  # the operator's call
+    unit_ids = np.where(records["kind"] == Kind.COLLECTIVE, -records["object"], unit_ids)
+    while len(cut := np.flatnonzero(np.isin(unit_ids[:stop], unit_ids[stop:]) & (unit_ids[:stop] != 0))):
         stop = int(cut[0])
     return stop

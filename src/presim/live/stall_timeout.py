@@ -58,5 +58,5 @@ class StallTimeout:
         elif now - self._stuck_since > _STUCK_S:
             calls = unmet()
             named = "; ".join(calls[:_NAMED]) + (f"; and {len(calls) - _NAMED} more" if len(calls) > _NAMED else "")
-            where = f"they wait in {named}" if named else "run without --live to see where"
-            raise HangError(f"with a live clock every rank waits for another; {where}")
+            hint = f"they wait in {named}" if named else "run without --live to see where"
+            raise HangError(f"with a live clock every rank waits for another; {hint}")

@@ -97,20 +97,24 @@ def by_profile(traces: Sequence[Trace], cluster: Cluster, predict: Predict, meas
             )
             continue
         ordered = sorted(part_kinds, key=lambda kind: (-kind.weight, str(kind.signature)))
-        used, held = ordered[::2], ordered[1::2]
-        factor = _solve(part, used, cluster, traces[0])
+        fitted_kinds, held_out_kinds = ordered[::2], ordered[1::2]
+        factor = _solve(part, fitted_kinds, cluster, traces[0])
         if factor is None or not 1 / _WIDEST < factor < _WIDEST:
             notes.append(
                 f"{WORDS[part]} stays: no rate within {_WIDEST:g} times of the described one explains the profile."
             )
             continue
-        before, after = (_miss(held, trial, traces[0]) for trial in (cluster, changed(cluster, {part: factor})))
+        before, after = (
+            _miss(held_out_kinds, trial, traces[0]) for trial in (cluster, changed(cluster, {part: factor}))
+        )
         if abs(factor - 1) < _LEAST or after >= before:
             notes.append(f"{WORDS[part]} stays: it fits, or no other rate fits work that was not used better.")
             continue
         factors[part] = factor
-        time = sum(kind.weight for kind in used) / 1e6
-        changes.append(Change(part, factor, f"{len(used)} kinds of work, {time:.2f} ms of the profile", before, after))
+        time = sum(kind.weight for kind in fitted_kinds) / 1e6
+        changes.append(
+            Change(part, factor, f"{len(fitted_kinds)} kinds of work, {time:.2f} ms of the profile", before, after)
+        )
     return _concluded(changes, notes, cluster, predict, measured_s, held_out=True)
 
 
@@ -122,14 +126,16 @@ def host_of_profile(profiled: Trace, captured: Trace, calls_ns: int) -> float | 
     return round((spent - calls_ns) / reference, 3)
 
 
-def with_host(found: Calibration, factor: float, predict: Predict) -> Calibration:
+def with_host(calibration: Calibration, factor: float, predict: Predict) -> Calibration:
     """The same with another factor of the hosts."""
-    before = host_factor(True, server=found.cluster.node.host_factor)
+    before = host_factor(True, server=calibration.cluster.node.host_factor)
     if abs(factor / before - 1) < _LEAST:
-        return found
+        return calibration
     change = Change("host", factor, "host time between the calls of the profiled steps", None, None)
-    cluster = changed(found.cluster, {"host": factor})
-    return dataclasses.replace(found, changes=(*found.changes, change), cluster=cluster, after_s=predict(cluster))
+    cluster = changed(calibration.cluster, {"host": factor})
+    return dataclasses.replace(
+        calibration, changes=(*calibration.changes, change), cluster=cluster, after_s=predict(cluster)
+    )
 
 
 def by_step_time(
@@ -142,34 +148,34 @@ def by_step_time(
     """
     before = predict(cluster)
     parts: Sequence[Part] = [part] if part else _present(cluster)
-    effects = {each: _effect(each, cluster, predict, before) for each in parts}
-    chosen = max(effects, key=lambda each: effects[each])
-    if effects[chosen] < 1e-3:
+    effects = {candidate: _effect(candidate, cluster, predict, before) for candidate in parts}
+    fitted_part = max(effects, key=lambda candidate: effects[candidate])
+    if effects[fitted_part] < 1e-3:
         raise InputError(
-            f"the step time hardly depends on the {WORDS[chosen]}: {_NUDGE:.0%} less of it changes it by "
-            f"{effects[chosen]:.2%}; name another --change"
+            f"the step time hardly depends on the {WORDS[fitted_part]}: {_NUDGE:.0%} less of it changes it by "
+            f"{effects[fitted_part]:.2%}; name another --change"
         )
     host = host_factor(True, server=cluster.node.host_factor)
-    low, high = (host / _WIDEST, host * _WIDEST) if chosen == "host" else (1 / _WIDEST, _WIDEST)
-    slower = chosen == "host"  # a larger factor makes a longer step
+    low, high = (host / _WIDEST, host * _WIDEST) if fitted_part == "host" else (1 / _WIDEST, _WIDEST)
+    slower = fitted_part == "host"  # a larger factor makes a longer step
 
     def longer(factor: float) -> bool:
-        return predict(changed(cluster, {chosen: factor})) > used_s
+        return predict(changed(cluster, {fitted_part: factor})) > used_s
 
     if longer(low if slower else high) or not longer(high if slower else low):
         raise InputError(
-            f"the measured step of {used_s:.4g} s cannot be explained by the {WORDS[chosen]} within {_WIDEST:g} times "
-            f"of the described one (predicted: {before:.4g} s): check that job and cluster are those of the run, or "
-            "name another --change"
+            f"the measured step of {used_s:.4g} s cannot be explained by the {WORDS[fitted_part]} within {_WIDEST:g} "
+            f"times of the described one (predicted: {before:.4g} s): check that job and cluster are those of the run, "
+            "or name another --change"
         )
     for _ in range(_ROUNDS):
         middle = float(np.sqrt(low * high))
         low, high = (low, middle) if longer(middle) == slower else (middle, high)
     factor = float(np.sqrt(low * high))
-    support = f"one step time of {used_s:.4g} s; {_NUDGE:.0%} less of it changes the step by {effects[chosen]:.1%}"
+    support = f"one step time of {used_s:.4g} s; {_NUDGE:.0%} less of it changes the step by {effects[fitted_part]:.1%}"
     notes = ("A step time supports one change only; a profile of the run (a Chrome trace) supports all.",)
-    change = Change(chosen, round(factor, 4), support, None, None)
-    target = changed(cluster, {chosen: change.factor})
+    change = Change(fitted_part, round(factor, 4), support, None, None)
+    target = changed(cluster, {fitted_part: change.factor})
     measured = held_s if held_s is not None else used_s
     return Calibration((change,), target, measured, before, predict(target), held_s is not None, notes)
 
@@ -202,13 +208,13 @@ def _kinds(traces: Sequence[Trace], cluster: Cluster) -> Mapping[Part, list[_Kin
             part = _part(signature, trace, cluster)
             if part is not None:
                 times.setdefault((part, signature), []).append((duration, count))
-    found: dict[Part, list[_Kind]] = {"arithmetic": [], "memory": [], "nvlink": [], "network": []}
+    kinds_by_part: dict[Part, list[_Kind]] = {"arithmetic": [], "memory": [], "nvlink": [], "network": []}
     for (part, signature), measured_times in times.items():
-        whole = float(sum(duration * count for duration, count in measured_times))
-        durations, often = zip(*measured_times)
-        each = float(np.median(np.repeat(np.array(durations), np.array(often))))
-        found[part].append(_Kind(signature, each, whole))
-    return {part: kinds for part, kinds in found.items() if part in _present(cluster)}
+        total_ns = float(sum(duration * count for duration, count in measured_times))
+        durations, counts_of_durations = zip(*measured_times)
+        median_ns = float(np.median(np.repeat(np.array(durations), np.array(counts_of_durations))))
+        kinds_by_part[part].append(_Kind(signature, median_ns, total_ns))
+    return {part: kinds for part, kinds in kinds_by_part.items() if part in _present(cluster)}
 
 
 def _part(signature: Signature, trace: Trace, cluster: Cluster) -> Part | None:
@@ -275,10 +281,10 @@ def _effect(part: Part, cluster: Cluster, predict: Predict, before: float) -> fl
 def _host_ns(trace: Trace) -> float | None:
     """Host time of a step after the first."""
     steps = trace.steps()
-    rest = steps[1:] or steps
-    if not rest:
+    later_steps = steps[1:] or steps
+    if not later_steps:
         return None
-    return float(statistics.median(int(trace.columns["host_ns"][step].astype(np.int64).sum()) for step in rest))
+    return float(statistics.median(int(trace.columns["host_ns"][step].astype(np.int64).sum()) for step in later_steps))
 
 
 def as_predicted(trace: Trace) -> Trace:

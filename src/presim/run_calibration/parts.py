@@ -79,10 +79,10 @@ def _table(part: Sourced, source: str) -> dict[str, Any]:
         return to_table(part)
     before = catalogue.find(kind, part.id)
     table: dict[str, Any] = {"id": part.id, "base": part.id}
-    own = [key for key in keys(kind) if key.figure and getattr(part, key.field) != getattr(before, key.field)]
-    table |= {key.key: outside(key, getattr(part, key.field)) for key in own}
-    if own:
-        table["sources"] = [{"text": source, "keys": [key.key for key in own], "estimate": False}]
+    changed_keys = [key for key in keys(kind) if key.figure and getattr(part, key.field) != getattr(before, key.field)]
+    table |= {key.key: outside(key, getattr(part, key.field)) for key in changed_keys}
+    if changed_keys:
+        table["sources"] = [{"text": source, "keys": [key.key for key in changed_keys], "estimate": False}]
     return table
 
 
@@ -94,7 +94,7 @@ def _toml(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(str(key))} = {_toml(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(str(key))} = {_toml(content)}" for key, content in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value) if isinstance(value, str) else repr(value)
