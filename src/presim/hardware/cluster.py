@@ -133,12 +133,12 @@ class Cluster(msgspec.Struct, frozen=True):
 
     @property
     def all_parts(self) -> tuple[NodeGroup, ...]:
-        """The rest of the nodes, then the groups, which come before it; the cluster itself if all nodes are alike."""
-        ungrouped_nodes = NodeGroup("", 0, self.nodes, self.gpu, self.node, self.fabric)
-        return self.neighbours or (ungrouped_nodes, *self.groups)
+        """The nodes outside of groups, then the groups; a group overrides the first part on its own nodes."""
+        base_group = NodeGroup("", 0, self.nodes, self.gpu, self.node, self.fabric)
+        return self.neighbours or (base_group, *self.groups)
 
     def views(self) -> tuple[Cluster, ...]:
-        """The cluster as a rank of each part sees it that has nodes: of each group, and of the rest."""
+        """The cluster as a rank sees it: one view for the nodes outside of groups, if any, and one per group."""
         firsts = [group.first_node for group in self.groups]
         claimed = {node for group in self.groups for node in range(group.first_node, group.first_node + group.nodes)}
         first_ungrouped_node = next((node for node in range(self.nodes) if node not in claimed), None)
@@ -147,9 +147,9 @@ class Cluster(msgspec.Struct, frozen=True):
 
     def gpus_by_kind(self) -> dict[str, int]:
         """Number of GPUs of each kind, by id; also of a view."""
-        ungrouped_nodes, *groups = self.all_parts
-        num_ungrouped = ungrouped_nodes.nodes - sum(group.nodes for group in groups)
-        counts = {ungrouped_nodes.gpu.id: num_ungrouped * self.gpus_per_node}
+        base_group, *groups = self.all_parts
+        num_ungrouped = base_group.nodes - sum(group.nodes for group in groups)
+        counts = {base_group.gpu.id: num_ungrouped * self.gpus_per_node}
         for group in groups:
             counts[group.gpu.id] = counts.get(group.gpu.id, 0) + group.nodes * self.gpus_per_node
         return {gpu: count for gpu, count in counts.items() if count}

@@ -70,7 +70,7 @@ def from_table(kind: type[P], table: Mapping[str, Any], location: str) -> P:
             f"{location}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; add the value, "
             f'or base = "<id>" to take it from a {kind.__name__} of the catalogue.'
         )
-    fields = {key_by_name[key].field: _inside(key_by_name[key], value, location) for key, value in table.items()}
+    fields = {key_by_name[key].field: _to_field_unit(key_by_name[key], value, location) for key, value in table.items()}
     try:
         part = msgspec.convert({"sources": [], **fields}, kind)
     except msgspec.ValidationError as error:
@@ -87,18 +87,18 @@ def to_table(part: Sourced) -> dict[str, Any]:
         if key.field == "sources":
             value = [{"text": s.text, "keys": list(s.keys), "estimate": s.estimate} for s in value]
         elif key.figure:
-            value = outside(key, value)
+            value = to_key_unit(key, value)
         table[key.key] = value
     return table
 
 
-def outside(key: Key, value: float) -> float:
+def to_key_unit(key: Key, value: float) -> float:
     """The value of a figure in the unit of its TOML key."""
     scaled = value / key.scale
     return int(scaled) if scaled == int(scaled) else float(f"{scaled:.12g}")
 
 
-def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """A table merged over its base. Overridden figures lose the base's source."""
     base_sources = [
         {**source, "keys": [key for key in source["keys"] if key not in overrides]}
@@ -115,7 +115,7 @@ def unsourced(part: Sourced) -> list[str]:
     return [key for key in figure_names if key not in backed]
 
 
-def _inside(key: Key, value: Any, location: str) -> Any:
+def _to_field_unit(key: Key, value: Any, location: str) -> Any:
     if not key.figure or isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     if not math.isfinite(value * key.scale):
@@ -161,4 +161,4 @@ def _nearest(name: str, key_names: typing.Iterable[str]) -> str:
     return f"; did you mean {' or '.join(similar_names)}?" if similar_names else f"; {GUIDE} lists the keys"
 
 
-__all__ = ["Key", "Source", "from_table", "keys", "load_toml", "merged", "outside", "to_table", "unsourced"]
+__all__ = ["Key", "Source", "from_table", "keys", "load_toml", "merge_tables", "to_key_unit", "to_table", "unsourced"]

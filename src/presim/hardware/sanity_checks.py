@@ -39,7 +39,7 @@ _RATES: dict[tuple[str, int, int], dict[str, int]] = {
 PEAK_TOLERANCE, BANDWIDTH_TOLERANCE = 0.10, 0.05
 
 
-def implausible(gpu: Gpu) -> list[str]:
+def find_impossible_figures(gpu: Gpu) -> list[str]:
     """Physically impossible figures of a GPU, one sentence each."""
     problems = []
     width = gpu.memory_bus_bits / 8 * gpu.memory_clock_hz * 2

@@ -43,7 +43,7 @@ class Files:
     notes: Sequence[str] = ()  # differences between the framework and the plan
 
 
-def refuse(framework: str, plan: Plan, **allowed: Sequence[object]) -> None:
+def check_supported(framework: str, plan: Plan, **allowed: Sequence[object]) -> None:
     """Check that the framework can express the plan.
 
     Raises:

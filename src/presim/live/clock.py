@@ -131,9 +131,9 @@ class Clock:
         """Whether ranks wait and no running rank could end their wait."""
         return bool(self._pending) and self._running <= set(self._pending) | self._set_aside
 
-    def unmet(self) -> list[str]:
+    def describe_incomplete(self) -> list[str]:
         """Descriptions of collectives that wait for ranks which have not called them."""
-        return self._meetings.unmet()
+        return self._meetings.describe_incomplete()
 
     def read_new_work(self, rank: int) -> bool:
         """Read the work that a running rank has issued without a question; returns whether there was any."""

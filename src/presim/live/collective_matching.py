@@ -73,11 +73,11 @@ class CollectiveMatcher:
         self._calls: Counter[tuple[int, _Channel]] = Counter()
         self._incomplete: dict[tuple[_Channel, int], _Open] = {}
 
-    def unmet(self) -> list[str]:
+    def describe_incomplete(self) -> list[str]:
         """A description of the first call of each incomplete rendezvous, in order of arrival."""
         return [describe_call(rendezvous.trace, rendezvous.entry) for rendezvous in self._incomplete.values()]
 
-    def of(self, rank: int, ops: RankOps, names: Sequence[str]) -> NDArray[np.int64]:
+    def match_ops(self, rank: int, ops: RankOps, names: Sequence[str]) -> NDArray[np.int64]:
         """The rendezvous of each op; -1: it has no other member. ``names``: the rank's own name of each group."""
         match = np.full(len(ops.code), -1, np.int64)
         if len(self._representatives.captured) < 2:

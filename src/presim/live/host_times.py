@@ -46,12 +46,14 @@ class HostTimes:
         self._last_signature = -1
         self._passed = self._needed = 0.0
 
-    def of(self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables) -> Ints:
+    def host_times_ns(
+        self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables
+    ) -> Ints:
         """Host time [n] of the next records [n], ns, from the CPU time [n] before each."""
         steps = np.flatnonzero(records["kind"] == Kind.STEP)
         begin = 0 if self._recurs else int(steps[0]) + 1 if len(steps) else len(records)
         if not begin:
-            return self._of(records, host_ns, signature, tables)
+            return self._recurring_times_ns(records, host_ns, signature, tables)
         setup, from_first_step = slice(0, begin), slice(begin, len(records))
         self._stretches(records[setup], host_ns[setup], signature[setup], tables)
         self.host_per_cpu = self._as_it_came / self._machine.slowdown
@@ -61,10 +63,17 @@ class HostTimes:
             return result
         self._recurs, self._machine = True, CaptureSpeed()  # code that runs for the first time is not representative
         return np.concatenate(
-            (result, self._of(records[from_first_step], host_ns[from_first_step], signature[from_first_step], tables))
+            (
+                result,
+                self._recurring_times_ns(
+                    records[from_first_step], host_ns[from_first_step], signature[from_first_step], tables
+                ),
+            )
         )
 
-    def _of(self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables) -> Ints:
+    def _recurring_times_ns(
+        self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables
+    ) -> Ints:
         """The same after the first step."""
         stretches = self._stretches(records, host_ns, signature, tables)
         unslowed_ns = without_slowdown(host_ns, self._machine.slowdown)

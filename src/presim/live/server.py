@@ -173,7 +173,7 @@ class LiveServer:
         if clock is None or not clock.asking:
             return
         self._take_back(clock)
-        has_news = sum(clock.read_new_work(rank) for rank in clock.not_asking) > 0  # a sum, to read every rank
+        has_new_work = sum(clock.read_new_work(rank) for rank in clock.not_asking) > 0  # a sum, to read every rank
         for rank in clock.not_asking:
             if rank not in self._connections and blocked.has_ended(rank):
                 clock.end(rank)
@@ -181,14 +181,14 @@ class LiveServer:
         if running:
             timeout.wait_for(running)
         elif any(clock.read_new_work(rank) for rank in clock.waited_for):  # before it was found waiting
-            has_news = True
+            has_new_work = True
         elif clock.waited_for and all(map(blocked, clock.waited_for)):  # still blocked, and no other rank could end it
             for rank in clock.waited_for:
                 clock.set_aside(rank)
-            has_news = True
-        if has_news:
+            has_new_work = True
+        if has_new_work:
             self._answer(clock)
-        timeout.check_stuck(clock.stuck, clock.unmet)
+        timeout.check_stuck(clock.stuck, clock.describe_incomplete)
 
     def _take_back(self, clock: Clock) -> None:
         """Wait again for ranks that were set aside and are no longer blocked."""
@@ -232,8 +232,8 @@ class LiveServer:
 
     def _settle(self) -> None:
         """Answer questions that ranks share; an answer may settle the same question of others."""
-        while settled := [settlement for shared in self._shares() for settlement in shared.settle()]:
-            for rank, question, answer in settled:
+        while settlements := [settlement for shared in self._shares() for settlement in shared.settle()]:
+            for rank, question, answer in settlements:
                 if answer:
                     self._send(rank, answer)
                 else:

@@ -18,7 +18,7 @@ from presim.cost.chain import Chain
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.hardware.host import host_factor
-from presim.run_calibration.parts import WORDS, Part, changed
+from presim.run_calibration.parts import WORDS, Part, with_factors
 from presim.trace.schema import Trace
 from presim.trace.signatures import (
     Attention,
@@ -42,7 +42,7 @@ Predict = Callable[[Cluster], float]  # seconds of a step
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """One change, what it rests on, and how well it holds elsewhere."""
+    """One change, the data that support it, and its error on held-out work before and after."""
 
     part: Part
     factor: float  # of the rate; of the host: the factor itself
@@ -53,7 +53,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryCheck:
-    """Peaks of device memory in bytes. A cluster has no figure to correct them by."""
+    """Measured and predicted peaks of device memory in bytes; no figure of a cluster could correct them."""
 
     measured_allocated: int
     measured_reserved: int
@@ -63,7 +63,7 @@ class MemoryCheck:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What was found."""
+    """The fitted changes, and how well they predict the run."""
 
     changes: tuple[Change, ...]
     cluster: Cluster
@@ -84,7 +84,7 @@ class _Kind:
     weight: float  # all of its time
 
 
-def by_profile(traces: Sequence[Trace], cluster: Cluster, predict: Predict, measured_s: float) -> Calibration:
+def fit_to_profile(traces: Sequence[Trace], cluster: Cluster, predict: Predict, measured_s: float) -> Calibration:
     """Fit rates to an imported profile; ``predict`` gives the step time on a cluster."""
     kinds = _kinds(traces, cluster)
     factors: dict[Part, float] = {}
@@ -105,7 +105,8 @@ def by_profile(traces: Sequence[Trace], cluster: Cluster, predict: Predict, meas
             )
             continue
         before, after = (
-            _miss(held_out_kinds, trial, traces[0]) for trial in (cluster, changed(cluster, {part: factor}))
+            _median_relative_error(held_out_kinds, trial, traces[0])
+            for trial in (cluster, with_factors(cluster, {part: factor}))
         )
         if abs(factor - 1) < _LEAST or after >= before:
             notes.append(f"{WORDS[part]} stays: it fits, or no other rate fits work that was not used better.")
@@ -118,7 +119,7 @@ def by_profile(traces: Sequence[Trace], cluster: Cluster, predict: Predict, meas
     return _concluded(changes, notes, cluster, predict, measured_s, held_out=True)
 
 
-def host_of_profile(profiled: Trace, captured: Trace, calls_ns: int) -> float | None:
+def host_factor_of_profile(profiled: Trace, captured: Trace, calls_ns: int) -> float | None:
     """The factor of the hosts: host time of a profiled step over that of the captured one, less library calls."""
     spent, reference = _host_ns(profiled), _host_ns(captured)
     if spent is None or not reference or spent <= calls_ns:
@@ -126,22 +127,22 @@ def host_of_profile(profiled: Trace, captured: Trace, calls_ns: int) -> float | 
     return round((spent - calls_ns) / reference, 3)
 
 
-def with_host(calibration: Calibration, factor: float, predict: Predict) -> Calibration:
+def with_host_factor(calibration: Calibration, factor: float, predict: Predict) -> Calibration:
     """The same with another factor of the hosts."""
     before = host_factor(True, server=calibration.cluster.node.host_factor)
     if abs(factor / before - 1) < _LEAST:
         return calibration
     change = Change("host", factor, "host time between the calls of the profiled steps", None, None)
-    cluster = changed(calibration.cluster, {"host": factor})
+    cluster = with_factors(calibration.cluster, {"host": factor})
     return dataclasses.replace(
         calibration, changes=(*calibration.changes, change), cluster=cluster, after_s=predict(cluster)
     )
 
 
-def by_step_time(
+def fit_to_step_time(
     cluster: Cluster, predict: Predict, used_s: float, held_s: float | None, part: Part | None
 ) -> Calibration:
-    """Fit the one thing that the step time depends on most, or the ``part`` that is named.
+    """Fit the rate that the step time depends on most, or that of the named ``part``.
 
     Raises:
         InputError: nothing explains the step time.
@@ -160,7 +161,7 @@ def by_step_time(
     slower = fitted_part == "host"  # a larger factor makes a longer step
 
     def longer(factor: float) -> bool:
-        return predict(changed(cluster, {fitted_part: factor})) > used_s
+        return predict(with_factors(cluster, {fitted_part: factor})) > used_s
 
     if longer(low if slower else high) or not longer(high if slower else low):
         raise InputError(
@@ -175,7 +176,7 @@ def by_step_time(
     support = f"one step time of {used_s:.4g} s; {_NUDGE:.0%} less of it changes the step by {effects[fitted_part]:.1%}"
     notes = ("A step time supports one change only; a profile of the run (a Chrome trace) supports all.",)
     change = Change(fitted_part, round(factor, 4), support, None, None)
-    target = changed(cluster, {fitted_part: change.factor})
+    target = with_factors(cluster, {fitted_part: change.factor})
     measured = held_s if held_s is not None else used_s
     return Calibration((change,), target, measured, before, predict(target), held_s is not None, notes)
 
@@ -190,14 +191,14 @@ def _concluded(
     held_out: bool,
 ) -> Calibration:
     factors: dict[Part, float] = {change.part: change.factor for change in changes}
-    target = changed(cluster, factors)
+    target = with_factors(cluster, factors)
     before = predict(cluster)
     after = predict(target) if changes else before
     return Calibration(tuple(changes), target, measured_s, before, after, held_out, tuple(notes))
 
 
 def _kinds(traces: Sequence[Trace], cluster: Cluster) -> Mapping[Part, list[_Kind]]:
-    """The work of all ranks by what its price follows from, each kind once."""
+    """Kinds of work on all ranks by the part of the cluster that determines their price; each kind appears once."""
     times: dict[tuple[Part, Signature], list[tuple[int, int]]] = {}
     for trace in traces:
         measured = trace.manifest.measured
@@ -231,7 +232,7 @@ def _part(signature: Signature, trace: Trace, cluster: Cluster) -> Part | None:
 
 
 def _present(cluster: Cluster) -> list[Part]:
-    """What there is to change."""
+    """Parts of the cluster whose factor can be fitted."""
     parts: list[Part] = ["arithmetic", "memory", "host"]
     if cluster.world_size > 1 and cluster.node.interconnect != "pcie" and cluster.gpu.nvlink_bytes_per_s:
         parts.append("nvlink")
@@ -251,15 +252,15 @@ def _solve(part: Part, kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -
     low, high = 1 / (2 * _WIDEST), 2 * _WIDEST
     for _ in range(_ROUNDS):
         middle = float(np.sqrt(low * high))
-        predicted = _predicted(kinds, changed(cluster, {part: middle}), trace)
+        predicted = _predicted(kinds, with_factors(cluster, {part: middle}), trace)
         ratios = np.array([kind.measured_ns / max(time, 1) for kind, time in zip(kinds, predicted, strict=True)])
         slower = _median(ratios, np.array([kind.weight for kind in kinds])) > 1
         low, high = (low, middle) if slower else (middle, high)
     return round(float(np.sqrt(low * high)), 4)
 
 
-def _miss(kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -> float:
-    """The median of |predicted / measured - 1|, by time."""
+def _median_relative_error(kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -> float:
+    """The median of |predicted / measured - 1|, weighted by time."""
     predicted = _predicted(kinds, cluster, trace)
     misses = np.array([abs(time / max(kind.measured_ns, 1) - 1) for kind, time in zip(kinds, predicted, strict=True)])
     return _median(misses, np.array([kind.weight for kind in kinds]))
@@ -272,10 +273,10 @@ def _median(values: np.ndarray, weights: np.ndarray) -> float:
 
 
 def _effect(part: Part, cluster: Cluster, predict: Predict, before: float) -> float:
-    """By how much the step changes where a rate is 5 % lower, or hosts take 5 % longer."""
+    """Relative change of the step time if the part's rate is 5 % lower, or hosts take 5 % longer."""
     host = host_factor(True, server=cluster.node.host_factor)
     factor = host * (1 + _NUDGE) if part == "host" else 1 - _NUDGE
-    return abs(predict(changed(cluster, {part: factor})) / before - 1)
+    return abs(predict(with_factors(cluster, {part: factor})) / before - 1)
 
 
 def _host_ns(trace: Trace) -> float | None:

@@ -20,7 +20,7 @@ _TIME = re.compile(
 
 
 def step_times_s(run: str) -> list[float]:
-    """Seconds of each step that was measured: of a number one, of a log all that it names.
+    """Measured step times in seconds: the number itself, or all step times in a log.
 
     >>> step_times_s("1.25")
     [1.25]
@@ -31,13 +31,13 @@ def step_times_s(run: str) -> list[float]:
     try:
         times_s = [float(run)]
     except ValueError:
-        times_s = _of_log(Path(run))
+        times_s = _read_log(Path(run))
     if bad := [time for time in times_s if not 0 < time < 1e5]:
         raise InputError(f"{run} says that a step took {bad[0]:g} s; a step takes more than 0 s and less than a day")
     return times_s
 
 
-def _of_log(path: Path) -> list[float]:
+def _read_log(path: Path) -> list[float]:
     text = read_text(path, "name a profile, a log with step times, or seconds as a number", errors="replace")
     times_s = []
     for match in _TIME.finditer(text):
@@ -51,8 +51,11 @@ def _of_log(path: Path) -> list[float]:
     return times_s
 
 
-def settled(times: list[float]) -> tuple[float, float | None]:
-    """The median of every second step, and that of the others, after the first three; None: there are no others."""
+def median_step_times_s(times: list[float]) -> tuple[float, float | None]:
+    """Median step times in seconds of the even and of the odd steps; None for the latter if there is one step.
+
+    The first three steps of more than eight are left out.
+    """
     steady = times[3:] if len(times) > 8 else times
     odd_steps = steady[1::2]
     return statistics.median(steady[::2]), statistics.median(odd_steps) if odd_steps else None
