@@ -92,7 +92,7 @@ class Runner:
             last = misuse
             line = current_line.raising_line(error)
             self.outcome.misuse = (f"Misuse of the GPU at {line}: {misuse}.",)
-        extension_names = extensions.own_runtime(extensions.loaded_libraries())
+        extension_names = extensions.libraries_with_own_runtime(extensions.loaded_libraries())
         self.outcome.error = last + (versions.how_to_install(error) or extensions.explain(last, extension_names))
 
     def stop(self) -> NoReturn:
@@ -154,10 +154,14 @@ class Runner:
             **versions.loaded_versions(),
         }
         outcome.facts = observers.facts()
-        extension_names = extensions.own_runtime(extensions.loaded_libraries())
+        extension_names = extensions.libraries_with_own_runtime(extensions.loaded_libraries())
         outcome.misuse = (*observers.misuse.sentences, *outcome.misuse)
         outcome.rank_reads = observers.rank_reads.all_places()
-        outcome.notes = (*versions.untested(outcome.versions), *extensions.notes(extension_names), *observers.notes())
+        outcome.notes = (
+            *versions.untested_version_notes(outcome.versions),
+            *extensions.notes(extension_names),
+            *observers.notes(),
+        )
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if observers.read_backs is not None:
             outcome.read_backs = observers.read_backs.records()

@@ -30,7 +30,7 @@ def loaded_libraries() -> list[Path]:
     return [Path(path) for path in sorted(paths) if not path.startswith(("/usr/", "/lib"))]
 
 
-def own_runtime(libraries: Iterable[Path]) -> list[str]:
+def libraries_with_own_runtime(libraries: Iterable[Path]) -> list[str]:
     """Names of the libraries that contain kernels and their own CUDA runtime."""
     candidates = [library for library in libraries if library.is_file() and not library.name.startswith(_IGNORED)]
     return [library.name for library in candidates if has_own_runtime(library)]
@@ -71,20 +71,20 @@ def _imports(data: mmap.mmap, sections: dict[bytes, tuple[int, ...]]) -> bool:
     return any(symbol[0] == name_offset and symbol[3] == 0 for symbol in symbols)
 
 
-def explain(error: str, with_own_runtime: list[str]) -> str:
+def explain(error: str, library_names: list[str]) -> str:
     """How the extensions explain an error, as a suffix of its message; empty if they do not."""
     other = _OTHER_CUDA.search(error)
     if other and "cannot open shared object file" in error and other.group(1) != "13":
         return f" (built for CUDA {other.group(1)}; presim emulates CUDA 13: install the extension's build for that)"
-    if with_own_runtime and "cuda" in error.lower():
-        return f" ({_unsupported(with_own_runtime)})"
+    if library_names and "cuda" in error.lower():
+        return f" ({_unsupported(library_names)})"
     return ""
 
 
-def notes(with_own_runtime: list[str]) -> list[str]:
+def notes(library_names: list[str]) -> list[str]:
     """A note on extensions that were loaded, whether or not something failed."""
-    sentence = _unsupported(with_own_runtime)
-    return [f"{sentence[0].upper()}{sentence[1:]}."] if with_own_runtime else []
+    sentence = _unsupported(library_names)
+    return [f"{sentence[0].upper()}{sentence[1:]}."] if library_names else []
 
 
 def _unsupported(libraries: list[str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from presim.capture.adapters.triton_flow import PRODUCTS, Flow, reads, target, writes
+from presim.capture.adapters.triton_flow import PRODUCTS, Flow, accessed_pointer, reads_memory, writes_memory
 from presim.capture.adapters.triton_ir import Op, Type
 
 Work = Counter[
@@ -68,11 +68,11 @@ def cost(op: Op, flow: Flow, threads: int, capability: int) -> Work:
     if op.name in PRODUCTS:
         dtype, flops = _product(op, capability)
         work["product", dtype] += flops
-    if reads(op) or writes(op):
+    if reads_memory(op) or writes_memory(op):
         accessed_bytes = _accessed_bytes(op)
-        tensor = flow.origin.get(target(op), UNKNOWN)
+        tensor = flow.origin.get(accessed_pointer(op), UNKNOWN)
         work["do", "plain"] += -(-accessed_bytes // _VECTOR)
-        for kind, is_access in (("load", reads(op)), ("store", writes(op))):
+        for kind, is_access in (("load", reads_memory(op)), ("store", writes_memory(op))):
             if is_access:
                 work[kind, tensor] += accessed_bytes
     elif op.types and not flow.data.isdisjoint(op.results):

@@ -54,7 +54,8 @@ class TritonKernels:
                 named = _by_parameter(kernel, args, kwargs)
                 self.hook.launch_ends(first, self._operator(kernel, *self._code(kernel, compiled, args, kwargs), named))
                 if self.values and done:
-                    written = [name for name in named if name.startswith(GENERATED)] or self.work.written(compiled)
+                    generated = [name for name in named if name.startswith(GENERATED)]
+                    written = generated or self.work.written_parameters(compiled)
                     triton_values.after_launch(self.hook, kernel.fn.__name__, named, written)
                 self.hook.add_own_time(time.thread_time_ns() - start)
 
@@ -70,7 +71,7 @@ class TritonKernels:
         return self._templates[id(kernel)], template_grid(kernel, args)
 
     def _operator(self, kernel: Any, compiled: Any, grid: Any, named: dict[str, Any]) -> int:
-        work_fields = self.work.text(kernel, compiled, named, grid)
+        work_fields = self.work.describe_launch(kernel, compiled, named, grid)
         tensors = [(name, value) for name, value in named.items() if triton_values.is_tensor(value)]
         tensors = without_duplicates(tensors)
         sizes = {name: value for name, value in named.items() if name.endswith("numel") and isinstance(value, int)}

@@ -29,12 +29,12 @@ class LaunchWork:
         self._texts: dict[tuple[Any, ...], str] = {}
         self._kept: list[Any] = []  # compiled kernels are kept alive, so that ids stay unique
 
-    def written(self, compiled: Any) -> frozenset[str]:
+    def written_parameters(self, compiled: Any) -> frozenset[str]:
         """The parameters that a hand-written kernel writes; empty without its code."""
         kernel = self._kernel(compiled)
         return kernel.written if kernel else frozenset()
 
-    def text(self, jit: Any, compiled: Any, named: dict[str, Any], grid: Any) -> str:
+    def describe_launch(self, jit: Any, compiled: Any, named: dict[str, Any], grid: Any) -> str:
         """Fields of an operator's description with the work of a launch; empty if unknown.
 
         ``grid``: as in the script, up to three numbers or a function of the arguments.
@@ -61,7 +61,7 @@ class LaunchWork:
                 values = contents.get(address.tensor)
                 return values[address.offset] if values and 0 <= address.offset < len(values) else None
 
-            launch = kernel.launch(arguments | places, sizes, programs, read)
+            launch = kernel.work_of_launch(arguments | places, sizes, programs, read)
             self._texts[key] = _fields(launch)
             name = jit.fn.__name__
             self.guesses |= {

@@ -13,7 +13,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from presim.capture.adapters.triton_flow import PRODUCTS, Flow, reads, writes
+from presim.capture.adapters.triton_flow import PRODUCTS, Flow, reads_memory, writes_memory
 from presim.capture.adapters.triton_ir import Block, Code, Op, walk
 from presim.capture.adapters.triton_scalars import Address, Scalar, evaluate
 
@@ -55,7 +55,7 @@ def follow_programs(
     sampled_ids = list(_sample(grid, flow.axes))
     programs = grid[0] * grid[1] * grid[2]
     follower = _Follower(flow, read, grid, programs / max(len(sampled_ids), 1))
-    runs_by_program = [follower.program(code.blocks, dict(initial_values), ids) for ids in sampled_ids]
+    runs_by_program = [follower.count_runs(code.blocks, dict(initial_values), ids) for ids in sampled_ids]
     total: Runs = defaultdict(float)
     for runs in runs_by_program:
         for block, times in runs.items():
@@ -93,7 +93,7 @@ class _Follower:
         self._relevant: dict[int, list[Op]] = {}
         self._follow = {"scf.for": self._for, "scf.while": self._while, "scf.if": self._if, "tt.call": self._call}
 
-    def program(self, blocks: list[Block], values: dict[int, Scalar], ids: tuple[int, int, int]) -> Runs:
+    def count_runs(self, blocks: list[Block], values: dict[int, Scalar], ids: tuple[int, int, int]) -> Runs:
         """How often one program runs each block."""
         self.values, self.ids = values, dict(zip(_AXES, ids))
         self.runs: Runs = defaultdict(float)
@@ -233,4 +233,4 @@ def trip_count(low: Scalar, high: Scalar, step: Scalar) -> int | None:
 
 
 def _accesses(region: list[Block]) -> int:
-    return sum(op.name in PRODUCTS or reads(op) or writes(op) for op in walk(region))
+    return sum(op.name in PRODUCTS or reads_memory(op) or writes_memory(op) for op in walk(region))

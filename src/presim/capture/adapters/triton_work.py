@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from presim.capture.adapters.triton_costs import Work, cost
-from presim.capture.adapters.triton_flow import follow, target, writes
+from presim.capture.adapters.triton_flow import accessed_pointer, analyse_flow, writes_memory
 from presim.capture.adapters.triton_ir import parse, walk
 from presim.capture.adapters.triton_programs import Read, Runs, UnknownLoop, follow_programs
 from presim.capture.adapters.triton_scalars import Scalar
@@ -54,7 +54,7 @@ class Kernel:
 
     def __init__(self, text: str, *, warps: int = 4, capability: int = 90) -> None:
         self.code = parse(text)
-        self.flow = follow(self.code)
+        self.flow = analyse_flow(self.code)
         blocks = [
             *self.code.blocks,
             *(block for op in walk(self.code.blocks) for region in op.regions for block in region),
@@ -67,10 +67,10 @@ class Kernel:
     @functools.cached_property
     def written(self) -> frozenset[str]:
         """Names of the written parameters."""
-        ops = (op for op in walk(self.code.blocks) if writes(op))
-        return frozenset(self.flow.origin.get(target(op), "") for op in ops) - {""}
+        ops = (op for op in walk(self.code.blocks) if writes_memory(op))
+        return frozenset(self.flow.origin.get(accessed_pointer(op), "") for op in ops) - {""}
 
-    def launch(
+    def work_of_launch(
         self, arguments: Mapping[str, Scalar], sizes: Mapping[str, int], grid: tuple[int, int, int], read: Read
     ) -> Launch:
         """The work of one launch.

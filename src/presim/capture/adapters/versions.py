@@ -43,7 +43,7 @@ def loaded_versions() -> dict[str, str]:
     return {name: str(getattr(sys.modules[name], "__version__", "?")) for name in names if name in sys.modules}
 
 
-def untested(versions: Mapping[str, str]) -> list[str]:
+def untested_version_notes(versions: Mapping[str, str]) -> list[str]:
     """A note for each framework whose version is outside the tested range."""
     tested_versions = ((name, version, _minor(version)) for name, version in sorted(versions.items()) if name in TESTED)
     return [

@@ -133,7 +133,7 @@ def _routing(text: str) -> dict[str, str]:
     return {"routing": policy.kind, **skew, **({"seed": str(policy.seed)} if policy.is_random else {})}
 
 
-def for_hook(policies: dict[str, str], lowest_rank: int | None = None) -> str:
+def format_for_hook(policies: dict[str, str], lowest_rank: int | None = None) -> str:
     """The policies in the hook's format, one per line.
 
     ``lowest_rank``: each rank gets its own values, and this one the lowest losses and numbers.

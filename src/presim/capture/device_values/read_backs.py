@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from presim.capture.device_values.policies import Origin, for_hook
+from presim.capture.device_values.policies import Origin, format_for_hook
 from presim.capture.script.current_line import calling_line, is_own, program_frame
 from presim.capture.script.hook import Hook, OnRead
 from presim.capture.script.value_uses import is_confined
@@ -28,7 +28,7 @@ class ReadBacks:
         self, policies: dict[str, str], endless: Callable[[str], None], lowest_rank: int | None = None
     ) -> None:
         self.policies = policies
-        self.lowest_rank = lowest_rank  # as for `for_hook`
+        self.lowest_rank = lowest_rank  # as for `format_for_hook`
         self.endless = endless  # called with an error message; does not return
         self.counts: Counter[tuple[str, str, int]] = Counter()
         self._may_decide: dict[tuple[str, str, int], bool] = {}  # the same keys: as in `ReadBack`
@@ -42,7 +42,7 @@ class ReadBacks:
         """Enable values and reports of reads."""
         self._count_descriptions = hook.descriptions
         self._on_read = OnRead(self._read)  # must stay alive as long as the hook may call it
-        hook.enable_values(for_hook(self.policies, self.lowest_rank).encode(), self._on_read)
+        hook.enable_values(format_for_hook(self.policies, self.lowest_rank).encode(), self._on_read)
 
     def records(self) -> tuple[ReadBack, ...]:
         """Every place with its number of reads, most frequent first."""

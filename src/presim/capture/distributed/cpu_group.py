@@ -258,7 +258,7 @@ class _Message(Work):
         return True
 
     def is_completed(self) -> bool:
-        """Whether it is here, which is waited for."""
+        """Wait for the message; always true."""
         return self.wait()
 
     def is_success(self) -> bool:

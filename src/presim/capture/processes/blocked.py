@@ -38,7 +38,7 @@ class BlockedRanks:
         return self._is_stuck(rank) or self._waits_at_store(rank)
 
     def release(self) -> bool:
-        """Let no rank wait for calls of others any more; False: that has been done, or ranks exchange nothing."""
+        """Let no rank wait for calls of others any more; False if this was done before, or ranks exchange nothing."""
         try:
             with (self.exchange / "bell").open("r+b", buffering=0) as page:
                 page.seek(_ABANDONED_OFFSET)

@@ -91,7 +91,7 @@ def capture_differing(
         if checks.count is None and sampling.is_cheap():
             return _all_ranks(steps, setting, progress)
         sampling.run_more()
-    distinct_ranks = sampling.found()
+    distinct_ranks = sampling.distinct_ranks()
     if not stop.is_partial:
         return distinct_ranks
     return dataclasses.replace(distinct_ranks, notes=(_INTERRUPTED, *distinct_ranks.notes), partial=True)
@@ -291,7 +291,7 @@ class _Sampling:
                 return replicas
         return []
 
-    def found(self) -> DifferingRanks:
+    def distinct_ranks(self) -> DifferingRanks:
         """The final result."""
         traces, kinds = self.kinds.captured(), self.kinds
         coverage = RankCoverage(

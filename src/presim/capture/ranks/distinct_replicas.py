@@ -84,7 +84,7 @@ class DistinctReplicas:
 
 
 def _first_difference(kind_prints: Sequence[Fingerprint], prints: Sequence[Fingerprint]) -> tuple[int, int] | None:
-    """Place of the first rank that differs, and the first differing entry of the known one; None if all agree."""
+    """Index of the first rank that differs from its kind's, and its first differing entry; None if all agree."""
     for index, (mine, theirs) in enumerate(zip(kind_prints, prints, strict=True)):
         entry = mine.first_difference(theirs)
         if entry is not None:

@@ -67,7 +67,7 @@ class CapturedRanks(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class PolicyTrial:
-    """What became of the collectives where policy values differ by rank."""
+    """Whether collectives depend on policy values that differ by rank."""
 
     dependence: str = ""  # a sentence if collectives depend on them
     notes: tuple[str, ...] = ()  # otherwise: what was tried

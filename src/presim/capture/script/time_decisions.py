@@ -24,7 +24,7 @@ _HARMLESS_CALLS = (
 
 
 def deciding_line(frame: FrameType) -> str:
-    """The branch, as ``file.py:12``, that the time decides which a frame's current expression yields; else empty."""
+    """The branch that depends on the time that a frame's current expression reads, as ``file.py:12``; else empty."""
     current = current_expression(frame)
     return _TimeUses(current[0], frame.f_code.co_filename, frame).branch(current[1]) if current else ""
 

@@ -12,7 +12,7 @@ import msgspec
 from presim.capture.processes.variables import environment
 from presim.capture.setup.environment import install_torch, torch_problem
 from presim.capture.setup.machine import Machine
-from presim.capture.setup.shim import build_shim, outdated, require_shim
+from presim.capture.setup.shim import build_shim, describe_outdated, require_shim
 from presim.scratch import temporary_folder
 from presim.units import gib
 
@@ -99,7 +99,7 @@ def _torch(machine: Machine) -> Check:
 def _shim(machine: Machine) -> Check:
     name, missing = "emulated CUDA libraries", machine.shim_missing
     if not missing and machine.shim_changed:
-        return Check(name, State.MISSING, outdated(machine.shim_changed), build_shim())
+        return Check(name, State.MISSING, describe_outdated(machine.shim_changed), build_shim())
     if not missing:
         return Check(name, State.OK, f"built, in {machine.shim}")
     some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
