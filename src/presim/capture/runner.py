@@ -52,13 +52,13 @@ class Runner:
         try:
             self._run()
         except SystemExit as stop:
-            self._exited(stop)
+            self._record_exit(stop)
         except torch.OutOfMemoryError as error:
-            self._raised(error, "out_of_memory")
+            self._record_error(error, "out_of_memory")
         except KeyboardInterrupt:
-            self._raised(KeyboardInterrupt("interrupted"), "raised", code=130)
+            self._record_error(KeyboardInterrupt("interrupted"), "raised", code=130)
         except BaseException as error:  # noqa: BLE001 - the script's own error, whatever it is
-            self._raised(error, "raised")
+            self._record_error(error, "raised")
         self.finish()
 
     def _run(self) -> None:
@@ -71,7 +71,7 @@ class Runner:
             sys.path.insert(0, str(Path(control.script).resolve().parent))
             runpy.run_path(control.script, run_name="__main__")
 
-    def _exited(self, stop: SystemExit) -> None:
+    def _record_exit(self, stop: SystemExit) -> None:
         if stop.code in (None, 0):
             return
         self.outcome.exit = "exited"
@@ -80,7 +80,7 @@ class Runner:
         if not isinstance(stop.code, int):
             print(stop.code, file=sys.stderr)
 
-    def _raised(self, error: BaseException, exit_kind: str, code: int = 1) -> None:
+    def _record_error(self, error: BaseException, exit_kind: str, code: int = 1) -> None:
         from presim.capture.adapters import sanitizer
 
         _print_own_traceback(error, f"rank {self.control.rank}:\n" if len(self.control.present) > 1 else "")

@@ -116,7 +116,7 @@ def fit_to_profile(traces: Sequence[Trace], cluster: Cluster, predict: Predict, 
         changes.append(
             Change(part, factor, f"{len(fitted_kinds)} kinds of work, {time:.2f} ms of the profile", before, after)
         )
-    return _concluded(changes, notes, cluster, predict, measured_s, held_out=True)
+    return _make_calibration(changes, notes, cluster, predict, measured_s, held_out=True)
 
 
 def host_factor_of_profile(profiled: Trace, captured: Trace, calls_ns: int) -> float | None:
@@ -181,7 +181,7 @@ def fit_to_step_time(
     return Calibration((change,), target, measured, before, predict(target), held_s is not None, notes)
 
 
-def _concluded(
+def _make_calibration(
     changes: Sequence[Change],
     notes: Sequence[str],
     cluster: Cluster,
@@ -241,7 +241,7 @@ def _present(cluster: Cluster) -> list[Part]:
     return parts
 
 
-def _predicted(kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -> list[int]:
+def _predict_ns(kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -> list[int]:
     chain = Chain.default(cluster, trace.manifest.nccl)
     signatures = [kind.signature for kind in kinds]
     return [price.duration_ns for price in chain.price_all(signatures, trace.manifest.groups, cluster)[0]]
@@ -252,7 +252,7 @@ def _solve(part: Part, kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -
     low, high = 1 / (2 * _WIDEST), 2 * _WIDEST
     for _ in range(_ROUNDS):
         middle = float(np.sqrt(low * high))
-        predicted = _predicted(kinds, with_factors(cluster, {part: middle}), trace)
+        predicted = _predict_ns(kinds, with_factors(cluster, {part: middle}), trace)
         ratios = np.array([kind.measured_ns / max(time, 1) for kind, time in zip(kinds, predicted, strict=True)])
         slower = _median(ratios, np.array([kind.weight for kind in kinds])) > 1
         low, high = (low, middle) if slower else (middle, high)
@@ -261,7 +261,7 @@ def _solve(part: Part, kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -
 
 def _median_relative_error(kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -> float:
     """The median of |predicted / measured - 1|, weighted by time."""
-    predicted = _predicted(kinds, cluster, trace)
+    predicted = _predict_ns(kinds, cluster, trace)
     misses = np.array([abs(time / max(kind.measured_ns, 1) - 1) for kind, time in zip(kinds, predicted, strict=True)])
     return _median(misses, np.array([kind.weight for kind in kinds]))
 

@@ -100,7 +100,7 @@ class Buffer(LowLatency):
         out: Any = data.new_empty((rows, *data.shape[1:]))
         if scales is not None:
             out = (out, scales.new_empty((rows, *scales.shape[1:])))
-        done = _finished(work, async_finish)
+        done = _event_after(work, async_finish)
         if not is_new or topk_idx is None:
             return out, None, None, None, None, done
         counts = handle.rows(expert_alignment)
@@ -123,13 +123,13 @@ class Buffer(LowLatency):
         work = exchange.start("combine", self.group, config.applied_to(handle), x)
         out = x.new_empty((handle.tokens, *x.shape[1:]))
         weights = None if topk_weights is None else topk_weights.new_empty((handle.tokens, handle.experts_per_token))
-        return out, weights, _finished(work, async_finish)
+        return out, weights, _event_after(work, async_finish)
 
     def __getattr__(self, name: str) -> Any:
         raise NotImplementedError(MISSING.format(name)) if name.startswith("low_latency") else AttributeError(name)
 
 
-def _finished(work: Any, async_finish: bool) -> EventOverlap:
+def _event_after(work: Any, async_finish: bool) -> EventOverlap:
     if not async_finish:
         work.wait()
     return EventOverlap(work)

@@ -83,7 +83,7 @@ class _Counter:
                 value = self.values[name] = self._value(statement.value)
                 if "tmp" in name:
                     self._add(value.axes, axes)
-            elif isinstance(statement, ast.Expr) and _called(statement.value) == "store":
+            elif isinstance(statement, ast.Expr) and _function_name(statement.value) == "store":
                 self.counts = (0.5, 0.0, 0.0)
                 self._add(axes, axes)
 
@@ -119,7 +119,7 @@ class _Counter:
         return _Value(joined.axes, "bool") if isinstance(node, ast.Compare) else joined
 
     def _call(self, node: ast.Call) -> _Value:
-        name = _called(node)
+        name = _function_name(node)
         if name == "arange":
             axis = _BLOCKS.get(ast.unparse(node.args[1]), "")
             return _Value(frozenset({axis} & set(self.sizes)), "int32")
@@ -131,7 +131,7 @@ class _Counter:
         if name == "full":
             return _Value(dtype=ast.unparse(node.args[-1]).removeprefix("tl."))
         if name == "to" and isinstance(node.func, ast.Attribute):
-            return self._converted(self._value(node.func.value), ast.unparse(node.args[0]).removeprefix("tl."), node)
+            return self._convert(self._value(node.func.value), ast.unparse(node.args[0]).removeprefix("tl."), node)
         value = _join([self._value(argument) for argument in node.args])
         if name in ("broadcast_to", "reshape"):
             return value
@@ -143,7 +143,7 @@ class _Counter:
             return _Value(frozenset(axis for axis in value.axes if not axis.startswith("r")), value.dtype)
         return value
 
-    def _converted(self, value: _Value, dtype: str, node: ast.Call) -> _Value:
+    def _convert(self, value: _Value, dtype: str, node: ast.Call) -> _Value:
         if "float64" in (value.dtype, dtype) and value.dtype != dtype:
             self._count(0, 1)
         elif value.dtype != dtype and not node.keywords:  # reinterpreting bits costs nothing
@@ -162,7 +162,7 @@ def _join(values: list[_Value]) -> _Value:
     return _Value(axes, "float64" if wide else next((dtype for dtype in dtypes if dtype not in ("", "bool")), ""))
 
 
-def _called(node: ast.expr) -> str:
+def _function_name(node: ast.expr) -> str:
     if not isinstance(node, ast.Call):
         return ""
     return node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)

@@ -85,7 +85,7 @@ class CpuGroup(Backend):
 
     # Collectives
 
-    def _reduced(self, label: str, tensor: torch.Tensor, op: Any) -> torch.Tensor:
+    def _reduce_parts(self, label: str, tensor: torch.Tensor, op: Any) -> torch.Tensor:
         parts = self._parts(label, tensor)
         counts = Counter(self.sources)
         op = getattr(op, "op", op)
@@ -104,7 +104,7 @@ class CpuGroup(Backend):
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
         """Reduce each tensor separately."""
         for tensor in tensors:
-            tensor.copy_(self._reduced(self._label("allreduce"), tensor, opts.reduceOp if opts else ReduceOp.SUM))
+            tensor.copy_(self._reduce_parts(self._label("allreduce"), tensor, opts.reduceOp if opts else ReduceOp.SUM))
         return _done(tensors)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
@@ -113,7 +113,7 @@ class CpuGroup(Backend):
 
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
         """The root gets the reduction; the others keep their tensors."""
-        total = self._reduced(self._label("reduce"), tensors[0], opts.reduceOp)
+        total = self._reduce_parts(self._label("reduce"), tensors[0], opts.reduceOp)
         if opts.rootRank == self.own_rank:
             tensors[0].copy_(total)
         return _done(tensors)
@@ -171,7 +171,7 @@ class CpuGroup(Backend):
     def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any) -> Any:
         """Each member gets the reduction of its tensors."""
         for member in self.present:
-            total = self._reduced(self._label("reduce_scatter"), inputs[0][member], opts.reduceOp)
+            total = self._reduce_parts(self._label("reduce_scatter"), inputs[0][member], opts.reduceOp)
             if member == self.own_rank:
                 outputs[0].copy_(total)
         return _done(outputs)

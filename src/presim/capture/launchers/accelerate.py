@@ -57,7 +57,7 @@ def read_accelerate(words: Sequence[str]) -> Launch:
     options = parse(GRAMMAR, words)
     given_options = {name.replace("-", "_"): values[-1] or "true" for name, values in options.values.items()}
     file_settings, notes = read_config(given_options.get("config_file"))
-    settings = _merged(given_options, file_settings)
+    settings = _merge_settings(given_options, file_settings)
     if settings.get("cpu") == "true" or settings.get("tpu") == "true":
         raise InputError("accelerate launch on CPUs or TPUs: presim emulates GPUs; leave --cpu and --tpu out")
     launch = Launch(
@@ -74,7 +74,7 @@ def read_accelerate(words: Sequence[str]) -> Launch:
     return read_program(options.program, launch) if settings.get("no_python") == "true" else launch
 
 
-def _merged(given_options: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
+def _merge_settings(given_options: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
     """Merge settings: the command overrides the file, and a mode on the command line replaces the file's mode."""
     mode = any(name in given_options for name in _MODES)
     return {**{name: value for name, value in config.items() if not (mode and name in _MODES)}, **given_options}

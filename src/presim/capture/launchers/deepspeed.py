@@ -68,7 +68,7 @@ def read_deepspeed(words: Sequence[str]) -> Launch:
 
 def _shape(options: Options) -> Shape:
     hosts = read_hostfile(options.text("hostfile"), "deepspeed") if options.has("hostfile") else {}
-    hosts = _filtered(hosts, options)
+    hosts = _filter_hosts(hosts, options)
     if not hosts:
         return Shape(options.count("num-nodes"), options.count("num-gpus"))
     nodes = min(options.count("num-nodes") or len(hosts), len(hosts))
@@ -89,7 +89,7 @@ def _notes(options: Options) -> list[str]:
     ]
 
 
-def _filtered(hosts: dict[str, int], options: Options) -> dict[str, int]:
+def _filter_hosts(hosts: dict[str, int], options: Options) -> dict[str, int]:
     """Apply ``--include`` and ``--exclude`` (``host1@host2:0,1``)."""
     for part in (*options.text("include").split("@"), *options.text("exclude").split("@")):
         slots = part.partition(":")[2]

@@ -100,14 +100,14 @@ def read_srun(words: Sequence[str]) -> tuple[Launch, list[str]]:
         launcher="srun",
         shape=shape,
         default_shape=Shape(1, 1) if shape == Shape() else Shape(),
-        variables=_exported(options.text("export")),
+        variables=_exported_variables(options.text("export")),
         schemes=(slurm_variables,),
         notes=options.notes(),
     )
     return launch, options.program
 
 
-def _exported(text: str) -> dict[str, str]:
+def _exported_variables(text: str) -> dict[str, str]:
     """Variables of ``--export=ALL,NAME=value``; existing variables are passed on in any case."""
     pairs = (part.partition("=") for part in text.split(","))
     return {name: value for name, equals, value in pairs if equals}

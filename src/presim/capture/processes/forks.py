@@ -77,7 +77,7 @@ class Forks:
 
     def __init__(self, imports: tuple[str, str] | None = None) -> None:
         self.imports = imports
-        self._common: Mapping[str, str] = {}  # environment of the zygote
+        self._shared_variables: Mapping[str, str] = {}  # environment of the zygote
         self._options: tuple[str, ...] = ()
         self._channel: socket.socket | None = None
         self._zygote: subprocess.Popen[bytes] | None = None
@@ -116,9 +116,9 @@ class Forks:
 
     def _begin(self, first: Start) -> None:
         """Start the zygote and wait until it has imported everything."""
-        self._common, self._options = _common(first), first.python
+        self._shared_variables, self._options = _without_rank_variables(first), first.python
         # All ranks have the same device, though their device files have different paths.
-        environment = {**self._common, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")}
+        environment = {**self._shared_variables, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")}
         rank_variables = ",".join(sorted(name for name in first.variables if name not in environment))
         imports = (*self.imports, rank_variables) if self.imports else ()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -142,13 +142,15 @@ class Forks:
 
     def _is_same(self, start: Start) -> bool:
         """Whether a rank differs from the zygote only in per-rank settings."""
-        return _common(start) == self._common and start.python == self._options
+        return _without_rank_variables(start) == self._shared_variables and start.python == self._options
 
     def _start(self, start: Start) -> Process:
         """Fork a rank, or start a separate process if the zygote cannot fork."""
         assert self._channel is not None, "test_forks: only `starter` hands this out"
         reading, writing = os.pipe()
-        variables = {name: value for name, value in start.variables.items() if self._common.get(name) != value}
+        variables = {
+            name: value for name, value in start.variables.items() if self._shared_variables.get(name) != value
+        }
         request = msgspec.json.encode(Request(str(start.control), variables))
         nothing = os.open(os.devnull, os.O_WRONLY)
         files = [writing, _output(start.stdout, 1, nothing), _output(start.stderr, 2, nothing)]
@@ -179,5 +181,5 @@ def _is_own(name: str) -> bool:
     return name in PLACE_VARIABLES or (name.startswith("PRESIM_") and name != "PRESIM_LIVE")
 
 
-def _common(start: Start) -> dict[str, str]:
+def _without_rank_variables(start: Start) -> dict[str, str]:
     return {name: value for name, value in start.variables.items() if not _is_own(name)}

@@ -103,7 +103,7 @@ def _all_ranks(steps: int | None, setting: LaunchConfig, progress: Progress) -> 
     doing = "running the script" if len(world) == 1 else f"running all {len(world)} ranks"
     with run_wave(wave, setting, functools.partial(progress, doing)) as captured:
         progress("reading the ranks' logs" if len(world) > 1 else "reading the log")
-        differing_ranks = _merged([read_trace(item, setting) for item in captured])
+        differing_ranks = _merge_alike_ranks([read_trace(item, setting) for item in captured])
         for item in (captured[trace.manifest.rank] for trace in differing_ranks.traces):
             if item.rank and not item.failed:
                 show_output(item, setting)
@@ -116,7 +116,7 @@ def _rank_reads(captured: Sequence[Captured]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for item in captured for line in item.outcome.rank_reads))
 
 
-def _merged(traces: Sequence[Trace]) -> DifferingRanks:
+def _merge_alike_ranks(traces: Sequence[Trace]) -> DifferingRanks:
     """Merge the traces of all ranks of a world, ascending, into the distinct ones."""
     ranks = exchange_closure([group for trace in traces for group in message_groups(trace)])
     layout = find_layout(ranks, len(traces))

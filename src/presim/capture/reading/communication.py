@@ -58,7 +58,7 @@ class Communication:
         call = self._call(work)
         group = self._group(call, op)
         if exchange := self._site(work).get("exchange"):
-            return _routed(exchange, group)
+            return _exchange_collective(exchange, group)
         return Collective(call.kind, self._bytes(call, group), call.dtype, group, call.peer)
 
     def _bytes(self, call: _Call, group: int) -> int:
@@ -84,7 +84,7 @@ class Communication:
         keep = np.ones(len(records), bool)
         merged = records
         for indices in launches.values():
-            if len(indices) == 1 and not self._composed(records[indices[0]]):
+            if len(indices) == 1 and not self._collective_of_record(records[indices[0]]):
                 continue
             if merged is records:
                 merged = records.copy()
@@ -102,7 +102,7 @@ class Communication:
         total = sum(self._bytes(call, group) for call in calls)
         if kinds == {"broadcast"} and len({call.peer for call in calls}) == len(calls) > 1:
             return Collective("all_gather", total, calls[0].dtype, group)
-        if kinds <= {"send", "recv"} and (composed := self._composed(records[0])):
+        if kinds <= {"send", "recv"} and (composed := self._collective_of_record(records[0])):
             return self._as_collective(composed, calls, group)
         if not kinds <= {"send", "recv"}:
             return Collective(calls[0].kind, total, calls[0].dtype, group, calls[0].peer, fused=len(calls))
@@ -115,7 +115,7 @@ class Communication:
         peer = calls[0].peer if len(peers) == 1 else -1
         return Collective(kind, max(sent, total - sent), calls[0].dtype, group, peer, fused=len(calls))
 
-    def _composed(self, record: np.void) -> str:
+    def _collective_of_record(self, record: np.void) -> str:
         """The collective that PyTorch recorded for these sends and receives, if any."""
         described = self._torch_group(int(record["op"]))
         call = self._call(int(record["work"]))
@@ -178,14 +178,14 @@ class Communication:
             key += f" {members}"
         if key not in self._groups:
             size = self._creation_note(call.communicator).number("size", 0)
-            group = _describe(described) if described else self._undescribed(key, call.communicator, size)
+            group = _describe(described) if described else self._group_without_torch(key, call.communicator, size)
             self._groups[key] = len(self._group_list)
             self._group_list.append(Group(group.name, members, 2, group.ordinal) if pair else group)
         if described is not None:
             self._keys[call.communicator] = key
         return self._groups[key]
 
-    def _undescribed(self, key: str, communicator: str, size: int) -> Group:
+    def _group_without_torch(self, key: str, communicator: str, size: int) -> Group:
         """The group of a communicator that the program created without PyTorch."""
         members = self._members_of(communicator)
         earlier = range(int(communicator)) if members and communicator.isdigit() else ()
@@ -217,7 +217,7 @@ class Communication:
         return descriptor if descriptor.family == "group" else None
 
 
-def _routed(exchange: str, group: int) -> Collective:
+def _exchange_collective(exchange: str, group: int) -> Collective:
     """The collective that a placeholder collective represents.
 
     Format: ``kind;library;tokens;bytes;chosen;experts;sms;window;spread;dtype``.

@@ -94,7 +94,7 @@ def parse_operator(descriptor: Descriptor) -> Operator:
     writes = descriptor.fields.get("writes", "").split(",")
     positions = [position for position in writes if position not in ("", "argument")]
     if positions and inputs:
-        inputs, outputs = _written(inputs, positions)
+        inputs, outputs = _split_by_access(inputs, positions)
     elif "argument" in writes and inputs:  # the last arguments are the outputs
         results = max(1, len(outputs))
         inputs, outputs = inputs[:-results], outputs or inputs[-1:]  # described again once they were resized
@@ -124,7 +124,9 @@ def _counts(text: str) -> tuple[tuple[str, int], ...]:
     return tuple((name, int(count)) for name, count in pairs)
 
 
-def _written(inputs: tuple[Operand, ...], written: list[str]) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+def _split_by_access(
+    inputs: tuple[Operand, ...], written: list[str]
+) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
     """Split arguments into read and written ones, from the positions written; "0!" is not read before."""
     outputs = tuple(inputs[int(position.rstrip("!"))] for position in written)
     unread = {int(position[:-1]) for position in written if position.endswith("!")}

@@ -160,7 +160,7 @@ def _device_unused() -> Iterator[None]:
         "current_device": lambda: 0,
         "get_device_properties": _properties,
     }
-    with _answered(torch.cuda, answers), _answered(torch._C, {"_cuda_getDeviceCount": _count}):
+    with _functions_replaced(torch.cuda, answers), _functions_replaced(torch._C, {"_cuda_getDeviceCount": _count}):
         yield
     interface: Any = sys.modules.get("torch._dynamo.device_interface")
     if interface is not None:
@@ -168,15 +168,15 @@ def _device_unused() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _answered(module: Any, answers: dict[str, Callable[..., Any]]) -> Iterator[None]:
+def _functions_replaced(module: Any, answers: dict[str, Callable[..., Any]]) -> Iterator[None]:
     """Replace functions within the block. Modules that copied one meanwhile call PyTorch's own afterwards."""
     before = {name: getattr(module, name) for name in answers}
-    now = dict(answers)
-    vars(module).update({name: _answer_or_original(now, name, before[name]) for name in answers})
+    active_answers = dict(answers)
+    vars(module).update({name: _answer_or_original(active_answers, name, before[name]) for name in answers})
     try:
         yield
     finally:
-        now.clear()
+        active_answers.clear()
         vars(module).update(before)
 
 
