@@ -18,14 +18,14 @@ def delayed() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[int, FrameType | None]] = []
+    pending_signals: list[tuple[int, FrameType | None]] = []
     before = _handlers()
-    _set(dict.fromkeys(before, lambda number, frame: came.append((number, frame))))
+    _set(dict.fromkeys(before, lambda number, frame: pending_signals.append((number, frame))))
     try:
         yield
     finally:
         _set(before)
-    for number, frame in came[:1]:
+    for number, frame in pending_signals[:1]:
         before[number](number, frame)
 
 

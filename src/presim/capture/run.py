@@ -64,9 +64,9 @@ class Capture:
     @property
     def reported(self) -> int:
         """The rank whose figures are reported: the first that failed by itself, else the lowest."""
-        ends = [trace.manifest for trace in self.traces]
-        failed = [end.rank for end in ends if end.exit in FAILED and end.error != STOPPED]
-        return failed[0] if failed else ends[0].rank
+        manifests = [trace.manifest for trace in self.traces]
+        failed = [manifest.rank for manifest in manifests if manifest.exit in FAILED and manifest.error != STOPPED]
+        return failed[0] if failed else manifests[0].rank
 
 
 def capture(
@@ -164,10 +164,10 @@ def _exchange_representatives(ranks: tuple[int, ...], world_size: int) -> dict[i
 
     Absent ranks exchange through the next lower captured rank. They are not assumed to do the same work.
     """
-    ends = (*ranks[1:], world_size)
-    found = {rank: [*range(rank + 1, end)] for rank, end in zip(ranks, ends)}
-    found[ranks[0]] = [*range(ranks[0]), *found[ranks[0]]]
-    return found
+    next_ranks = (*ranks[1:], world_size)
+    absent_ranks = {rank: [*range(rank + 1, next_rank)] for rank, next_rank in zip(ranks, next_ranks)}
+    absent_ranks[ranks[0]] = [*range(ranks[0]), *absent_ranks[ranks[0]]]
+    return absent_ranks
 
 
 def _used_device(trace: Trace) -> bool:

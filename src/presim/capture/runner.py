@@ -52,13 +52,13 @@ class Runner:
         try:
             self._run()
         except SystemExit as stop:
-            self._exited(stop)
+            self._record_exit(stop)
         except torch.OutOfMemoryError as error:
-            self._raised(error, "out_of_memory")
+            self._record_error(error, "out_of_memory")
         except KeyboardInterrupt:
-            self._raised(KeyboardInterrupt("interrupted"), "raised", code=130)
+            self._record_error(KeyboardInterrupt("interrupted"), "raised", code=130)
         except BaseException as error:  # noqa: BLE001 - the script's own error, whatever it is
-            self._raised(error, "raised")
+            self._record_error(error, "raised")
         self.finish()
 
     def _run(self) -> None:
@@ -71,7 +71,7 @@ class Runner:
             sys.path.insert(0, str(Path(control.script).resolve().parent))
             runpy.run_path(control.script, run_name="__main__")
 
-    def _exited(self, stop: SystemExit) -> None:
+    def _record_exit(self, stop: SystemExit) -> None:
         if stop.code in (None, 0):
             return
         self.outcome.exit = "exited"
@@ -80,20 +80,20 @@ class Runner:
         if not isinstance(stop.code, int):
             print(stop.code, file=sys.stderr)
 
-    def _raised(self, error: BaseException, how: str, code: int = 1) -> None:
+    def _record_error(self, error: BaseException, exit_kind: str, code: int = 1) -> None:
         from presim.capture.adapters import sanitizer
 
         _print_own_traceback(error, f"rank {self.control.rank}:\n" if len(self.control.present) > 1 else "")
-        self.outcome.exit = how
+        self.outcome.exit = exit_kind
         self.outcome.code = code
         last = traceback.format_exception_only(error)[-1].strip()
         last = last if len(last) <= _ERROR_CHARACTERS else last[:_ERROR_CHARACTERS] + " …"
-        if found := sanitizer.explain(error):
-            last = found
+        if misuse := sanitizer.explain(error):
+            last = misuse
             line = current_line.raising_line(error)
-            self.outcome.misuse = (f"Misuse of the GPU at {line}: {found}.",)
-        own = extensions.own_runtime(extensions.loaded_libraries())
-        self.outcome.error = last + (versions.how_to_install(error) or extensions.explain(last, own))
+            self.outcome.misuse = (f"Misuse of the GPU at {line}: {misuse}.",)
+        extension_names = extensions.libraries_with_own_runtime(extensions.loaded_libraries())
+        self.outcome.error = last + (versions.how_to_install(error) or extensions.explain(last, extension_names))
 
     def stop(self) -> NoReturn:
         """End after the last requested step."""
@@ -154,10 +154,14 @@ class Runner:
             **versions.loaded_versions(),
         }
         outcome.facts = observers.facts()
-        own = extensions.own_runtime(extensions.loaded_libraries())
+        extension_names = extensions.libraries_with_own_runtime(extensions.loaded_libraries())
         outcome.misuse = (*observers.misuse.sentences, *outcome.misuse)
         outcome.rank_reads = observers.rank_reads.all_places()
-        outcome.notes = (*versions.untested(outcome.versions), *extensions.notes(own), *observers.notes())
+        outcome.notes = (
+            *versions.untested_version_notes(outcome.versions),
+            *extensions.notes(extension_names),
+            *observers.notes(),
+        )
         outcome.nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
         if observers.read_backs is not None:
             outcome.read_backs = observers.read_backs.records()
@@ -173,8 +177,8 @@ class Runner:
 def _print_own_traceback(error: BaseException, heading: str) -> None:
     """Print the traceback without the runner's frames, in one write because ranks print concurrently."""
     frame = error.__traceback__
-    own = (__file__, runpy.__file__, "<frozen runpy>")
-    while frame is not None and frame.tb_frame.f_code.co_filename in own:
+    runner_files = (__file__, runpy.__file__, "<frozen runpy>")
+    while frame is not None and frame.tb_frame.f_code.co_filename in runner_files:
         frame = frame.tb_next
     sys.stderr.write(heading + "".join(traceback.format_exception(type(error), error, frame)))
 

@@ -76,8 +76,8 @@ class _Children:
 
 
 def _can_fork() -> bool:
-    alone = len(os.listdir("/proc/self/task")) == 1
-    return alone and bool(_shim().presim_is_unused()) and _can_fork_use_cuda()
+    is_single_threaded = len(os.listdir("/proc/self/task")) == 1
+    return is_single_threaded and bool(_shim().presim_is_unused()) and _can_fork_use_cuda()
 
 
 def _can_fork_use_cuda() -> bool:
@@ -115,8 +115,8 @@ def serve(channel: socket.socket, installed: ImportObservers | None = None) -> N
                 children.close_siblings()
                 channel.close()
                 _run_rank(zygote, msgspec.json.decode(message, type=Request), (pipe, *output), installed)
-            for one in output:
-                os.close(one)
+            for output_file in output:
+                os.close(output_file)
             if process is None:
                 os.close(pipe)
             else:
@@ -164,16 +164,16 @@ def _reset_process_state() -> None:
     sys.modules["torch"].default_generator.seed()
 
 
-def _import_for_script(what: str, script: str, own: str) -> ImportObservers:
+def _import_for_script(script_kind: str, script: str, rank_variables: str) -> ImportObservers:
     """Import what the script imports, after installing the observers that must come first."""
     from presim.capture.observers import ImportObservers
     from presim.capture.script.preimport import import_leading, preimport
 
     installed = ImportObservers(ensure_hook(require_torch()))
-    if what == "recipe":
+    if script_kind == "recipe":
         preimport(Path(script))
     else:
-        import_leading(script, own.split(","), is_module=what == "module")
+        import_leading(script, rank_variables.split(","), is_module=script_kind == "module")
     return installed
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from presim.errors import InputError, PresimError
 from presim.hardware.cluster import Fabric, Node
-from presim.hardware.codec import from_table, keys, load_toml, merged, unsourced
+from presim.hardware.codec import from_table, keys, load_toml, merge_tables, unsourced
 from presim.hardware.schema import Gpu, Sourced
 
 ROOT = Path(__file__).parent / "data"
@@ -61,7 +61,7 @@ def ids(kind: type[Sourced]) -> list[str]:
 
 @functools.cache
 def _builtin_ids(kind: type[Sourced]) -> tuple[str, ...]:
-    """The files do not change, and each choice of a learned model asks whether it is of a built-in GPU."""
+    """Cached: the files do not change, and every choice of a learned model looks up the built-in GPUs."""
     return tuple(sorted(path.stem for path in (ROOT / _FOLDERS[kind]).glob("*.toml")))
 
 
@@ -85,19 +85,19 @@ def find(kind: type[P], name: str) -> P:
     return part
 
 
-def read(kind: type[P], table: Mapping[str, Any], where: str) -> P:
+def read(kind: type[P], table: Mapping[str, Any], location: str) -> P:
     """A part from a user's table, which is complete or takes defaults from the built-in part named by ``base``."""
-    return from_table(kind, _with_base(kind, {"id": Path(where).stem, **table}, where), where)
+    return from_table(kind, _with_base(kind, {"id": Path(location).stem, **table}, location), location)
 
 
 def builtin_path(kind: type[Sourced], name: str) -> Path:
     """The file of a built-in part, by id or alias."""
-    plain = _plain(name)
+    plain = _normalise_name(name)
     path = ROOT / _FOLDERS[kind] / f"{aliases(kind).get(plain, plain)}.toml"
     if plain and "/" not in plain and path.is_file():
         return path
-    near = nearest(name, (kind,))
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    similar_names = nearest(name, (kind,))
+    hint = f"did you mean {' or '.join(similar_names)}? " if similar_names else ""
     raise InputError(
         f"unknown {_WORDS[kind]} {name!r}: {hint}`presim hardware list` shows all; "
         f"a path ending in .toml is read as your own description."
@@ -106,8 +106,8 @@ def builtin_path(kind: type[Sourced], name: str) -> Path:
 
 def nearest(name: str, kinds: Iterable[type[Sourced]]) -> list[str]:
     """Ids and aliases that resemble a name, nearest first."""
-    known = [known for kind in kinds for known in (*ids(kind), *aliases(kind))]
-    return list(dict.fromkeys(difflib.get_close_matches(_plain(name), known, n=4, cutoff=0.5)))
+    names = [candidate for kind in kinds for candidate in (*ids(kind), *aliases(kind))]
+    return list(dict.fromkeys(difflib.get_close_matches(_normalise_name(name), names, n=4, cutoff=0.5)))
 
 
 def kind_of(path: str) -> type[Sourced]:
@@ -118,7 +118,7 @@ def kind_of(path: str) -> type[Sourced]:
     return max(based or _FOLDERS, key=lambda kind: sum(key.key in table for key in keys(kind)))
 
 
-def _plain(name: str) -> str:
+def _normalise_name(name: str) -> str:
     return re.sub(r"[ _]+", "-", name.strip().lower()).removeprefix("nvidia-").removeprefix("amd-")
 
 
@@ -131,13 +131,15 @@ def _built_in(kind: type[Sourced], identity: str) -> Sourced:
     return part
 
 
-def _with_base(kind: type[Sourced], table: Mapping[str, Any], where: str, depth: int = 0) -> dict[str, Any]:
+def _with_base(kind: type[Sourced], table: Mapping[str, Any], location: str, depth: int = 0) -> dict[str, Any]:
     """The table, with missing keys taken from its ``base``."""
-    own = {key: value for key, value in table.items() if key != "base"}
+    overrides = {key: value for key, value in table.items() if key != "base"}
     base = table.get("base")
     if base is None:
-        return own
+        return overrides
     if not isinstance(base, str) or depth > 3:
-        raise InputError(f"{where}: base = {base!r} must be the id of a {_WORDS[kind]} that is not based on this one.")
+        raise InputError(
+            f"{location}: base = {base!r} must be the id of a {_WORDS[kind]} that is not based on this one."
+        )
     path = builtin_path(kind, base)
-    return merged(_with_base(kind, load_toml(path), path.name, depth + 1), own)
+    return merge_tables(_with_base(kind, load_toml(path), path.name, depth + 1), overrides)

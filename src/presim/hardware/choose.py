@@ -35,66 +35,70 @@ def choose_cluster(
     Defaults: the GPU's default node, the node's default fabric, and one GPU without counts. The collectives of a file
     are used only with the file's own GPU, node and fabric.
     """
-    said = {"gpu": gpu, "node": node, "fabric": fabric}
+    named_parts = {"gpu": gpu, "node": node, "fabric": fabric}
     counts = {"nodes": nodes, "gpus_per_node": gpus_per_node, "world_size": world_size}
     described = _described(Path(cluster)) if cluster is not None else {}
     if any(value is not None for value in counts.values()):
         described = {key: value for key, value in described.items() if key not in _COUNTS}
-    chosen = {**described, **{key: value for key, value in {**said, **counts}.items() if value is not None}}
+    settings = {**described, **{key: value for key, value in {**named_parts, **counts}.items() if value is not None}}
     groups = described.get("groups", ())
     if groups:
-        chosen = _of_groups(chosen, groups, {key: value for key, value in said.items() if value is not None})
-    if "gpu" not in chosen:
+        settings = _complete_from_groups(
+            settings, groups, {key: value for key, value in named_parts.items() if value is not None}
+        )
+    if "gpu" not in settings:
         raise InputError("no GPU is named: use --gpu, e.g. --gpu h100-sxm; `presim hardware list` shows all.")
-    where = str(cluster or "")
-    parts = gpu_part, node_part, fabric_part = _parts(chosen, where)
-    count, per_node = _shape(node_part, *(chosen.get(key) for key in _COUNTS))
+    location = str(cluster or "")
+    parts = gpu_part, node_part, fabric_part = _parts(settings, location)
+    count, per_node = _shape(node_part, *(settings.get(key) for key in _COUNTS))
     if count * per_node > _MOST_RANKS:
         raise InputError(
             f"{count} nodes x {per_node} GPUs are more than the {_MOST_RANKS:,} ranks that a job may have."
         )
     variables = {name: str(value) for name, value in described.get("nccl", {}).items()}
     collectives = described.get("collectives", {})
-    if collectives and parts != _parts({"gpu": chosen["gpu"], **described}, where):
+    if collectives and parts != _parts({"gpu": settings["gpu"], **described}, location):
         collectives = {}  # the measurements are of another GPU, node or fabric
     network = described.get("network", {})
-    whole = Cluster(gpu_part, node_part, fabric_part, count, per_node, variables, collectives, network)
-    if whole.domain_size < whole.world_size and not whole.network_bytes_per_s > 0:
+    uniform_cluster = Cluster(gpu_part, node_part, fabric_part, count, per_node, variables, collectives, network)
+    if uniform_cluster.domain_size < uniform_cluster.world_size and not uniform_cluster.network_bytes_per_s > 0:
         raise InputError(
-            f"{where or node_part.id}: {count} nodes cannot reach each other: {node_part.id} has {node_part.nics} "
+            f"{location or node_part.id}: {count} nodes cannot reach each other: {node_part.id} has {node_part.nics} "
             f"network ports (nics); give it some, or use one node (see {GUIDE})."
         )
     if not groups:
-        return whole
-    rest: dict[str, Any] = {key: chosen[key] for key in ("gpu", "node", "fabric") if key in chosen}
-    return with_groups(whole, groups, lambda table: _parts(_as_the_rest(table, rest), where))
+        return uniform_cluster
+    default_parts: dict[str, Any] = {key: settings[key] for key in ("gpu", "node", "fabric") if key in settings}
+    return with_groups(
+        uniform_cluster, groups, lambda table: _parts(_complete_group_table(table, default_parts), location)
+    )
 
 
-def _of_groups(
-    chosen: Mapping[str, Any], groups: Sequence[Mapping[str, Any]], said: Mapping[str, str]
+def _complete_from_groups(
+    settings: Mapping[str, Any], groups: Sequence[Mapping[str, Any]], named_parts: Mapping[str, str]
 ) -> dict[str, Any]:
     """Defaults of a file with groups: the number of nodes of all groups, and the first group's GPU for the rest."""
-    if said:
-        key, value = next(iter(said.items()))
+    if named_parts:
+        key, value = next(iter(named_parts.items()))
         raise InputError(f"--{key} {value} does not apply to a single group of the cluster file; change the file")
-    completed = dict(chosen)
-    if not any(key in chosen for key in ("nodes", "world_size")):
+    completed = dict(settings)
+    if not any(key in settings for key in ("nodes", "world_size")):
         completed["nodes"] = nodes_of(groups)
-    if "gpu" not in chosen:
+    if "gpu" not in settings:
         named = [table["gpu"] for table in groups if "gpu" in table]
         completed |= {"gpu": named[0]} if named else {}
     return completed
 
 
-def _as_the_rest(table: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
+def _complete_group_table(table: Mapping[str, Any], default_parts: Mapping[str, Any]) -> dict[str, Any]:
     """The table of a group, completed: its own GPU or node implies the default node and fabric."""
-    own = {key: table[key] for key in ("gpu", "node", "fabric") if key in table}
-    kept = {"gpu": rest["gpu"]}
-    if "gpu" not in own and "node" in rest:
-        kept["node"] = rest["node"]
-    if not own.keys() & {"gpu", "node"} and "fabric" in rest:
-        kept["fabric"] = rest["fabric"]
-    return {**kept, **own}
+    group_parts = {key: table[key] for key in ("gpu", "node", "fabric") if key in table}
+    inherited_parts = {"gpu": default_parts["gpu"]}
+    if "gpu" not in group_parts and "node" in default_parts:
+        inherited_parts["node"] = default_parts["node"]
+    if not group_parts.keys() & {"gpu", "node"} and "fabric" in default_parts:
+        inherited_parts["fabric"] = default_parts["fabric"]
+    return {**inherited_parts, **group_parts}
 
 
 def _described(path: Path) -> dict[str, Any]:
@@ -118,20 +122,20 @@ def _described(path: Path) -> dict[str, Any]:
     return table
 
 
-def _parts(chosen: Mapping[str, Any], where: str) -> tuple[Gpu, Node, Fabric]:
-    gpu = _part(Gpu, chosen["gpu"], where)
-    node = _part(Node, chosen.get("node", gpu.default_node), where)
-    return gpu, node, _part(Fabric, chosen.get("fabric", node.default_fabric), where)
+def _parts(settings: Mapping[str, Any], location: str) -> tuple[Gpu, Node, Fabric]:
+    gpu = _part(Gpu, settings["gpu"], location)
+    node = _part(Node, settings.get("node", gpu.default_node), location)
+    return gpu, node, _part(Fabric, settings.get("fabric", node.default_fabric), location)
 
 
-def _part(kind: type[P], described: str | Mapping[str, Any], where: str) -> P:
+def _part(kind: type[P], described: str | Mapping[str, Any], location: str) -> P:
     """A part by id, alias or path, or from a table in the cluster file."""
     if isinstance(described, str):
         return find(kind, described)
     if isinstance(described, Mapping):
-        return read(kind, described, f"{where} [{kind.__name__.lower()}]")
-    place = f"{where}: " if where else ""
-    raise InputError(f"{place}{kind.__name__.lower()} = {described!r} must be a name, a path or a table; correct it.")
+        return read(kind, described, f"{location} [{kind.__name__.lower()}]")
+    prefix = f"{location}: " if location else ""
+    raise InputError(f"{prefix}{kind.__name__.lower()} = {described!r} must be a name, a path or a table; correct it.")
 
 
 def _shape(node: Node, nodes: int | None, per_node: int | None, world: int | None) -> tuple[int, int]:
@@ -173,9 +177,9 @@ def _per_node(node: Node, nodes: int | None, world: int | None) -> int:
     return world // nodes
 
 
-def _split(world: int, most: int) -> str:
+def _split(world: int, max_gpus_per_node: int) -> str:
     """Options for exactly this world size, with as many GPUs per node as possible."""
-    per_node = max(count for count in range(1, most + 1) if world % count == 0)
+    per_node = max(count for count in range(1, max_gpus_per_node + 1) if world % count == 0)
     return f"--nodes {world // per_node} --gpus-per-node {per_node}"
 
 

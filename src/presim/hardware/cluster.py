@@ -120,35 +120,36 @@ class Cluster(msgspec.Struct, frozen=True):
     def group_of(self, rank: int) -> NodeGroup | None:
         """The group of a rank's node; None if it is in no group."""
         node = rank // self.gpus_per_node
-        return next((one for one in self.groups if one.first_node <= node < one.first_node + one.nodes), None)
+        return next((group for group in self.groups if group.first_node <= node < group.first_node + group.nodes), None)
 
     def as_seen_by(self, rank: int) -> Cluster:
         """The cluster as if all nodes were like the rank's own, without groups."""
         if not self.groups:
             return self
-        own = self.group_of(rank) or self
+        part = self.group_of(rank) or self
         return msgspec.structs.replace(
-            self, gpu=own.gpu, node=own.node, fabric=own.fabric, groups=(), neighbours=self.all_parts
+            self, gpu=part.gpu, node=part.node, fabric=part.fabric, groups=(), neighbours=self.all_parts
         )
 
     @property
     def all_parts(self) -> tuple[NodeGroup, ...]:
-        """The rest of the nodes, then the groups, which come before it; the cluster itself if all nodes are alike."""
-        rest = NodeGroup("", 0, self.nodes, self.gpu, self.node, self.fabric)
-        return self.neighbours or (rest, *self.groups)
+        """The nodes outside of groups, then the groups; a group overrides the first part on its own nodes."""
+        base_group = NodeGroup("", 0, self.nodes, self.gpu, self.node, self.fabric)
+        return self.neighbours or (base_group, *self.groups)
 
     def views(self) -> tuple[Cluster, ...]:
-        """The cluster as a rank of each part sees it that has nodes: of each group, and of the rest."""
+        """The cluster as a rank sees it: one view for the nodes outside of groups, if any, and one per group."""
         firsts = [group.first_node for group in self.groups]
         claimed = {node for group in self.groups for node in range(group.first_node, group.first_node + group.nodes)}
-        rest = next((node for node in range(self.nodes) if node not in claimed), None)
-        nodes = firsts if rest is None else [rest, *firsts]
+        first_ungrouped_node = next((node for node in range(self.nodes) if node not in claimed), None)
+        nodes = firsts if first_ungrouped_node is None else [first_ungrouped_node, *firsts]
         return tuple(self.as_seen_by(node * self.gpus_per_node) for node in nodes)
 
     def gpus_by_kind(self) -> dict[str, int]:
         """Number of GPUs of each kind, by id; also of a view."""
-        rest, *groups = self.all_parts
-        counts = {rest.gpu.id: (rest.nodes - sum(group.nodes for group in groups)) * self.gpus_per_node}
+        base_group, *groups = self.all_parts
+        num_ungrouped = base_group.nodes - sum(group.nodes for group in groups)
+        counts = {base_group.gpu.id: num_ungrouped * self.gpus_per_node}
         for group in groups:
             counts[group.gpu.id] = counts.get(group.gpu.id, 0) + group.nodes * self.gpus_per_node
         return {gpu: count for gpu, count in counts.items() if count}
@@ -165,8 +166,8 @@ class Cluster(msgspec.Struct, frozen=True):
         A job of several racks uses the same number of hosts in each, as with block scheduling: 256 GPUs are 64 in each
         of four racks of 72, not 72, 72, 72 and 40.
         """
-        most = max(self.node.domain // max(self.node.gpus, self.gpus_per_node), 1)
-        fewest_racks = -(-self.nodes // most)
+        max_hosts_per_rack = max(self.node.domain // max(self.node.gpus, self.gpus_per_node), 1)
+        fewest_racks = -(-self.nodes // max_hosts_per_rack)
         even = (racks for racks in range(fewest_racks, 2 * fewest_racks) if self.nodes % racks == 0)
         hosts = -(-self.nodes // next(even, fewest_racks))
         return hosts * self.gpus_per_node
@@ -207,18 +208,18 @@ class Cluster(msgspec.Struct, frozen=True):
             return self.fabric.ports_per_node / self.gpus_per_node
         return self.fabric.ports_per_gpu or self.node.nics / self.node.gpus
 
-    def ports_of(self, places: Sequence[int]) -> int:
+    def ports_of(self, gpus: Sequence[int]) -> int:
         """Number of shared ports nearest to these GPUs; 0 if each GPU has its own ports, or the node has none."""
-        return len({self.port(place) for place in places}) if 0 < self.ports_per_gpu < 1 else 0
+        return len({self.port(gpu) for gpu in gpus}) if 0 < self.ports_per_gpu < 1 else 0
 
     def port(self, rank: int) -> int:
         """The port nearest to a rank's GPU, if GPUs share ports; ports are numbered over the cluster.
 
         A node's GPUs are assigned to its ports in order: with eight GPUs and four ports, GPUs 0 and 1 share port 0.
         """
-        node, place = divmod(rank, self.gpus_per_node)
+        node, local_index = divmod(rank, self.gpus_per_node)
         per_gpu = self.ports_per_gpu + 1e-9  # a third of a port for each of three GPUs is one port
-        return node * math.ceil(self.gpus_per_node * self.ports_per_gpu - 1e-9) + int(place * per_gpu)
+        return node * math.ceil(self.gpus_per_node * self.ports_per_gpu - 1e-9) + int(local_index * per_gpu)
 
     def domain(self, rank: int) -> int:
         """Index of the NVLink domain of a rank: its node, or its rack."""

@@ -15,24 +15,26 @@ _KEYS = ("name", "nodes", "first_node", "gpu", "node", "fabric")
 Parts = tuple[Gpu, Node, Fabric]
 
 
-def check_groups(tables: Any, where: str) -> list[dict[str, Any]]:
+def check_groups(tables: Any, location: str) -> list[dict[str, Any]]:
     """The unchanged tables of the groups.
 
     Raises:
         InputError: a key is unknown or missing, or a count is not a whole number.
     """
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise InputError(f"{where}: groups must be tables, each with its own [[groups]]; correct it.")
+        raise InputError(f"{location}: groups must be tables, each with its own [[groups]]; correct it.")
     for number, table in enumerate(tables):
-        place = f"{where}: [[groups]] {table.get('name', number)}"
+        group_location = f"{location}: [[groups]] {table.get('name', number)}"
         if unknown := [key for key in table if key not in _KEYS]:
-            raise InputError(f"{place}: unknown key {unknown[0]}; a group has {', '.join(_KEYS)}.")
+            raise InputError(f"{group_location}: unknown key {unknown[0]}; a group has {', '.join(_KEYS)}.")
         for key, least in (("nodes", 1), ("first_node", 0)):
             value = table.get(key, least)
             if type(value) is not int or value < least:
-                raise InputError(f"{place}: {key} = {value!r} must be a whole number of at least {least}; correct it.")
+                raise InputError(
+                    f"{group_location}: {key} = {value!r} must be a whole number of at least {least}; correct it."
+                )
         if "nodes" not in table:
-            raise InputError(f"{place}: the number of nodes is missing; add nodes = N.")
+            raise InputError(f"{group_location}: the number of nodes is missing; add nodes = N.")
     return tables
 
 
@@ -68,8 +70,8 @@ def with_groups(
             if other.name == name:
                 raise InputError(f"two groups are named {name!r}; give each its own name")
             if first < other.first_node + other.nodes and other.first_node < end:
-                both = max(first, other.first_node)
-                raise InputError(f"groups {other.name!r} and {name!r} both have node {both}; change one of them")
+                shared_node = max(first, other.first_node)
+                raise InputError(f"groups {other.name!r} and {name!r} both have node {shared_node}; change one of them")
         if cluster.gpus_per_node > node.domain:
             raise InputError(
                 f"group {name!r} has nodes of {node.domain} GPUs ({node.id}), but the cluster uses "

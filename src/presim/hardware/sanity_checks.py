@@ -39,30 +39,30 @@ _RATES: dict[tuple[str, int, int], dict[str, int]] = {
 PEAK_TOLERANCE, BANDWIDTH_TOLERANCE = 0.10, 0.05
 
 
-def implausible(gpu: Gpu) -> list[str]:
+def find_impossible_figures(gpu: Gpu) -> list[str]:
     """Physically impossible figures of a GPU, one sentence each."""
-    found = []
+    problems = []
     width = gpu.memory_bus_bits / 8 * gpu.memory_clock_hz * 2
     if abs(gpu.memory_bytes_per_s / width - 1) > BANDWIDTH_TOLERANCE:
-        found.append(
+        problems.append(
             f"memory_bandwidth_GBps is {gpu.memory_bytes_per_s / 1e9:.0f}, but {gpu.memory_bus_bits} bits at "
             f"2 x {gpu.memory_clock_hz / 1e6:.0f} MHz carry {width / 1e9:.0f}."
         )
     for dtype, rate in rates(gpu).items():
         peak, possible = getattr(gpu, f"{dtype}_flops"), gpu.sm_count * gpu.sm_clock_hz * rate
         if peak > possible * (1 + PEAK_TOLERANCE):
-            found.append(
+            problems.append(
                 f"the dense {dtype} peak is {peak / 1e12:.1f}, but {gpu.sm_count} SMs at "
                 f"{gpu.sm_clock_hz / 1e6:.0f} MHz with {rate} per clock do {possible / 1e12:.1f} (T/s)."
             )
     if gpu.memory_bytes > gpu.nominal_bytes * 1.0738:  # the larger reading of "GB": GiB
-        found.append(f"memory_MiB is more than the {gpu.nominal_bytes / 1e9:.0f} GB it is sold by.")
+        problems.append(f"memory_MiB is more than the {gpu.nominal_bytes / 1e9:.0f} GB it is sold by.")
     if gpu.context_bytes >= gpu.memory_bytes:
-        found.append("context_MiB leaves no memory for the program.")
-    return found
+        problems.append("context_MiB leaves no memory for the program.")
+    return problems
 
 
 def rates(gpu: Gpu) -> dict[str, int]:
     """Operations per clock of one SM by data type; empty for an unknown generation."""
-    known = _RATES.get((gpu.vendor, gpu.compute_major, gpu.compute_minor), {})
-    return {**known, "bf16": known["fp16"]} if known else {}
+    ops_per_clock = _RATES.get((gpu.vendor, gpu.compute_major, gpu.compute_minor), {})
+    return {**ops_per_clock, "bf16": ops_per_clock["fp16"]} if ops_per_clock else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from presim.errors import InputError
-from presim.launch.job import Files, Job, program, refuse, torchrun
+from presim.launch.job import Files, Job, check_supported, program, torchrun
 from presim.launch.layers import words_of
 
 ACCELERATE, DEEPSPEED = "accelerate", "deepspeed"
@@ -26,7 +26,7 @@ def accelerate(job: Job) -> Files:
         InputError: accelerate cannot express the plan.
     """
     plan = job.plan
-    _refuse(ACCELERATE, job, data_style=("fsdp2", "hsdp"), offload_optimizer=("none",))
+    _check_job(ACCELERATE, job, data_style=("fsdp2", "hsdp"), offload_optimizer=("none",))
     if len(plan.passes) > 1:
         raise InputError(f"accelerate's program takes one pass, not {' and '.join(plan.passes)}")
     layers = [word for name in words_of(ACCELERATE, plan) for word in ("--layers", name)]
@@ -77,7 +77,7 @@ def deepspeed(job: Job) -> Files:
         InputError: DeepSpeed cannot express the plan.
     """
     plan = job.plan
-    _refuse(DEEPSPEED, job, data_style=("fsdp2", "zero1"), offload_optimizer=("none", "cpu", "states"))
+    _check_job(DEEPSPEED, job, data_style=("fsdp2", "zero1"), offload_optimizer=("none", "cpu", "states"))
     words_of(DEEPSPEED, plan)
     if plan.offload_activations:
         raise InputError(_BUDGETED)
@@ -127,8 +127,8 @@ def _check_streamed(job: Job) -> None:
         )
 
 
-def _refuse(framework: str, job: Job, data_style: tuple[str, ...], offload_optimizer: tuple[str, ...]) -> None:
-    refuse(
+def _check_job(framework: str, job: Job, data_style: tuple[str, ...], offload_optimizer: tuple[str, ...]) -> None:
+    check_supported(
         framework,
         job.plan,
         data_style=data_style,
@@ -161,7 +161,7 @@ def _yaml(settings: dict[str, object]) -> str:
     lines = []
     for name, value in settings.items():
         if isinstance(value, dict):
-            lines += [f"{name}:", *(f"  {inner}: {_scalar(each)}" for inner, each in value.items())]
+            lines += [f"{name}:", *(f"  {inner}: {_scalar(content)}" for inner, content in value.items())]
         else:
             lines.append(f"{name}: {_scalar(value)}")
     return "\n".join(lines) + "\n"

@@ -43,7 +43,7 @@ class Files:
     notes: Sequence[str] = ()  # differences between the framework and the plan
 
 
-def refuse(framework: str, plan: Plan, **allowed: Sequence[object]) -> None:
+def check_supported(framework: str, plan: Plan, **allowed: Sequence[object]) -> None:
     """Check that the framework can express the plan.
 
     Raises:
@@ -52,7 +52,9 @@ def refuse(framework: str, plan: Plan, **allowed: Sequence[object]) -> None:
     for name, values in allowed.items():
         value = getattr(plan, name)
         if value not in values:
-            listed = " or ".join(str(one) if one != "" else "the default" for one in values)
+            listed = " or ".join(
+                "the default" if allowed_value == "" else str(allowed_value) for allowed_value in values
+            )
             raise InputError(f"{framework} cannot express this plan's {name} = {value!r}, only {listed}")
 
 

@@ -41,16 +41,18 @@ def words_of(framework: str, plan: Plan) -> list[str]:
     Raises:
         InputError: the framework has no such layers; the frameworks that have them are named.
     """
-    known = _SUPPORT[framework]
-    found: list[str] = []
+    words_by_pass = _SUPPORT[framework]
+    words: list[str] = []
     for name in plan.passes:
         if name in _INFERENCE:
             raise InputError(
                 f"{framework} cannot train with {name}, a format of inference; serve it, see `presim serve`"
             )
-        if name not in known:
-            others = [other for other, passes in _SUPPORT.items() if name in passes]
-            listed = f"; {' and '.join(others)} can" if others else ", and neither can the other frameworks"
-            raise InputError(f"{framework} cannot express this plan's pass {name}{listed}")
-        found += known[name]
-    return found
+        if name not in words_by_pass:
+            capable_frameworks = [candidate for candidate, passes in _SUPPORT.items() if name in passes]
+            alternatives = ", and neither can the other frameworks"
+            if capable_frameworks:
+                alternatives = f"; {' and '.join(capable_frameworks)} can"
+            raise InputError(f"{framework} cannot express this plan's pass {name}{alternatives}")
+        words += words_by_pass[name]
+    return words

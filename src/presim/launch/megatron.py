@@ -10,7 +10,7 @@ from __future__ import annotations
 from presim.compose.plan import Plan
 from presim.compose.stages import even
 from presim.errors import InputError
-from presim.launch.job import Files, Job, program, quoted, refuse, torchrun
+from presim.launch.job import Files, Job, check_supported, program, quoted, torchrun
 from presim.launch.layers import words_of
 from presim.launch.shapes import Shapes, shapes
 
@@ -27,7 +27,7 @@ def files(job: Job) -> Files:
         InputError: Megatron-LM cannot express the plan or the model.
     """
     plan = job.plan
-    refuse(
+    check_supported(
         "Megatron-LM",
         plan,
         data_style=("zero1",),

@@ -61,12 +61,12 @@ def read_config(path: Path) -> dict[str, Any]:
         InputError: it cannot be read.
     """
     try:
-        found = decode_foreign_json(read_bytes(path, "name another model"))
+        config = decode_foreign_json(read_bytes(path, "name another model"))
     except FormatError as error:
         raise InputError(f"cannot read the model's config {path}: {error}; name another model") from error
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise InputError(f"{path} is not a JSON object; name a folder with Hugging Face's config.json")
-    return found
+    return config
 
 
 def shapes(config: Mapping[str, Any]) -> Shapes:

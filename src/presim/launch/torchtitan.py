@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from presim.compose.stages import even
 from presim.errors import InputError
-from presim.launch.job import Files, Job, program, refuse, torchrun
+from presim.launch.job import Files, Job, check_supported, program, torchrun
 from presim.launch.layers import words_of
 from presim.launch.shapes import Shapes, shapes
 
@@ -28,7 +28,7 @@ def files(job: Job) -> Files:
         InputError: torchtitan cannot express the plan or the model.
     """
     plan = job.plan
-    refuse(
+    check_supported(
         NAME,
         plan,
         data_style=("fsdp2", "hsdp"),

@@ -37,7 +37,7 @@ class LaunchFiles:
         return [*files, *self.notes]
 
 
-def write_all(job: Job, place: Path, presim_options: Sequence[str] = ()) -> LaunchFiles:
+def write_all(job: Job, directory: Path, presim_options: Sequence[str] = ()) -> LaunchFiles:
     """Write a folder for each framework; ``presim_options``: options that describe the cluster."""
     folders, commands, notes = {}, {}, []
     for name, files_of in FRAMEWORKS.items():
@@ -46,14 +46,14 @@ def write_all(job: Job, place: Path, presim_options: Sequence[str] = ()) -> Laun
         except InputError as error:
             notes.append(f"No files for {name}: {error}.")
             continue
-        folders[name] = place / name
+        folders[name] = directory / name
         commands[name] = list(files.command)
         _write(job, files, folders[name], presim_options)
         notes += files.notes
     return LaunchFiles(folders, commands, notes)
 
 
-def write_for_model(model: str, plan: Plan, cluster: Mapping[str, Any], place: Path) -> LaunchFiles:
+def write_for_model(model: str, plan: Plan, cluster: Mapping[str, Any], directory: Path) -> LaunchFiles:
     """Same as `write_all`, for a model named on the command line; ``cluster``: fields of `ClusterOptions`.
 
     Raises:
@@ -62,19 +62,20 @@ def write_for_model(model: str, plan: Plan, cluster: Mapping[str, Any], place: P
     from presim.graph.take import config_file
     from presim.hardware.choose import choose_cluster
 
-    chosen = choose_cluster(**cluster)
+    described_cluster = choose_cluster(**cluster)
     config = config_file(model)
     if config is None or not config.name.endswith(".json"):
         reason = f"No launch files: {model} is not a config.json, which frameworks need to create the model."
         return LaunchFiles({}, {}, [reason])
-    job = Job(config=read_config(config), plan=plan, nodes=chosen.nodes, gpus_per_node=chosen.gpus_per_node)
+    nodes, gpus_per_node = described_cluster.nodes, described_cluster.gpus_per_node
+    job = Job(config=read_config(config), plan=plan, nodes=nodes, gpus_per_node=gpus_per_node)
     options = [
         word
         for name, value in cluster.items()
         if value is not None and name not in ("nodes", "gpus_per_node", "world_size")
         for word in (f"--{name.replace('_', '-')}", str(value))
     ]
-    return write_all(job, place, options)
+    return write_all(job, directory, options)
 
 
 def _write(job: Job, files: Files, folder: Path, options: Sequence[str]) -> None:

@@ -1,1 +1,1 @@
-"""The simulation of a script while it runs: what its clocks, events and synchronisations are answered."""
+"""The simulation of a script while it runs: answers to its queries of clocks, events and synchronisations."""

@@ -131,16 +131,16 @@ class Clock:
         """Whether ranks wait and no running rank could end their wait."""
         return bool(self._pending) and self._running <= set(self._pending) | self._set_aside
 
-    def unmet(self) -> list[str]:
+    def describe_incomplete(self) -> list[str]:
         """Descriptions of collectives that wait for ranks which have not called them."""
-        return self._meetings.unmet()
+        return self._meetings.describe_incomplete()
 
     def read_new_work(self, rank: int) -> bool:
         """Read the work that a running rank has issued without a question; returns whether there was any."""
-        found = self._feeds[rank].take_settled()
-        if found:
+        has_new_work = self._feeds[rank].take_settled()
+        if has_new_work:
             self.take_back(rank)
-        return found
+        return has_new_work
 
     def set_aside(self, rank: int) -> None:
         """Simulate without waiting for a rank whose process waits for data from another rank.

@@ -71,13 +71,13 @@ class CollectiveMatcher:
         self._communicators: dict[tuple[int, ...], list[_Communicator]] = {}  # by representatives
         self._named: dict[tuple[int, tuple[int, ...], str], _Communicator] = {}  # by rank, its members, its name
         self._calls: Counter[tuple[int, _Channel]] = Counter()
-        self._numbers: dict[tuple[_Channel, int], _Open] = {}
+        self._incomplete: dict[tuple[_Channel, int], _Open] = {}
 
-    def unmet(self) -> list[str]:
+    def describe_incomplete(self) -> list[str]:
         """A description of the first call of each incomplete rendezvous, in order of arrival."""
-        return [describe_call(each.trace, each.entry) for each in self._numbers.values()]
+        return [describe_call(rendezvous.trace, rendezvous.entry) for rendezvous in self._incomplete.values()]
 
-    def of(self, rank: int, ops: RankOps, names: Sequence[str]) -> NDArray[np.int64]:
+    def match_ops(self, rank: int, ops: RankOps, names: Sequence[str]) -> NDArray[np.int64]:
         """The rendezvous of each op; -1: it has no other member. ``names``: the rank's own name of each group."""
         match = np.full(len(ops.code), -1, np.int64)
         if len(self._representatives.captured) < 2:
@@ -94,12 +94,12 @@ class CollectiveMatcher:
         call = self._calls[rank, channel]
         self._calls[rank, channel] += 1
         key = channel, call
-        if key not in self._numbers:
-            self._numbers[key] = _Open(self._engine.add_rendezvous(channel.members), channel.members, trace, entry)
-        meeting = self._numbers[key]
+        if key not in self._incomplete:
+            self._incomplete[key] = _Open(self._engine.add_rendezvous(channel.members), channel.members, trace, entry)
+        meeting = self._incomplete[key]
         meeting.missing -= 1
         if not meeting.missing:
-            del self._numbers[key]
+            del self._incomplete[key]
         return meeting.number
 
     def _channel(
@@ -117,18 +117,18 @@ class CollectiveMatcher:
             return None
         if signature.kind == "send_recv":
             return _Channel((communicator, "both", min(rank, peer), max(rank, peer)), 2)
-        ends = (rank, peer) if signature.kind == "send" else (peer, rank)
-        return _Channel((communicator, "from", *ends), 2)
+        sender_and_receiver = (rank, peer) if signature.kind == "send" else (peer, rank)
+        return _Channel((communicator, "from", *sender_and_receiver), 2)
 
     def _communicator(self, rank: int, ranks: tuple[int, ...], name: str) -> _Communicator:
         key = (rank, ranks, name)
         if key not in self._named:
             representatives = tuple(self._representatives.of(ranks).tolist())
             alike = self._communicators.setdefault(representatives, [])
-            found = next((each for each in alike if each.matches(rank, ranks, name)), None)
-            if found is None:
-                found = _Communicator(ranks, name, representatives)
-                alike.append(found)
-            found.callers.add(rank)
-            self._named[key] = found
+            communicator = next((candidate for candidate in alike if candidate.matches(rank, ranks, name)), None)
+            if communicator is None:
+                communicator = _Communicator(ranks, name, representatives)
+                alike.append(communicator)
+            communicator.callers.add(rank)
+            self._named[key] = communicator
         return self._named[key]

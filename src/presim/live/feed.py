@@ -79,7 +79,7 @@ class Feed:
         if not len(records):
             return
         ops = self._ops(records)
-        match = self.meetings.of(self.rank, ops, self._tables.communication.names())
+        match = self.meetings.match_ops(self.rank, ops, self._tables.communication.names())
         numbers = self.engine.extend(self.index, ops, match)
         serials = ops.trace.columns["object"][ops.entries]
         self._aim(ops, serials.tolist(), numbers.tolist())
@@ -98,11 +98,11 @@ class Feed:
         """
         records = self.tail.peek(self.tail.count() if count is None else count)
         open_ = np.flatnonzero((records["kind"] <= Kind.COLLECTIVE) & (records["op"] == UNCLAIMED))
-        settled = int(open_[0]) if len(open_) else len(records)
+        num_settled = int(open_[0]) if len(open_) else len(records)
         # Read again: an operator may have ended meanwhile, with a last launch that was not among these records.
-        settled = _uncut(self.tail.peek(self.tail.count()), settled)
-        self.take(self.tail.read_count + settled)
-        return settled > 0
+        num_settled = _last_undivided_index(self.tail.peek(self.tail.count()), num_settled)
+        self.take(self.tail.read_count + num_settled)
+        return num_settled > 0
 
     def knows(self, serial: int) -> bool:
         """Whether a recording of that serial, if there is one, has been passed to the engine."""
@@ -140,7 +140,7 @@ class Feed:
         records = self._tables.launches(records)
         columns = self._tables.columns(records, self._last_ns)
         if self.options.host_factor != 0:
-            columns["host_ns"] = self._host.of(
+            columns["host_ns"] = self._host.host_times_ns(
                 records, columns["host_ns"].astype(np.int64), columns["signature"], self._tables
             )
         nothing = np.full(len(records), -1, np.int32)
@@ -173,12 +173,12 @@ class Feed:
         self._signatures += new
         prices = self._chain.price_all(new, groups, self.cluster)[0]
         if self.cluster.network:
-            found = [
-                one_on_fabric(*each, groups, self.rank, self.cluster, self._representatives)
-                for each in zip(new, prices)
+            fabric_prices = [
+                one_on_fabric(signature, price, groups, self.rank, self.cluster, self._representatives)
+                for signature, price in zip(new, prices)
             ]
-            prices = [each.price for each in found]
-            self._flows += [each.flows for each in found]
+            prices = [fabric_price.price for fabric_price in fabric_prices]
+            self._flows += [fabric_price.flows for fabric_price in fabric_prices]
         self._prices += prices
         self._demands += demands_of(new, prices, groups, self.cluster, self._nccl)
 
@@ -207,10 +207,10 @@ class Feed:
                 self.engine.resolve_wait(number, self.recordings[serial])
 
 
-def _uncut(records: NDArray[np.void], stop: int) -> int:
+def _last_undivided_index(records: NDArray[np.void], stop: int) -> int:
     """The last place up to ``stop`` that divides neither an operator's launches nor the calls of one NCCL launch."""
-    whole = np.where(records["kind"] == Kind.WORK, records["value"], 0)  # the operator's call
-    whole = np.where(records["kind"] == Kind.COLLECTIVE, -records["object"], whole)
-    while len(cut := np.flatnonzero(np.isin(whole[:stop], whole[stop:]) & (whole[:stop] != 0))):
+    unit_ids = np.where(records["kind"] == Kind.WORK, records["value"], 0)  # the operator's call
+    unit_ids = np.where(records["kind"] == Kind.COLLECTIVE, -records["object"], unit_ids)
+    while len(cut := np.flatnonzero(np.isin(unit_ids[:stop], unit_ids[stop:]) & (unit_ids[:stop] != 0))):
         stop = int(cut[0])
     return stop

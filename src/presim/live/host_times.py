@@ -46,28 +46,39 @@ class HostTimes:
         self._last_signature = -1
         self._passed = self._needed = 0.0
 
-    def of(self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables) -> Ints:
+    def host_times_ns(
+        self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables
+    ) -> Ints:
         """Host time [n] of the next records [n], ns, from the CPU time [n] before each."""
         steps = np.flatnonzero(records["kind"] == Kind.STEP)
         begin = 0 if self._recurs else int(steps[0]) + 1 if len(steps) else len(records)
         if not begin:
-            return self._of(records, host_ns, signature, tables)
-        setup, rest = slice(0, begin), slice(begin, len(records))
+            return self._recurring_times_ns(records, host_ns, signature, tables)
+        setup, from_first_step = slice(0, begin), slice(begin, len(records))
         self._stretches(records[setup], host_ns[setup], signature[setup], tables)
         self.host_per_cpu = self._as_it_came / self._machine.slowdown
-        came = without_slowdown(host_ns[setup], self._machine.slowdown)
-        result: Ints = np.rint(came * self._as_it_came).astype(np.int64)
+        unslowed_ns = without_slowdown(host_ns[setup], self._machine.slowdown)
+        result: Ints = np.rint(unslowed_ns * self._as_it_came).astype(np.int64)
         if not len(steps):
             return result
         self._recurs, self._machine = True, CaptureSpeed()  # code that runs for the first time is not representative
-        return np.concatenate((result, self._of(records[rest], host_ns[rest], signature[rest], tables)))
+        return np.concatenate(
+            (
+                result,
+                self._recurring_times_ns(
+                    records[from_first_step], host_ns[from_first_step], signature[from_first_step], tables
+                ),
+            )
+        )
 
-    def _of(self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables) -> Ints:
+    def _recurring_times_ns(
+        self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables
+    ) -> Ints:
         """The same after the first step."""
         stretches = self._stretches(records, host_ns, signature, tables)
-        alone = without_slowdown(host_ns, self._machine.slowdown)
-        result = self._recurring.take(alone, stretches)
-        self._update_ratio(alone, result)
+        unslowed_ns = without_slowdown(host_ns, self._machine.slowdown)
+        result = self._recurring.take(unslowed_ns, stretches)
+        self._update_ratio(unslowed_ns, result)
         return result
 
     def _update_ratio(self, passed: Ints, needed: Ints) -> None:
@@ -76,9 +87,9 @@ class HostTimes:
         ``passed``: times [n] with the machine's slowdown removed, ns; ``needed``: the same without noise.
         """
         passed_ns = float(np.minimum(passed, _MOST * needed).sum())
-        kept = math.exp(-passed_ns / _REMEMBERED_NS)
-        self._passed = kept * self._passed + passed_ns
-        self._needed = kept * self._needed + float(needed.sum())
+        decay = math.exp(-passed_ns / _REMEMBERED_NS)
+        self._passed = decay * self._passed + passed_ns
+        self._needed = decay * self._needed + float(needed.sum())
         if self._passed > 0:
             self.host_per_cpu = min(self._needed / self._passed, 1.0) / self._machine.slowdown
 
@@ -86,29 +97,29 @@ class HostTimes:
         self, records: NDArray[np.void], host_ns: Ints, signature: NDArray[np.generic], tables: Tables
     ) -> Ints:
         """Numbers of the stretches that end with records [n]; known stretches update the machine's slowdown."""
-        found, references = np.empty(len(records), np.int64), np.zeros(len(records))
+        stretches, references = np.empty(len(records), np.int64), np.zeros(len(records))
         times = host_ns.copy()
         names = ("kind", "phase", "op", "scope")
         signatures = signature.astype(np.int64)
-        known = waited_for(records["kind"].astype(np.int64), signatures, self._last_signature)
+        entry_signatures = waited_for(records["kind"].astype(np.int64), signatures, self._last_signature)
         if (signatures >= 0).any():
             self._last_signature = int(signatures[signatures >= 0][-1])
-        keys = zip(known.tolist(), *(records[name].tolist() for name in names))
-        for place, ends in enumerate(keys):
-            entry = self._entries.get(ends)
+        keys = zip(entry_signatures.tolist(), *(records[name].tolist() for name in names))
+        for index, stretch_end in enumerate(keys):
+            entry = self._entries.get(stretch_end)
             if entry is None:
-                entry = self._entries[ends] = self._entry(ends, tables)
-            found[place] = self._recurring.stretch(self._last, entry)
+                entry = self._entries[stretch_end] = self._entry(stretch_end, tables)
+            stretches[index] = self._recurring.stretch(self._last, entry)
             self._last = entry
-            if ends[1] == Kind.RETAG:
-                self._tagging_ns += int(times[place])
-                times[place] = 0
+            if stretch_end[1] == Kind.RETAG:
+                self._tagging_ns += int(times[index])
+                times[index] = 0
                 continue
-            references[place] = self._reference(self._last_untagged, entry)
-            times[place] += self._tagging_ns
+            references[index] = self._reference(self._last_untagged, entry)
+            times[index] += self._tagging_ns
             self._last_untagged, self._tagging_ns = entry, 0
         self._machine.add(times, references)
-        return found
+        return stretches
 
     def _reference(self, before: int, entry: int) -> float:
         """Time of the stretch between two entries on an idle machine, ns; 0: unknown."""
@@ -120,8 +131,8 @@ class HostTimes:
             reference = self._references[before, entry] = reference_ns().get(name, 0.0)
         return reference
 
-    def _entry(self, ends: tuple[int, ...], tables: Tables) -> int:
-        index, kind, phase, *described = ends
+    def _entry(self, stretch_end: tuple[int, ...], tables: Tables) -> int:
+        index, kind, phase, *described = stretch_end
         signature = list(tables.signatures)[index] if index >= 0 else None
         operator, scope = (tables.name(number) for number in described)
         entry = self._recurring.entry(kind, phase, signature, operator, scope)

@@ -44,8 +44,8 @@ class Question(NamedTuple):
         Raises:
             struct.error, ValueError: it is not a question.
         """
-        ask, *rest = _QUESTION.unpack(message)
-        return cls(Ask(ask), *rest)
+        ask, *fields = _QUESTION.unpack(message)
+        return cls(Ask(ask), *fields)
 
     def pack(self) -> bytes:
         """Encode for the message that the emulated device sends."""
@@ -67,8 +67,8 @@ class Answer(NamedTuple):
     @classmethod
     def unpack(cls, message: bytes) -> Answer:
         """Decode a message."""
-        status, *rest = _ANSWER.unpack(message)
-        return cls(Status(status), *rest)
+        status, *fields = _ANSWER.unpack(message)
+        return cls(Status(status), *fields)
 
     def pack(self) -> bytes:
         """Encode for the message that the emulated device reads."""

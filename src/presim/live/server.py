@@ -72,7 +72,7 @@ class LiveServer:
         self._blocked = blocked
         self._as_it_came = as_it_came
         self._directories: dict[int, Path] = {}
-        self._others: dict[int, Sequence[int]] = {}
+        self._represented_ranks: dict[int, Sequence[int]] = {}
         self._clocks: dict[int, Clock] = {}  # of the hosts, by rank
         self._durations: dict[int, Clock] = {}  # without a live clock: for durations between events, by rank
         self._shared: dict[Ask, SharedAnswers] = {}  # without a live clock, by kind of question
@@ -82,13 +82,13 @@ class LiveServer:
         self._thread = threading.Thread(target=self._serve, name="presim live clock", daemon=True)
         self._error: BaseException | None = None
 
-    def add(self, rank: int, directory: Path, others: Sequence[int] = ()) -> dict[str, str]:
+    def add(self, rank: int, directory: Path, represented_ranks: Sequence[int] = ()) -> dict[str, str]:
         """Listen for a rank that will log to a directory; returns variables for its environment.
 
-        All ranks are added before the server starts. ``others``: the ranks that this one represents.
+        All ranks are added before the server starts. ``represented_ranks``: the ranks that this one represents.
         """
         self._directories[rank] = directory
-        self._others[rank] = others
+        self._represented_ranks[rank] = represented_ranks
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         folder = os.open(directory, os.O_PATH | os.O_CLOEXEC)
         try:  # the name of a socket has room for 107 characters, a directory may have more
@@ -149,10 +149,10 @@ class LiveServer:
         )
         while True:
             for key, _ in self._selector.select(self._pause_s()):
-                what, rank = key.data
-                if what == "end":
+                source, rank = key.data
+                if source == "end":
                     return
-                if what == "rank":
+                if source == "rank":
                     self._accept(key.fileobj, rank)  # type: ignore[arg-type]
                 else:
                     self._receive(key.fileobj, rank)  # type: ignore[arg-type]
@@ -173,7 +173,7 @@ class LiveServer:
         if clock is None or not clock.asking:
             return
         self._take_back(clock)
-        found = [clock.read_new_work(rank) for rank in clock.not_asking]
+        has_new_work = sum(clock.read_new_work(rank) for rank in clock.not_asking) > 0  # a sum, to read every rank
         for rank in clock.not_asking:
             if rank not in self._connections and blocked.has_ended(rank):
                 clock.end(rank)
@@ -181,14 +181,14 @@ class LiveServer:
         if running:
             timeout.wait_for(running)
         elif any(clock.read_new_work(rank) for rank in clock.waited_for):  # before it was found waiting
-            found.append(True)
+            has_new_work = True
         elif clock.waited_for and all(map(blocked, clock.waited_for)):  # still blocked, and no other rank could end it
             for rank in clock.waited_for:
                 clock.set_aside(rank)
-            found.append(True)
-        if any(found):
+            has_new_work = True
+        if has_new_work:
             self._answer(clock)
-        timeout.check_stuck(clock.stuck, clock.unmet)
+        timeout.check_stuck(clock.stuck, clock.describe_incomplete)
 
     def _take_back(self, clock: Clock) -> None:
         """Wait again for ranks that were set aside and are no longer blocked."""
@@ -232,8 +232,8 @@ class LiveServer:
 
     def _settle(self) -> None:
         """Answer questions that ranks share; an answer may settle the same question of others."""
-        while settled := [each for shared in self._shares() for each in shared.settle()]:
-            for rank, question, answer in settled:
+        while settlements := [settlement for shared in self._shares() for settlement in shared.settle()]:
+            for rank, question, answer in settlements:
                 if answer:
                     self._send(rank, answer)
                 else:
@@ -275,7 +275,7 @@ class LiveServer:
                 {number: _UNTIMED if untimed else self._options_of(number) for number in ranks},
                 waits_for_events=untimed,
                 prices=self._prices,
-                stands_for={number: self._others[number] for number in ranks},
+                stands_for={number: self._represented_ranks[number] for number in ranks},
                 as_it_came=self._as_it_came,
             )
             clocks |= dict.fromkeys(ranks, clock)

@@ -72,7 +72,7 @@ class QuestionHistory:
         return [serial - self.first_serial for serial in serials]
 
     def _words(self, records: NDArray[np.void]) -> NDArray[np.int64]:
-        """What counts of the records: kind, stream and descriptor [n, 3]."""
+        """The compared columns of the records: kind, stream and descriptor [n, 3]."""
         records = records[~np.isin(records["kind"], _NOT_WORK)]
         described = records["kind"] <= Kind.COLLECTIVE
         texts = np.where(described, self._text_hashes[np.where(described, records["work"], 0)], 0)
@@ -104,7 +104,7 @@ class SharedAnswers:
         return bool(self._pending)
 
     def ask(self, rank: int, question: Question) -> None:
-        """Take a rank's question; `settle` tells what becomes of it."""
+        """Take a rank's question; `settle` returns its answer, or that the rank has to be simulated."""
         if rank not in self._histories:
             self._histories[rank] = QuestionHistory(self._directories[rank])
         self._histories[rank].add(question)
@@ -142,7 +142,7 @@ class SharedAnswers:
             self._histories[rank].close()
 
     def _leader_of(self, rank: int) -> int:
-        """The rank's leader as far as the latest question leaves it the same; else another one, or the rank itself."""
+        """The rank's leader if both still agree in the latest question; else another leader, or the rank itself."""
         if self._leaders.get(rank) == rank:
             return rank
         candidates = [self._leaders[rank]] if rank in self._leaders else sorted(set(self._leaders.values()))
@@ -177,5 +177,5 @@ class SharedAnswers:
         return answer._replace(ended=ended, value=0, room=0, ahead=0, until=until)
 
     def _is_worth_waiting(self, leader: int, waited_s: float) -> bool:
-        """Whether the leader is about to ask the same, as far as is known."""
+        """Whether the leader may still ask the same question."""
         return leader not in self._ended and waited_s < _LEADER_S and not self._is_blocked(leader)

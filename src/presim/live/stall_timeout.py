@@ -44,8 +44,8 @@ class StallTimeout:
                     "waits for no rank; perhaps for a network, a file or a process: run without --live"
                 )
 
-    def check_stuck(self, stuck: bool, unmet: Callable[[], Sequence[str]]) -> None:
-        """Check whether all ranks wait; ``unmet`` describes the incomplete collectives.
+    def check_stuck(self, stuck: bool, describe_incomplete: Callable[[], Sequence[str]]) -> None:
+        """Check whether all ranks wait; ``describe_incomplete`` describes the incomplete collectives.
 
         Raises:
             HangError: all have waited for too long.
@@ -56,7 +56,7 @@ class StallTimeout:
         elif self._stuck_since is None:
             self._stuck_since = now
         elif now - self._stuck_since > _STUCK_S:
-            calls = unmet()
+            calls = describe_incomplete()
             named = "; ".join(calls[:_NAMED]) + (f"; and {len(calls) - _NAMED} more" if len(calls) > _NAMED else "")
-            where = f"they wait in {named}" if named else "run without --live to see where"
-            raise HangError(f"with a live clock every rank waits for another; {where}")
+            hint = f"they wait in {named}" if named else "run without --live to see where"
+            raise HangError(f"with a live clock every rank waits for another; {hint}")

@@ -111,8 +111,8 @@ def _added_cycles(rank: int, cycle: Cycle, num_captured: int, micro_batches: int
             f"the job was captured with {num_captured} micro-batches and cannot be cut to {micro_batches}; choose at "
             f"least {num_captured}, or capture it with {micro_batches}"
         )
-    added, rest = divmod(micro_batches - num_captured, cycle.micro_batches)
-    if rest:
+    added, remainder = divmod(micro_batches - num_captured, cycle.micro_batches)
+    if remainder:
         raise InputError(
             f"rank {rank} was captured with {num_captured} micro-batches and repeats every {cycle.micro_batches}, so "
             f"there is no step with {micro_batches}; choose {num_captured + added * cycle.micro_batches} or "

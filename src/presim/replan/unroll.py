@@ -37,8 +37,8 @@ class Numbers:
         kinds, objects = trace.columns["kind"], trace.columns["object"].astype(np.int64)
         is_block = np.isin(kinds, [Kind.ALLOC, Kind.SEGMENT_ALLOC])
         is_serial = np.isin(kinds, [Kind.EVENT_RECORD, Kind.COLLECTIVE])
-        ends = objects[is_block] + trace.columns["value"][is_block].astype(np.int64)
-        return Numbers(int(_aligned(ends).max(initial=0)), int(objects[is_serial].max(initial=0)) + 1)
+        block_ends = objects[is_block] + trace.columns["value"][is_block].astype(np.int64)
+        return Numbers(int(_aligned(block_ends).max(initial=0)), int(objects[is_serial].max(initial=0)) + 1)
 
 
 class Unroller:
@@ -138,16 +138,16 @@ class Unroller:
         objects = np.tile(columns["object"][calls].astype(np.int64), (self._added, 1))
         rows = np.arange(self._added)[:, None]
         bytes_ = _aligned(np.where(kinds == Kind.ALLOC, columns["value"][calls].astype(np.int64), 0))
-        ends = np.cumsum(bytes_)
+        block_ends = np.cumsum(bytes_)
         blocks = np.flatnonzero(kinds == Kind.ALLOC)
-        objects[:, blocks] = numbers.address + rows * ends[-1] + (ends - bytes_)[blocks]
+        objects[:, blocks] = numbers.address + rows * block_ends[-1] + (block_ends - bytes_)[blocks]
         serials = np.flatnonzero(np.isin(kinds, [Kind.EVENT_RECORD, Kind.COLLECTIVE]))
         objects[:, serials] = numbers.serial + rows * size + serials
         for position in np.flatnonzero(kinds == Kind.FETCH).tolist():
             workers = self._workers(position)
             objects[:, position] = (workers << _REQUEST_BITS) + numbers.request + rows[:, 0] * size + position
         self._refer(objects)
-        numbers.address += self._added * int(ends[-1])
+        numbers.address += self._added * int(block_ends[-1])
         numbers.serial += self._added * size
         numbers.request += self._added * size
         return objects

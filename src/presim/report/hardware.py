@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from presim.hardware.cluster import Cluster, Fabric, Node
-from presim.hardware.codec import keys, outside
-from presim.hardware.sanity_checks import implausible
+from presim.hardware.codec import keys, to_key_unit
+from presim.hardware.sanity_checks import find_impossible_figures
 from presim.hardware.schema import Gpu, Sourced
 from presim.units import GIB, rate, seconds, three_digits
 
@@ -110,7 +110,7 @@ def _figures(part: Sourced) -> Table:
         if key.figure and (value or source):
             number = f"[{part.sources.index(source) + 1}]" if source else "none"
             mark = "~" if source and source.estimate else ""
-            table.add_row(key.key, f"{mark}{outside(key, value):.12g}", number, key.text)
+            table.add_row(key.key, f"{mark}{to_key_unit(key, value):.12g}", number, key.text)
     return table
 
 
@@ -126,7 +126,7 @@ def _remarks(part: Sourced) -> list[str]:
         for value in (getattr(part, key.field),)
         if value not in ("", ())
     ]
-    doubts = [f"implausible: {doubt}" for doubt in (implausible(part) if isinstance(part, Gpu) else [])]
+    doubts = [f"implausible: {doubt}" for doubt in (find_impossible_figures(part) if isinstance(part, Gpu) else [])]
     return [
         *sources,
         *(["~ estimated"] if any(source.estimate for source in part.sources) else []),

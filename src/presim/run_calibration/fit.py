@@ -18,7 +18,7 @@ from presim.cost.chain import Chain
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.hardware.host import host_factor
-from presim.run_calibration.parts import WORDS, Part, changed
+from presim.run_calibration.parts import WORDS, Part, with_factors
 from presim.trace.schema import Trace
 from presim.trace.signatures import (
     Attention,
@@ -42,7 +42,7 @@ Predict = Callable[[Cluster], float]  # seconds of a step
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """One change, what it rests on, and how well it holds elsewhere."""
+    """One change, the data that support it, and its error on held-out work before and after."""
 
     part: Part
     factor: float  # of the rate; of the host: the factor itself
@@ -53,7 +53,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryCheck:
-    """Peaks of device memory in bytes. A cluster has no figure to correct them by."""
+    """Measured and predicted peaks of device memory in bytes; no figure of a cluster could correct them."""
 
     measured_allocated: int
     measured_reserved: int
@@ -63,7 +63,7 @@ class MemoryCheck:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What was found."""
+    """The fitted changes, and how well they predict the run."""
 
     changes: tuple[Change, ...]
     cluster: Cluster
@@ -84,7 +84,7 @@ class _Kind:
     weight: float  # all of its time
 
 
-def by_profile(traces: Sequence[Trace], cluster: Cluster, predict: Predict, measured_s: float) -> Calibration:
+def fit_to_profile(traces: Sequence[Trace], cluster: Cluster, predict: Predict, measured_s: float) -> Calibration:
     """Fit rates to an imported profile; ``predict`` gives the step time on a cluster."""
     kinds = _kinds(traces, cluster)
     factors: dict[Part, float] = {}
@@ -97,24 +97,29 @@ def by_profile(traces: Sequence[Trace], cluster: Cluster, predict: Predict, meas
             )
             continue
         ordered = sorted(part_kinds, key=lambda kind: (-kind.weight, str(kind.signature)))
-        used, held = ordered[::2], ordered[1::2]
-        factor = _solve(part, used, cluster, traces[0])
+        fitted_kinds, held_out_kinds = ordered[::2], ordered[1::2]
+        factor = _solve(part, fitted_kinds, cluster, traces[0])
         if factor is None or not 1 / _WIDEST < factor < _WIDEST:
             notes.append(
                 f"{WORDS[part]} stays: no rate within {_WIDEST:g} times of the described one explains the profile."
             )
             continue
-        before, after = (_miss(held, trial, traces[0]) for trial in (cluster, changed(cluster, {part: factor})))
+        before, after = (
+            _median_relative_error(held_out_kinds, trial, traces[0])
+            for trial in (cluster, with_factors(cluster, {part: factor}))
+        )
         if abs(factor - 1) < _LEAST or after >= before:
             notes.append(f"{WORDS[part]} stays: it fits, or no other rate fits work that was not used better.")
             continue
         factors[part] = factor
-        time = sum(kind.weight for kind in used) / 1e6
-        changes.append(Change(part, factor, f"{len(used)} kinds of work, {time:.2f} ms of the profile", before, after))
-    return _concluded(changes, notes, cluster, predict, measured_s, held_out=True)
+        time = sum(kind.weight for kind in fitted_kinds) / 1e6
+        changes.append(
+            Change(part, factor, f"{len(fitted_kinds)} kinds of work, {time:.2f} ms of the profile", before, after)
+        )
+    return _make_calibration(changes, notes, cluster, predict, measured_s, held_out=True)
 
 
-def host_of_profile(profiled: Trace, captured: Trace, calls_ns: int) -> float | None:
+def host_factor_of_profile(profiled: Trace, captured: Trace, calls_ns: int) -> float | None:
     """The factor of the hosts: host time of a profiled step over that of the captured one, less library calls."""
     spent, reference = _host_ns(profiled), _host_ns(captured)
     if spent is None or not reference or spent <= calls_ns:
@@ -122,59 +127,61 @@ def host_of_profile(profiled: Trace, captured: Trace, calls_ns: int) -> float | 
     return round((spent - calls_ns) / reference, 3)
 
 
-def with_host(found: Calibration, factor: float, predict: Predict) -> Calibration:
+def with_host_factor(calibration: Calibration, factor: float, predict: Predict) -> Calibration:
     """The same with another factor of the hosts."""
-    before = host_factor(True, server=found.cluster.node.host_factor)
+    before = host_factor(True, server=calibration.cluster.node.host_factor)
     if abs(factor / before - 1) < _LEAST:
-        return found
+        return calibration
     change = Change("host", factor, "host time between the calls of the profiled steps", None, None)
-    cluster = changed(found.cluster, {"host": factor})
-    return dataclasses.replace(found, changes=(*found.changes, change), cluster=cluster, after_s=predict(cluster))
+    cluster = with_factors(calibration.cluster, {"host": factor})
+    return dataclasses.replace(
+        calibration, changes=(*calibration.changes, change), cluster=cluster, after_s=predict(cluster)
+    )
 
 
-def by_step_time(
+def fit_to_step_time(
     cluster: Cluster, predict: Predict, used_s: float, held_s: float | None, part: Part | None
 ) -> Calibration:
-    """Fit the one thing that the step time depends on most, or the ``part`` that is named.
+    """Fit the rate that the step time depends on most, or that of the named ``part``.
 
     Raises:
         InputError: nothing explains the step time.
     """
     before = predict(cluster)
     parts: Sequence[Part] = [part] if part else _present(cluster)
-    effects = {each: _effect(each, cluster, predict, before) for each in parts}
-    chosen = max(effects, key=lambda each: effects[each])
-    if effects[chosen] < 1e-3:
+    effects = {candidate: _effect(candidate, cluster, predict, before) for candidate in parts}
+    fitted_part = max(effects, key=lambda candidate: effects[candidate])
+    if effects[fitted_part] < 1e-3:
         raise InputError(
-            f"the step time hardly depends on the {WORDS[chosen]}: {_NUDGE:.0%} less of it changes it by "
-            f"{effects[chosen]:.2%}; name another --change"
+            f"the step time hardly depends on the {WORDS[fitted_part]}: {_NUDGE:.0%} less of it changes it by "
+            f"{effects[fitted_part]:.2%}; name another --change"
         )
     host = host_factor(True, server=cluster.node.host_factor)
-    low, high = (host / _WIDEST, host * _WIDEST) if chosen == "host" else (1 / _WIDEST, _WIDEST)
-    slower = chosen == "host"  # a larger factor makes a longer step
+    low, high = (host / _WIDEST, host * _WIDEST) if fitted_part == "host" else (1 / _WIDEST, _WIDEST)
+    slower = fitted_part == "host"  # a larger factor makes a longer step
 
     def longer(factor: float) -> bool:
-        return predict(changed(cluster, {chosen: factor})) > used_s
+        return predict(with_factors(cluster, {fitted_part: factor})) > used_s
 
     if longer(low if slower else high) or not longer(high if slower else low):
         raise InputError(
-            f"the measured step of {used_s:.4g} s cannot be explained by the {WORDS[chosen]} within {_WIDEST:g} times "
-            f"of the described one (predicted: {before:.4g} s): check that job and cluster are those of the run, or "
-            "name another --change"
+            f"the measured step of {used_s:.4g} s cannot be explained by the {WORDS[fitted_part]} within {_WIDEST:g} "
+            f"times of the described one (predicted: {before:.4g} s): check that job and cluster are those of the run, "
+            "or name another --change"
         )
     for _ in range(_ROUNDS):
         middle = float(np.sqrt(low * high))
         low, high = (low, middle) if longer(middle) == slower else (middle, high)
     factor = float(np.sqrt(low * high))
-    support = f"one step time of {used_s:.4g} s; {_NUDGE:.0%} less of it changes the step by {effects[chosen]:.1%}"
+    support = f"one step time of {used_s:.4g} s; {_NUDGE:.0%} less of it changes the step by {effects[fitted_part]:.1%}"
     notes = ("A step time supports one change only; a profile of the run (a Chrome trace) supports all.",)
-    change = Change(chosen, round(factor, 4), support, None, None)
-    target = changed(cluster, {chosen: change.factor})
+    change = Change(fitted_part, round(factor, 4), support, None, None)
+    target = with_factors(cluster, {fitted_part: change.factor})
     measured = held_s if held_s is not None else used_s
     return Calibration((change,), target, measured, before, predict(target), held_s is not None, notes)
 
 
-def _concluded(
+def _make_calibration(
     changes: Sequence[Change],
     notes: Sequence[str],
     cluster: Cluster,
@@ -184,14 +191,14 @@ def _concluded(
     held_out: bool,
 ) -> Calibration:
     factors: dict[Part, float] = {change.part: change.factor for change in changes}
-    target = changed(cluster, factors)
+    target = with_factors(cluster, factors)
     before = predict(cluster)
     after = predict(target) if changes else before
     return Calibration(tuple(changes), target, measured_s, before, after, held_out, tuple(notes))
 
 
 def _kinds(traces: Sequence[Trace], cluster: Cluster) -> Mapping[Part, list[_Kind]]:
-    """The work of all ranks by what its price follows from, each kind once."""
+    """Kinds of work on all ranks by the part of the cluster that determines their price; each kind appears once."""
     times: dict[tuple[Part, Signature], list[tuple[int, int]]] = {}
     for trace in traces:
         measured = trace.manifest.measured
@@ -202,13 +209,13 @@ def _kinds(traces: Sequence[Trace], cluster: Cluster) -> Mapping[Part, list[_Kin
             part = _part(signature, trace, cluster)
             if part is not None:
                 times.setdefault((part, signature), []).append((duration, count))
-    found: dict[Part, list[_Kind]] = {"arithmetic": [], "memory": [], "nvlink": [], "network": []}
+    kinds_by_part: dict[Part, list[_Kind]] = {"arithmetic": [], "memory": [], "nvlink": [], "network": []}
     for (part, signature), measured_times in times.items():
-        whole = float(sum(duration * count for duration, count in measured_times))
-        durations, often = zip(*measured_times)
-        each = float(np.median(np.repeat(np.array(durations), np.array(often))))
-        found[part].append(_Kind(signature, each, whole))
-    return {part: kinds for part, kinds in found.items() if part in _present(cluster)}
+        total_ns = float(sum(duration * count for duration, count in measured_times))
+        durations, counts_of_durations = zip(*measured_times)
+        median_ns = float(np.median(np.repeat(np.array(durations), np.array(counts_of_durations))))
+        kinds_by_part[part].append(_Kind(signature, median_ns, total_ns))
+    return {part: kinds for part, kinds in kinds_by_part.items() if part in _present(cluster)}
 
 
 def _part(signature: Signature, trace: Trace, cluster: Cluster) -> Part | None:
@@ -225,7 +232,7 @@ def _part(signature: Signature, trace: Trace, cluster: Cluster) -> Part | None:
 
 
 def _present(cluster: Cluster) -> list[Part]:
-    """What there is to change."""
+    """Parts of the cluster whose factor can be fitted."""
     parts: list[Part] = ["arithmetic", "memory", "host"]
     if cluster.world_size > 1 and cluster.node.interconnect != "pcie" and cluster.gpu.nvlink_bytes_per_s:
         parts.append("nvlink")
@@ -234,7 +241,7 @@ def _present(cluster: Cluster) -> list[Part]:
     return parts
 
 
-def _predicted(kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -> list[int]:
+def _predict_ns(kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -> list[int]:
     chain = Chain.default(cluster, trace.manifest.nccl)
     signatures = [kind.signature for kind in kinds]
     return [price.duration_ns for price in chain.price_all(signatures, trace.manifest.groups, cluster)[0]]
@@ -245,16 +252,16 @@ def _solve(part: Part, kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -
     low, high = 1 / (2 * _WIDEST), 2 * _WIDEST
     for _ in range(_ROUNDS):
         middle = float(np.sqrt(low * high))
-        predicted = _predicted(kinds, changed(cluster, {part: middle}), trace)
+        predicted = _predict_ns(kinds, with_factors(cluster, {part: middle}), trace)
         ratios = np.array([kind.measured_ns / max(time, 1) for kind, time in zip(kinds, predicted, strict=True)])
         slower = _median(ratios, np.array([kind.weight for kind in kinds])) > 1
         low, high = (low, middle) if slower else (middle, high)
     return round(float(np.sqrt(low * high)), 4)
 
 
-def _miss(kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -> float:
-    """The median of |predicted / measured - 1|, by time."""
-    predicted = _predicted(kinds, cluster, trace)
+def _median_relative_error(kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -> float:
+    """The median of |predicted / measured - 1|, weighted by time."""
+    predicted = _predict_ns(kinds, cluster, trace)
     misses = np.array([abs(time / max(kind.measured_ns, 1) - 1) for kind, time in zip(kinds, predicted, strict=True)])
     return _median(misses, np.array([kind.weight for kind in kinds]))
 
@@ -266,19 +273,19 @@ def _median(values: np.ndarray, weights: np.ndarray) -> float:
 
 
 def _effect(part: Part, cluster: Cluster, predict: Predict, before: float) -> float:
-    """By how much the step changes where a rate is 5 % lower, or hosts take 5 % longer."""
+    """Relative change of the step time if the part's rate is 5 % lower, or hosts take 5 % longer."""
     host = host_factor(True, server=cluster.node.host_factor)
     factor = host * (1 + _NUDGE) if part == "host" else 1 - _NUDGE
-    return abs(predict(changed(cluster, {part: factor})) / before - 1)
+    return abs(predict(with_factors(cluster, {part: factor})) / before - 1)
 
 
 def _host_ns(trace: Trace) -> float | None:
     """Host time of a step after the first."""
     steps = trace.steps()
-    rest = steps[1:] or steps
-    if not rest:
+    later_steps = steps[1:] or steps
+    if not later_steps:
         return None
-    return float(statistics.median(int(trace.columns["host_ns"][step].astype(np.int64).sum()) for step in rest))
+    return float(statistics.median(int(trace.columns["host_ns"][step].astype(np.int64).sum()) for step in later_steps))
 
 
 def as_predicted(trace: Trace) -> Trace:

@@ -20,7 +20,7 @@ _TIME = re.compile(
 
 
 def step_times_s(run: str) -> list[float]:
-    """Seconds of each step that was measured: of a number one, of a log all that it names.
+    """Measured step times in seconds: the number itself, or all step times in a log.
 
     >>> step_times_s("1.25")
     [1.25]
@@ -29,30 +29,33 @@ def step_times_s(run: str) -> list[float]:
         InputError: it is neither a number nor a log that names step times.
     """
     try:
-        found = [float(run)]
+        times_s = [float(run)]
     except ValueError:
-        found = _of_log(Path(run))
-    if bad := [time for time in found if not 0 < time < 1e5]:
+        times_s = _read_log(Path(run))
+    if bad := [time for time in times_s if not 0 < time < 1e5]:
         raise InputError(f"{run} says that a step took {bad[0]:g} s; a step takes more than 0 s and less than a day")
-    return found
+    return times_s
 
 
-def _of_log(path: Path) -> list[float]:
+def _read_log(path: Path) -> list[float]:
     text = read_text(path, "name a profile, a log with step times, or seconds as a number", errors="replace")
-    found = []
+    times_s = []
     for match in _TIME.finditer(text):
         unit = (match["before"] or match["after"] or "s").lower()
-        found.append(float(match["value"]) * _UNITS[unit])
-    if not found:
+        times_s.append(float(match["value"]) * _UNITS[unit])
+    if not times_s:
         raise InputError(
             f"{path} names no step times, such as `step_time: 1.25 s` or `elapsed time per iteration (ms): 1250`; give "
             "the seconds of a step as a number instead"
         )
-    return found
+    return times_s
 
 
-def settled(times: list[float]) -> tuple[float, float | None]:
-    """The median of every second step, and that of the others, after the first three; None: there are no others."""
+def median_step_times_s(times: list[float]) -> tuple[float, float | None]:
+    """Median step times in seconds of the even and of the odd steps; None for the latter if there is one step.
+
+    The first three steps of more than eight are left out.
+    """
     steady = times[3:] if len(times) > 8 else times
-    others = steady[1::2]
-    return statistics.median(steady[::2]), statistics.median(others) if others else None
+    odd_steps = steady[1::2]
+    return statistics.median(steady[::2]), statistics.median(odd_steps) if odd_steps else None

@@ -1,4 +1,4 @@
-"""What a calibration may change in a cluster: the factor of its hosts, rates of its GPUs, bandwidths of its wires."""
+"""Parts of a cluster that a calibration may change: host factor, rates of GPUs, bandwidths of links."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from presim.errors import InputError
 from presim.files import check_writable, write_file
 from presim.hardware import Cluster, catalogue
-from presim.hardware.codec import keys, outside, to_table
+from presim.hardware.codec import keys, to_key_unit, to_table
 from presim.hardware.schema import Sourced
 
 Part: TypeAlias = Literal["arithmetic", "memory", "nvlink", "network", "host"]
@@ -27,7 +27,7 @@ _PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "fp64", "fp64_te
 TYPICAL_HOST = 0.0  # of a node: not known
 
 
-def changed(cluster: Cluster, factors: Mapping[Part, float]) -> Cluster:
+def with_factors(cluster: Cluster, factors: Mapping[Part, float]) -> Cluster:
     """The cluster with rates multiplied; ``host`` is the factor of its hosts itself."""
     gpu, node, fabric = cluster.gpu, cluster.node, cluster.fabric
     if "arithmetic" in factors:
@@ -45,7 +45,7 @@ def changed(cluster: Cluster, factors: Mapping[Part, float]) -> Cluster:
 
 
 def check_new(path: Path) -> None:
-    """Raise where the file is there already, or could not be written.
+    """Check that the file does not exist yet and can be written.
 
     Raises:
         InputError: see above.
@@ -73,16 +73,16 @@ def write(cluster: Cluster, path: Path, source: str) -> None:
 
 
 def _table(part: Sourced, source: str) -> dict[str, Any]:
-    """On top of the catalogue's part of this id, where it has one; else the whole part."""
+    """The TOML table of a part: its differences from the catalogue's part of this id, or all keys if there is none."""
     kind = type(part)
     if part.id not in catalogue.ids(kind):
         return to_table(part)
     before = catalogue.find(kind, part.id)
     table: dict[str, Any] = {"id": part.id, "base": part.id}
-    own = [key for key in keys(kind) if key.figure and getattr(part, key.field) != getattr(before, key.field)]
-    table |= {key.key: outside(key, getattr(part, key.field)) for key in own}
-    if own:
-        table["sources"] = [{"text": source, "keys": [key.key for key in own], "estimate": False}]
+    changed_keys = [key for key in keys(kind) if key.figure and getattr(part, key.field) != getattr(before, key.field)]
+    table |= {key.key: to_key_unit(key, getattr(part, key.field)) for key in changed_keys}
+    if changed_keys:
+        table["sources"] = [{"text": source, "keys": [key.key for key in changed_keys], "estimate": False}]
     return table
 
 
@@ -94,7 +94,7 @@ def _toml(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(str(key))} = {_toml(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(str(key))} = {_toml(content)}" for key, content in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value) if isinstance(value, str) else repr(value)

@@ -12,9 +12,9 @@ NEEDED = ("cuda.h", "cuda_runtime_api.h", "crt/host_defines.h")
 
 def main() -> int:
     """Search where this interpreter finds packages."""
-    places = [*sys.path, *site.getsitepackages(), site.getusersitepackages()]
-    for place in places:
-        folder = Path(place or ".") / "nvidia" / "cu13" / "include"
+    search_paths = [*sys.path, *site.getsitepackages(), site.getusersitepackages()]
+    for search_path in search_paths:
+        folder = Path(search_path or ".") / "nvidia" / "cu13" / "include"
         if all((folder / name).exists() for name in NEEDED):
             print(folder.resolve())
             return 0

@@ -82,7 +82,7 @@ class Stub:
         if rule.action == "work":
             arguments = arguments or "void* a0"
         body = [self.effect(rule)]
-        body += [f"fresh_handle(a{i});" if what == "new" else f"zero(a{i}, {what});" for i, what in self.outs]
+        body += [f"fresh_handle(a{i});" if size == "new" else f"zero(a{i}, {size});" for i, size in self.outs]
         if rule.info and max(rule.info) < len(self.arguments):
             body.append("zero(a{}, 4 * size_t(int32_t(a{})));".format(*rule.info))
         if self.returns != "void":
@@ -139,11 +139,11 @@ def rule_for(rules: list[Rule], library: str, name: str) -> Rule:
 
 def parse_stub(line: str) -> Stub:
     """Read 'name arguments outs [returns]'."""
-    name, arguments, outs, *rest = line.split()
+    name, arguments, outs, *returns = line.split()
     kinds = [] if arguments in "-?" else re.findall(r"\{\d+\}|[pifdcz]", arguments)
     types = tuple(TYPES.get(kind) or f"Bytes<{kind[1:-1]}>" for kind in kinds)
     pairs = () if outs == "-" else tuple(out.split(":") for out in outs.split(","))
-    return Stub(name, types, tuple((int(i), what) for i, what in pairs), rest[0] if rest else "")
+    return Stub(name, types, tuple((int(i), size) for i, size in pairs), returns[0] if returns else "")
 
 
 def parse(text: str) -> SymbolsFile:
@@ -174,8 +174,8 @@ def main(arguments: list[str]) -> int:
     source, cpp, script = map(Path, arguments)
     symbols = parse(source.read_text())
     rules = parse_rules(Path(__file__).with_name("stub_rules.txt").read_text())
-    found = ((stub, rule_for(rules, source.stem, stub.name)) for stub in symbols.stubs)
-    stubs = "".join(stub.source(symbols.default_return, rule) for stub, rule in found)
+    stub_rules = ((stub, rule_for(rules, source.stem, stub.name)) for stub in symbols.stubs)
+    stubs = "".join(stub.source(symbols.default_return, rule) for stub, rule in stub_rules)
     cpp.write_text(PREAMBLE.format(source=source.name) + stubs)
     script.write_text(version_script(symbols))
     return 0

@@ -43,7 +43,7 @@ def calibrate_job(
         InputError: the run cannot be read or explained, or a step time has no captured job beside it.
     """
     from presim.run_calibration import fit
-    from presim.run_calibration.logs import settled, step_times_s
+    from presim.run_calibration.logs import median_step_times_s, step_times_s
     from presim.sources.kineto.events import is_profile
 
     captured = Job.load(trace) if trace is not None else None
@@ -52,14 +52,14 @@ def calibrate_job(
         return _by_profile(paths, options, captured, trace, step, missing)
     if len(run) != 1:
         raise InputError(f"{len(run)} runs are named; name the profiles of one, or one log or step time")
-    used_s, held_out_s = settled(step_times_s(run[0]))
+    used_s, held_out_s = median_step_times_s(step_times_s(run[0]))
     if captured is None:
         raise InputError(
             "a step time alone does not say what the job is: name its captured folder with --trace (presim run "
             "--save), or give a profile of the run"
         )
     cluster = _cluster_of(trace, options)
-    return fit.by_step_time(cluster, _predictor(captured), used_s, held_out_s, change)
+    return fit.fit_to_step_time(cluster, _predictor(captured), used_s, held_out_s, change)
 
 
 def _by_profile(
@@ -87,14 +87,14 @@ def _by_profile(
     replayed = Options(host_factor=1.0, calls=NO_CALLS)  # the profile's own hosts, with their calls
     models = Job(tuple(map(fit.as_predicted, profiled.traces)), profiled.stands_for)
     predict = _predictor(captured) if captured is not None else _predictor(models, replayed)
-    calibration = fit.by_profile(profiled.traces, cluster, predict, measured.step_ns / 1e9)
+    calibration = fit.fit_to_profile(profiled.traces, cluster, predict, measured.step_ns / 1e9)
     calibration = _with_memory(calibration, source.paths if isinstance(source, Kineto) else (), captured, cluster)
     if captured is None:
         note = "The host factor stays: only the captured job (--trace) tells how long its code takes on presim's host."
         return dataclasses.replace(calibration, notes=(*calibration.notes, note))
     reference = prepare(captured.traces).traces[0]
-    factor = fit.host_of_profile(profiled.traces[0], reference, _calls_ns(reference))
-    return calibration if factor is None else fit.with_host(calibration, factor, predict)
+    factor = fit.host_factor_of_profile(profiled.traces[0], reference, _calls_ns(reference))
+    return calibration if factor is None else fit.with_host_factor(calibration, factor, predict)
 
 
 def _with_memory(

@@ -109,11 +109,11 @@ def open_result(path: Path) -> None:
 
 def _launched(*words: str) -> Callable[[Path], None]:
     def read(path: Path) -> None:
-        from presim.capture.launchers.launch import Place
+        from presim.capture.launchers.launch import Worker
         from presim.capture.launchers.read import read_command
 
         launch = read_command([str(path) if word == "{file}" else word for word in words])
-        launch.variables_at(Place(rank=0, world_size=16, per_node=8, port=29400))
+        launch.variables_for(Worker(rank=0, world_size=16, per_node=8, port=29400))
 
     return read
 

@@ -11,7 +11,7 @@ from presim.errors import InputError
 from presim.hardware import catalogue, choose_cluster
 from presim.hardware.cluster import Fabric, Node
 from presim.hardware.codec import from_table, to_table, unsourced
-from presim.hardware.sanity_checks import implausible, rates
+from presim.hardware.sanity_checks import find_impossible_figures, rates
 from presim.hardware.schema import Gpu, Sourced
 
 GPUS = catalogue.ids(Gpu)
@@ -44,12 +44,12 @@ def test_a_figure_has_one_source_and_an_estimate_says_that_it_is_one(kind: type[
 
 @pytest.mark.parametrize("name", GPUS)
 def test_no_figure_is_physically_impossible(name: str) -> None:
-    assert implausible(catalogue.gpu(name)) == []
+    assert find_impossible_figures(catalogue.gpu(name)) == []
 
 
 @pytest.mark.parametrize("name", GPUS)
 def test_every_gpu_is_held_against_the_rates_of_its_generation(name: str) -> None:
-    """A generation without rates would pass `implausible` unseen; a peak without a rate too."""
+    """A generation without rates would pass `find_impossible_figures` unseen; a peak without a rate too."""
     gpu = catalogue.gpu(name)
     peaks = {field.removesuffix("_flops") for field in gpu.__struct_fields__ if field.endswith("_flops")}
     given = {peak for peak in peaks if getattr(gpu, f"{peak}_flops")}
@@ -71,7 +71,7 @@ def test_the_16_bit_peak_is_no_less_than_85_percent_of_what_the_units_do(name: s
 def test_a_sparse_peak_and_a_two_way_bandwidth_are_caught() -> None:
     table = to_table(catalogue.gpu("h100-sxm"))
     wrong = {**table, "bf16_dense_TFLOPs": 1978.9, "memory_bandwidth_GBps": 6700}
-    assert implausible(from_table(Gpu, wrong, "wrong.toml")) == [
+    assert find_impossible_figures(from_table(Gpu, wrong, "wrong.toml")) == [
         "memory_bandwidth_GBps is 6700, but 5120 bits at 2 x 2619 MHz carry 3352.",
         "the dense bf16 peak is 1978.9, but 132 SMs at 1980 MHz with 4096 per clock do 1070.5 (T/s).",
     ]

@@ -97,7 +97,7 @@ def test_the_same_calls_meet_as_in_whole_traces(name: str) -> None:
                 piece = trace(rank, groups, calls[call : call + 1])
                 price = Price(1, Origin.ANALYTIC, 0.1, "test")
                 ops = build_ops(PricedTrace(piece, (price,)), Options(), engine.classes)
-                numbers[rank] += meetings.of(rank, ops, [name for name, _ in groups]).tolist()
+                numbers[rank] += meetings.match_ops(rank, ops, [name for name, _ in groups]).tolist()
     of_rank = {item.manifest.rank: match.tolist() for item, match in zip(traces, whole.match, strict=True)}
     assert partners(numbers) == partners(of_rank)
     assert partners(numbers)
@@ -112,5 +112,7 @@ def test_a_call_that_waits_for_ranks_is_said_with_its_line() -> None:
         piece = trace(rank, groups, calls)
         price = Price(1, Origin.ANALYTIC, 0.1, "test")
         ops = build_ops(PricedTrace(piece, (price,)), Options(), engine.classes)
-        meetings.of(rank, ops, ["world"])
-    assert meetings.unmet() == [f"rank 0: {reduce(0).kind} of {reduce(0).bytes} bytes (uint8) on 'world' (ranks 0, 1)"]
+        meetings.match_ops(rank, ops, ["world"])
+    assert meetings.describe_incomplete() == [
+        f"rank 0: {reduce(0).kind} of {reduce(0).bytes} bytes (uint8) on 'world' (ranks 0, 1)"
+    ]

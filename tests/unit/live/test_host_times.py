@@ -43,7 +43,9 @@ def counted(host: HostTimes, log: LogBuilder, times: NDArray[np.int64], cuts: li
     """What is handed to the engine of a log that comes in pieces."""
     tables, records = Tables(log.log()), log.records()
     parts = [slice(begin, end) for begin, end in zip([0, *cuts], [*cuts, len(records)])]
-    pieces = [host.of(records[part], times[part], tables.signatures_of(records[part]), tables) for part in parts]
+    pieces = [
+        host.host_times_ns(records[part], times[part], tables.signatures_of(records[part]), tables) for part in parts
+    ]
     return np.concatenate(pieces)
 
 

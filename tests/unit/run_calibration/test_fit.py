@@ -16,12 +16,12 @@ from presim.job import Job, evaluate
 from presim.options import ClusterOptions
 from presim.pipeline import evaluate as run
 from presim.run_calibration import parts, show
-from presim.run_calibration.logs import settled, step_times_s
+from presim.run_calibration.logs import median_step_times_s, step_times_s
 from presim.trace.schema import Trace
 from presim.verbs.calibrate_job import calibrate_job
 from support.profiles import CLUSTER, exported, program
 
-SLOW = parts.changed(CLUSTER, {"arithmetic": 0.8, "nvlink": 0.7})  # what the machine really is
+SLOW = parts.with_factors(CLUSTER, {"arithmetic": 0.8, "nvlink": 0.7})  # what the machine really is
 
 
 def traces() -> list[Trace]:
@@ -52,7 +52,7 @@ def test_a_profile_finds_the_rates_of_the_machine_it_was_recorded_on(tmp_path: P
 def test_the_file_that_is_written_is_the_cluster_that_was_found(tmp_path: Path) -> None:
     factors: dict[parts.Part, float] = {"arithmetic": 0.8, "memory": 0.9, "nvlink": 0.7, "network": 1.1, "host": 1.4}
     wide = choose_cluster(gpu="h100-sxm", nodes=4, gpus_per_node=8)
-    target = parts.changed(wide, factors)
+    target = parts.with_factors(wide, factors)
     path = tmp_path / "mine.toml"
     parts.write(target, path, "presim calibrate job a.json")
     again = choose_cluster(cluster=path)
@@ -73,7 +73,7 @@ def test_a_step_time_changes_what_the_step_depends_on_most(tmp_path: Path) -> No
     ]
     Job(tuple(captured)).save(job := tmp_path / "job")
     loaded = Job.load(job)
-    slower = parts.changed(CLUSTER, {"host": 3.0})
+    slower = parts.with_factors(CLUSTER, {"host": 3.0})
     measured = evaluate(loaded, slower).step_time_s
     found = calibrate_job([str(measured)], ClusterOptions(), trace=job, change="host")
     assert [change.part for change in found.changes] == ["host"]
@@ -98,8 +98,8 @@ def test_step_times_are_read_in_their_units(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("step_time: 250 ms\niter time: 0.25\nStep time = 0.26 s\n")
     assert step_times_s(str(log)) == [0.25, 0.25, 0.26]
-    assert settled([9.0, 9.0, 9.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0]) == (1.0, 2.0)
-    assert settled([1.0]) == (1.0, None)
+    assert median_step_times_s([9.0, 9.0, 9.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0]) == (1.0, 2.0)
+    assert median_step_times_s([1.0]) == (1.0, None)
 
 
 def test_what_cannot_be_used_ends_in_a_sentence(tmp_path: Path) -> None:

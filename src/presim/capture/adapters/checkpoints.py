@@ -28,9 +28,9 @@ def _accept_plans(module: Any) -> None:
 def _without_copies(plans: Sequence[Any]) -> list[Any]:
     """The plans, without the items of those that repeat an earlier one."""
     seen: list[Any] = []
-    found = []
+    plans_without_copies = []
     for plan in plans:
         is_copy = plan.items in seen
         seen += [] if is_copy else [plan.items]
-        found.append(dataclasses.replace(plan, items=[]) if is_copy else plan)
-    return found
+        plans_without_copies.append(dataclasses.replace(plan, items=[]) if is_copy else plan)
+    return plans_without_copies

@@ -100,11 +100,11 @@ class Buffer(LowLatency):
         out: Any = data.new_empty((rows, *data.shape[1:]))
         if scales is not None:
             out = (out, scales.new_empty((rows, *scales.shape[1:])))
-        done = _finished(work, async_finish)
+        done = _event_after(work, async_finish)
         if not is_new or topk_idx is None:
             return out, None, None, None, None, done
         counts = handle.rows(expert_alignment)
-        indices = _choices(tuple(handle.rows(None)), rows, topk_idx)
+        indices = _local_expert_indices(tuple(handle.rows(None)), rows, topk_idx)
         weights = None if topk_weights is None else topk_weights.new_empty(indices.shape)
         return out, indices, weights, counts, handle, done
 
@@ -122,28 +122,28 @@ class Buffer(LowLatency):
         config = config or self.get_combine_config(handle.ranks)
         work = exchange.start("combine", self.group, config.applied_to(handle), x)
         out = x.new_empty((handle.tokens, *x.shape[1:]))
-        weights = None if topk_weights is None else topk_weights.new_empty((handle.tokens, handle.chosen))
-        return out, weights, _finished(work, async_finish)
+        weights = None if topk_weights is None else topk_weights.new_empty((handle.tokens, handle.experts_per_token))
+        return out, weights, _event_after(work, async_finish)
 
     def __getattr__(self, name: str) -> Any:
         raise NotImplementedError(MISSING.format(name)) if name.startswith("low_latency") else AttributeError(name)
 
 
-def _finished(work: Any, async_finish: bool) -> EventOverlap:
+def _event_after(work: Any, async_finish: bool) -> EventOverlap:
     if not async_finish:
         work.wait()
     return EventOverlap(work)
 
 
-def _choices(loads: tuple[int, ...], rows: int, like: torch.Tensor) -> torch.Tensor:
+def _local_expert_indices(loads: tuple[int, ...], rows: int, like: torch.Tensor) -> torch.Tensor:
     """The local experts of each received row, with -1 in unused places."""
     key = (loads, rows)
-    if key not in _chosen:
+    if key not in _expert_indices_by_loads:
         width = max(like.shape[1], -(-sum(loads) // rows))
         flat = torch.full((width * rows,), -1, dtype=like.dtype)
         flat[: sum(loads)] = torch.repeat_interleave(torch.arange(len(loads)), torch.tensor(loads))
-        _chosen[key] = flat.view(width, rows).t().contiguous().to(like.device)
-    return _chosen[key]
+        _expert_indices_by_loads[key] = flat.view(width, rows).t().contiguous().to(like.device)
+    return _expert_indices_by_loads[key]
 
 
-_chosen: dict[tuple[tuple[int, ...], int], torch.Tensor] = {}
+_expert_indices_by_loads: dict[tuple[tuple[int, ...], int], torch.Tensor] = {}

@@ -36,8 +36,8 @@ class Config:
         if num_ranks <= _HOST:
             return 0
         step = self.num_max_rdma_chunked_send_tokens
-        each = -(-self.num_max_rdma_chunked_recv_tokens // step) * step
-        return 2 * (self.num_sms // 2) * (num_ranks // _HOST) * each * (hidden_bytes + _RDMA_TOKEN_BYTES)
+        tokens_per_buffer = -(-self.num_max_rdma_chunked_recv_tokens // step) * step
+        return 2 * (self.num_sms // 2) * (num_ranks // _HOST) * tokens_per_buffer * (hidden_bytes + _RDMA_TOKEN_BYTES)
 
     def applied_to(self, routing: Routing) -> Routing:
         """A routing with these SMs and windows."""

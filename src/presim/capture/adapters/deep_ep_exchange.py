@@ -41,7 +41,7 @@ class Exchange:
         """
         self.was_used = True
         size = token.shape[-1] * token.element_size() + 4 * factors
-        numbers = (routing.tokens, size, routing.chosen, routing.experts, routing.sms, routing.window)
+        numbers = (routing.tokens, size, routing.experts_per_token, routing.experts, routing.sms, routing.window)
         text = ";".join((kind, routing.library, *map(str, numbers))) + ";"
         text += ",".join(f"{places:.4g}" for places in routing.spread)
         if self.hook is None:
@@ -52,28 +52,28 @@ class Exchange:
         finally:
             self.hook.exchange = ""
 
-    def spread(self, chosen: torch.Tensor, experts: int, ranks: int) -> tuple[float, ...]:
+    def spread(self, expert_indices: torch.Tensor, experts: int, ranks: int) -> tuple[float, ...]:
         """Average number of places per token, for places of 1, 2, 4, ... ranks; empty if unknown.
 
-        ``chosen``: experts of each token, shape (tokens, experts per token), -1 for none.
+        ``expert_indices``: experts of each token, shape (tokens, experts per token), -1 for none.
         """
-        if self.hook is None or not chosen.is_contiguous():
+        if self.hook is None or not expert_indices.is_contiguous():
             return ()
         start = now_ns()
-        if self.hook.origin_of(chosen.data_ptr(), chosen.nbytes) != Origin.COMPUTED:
+        if self.hook.origin_of(expert_indices.data_ptr(), expert_indices.nbytes) != Origin.COMPUTED:
             return ()
-        found = _spread(host_view(chosen).numpy(), experts // ranks, ranks)
+        ranks_per_token = _spread(host_view(expert_indices).numpy(), experts // ranks, ranks)
         self.hook.add_own_time(now_ns() - start)
-        return found
+        return ranks_per_token
 
 
-def _spread(chosen: Any, local: int, ranks: int) -> tuple[float, ...]:
-    """`Exchange.spread` for choices as an array; ``local``: experts per rank."""
-    counts, width = [], local
-    while width <= local * ranks:
-        places = np.sort(np.where(chosen < 0, -1, chosen // width), axis=1)
+def _spread(expert_indices: Any, experts_per_rank: int, ranks: int) -> tuple[float, ...]:
+    """`Exchange.spread` for expert indices as an array."""
+    counts, width = [], experts_per_rank
+    while width <= experts_per_rank * ranks:
+        places = np.sort(np.where(expert_indices < 0, -1, expert_indices // width), axis=1)
         is_new = np.diff(places, axis=1, prepend=-1) > 0
-        counts.append(float(is_new.sum() / max(len(chosen), 1)))
+        counts.append(float(is_new.sum() / max(len(expert_indices), 1)))
         width *= 2
     return tuple(counts)
 
@@ -108,14 +108,14 @@ class Routing:
         return len(self.loads)
 
     @property
-    def chosen(self) -> int:
+    def experts_per_token(self) -> int:
         """Experts per token."""
         return max(1, round(sum(self.loads) / max(self.tokens, 1)))
 
     @property
     def received(self) -> int:
         """Tokens received by a rank: the number of copies that it sends."""
-        copies = self.spread[0] if self.spread else distinct(self.ranks, self.experts, self.chosen)
+        copies = self.spread[0] if self.spread else distinct(self.ranks, self.experts, self.experts_per_token)
         return max(1, round(self.tokens * copies))
 
     def rows(self, multiple: int | None) -> list[int]:
@@ -130,7 +130,7 @@ class Decoding:
     """The low-latency exchange for decoding, in which the host waits for no counts."""
 
     tokens: int
-    chosen: int
+    experts_per_token: int
     experts: int
     library: str = "deepep-low-latency"
     sms: int = 0  # none while data is in transit

@@ -67,9 +67,9 @@ class LowLatency:
         if use_fp8:
             factors = x.new_empty((local, scaled, room), dtype=torch.float32)
             out = (out, factors.transpose(1, 2))
-        share = handle.tokens * handle.chosen * ranks // num_experts
+        share = handle.tokens * handle.experts_per_token * ranks // num_experts
         counts = torch.full((local,), share, dtype=torch.int32, device=x.device)  # as for evenly chosen experts
-        return out, counts, handle, *_received(work, async_finish, return_recv_hook)
+        return out, counts, handle, *_event_and_hook(work, async_finish, return_recv_hook)
 
     def low_latency_combine(
         self,
@@ -89,10 +89,10 @@ class LowLatency:
             raise NotImplementedError(MISSING.format("low_latency_combine with use_logfmt or zero_copy"))
         work = exchange.start("combine", self.group, handle, x)
         result = x.new_empty((handle.tokens, x.shape[-1])) if out is None else out
-        return result, *_received(work, async_finish, return_recv_hook)
+        return result, *_event_and_hook(work, async_finish, return_recv_hook)
 
 
-def _received(work: Any, async_finish: bool, hooked: bool) -> tuple[EventOverlap, Callable[[], None]]:
+def _event_and_hook(work: Any, async_finish: bool, hooked: bool) -> tuple[EventOverlap, Callable[[], None]]:
     """An event and a hook; without either, the current stream waits now."""
     if not (async_finish or hooked):
         work.wait()

@@ -41,10 +41,10 @@ def install(whole_step: Callable[[], AbstractContextManager[None]]) -> None:
 
 
 def _broadcast_in_pieces(module: Any) -> None:
-    whole = module.get_lst_from_rank0
+    broadcast = module.get_lst_from_rank0
 
-    @functools.wraps(whole)
+    @functools.wraps(broadcast)
     def in_pieces(lst: list[int]) -> list[int]:
-        return [one for start in range(0, len(lst), _NUMBERS) for one in whole(lst[start : start + _NUMBERS])]
+        return [number for start in range(0, len(lst), _NUMBERS) for number in broadcast(lst[start : start + _NUMBERS])]
 
     module.get_lst_from_rank0 = in_pieces

@@ -30,9 +30,9 @@ def loaded_libraries() -> list[Path]:
     return [Path(path) for path in sorted(paths) if not path.startswith(("/usr/", "/lib"))]
 
 
-def own_runtime(libraries: Iterable[Path]) -> list[str]:
+def libraries_with_own_runtime(libraries: Iterable[Path]) -> list[str]:
     """Names of the libraries that contain kernels and their own CUDA runtime."""
-    candidates = [one for one in libraries if one.is_file() and not one.name.startswith(_IGNORED)]
+    candidates = [library for library in libraries if library.is_file() and not library.name.startswith(_IGNORED)]
     return [library.name for library in candidates if has_own_runtime(library)]
 
 
@@ -53,9 +53,9 @@ def _sections(data: mmap.mmap) -> Iterator[tuple[bytes, tuple[int, ...]]]:
     header = _ELF.unpack_from(data)
     offset, size, count, strings = header[5], header[10], header[11], header[12]
     headers = [_SECTION.unpack_from(data, offset + index * size) for index in range(count)]
-    for one in headers:
-        start = headers[strings][4] + one[0]
-        yield data[start : data.find(b"\0", start) + 1], one
+    for section in headers:
+        start = headers[strings][4] + section[0]
+        yield data[start : data.find(b"\0", start) + 1], section
 
 
 def _imports(data: mmap.mmap, sections: dict[bytes, tuple[int, ...]]) -> bool:
@@ -66,25 +66,25 @@ def _imports(data: mmap.mmap, sections: dict[bytes, tuple[int, ...]]) -> bool:
     name = data.find(b"\0" + _REGISTER, strings[4], strings[4] + strings[5])
     if name < 0:
         return False
-    wanted = name + 1 - strings[4]
+    name_offset = name + 1 - strings[4]
     symbols = _SYMBOL.iter_unpack(data[table[4] : table[4] + table[5]])
-    return any(symbol[0] == wanted and symbol[3] == 0 for symbol in symbols)
+    return any(symbol[0] == name_offset and symbol[3] == 0 for symbol in symbols)
 
 
-def explain(error: str, with_own_runtime: list[str]) -> str:
+def explain(error: str, library_names: list[str]) -> str:
     """How the extensions explain an error, as a suffix of its message; empty if they do not."""
     other = _OTHER_CUDA.search(error)
     if other and "cannot open shared object file" in error and other.group(1) != "13":
         return f" (built for CUDA {other.group(1)}; presim emulates CUDA 13: install the extension's build for that)"
-    if with_own_runtime and "cuda" in error.lower():
-        return f" ({_unsupported(with_own_runtime)})"
+    if library_names and "cuda" in error.lower():
+        return f" ({_unsupported(library_names)})"
     return ""
 
 
-def notes(with_own_runtime: list[str]) -> list[str]:
+def notes(library_names: list[str]) -> list[str]:
     """A note on extensions that were loaded, whether or not something failed."""
-    sentence = _unsupported(with_own_runtime)
-    return [f"{sentence[0].upper()}{sentence[1:]}."] if with_own_runtime else []
+    sentence = _unsupported(library_names)
+    return [f"{sentence[0].upper()}{sentence[1:]}."] if library_names else []
 
 
 def _unsupported(libraries: list[str]) -> str:

@@ -48,14 +48,14 @@ def _read_sources(module: Any) -> None:
 
     @functools.wraps(make)
     def reading(self: Any, name: str, source: str, *args: Any, **kwargs: Any) -> Any:
-        made = make(self, name, source, *args, **kwargs)
+        kernel = make(self, name, source, *args, **kwargs)
         if "flex" in name:
             facts = Source(mask_of(source), sizes_of(source))
-            if hasattr(made, "result"):  # compiled by another process meanwhile
-                made.result = functools.partial(_mark_result, made.result, facts)
+            if hasattr(kernel, "result"):  # compiled by another process meanwhile
+                kernel.result = functools.partial(_mark_result, kernel.result, facts)
             else:
-                setattr(made, _FACTS, facts)
-        return made
+                setattr(kernel, _FACTS, facts)
+        return kernel
 
     module.AsyncCompile.triton = reading
 
@@ -75,7 +75,7 @@ def describe(kernel: Any, tensors: list[tuple[str, Any]]) -> str:
     """The kernel's work in the fields of `library_calls`. Tensors are [batch, heads, length, dim]."""
     arguments = dict(tensors)
     query = arguments[_QUERY]
-    key, value = (arguments.get(one, query) for one in (_KEY, _VALUE))  # a tensor used twice is passed once
+    key, value = (arguments.get(parameter, query) for parameter in (_KEY, _VALUE))  # a tensor used twice is passed once
     facts: Source = getattr(kernel, _FACTS, _NO_FACTS)
     size = facts.sizes.get
     batch, heads = size("ZQ", query.shape[0]), size("HQ", query.shape[1])
@@ -120,8 +120,8 @@ def mask_of(source: str) -> str:
     plain: set[str] = set()
     for name, expression in _ASSIGNMENT.findall(source):
         if compared := _COMPARISON.fullmatch(expression):
-            left, sign, right = compared.groups()
-            query, key = (left, right) if sign in (">=", ">") else (right, left)
+            first, sign, second = compared.groups()
+            query, key = (first, second) if sign in (">=", ">") else (second, first)
             if kinds.get(query) == "m" and kinds.get(key) == "n":
                 return "causal" if {query, key} <= plain else "shared"
         used = {kinds[word] for word in _WORD.findall(expression) if word in kinds}

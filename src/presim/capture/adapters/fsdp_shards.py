@@ -32,7 +32,7 @@ class Shards(Sequence[Any]):
     def __init__(self, tensor: Any, count: int, dim: int) -> None:
         self._tensor, self._count, self._dim = tensor, count, dim
         self._length = tensor.size(dim)
-        self._each = max(-(-self._length // count), 1)
+        self._rows_per_shard = max(-(-self._length // count), 1)
 
     def __len__(self) -> int:
         return self._count
@@ -42,10 +42,10 @@ class Shards(Sequence[Any]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
-        places = range(self._count)[index]
-        if isinstance(places, range):
-            return [self[place] for place in places]
-        start = places * self._each
-        if start < self._length or places == 0:
-            return self._tensor.narrow(self._dim, start, min(self._each, self._length - start))
+        if isinstance(index, slice):
+            return [self[shard_index] for shard_index in range(self._count)[index]]
+        shard_index = range(self._count)[index]  # IndexError as for a list; negative indices count from the end
+        start = shard_index * self._rows_per_shard
+        if start < self._length or shard_index == 0:
+            return self._tensor.narrow(self._dim, start, min(self._rows_per_shard, self._length - start))
         return self._tensor.new_empty(0)

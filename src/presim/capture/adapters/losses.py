@@ -51,12 +51,12 @@ def _losses_in_python() -> list[str]:
 
 
 def _subclasses(cls: type) -> list[type]:
-    """All that are defined so far, once each."""
-    found: dict[type, None] = {}
+    """All direct and indirect subclasses defined so far, without duplicates."""
+    descendants: dict[type, None] = {}
     subclasses: list[type] = cls.__subclasses__()
-    for one in subclasses:
-        found |= {one: None} | dict.fromkeys(_subclasses(one))
-    return list(found)
+    for subclass in subclasses:
+        descendants |= {subclass: None} | dict.fromkeys(_subclasses(subclass))
+    return list(descendants)
 
 
 def _change_class(hook: Hook, cls: type) -> None:
@@ -72,14 +72,14 @@ def _change_split(hook: Hook, module: Any) -> None:
 def _with_loss_policy(hook: Hook, forward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(forward)
     def patched(*args: Any, **kwargs: Any) -> Any:
-        found = forward(*args, **kwargs)
+        output = forward(*args, **kwargs)
         if not torch.compiler.is_compiling():
             start = now_ns()
-            loss = found[0] if isinstance(found, tuple) else found
+            loss = output[0] if isinstance(output, tuple) else output
             if isinstance(loss, torch.Tensor) and loss.is_cuda and loss.is_floating_point():
                 apply_loss_policy(hook, loss, _terms(forward, args, kwargs) if loss.dim() == 0 else 1)
             hook.add_own_time(now_ns() - start)
-        return found
+        return output
 
     return patched
 

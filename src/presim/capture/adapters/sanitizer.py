@@ -25,12 +25,12 @@ def explain(error: BaseException) -> str:
     sanitizer: Any = sys.modules.get(_MODULE)
     if sanitizer is None or not isinstance(error, sanitizer.CUDASanitizerErrors) or not error.errors:
         return ""
-    found: Any = error.errors[0]
-    now, before = found.current_access, found.previous_access
-    more = f", and {len(error.errors) - 1} more such uses" if len(error.errors) > 1 else ""
+    conflict: Any = error.errors[0]
+    now, before = conflict.current_access, conflict.previous_access
+    suffix = f", and {len(error.errors) - 1} more such uses" if len(error.errors) > 1 else ""
     return (
         f"{_operator(now.operator)} {_verb(now)} a tensor on stream {now.stream} without waiting for "
-        f"{_operator(before.operator)}, which {_verb(before)} it on stream {before.stream}{more}"
+        f"{_operator(before.operator)}, which {_verb(before)} it on stream {before.stream}{suffix}"
     )
 
 

@@ -55,10 +55,12 @@ class _Remote(torch.Tensor):
 
 
 def _copy_from_peer(into: torch.Tensor, remote: torch.Tensor) -> torch.Tensor:
-    own, size = into.get_device(), remote.numel() * remote.element_size()
+    device, size = into.get_device(), remote.numel() * remote.element_size()
     addresses = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (into, remote))
-    other = (own + 1) % torch.cuda.device_count()
-    _call("cudaMemcpyPeerAsync", next(addresses), own, next(addresses), other, ctypes.c_size_t(size), _stream())
+    peer_device = (device + 1) % torch.cuda.device_count()
+    _call(
+        "cudaMemcpyPeerAsync", next(addresses), device, next(addresses), peer_device, ctypes.c_size_t(size), _stream()
+    )
     return into
 
 
@@ -76,7 +78,7 @@ _workspaces: dict[str, SharedMemory] = {}
 
 def workspace(group_name: str, min_size: int) -> SharedMemory:
     """Same as ``get_symm_mem_workspace``: the group's workspace, enlarged if too small."""
-    known = _workspaces.get(group_name)
-    if known is None or known.size < min_size:
-        known = _workspaces[group_name] = SharedMemory(group_name, min_size)
-    return known
+    memory = _workspaces.get(group_name)
+    if memory is None or memory.size < min_size:
+        memory = _workspaces[group_name] = SharedMemory(group_name, min_size)
+    return memory

@@ -78,7 +78,7 @@ class TransformerEngine:
     def _operator(self, name: str, arguments: tuple[Any, ...], result: Any) -> int:
         written = list(_operands(result))
         if name.startswith(_LIBRARY_CALLS):
-            read, written = [one for one in _operands(arguments) if _is_lengths(one)], []
+            read, written = [group for group in _operands(arguments) if _is_lengths(group)], []
         else:
             returned = {id(tensor) for group in written for tensor in group}
             read = [group for group in _operands(arguments) if not returned & {id(tensor) for tensor in group}]
@@ -102,12 +102,16 @@ def _operands(value: Any) -> Iterator[list[torch.Tensor]]:
     elif isinstance(value, torch.Tensor):
         yield [value]
     elif isinstance(value, (list, tuple)):
-        plain = [one for one in value if isinstance(one, torch.Tensor) and not hasattr(one, "get_data_tensors")]
-        if len(plain) == len(value) and len({one.dtype for one in plain}) == 1:
+        plain = [
+            element
+            for element in value
+            if isinstance(element, torch.Tensor) and not hasattr(element, "get_data_tensors")
+        ]
+        if len(plain) == len(value) and len({element.dtype for element in plain}) == 1:
             yield plain
         else:
-            for one in value:
-                yield from _operands(one)
+            for element in value:
+                yield from _operands(element)
 
 
 def _window(arguments: tuple[Any, ...]) -> str:
@@ -115,7 +119,7 @@ def _window(arguments: tuple[Any, ...]) -> str:
 
     It is the only pair of integers (before, after) among the arguments. cuDNN gets the window as a subgraph of masks.
     """
-    pairs = (one for one in arguments if isinstance(one, (tuple, list)) and len(one) == 2)
+    pairs = (argument for argument in arguments if isinstance(argument, (tuple, list)) and len(argument) == 2)
     before = next((pair[0] for pair in pairs if all(isinstance(number, int) for number in pair)), -1)
     return str(before + 1) if before >= 0 else ""
 

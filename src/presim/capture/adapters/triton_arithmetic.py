@@ -83,19 +83,19 @@ class _Counter:
                 value = self.values[name] = self._value(statement.value)
                 if "tmp" in name:
                     self._add(value.axes, axes)
-            elif isinstance(statement, ast.Expr) and _called(statement.value) == "store":
+            elif isinstance(statement, ast.Expr) and _function_name(statement.value) == "store":
                 self.counts = (0.5, 0.0, 0.0)
                 self._add(axes, axes)
 
     def _add(self, axes: frozenset[str], around: frozenset[str]) -> None:
         """Add the statement's instructions, once per thread if all elements of a thread share the result."""
-        whole = axes | around
-        rows = math.prod(self.sizes[axis] for axis in whole if not axis.startswith("r"))
+        all_axes = axes | around
+        rows = math.prod(self.sizes[axis] for axis in all_axes if not axis.startswith("r"))
         along = math.prod(self.sizes[axis] for axis in self.sizes if axis.startswith("r"))
         if axes >= around and (along == 1 or any(axis.startswith("r") for axis in axes)):
             times = float(rows * along)
         else:
-            times = rows * (along if whole & {"r0_", "r1_"} else min(along, _TILE)) / _PER_THREAD
+            times = rows * (along if all_axes & {"r0_", "r1_"} else min(along, _TILE)) / _PER_THREAD
         self.total = [total + count * times for total, count in zip(self.total, self.counts)]
 
     def _count(self, plain: float, special: float = 0, wide: float = 0) -> None:
@@ -119,19 +119,19 @@ class _Counter:
         return _Value(joined.axes, "bool") if isinstance(node, ast.Compare) else joined
 
     def _call(self, node: ast.Call) -> _Value:
-        name = _called(node)
+        name = _function_name(node)
         if name == "arange":
             axis = _BLOCKS.get(ast.unparse(node.args[1]), "")
             return _Value(frozenset({axis} & set(self.sizes)), "int32")
         if name == "load":
-            kept, value = self.counts, self._value(node.args[0])
-            self.counts = kept
+            counts_before_load, value = self.counts, self._value(node.args[0])
+            self.counts = counts_before_load
             self._count(0.5)
             return _Value(value.axes)
         if name == "full":
             return _Value(dtype=ast.unparse(node.args[-1]).removeprefix("tl."))
         if name == "to" and isinstance(node.func, ast.Attribute):
-            return self._converted(self._value(node.func.value), ast.unparse(node.args[0]).removeprefix("tl."), node)
+            return self._convert(self._value(node.func.value), ast.unparse(node.args[0]).removeprefix("tl."), node)
         value = _join([self._value(argument) for argument in node.args])
         if name in ("broadcast_to", "reshape"):
             return value
@@ -143,7 +143,7 @@ class _Counter:
             return _Value(frozenset(axis for axis in value.axes if not axis.startswith("r")), value.dtype)
         return value
 
-    def _converted(self, value: _Value, dtype: str, node: ast.Call) -> _Value:
+    def _convert(self, value: _Value, dtype: str, node: ast.Call) -> _Value:
         if "float64" in (value.dtype, dtype) and value.dtype != dtype:
             self._count(0, 1)
         elif value.dtype != dtype and not node.keywords:  # reinterpreting bits costs nothing
@@ -162,7 +162,7 @@ def _join(values: list[_Value]) -> _Value:
     return _Value(axes, "float64" if wide else next((dtype for dtype in dtypes if dtype not in ("", "bool")), ""))
 
 
-def _called(node: ast.expr) -> str:
+def _function_name(node: ast.expr) -> str:
     if not isinstance(node, ast.Call):
         return ""
     return node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)

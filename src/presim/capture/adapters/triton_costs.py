@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from presim.capture.adapters.triton_flow import PRODUCTS, Flow, reads, target, writes
+from presim.capture.adapters.triton_flow import PRODUCTS, Flow, accessed_pointer, reads_memory, writes_memory
 from presim.capture.adapters.triton_ir import Op, Type
 
 Work = Counter[
@@ -68,20 +68,20 @@ def cost(op: Op, flow: Flow, threads: int, capability: int) -> Work:
     if op.name in PRODUCTS:
         dtype, flops = _product(op, capability)
         work["product", dtype] += flops
-    if reads(op) or writes(op):
-        moved = _moved(op)
-        tensor = flow.origin.get(target(op), UNKNOWN)
-        work["do", "plain"] += -(-moved // _VECTOR)
-        for kind, happens in (("load", reads(op)), ("store", writes(op))):
-            if happens:
-                work[kind, tensor] += moved
+    if reads_memory(op) or writes_memory(op):
+        accessed_bytes = _accessed_bytes(op)
+        tensor = flow.origin.get(accessed_pointer(op), UNKNOWN)
+        work["do", "plain"] += -(-accessed_bytes // _VECTOR)
+        for kind, is_access in (("load", reads_memory(op)), ("store", writes_memory(op))):
+            if is_access:
+                work[kind, tensor] += accessed_bytes
     elif op.types and not flow.data.isdisjoint(op.results):
         for kind, count in _instructions(op, threads).items():
             work["do", kind] += round(count)
     return work
 
 
-def _moved(op: Op) -> int:
+def _accessed_bytes(op: Op) -> int:
     """Bytes moved; descriptor operations and gathers have them in the other type."""
     if "descriptor" not in op.name:
         return op.types[0].bytes if op.types else 0
@@ -90,22 +90,22 @@ def _moved(op: Op) -> int:
 
 def _product(op: Op, capability: int) -> tuple[str, int]:
     """The type whose peak bounds a product, and its FLOPs (two per multiply-add)."""
-    left, result = op.types[0], op.types[-1]
-    depth = left.shape[-1] if left.shape else 1
+    lhs, result = op.types[0], op.types[-1]
+    depth = lhs.shape[-1] if lhs.shape else 1
     if op.name == "tt.dot_scaled":
         formats = re.findall(r"(?:lhs|rhs) = (\w+)", op.text)
         depth *= 2 if formats[:1] == ["e2m1"] else 1
-        kinds = {_FORMATS.get(one, "bfloat16") for one in formats}
+        kinds = {_FORMATS.get(name, "bfloat16") for name in formats}
         if capability < _SCALED_SINCE or "bfloat16" in kinds or not kinds:
             return "bfloat16", 2 * result.elements * depth
         dtype = kinds.pop() if len(kinds) == 1 else "float8_e4m3fn"
         return dtype, 2 * result.elements * depth
     flops = 2 * result.elements * depth
-    if left.dtype == "f32":
+    if lhs.dtype == "f32":
         precision = re.search(r"inputPrecision = (\w+)", op.text)
         dtype, times = _PRECISIONS.get(precision[1] if precision else "ieee", ("float32", 1))
         return dtype, flops * times
-    return _DTYPES.get(left.dtype, "float16"), flops
+    return _DTYPES.get(lhs.dtype, "float16"), flops
 
 
 def _instructions(op: Op, threads: int) -> dict[str, float]:
@@ -115,10 +115,10 @@ def _instructions(op: Op, threads: int) -> dict[str, float]:
     if op.name in ("tt.reduce", "tt.scan"):
         combining = [inner for block in op.regions[0] for inner in block.ops[:-1]]
         steps = 2 if op.name == "tt.scan" else 1
-        each = Counter[str]()
+        count_per_element = Counter[str]()
         for inner in combining:
-            each.update(_per_element(inner))
-        return {kind: steps * count * max(op.types[0].elements, threads) for kind, count in each.items()}
+            count_per_element.update(_per_element(inner))
+        return {kind: steps * count * max(op.types[0].elements, threads) for kind, count in count_per_element.items()}
     elements = max(op.types[-1].elements, threads)
     return {kind: count * elements for kind, count in _per_element(op).items()}
 

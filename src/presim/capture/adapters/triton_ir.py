@@ -123,8 +123,8 @@ class _Reader:
     def _function(self, name: str) -> tuple[dict[str, tuple[int, str]], list[Block]]:
         outer, self.scopes = self.scopes, [{}]
         lines = iter(self.functions[name])
-        found = _DEFINED.findall(next(lines))
-        parameters = {key[1:]: (self._define(key), kind) for key, kind in found}
+        parameter_types = _DEFINED.findall(next(lines))
+        parameters = {key[1:]: (self._define(key), kind) for key, kind in parameter_types}
         blocks = [Block(arguments=tuple(value for value, _ in parameters.values()))]
         self._region(lines, blocks)
         self.scopes = outer
@@ -154,30 +154,30 @@ class _Reader:
         return ""
 
     def _op(self, line: str, lines: Iterator[str]) -> Op:
-        made = _RESULTS.match(line)
-        rest = made[3] if made else line
-        named = _NAME.match(rest)
-        name = named[1] if named else rest
-        if name == "scf.for" and (loop := _LOOP.match(rest)):
+        definition = _RESULTS.match(line)
+        expression = definition[3] if definition else line
+        named = _NAME.match(expression)
+        name = named[1] if named else expression
+        if name == "scf.for" and (loop := _LOOP.match(expression)):
             carried = _CARRIED.findall(loop[5] or "")
             operands = [*loop.groups()[1:4], *(before for _, before in carried)]
             inside = [loop[1], *(name for name, _ in carried)]
         elif name == "scf.while":
-            carried = _CARRIED.findall(rest)
+            carried = _CARRIED.findall(expression)
             operands, inside = [before for _, before in carried], [name for name, _ in carried]
         else:
-            operands, inside = _VALUE.findall(rest), []
-        op = Op(name, (), tuple(self._value(operand) for operand in operands), rest, types_of(rest))
+            operands, inside = _VALUE.findall(expression), []
+        op = Op(name, (), tuple(self._value(operand) for operand in operands), expression, types_of(expression))
         if name.startswith("cf."):
             op.targets = tuple(
-                (target, tuple(self._value(value) for value in _VALUE.findall(given)))
-                for target, given in re.findall(r"\^(\w+)(?:\(([^)]*)\))?", rest)
+                (target, tuple(self._value(value) for value in _VALUE.findall(passed_values)))
+                for target, passed_values in re.findall(r"\^(\w+)(?:\(([^)]*)\))?", expression)
             )
-        if rest.endswith("{"):
+        if expression.endswith("{"):
             self._regions(op, inside, lines)
-        elif name == "tt.call" and (called := re.search(r"@([\w.$-]+)", rest)) and called[1] in self.functions:
+        elif name == "tt.call" and (called := re.search(r"@([\w.$-]+)", expression)) and called[1] in self.functions:
             op.regions.append(self._function(called[1])[1])
-        op.results = self._results(made)
+        op.results = self._results(definition)
         return op
 
     def _regions(self, op: Op, inside: list[str], lines: Iterator[str]) -> None:
@@ -191,21 +191,21 @@ class _Reader:
             inside = []
         op.types += types_of(end)
 
-    def _results(self, made: re.Match[str] | None) -> tuple[int, ...]:
-        if not made:
+    def _results(self, definition: re.Match[str] | None) -> tuple[int, ...]:
+        if not definition:
             return ()
-        names = made[1].split(", ")
-        if made[2]:
-            names = [f"{names[0]}#{place}" for place in range(int(made[2]))]
+        names = definition[1].split(", ")
+        if definition[2]:
+            names = [f"{names[0]}#{index}" for index in range(int(definition[2]))]
         return tuple(self._define(name) for name in names)
 
 
 def types_of(text: str) -> list[Type]:
     """Types in a line, without those of attributes."""
-    found = []
+    types = []
     for shape, element, pointer, scalar in _TYPE.findall(_ATTRIBUTES.sub("", text)):
         sizes = tuple(int(size) for size in shape.split("x") if size)
         pointed = element.removeprefix("!tt.ptr<").rstrip(">") if element else pointer.removeprefix("!tt.ptr<")
         is_pointer = bool(pointer) or element.startswith("!tt.ptr")
-        found.append(Type(sizes, scalar or pointed, is_pointer))
-    return found
+        types.append(Type(sizes, scalar or pointed, is_pointer))
+    return types

@@ -54,7 +54,8 @@ class TritonKernels:
                 named = _by_parameter(kernel, args, kwargs)
                 self.hook.launch_ends(first, self._operator(kernel, *self._code(kernel, compiled, args, kwargs), named))
                 if self.values and done:
-                    written = [name for name in named if name.startswith(GENERATED)] or self.work.written(compiled)
+                    generated = [name for name in named if name.startswith(GENERATED)]
+                    written = generated or self.work.written_parameters(compiled)
                     triton_values.after_launch(self.hook, kernel.fn.__name__, named, written)
                 self.hook.add_own_time(time.thread_time_ns() - start)
 
@@ -70,14 +71,14 @@ class TritonKernels:
         return self._templates[id(kernel)], template_grid(kernel, args)
 
     def _operator(self, kernel: Any, compiled: Any, grid: Any, named: dict[str, Any]) -> int:
-        known = self.work.text(kernel, compiled, named, grid)
+        work_fields = self.work.describe_launch(kernel, compiled, named, grid)
         tensors = [(name, value) for name, value in named.items() if triton_values.is_tensor(value)]
         tensors = without_duplicates(tensors)
         sizes = {name: value for name, value in named.items() if name.endswith("numel") and isinstance(value, int)}
-        key = (id(kernel), known, *((name, value.dtype, value.shape, value.stride()) for name, value in tensors))
+        key = (id(kernel), work_fields, *((name, value.dtype, value.shape, value.stride()) for name, value in tensors))
         if key not in self._ids:
             self._kernels.append(kernel)
-            self._ids[key] = self.hook.operator_id(_describe(kernel, tensors, sizes, known))
+            self._ids[key] = self.hook.operator_id(_describe(kernel, tensors, sizes, work_fields))
         return self._ids[key]
 
 
@@ -87,26 +88,26 @@ def _by_parameter(kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> d
     return dict(zip(names, args)) | {name: value for name, value in kwargs.items() if name in names}
 
 
-def _describe(kernel: Any, tensors: list[tuple[str, Any]], sizes: dict[str, int], known: str) -> str:
+def _describe(kernel: Any, tensors: list[tuple[str, Any]], sizes: dict[str, int], work_fields: str) -> str:
     name = kernel.fn.__name__
     if flex_attention.is_flex_attention(name, tensors):
         return f"op name=triton::{name} {flex_attention.describe(kernel, tensors)}"
     read, written = read_and_written(tensors)
-    if known:
-        return f"op name=triton::{name} in={_list(read)} out={_list(written)} args= {known}"
+    if work_fields:
+        return f"op name=triton::{name} in={_list(read)} out={_list(written)} args= {work_fields}"
     source = getattr(kernel.fn, "src", "")
     loaded = most_loaded(source, sizes)
-    most = {id(tensor): loaded[parameter] for parameter, tensor in tensors if parameter in loaded}
+    max_elements_by_tensor_id = {id(tensor): loaded[parameter] for parameter, tensor in tensors if parameter in loaded}
     done = arithmetic(source, sizes)
     counts = f" instructions={','.join(map(str, done))} tiled={int(is_tiled(sizes))}" if any(done) else ""
-    return f"op name=triton::{name} in={_list(read, most)} out={_list(written)} args={counts}"
+    return f"op name=triton::{name} in={_list(read, max_elements_by_tensor_id)} out={_list(written)} args={counts}"
 
 
-def _list(tensors: list[Any], most: Mapping[int, int] | None = None) -> str:
-    """``most``: id of a tensor -> elements that are used of it at most."""
+def _list(tensors: list[Any], max_elements_by_tensor_id: Mapping[int, int] | None = None) -> str:
+    """Describe tensors; ``max_elements_by_tensor_id``: how many elements of a tensor are used at most."""
     return ",".join(
-        f"{_dtype(tensor)}[{most[id(tensor)]}]"
-        if most and tensor.numel() > most.get(id(tensor), tensor.numel())
+        f"{_dtype(tensor)}[{max_elements_by_tensor_id[id(tensor)]}]"
+        if max_elements_by_tensor_id and tensor.numel() > max_elements_by_tensor_id.get(id(tensor), tensor.numel())
         else describe_tensor(tensor)
         for tensor in tensors
     )
@@ -115,8 +116,8 @@ def _list(tensors: list[Any], most: Mapping[int, int] | None = None) -> str:
 def describe_tensor(tensor: Any) -> str:
     """A tensor in the hook's notation: expanded dimensions have negative sizes."""
     sizes = (-size if stride == 0 and size > 1 else size for size, stride in zip(tensor.shape, tensor.stride()))
-    place = "" if tensor.is_cuda else "cpu:"
-    return f"{place}{_dtype(tensor)}[{';'.join(map(str, sizes))}]"
+    prefix = "" if tensor.is_cuda else "cpu:"
+    return f"{prefix}{_dtype(tensor)}[{';'.join(map(str, sizes))}]"
 
 
 def _dtype(tensor: Any) -> str:

@@ -29,12 +29,12 @@ class LaunchWork:
         self._texts: dict[tuple[Any, ...], str] = {}
         self._kept: list[Any] = []  # compiled kernels are kept alive, so that ids stay unique
 
-    def written(self, compiled: Any) -> frozenset[str]:
+    def written_parameters(self, compiled: Any) -> frozenset[str]:
         """The parameters that a hand-written kernel writes; empty without its code."""
         kernel = self._kernel(compiled)
         return kernel.written if kernel else frozenset()
 
-    def text(self, jit: Any, compiled: Any, named: dict[str, Any], grid: Any) -> str:
+    def describe_launch(self, jit: Any, compiled: Any, named: dict[str, Any], grid: Any) -> str:
         """Fields of an operator's description with the work of a launch; empty if unknown.
 
         ``grid``: as in the script, up to three numbers or a function of the arguments.
@@ -43,12 +43,12 @@ class LaunchWork:
         if kernel is None:
             return ""
         parameters = jit.params if hasattr(jit, "params") else jit.fn.params
-        given = {parameter.name: parameter.default for parameter in parameters} | named
-        programs = _programs(grid, given)
-        tensors = {name: tensor for name, value in given.items() if (tensor := _tensor(value)) is not None}
+        argument_by_name = {parameter.name: parameter.default for parameter in parameters} | named
+        programs = _programs(grid, argument_by_name)
+        tensors = {name: tensor for name, value in argument_by_name.items() if (tensor := _tensor(value)) is not None}
         arguments: dict[str, Scalar] = {
             name: int(value) if isinstance(value, (bool, int)) else value
-            for name, value in given.items()
+            for name, value in argument_by_name.items()
             if isinstance(value, (bool, int, float)) and name in kernel.code.parameters
         }
         sizes = {name: triton_values.host_bytes(tensor) for name, tensor in tensors.items()}
@@ -57,11 +57,11 @@ class LaunchWork:
         if key not in self._texts:
             places: dict[str, Scalar] = {name: Address(name) for name in tensors}
 
-            def read(place: Address) -> Scalar:
-                values = contents.get(place.tensor)
-                return values[place.offset] if values and 0 <= place.offset < len(values) else None
+            def read(address: Address) -> Scalar:
+                values = contents.get(address.tensor)
+                return values[address.offset] if values and 0 <= address.offset < len(values) else None
 
-            launch = kernel.launch(arguments | places, sizes, programs, read)
+            launch = kernel.work_of_launch(arguments | places, sizes, programs, read)
             self._texts[key] = _fields(launch)
             name = jit.fn.__name__
             self.guesses |= {
@@ -110,9 +110,9 @@ def _read(code: str, compiled: Any) -> Kernel | None:
         return None
 
 
-def _programs(grid: Any, given: dict[str, Any]) -> tuple[int, int, int]:
-    found = [int(size) for size in (grid(given) if callable(grid) else grid)]
-    x, y, z = [*found, 1, 1][:3]
+def _programs(grid: Any, argument_by_name: dict[str, Any]) -> tuple[int, int, int]:
+    sizes = [int(size) for size in (grid(argument_by_name) if callable(grid) else grid)]
+    x, y, z = [*sizes, 1, 1][:3]
     return x, y, z
 
 

@@ -47,16 +47,16 @@ def most_loaded(source: str, sizes: Mapping[str, int]) -> dict[str, int]:
     loads: Counter[str] = Counter()
     for node in ast.walk(kernel):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.load" and node.args:
-            loads.update({one.id for one in ast.walk(node.args[0]) if isinstance(one, ast.Name)})
+            loads.update({name.id for name in ast.walk(node.args[0]) if isinstance(name, ast.Name)})
     return {name: count * math.prod(sizes[axis] for axis in axes) for name, count in loads.items()}
 
 
 def without_duplicates(tensors: Tensors) -> list[tuple[str, Any]]:
     """Remove tensors that are passed again under another name, because they move once."""
-    found: dict[Any, tuple[str, Any]] = {}
+    distinct_tensors: dict[Any, tuple[str, Any]] = {}
     for name, tensor in tensors:
-        found.setdefault((tensor.data_ptr(), tensor.shape, tensor.dtype), (name, tensor))
-    return list(found.values())
+        distinct_tensors.setdefault((tensor.data_ptr(), tensor.shape, tensor.dtype), (name, tensor))
+    return list(distinct_tensors.values())
 
 
 def _is_output(name: str) -> bool:

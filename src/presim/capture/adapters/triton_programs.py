@@ -13,7 +13,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from presim.capture.adapters.triton_flow import PRODUCTS, Flow, reads, writes
+from presim.capture.adapters.triton_flow import PRODUCTS, Flow, reads_memory, writes_memory
 from presim.capture.adapters.triton_ir import Block, Code, Op, walk
 from presim.capture.adapters.triton_scalars import Address, Scalar, evaluate
 
@@ -41,7 +41,7 @@ class BlockRuns:
 
     programs: int
     runs: Runs  # by all programs
-    each: list[Runs]  # by each followed program
+    runs_by_program: list[Runs]  # of each followed program
     loops: list[UnknownLoop]
     guessed: bool  # whether a branch with work in it depends on an unknown value
 
@@ -50,35 +50,35 @@ def follow_programs(
     code: Code, flow: Flow, arguments: Mapping[str, Scalar], grid: tuple[int, int, int], read: Read
 ) -> BlockRuns:
     """Follow one launch; ``arguments``: parameter name -> number or address."""
-    given: dict[int, Scalar] = {value: arguments.get(name) for name, value in code.parameters.items()}
-    given |= {op.results[0]: evaluate(op, ()) for op in walk(code.blocks) if op.name == "arith.constant"}
-    sampled = list(_sample(grid, flow.axes))
+    initial_values: dict[int, Scalar] = {value: arguments.get(name) for name, value in code.parameters.items()}
+    initial_values |= {op.results[0]: evaluate(op, ()) for op in walk(code.blocks) if op.name == "arith.constant"}
+    sampled_ids = list(_sample(grid, flow.axes))
     programs = grid[0] * grid[1] * grid[2]
-    follower = _Follower(flow, read, grid, programs / max(len(sampled), 1))
-    each = [follower.program(code.blocks, dict(given), ids) for ids in sampled]
+    follower = _Follower(flow, read, grid, programs / max(len(sampled_ids), 1))
+    runs_by_program = [follower.count_runs(code.blocks, dict(initial_values), ids) for ids in sampled_ids]
     total: Runs = defaultdict(float)
-    for runs in each:
+    for runs in runs_by_program:
         for block, times in runs.items():
             total[block] += times * follower.stands_for
-    return BlockRuns(programs, dict(total), each, list(follower.loops.values()), follower.guessed)
+    return BlockRuns(programs, dict(total), runs_by_program, list(follower.loops.values()), follower.guessed)
 
 
 def _sample(grid: tuple[int, int, int], axes: frozenset[str]) -> Iterator[tuple[int, int, int]]:
     """Ids of the programs to follow, stratified along the axes that matter."""
     sizes = [size if axis in axes else min(size, 1) for axis, size in zip(_AXES, grid)]
-    chosen, left = {}, _MAX_PROGRAMS
-    for place in sorted(range(3), key=lambda place: sizes[place]):
-        chosen[place] = strata(sizes[place], left)
-        left = max(left // max(len(chosen[place]), 1), 1)
-    yield from itertools.product(chosen[0], chosen[1], chosen[2])
+    ids_by_axis, remaining_programs = {}, _MAX_PROGRAMS
+    for axis in sorted(range(3), key=lambda axis: sizes[axis]):
+        ids_by_axis[axis] = strata(sizes[axis], remaining_programs)
+        remaining_programs = max(remaining_programs // max(len(ids_by_axis[axis]), 1), 1)
+    yield from itertools.product(ids_by_axis[0], ids_by_axis[1], ids_by_axis[2])
 
 
-def strata(size: int, most: int) -> list[int]:
-    """All numbers below ``size``, or one from each of ``most`` equal intervals."""
-    if size <= most:
+def strata(size: int, max_count: int) -> list[int]:
+    """All numbers below ``size``, or one from each of ``max_count`` equal intervals."""
+    if size <= max_count:
         return list(range(size))
-    drawn = random.Random(size)
-    return [min(int((place + drawn.random()) * size / most), size - 1) for place in range(most)]
+    generator = random.Random(size)
+    return [min(int((stratum + generator.random()) * size / max_count), size - 1) for stratum in range(max_count)]
 
 
 class _Follower:
@@ -93,7 +93,7 @@ class _Follower:
         self._relevant: dict[int, list[Op]] = {}
         self._follow = {"scf.for": self._for, "scf.while": self._while, "scf.if": self._if, "tt.call": self._call}
 
-    def program(self, blocks: list[Block], values: dict[int, Scalar], ids: tuple[int, int, int]) -> Runs:
+    def count_runs(self, blocks: list[Block], values: dict[int, Scalar], ids: tuple[int, int, int]) -> Runs:
         """How often one program runs each block."""
         self.values, self.ids = values, dict(zip(_AXES, ids))
         self.runs: Runs = defaultdict(float)
@@ -140,12 +140,12 @@ class _Follower:
         return [self.values.get(number) for number in numbers]
 
     def _set(self, numbers: Sequence[int], values: Sequence[Scalar]) -> None:
-        for place, number in enumerate(numbers):
-            self.values[number] = values[place] if place < len(values) else None
+        for index, number in enumerate(numbers):
+            self.values[number] = values[index] if index < len(values) else None
 
     def _for(self, op: Op, times: float) -> None:
         body = op.regions[0]
-        turn, *carried = body[0].arguments
+        induction_variable, *carried = body[0].arguments
         trips = trip_count(*self._get(op.operands[:3]))
         if trips is None:
             self._count_unknown_loop(op, times)
@@ -156,16 +156,16 @@ class _Follower:
                 self._region(body, times * trips)
             return
         is_dependent = not control.isdisjoint(carried)
-        most = _FEW if self._rounds > _MAX_ITERATIONS else _MAX_DEPENDENT if is_dependent else _MAX_INDEPENDENT
-        rounds = list(range(min(trips, most))) if is_dependent else strata(trips, most)
+        max_rounds = _FEW if self._rounds > _MAX_ITERATIONS else _MAX_DEPENDENT if is_dependent else _MAX_INDEPENDENT
+        rounds = list(range(min(trips, max_rounds))) if is_dependent else strata(trips, max_rounds)
         low, _, step = self._get(op.operands[:3])
         self._set(carried, self._get(op.operands[3:]))
-        for place in rounds:
-            self.values[turn] = low + place * step  # type: ignore[operator,assignment]  # numbers, because the trip count is known
+        for iteration in rounds:
+            self.values[induction_variable] = low + iteration * step  # type: ignore[operator,assignment]  # numbers, because the trip count is known
             end = self._region(body, times * trips / len(rounds))
             self._set(carried, self._get(end.operands if end else ()))
         self._rounds += len(rounds)
-        self._set(op.results, self._get(carried) if trips <= most else ())
+        self._set(op.results, self._get(carried) if trips <= max_rounds else ())
 
     def _while(self, op: Op, times: float) -> None:
         before, after = op.regions
@@ -185,12 +185,12 @@ class _Follower:
         self._count_unknown_loop(op, times)
 
     def _if(self, op: Op, times: float) -> None:
-        known = self.values.get(op.operands[0])
+        condition = self.values.get(op.operands[0])
         regions = [*op.regions, *([[Block()]] if len(op.regions) == 1 else [])]
-        chosen = regions[0 if known else 1] if known is not None else max(regions, key=_accesses)
-        self.guessed |= known is None and _accesses(chosen) > 0
-        end = self._region(chosen, times)
-        self._set(op.results, self._get(end.operands) if end and known is not None else ())
+        branch = regions[0 if condition else 1] if condition is not None else max(regions, key=_accesses)
+        self.guessed |= condition is None and _accesses(branch) > 0
+        end = self._region(branch, times)
+        self._set(op.results, self._get(end.operands) if end and condition is not None else ())
 
     def _call(self, op: Op, times: float) -> None:
         if op.regions:
@@ -199,16 +199,17 @@ class _Follower:
             self._set(op.results, self._get(end.operands if end else ()))
 
     def _branch(self, end: Op, labels: dict[str, Block]) -> Block | None:
-        targets = [(labels[label], given) for label, given in end.targets if label in labels]
+        targets = [(labels[label], passed_values) for label, passed_values in end.targets if label in labels]
         if len(targets) > 1:
-            known = self.values.get(end.operands[0])
-            place = int(_accesses([targets[1][0]]) > _accesses([targets[0][0]])) if known is None else int(not known)
-            self.guessed |= known is None and _accesses([targets[place][0]]) > 0
-            targets = targets[place:]
+            condition = self.values.get(end.operands[0])
+            more_work_if_false = _accesses([targets[1][0]]) > _accesses([targets[0][0]])
+            target_index = int(more_work_if_false if condition is None else not condition)
+            self.guessed |= condition is None and _accesses([targets[target_index][0]]) > 0
+            targets = targets[target_index:]
         if not targets:
             return None
-        block, given = targets[0]
-        self._set(block.arguments, self._get(given))
+        block, passed_values = targets[0]
+        self._set(block.arguments, self._get(passed_values))
         return block
 
     def _count_unknown_loop(self, op: Op, times: float) -> None:
@@ -217,9 +218,9 @@ class _Follower:
         for region in op.regions:
             self._set(region[0].arguments, ())
             self._region(region, 1.0)
-        found = self.loops.setdefault(id(op), UnknownLoop({}))
-        found.inside = dict(self.runs)
-        found.entered += times * self.stands_for
+        loop = self.loops.setdefault(id(op), UnknownLoop({}))
+        loop.inside = dict(self.runs)
+        loop.entered += times * self.stands_for
         self.runs = runs
         self._set(op.results, ())
 
@@ -232,4 +233,4 @@ def trip_count(low: Scalar, high: Scalar, step: Scalar) -> int | None:
 
 
 def _accesses(region: list[Block]) -> int:
-    return sum(op.name in PRODUCTS or reads(op) or writes(op) for op in walk(region))
+    return sum(op.name in PRODUCTS or reads_memory(op) or writes_memory(op) for op in walk(region))

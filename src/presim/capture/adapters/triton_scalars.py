@@ -22,16 +22,24 @@ Scalar: TypeAlias = int | float | Address | None
 _CONSTANT = re.compile(r"arith\.constant (-?[\d.]+(?:[eE][+-]?\d+)?|true|false)\b")
 
 
-def _truncated(left: int, right: int) -> int:
+def _truncated_quotient(dividend: int, divisor: int) -> int:
     """Integer division towards zero, as in C."""
-    quotient = abs(left) // abs(right)
-    return quotient if (left < 0) == (right < 0) else -quotient
+    quotient = abs(dividend) // abs(divisor)
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient
+
+
+def _truncated_remainder(dividend: int, divisor: int) -> int:
+    return dividend - divisor * _truncated_quotient(dividend, divisor)
+
+
+def _ceil_quotient(dividend: int, divisor: int) -> int:
+    return -(-dividend // divisor)
 
 
 _BINARY: dict[str, Callable[..., int | float]] = {
-    "addi": operator.add, "subi": operator.sub, "muli": operator.mul, "divsi": _truncated, "divui": operator.floordiv,
-    "remsi": lambda left, right: left - right * _truncated(left, right), "remui": operator.mod,
-    "ceildivsi": lambda left, right: -(-left // right), "ceildivui": lambda left, right: -(-left // right),
+    "addi": operator.add, "subi": operator.sub, "muli": operator.mul,
+    "divsi": _truncated_quotient, "divui": operator.floordiv,
+    "remsi": _truncated_remainder, "remui": operator.mod, "ceildivsi": _ceil_quotient, "ceildivui": _ceil_quotient,
     "floordivsi": operator.floordiv, "minsi": min, "minui": min, "maxsi": max, "maxui": max,
     "andi": operator.and_, "ori": operator.or_, "xori": operator.xor, "shli": operator.lshift,
     "shrsi": operator.rshift, "shrui": operator.rshift,
@@ -50,12 +58,12 @@ _COMPARISONS: dict[str, Callable[..., bool]] = {
 
 def constant(op: Op) -> Scalar:
     """The value of an ``arith.constant``; None for a tensor."""
-    found = _CONSTANT.match(op.text)
-    if not found:
+    literal = _CONSTANT.match(op.text)
+    if not literal:
         return None
-    if found[1] in ("true", "false"):
-        return int(found[1] == "true")
-    return float(found[1]) if re.search(r"[.eE]", found[1]) else int(found[1])
+    if literal[1] in ("true", "false"):
+        return int(literal[1] == "true")
+    return float(literal[1]) if re.search(r"[.eE]", literal[1]) else int(literal[1])
 
 
 def evaluate(op: Op, values: Sequence[Scalar]) -> Scalar:
@@ -73,8 +81,8 @@ def evaluate(op: Op, values: Sequence[Scalar]) -> Scalar:
     if name == "constant":
         return constant(op)
     if name == "select":
-        chosen = values[0]
-        return None if chosen is None else values[1] if chosen else values[2]
+        condition = values[0]
+        return None if condition is None else values[1] if condition else values[2]
     numbers = [value for value in values if isinstance(value, (int, float))]
     if name in ("andi", "muli") and 0 in numbers:
         return 0
@@ -86,9 +94,10 @@ def evaluate(op: Op, values: Sequence[Scalar]) -> Scalar:
 def _evaluate_numbers(op: Op, name: str, numbers: list[int | float]) -> Scalar:
     try:
         if name in ("cmpi", "cmpf"):
-            how = op.text.split()[1].rstrip(",")
-            how = how if how in ("eq", "ne") else how[1:]  # without u, s or o: such comparisons are the same here
-            return int(_COMPARISONS[how](*numbers))
+            predicate = op.text.split()[1].rstrip(",")
+            if predicate not in ("eq", "ne"):
+                predicate = predicate[1:]  # without u, s or o: such comparisons are the same here
+            return int(_COMPARISONS[predicate](*numbers))
         if name in _BINARY:
             return _BINARY[name](*numbers)
         return _UNARY[name](*numbers) if name in _UNARY else None

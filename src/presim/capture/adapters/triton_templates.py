@@ -31,7 +31,7 @@ def compiled_template(kernel: Any) -> Any:
 def template_grid(kernel: Any, args: Sequence[Any]) -> tuple[int, ...] | None:
     """The grid of a template kernel's launch; None if it is not given as numbers."""
     meta = getattr(kernel, "inductor_meta", {})
-    extra = args[len(kernel.fn.arg_names) :]
-    given = dict(zip(meta.get("extra_launcher_args", ()), extra))
-    sizes = [given.get(size, size) for size in meta.get("fixed_grid", ())]
+    extra_arguments = args[len(kernel.fn.arg_names) :]
+    extra_argument_by_name = dict(zip(meta.get("extra_launcher_args", ()), extra_arguments))
+    sizes = [extra_argument_by_name.get(size, size) for size in meta.get("fixed_grid", ())]
     return tuple(sizes) if sizes and all(isinstance(size, int) for size in sizes) else None

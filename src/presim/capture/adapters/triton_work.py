@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from presim.capture.adapters.triton_costs import Work, cost
-from presim.capture.adapters.triton_flow import follow, target, writes
+from presim.capture.adapters.triton_flow import accessed_pointer, analyse_flow, writes_memory
 from presim.capture.adapters.triton_ir import parse, walk
 from presim.capture.adapters.triton_programs import Read, Runs, UnknownLoop, follow_programs
 from presim.capture.adapters.triton_scalars import Scalar
@@ -54,7 +54,7 @@ class Kernel:
 
     def __init__(self, text: str, *, warps: int = 4, capability: int = 90) -> None:
         self.code = parse(text)
-        self.flow = follow(self.code)
+        self.flow = analyse_flow(self.code)
         blocks = [
             *self.code.blocks,
             *(block for op in walk(self.code.blocks) for region in op.regions for block in region),
@@ -67,10 +67,10 @@ class Kernel:
     @functools.cached_property
     def written(self) -> frozenset[str]:
         """Names of the written parameters."""
-        ops = (op for op in walk(self.code.blocks) if writes(op))
-        return frozenset(self.flow.origin.get(target(op), "") for op in ops) - {""}
+        ops = (op for op in walk(self.code.blocks) if writes_memory(op))
+        return frozenset(self.flow.origin.get(accessed_pointer(op), "") for op in ops) - {""}
 
-    def launch(
+    def work_of_launch(
         self, arguments: Mapping[str, Scalar], sizes: Mapping[str, int], grid: tuple[int, int, int], read: Read
     ) -> Launch:
         """The work of one launch.
@@ -81,26 +81,28 @@ class Kernel:
             grid: programs along x, y and z.
             read: returns the value at a device address, None if unknown.
         """
-        found = follow_programs(self.code, self.flow, arguments, grid, read)
-        total = self._total(found.runs)
+        block_runs = follow_programs(self.code, self.flow, arguments, grid, read)
+        total = self._total(block_runs.runs)
         guesses = (
-            {"branches that depend on them are assumed to take the side with more work"} if found.guessed else set()
+            {"branches that depend on them are assumed to take the side with more work"}
+            if block_runs.guessed
+            else set()
         )
-        for loop in found.loops:
+        for loop in block_runs.loops:
             rounds, guess = self._rounds(loop, sizes)
             guesses.add(guess)
             for key, amount in self._total(loop.inside).items():
                 total[key] += amount * rounds
-        each = [_program_load(self._total(runs)) for runs in found.each]
-        mean = sum(each) / max(len(each), 1)
+        program_loads = [_program_load(self._total(runs)) for runs in block_runs.runs_by_program]
+        mean = sum(program_loads) / max(len(program_loads), 1)
         return Launch(
             read=_from_memory(total, "load", sizes),
             written=_from_memory(total, "store", sizes),
             loaded=round(sum(amount for (kind, _), amount in total.items() if kind == "load")),
             products={dtype: round(flops) for (kind, dtype), flops in total.items() if kind == "product"},
             instructions=(round(total["do", "plain"]), round(total["do", "special"]), round(total["do", "wide"])),
-            programs=found.programs,
-            longest=max(each) / mean if mean else 1.0,
+            programs=block_runs.programs,
+            longest=max(program_loads) / mean if mean else 1.0,
             guesses=tuple(sorted(guesses)),
         )
 
@@ -115,7 +117,9 @@ class Kernel:
         """How often a loop with unknown trip count runs in all programs, and the assumption made."""
         inside = self._total(loop.inside)
         for kind, sentence in (("store", "write each output once"), ("load", "read each input once")):
-            bounds = [sizes[name] / amount for (what, name), amount in inside.items() if what == kind and name in sizes]
+            bounds = [
+                sizes[name] / amount for (access, name), amount in inside.items() if access == kind and name in sizes
+            ]
             if bounds:
                 return max(bounds), f"loops that depend on them are assumed to {sentence}"
         return loop.entered, "loops that depend on them are assumed to run once"
@@ -129,5 +133,5 @@ def _program_load(work: Mapping[tuple[str, str], float]) -> float:
 
 def _from_memory(total: Mapping[tuple[str, str], float], kind: str, sizes: Mapping[str, int]) -> dict[str, int]:
     """Bytes by tensor, limited to its size if that is known."""
-    moved = {name: amount for (what, name), amount in total.items() if what == kind and amount}
-    return {name: round(min(amount, sizes.get(name, amount))) for name, amount in moved.items()}
+    bytes_by_tensor = {name: amount for (access, name), amount in total.items() if access == kind and amount}
+    return {name: round(min(amount, sizes.get(name, amount))) for name, amount in bytes_by_tensor.items()}

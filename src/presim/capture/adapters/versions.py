@@ -43,19 +43,19 @@ def loaded_versions() -> dict[str, str]:
     return {name: str(getattr(sys.modules[name], "__version__", "?")) for name in names if name in sys.modules}
 
 
-def untested(versions: Mapping[str, str]) -> list[str]:
+def untested_version_notes(versions: Mapping[str, str]) -> list[str]:
     """A note for each framework whose version is outside the tested range."""
-    found = ((name, version, _minor(version)) for name, version in sorted(versions.items()) if name in TESTED)
+    tested_versions = ((name, version, _minor(version)) for name, version in sorted(versions.items()) if name in TESTED)
     return [
         f"{name} {version} is not tested with presim ({_range(*TESTED[name])} is): new behaviour may not be captured."
-        for name, version, minor in found
+        for name, version, minor in tested_versions
         if minor and not _minor(TESTED[name][0]) <= minor <= _minor(TESTED[name][1])
     ]
 
 
 def _minor(version: str) -> tuple[int, ...]:
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return tuple(map(int, found.groups())) if found else ()
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return tuple(map(int, match.groups())) if match else ()
 
 
 def _range(first: str, last: str) -> str:

@@ -82,7 +82,9 @@ def expand(a: Any) -> None:
 @emulates("_apply_write_kernel", updates=("output_ptr",), unless="MULTI_GROUP")  # MULTI_GROUP: a table of addresses
 def staged_writes(a: Any) -> None:
     """The host's changes to a table on the device, each to a range of one row."""
-    ends = a.write_cu_lens_ptr.tolist()
+    segment_ends = a.write_cu_lens_ptr.tolist()
     rows = a.output_ptr.view(a.output_ptr.shape[0], -1)
-    for start, end, row, column in zip([0, *ends], ends, a.write_indices_ptr.tolist(), a.write_starts_ptr.tolist()):
+    for start, end, row, column in zip(
+        [0, *segment_ends], segment_ends, a.write_indices_ptr.tolist(), a.write_starts_ptr.tolist()
+    ):
         rows[row, column : column + end - start] = a.write_contents_ptr[start:end]

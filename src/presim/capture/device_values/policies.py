@@ -81,15 +81,15 @@ def parse(options: Iterable[str]) -> dict[str, str] | None:
     Raises:
         InputError: an unknown key, an invalid value, or a file that cannot be read.
     """
-    chosen = dict(DEFAULTS)
+    policies = dict(DEFAULTS)
     texts = list(options)
     if OFF in texts:
         return None
     for option in texts:
         for line in [option] if "=" in option else _lines(option):
             key, _, value = (part.strip() for part in line.partition("="))
-            chosen[key] = _checked(key, value)
-    return chosen
+            policies[key] = _checked(key, value)
+    return policies
 
 
 def seeded(options: Iterable[str], offset: int) -> str:
@@ -133,11 +133,11 @@ def _routing(text: str) -> dict[str, str]:
     return {"routing": policy.kind, **skew, **({"seed": str(policy.seed)} if policy.is_random else {})}
 
 
-def for_hook(chosen: dict[str, str], lowest_rank: int | None = None) -> str:
+def format_for_hook(policies: dict[str, str], lowest_rank: int | None = None) -> str:
     """The policies in the hook's format, one per line.
 
     ``lowest_rank``: each rank gets its own values, and this one the lowest losses and numbers.
     """
-    settings = {key: value for key, value in chosen.items() if key not in ("routing", "watchdog")}
+    settings = {key: value for key, value in policies.items() if key not in ("routing", "watchdog")}
     settings |= {} if lowest_rank is None else {"lowest_rank": str(lowest_rank)}
-    return "\n".join(f"{key}={value}" for key, value in (settings | _routing(chosen["routing"])).items())
+    return "\n".join(f"{key}={value}" for key, value in (settings | _routing(policies["routing"])).items())

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from presim.capture.device_values.policies import Origin, for_hook
+from presim.capture.device_values.policies import Origin, format_for_hook
 from presim.capture.script.current_line import calling_line, is_own, program_frame
 from presim.capture.script.hook import Hook, OnRead
 from presim.capture.script.value_uses import is_confined
@@ -28,7 +28,7 @@ class ReadBacks:
         self, policies: dict[str, str], endless: Callable[[str], None], lowest_rank: int | None = None
     ) -> None:
         self.policies = policies
-        self.lowest_rank = lowest_rank  # as for `for_hook`
+        self.lowest_rank = lowest_rank  # as for `format_for_hook`
         self.endless = endless  # called with an error message; does not return
         self.counts: Counter[tuple[str, str, int]] = Counter()
         self._may_decide: dict[tuple[str, str, int], bool] = {}  # the same keys: as in `ReadBack`
@@ -42,32 +42,32 @@ class ReadBacks:
         """Enable values and reports of reads."""
         self._count_descriptions = hook.descriptions
         self._on_read = OnRead(self._read)  # must stay alive as long as the hook may call it
-        hook.enable_values(for_hook(self.policies, self.lowest_rank).encode(), self._on_read)
+        hook.enable_values(format_for_hook(self.policies, self.lowest_rank).encode(), self._on_read)
 
     def records(self) -> tuple[ReadBack, ...]:
         """Every place with its number of reads, most frequent first."""
         ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
         return tuple(
-            ReadBack(line, what, Origin(origin).label, times, self._may_decide[line, what, origin])
-            for (line, what, origin), times in ordered
+            ReadBack(line, access, Origin(origin).label, times, self._may_decide[line, access, origin])
+            for (line, access, origin), times in ordered
         )
 
     def _read(self, operator: bytes, origin: int, bits: int) -> None:
         name = operator.decode().rpartition("::")[2]
-        what = _NAMES.get(name, name.strip("_"))
+        access = _NAMES.get(name, name.strip("_"))
         line = calling_line()
-        key = line, what, origin
+        key = line, access, origin
         self.counts[key] += 1
         if key not in self._may_decide:
             self._may_decide[key] = _may_decide(Origin(origin))
-        self._watch(line, what, origin, bits)
+        self._watch(line, access, origin, bits)
 
     def progress(self) -> None:
         """Restart the watchdog: the program made a step, read a new value or launched work of a new shape."""
         self._since = time.process_time()
         self._rounds = 0
 
-    def _watch(self, line: str, what: str, origin: int, bits: int) -> None:
+    def _watch(self, line: str, access: str, origin: int, bits: int) -> None:
         descriptions = self._count_descriptions()
         if (line, bits) not in self._known or descriptions != self._descriptions:
             self._known.add((line, bits))
@@ -79,7 +79,7 @@ class ReadBacks:
             return
         self.endless(
             f"the script loops at {line} on a device value that does not change: it read {_value(bits)} "
-            f"({what}, {Origin(origin).label}) {self._rounds} times in {time.process_time() - self._since:.0f} s and "
+            f"({access}, {Origin(origin).label}) {self._rounds} times in {time.process_time() - self._since:.0f} s and "
             "did nothing else. If the loop ends later, allow more time with --values watchdog=SECONDS; to choose a "
             "value that a policy provides, use --values KEY=VALUE"
         )

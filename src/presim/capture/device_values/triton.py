@@ -186,10 +186,10 @@ def _emulate(hook: Hook, emulation: Emulation, parameters: dict[str, Any]) -> bo
             return False
         if name in emulation.writes and name not in emulation.updates:
             continue
-        found = hook.origin_of(tensor.data_ptr(), host_bytes(tensor)) if tensor.is_cuda else 1
-        if not found:
+        tensor_origin = hook.origin_of(tensor.data_ptr(), host_bytes(tensor)) if tensor.is_cuda else 1
+        if not tensor_origin:
             return False
-        origin = max(origin, found)
+        origin = max(origin, tensor_origin)
     emulation.compute(SimpleNamespace(**parameters | {name: host_view(tensor) for name, tensor in tensors.items()}))
     for name in emulation.writes & tensors.keys():
         hook.set_origin(tensors[name].data_ptr(), host_bytes(tensors[name]), origin)

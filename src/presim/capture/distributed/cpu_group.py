@@ -41,11 +41,12 @@ class CpuGroup(Backend):
         self.own_rank = rank
         self.members = members
         representing = representatives.of(members)
-        places = {int(members[at]): at for at in np.flatnonzero(np.isin(members, representatives.captured)).tolist()}
+        group_ranks = np.flatnonzero(np.isin(members, representatives.captured)).tolist()
+        group_rank_by_rank = {int(members[group_rank]): group_rank for group_rank in group_ranks}
         # For each member, the group rank whose data is used for it.
-        self.sources = [places.get(int(representative), rank) for representative in representing.tolist()]
+        self.sources = [group_rank_by_rank.get(int(representative), rank) for representative in representing.tolist()]
         self.sources[rank] = rank
-        self.present = tuple(sorted(places.values())) or (rank,)
+        self.present = tuple(sorted(group_rank_by_rank.values())) or (rank,)
         self.calls = 0
         self.messages: Counter[tuple[int, int, int]] = Counter()
         self.sent: dict[tuple[int, int], torch.Tensor] = {}  # last message to each absent member and tag
@@ -61,13 +62,13 @@ class CpuGroup(Backend):
         if len(self.present) > 1:
             self.store.set(posted_key(self.members[self.own_rank], label), _bytes(tensor))
 
-    def _read(self, label: str, source: int, into: torch.Tensor, own: torch.Tensor | None) -> None:
-        """Read what a member posted; ``own`` instead if that member has ended."""
-        found = b"" if source == self.own_rank else self.store.get(posted_key(self.members[source], label))
-        if found:
-            _fill(into, found)
-        elif own is not None and own.data_ptr() != into.data_ptr():
-            _fill(into, _bytes(own))
+    def _read(self, label: str, source: int, into: torch.Tensor, fallback: torch.Tensor | None) -> None:
+        """Read what a member posted; ``fallback`` instead if that member has ended."""
+        posted = b"" if source == self.own_rank else self.store.get(posted_key(self.members[source], label))
+        if posted:
+            _fill(into, posted)
+        elif fallback is not None and fallback.data_ptr() != into.data_ptr():
+            _fill(into, _bytes(fallback))
 
     def _label(self, kind: str) -> str:
         self.calls += 1
@@ -84,7 +85,7 @@ class CpuGroup(Backend):
 
     # Collectives
 
-    def _reduced(self, label: str, tensor: torch.Tensor, op: Any) -> torch.Tensor:
+    def _reduce_parts(self, label: str, tensor: torch.Tensor, op: Any) -> torch.Tensor:
         parts = self._parts(label, tensor)
         counts = Counter(self.sources)
         op = getattr(op, "op", op)
@@ -103,7 +104,7 @@ class CpuGroup(Backend):
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
         """Reduce each tensor separately."""
         for tensor in tensors:
-            tensor.copy_(self._reduced(self._label("allreduce"), tensor, opts.reduceOp if opts else ReduceOp.SUM))
+            tensor.copy_(self._reduce_parts(self._label("allreduce"), tensor, opts.reduceOp if opts else ReduceOp.SUM))
         return _done(tensors)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
@@ -112,7 +113,7 @@ class CpuGroup(Backend):
 
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
         """The root gets the reduction; the others keep their tensors."""
-        total = self._reduced(self._label("reduce"), tensors[0], opts.reduceOp)
+        total = self._reduce_parts(self._label("reduce"), tensors[0], opts.reduceOp)
         if opts.rootRank == self.own_rank:
             tensors[0].copy_(total)
         return _done(tensors)
@@ -170,7 +171,7 @@ class CpuGroup(Backend):
     def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any) -> Any:
         """Each member gets the reduction of its tensors."""
         for member in self.present:
-            total = self._reduced(self._label("reduce_scatter"), inputs[0][member], opts.reduceOp)
+            total = self._reduce_parts(self._label("reduce_scatter"), inputs[0][member], opts.reduceOp)
             if member == self.own_rank:
                 outputs[0].copy_(total)
         return _done(outputs)
@@ -235,8 +236,8 @@ class CpuGroup(Backend):
         def arrive() -> None:
             if source in self.present:
                 self._read(label, source, tensors[0], None)
-            elif (own := self.sent.pop((source, tag), None)) is not None:
-                _fill(tensors[0], _bytes(own))
+            elif (sent_tensor := self.sent.pop((source, tag), None)) is not None:
+                _fill(tensors[0], _bytes(sent_tensor))
 
         self.asked = [*(message for message in self.asked if not message.arrived), message := _Message(arrive, tensors)]
         return message
@@ -257,7 +258,7 @@ class _Message(Work):
         return True
 
     def is_completed(self) -> bool:
-        """Whether it is here, which is waited for."""
+        """Wait for the message; always true."""
         return self.wait()
 
     def is_success(self) -> bool:

@@ -73,8 +73,8 @@ def _handle_absent_senders(name: str, rank: int, representatives: Representative
         bound.apply_defaults()
         arguments = bound.arguments
         members = dist.get_process_group_ranks(arguments.get("group") or dist.group.WORLD)
-        at = arguments.get("group_src")
-        source = members[at] if at is not None else arguments.get("src")
+        group_source = arguments.get("group_src")
+        source = members[group_source] if group_source is not None else arguments.get("src")
         if source is None and name != "recv_object_list":  # without a source, recv_object_list receives from any rank
             source = 0
         if source is None or source in representatives.captured or rank not in members:
@@ -89,7 +89,7 @@ def _handle_absent_senders(name: str, rank: int, representatives: Representative
             result = source
         elif (parts := arguments.get("scatter_object_input_list")) is not None:
             arguments["scatter_object_output_list"][0] = parts[members.index(rank)]
-        if any(each is None for each in next(iter(arguments.values()))):  # the output list
+        if any(element is None for element in next(iter(arguments.values()))):  # the output list
             unknown.add((name, source, rank))
         return result
 
@@ -111,8 +111,8 @@ def _replace_gather(rank: int, representatives: Representatives) -> None:
             return
         gathered: list[Any] = [None] * len(members)
         dist.all_gather_object(gathered, arguments["obj"], group=group)
-        if (wanted := arguments.get("object_gather_list")) is not None:
-            wanted[:] = gathered
+        if (gather_list := arguments.get("object_gather_list")) is not None:
+            gather_list[:] = gathered
 
     _replace("gather_object", gather)
 
@@ -136,10 +136,10 @@ def _send_large_as_files(folder: Path) -> None:
 
     @functools.wraps(to_object)
     def tensor_to_object(*args: Any, **kwargs: Any) -> Any:
-        found = to_object(*args, **kwargs)
-        if not isinstance(found, str) or not found.startswith(_PATH_PREFIX):
-            return found
-        content = torch.frombuffer(bytearray(Path(found.removeprefix(_PATH_PREFIX)).read_bytes()), dtype=torch.uint8)
+        received = to_object(*args, **kwargs)
+        if not isinstance(received, str) or not received.startswith(_PATH_PREFIX):
+            return received
+        content = torch.frombuffer(bytearray(Path(received.removeprefix(_PATH_PREFIX)).read_bytes()), dtype=torch.uint8)
         return to_object(content, content.numel(), *args[2:], **kwargs)
 
     module._object_to_tensor, module._tensor_to_object = object_to_tensor, tensor_to_object

@@ -24,15 +24,15 @@ def install(hook: Hook, shared_tokens: SharedTokens) -> None:
     create = module._new_process_group_helper
 
     def create_and_record(size: int, rank: int, ranks: list[int], *args: Any, **kwargs: Any) -> Any:
-        made = create(size, rank, ranks, *args, **kwargs)
-        group = made[0] if isinstance(made, tuple) else made
+        group_and_options = create(size, rank, ranks, *args, **kwargs)
+        group = group_and_options[0] if isinstance(group_and_options, tuple) else group_and_options
         name = module._world.pg_names.get(group)
         install_if_requested()
         if name:
             hook.record_group(str(name), ranks or range(size))
         if name and ranks:
             shared_tokens.add_group(str(kwargs.get("group_desc") or ""), ranks)
-        return made
+        return group_and_options
 
     module._new_process_group_helper = create_and_record
     _record_splits(hook)
@@ -47,10 +47,10 @@ def _record_splits(hook: Hook) -> None:
 
     @functools.wraps(split)
     def split_and_record(group: Any, ranks: list[int], *args: Any, **kwargs: Any) -> Any:
-        made = split(group, ranks, *args, **kwargs)
-        if made is not None:
+        subgroup = split(group, ranks, *args, **kwargs)
+        if subgroup is not None:
             members = dist.get_process_group_ranks(group)
-            hook.record_group(str(made.group_name), [members[rank] for rank in ranks])
-        return made
+            hook.record_group(str(subgroup.group_name), [members[rank] for rank in ranks])
+        return subgroup
 
     group_type.split_group = split_and_record

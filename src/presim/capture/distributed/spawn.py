@@ -28,7 +28,7 @@ def install(refuse: Callable[[str], NoReturn]) -> None:
     expected, local = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), int(os.environ.get("LOCAL_RANK", 0))
 
     def start_processes(
-        fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, *rest: Any, **more: Any
+        fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, *_: Any, **__: Any
     ) -> _Ended | None:
         if nprocs != expected:
             refuse(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from presim.capture.launchers.accelerate_config import read_config
 from presim.capture.launchers.accelerate_variables import accelerator_variables
 from presim.capture.launchers.deepspeed import deepspeed_variables
-from presim.capture.launchers.launch import Launch, Place, Scheme, Shape, torchrun_variables
+from presim.capture.launchers.launch import Launch, Scheme, Shape, Worker, torchrun_variables
 from presim.capture.launchers.options import Grammar, Options, names, parse
 from presim.capture.launchers.python import read_program
 from presim.errors import InputError
@@ -56,8 +56,8 @@ def read_accelerate(words: Sequence[str]) -> Launch:
     """
     options = parse(GRAMMAR, words)
     given_options = {name.replace("-", "_"): values[-1] or "true" for name, values in options.values.items()}
-    chosen, notes = read_config(given_options.get("config_file"))
-    settings = _merged(given_options, chosen)
+    file_settings, notes = read_config(given_options.get("config_file"))
+    settings = _merge_settings(given_options, file_settings)
     if settings.get("cpu") == "true" or settings.get("tpu") == "true":
         raise InputError("accelerate launch on CPUs or TPUs: presim emulates GPUs; leave --cpu and --tpu out")
     launch = Launch(
@@ -74,7 +74,7 @@ def read_accelerate(words: Sequence[str]) -> Launch:
     return read_program(options.program, launch) if settings.get("no_python") == "true" else launch
 
 
-def _merged(given_options: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
+def _merge_settings(given_options: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
     """Merge settings: the command overrides the file, and a mode on the command line replaces the file's mode."""
     mode = any(name in given_options for name in _MODES)
     return {**{name: value for name, value in config.items() if not (mode and name in _MODES)}, **given_options}
@@ -100,10 +100,10 @@ def _multinode_launcher(settings: Mapping[str, str]) -> str:
 def _scheme(settings: Mapping[str, str]) -> Scheme:
     modes = any(settings.get(name) == "true" for name in _MODES)
 
-    def variables(place: Place) -> dict[str, str]:
-        found = accelerator_variables(settings, several=modes or place.world_size > 1)
+    def variables(worker: Worker) -> dict[str, str]:
+        variable_values = accelerator_variables(settings, is_distributed=modes or worker.world_size > 1)
         if _multinode_launcher(settings):
-            return found | deepspeed_variables(place)
-        return found | torchrun_variables(place) if modes or place.world_size > 1 else found
+            return variable_values | deepspeed_variables(worker)
+        return variable_values | torchrun_variables(worker) if modes or worker.world_size > 1 else variable_values
 
     return variables

@@ -70,15 +70,15 @@ def _default() -> Path | None:
 def _load(file: Path) -> dict[str, Any]:
     text = read_text(file, "give accelerate launch a config file of UTF-8 text")
     try:
-        found = decode_foreign_json(text) if file.suffix == ".json" else decode_yaml(text)
+        config = decode_foreign_json(text) if file.suffix == ".json" else decode_yaml(text)
     except FormatError as error:
         raise InputError(f"{file} is not valid YAML or JSON: {error}") from error
-    if not isinstance(found, dict) or "distributed_type" not in found:
+    if not isinstance(config, dict) or "distributed_type" not in config:
         raise InputError(f"{file} has no distributed_type; write it with `accelerate config`")
-    for section in (found, *(found[name] for name in _SECTIONS if found.get(name))):
+    for section in (config, *(config[name] for name in _SECTIONS if config.get(name))):
         if not isinstance(section, dict) or not all(isinstance(key, str) for key in section):
             raise InputError(f"{file} has settings without a name; write it with `accelerate config`")
-    return found
+    return config
 
 
 def _settings(described: Mapping[str, Any], file: Path) -> dict[str, str]:

@@ -80,29 +80,33 @@ _PARALLELISM = {
 }
 
 
-def accelerator_variables(settings: Mapping[str, str], *, several: bool) -> dict[str, str]:
-    """The variables for one process; ``several``: the job is distributed."""
-    found = {"ACCELERATE_MIXED_PRECISION": settings.get("mixed_precision") or "no"}
+def accelerator_variables(settings: Mapping[str, str], *, is_distributed: bool) -> dict[str, str]:
+    """The variables for one process; ``is_distributed``: the job has several processes."""
+    variables = {"ACCELERATE_MIXED_PRECISION": settings.get("mixed_precision") or "no"}
     if settings.get("debug") == "true":
-        found["ACCELERATE_DEBUG_MODE"] = "true"
+        variables["ACCELERATE_DEBUG_MODE"] = "true"
     if settings.get("enable_cpu_affinity") == "true":
-        found["ACCELERATE_CPU_AFFINITY"] = "1"
+        variables["ACCELERATE_CPU_AFFINITY"] = "1"
     if settings.get("mixed_precision") == "fp8":
-        found |= _fp8(settings)
+        variables |= _fp8(settings)
     if settings.get("use_deepspeed") == "true":
-        found |= _deepspeed(settings)
+        variables |= _deepspeed(settings)
     else:
-        found |= _dynamo(settings)
-        found["OMP_NUM_THREADS"] = settings.get("num_cpu_threads_per_process") or os.environ.get("OMP_NUM_THREADS", "1")
-    if not several:
-        found["ACCELERATE_USE_CPU"] = "False"
+        variables |= _dynamo(settings)
+        variables["OMP_NUM_THREADS"] = settings.get("num_cpu_threads_per_process") or os.environ.get(
+            "OMP_NUM_THREADS", "1"
+        )
+    if not is_distributed:
+        variables["ACCELERATE_USE_CPU"] = "False"
     if settings.get("use_fsdp") == "true":
-        found |= {"ACCELERATE_USE_FSDP": "true"} | _fsdp(settings)
+        variables |= {"ACCELERATE_USE_FSDP": "true"} | _fsdp(settings)
     if settings.get("use_megatron_lm") == "true":
-        found |= {"ACCELERATE_USE_MEGATRON_LM": "true"} | _prefixed(settings, "megatron_lm_", "MEGATRON_LM_", _MEGATRON)
+        variables |= {"ACCELERATE_USE_MEGATRON_LM": "true"} | _prefixed(
+            settings, "megatron_lm_", "MEGATRON_LM_", _MEGATRON
+        )
     if settings.get("use_parallelism_config") == "true":
-        found |= _parallelism(settings)
-    return found
+        variables |= _parallelism(settings)
+    return variables
 
 
 def _prefixed(
@@ -113,46 +117,48 @@ def _prefixed(
 
 
 def _dynamo(settings: Mapping[str, str]) -> dict[str, str]:
-    found = {
+    variables = {
         "ACCELERATE_DYNAMO_BACKEND": (settings.get("dynamo_backend") or "no").upper(),
         "ACCELERATE_DYNAMO_MODE": settings.get("dynamo_mode") or "default",
     }
     for name in ("fullgraph", "dynamic", "regional_compilation"):
-        found[f"ACCELERATE_DYNAMO_USE_{name.upper()}"] = str(settings.get(f"dynamo_use_{name}") == "true")
-    return found
+        variables[f"ACCELERATE_DYNAMO_USE_{name.upper()}"] = str(settings.get(f"dynamo_use_{name}") == "true")
+    return variables
 
 
 def _fsdp(settings: Mapping[str, str]) -> dict[str, str]:
-    found = _prefixed(settings, "fsdp_", "FSDP_", _FSDP)
-    if "FSDP_TRANSFORMER_LAYER_CLS_TO_WRAP" in found:
-        found["FSDP_TRANSFORMER_CLS_TO_WRAP"] = found.pop("FSDP_TRANSFORMER_LAYER_CLS_TO_WRAP")
-    return found | {f"FSDP_{name.upper()}": found[f"FSDP_{name.upper()}"].lower() for name in _LOWER}
+    variables = _prefixed(settings, "fsdp_", "FSDP_", _FSDP)
+    if "FSDP_TRANSFORMER_LAYER_CLS_TO_WRAP" in variables:
+        variables["FSDP_TRANSFORMER_CLS_TO_WRAP"] = variables.pop("FSDP_TRANSFORMER_LAYER_CLS_TO_WRAP")
+    return variables | {f"FSDP_{name.upper()}": variables[f"FSDP_{name.upper()}"].lower() for name in _LOWER}
 
 
 def _deepspeed(settings: Mapping[str, str]) -> dict[str, str]:
     fields = ",".join(name for name in _DEEPSPEED if name in settings)
-    found = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_CONFIG_DS_FIELDS": fields.lower()}
+    variables = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_CONFIG_DS_FIELDS": fields.lower()}
     for name, variable in _DEEPSPEED.items():
         if settings.get(name):
-            found[f"ACCELERATE_{variable}"] = settings[name] if name in _AS_WRITTEN else settings[name].lower()
-    return found
+            variables[f"ACCELERATE_{variable}"] = settings[name] if name in _AS_WRITTEN else settings[name].lower()
+    return variables
 
 
 def _fp8(settings: Mapping[str, str]) -> dict[str, str]:
-    found = {f"ACCELERATE_{name.upper()}": value for name, value in settings.items() if name.startswith("fp8_")}
-    override = found.pop("ACCELERATE_FP8_OVERRIDE_LINEAR_PRECISION", "")
+    variables = {f"ACCELERATE_{name.upper()}": value for name, value in settings.items() if name.startswith("fp8_")}
+    override = variables.pop("ACCELERATE_FP8_OVERRIDE_LINEAR_PRECISION", "")
     for name, value in zip(("FPROP", "DGRAD", "WGRAD"), override.split(",")):
         if value:
-            found[f"ACCELERATE_FP8_OVERRIDE_{name}"] = str(value.strip().lower() in ("true", "1", "yes"))
-    return found
+            variables[f"ACCELERATE_FP8_OVERRIDE_{name}"] = str(value.strip().lower() in ("true", "1", "yes"))
+    return variables
 
 
 def _parallelism(settings: Mapping[str, str]) -> dict[str, str]:
-    prefix, variable = "parallelism_config_", "PARALLELISM_CONFIG_"
-    found = {"ACCELERATE_USE_PARALLELISM_CONFIG": "true"} | _prefixed(settings, prefix, variable, _PARALLELISM)
-    if int(found[f"{variable}CP_SIZE"]) > 1:
-        found |= _prefixed(settings, prefix, variable, {"cp_comm_strategy": "allgather"})
-    if int(found[f"{variable}SP_SIZE"]) > 1:
-        more = {"sp_seq_length": "None", "sp_seq_length_is_variable": "True", "sp_attn_implementation": "sdpa"}
-        found |= _prefixed(settings, prefix, variable, more)
-    return found
+    prefix, variable_prefix = "parallelism_config_", "PARALLELISM_CONFIG_"
+    variables = {"ACCELERATE_USE_PARALLELISM_CONFIG": "true"} | _prefixed(
+        settings, prefix, variable_prefix, _PARALLELISM
+    )
+    if int(variables[f"{variable_prefix}CP_SIZE"]) > 1:
+        variables |= _prefixed(settings, prefix, variable_prefix, {"cp_comm_strategy": "allgather"})
+    if int(variables[f"{variable_prefix}SP_SIZE"]) > 1:
+        defaults = {"sp_seq_length": "None", "sp_seq_length_is_variable": "True", "sp_attn_implementation": "sdpa"}
+        variables |= _prefixed(settings, prefix, variable_prefix, defaults)
+    return variables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from presim.capture.launchers.launch import Launch, Place, Shape, store_address
+from presim.capture.launchers.launch import Launch, Shape, Worker, store_address
 from presim.capture.launchers.options import Grammar, Options, names, parse
 from presim.capture.launchers.python import read_program
 from presim.errors import InputError
@@ -30,16 +30,16 @@ GRAMMAR = Grammar(
 )
 
 
-def deepspeed_variables(place: Place) -> dict[str, str]:
+def deepspeed_variables(worker: Worker) -> dict[str, str]:
     """The variables of one process."""
     return {
-        **store_address(place),
-        "RANK": str(place.rank),
-        "LOCAL_RANK": str(place.local),
-        "WORLD_SIZE": str(place.world_size),
-        "LOCAL_SIZE": str(place.local_world),
-        "CROSS_RANK": str(place.node),
-        "CROSS_SIZE": str(place.nodes),
+        **store_address(worker),
+        "RANK": str(worker.rank),
+        "LOCAL_RANK": str(worker.local),
+        "WORLD_SIZE": str(worker.world_size),
+        "LOCAL_SIZE": str(worker.local_world),
+        "CROSS_RANK": str(worker.node),
+        "CROSS_SIZE": str(worker.nodes),
     }
 
 
@@ -68,7 +68,7 @@ def read_deepspeed(words: Sequence[str]) -> Launch:
 
 def _shape(options: Options) -> Shape:
     hosts = read_hostfile(options.text("hostfile"), "deepspeed") if options.has("hostfile") else {}
-    hosts = _filtered(hosts, options)
+    hosts = _filter_hosts(hosts, options)
     if not hosts:
         return Shape(options.count("num-nodes"), options.count("num-gpus"))
     nodes = min(options.count("num-nodes") or len(hosts), len(hosts))
@@ -89,24 +89,26 @@ def _notes(options: Options) -> list[str]:
     ]
 
 
-def _filtered(hosts: dict[str, int], options: Options) -> dict[str, int]:
+def _filter_hosts(hosts: dict[str, int], options: Options) -> dict[str, int]:
     """Apply ``--include`` and ``--exclude`` (``host1@host2:0,1``)."""
     for part in (*options.text("include").split("@"), *options.text("exclude").split("@")):
         slots = part.partition(":")[2]
         if not all(slot.strip().isdecimal() for slot in slots.split(",") if slots):
             raise InputError(f"deepspeed: {part!r} must name GPUs by numbers, as in host:0,1,2; correct it")
-    found = dict(hosts)
+    slots_by_host = dict(hosts)
     if options.has("include"):
-        found = {}
+        slots_by_host = {}
         for part in options.text("include").split("@"):
             host, _, slots = part.strip().partition(":")
             count = len(slots.split(",")) if slots else hosts.get(host)
-            found[host] = count or 0
+            slots_by_host[host] = count or 0
     for part in filter(None, options.text("exclude").split("@")):
         host, _, slots = part.strip().partition(":")
-        if host in found:
-            found[host] -= len(slots.split(",")) if slots else found[host]
-    return {host: count for host, count in found.items() if count or (options.has("include") and host not in hosts)}
+        if host in slots_by_host:
+            slots_by_host[host] -= len(slots.split(",")) if slots else slots_by_host[host]
+    return {
+        host: count for host, count in slots_by_host.items() if count or (options.has("include") and host not in hosts)
+    }
 
 
 def read_hostfile(path: str, launcher: str) -> dict[str, int]:

@@ -16,8 +16,8 @@ class Shape:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """One rank's place in a world that fills its nodes one after the other."""
+class Worker:
+    """One process of a world whose ranks fill its nodes one after the other."""
 
     rank: int
     world_size: int
@@ -45,22 +45,22 @@ class Place:
         return -(-self.world_size // self.local_world)
 
 
-Scheme = Callable[[Place], dict[str, str]]  # a launcher's environment variables for the process at a place
+Scheme = Callable[[Worker], dict[str, str]]  # a launcher's environment variables for one process
 
 
-def torchrun_variables(place: Place) -> dict[str, str]:
+def torchrun_variables(worker: Worker) -> dict[str, str]:
     """Variables that torchrun sets (PyTorch, torch/distributed/elastic/agent/server/local_elastic_agent.py)."""
     return {
-        **store_address(place),
-        "RANK": str(place.rank),
-        "LOCAL_RANK": str(place.local),
-        "WORLD_SIZE": str(place.world_size),
-        "LOCAL_WORLD_SIZE": str(place.local_world),
-        "GROUP_RANK": str(place.node),
-        "GROUP_WORLD_SIZE": str(place.nodes),
-        "ROLE_RANK": str(place.rank),
+        **store_address(worker),
+        "RANK": str(worker.rank),
+        "LOCAL_RANK": str(worker.local),
+        "WORLD_SIZE": str(worker.world_size),
+        "LOCAL_WORLD_SIZE": str(worker.local_world),
+        "GROUP_RANK": str(worker.node),
+        "GROUP_WORLD_SIZE": str(worker.nodes),
+        "ROLE_RANK": str(worker.rank),
         "ROLE_NAME": "default",
-        "ROLE_WORLD_SIZE": str(place.world_size),
+        "ROLE_WORLD_SIZE": str(worker.world_size),
         "TORCHELASTIC_RUN_ID": "presim",
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
@@ -68,9 +68,9 @@ def torchrun_variables(place: Place) -> dict[str, str]:
     }
 
 
-def store_address(place: Place) -> dict[str, str]:
+def store_address(worker: Worker) -> dict[str, str]:
     """The address of the store for ``env://``."""
-    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(place.port)}
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(worker.port)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,13 +89,13 @@ class Launch:
     local_rank: str = ""  # option that passes the local rank, placed before the script's own arguments
     notes: tuple[str, ...] = ()  # sentences about what was not understood or ignored
 
-    def variables_at(self, place: Place) -> dict[str, str]:
+    def variables_for(self, worker: Worker) -> dict[str, str]:
         """The environment that the launcher adds for one rank."""
-        found = dict(self.variables)
+        variables = dict(self.variables)
         for scheme in self.schemes:
-            found |= scheme(place)
-        return found
+            variables |= scheme(worker)
+        return variables
 
-    def args_at(self, place: Place) -> tuple[str, ...]:
+    def args_for(self, worker: Worker) -> tuple[str, ...]:
         """The script's arguments on one rank."""
-        return (f"{self.local_rank}={place.local}", *self.args) if self.local_rank else self.args
+        return (f"{self.local_rank}={worker.local}", *self.args) if self.local_rank else self.args

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from presim.capture.launchers.deepspeed import read_hostfile
-from presim.capture.launchers.launch import Launch, Place, Shape, store_address
+from presim.capture.launchers.launch import Launch, Shape, Worker, store_address
 from presim.capture.launchers.options import Grammar, Options, names, parse
 from presim.errors import InputError
 
@@ -39,31 +39,31 @@ GRAMMAR = Grammar(
 _HYDRA = {"ppn", "genv", "env", "genvall", "genvnone", "genvlist", "envlist", "launcher", "bootstrap", "iface", "rmk"}
 
 
-def open_mpi_variables(place: Place) -> dict[str, str]:
+def open_mpi_variables(worker: Worker) -> dict[str, str]:
     """Open MPI's variables, and the store's address as with ``-x MASTER_ADDR``."""
     return {
-        **store_address(place),
-        "OMPI_COMM_WORLD_RANK": str(place.rank),
-        "OMPI_COMM_WORLD_SIZE": str(place.world_size),
-        "OMPI_COMM_WORLD_LOCAL_RANK": str(place.local),
-        "OMPI_COMM_WORLD_LOCAL_SIZE": str(place.local_world),
-        "OMPI_COMM_WORLD_NODE_RANK": str(place.local),
-        "OMPI_UNIVERSE_SIZE": str(place.world_size),
+        **store_address(worker),
+        "OMPI_COMM_WORLD_RANK": str(worker.rank),
+        "OMPI_COMM_WORLD_SIZE": str(worker.world_size),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(worker.local),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(worker.local_world),
+        "OMPI_COMM_WORLD_NODE_RANK": str(worker.local),
+        "OMPI_UNIVERSE_SIZE": str(worker.world_size),
     }
 
 
-def hydra_variables(place: Place) -> dict[str, str]:
+def hydra_variables(worker: Worker) -> dict[str, str]:
     """The variables of Hydra and MVAPICH."""
     return {
-        **store_address(place),
-        "PMI_RANK": str(place.rank),
-        "PMI_SIZE": str(place.world_size),
-        "MPI_LOCALRANKID": str(place.local),
-        "MPI_LOCALNRANKS": str(place.local_world),
-        "MV2_COMM_WORLD_RANK": str(place.rank),
-        "MV2_COMM_WORLD_SIZE": str(place.world_size),
-        "MV2_COMM_WORLD_LOCAL_RANK": str(place.local),
-        "MV2_COMM_WORLD_LOCAL_SIZE": str(place.local_world),
+        **store_address(worker),
+        "PMI_RANK": str(worker.rank),
+        "PMI_SIZE": str(worker.world_size),
+        "MPI_LOCALRANKID": str(worker.local),
+        "MPI_LOCALNRANKS": str(worker.local_world),
+        "MV2_COMM_WORLD_RANK": str(worker.rank),
+        "MV2_COMM_WORLD_SIZE": str(worker.world_size),
+        "MV2_COMM_WORLD_LOCAL_RANK": str(worker.local),
+        "MV2_COMM_WORLD_LOCAL_SIZE": str(worker.local_world),
     }
 
 
@@ -106,8 +106,8 @@ def _shape(options: Options) -> Shape:
 
 def _ppr(text: str) -> int | None:
     """Ranks per node in ``ppr:8:node``."""
-    found = re.match(r"ppr:(\d+):node", text)
-    return int(found.group(1)) if found else None
+    match = re.match(r"ppr:(\d+):node", text)
+    return int(match.group(1)) if match else None
 
 
 def _hosts(options: Options) -> dict[str, int]:
@@ -120,10 +120,10 @@ def _hosts(options: Options) -> dict[str, int]:
 
 def _variables(options: Options) -> dict[str, str]:
     """``-x NAME=value`` and ``-genv NAME value``; ``-x NAME`` passes on an existing variable."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for name in ("x", "genv", "env"):
         for text in options.values.get(name, []):
             key, equals, value = text.partition("=")
             if equals or key in os.environ:
-                found[key] = value if equals else os.environ[key]
-    return found
+                variables[key] = value if equals else os.environ[key]
+    return variables

@@ -31,13 +31,13 @@ class Grammar:
                 return table[spelled], arity
         if not word.startswith("--"):
             return None
-        near = {
+        completions = {
             (name, arity)
             for arity, table in enumerate(tables)
             for key, name in table.items()
             if key.startswith(spelled)
         }
-        return near.pop() if len(near) == 1 else None
+        return completions.pop() if len(completions) == 1 else None
 
 
 @dataclasses.dataclass
@@ -83,38 +83,40 @@ def parse(grammar: Grammar, words: Sequence[str]) -> Options:
     Raises:
         InputError: an option's value is missing, or there is no program to start.
     """
-    options, rest = Options(grammar.launcher), list(words)
-    while rest and rest[0].startswith("-") and rest[0] != "-":
-        word = rest.pop(0)
+    options, remaining_words = Options(grammar.launcher), list(words)
+    while remaining_words and remaining_words[0].startswith("-") and remaining_words[0] != "-":
+        word = remaining_words.pop(0)
         if word == "--":
             break
-        _read_option(grammar, options, word, rest)
-    if not rest:
+        _read_option(grammar, options, word, remaining_words)
+    if not remaining_words:
         raise InputError(f"the {grammar.launcher} command has no program to start; add it after the options")
-    options.program = rest
+    options.program = remaining_words
     return options
 
 
-def _read_option(grammar: Grammar, options: Options, word: str, rest: list[str]) -> None:
+def _read_option(grammar: Grammar, options: Options, word: str, remaining_words: list[str]) -> None:
     spelled, equals, value = word.partition("=")
-    found = grammar.find(spelled)
-    if found is None and not word.startswith("--") and grammar.values.get(word[1:2]):
+    option = grammar.find(spelled)
+    if option is None and not word.startswith("--") and grammar.values.get(word[1:2]):
         options.values.setdefault(grammar.values[word[1]], []).append(word[2:])  # -N16
         return
-    if found is None:
+    if option is None:
         options.unknown.append(word)
-        if not equals and _is_value(rest):
-            options.unknown[-1] += f" {rest.pop(0)}"
+        if not equals and _is_value(remaining_words):
+            options.unknown[-1] += f" {remaining_words.pop(0)}"
         return
-    name, arity = found
-    taken = [value] if equals else []
-    while len(taken) < arity:
-        if not rest:
+    name, arity = option
+    option_values = [value] if equals else []
+    while len(option_values) < arity:
+        if not remaining_words:
             raise InputError(f"{grammar.launcher}: option {word} needs a value; add it")
-        taken.append(rest.pop(0))
-    options.values.setdefault(name, []).append("=".join(taken))
+        option_values.append(remaining_words.pop(0))
+    options.values.setdefault(name, []).append("=".join(option_values))
 
 
-def _is_value(rest: Sequence[str]) -> bool:
+def _is_value(remaining_words: Sequence[str]) -> bool:
     """Whether the word after an unknown option is its value rather than the program."""
-    return len(rest) > 1 and not rest[0].startswith("-") and not rest[0].endswith(".py")
+    return (
+        len(remaining_words) > 1 and not remaining_words[0].startswith("-") and not remaining_words[0].endswith(".py")
+    )

@@ -54,14 +54,14 @@ def unsupported_reason(words: Sequence[str], is_command: Callable[[str], bool]) 
         return shell_script(words[0])
     if os.path.isfile(words[0]) or name.endswith(".py"):
         return None
-    known = next((at for at, word in enumerate(words) if is_command(word)), None)
-    if known is None and not shutil.which(words[0]):
+    command_index = next((index for index, word in enumerate(words) if is_command(word)), None)
+    if command_index is None and not shutil.which(words[0]):
         return None
-    if known is None:
+    if command_index is None:
         return f"{name!r} is neither a Python script nor a launcher: give presim the command that starts Python"
     return (
-        f"presim does not support {' '.join(words[:known])!r} before a command: leave it out, and start with "
-        f"{words[known]!r}"
+        f"presim does not support {' '.join(words[:command_index])!r} before a command: leave it out, and start with "
+        f"{words[command_index]!r}"
     )
 
 

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
-from presim.capture.launchers.launch import Launch, Place, Shape, torchrun_variables
+from presim.capture.launchers.launch import Launch, Shape, Worker, torchrun_variables
 from presim.capture.launchers.programs import console_script
 from presim.errors import InputError
 
@@ -22,27 +22,29 @@ def read_python(words: Sequence[str]) -> Launch:
     Raises:
         InputError: it runs a string, or has no script.
     """
-    kept: list[str] = []
+    interpreter_options: list[str] = []
     notes = _interpreter_notes(words[0])
-    rest = list(words[1:])
-    while rest and rest[0].startswith("-") and rest[0] != "-":
-        word = rest.pop(0)
+    remaining_words = list(words[1:])
+    while remaining_words and remaining_words[0].startswith("-") and remaining_words[0] != "-":
+        word = remaining_words.pop(0)
         if word.startswith("-m"):
-            module = [word[2:], *rest] if word[2:] else rest
-            return _launch(module, True, kept, notes, words)
+            module = [word[2:], *remaining_words] if word[2:] else remaining_words
+            return _launch(module, True, interpreter_options, notes, words)
         if word.startswith(("-W", "-X")):
-            kept += [word] if word[2:] else [word, *rest[:1]]
-            rest = rest if word[2:] else rest[1:]
+            interpreter_options += [word] if word[2:] else [word, *remaining_words[:1]]
+            remaining_words = remaining_words if word[2:] else remaining_words[1:]
         elif not word.startswith("--") and set(word[1:]) <= _PASSED_ON:
-            kept.append(word)
+            interpreter_options.append(word)
         elif not word.startswith("--") and set(word[1:]) <= _PASSED_ON | _DROPPED:
             notes.append(f"python's option {word} was ignored, because the emulation needs its environment.")
         else:
             raise InputError(f"{words[0]} {word}: presim runs only scripts and modules (-m); put the code into a file")
-    return _launch(rest, False, kept, notes, words)
+    return _launch(remaining_words, False, interpreter_options, notes, words)
 
 
-def _launch(program: list[str], module: bool, kept: list[str], notes: list[str], words: Sequence[str]) -> Launch:
+def _launch(
+    program: list[str], module: bool, interpreter_options: list[str], notes: list[str], words: Sequence[str]
+) -> Launch:
     if not program:
         raise InputError(f"`{' '.join(words)}` has no script or module to run; add it after the options")
     return Launch(
@@ -52,14 +54,14 @@ def _launch(program: list[str], module: bool, kept: list[str], notes: list[str],
         launcher="python",
         default_shape=Shape(nodes=1, per_node=1),
         schemes=(python_variables,),
-        python=tuple(kept),
+        python=tuple(interpreter_options),
         notes=tuple(notes),
     )
 
 
-def python_variables(place: Place) -> dict[str, str]:
+def python_variables(worker: Worker) -> dict[str, str]:
     """No variables for a single process; those of torchrun for one of several, however they are started."""
-    return torchrun_variables(place) if place.world_size > 1 else {}
+    return torchrun_variables(worker) if worker.world_size > 1 else {}
 
 
 def _interpreter_notes(name: str) -> list[str]:
@@ -99,11 +101,11 @@ def is_python(word: str) -> bool:
     return name.startswith("python") and set(name[len("python") :]) <= set("0123456789.") and not name.endswith(".")
 
 
-def assignments(words: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
+def split_assignments(words: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
     """Split leading ``NAME=value`` words, as after ``env``, from the rest."""
     variables: dict[str, str] = {}
-    rest = list(words)
-    while rest and "=" in rest[0] and rest[0].partition("=")[0].isidentifier():
-        name, _, value = rest.pop(0).partition("=")
+    command = list(words)
+    while command and "=" in command[0] and command[0].partition("=")[0].isidentifier():
+        name, _, value = command.pop(0).partition("=")
         variables[name] = value
-    return variables, rest
+    return variables, command

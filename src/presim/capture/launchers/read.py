@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from presim.capture.launchers.accelerate import read_accelerate
 from presim.capture.launchers.deepspeed import read_deepspeed
-from presim.capture.launchers.launch import Launch, Place, Scheme, Shape
+from presim.capture.launchers.launch import Launch, Scheme, Shape, Worker
 from presim.capture.launchers.mpi import read_mpirun
 from presim.capture.launchers.programs import SHELLS, shell_command, unsupported_reason
-from presim.capture.launchers.python import assignments, is_python, read_program, read_python
+from presim.capture.launchers.python import is_python, read_program, read_python, split_assignments
 from presim.capture.launchers.slurm import read_srun
 from presim.capture.launchers.torchrun import read_torchrun
 from presim.errors import InputError
@@ -39,7 +39,7 @@ _MODULES: Mapping[str, Callable[[Sequence[str]], Launch]] = {  # launchers start
 def is_command(word: str) -> bool:
     """Whether a word starts a launch command (launcher, interpreter, ``NAME=value``) rather than naming a script."""
     name = os.path.basename(word)
-    return name in LAUNCHERS or name in SHELLS or is_python(word) or bool(assignments([word])[0])
+    return name in LAUNCHERS or name in SHELLS or is_python(word) or bool(split_assignments([word])[0])
 
 
 def is_launcher(module: str) -> bool:
@@ -92,7 +92,7 @@ def _read(words: Sequence[str]) -> Launch:
         return LAUNCHERS[name](words[1:])
     if name in SHELLS:
         return _program(shell_command(words))
-    if assignments(words[:1])[0]:
+    if split_assignments(words[:1])[0]:
         return _env(words)
     launch = read_python(words)
     if launch.module and launch.script in _MODULES:
@@ -108,10 +108,10 @@ def _accelerate(words: Sequence[str]) -> Launch:
 
 
 def _env(words: Sequence[str]) -> Launch:
-    variables, rest = assignments(words)
-    if not rest or rest[0].startswith("-"):
+    variables, command = split_assignments(words)
+    if not command or command[0].startswith("-"):
         raise InputError(f"env {' '.join(words)}: presim supports only `env NAME=value … COMMAND`")
-    inner = _program(rest)
+    inner = _program(command)
     return dataclasses.replace(inner, variables={**variables, **inner.variables})
 
 
@@ -152,4 +152,4 @@ def _nodes(shape: Shape) -> int | None:
 
 def _once_per_node(scheme: Scheme) -> Scheme:
     """The variables of a launcher that starts one process per node."""
-    return lambda place: scheme(Place(place.node, place.nodes, 1, place.port))
+    return lambda worker: scheme(Worker(worker.node, worker.nodes, 1, worker.port))

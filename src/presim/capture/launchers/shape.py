@@ -20,11 +20,11 @@ def merge_shapes(launch: Launch, requested: Shape, *, described: bool) -> Shape:
     """
     shape = launch.shape
     for name, option in _OPTIONS.items():
-        here, there = getattr(shape, name), getattr(requested, name)
-        if here and there and here != there:
+        command_count, option_count = getattr(shape, name), getattr(requested, name)
+        if command_count and option_count and command_count != option_count:
             raise InputError(
-                f"the {launch.launcher} command specifies {here} {_UNITS[name]}, but {option} is {there}: "
-                f"leave {option} out or correct one"
+                f"the {launch.launcher} command specifies {command_count} {_UNITS[name]}, "
+                f"but {option} is {option_count}: leave {option} out or correct one"
             )
     merged = Shape(*(getattr(shape, name) or getattr(requested, name) for name in _OPTIONS))
     _check(launch, shape, requested, merged)

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from presim.capture.launchers.launch import Launch, Place, Shape, store_address
+from presim.capture.launchers.launch import Launch, Shape, Worker, store_address
 from presim.capture.launchers.options import Grammar, Options, names, parse
 from presim.errors import InputError
 
@@ -53,30 +53,30 @@ GRAMMAR = Grammar(
 )
 
 
-def slurm_variables(place: Place) -> dict[str, str]:
+def slurm_variables(worker: Worker) -> dict[str, str]:
     """The variables of one task, and the store's address as a batch script would export it."""
-    each = str(place.local_world)
+    tasks_per_node = str(worker.local_world)
     return {
-        **store_address(place),
-        "SLURM_PROCID": str(place.rank),
-        "SLURM_LOCALID": str(place.local),
-        "SLURM_NODEID": str(place.node),
-        "SLURM_NTASKS": str(place.world_size),
-        "SLURM_NPROCS": str(place.world_size),
-        "SLURM_NNODES": str(place.nodes),
-        "SLURM_JOB_NUM_NODES": str(place.nodes),
-        "SLURM_STEP_NUM_TASKS": str(place.world_size),
-        "SLURM_STEP_NUM_NODES": str(place.nodes),
-        "SLURM_NTASKS_PER_NODE": each,
-        "SLURM_TASKS_PER_NODE": f"{each}(x{place.nodes})" if place.nodes > 1 else each,
-        "SLURM_STEP_TASKS_PER_NODE": f"{each}(x{place.nodes})" if place.nodes > 1 else each,
+        **store_address(worker),
+        "SLURM_PROCID": str(worker.rank),
+        "SLURM_LOCALID": str(worker.local),
+        "SLURM_NODEID": str(worker.node),
+        "SLURM_NTASKS": str(worker.world_size),
+        "SLURM_NPROCS": str(worker.world_size),
+        "SLURM_NNODES": str(worker.nodes),
+        "SLURM_JOB_NUM_NODES": str(worker.nodes),
+        "SLURM_STEP_NUM_TASKS": str(worker.world_size),
+        "SLURM_STEP_NUM_NODES": str(worker.nodes),
+        "SLURM_NTASKS_PER_NODE": tasks_per_node,
+        "SLURM_TASKS_PER_NODE": f"{tasks_per_node}(x{worker.nodes})" if worker.nodes > 1 else tasks_per_node,
+        "SLURM_STEP_TASKS_PER_NODE": f"{tasks_per_node}(x{worker.nodes})" if worker.nodes > 1 else tasks_per_node,
         "SLURM_JOB_ID": os.environ.get("SLURM_JOB_ID", "1"),
         "SLURM_JOBID": os.environ.get("SLURM_JOB_ID", "1"),
         "SLURM_STEP_ID": "0",
-        "SLURM_JOB_NODELIST": _nodelist(place.nodes),
-        "SLURM_NODELIST": _nodelist(place.nodes),
-        "SLURM_STEP_NODELIST": _nodelist(place.nodes),
-        "SLURMD_NODENAME": f"node{place.node}",
+        "SLURM_JOB_NODELIST": _nodelist(worker.nodes),
+        "SLURM_NODELIST": _nodelist(worker.nodes),
+        "SLURM_STEP_NODELIST": _nodelist(worker.nodes),
+        "SLURMD_NODENAME": f"node{worker.node}",
         "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
     }
 
@@ -100,14 +100,14 @@ def read_srun(words: Sequence[str]) -> tuple[Launch, list[str]]:
         launcher="srun",
         shape=shape,
         default_shape=Shape(1, 1) if shape == Shape() else Shape(),
-        variables=_exported(options.text("export")),
+        variables=_exported_variables(options.text("export")),
         schemes=(slurm_variables,),
         notes=options.notes(),
     )
     return launch, options.program
 
 
-def _exported(text: str) -> dict[str, str]:
+def _exported_variables(text: str) -> dict[str, str]:
     """Variables of ``--export=ALL,NAME=value``; existing variables are passed on in any case."""
     pairs = (part.partition("=") for part in text.split(","))
     return {name: value for name, equals, value in pairs if equals}
@@ -131,9 +131,9 @@ def _shape(options: Options) -> Shape:
 def _gpus_per_node(options: Options) -> int | None:
     """``--gpus-per-node 8``, ``h100:8`` or ``--gres gpu:h100:8``, assuming one task per GPU."""
     for name in ("gpus-per-node", "gres"):
-        found = re.search(r"(\d+)$", options.text(name).split(",")[0])
-        if found:
-            return int(found.group(1))
+        match = re.search(r"(\d+)$", options.text(name).split(",")[0])
+        if match:
+            return int(match.group(1))
     return None
 
 

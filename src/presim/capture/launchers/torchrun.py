@@ -9,7 +9,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from presim.capture.launchers.launch import Launch, Place, Scheme, Shape, torchrun_variables
+from presim.capture.launchers.launch import Launch, Scheme, Shape, Worker, torchrun_variables
 from presim.capture.launchers.options import Grammar, Options, names, parse
 from presim.capture.launchers.python import read_program
 from presim.errors import InputError
@@ -59,10 +59,10 @@ def _nodes(options: Options) -> int | None:
         return 1
     if not text:
         return None
-    most = text.split(":")[-1]
+    max_nodes = text.split(":")[-1]
     if not all(part.isdecimal() and int(part) > 0 for part in text.split(":")):
         raise InputError(f"torchrun: --nnodes {text} must be a number or MIN:MAX; correct it")
-    return int(most)
+    return int(max_nodes)
 
 
 def _per_node(options: Options) -> tuple[int | None, bool]:
@@ -76,14 +76,14 @@ def _per_node(options: Options) -> tuple[int | None, bool]:
 
 
 def _scheme(options: Options) -> Scheme:
-    more = {
+    option_variables = {
         "ROLE_NAME": options.text("role", "default"),
         "TORCHELASTIC_RUN_ID": options.text("rdzv-id", "none"),
         "TORCHELASTIC_MAX_RESTARTS": options.text("max-restarts", "0"),
     }
 
-    def variables(place: Place) -> dict[str, str]:
-        found = torchrun_variables(place) | more
-        return found | {"LOCAL_RANK": "0"} if options.has("virtual-local-rank") else found
+    def variables(worker: Worker) -> dict[str, str]:
+        variable_values = torchrun_variables(worker) | option_variables
+        return variable_values | {"LOCAL_RANK": "0"} if options.has("virtual-local-rank") else variable_values
 
     return variables

@@ -38,7 +38,7 @@ class BlockedRanks:
         return self._is_stuck(rank) or self._waits_at_store(rank)
 
     def release(self) -> bool:
-        """Let no rank wait for calls of others any more; False: that has been done, or ranks exchange nothing."""
+        """Let no rank wait for calls of others any more; False if this was done before, or ranks exchange nothing."""
         try:
             with (self.exchange / "bell").open("r+b", buffering=0) as page:
                 page.seek(_ABANDONED_OFFSET)
@@ -76,7 +76,7 @@ class BlockedRanks:
 
 def _sockets_at(ports: Set[int]) -> set[str]:
     """Inodes of this machine's IPv4 and IPv6 sockets with these local ports."""
-    found = set()
+    inodes = set()
     for table in ("tcp", "tcp6"):
         try:
             lines = Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]
@@ -84,21 +84,21 @@ def _sockets_at(ports: Set[int]) -> set[str]:
             continue
         for fields in map(str.split, lines):
             if int(fields[1].rpartition(":")[2], 16) in ports:
-                found.add(fields[9])
-    return found
+                inodes.add(fields[9])
+    return inodes
 
 
 def _sockets_of(process: int) -> set[str]:
-    found = set()
+    inodes = set()
     folder = f"/proc/{process}/fd"
     try:
         for name in os.listdir(folder):
             target = os.readlink(f"{folder}/{name}")
             if target.startswith("socket:["):
-                found.add(target[8:-1])
+                inodes.add(target[8:-1])
     except OSError:
         pass  # the process has ended, or the descriptor was closed meanwhile
-    return found
+    return inodes
 
 
 def session_ticks(leader: int) -> int:

@@ -90,7 +90,7 @@ def read_trace(captured: Captured, setting: LaunchConfig) -> Trace:
 
 
 def host_limit(notes: Sequence[str]) -> str | None:
-    """The error for a script that this machine, not the GPU, had too little memory for; None if it had enough."""
+    """The error if this machine, not the GPU, had too little memory for the script; else None."""
     sizes = [parse(note).number("bytes") for note in notes if note.startswith(_HOST_LIMIT)]
     if not sizes:
         return None

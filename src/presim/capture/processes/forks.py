@@ -61,10 +61,10 @@ def _number(pipe: int, timeout_s: float) -> int | None:
     """Read a line with a number; None if the other end has closed the pipe or sends nothing in time."""
     text = b""
     while not text.endswith(b"\n"):
-        more = os.read(pipe, 1) if text or _readable(pipe, timeout_s) else b""
-        if not more:
+        character = os.read(pipe, 1) if text or _readable(pipe, timeout_s) else b""
+        if not character:
             return None
-        text += more
+        text += character
     return int(text)
 
 
@@ -77,7 +77,7 @@ class Forks:
 
     def __init__(self, imports: tuple[str, str] | None = None) -> None:
         self.imports = imports
-        self._common: Mapping[str, str] = {}  # environment of the zygote
+        self._shared_variables: Mapping[str, str] = {}  # environment of the zygote
         self._options: tuple[str, ...] = ()
         self._channel: socket.socket | None = None
         self._zygote: subprocess.Popen[bytes] | None = None
@@ -116,11 +116,11 @@ class Forks:
 
     def _begin(self, first: Start) -> None:
         """Start the zygote and wait until it has imported everything."""
-        self._common, self._options = _common(first), first.python
+        self._shared_variables, self._options = _without_rank_variables(first), first.python
         # All ranks have the same device, though their device files have different paths.
-        environment = {**self._common, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")}
-        own = ",".join(sorted(name for name in first.variables if name not in environment))
-        imports = (*self.imports, own) if self.imports else ()
+        environment = {**self._shared_variables, "PRESIM_DEVICE": first.variables.get("PRESIM_DEVICE", "")}
+        rank_variables = ",".join(sorted(name for name in first.variables if name not in environment))
+        imports = (*self.imports, rank_variables) if self.imports else ()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, ctrl_c.delayed():
             self._zygote = subprocess.Popen(
@@ -142,13 +142,15 @@ class Forks:
 
     def _is_same(self, start: Start) -> bool:
         """Whether a rank differs from the zygote only in per-rank settings."""
-        return _common(start) == self._common and start.python == self._options
+        return _without_rank_variables(start) == self._shared_variables and start.python == self._options
 
     def _start(self, start: Start) -> Process:
         """Fork a rank, or start a separate process if the zygote cannot fork."""
         assert self._channel is not None, "test_forks: only `starter` hands this out"
         reading, writing = os.pipe()
-        variables = {name: value for name, value in start.variables.items() if self._common.get(name) != value}
+        variables = {
+            name: value for name, value in start.variables.items() if self._shared_variables.get(name) != value
+        }
         request = msgspec.json.encode(Request(str(start.control), variables))
         nothing = os.open(os.devnull, os.O_WRONLY)
         files = [writing, _output(start.stdout, 1, nothing), _output(start.stderr, 2, nothing)]
@@ -167,11 +169,11 @@ class Forks:
         return execute(start)
 
 
-def _output(asked: int | None, ours: int, nothing: int) -> int:
+def _output(requested: int | None, ours: int, nothing: int) -> int:
     """The file descriptor for a rank's output, from an argument as `subprocess` takes it."""
-    if asked is None:
+    if requested is None:
         return ours
-    return nothing if asked == subprocess.DEVNULL else asked
+    return nothing if requested == subprocess.DEVNULL else requested
 
 
 def _is_own(name: str) -> bool:
@@ -179,5 +181,5 @@ def _is_own(name: str) -> bool:
     return name in PLACE_VARIABLES or (name.startswith("PRESIM_") and name != "PRESIM_LIVE")
 
 
-def _common(start: Start) -> dict[str, str]:
+def _without_rank_variables(start: Start) -> dict[str, str]:
     return {name: value for name, value in start.variables.items() if not _is_own(name)}

@@ -17,10 +17,10 @@ from presim.hardware.cluster import Cluster
 class Simulator(Protocol):
     """Provides the emulated device's times while scripts run: `presim.live.server.LiveServer`."""
 
-    def add(self, rank: int, directory: Path, others: Sequence[int] = ()) -> dict[str, str]:
+    def add(self, rank: int, directory: Path, represented_ranks: Sequence[int] = ()) -> dict[str, str]:
         """Listen in a rank's log directory; returns variables for its environment. Add all ranks before one starts.
 
-        ``others``: the ranks that this one represents.
+        ``represented_ranks``: the ranks that this one represents.
         """
         ...
 

@@ -109,8 +109,8 @@ def _describe_deadlock(starts: Sequence[Start], running: Mapping[int, Process]) 
     for start in [start for start in starts if start.rank in running][:_MAX_LISTED]:
         line = query_line(running[start.rank].pid, start.control.parent)
         places.append(f"rank {start.rank}{f' at {line}' if line else ''}")
-    more = f" and {len(running) - _MAX_LISTED} more" if len(running) > _MAX_LISTED else ""
-    return f"every rank waits for another, {', '.join(places)}{more}"
+    suffix = f" and {len(running) - _MAX_LISTED} more" if len(running) > _MAX_LISTED else ""
+    return f"every rank waits for another, {', '.join(places)}{suffix}"
 
 
 def _wait(running: Mapping[int, Process]) -> list[int]:
@@ -135,11 +135,11 @@ def _timeout_error(
     free = [rank for rank in running if not watch.is_waiting(rank)]
     rank = (free or list(running))[0]
     line = query_line(running[rank].pid, next(start.control.parent for start in starts if start.rank == rank))
-    place = f" and is at {line}" if line else ""
-    others = ", which the others wait for," if len(running) > len(free) == 1 else ""
-    who = "the script" if len(starts) == 1 else f"rank {rank}{others}"
+    location = f" and is at {line}" if line else ""
+    clause = ", which the others wait for," if len(running) > len(free) == 1 else ""
+    subject = "the script" if len(starts) == 1 else f"rank {rank}{clause}"
     return CaptureError(
-        f"{who} had not ended after {limit_s:g} s{place}; it may wait for a value that the emulated "
+        f"{subject} had not ended after {limit_s:g} s{location}; it may wait for a value that the emulated "
         "device does not compute. Increase the limit with --limit SECONDS, or run fewer steps with --steps N"
     )
 
@@ -149,10 +149,10 @@ def _processes(starts: Sequence[Start], start: Callable[[Start], Process]) -> It
     running: dict[int, Process] = {}
     leaders: list[int] = []
     try:
-        for one in starts:
+        for rank_start in starts:
             with ctrl_c.delayed():
-                running[one.rank] = start(one)
-                leaders.append(running[one.rank].pid)
+                running[rank_start.rank] = start(rank_start)
+                leaders.append(running[rank_start.rank].pid)
         yield running
     finally:
         _end_all(running)
@@ -183,12 +183,12 @@ def _end_descendants(leaders: Sequence[int]) -> None:
     """End what processes that have ended left running in their groups, with SIGTERM, then SIGKILL."""
     with ctrl_c.ignored():
         for number in (signal.SIGTERM, signal.SIGKILL):
-            left = [leader for leader in leaders if _has_live_members(leader)]
-            for leader in left:
+            running_leaders = [leader for leader in leaders if _has_live_members(leader)]
+            for leader in running_leaders:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(leader, number)
             until = time.monotonic() + _DESCENDANT_GRACE_S
-            while any(map(_has_live_members, left)) and time.monotonic() < until:
+            while any(map(_has_live_members, running_leaders)) and time.monotonic() < until:
                 time.sleep(_DESCENDANT_GRACE_S / 100)
 
 

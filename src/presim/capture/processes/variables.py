@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from presim.capture.launchers.deepspeed import deepspeed_variables
-from presim.capture.launchers.launch import Place, torchrun_variables
+from presim.capture.launchers.launch import Worker, torchrun_variables
 from presim.capture.launchers.mpi import hydra_variables, open_mpi_variables
 from presim.capture.launchers.slurm import slurm_variables
 
@@ -29,7 +29,7 @@ PLACE_VARIABLES = {
     *(
         name
         for scheme in (torchrun_variables, deepspeed_variables, slurm_variables, open_mpi_variables, hydra_variables)
-        for name in scheme(Place(0, 1, 1, 0))
+        for name in scheme(Worker(0, 1, 1, 0))
         if name not in ("SLURM_JOB_ID", "SLURM_JOBID")
     ),
 }

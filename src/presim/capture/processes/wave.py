@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from presim.capture.launchers.launch import Place
+from presim.capture.launchers.launch import Worker
 from presim.capture.processes.blocked import BlockedRanks
 from presim.capture.processes.captured import PEERS, STOPPED, Captured, read_outcome, stop_alike
 from presim.capture.processes.idle_processes import IdleProcesses
@@ -101,9 +101,11 @@ def _collect_outcomes(
     """Collect the outcomes; ranks that are not in ``finished`` were stopped by presim."""
     captured = []
     for rank in wave.ranks:
-        own = directory / str(rank)
+        rank_directory = directory / str(rank)
         stopped = Outcome(exit="killed", code=1, error=STOPPED)
-        captured.append(Captured(rank, own, read_outcome(own, codes[rank]) if rank in finished else stopped))
+        captured.append(
+            Captured(rank, rank_directory, read_outcome(rank_directory, codes[rank]) if rank in finished else stopped)
+        )
     stop_alike(captured)
     _show_failures(captured, wave)
     for item in captured:
@@ -113,9 +115,9 @@ def _collect_outcomes(
 
 
 def _with_simulator(start: Start, simulator: Simulator, wave: Wave) -> Start:
-    others = wave.stands_for.get(start.rank, ()) if wave.are_alike else ()
-    more = simulator.add(start.rank, start.control.parent, others)
-    return dataclasses.replace(start, variables={**start.variables, **more})
+    represented_ranks = wave.stands_for.get(start.rank, ()) if wave.are_alike else ()
+    simulator_variables = simulator.add(start.rank, start.control.parent, represented_ranks)
+    return dataclasses.replace(start, variables={**start.variables, **simulator_variables})
 
 
 def _with_hidden_output(start: Start, files: contextlib.ExitStack) -> Start:
@@ -145,31 +147,31 @@ def _show_failures(captured: Sequence[Captured], wave: Wave) -> None:
 
 
 def _start(rank: int, wave: Wave, setting: LaunchConfig, directory: Path, port: int) -> Start:
-    own = directory / str(rank)
-    own.mkdir()
+    rank_directory = directory / str(rank)
+    rank_directory.mkdir()
     cluster, program = setting.cluster, setting.program
-    place = Place(rank, cluster.world_size, cluster.gpus_per_node, port)
-    device = own / "device"
+    worker = Worker(rank, cluster.world_size, cluster.gpus_per_node, port)
+    device = rank_directory / "device"
     device.write_text(device_config(cluster.gpu, cluster.gpus_per_node))
     control = Control(
         script=program.script,
         module=program.module,
-        args=program.args_at(place),
+        args=program.args_for(worker),
         local_rank=program.local_rank,
         steps=wave.steps,
         hook=str(setting.hook),
         values=setting.values,
         differing_values=wave.differing_values,
         sanitize=setting.sanitize,
-        outcome=str(own / "outcome.json"),
+        outcome=str(rank_directory / "outcome.json"),
         store=port,
         rank=rank,
         present={number: spans.to_text(list(wave.stands_for.get(number, ()))) for number in wave.ranks},
         is_scout=wave.is_scout,
     )
-    path = own / "control.json"
+    path = rank_directory / "control.json"
     path.write_bytes(msgspec.json.encode(control))
-    variables = environment(setting.libraries, device, own, program.variables_at(place))
+    variables = environment(setting.libraries, device, rank_directory, program.variables_for(worker))
     variables |= {"PRESIM_RANK": str(rank), "PRESIM_WORLD_SIZE": str(cluster.world_size)}
     if len(wave.ranks) > 1:
         variables |= exchange_variables(_exchange_directory(directory, wave), rank, cluster.world_size)

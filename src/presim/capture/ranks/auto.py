@@ -91,7 +91,7 @@ def capture_differing(
         if checks.count is None and sampling.is_cheap():
             return _all_ranks(steps, setting, progress)
         sampling.run_more()
-    distinct_ranks = sampling.found()
+    distinct_ranks = sampling.distinct_ranks()
     if not stop.is_partial:
         return distinct_ranks
     return dataclasses.replace(distinct_ranks, notes=(_INTERRUPTED, *distinct_ranks.notes), partial=True)
@@ -103,20 +103,20 @@ def _all_ranks(steps: int | None, setting: LaunchConfig, progress: Progress) -> 
     doing = "running the script" if len(world) == 1 else f"running all {len(world)} ranks"
     with run_wave(wave, setting, functools.partial(progress, doing)) as captured:
         progress("reading the ranks' logs" if len(world) > 1 else "reading the log")
-        found = _merged([read_trace(item, setting) for item in captured])
-        for item in (captured[trace.manifest.rank] for trace in found.traces):
+        differing_ranks = _merge_alike_ranks([read_trace(item, setting) for item in captured])
+        for item in (captured[trace.manifest.rank] for trace in differing_ranks.traces):
             if item.rank and not item.failed:
                 show_output(item, setting)
-        coverage = msgspec.structs.replace(found.coverage, rank_reads=_rank_reads(captured))
-    return dataclasses.replace(found, coverage=coverage)
+        coverage = msgspec.structs.replace(differing_ranks.coverage, rank_reads=_rank_reads(captured))
+    return dataclasses.replace(differing_ranks, coverage=coverage)
 
 
 def _rank_reads(captured: Sequence[Captured]) -> tuple[str, ...]:
     """The places where any of these ranks read its rank."""
-    return tuple(dict.fromkeys(place for item in captured for place in item.outcome.rank_reads))
+    return tuple(dict.fromkeys(line for item in captured for line in item.outcome.rank_reads))
 
 
-def _merged(traces: Sequence[Trace]) -> DifferingRanks:
+def _merge_alike_ranks(traces: Sequence[Trace]) -> DifferingRanks:
     """Merge the traces of all ranks of a world, ascending, into the distinct ones."""
     ranks = exchange_closure([group for trace in traces for group in message_groups(trace)])
     layout = find_layout(ranks, len(traces))
@@ -182,8 +182,8 @@ class _Sampling:
     def _wave(self, first: tuple[int, ...], numbers: Sequence[int], *, is_scout: bool = False) -> Wave:
         """The first replica and some samples. Samples may fail, and their output is hidden."""
         sampled = [rank for number in numbers for rank in self.kinds.ranks(number)]
-        again = first if self.kinds.kind else ()  # the first replica has run before
-        optional = frozenset((*again, *sampled))
+        repeated_ranks = first if self.kinds.kind else ()  # the first replica has run before
+        optional = frozenset((*repeated_ranks, *sampled))
         stands_for = self.kinds.layout.stands_for(0, sampled) if self.is_regular else {}
         return Wave(
             (*first, *sampled), self.steps, optional, optional, stands_for, is_scout=is_scout and self.world > 1
@@ -279,19 +279,19 @@ class _Sampling:
             compared = len(kinds.kind) + len(self.failed) - 1
             room = min(room, (self.checks.count + size - 1) // size - max(compared, 0))
         for candidates in choices:
-            left: dict[int, str] = {}  # number of a replica -> the rule that selects it
+            rule_by_replica: dict[int, str] = {}  # number of a replica -> the rule that selects it
             for rule, ranks in candidates.items():
                 for number in map(kinds.layout.number_of, ranks):
                     if number and number not in kinds.kind and number not in self.failed:
-                        left.setdefault(number, rule)
-            if left and room > 0:
-                chosen = list(left)[:room]
-                self.rules |= dict.fromkeys(left[number] for number in chosen)
+                        rule_by_replica.setdefault(number, rule)
+            if rule_by_replica and room > 0:
+                replicas = list(rule_by_replica)[:room]
+                self.rules |= dict.fromkeys(rule_by_replica[number] for number in replicas)
                 self._found_new &= _BETWEEN not in candidates
-                return chosen
+                return replicas
         return []
 
-    def found(self) -> DifferingRanks:
+    def distinct_ranks(self) -> DifferingRanks:
         """The final result."""
         traces, kinds = self.kinds.captured(), self.kinds
         coverage = RankCoverage(

@@ -73,9 +73,9 @@ class Fingerprint:
         `MEMORY_DIFFERS` or `LENGTH_DIFFERS` if the difference is not an entry.
         """
         common = min(len(self.words), len(other.words))
-        apart = np.abs(self.amounts[:common] - other.amounts[:common])
+        deviations = np.abs(self.amounts[:common] - other.amounts[:common])
         allowed = np.maximum(self.slack[:common], other.slack[:common])
-        different = np.flatnonzero((self.words[:common] != other.words[:common]) | (apart > allowed))
+        different = np.flatnonzero((self.words[:common] != other.words[:common]) | (deviations > allowed))
         if len(different):
             return int(self.entries[different[0]]) if different[0] else MEMORY_DIFFERS
         if len(self.words) == len(other.words):
@@ -95,19 +95,19 @@ def fingerprint(trace: Trace) -> Fingerprint:
     table = np.array([*(_hash(_content(signature, trace, roles)) for signature in trace.signatures), 0], np.uint64)
     kind = kinds[entries].astype(np.uint64)
     signature = table[trace.columns["signature"][entries].astype(np.int64)]
-    on_stream = np.isin(kind, np.array([int(one) for one in _ON_STREAM], np.uint64))
+    on_stream = np.isin(kind, np.array([int(compared_kind) for compared_kind in _ON_STREAM], np.uint64))
     stream = np.zeros(len(entries), np.uint64)
     stream[on_stream] = _number_by_appearance(trace.columns["stream"][entries][on_stream])
     sizes = np.where(kind == Kind.ALLOC, trace.columns["value"][entries], 0).astype(np.int64)
     is_large = sizes > _MAX_UNSPLIT
     value = np.where(is_large, 1, sizes).astype(np.uint64)  # no small block has one byte
     words = (signature * np.uint64(31) + kind) * np.uint64(0x9E3779B97F4A7C15) ^ stream ^ (value << np.uint64(8))
-    moved = _optimizer_bytes(trace)[trace.columns["signature"][entries].astype(np.int64)]
-    held = _allocated(trace, begin)
-    noise = np.concatenate([[_SETUP_TOLERANCE * held], _OPTIMIZER_TOLERANCE * moved])
+    optimizer_bytes = _optimizer_bytes(trace)[trace.columns["signature"][entries].astype(np.int64)]
+    allocated_bytes = _allocated(trace, begin)
+    noise = np.concatenate([[_SETUP_TOLERANCE * allocated_bytes], _OPTIMIZER_TOLERANCE * optimizer_bytes])
     return Fingerprint(
         np.concatenate([np.array([_hash(trace.manifest.exit)], np.uint64), words]),
-        np.concatenate([[held], np.where(is_large, sizes, moved)]).astype(np.int64),
+        np.concatenate([[allocated_bytes], np.where(is_large, sizes, optimizer_bytes)]).astype(np.int64),
         _MAX_UNSPLIT + noise.astype(np.int64),
         np.concatenate([[begin], entries]).astype(np.int64),
     )
@@ -115,8 +115,11 @@ def fingerprint(trace: Trace) -> Fingerprint:
 
 def _optimizer_bytes(trace: Trace) -> Ints:
     """Bytes moved by optimizers, by signature; a final zero serves entries without a signature."""
-    found = [one.bytes_read + one.bytes_written if isinstance(one, Optimizer) else 0 for one in trace.signatures]
-    return np.array([*found, 0], np.int64)
+    bytes_by_signature = [
+        signature.bytes_read + signature.bytes_written if isinstance(signature, Optimizer) else 0
+        for signature in trace.signatures
+    ]
+    return np.array([*bytes_by_signature, 0], np.int64)
 
 
 def _first_forward(trace: Trace) -> int:
@@ -127,8 +130,8 @@ def _first_forward(trace: Trace) -> int:
 
 def _compiling(trace: Trace) -> NDArray[np.bool_]:
     scope = trace.scopes.index(COMPILING) if COMPILING in trace.scopes else len(trace.scopes)
-    found: NDArray[np.bool_] = trace.columns["scope"] == scope
-    return found
+    is_compiling: NDArray[np.bool_] = trace.columns["scope"] == scope
+    return is_compiling
 
 
 def _allocated(trace: Trace, end: int) -> int:
@@ -140,9 +143,9 @@ def _allocated(trace: Trace, end: int) -> int:
 def _number_by_appearance(values: NDArray[np.generic]) -> Words:
     """Number the values in the order of first appearance, because stream numbers differ between devices."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-    place = np.empty(len(first), np.uint64)
-    place[np.argsort(first)] = np.arange(len(first))
-    result: Words = place[inverse.reshape(-1)]
+    appearance_order = np.empty(len(first), np.uint64)
+    appearance_order[np.argsort(first)] = np.arange(len(first))
+    result: Words = appearance_order[inverse.reshape(-1)]
     return result
 
 
@@ -152,9 +155,9 @@ def _content(signature: Signature, trace: Trace, roles: Sequence[Hashable]) -> H
     if not isinstance(signature, Collective):
         return msgspec.json.encode(signature)
     groups = trace.manifest.groups
-    known = 0 <= signature.group < len(groups)
-    role: Hashable = roles[signature.group] if known else signature.group
-    other = _relative_peer(signature, groups[signature.group], trace.manifest.rank) if known else signature.peer
+    has_group = 0 <= signature.group < len(groups)
+    role: Hashable = roles[signature.group] if has_group else signature.group
+    other = _relative_peer(signature, groups[signature.group], trace.manifest.rank) if has_group else signature.peer
     content = (signature.kind, signature.bytes, signature.dtype, signature.fused, role, other, signature.routed)
     splits = signature.splits
     return content if splits is None else (*content, splits.leaving, splits.arriving)
@@ -182,20 +185,21 @@ def _hash(content: Hashable) -> int:
     return int.from_bytes(hashlib.blake2b(repr(content).encode(), digest_size=8).digest(), "little")
 
 
-def describe_difference(one: Trace, other: Trace, entry: int) -> str:
+def describe_difference(reference: Trace, other: Trace, entry: int) -> str:
     """Describe where two ranks differ; ``entry`` as returned by `Fingerprint.first_difference`."""
-    ranks = f"rank {other.manifest.rank}", f"rank {one.manifest.rank}"
-    if one.manifest.exit != other.manifest.exit:
-        ends = [f"{name} {_describe_end(trace)}" for name, trace in zip(ranks, (other, one))]
-        return " and ".join(ends)
+    ranks = f"rank {other.manifest.rank}", f"rank {reference.manifest.rank}"
+    if reference.manifest.exit != other.manifest.exit:
+        endings = [f"{name} {_describe_end(trace)}" for name, trace in zip(ranks, (other, reference))]
+        return " and ".join(endings)
     if entry == MEMORY_DIFFERS:
-        held = [gib(_allocated(trace, _first_forward(trace))) for trace in (other, one)]
-        return f"{ranks[0]} holds {held[0]} when its first forward pass begins, {ranks[1]} {held[1]}"
+        allocations = [gib(_allocated(trace, _first_forward(trace))) for trace in (other, reference)]
+        return f"{ranks[0]} holds {allocations[0]} when its first forward pass begins, {ranks[1]} {allocations[1]}"
     if entry == LENGTH_DIFFERS:
         return f"{ranks[0]} continues after {ranks[1]} has ended"
-    scope = int(one.columns["scope"][entry])
-    place = f" in {one.scopes[scope]}" if scope >= 0 else ""
-    return f"{ranks[0]} differs from {ranks[1]} at entry {entry} of {ranks[1]} ({_describe_entry(one, entry)}{place})"
+    scope = int(reference.columns["scope"][entry])
+    location = f" in {reference.scopes[scope]}" if scope >= 0 else ""
+    description = f"{_describe_entry(reference, entry)}{location}"
+    return f"{ranks[0]} differs from {ranks[1]} at entry {entry} of {ranks[1]} ({description})"
 
 
 def _describe_end(trace: Trace) -> str:

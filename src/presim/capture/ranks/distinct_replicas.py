@@ -27,12 +27,14 @@ class DistinctReplicas:
         """Add a replica that ran; returns how it differs from the first, or an empty string if its kind is known."""
         prints = tuple(fingerprint(trace) for trace in traces)
         different = ""
-        for kind, known in self._prints.items():
-            found = _first_difference(known, prints)
-            if found is None:
+        for kind, kind_prints in self._prints.items():
+            difference = _first_difference(kind_prints, prints)
+            if difference is None:
                 self.kind[number] = kind
                 return ""
-            different = different or describe_difference(self.traces[kind][found[0]], traces[found[0]], found[1])
+            different = different or describe_difference(
+                self.traces[kind][difference[0]], traces[difference[0]], difference[1]
+            )
         self.kind[number] = number
         self.traces[number], self._prints[number] = tuple(traces), prints
         return different
@@ -52,24 +54,24 @@ class DistinctReplicas:
 
     def captured(self) -> tuple[Trace, ...]:
         """The traces of the first replica of each kind, ascending by rank."""
-        found = (trace for traces in self.traces.values() for trace in traces)
-        return tuple(sorted(found, key=lambda trace: trace.manifest.rank))
+        kind_traces = (trace for traces in self.traces.values() for trace in traces)
+        return tuple(sorted(kind_traces, key=lambda trace: trace.manifest.rank))
 
     def stands_for(self) -> dict[int, list[int]]:
         """Captured rank -> the ranks at its place in other replicas of its kind, ascending.
 
         A replica that did not run is assumed to be of the kind of the next lower one that did.
         """
-        others: dict[int, list[int]] = {kind: [] for kind in self.traces}
+        replicas_by_kind: dict[int, list[int]] = {kind: [] for kind in self.traces}
         numbers = sorted(self.kind)
         for number, end in zip(numbers, [*numbers[1:], len(self.origins)]):
-            others[self.kind[number]] += range(number, end)
-        found: dict[int, list[int]] = {}
-        for kind, numbers in others.items():
+            replicas_by_kind[self.kind[number]] += range(number, end)
+        ranks_by_captured_rank: dict[int, list[int]] = {}
+        for kind, numbers in replicas_by_kind.items():
             origins = self.origins[[number for number in numbers if number != kind]]
             for offset in self.layout.offsets:
-                found[int(self.origins[kind]) + offset] = (origins + offset).tolist()
-        return {rank: ranks for rank, ranks in found.items() if ranks}
+                ranks_by_captured_rank[int(self.origins[kind]) + offset] = (origins + offset).tolist()
+        return {rank: ranks for rank, ranks in ranks_by_captured_rank.items() if ranks}
 
     def compared(self) -> list[int]:
         """Ranks that ran and are represented by a captured one, ascending."""
@@ -81,10 +83,10 @@ class DistinctReplicas:
         return sorted(rank for number in numbers for rank in self.ranks(number))
 
 
-def _first_difference(known: Sequence[Fingerprint], prints: Sequence[Fingerprint]) -> tuple[int, int] | None:
-    """Place of the first rank that differs, and the first differing entry of the known one; None if all agree."""
-    for place, (mine, theirs) in enumerate(zip(known, prints, strict=True)):
+def _first_difference(kind_prints: Sequence[Fingerprint], prints: Sequence[Fingerprint]) -> tuple[int, int] | None:
+    """Index of the first rank that differs from its kind's, and its first differing entry; None if all agree."""
+    for index, (mine, theirs) in enumerate(zip(kind_prints, prints, strict=True)):
         entry = mine.first_difference(theirs)
         if entry is not None:
-            return place, entry
+            return index, entry
     return None

@@ -58,8 +58,8 @@ class Layout:
     def stands_for(self, origin: int = 0, present: Collection[int] = ()) -> dict[int, list[int]]:
         """Rank of one replica -> the ranks at its place in all other replicas that are not ``present``, ascending."""
         origins = self.origins()
-        others = origins[(origins != origin) & ~np.isin(origins, np.array([*present], np.int64))]
-        return {origin + offset: (others + offset).tolist() for offset in self.offsets}
+        other_origins = origins[(origins != origin) & ~np.isin(origins, np.array([*present], np.int64))]
+        return {origin + offset: (other_origins + offset).tolist() for offset in self.offsets}
 
     def number_of(self, rank: int) -> int:
         """The replica that a rank belongs to, as an index into `origins`."""
@@ -75,18 +75,20 @@ class Layout:
 def find_layout(ranks: Sequence[int], world_size: int) -> Layout | None:
     """The layout whose first replica is these ranks; None if they form no grid."""
     axes: list[Axis] = []
-    rest = sorted(ranks)
-    if not rest or rest[0] != 0:
+    remaining_ranks = sorted(ranks)
+    if not remaining_ranks or remaining_ranks[0] != 0:
         return None
-    while len(rest) > 1:
-        stride = rest[1]
-        size = next((at for at, rank in enumerate(rest) if rank != at * stride), len(rest))
-        block = set(rest[:size])
-        starts = [rank for rank in rest if rank // stride % size == 0 and rank % stride == 0]
-        if {start + offset for start in starts for offset in block} != set(rest) or world_size % (stride * size):
+    while len(remaining_ranks) > 1:
+        stride = remaining_ranks[1]
+        off_stride = (index for index, rank in enumerate(remaining_ranks) if rank != index * stride)
+        size = next(off_stride, len(remaining_ranks))
+        block = set(remaining_ranks[:size])
+        starts = [rank for rank in remaining_ranks if rank // stride % size == 0 and rank % stride == 0]
+        is_grid = {start + offset for start in starts for offset in block} == set(remaining_ranks)
+        if not is_grid or world_size % (stride * size):
             return None
         axes.append(Axis(stride, size))
-        rest = starts
+        remaining_ranks = starts
     return Layout(world_size, tuple(axes))
 
 
@@ -116,14 +118,14 @@ def exchange_peers(members: Sequence[int], rank: int, peer: int) -> tuple[int, .
     """
     if len(members) <= MAX_EXCHANGE_GROUP:
         return tuple(members)
-    here, there = members.index(rank), members.index(peer)
-    distance = abs(there - here)
-    return tuple(members[here % distance :: distance]) if distance else (rank,)
+    rank_index, peer_index = members.index(rank), members.index(peer)
+    distance = abs(peer_index - rank_index)
+    return tuple(members[rank_index % distance :: distance]) if distance else (rank,)
 
 
 def message_groups(trace: Trace) -> list[tuple[int, ...]]:
     """The sets of ranks that a rank exchanges messages with, itself included, from a capture of all of them."""
-    found = dict.fromkeys(
+    member_sets = dict.fromkeys(
         tuple(group.ranks) for group in trace.manifest.groups if is_pipeline(group.name) and group.ranks
     )
     rank, groups = trace.manifest.rank, trace.manifest.groups
@@ -131,8 +133,8 @@ def message_groups(trace: Trace) -> list[tuple[int, ...]]:
         if isinstance(signature, Collective) and signature.kind in MESSAGES and 0 <= signature.group < len(groups):
             members = groups[signature.group].ranks
             if rank in members and 0 <= signature.peer < len(members):
-                found[exchange_peers(members, rank, members[signature.peer])] = None
-    return list(found)
+                member_sets[exchange_peers(members, rank, members[signature.peer])] = None
+    return list(member_sets)
 
 
 def grid(groups: Sequence[Sequence[int]], world_size: int) -> tuple[Axis, ...]:

@@ -67,7 +67,7 @@ class CapturedRanks(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class PolicyTrial:
-    """What became of the collectives where policy values differ by rank."""
+    """Whether collectives depend on policy values that differ by rank."""
 
     dependence: str = ""  # a sentence if collectives depend on them
     notes: tuple[str, ...] = ()  # otherwise: what was tried
@@ -199,11 +199,11 @@ def _communicators(groups: Sequence[Group]) -> list[str]:
         counts[group.ranks] += 1
         number = f", group {counts[group.ranks]} of these" if counts[group.ranks] > 1 else ""
         name = "a group" if group.name.startswith("group ") else repr(group.name)
-        names.append(f"{name} (ranks {_listed(group.ranks)}{number})")
+        names.append(f"{name} (ranks {_format_ranks(group.ranks)}{number})")
     return names
 
 
-def _listed(ranks: Sequence[int]) -> str:
+def _format_ranks(ranks: Sequence[int]) -> str:
     numbers = [*map(str, ranks)]
     return ", ".join(numbers if len(numbers) <= _MAX_LISTED_RANKS else [*numbers[:2], "…", numbers[-1]])
 

@@ -63,7 +63,7 @@ def gap_sample(before: int, after: int, samples: int) -> list[int]:
     """
     inside = after - before - 1
     count = min(inside, samples)
-    return [before + (inside + 1) * place // (count + 1) for place in range(1, count + 1)]
+    return [before + (inside + 1) * position // (count + 1) for position in range(1, count + 1)]
 
 
 def _distinct(ranks: Sequence[int]) -> list[int]:

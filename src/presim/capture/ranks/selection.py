@@ -51,12 +51,12 @@ def select(text: str, world_size: int, checks: Checks | None = None) -> Selectio
 
 
 def _part(part: str, text: str) -> range:
-    if found := re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part):
-        first, last = int(found.group(1)), int(found.group(2) or found.group(1))
+    if match := re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part):
+        first, last = int(match.group(1)), int(match.group(2) or match.group(1))
         if first <= last:
             return range(first, last + 1)
-    elif found := re.fullmatch(r"\s*(\d+):(\d+)(?::(\d+))?\s*", part):
-        first, end, step = int(found.group(1)), int(found.group(2)), int(found.group(3) or 1)
+    elif match := re.fullmatch(r"\s*(\d+):(\d+)(?::(\d+))?\s*", part):
+        first, end, step = int(match.group(1)), int(match.group(2)), int(match.group(3) or 1)
         if first < end and step > 0:
             return range(first, end, step)
     raise InputError(f"--ranks {text}: {part!r} is not a rank; use auto, all, or ranks and ranges such as 0,8,16-23")

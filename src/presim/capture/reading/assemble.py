@@ -111,19 +111,19 @@ class Tables:
         """Index into the signature table per record, -1 for anything but device work."""
         result = np.full(len(records), -1, np.int32)
         shares = self._shares(records)
-        known = self._known
-        at = np.flatnonzero(records["kind"] <= Kind.COLLECTIVE)
+        number_by_work = self._known
+        positions = np.flatnonzero(records["kind"] <= Kind.COLLECTIVE)
         # Lists, because accessing numpy records one by one takes ten times as long.
-        columns = (at.tolist(), *(records[name][at].tolist() for name in ("kind", "work", "op")))
-        found = []
+        columns = (positions.tolist(), *(records[name][positions].tolist() for name in ("kind", "work", "op")))
+        numbers = []
         for index, kind, work, op in zip(*columns):
             key = (work, op, shares.get(index, 1.0))
-            number = known.get(key)
+            number = number_by_work.get(key)
             if number is None:
                 signature = self._signature(kind, *key)
-                number = known[key] = self.signatures.setdefault(signature, len(self.signatures))
-            found.append(number)
-        result[at] = found
+                number = number_by_work[key] = self.signatures.setdefault(signature, len(self.signatures))
+            numbers.append(number)
+        result[positions] = numbers
         return result
 
     def _signature(self, kind: int, work: int, op: int, share: float) -> Signature:
@@ -139,9 +139,11 @@ class Tables:
 
     def _shares(self, records: NDArray[np.void]) -> dict[int, float]:
         """Share of the operator's bytes moved by each of several launches, in proportion to their threads."""
-        at = np.flatnonzero((records["kind"] == Kind.WORK) & (records["value"] > 0))
+        positions = np.flatnonzero((records["kind"] == Kind.WORK) & (records["value"] > 0))
         launches: dict[int, list[tuple[int, int]]] = {}  # by operator: index and work of each launch
-        for index, work, operator in zip(at.tolist(), *(records[name][at].tolist() for name in ("work", "value"))):
+        for index, work, operator in zip(
+            positions.tolist(), *(records[name][positions].tolist() for name in ("work", "value"))
+        ):
             launches.setdefault(operator, []).append((index, work))
         shares: dict[int, float] = {}
         for operator_launches in launches.values():
@@ -175,9 +177,9 @@ class Tables:
         PyTorch runs every collective inside the same operator, so collectives are named after their NCCL call.
         """
         result = self._by_descriptor(records["op"], self.operators, "")
-        known = list(self.signatures)
+        signatures = list(self.signatures)
         for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
-            name = f"nccl::{getattr(known[signature[index]], 'kind', '?')}"
+            name = f"nccl::{getattr(signatures[signature[index]], 'kind', '?')}"
             result[index] = self.operators.setdefault(name, len(self.operators))
         return result
 

@@ -151,7 +151,7 @@ def _bare_kernel(work: Descriptor, operator: Operator | None) -> Kernel:
 
 def _triton_kernel(work: Descriptor, operator: Operator, share: float) -> Signature:
     """Take a kernel's traffic from its analysed code; otherwise assume that it moves each tensor once."""
-    if operator.moved:
+    if operator.accessed_bytes:
         return _analysed_kernel(operator, share)
     read = sum(operand.bytes for operand in operator.inputs)
     if not operator.outputs:
@@ -162,7 +162,7 @@ def _triton_kernel(work: Descriptor, operator: Operator, share: float) -> Signat
 
 
 def _analysed_kernel(operator: Operator, share: float) -> Fused:
-    read, written = operator.moved
+    read, written = operator.accessed_bytes
     return msgspec.structs.replace(
         _fused(operator, share, read, written),
         products=tuple((dtype, round(flops * share)) for dtype, flops in operator.products),

@@ -58,7 +58,7 @@ class Communication:
         call = self._call(work)
         group = self._group(call, op)
         if exchange := self._site(work).get("exchange"):
-            return _routed(exchange, group)
+            return _exchange_collective(exchange, group)
         return Collective(call.kind, self._bytes(call, group), call.dtype, group, call.peer)
 
     def _bytes(self, call: _Call, group: int) -> int:
@@ -84,7 +84,7 @@ class Communication:
         keep = np.ones(len(records), bool)
         merged = records
         for indices in launches.values():
-            if len(indices) == 1 and not self._composed(records[indices[0]]):
+            if len(indices) == 1 and not self._collective_of_record(records[indices[0]]):
                 continue
             if merged is records:
                 merged = records.copy()
@@ -102,7 +102,7 @@ class Communication:
         total = sum(self._bytes(call, group) for call in calls)
         if kinds == {"broadcast"} and len({call.peer for call in calls}) == len(calls) > 1:
             return Collective("all_gather", total, calls[0].dtype, group)
-        if kinds <= {"send", "recv"} and (composed := self._composed(records[0])):
+        if kinds <= {"send", "recv"} and (composed := self._collective_of_record(records[0])):
             return self._as_collective(composed, calls, group)
         if not kinds <= {"send", "recv"}:
             return Collective(calls[0].kind, total, calls[0].dtype, group, calls[0].peer, fused=len(calls))
@@ -115,7 +115,7 @@ class Communication:
         peer = calls[0].peer if len(peers) == 1 else -1
         return Collective(kind, max(sent, total - sent), calls[0].dtype, group, peer, fused=len(calls))
 
-    def _composed(self, record: np.void) -> str:
+    def _collective_of_record(self, record: np.void) -> str:
         """The collective that PyTorch recorded for these sends and receives, if any."""
         described = self._torch_group(int(record["op"]))
         call = self._call(int(record["work"]))
@@ -129,12 +129,15 @@ class Communication:
         parts = {"send": [0] * ranks, "recv": [0] * ranks}
         for call in calls:
             parts[call.kind][call.peer] += call.bytes
-        own = self._own_rank(calls[0].communicator)
+        own_rank = self._own_rank(calls[0].communicator)
         if kind != "all_to_all":  # with equal parts
             is_root = calls[0].kind == ("recv" if kind == "gather" else "send")
-            return Collective(kind, calls[0].bytes * ranks, calls[0].dtype, group, own if is_root else calls[0].peer)
+            return Collective(
+                kind, calls[0].bytes * ranks, calls[0].dtype, group, own_rank if is_root else calls[0].peer
+            )
         even = len({*parts["send"], *parts["recv"]}) == 1
-        splits = Splits(own, tuple(parts["send"]), tuple(parts["recv"])) if 0 <= own < ranks and not even else None
+        has_splits = 0 <= own_rank < ranks and not even
+        splits = Splits(own_rank, tuple(parts["send"]), tuple(parts["recv"])) if has_splits else None
         return Collective(kind, sum(parts["send"]), calls[0].dtype, group, splits=splits)
 
     def line(self, work: int) -> str:
@@ -175,14 +178,14 @@ class Communication:
             key += f" {members}"
         if key not in self._groups:
             size = self._creation_note(call.communicator).number("size", 0)
-            group = _describe(described) if described else self._undescribed(key, call.communicator, size)
+            group = _describe(described) if described else self._group_without_torch(key, call.communicator, size)
             self._groups[key] = len(self._group_list)
             self._group_list.append(Group(group.name, members, 2, group.ordinal) if pair else group)
         if described is not None:
             self._keys[call.communicator] = key
         return self._groups[key]
 
-    def _undescribed(self, key: str, communicator: str, size: int) -> Group:
+    def _group_without_torch(self, key: str, communicator: str, size: int) -> Group:
         """The group of a communicator that the program created without PyTorch."""
         members = self._members_of(communicator)
         earlier = range(int(communicator)) if members and communicator.isdigit() else ()
@@ -214,15 +217,15 @@ class Communication:
         return descriptor if descriptor.family == "group" else None
 
 
-def _routed(exchange: str, group: int) -> Collective:
+def _exchange_collective(exchange: str, group: int) -> Collective:
     """The collective that a placeholder collective represents.
 
     Format: ``kind;library;tokens;bytes;chosen;experts;sms;window;spread;dtype``.
     """
     kind, library, *numbers, spread, dtype = exchange.split(";")
-    tokens, size, chosen, experts, sms, window = map(int, numbers)
-    places = tuple(float(each) for each in spread.split(",") if each)
-    routed = Routed(library, tokens, size, chosen, experts, sms, places, window)
+    tokens, size, experts_per_token, experts, sms, window = map(int, numbers)
+    ranks_per_token = tuple(float(count) for count in spread.split(",") if count)
+    routed = Routed(library, tokens, size, experts_per_token, experts, sms, ranks_per_token, window)
     return Collective(kind, routed.tokens * routed.token_bytes, dtype, group, routed=routed)
 
 

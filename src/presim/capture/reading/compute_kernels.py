@@ -92,31 +92,31 @@ def grouped_product(operator: Operator) -> Signature | None:
     matrices = [operand for operand in operator.inputs if len(operand.shape) in (2, 3)]
     if len(matrices) < 2:
         return None
-    left, right = matrices[0], matrices[1]
-    groups = _groups(left, right, operator)
-    rows, columns, depth = math.prod(left.shape[:-1]), right.shape[-1], left.shape[-1]
-    if len(left.shape) == len(right.shape) == 2:
+    lhs, rhs = matrices[0], matrices[1]
+    groups = _groups(lhs, rhs, operator)
+    rows, columns, depth = math.prod(lhs.shape[:-1]), rhs.shape[-1], lhs.shape[-1]
+    if len(lhs.shape) == len(rhs.shape) == 2:
         sizes, depth = _sizes(operator, depth, "k")
         rows, depth = rows * groups, depth // groups
-    elif len(right.shape) == 2:
+    elif len(rhs.shape) == 2:
         sizes, columns = _sizes(operator, columns, "n")
         columns //= groups
     else:
-        sizes, rows = _sizes(operator, rows, "m") if len(left.shape) == 2 else ({}, rows)
-    return GroupedGemm(groups, rows, columns, depth, left.dtype, **sizes)
+        sizes, rows = _sizes(operator, rows, "m") if len(lhs.shape) == 2 else ({}, rows)
+    return GroupedGemm(groups, rows, columns, depth, lhs.dtype, **sizes)
 
 
-def _sizes(operator: Operator, whole: int, along: str) -> tuple[dict[str, Any], int]:
+def _sizes(operator: Operator, buffer_size: int, along: str) -> tuple[dict[str, Any], int]:
     """Differing group sizes as fields of `GroupedGemm`, and their sum, because buffers may be larger."""
-    sizes = sizes_of(operator.ends, whole)
+    sizes = sizes_of(operator.group_ends, buffer_size)
     if sizes is None:
-        return {}, whole
+        return {}, buffer_size
     differing = rounded(sizes)
     return {"sizes": differing, "along": along} if differing else {}, sum(sizes)
 
 
-def _groups(left: Operand, right: Operand, operator: Operator) -> int:
-    for operand in (left, right):
+def _groups(lhs: Operand, rhs: Operand, operator: Operator) -> int:
+    for operand in (lhs, rhs):
         if len(operand.shape) == 3:
             return operand.shape[0]
     offsets = [operand for operand in operator.inputs if operand.dtype == "int32" and len(operand.shape) == 1]
@@ -126,13 +126,13 @@ def _groups(left: Operand, right: Operand, operator: Operator) -> int:
 def _structured_product(operator: Operator) -> Signature | None:
     """CUTLASS's product with a 2:4 sparse left operand, given as values and positions."""
     matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
-    places = next((place for place, operand in enumerate(matrices) if operand.dtype in ("int16", "int32")), 0)
-    if not 0 < places < len(matrices) - 1 or not operator.outputs:
+    metadata_index = next((index for index, operand in enumerate(matrices) if operand.dtype in ("int16", "int32")), 0)
+    if not 0 < metadata_index < len(matrices) - 1 or not operator.outputs:
         return None
-    kept, right, out = matrices[places - 1], matrices[places + 1], operator.outputs[0].dtype
+    values, rhs, out = matrices[metadata_index - 1], matrices[metadata_index + 1], operator.outputs[0].dtype
     return Gemm(
-        m=kept.shape[0], n=right.shape[1], k=right.shape[0], batch=1, dtype=kept.dtype,
-        out_dtype="" if out == kept.dtype else out, epilogue="bias" if "addmm" in operator.base_name else "",
+        m=values.shape[0], n=rhs.shape[1], k=rhs.shape[0], batch=1, dtype=values.dtype,
+        out_dtype="" if out == values.dtype else out, epilogue="bias" if "addmm" in operator.base_name else "",
         sparsity="2:4 a",
     )  # fmt: skip
 
@@ -142,8 +142,8 @@ def _scaled_product(operator: Operator) -> Signature | None:
     matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
     if len(matrices) < 2 or not operator.outputs:
         return None
-    left, right = matrices[0], matrices[1]
+    lhs, rhs = matrices[0], matrices[1]
     return Gemm(
-        m=left.shape[0], n=right.shape[1], k=left.shape[1], batch=1, dtype=left.dtype,
+        m=lhs.shape[0], n=rhs.shape[1], k=lhs.shape[1], batch=1, dtype=lhs.dtype,
         out_dtype=operator.outputs[0].dtype, layout="NT", scaling="outer",
     )  # fmt: skip

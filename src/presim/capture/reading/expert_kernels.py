@@ -23,9 +23,9 @@ def signature(work: Descriptor, operator: Operator) -> Signature | None:
     return make(work, operator) if make else None
 
 
-def _used(experts: int, chosen: int, tokens: int) -> int:
+def _num_used_experts(experts: int, experts_per_token: int, tokens: int) -> int:
     """How many experts any token chose."""
-    return max(round(experts * (1 - (1 - min(chosen / experts, 1.0)) ** tokens)), 1)
+    return max(round(experts * (1 - (1 - min(experts_per_token / experts, 1.0)) ** tokens)), 1)
 
 
 def _fused(_: Descriptor, operator: Operator) -> Signature | None:
@@ -37,36 +37,44 @@ def _fused(_: Descriptor, operator: Operator) -> Signature | None:
     if weights is None:
         return None
     experts, n, k = weights.shape
-    outputs = [one for one in tensors if one is not weights and len(one.shape) == 3 and one.shape[-1] == n]
+    three_dimensional = [tensor for tensor in tensors if len(tensor.shape) == 3 and tensor is not weights]
+    outputs = [tensor for tensor in three_dimensional if tensor.shape[-1] == n]
     if not outputs:
         return None
-    tokens, chosen = outputs[0].shape[:2]
-    used = _used(experts, chosen, tokens)
-    return GroupedGemm(used, tokens * chosen, n, k, tensors[0].dtype, out_dtype=outputs[0].dtype)
+    tokens, experts_per_token = outputs[0].shape[:2]
+    used_experts = _num_used_experts(experts, experts_per_token, tokens)
+    return GroupedGemm(used_experts, tokens * experts_per_token, n, k, tensors[0].dtype, out_dtype=outputs[0].dtype)
 
 
 def _triton_kernels(_: Descriptor, operator: Operator) -> Signature | None:
     """Outputs [1, choices, n, half if gated], rows [1, rows, k], 4-bit weights, and biases [experts, n]."""
-    rows = [one for one in operator.inputs + operator.outputs if one.dtype == "bfloat16" and len(one.shape) == 3]
+    rows = [
+        operand
+        for operand in operator.inputs + operator.outputs
+        if operand.dtype == "bfloat16" and len(operand.shape) == 3
+    ]
     packed = _first(operator.inputs, "uint8", 3)
     biases = _first(operator.inputs, "float32", 2)
     if packed is None or biases is None or len(rows) < 2:
         return None
     experts, n = biases.shape
     choices, k = rows[0].shape[1], rows[1].shape[2]
-    return GroupedGemm(_used(experts, 1, choices), choices, n, k, "bfloat16", b_dtype=_FP4)
+    return GroupedGemm(_num_used_experts(experts, 1, choices), choices, n, k, "bfloat16", b_dtype=_FP4)
 
 
 def _marlin(work: Descriptor, operator: Operator) -> Signature | None:
     """Packed weights [experts, k / 16, 2 n], outputs [tokens * chosen, n]. Factors of 8 bits are those of MXFP4."""
-    packed, chosen = _first(operator.inputs, "int32", 3), _first(operator.inputs, "float32", 2)
-    if packed is None or chosen is None or not operator.outputs or MARLIN not in work.fields.get("name", "").lower():
+    packed, routing_weights = _first(operator.inputs, "int32", 3), _first(operator.inputs, "float32", 2)
+    is_marlin = MARLIN in work.fields.get("name", "").lower()
+    if packed is None or routing_weights is None or not operator.outputs or not is_marlin:
         return None
-    left, out = operator.inputs[0], operator.outputs[0]
-    tokens, each = chosen.shape
-    fp4 = any(one.dtype.startswith("float8") for one in operator.inputs)
-    used = _used(packed.shape[0], each, tokens)
-    return GroupedGemm(used, out.shape[0], out.shape[1], left.shape[1], left.dtype, b_dtype=_FP4 if fp4 else "uint4")
+    lhs, out = operator.inputs[0], operator.outputs[0]
+    tokens, experts_per_token = routing_weights.shape
+    fp4 = any(operand.dtype.startswith("float8") for operand in operator.inputs)
+    used_experts = _num_used_experts(packed.shape[0], experts_per_token, tokens)
+    return GroupedGemm(
+        used_experts, out.shape[0], out.shape[1], lhs.shape[1], lhs.dtype, b_dtype=_FP4 if fp4 else "uint4"
+    )
 
 
 def _cutlass(work: Descriptor, operator: Operator) -> Signature | None:
@@ -75,22 +83,22 @@ def _cutlass(work: Descriptor, operator: Operator) -> Signature | None:
     if packed is None or rows is None or not operator.outputs or _PRODUCT not in work.fields.get("name", ""):
         return None
     choices, n = operator.outputs[0].shape
-    used, out = _used(packed.shape[0], 1, choices), operator.outputs[0].dtype
+    used, out = _num_used_experts(packed.shape[0], 1, choices), operator.outputs[0].dtype
     return GroupedGemm(used, choices, n, 2 * rows.shape[1], _FP4, out_dtype=out)
 
 
 def _cast(_: Descriptor, operator: Operator) -> Signature | None:
     """Rows of 16 bits become FP4 with a factor for each 16 values."""
-    given = _first(operator.inputs, "bfloat16", 2) or _first(operator.inputs, "float16", 2)
-    made = _first(operator.outputs, "uint8", 2)
-    if given is None or made is None:
+    source = _first(operator.inputs, "bfloat16", 2) or _first(operator.inputs, "float16", 2)
+    packed = _first(operator.outputs, "uint8", 2)
+    if source is None or packed is None:
         return None
-    written = made.bytes + made.bytes // 8
-    return Elementwise(given.bytes, written, given.elements, given.dtype, operator=operator.name)
+    written = packed.bytes + packed.bytes // 8
+    return Elementwise(source.bytes, written, source.elements, source.dtype, operator=operator.name)
 
 
 def _first(operands: tuple[Operand, ...], dtype: str, dimensions: int) -> Operand | None:
-    return next((one for one in operands if one.dtype == dtype and len(one.shape) == dimensions), None)
+    return next((operand for operand in operands if operand.dtype == dtype and len(operand.shape) == dimensions), None)
 
 
 def _elements(operand: Operand) -> int:

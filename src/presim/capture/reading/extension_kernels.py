@@ -79,8 +79,8 @@ def _cache_write(work: Descriptor, operator: Operator) -> Signature | None:
     """New keys and values are written to their cache slots."""
     key, value = operator.inputs[:2]
     slots = sum(operand.bytes for operand in operator.inputs if operand.dtype == "int64")
-    moved = key.bytes + value.bytes
-    return Index(moved + slots, moved, key.elements, key.dtype, operator=operator.name)
+    cache_bytes = key.bytes + value.bytes
+    return Index(cache_bytes + slots, cache_bytes, key.elements, key.dtype, operator=operator.name)
 
 
 def _rotary(work: Descriptor, operator: Operator) -> Signature | None:
@@ -99,11 +99,11 @@ def _scaled_product(work: Descriptor, operator: Operator) -> Signature | None:
     matrices = [operand for operand in operator.inputs if len(operand.shape) == 2]
     if len(matrices) < 2 or not operator.outputs or "cutlass" not in work.fields.get("name", ""):
         return None
-    left, right, *scales = matrices
+    lhs, rhs, *scales = matrices
     rows, columns = operator.outputs[0].shape
     blocks = bool(scales) and scales[0].dtype == "float32" and scales[0].shape[1] > 1  # several in a row of the left
     return Gemm(
-        m=rows, n=columns, k=left.shape[1], batch=1, dtype=left.dtype, b_dtype=right.dtype,
+        m=rows, n=columns, k=lhs.shape[1], batch=1, dtype=lhs.dtype, b_dtype=rhs.dtype,
         out_dtype=operator.outputs[0].dtype, scaling="block" if blocks else "outer",
     )  # fmt: skip
 
@@ -121,9 +121,9 @@ def _fp4_product(work: Descriptor, operator: Operator) -> Signature | None:
     """CUTLASS's product of rows [m, k / 2] and weights [n, k / 2], two values of FP4 a byte, with factors of blocks."""
     if "cutlass" not in work.fields.get("name", "") or not operator.outputs:
         return None
-    left, out = operator.inputs[0], operator.outputs[0]
+    lhs, out = operator.inputs[0], operator.outputs[0]
     return Gemm(
-        m=out.shape[0], n=out.shape[1], k=2 * left.shape[1], batch=1, dtype="float4_e2m1fn_x2", out_dtype=out.dtype,
+        m=out.shape[0], n=out.shape[1], k=2 * lhs.shape[1], batch=1, dtype="float4_e2m1fn_x2", out_dtype=out.dtype,
         layout="NT", scaling="block",
     )  # fmt: skip
 
@@ -133,8 +133,8 @@ def _unpacking_product(work: Descriptor, operator: Operator) -> Signature | None
     scaling = MACHETE if "machete" in operator.name else MARLIN
     if scaling not in work.fields.get("name", "").lower() or not operator.outputs:
         return None
-    left, out = operator.inputs[0], operator.outputs[0]
-    return Gemm(out.shape[0], out.shape[1], left.shape[1], 1, left.dtype, b_dtype="uint4", layout="NT", scaling=scaling)
+    lhs, out = operator.inputs[0], operator.outputs[0]
+    return Gemm(out.shape[0], out.shape[1], lhs.shape[1], 1, lhs.dtype, b_dtype="uint4", layout="NT", scaling=scaling)
 
 
 def _grouped_choice(work: Descriptor, operator: Operator) -> Signature | None:
@@ -146,7 +146,7 @@ def _grouped_choice(work: Descriptor, operator: Operator) -> Signature | None:
 
 def _four_bit_product(work: Descriptor, operator: Operator) -> Signature | None:
     """For many rows, dequantisation (scales first) and a cuBLAS product; for few rows, one fused kernel."""
-    left, packed = operator.inputs[:2]
+    lhs, packed = operator.inputs[:2]
     kernel = work.fields.get("name", "")
     weights = 2 * packed.elements
     if "kDequantizeBlockwise" in kernel:
@@ -155,18 +155,18 @@ def _four_bit_product(work: Descriptor, operator: Operator) -> Signature | None:
         if scales and threads * 16 < packed.elements:  # the scales themselves are quantised to a byte
             size = scales[0].elements
             return Elementwise(size, 4 * size, size, "float32", operator=operator.name)
-        written = weights * dtype_bytes(left.dtype)
-        return Elementwise(packed.bytes + weights // 64 * 4, written, weights, left.dtype, operator=operator.name)
-    inner = left.shape[-1]
-    return Gemm(left.elements // inner, weights // inner, inner, 1, left.dtype, b_dtype="uint4", scaling=NF4)
+        written = weights * dtype_bytes(lhs.dtype)
+        return Elementwise(packed.bytes + weights // 64 * 4, written, weights, lhs.dtype, operator=operator.name)
+    inner = lhs.shape[-1]
+    return Gemm(lhs.elements // inner, weights // inner, inner, 1, lhs.dtype, b_dtype="uint4", scaling=NF4)
 
 
 def _packed_product(_: Descriptor, operator: Operator) -> Signature | None:
     """PyTorch's product of 16-bit rows with 4-bit weights; the packed weights' shape is the kernel's own."""
-    left, packed = operator.inputs[:2]
-    rows, inner = left.shape
+    lhs, packed = operator.inputs[:2]
+    rows, inner = lhs.shape
     columns = packed.bytes * 2 // inner
-    return Gemm(rows, columns, inner, 1, left.dtype, b_dtype="uint4", layout="NT", scaling=TINYGEMM)
+    return Gemm(rows, columns, inner, 1, lhs.dtype, b_dtype="uint4", layout="NT", scaling=TINYGEMM)
 
 
 _OPERATORS: dict[str, Callable[[Descriptor, Operator], Signature | None]] = {

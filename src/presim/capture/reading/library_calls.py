@@ -59,10 +59,12 @@ def signature(work: Descriptor, operator: Operator | None) -> Signature:
     make = _CALLS.get(work.family)
     if work.family == "grouped_gemm" and operator and not work.number("m"):
         return grouped_product(operator) or _unknown(work, operator)  # cuBLASLt keeps these shapes on the device
-    made = make(work) if make else _unknown(work, operator)
-    if isinstance(made, Attention) and operator and operator.name.startswith("te::fused_attn") and operator.scalars:
-        return msgspec.structs.replace(made, window=operator.scalars[0])
-    return made
+    call_signature = make(work) if make else _unknown(work, operator)
+    if not isinstance(call_signature, Attention) or operator is None:
+        return call_signature
+    if operator.name.startswith("te::fused_attn") and operator.scalars:
+        return msgspec.structs.replace(call_signature, window=operator.scalars[0])
+    return call_signature
 
 
 def _gemm(work: Descriptor) -> Gemm:
@@ -181,15 +183,15 @@ def _sparse_product(work: Descriptor) -> Signature:
     operation = work.fields["operation"]
     sizes = {name: work.number(name) for name in ("m", "n", "k", "nnz")}
     batch, dtype = max(1, work.number("batch", 1)), dtype_of(work.fields.get("dtype", "f32"))
-    made = SparseProduct(
+    product = SparseProduct(
         "spmm" if operation in _SOLVERS else operation,  # type: ignore[arg-type]
         **sizes, batch=batch, dtype=dtype, format=work.fields.get("format", "csr"),
         index_bytes=work.number("index_bytes", 4), block=max(1, work.number("block", 1)),
         other_nnz=work.number("other"), result_nnz=work.number("result"),
     )  # fmt: skip
     if operation not in _SOLVERS:
-        return made
-    return Kernel(_SOLVERS[operation], (1, 1, 1), (1, 1, 1), bytes=made.bytes, flops=made.flops)
+        return product
+    return Kernel(_SOLVERS[operation], (1, 1, 1), (1, 1, 1), bytes=product.bytes, flops=product.flops)
 
 
 _SOLVERS = {"spsv": "cusparseSpSV_solve", "spsm": "cusparseSpSM_solve"}

@@ -69,8 +69,8 @@ class Log:
 
 def parse(text: str) -> Descriptor:
     """Parse one descriptor; values contain no blanks."""
-    family, _, rest = text.partition(" ")
-    fields = dict(part.split("=", 1) for part in rest.split(" ") if "=" in part)
+    family, _, assignments = text.partition(" ")
+    fields = dict(part.split("=", 1) for part in assignments.split(" ") if "=" in part)
     return Descriptor(family, fields)
 
 

@@ -55,11 +55,11 @@ class LogTail:
 
     def peek(self, count: int) -> NDArray[np.void]:
         """Return the same records without consuming them."""
-        wanted = (count - self.read_count) * RECORD.itemsize
+        size = (count - self.read_count) * RECORD.itemsize
         file = self._open("log.bin")
-        if file is None or wanted <= 0:
+        if file is None or size <= 0:
             return np.zeros(0, RECORD)
-        return np.frombuffer(os.pread(file, wanted, HEADER_BYTES + self.read_count * RECORD.itemsize), RECORD)
+        return np.frombuffer(os.pread(file, size, HEADER_BYTES + self.read_count * RECORD.itemsize), RECORD)
 
     def _open(self, name: str) -> int | None:
         if name not in self._files:
@@ -76,6 +76,6 @@ class LogTail:
         text = b""
         while part := os.pread(file, 1 << 20, self._offsets[name] + len(text)):
             text += part
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offsets[name] += len(whole)
-        return whole.decode(errors="replace").split("\n")[:-1]
+        complete_lines = text[: text.rfind(b"\n") + 1]
+        self._offsets[name] += len(complete_lines)
+        return complete_lines.decode(errors="replace").split("\n")[:-1]

@@ -45,9 +45,9 @@ def _host_ns(
 ) -> NDArray[np.int64]:
     """Add the CPU time before a removed entry to the next remaining one."""
     spent = np.cumsum(host_ns.astype(np.int64))
-    kept = np.diff(spent[keep], prepend=0)
+    remaining_host_ns = np.diff(spent[keep], prepend=0)
     result = np.zeros(len(source), np.int64)
-    result[~added] = kept
+    result[~added] = remaining_host_ns
     return result
 
 

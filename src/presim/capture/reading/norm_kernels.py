@@ -50,8 +50,13 @@ def _passes(kernel: str, operator: Operator, work: Descriptor, largest: Operand)
         return 1, 0
     if any(part in kernel for part in _READ_TWICE):
         return 2, 1
-    known = ("batch_norm_transform_input", "batch_norm_backward_elemt", "group_norm_kernel", "layer_norm")
-    return (1, 1) if any(part in kernel for part in known) else None
+    read_and_written_once = (
+        "batch_norm_transform_input",
+        "batch_norm_backward_elemt",
+        "group_norm_kernel",
+        "layer_norm",
+    )
+    return (1, 1) if any(part in kernel for part in read_and_written_once) else None
 
 
 def _is_small(work: Descriptor, largest: Operand) -> bool:
@@ -62,5 +67,5 @@ def _is_small(work: Descriptor, largest: Operand) -> bool:
 
 def _bytes(operands: tuple[Operand, ...], largest: Operand, times: int) -> int:
     """Bytes with the largest operands counted ``times`` and the small ones once."""
-    here = [operand for operand in operands if operand.on_device]
-    return sum(operand.bytes * (times if operand.elements == largest.elements else 1) for operand in here)
+    device_operands = [operand for operand in operands if operand.on_device]
+    return sum(operand.bytes * (times if operand.elements == largest.elements else 1) for operand in device_operands)

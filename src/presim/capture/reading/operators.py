@@ -57,11 +57,11 @@ class Operator:
     scalars: tuple[int, ...] = ()
     instructions: tuple[int, ...] = ()  # of a generated kernel, by all threads: plain, special, wide
     is_tiled: bool = False  # of a generated kernel: some tensors are accessed transposed
-    moved: tuple[int, ...] = ()  # of an analysed Triton kernel: bytes read and written
+    accessed_bytes: tuple[int, ...] = ()  # of an analysed Triton kernel: bytes read and written
     products: tuple[tuple[str, int], ...] = ()  # likewise: FLOPs of matrix products by type
     programs: int = 0  # likewise: programs of the launch
     longest: int = 100  # likewise: work of the longest program, in percent of the mean
-    ends: tuple[int, ...] = ()  # of a grouped product: the end of each group, if known
+    group_ends: tuple[int, ...] = ()  # of a grouped product: the end of each group, if known
     work: Descriptor | None = None  # the kernel's work as a library call, if its launcher describes it
 
     @property
@@ -92,26 +92,26 @@ def parse_operator(descriptor: Descriptor) -> Operator:
     inputs = parse_operands(descriptor.fields.get("in", ""))
     outputs = parse_operands(descriptor.fields.get("out", ""))
     writes = descriptor.fields.get("writes", "").split(",")
-    positions = [one for one in writes if one not in ("", "argument")]
+    positions = [position for position in writes if position not in ("", "argument")]
     if positions and inputs:
-        inputs, outputs = _written(inputs, positions)
+        inputs, outputs = _split_by_access(inputs, positions)
     elif "argument" in writes and inputs:  # the last arguments are the outputs
         results = max(1, len(outputs))
         inputs, outputs = inputs[:-results], outputs or inputs[-1:]  # described again once they were resized
-    known = descriptor.fields.get("is")
+    family = descriptor.fields.get("is")
     return Operator(
         name=descriptor.fields.get("name", ""),
         inputs=inputs,
         outputs=outputs,
         scalars=_integers(scalars),
         instructions=_integers(descriptor.fields.get("instructions", "")),
-        moved=_integers(descriptor.fields.get("moved", "")),
+        accessed_bytes=_integers(descriptor.fields.get("moved", "")),
         products=_counts(descriptor.fields.get("products", "")),
         programs=descriptor.number("programs"),
         longest=descriptor.number("longest", 100),
-        ends=_integers(descriptor.fields.get("ends", "")),
+        group_ends=_integers(descriptor.fields.get("ends", "")),
         is_tiled=descriptor.fields.get("tiled") == "1",
-        work=Descriptor(known, descriptor.fields) if known else None,
+        work=Descriptor(family, descriptor.fields) if family else None,
     )
 
 
@@ -124,7 +124,9 @@ def _counts(text: str) -> tuple[tuple[str, int], ...]:
     return tuple((name, int(count)) for name, count in pairs)
 
 
-def _written(inputs: tuple[Operand, ...], written: list[str]) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+def _split_by_access(
+    inputs: tuple[Operand, ...], written: list[str]
+) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
     """Split arguments into read and written ones, from the positions written; "0!" is not read before."""
     outputs = tuple(inputs[int(position.rstrip("!"))] for position in written)
     unread = {int(position[:-1]) for position in written if position.endswith("!")}

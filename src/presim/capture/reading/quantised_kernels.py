@@ -29,7 +29,7 @@ def signature(work: Descriptor, operator: Operator) -> Signature | None:
     if not wide:
         return None
     source = max(wide, key=lambda operand: operand.elements)
-    cast = [one for one in operator.outputs if one.dtype == "uint8" and one.elements == source.elements]
+    cast = [operand for operand in operator.outputs if operand.dtype == "uint8" and operand.elements == source.elements]
     name = operator.name
     if any(part in kernel for part in _SMALL_KERNELS):
         return Elementwise(0, 0, 1, source.dtype, operator=name)
@@ -37,7 +37,8 @@ def signature(work: Descriptor, operator: Operator) -> Signature | None:
         pieces = _pieces(operator, source)
         return Reduction(source.bytes // pieces, 4, source.elements // pieces, source.dtype, operator=name)
     if any(part in kernel for part in _CASTS) and cast:
-        return Elementwise(source.bytes, sum(one.bytes for one in cast), source.elements, source.dtype, operator=name)
+        cast_bytes = sum(operand.bytes for operand in cast)
+        return Elementwise(source.bytes, cast_bytes, source.elements, source.dtype, operator=name)
     if any(part in kernel for part in _NORMS):
         return _norm(kernel, operator, source, cast)
     if _TRANSPOSES in kernel and cast:
@@ -52,8 +53,8 @@ def _pieces(operator: Operator, source: Operand) -> int:
     """
     if "split" not in operator.base_name:
         return 1
-    cast = [one.elements for one in operator.outputs if one.dtype == "uint8" and one.elements]
-    return max(1, round(len(cast) * source.elements / sum(cast))) if cast else 1
+    cast_elements = [operand.elements for operand in operator.outputs if operand.dtype == "uint8" and operand.elements]
+    return max(1, round(len(cast_elements) * source.elements / sum(cast_elements))) if cast_elements else 1
 
 
 def _norm(kernel: str, operator: Operator, source: Operand, cast: list[Operand]) -> Signature:
@@ -63,5 +64,5 @@ def _norm(kernel: str, operator: Operator, source: Operand, cast: list[Operand])
         written = sum(operand.bytes for operand in operator.outputs)
     else:
         large = cast[0].bytes if cast and _FORMATS in kernel else source.bytes
-        written = large + sum(one.bytes for one in operator.outputs if one.elements < source.elements)
+        written = large + sum(operand.bytes for operand in operator.outputs if operand.elements < source.elements)
     return Normalization(read, written, source.elements, source.dtype, operator=operator.name, row=operator.row)

@@ -62,5 +62,5 @@ def signature(work: Descriptor, operator: Operator) -> Kernel | None:
 def _flops(routine: str, work: Descriptor) -> int:
     count = _FLOPS[routine.replace("ungqr", "orgqr").replace("unmqr", "ormqr").replace("heev", "syev")]
     n = work.number("n")
-    each = count(work.number("m", n), n, work.number("nrhs") or work.number("k"))
-    return round(each) * max(1, work.number("batch", 1))
+    flops_per_matrix = count(work.number("m", n), n, work.number("nrhs") or work.number("k"))
+    return round(flops_per_matrix) * max(1, work.number("batch", 1))

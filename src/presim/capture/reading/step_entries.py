@@ -16,7 +16,7 @@ _CHANGED = (Kind.STEP, Kind.COLLECTIVE, Kind.FETCH, Kind.RETAG)
 
 
 def with_entries(trace: Trace, log: Log) -> Trace:
-    """The trace, with positions in its step facts in entries instead of records of the log that it was made from."""
+    """The trace, with the positions in its step facts converted from records of the log to entries of the trace."""
     facts = trace.manifest.step
     records = np.array([facts.begin, *(phase.end for phase in facts.phases)], np.int64)
     begin, *phase_ends = _entries(records, log.records["kind"], trace.columns["kind"]).tolist()
@@ -28,7 +28,7 @@ def with_entries(trace: Trace, log: Log) -> Trace:
 def _entries(
     records: NDArray[np.int64], record_kinds: NDArray[np.generic], entry_kinds: NDArray[np.generic]
 ) -> NDArray[np.int64]:
-    """Number of entries before the moments with these numbers of records before them."""
+    """Convert numbers of preceding records to numbers of preceding entries."""
     preceding = np.concatenate([[0], np.cumsum(~np.isin(record_kinds, _CHANGED))])
     unchanged = np.flatnonzero(~np.isin(entry_kinds, _CHANGED))
     counts = preceding[np.minimum(records, len(record_kinds))]

@@ -67,7 +67,7 @@ def _facts(loop: Loop, steps: int) -> StepFacts:
 
 
 def _typical(counts: Sequence[int]) -> int:
-    """The count of most steps; the last one's of equals."""
+    """The most frequent count; of several, the one of the latest step."""
     return max(reversed(counts), key=counts.count) if counts else 0
 
 

@@ -52,11 +52,11 @@ def _index_traffic(operator: Operator, inputs: list[Operand], outputs: list[Oper
     if "backward" in operator.base_name:  # each gradient row is added to the row it came from
         return inputs[0].bytes + addresses, min(inputs[0].bytes, sum(operand.bytes for operand in outputs))
     if operator.in_place or (outputs and outputs[0].shape == inputs[0].shape):
-        moved = sum(operand.bytes for operand in inputs[1:] if operand.dtype not in ("int64", "int32", "bool"))
-        moved = moved or (inputs[1].elements if len(inputs) > 1 else 0) * dtype_bytes(inputs[0].dtype)
+        row_bytes = sum(operand.bytes for operand in inputs[1:] if operand.dtype not in ("int64", "int32", "bool"))
+        row_bytes = row_bytes or (inputs[1].elements if len(inputs) > 1 else 0) * dtype_bytes(inputs[0].dtype)
     else:
-        moved = sum(operand.bytes for operand in outputs)
-    return moved + addresses, moved
+        row_bytes = sum(operand.bytes for operand in outputs)
+    return row_bytes + addresses, row_bytes
 
 
 def _label_traffic(inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:
@@ -64,8 +64,9 @@ def _label_traffic(inputs: list[Operand], outputs: list[Operand]) -> tuple[int, 
     labels = [operand for operand in inputs if operand.dtype in ("int64", "uint8")]
     rows = labels[0].elements if labels else 0
     largest = max(inputs + outputs, key=lambda operand: operand.elements)
-    moved = rows * dtype_bytes(largest.dtype)
-    return moved + sum(operand.bytes for operand in labels), min(moved, sum(operand.bytes for operand in outputs))
+    label_row_bytes = rows * dtype_bytes(largest.dtype)
+    label_bytes = sum(operand.bytes for operand in labels)
+    return label_row_bytes + label_bytes, min(label_row_bytes, sum(operand.bytes for operand in outputs))
 
 
 def _bag_traffic(inputs: list[Operand], outputs: list[Operand]) -> tuple[int, int]:

@@ -21,5 +21,5 @@ def write_ranks(directory: Path, ranks: Mapping[int, Sequence[int]]) -> None:
 
     A rank without a representative is assumed by each to hold the same data as itself.
     """
-    lines = (f"{rank} {spans.to_text(list(others))}".rstrip() for rank, others in sorted(ranks.items()))
+    lines = (f"{rank} {spans.to_text(list(represented))}".rstrip() for rank, represented in sorted(ranks.items()))
     (directory / "ranks").write_text("\n".join(lines) + "\n")

@@ -20,7 +20,8 @@ _BARRIER = "store_based_barrier_key"  # PyTorch's, after creating a group: absen
 def group_prefix(members: Sequence[int], present: Iterable[int]) -> str:
     """Store prefix for a group with these global ranks: the members that run, as ``group rank:global rank;…``."""
     running = set(present)
-    return f"presim-members={';'.join(f'{at}:{rank}' for at, rank in enumerate(members) if rank in running)}"
+    pairs = (f"{group_rank}:{rank}" for group_rank, rank in enumerate(members) if rank in running)
+    return f"presim-members={';'.join(pairs)}"
 
 
 def posted_key(rank: int, key: str) -> str:
@@ -68,5 +69,5 @@ def _setter(key: str, position: int) -> int | None:
         return None
     is_pair = re.search(r"\d+:\d+$", key) is not None
     members = dict(part.split(":") for part in groups[-1].split(";") if part)
-    found = members.get(str(position if is_pair else 0))
-    return None if found is None else int(found)
+    global_rank = members.get(str(position if is_pair else 0))
+    return None if global_rank is None else int(global_rank)

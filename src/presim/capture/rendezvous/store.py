@@ -113,16 +113,16 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _wait(self) -> None:
         keys = self._keys()
-        known = self.server.keys
+        store_keys = self.server.keys
         try:
-            while not known.wait(keys):
-                known.waiting.add(self.client_address[1])
-                with known.changed:
-                    known.changed.wait(0.05)
+            while not store_keys.wait(keys):
+                store_keys.waiting.add(self.client_address[1])
+                with store_keys.changed:
+                    store_keys.changed.wait(0.05)
                 if self._canceled():
                     return
         finally:
-            known.waiting.discard(self.client_address[1])
+            store_keys.waiting.discard(self.client_address[1])
         self._send(bytes([STOP_WAITING]))
 
     def _canceled(self) -> bool:
@@ -145,8 +145,8 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _delete_key(self) -> None:
         with self.server.keys.changed:
-            found = self.server.keys.values.pop(self._key(), None)
-        self._send(struct.pack("<q", int(found is not None)))
+            deleted_value = self.server.keys.values.pop(self._key(), None)
+        self._send(struct.pack("<q", int(deleted_value is not None)))
 
     def _append(self) -> None:
         key, value = self._key(), self._bytes()

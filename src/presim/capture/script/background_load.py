@@ -30,4 +30,4 @@ def _busy_s() -> float:
         times = [int(text) for text in _STATISTICS.read_text().split("\n", 1)[0].split()[1 : _COUNTED + 1]]
     except (OSError, ValueError):
         return 0.0
-    return (sum(times) - sum(times[place] for place in _IDLE if place < len(times))) / os.sysconf("SC_CLK_TCK")
+    return (sum(times) - sum(times[column] for column in _IDLE if column < len(times))) / os.sysconf("SC_CLK_TCK")

@@ -44,7 +44,7 @@ class Batch:
     @property
     def parameters(self) -> int:
         """Parameters of the model, over all ranks that share its parts."""
-        return sum(whole for whole, _ in self._parts.values())
+        return sum(count for count, _ in self._parts.values())
 
     @property
     def parameters_local(self) -> int:
@@ -90,7 +90,7 @@ class Batch:
         if type(module).__name__ != self._class or not torch.is_grad_enabled():
             return False
         trains = any(parameter.requires_grad for parameter in parameters)
-        return trains and all(self._owner.get(id(one), id(module)) == id(module) for one in parameters)
+        return trains and all(self._owner.get(id(parameter), id(module)) == id(module) for parameter in parameters)
 
     def enter_layer(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
         """A layer below an outermost module is called whose ``batch_first`` is False: it takes the sequence first."""

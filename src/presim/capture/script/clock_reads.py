@@ -79,9 +79,9 @@ class ClockReads:
         lines = [] if self._is_simulated else self.deciding_lines()
         if not lines:
             return []
-        rest = f" and {len(lines) - _MOST_NAMED} more" if len(lines) > _MOST_NAMED else ""
+        suffix = f" and {len(lines) - _MOST_NAMED} more" if len(lines) > _MOST_NAMED else ""
         return [
-            f"The script decides by the time of day at {', '.join(lines[:_MOST_NAMED])}{rest}. It saw this machine's "
+            f"The script decides by the time of day at {', '.join(lines[:_MOST_NAMED])}{suffix}. It saw this machine's "
             "clock, so it may do something else on the cluster; --live shows it the cluster's clock."
         ]
 

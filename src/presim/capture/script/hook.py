@@ -84,10 +84,10 @@ class Hook:
 
     def _site_id(self, line: str) -> int:
         text = f"site at={line.replace(' ', '_')}" + (f" exchange={self.exchange}" if self.exchange else "")
-        known = self._sites.get(text)
-        if known is None:
-            known = self._sites[text] = self._intern(text.encode())
-        return known
+        site_id = self._sites.get(text)
+        if site_id is None:
+            site_id = self._sites[text] = self._intern(text.encode())
+        return site_id
 
     def record_group(self, name: str, ranks: Sequence[int]) -> None:
         """Record the global ranks of a process group, in its order."""
@@ -99,7 +99,7 @@ class Hook:
 
     def scope_id(self, name: str) -> int:
         """The recorder's id of a module scope."""
-        known = self._scopes.get(name)
-        if known is None:
-            known = self._scopes[name] = self._intern(f"scope name={name.replace(' ', '_')}".encode())
-        return known
+        scope_id = self._scopes.get(name)
+        if scope_id is None:
+            scope_id = self._scopes[name] = self._intern(f"scope name={name.replace(' ', '_')}".encode())
+        return scope_id

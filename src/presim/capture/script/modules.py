@@ -86,8 +86,8 @@ class ModuleScopes:
             self.batch.enter_layer(module, args)
         self._depth += 1
         self.hook.enter_scope(scope)
-        own = addresses(parameter for parameter in module._parameters.values() if parameter is not None)
-        self.hook.retag(own, Category.PARAMETER)
+        parameter_addresses = addresses(parameter for parameter in module._parameters.values() if parameter is not None)
+        self.hook.retag(parameter_addresses, Category.PARAMETER)
         self._subtract_own_time(now_ns() - start + self._call_overhead_ns // 2)
 
     def _subtract_own_time(self, spent_ns: int) -> None:
@@ -95,15 +95,15 @@ class ModuleScopes:
         self._own_ns += spent_ns
         self.hook.add_own_time(spent_ns)
 
-    def _leave(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
-        """``rest`` is (kwargs, output); if the forward pass raised, PyTorch omits kwargs."""
+    def _leave(self, module: nn.Module, args: tuple[Any, ...], *kwargs_and_output: Any) -> None:
+        """``kwargs_and_output``: its two values; if the forward pass raised, PyTorch omits kwargs."""
         if torch.compiler.is_compiling():
             return
         start = now_ns()
         self._depth -= 1
         self.hook.leave_scope()
-        if self._depth == 0 and len(rest) == 2 and not in_backward():
-            self.batch.leave(module, args, rest[0])
+        if self._depth == 0 and len(kwargs_and_output) == 2 and not in_backward():
+            self.batch.leave(module, args, kwargs_and_output[0])
             if self.observer:
                 self.observer.is_in_model = False
         self._subtract_own_time(now_ns() - start + self._call_overhead_ns // 2)
@@ -138,16 +138,16 @@ class ModuleScopes:
         ``start_ns``: start of our own time. Finding the blocks takes long, so that time is subtracted before the first
         record, which contains the host time so far.
         """
-        found = [(category, addresses(held)) for category, held in named]
+        addresses_by_category = [(category, addresses(tensors)) for category, tensors in named]
         self._subtract_own_time(now_ns() - start_ns)
-        for category, where in found:
-            self.hook.retag(where, category)
+        for category, block_addresses in addresses_by_category:
+            self.hook.retag(block_addresses, category)
         return now_ns()
 
 
-def addresses(held: Iterable[torch.Tensor]) -> array[int]:
+def addresses(tensors: Iterable[torch.Tensor]) -> array[int]:
     """Addresses of the blocks that hold these tensors; tensors without own memory (meta, empty, sparse) have none."""
-    return array("q", (block for tensor in held for block in _blocks(tensor)))
+    return array("q", (block for tensor in tensors for block in _blocks(tensor)))
 
 
 def _blocks(tensor: torch.Tensor) -> Iterator[int]:

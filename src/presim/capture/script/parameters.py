@@ -25,9 +25,9 @@ def elements(parameter: torch.Tensor) -> int:
     ZeRO-3 leaves an empty tensor with the true size in an attribute; bitsandbytes packs two weights into a byte and
     keeps their shape beside the scales.
     """
-    whole = getattr(parameter, "ds_numel", None)
-    if whole is not None:
-        return int(whole)
+    unpartitioned_elements = getattr(parameter, "ds_numel", None)
+    if unpartitioned_elements is not None:
+        return int(unpartitioned_elements)
     packed = getattr(parameter, "quant_state", None)
     return parameter.numel() if packed is None else math.prod(packed.shape)
 

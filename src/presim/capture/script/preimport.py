@@ -57,16 +57,16 @@ class RankRead(Exception):
     """A package read a variable that differs between ranks."""
 
 
-def import_leading(script: str, own: Collection[str], *, is_module: bool) -> None:
+def import_leading(script: str, rank_variables: Collection[str], *, is_module: bool) -> None:
     """Execute the imports at the beginning of a script, after importing torch; raises whatever they raise.
 
-    ``own``: variables that differ between ranks.
+    ``rank_variables``: variables that differ between ranks.
 
     Raises:
         RankRead: an import depends on the rank.
     """
     path = _source_of(script) if is_module else Path(script)
-    with _device_unused(), _refuse_reads(own):
+    with _device_unused(), _refuse_reads(rank_variables):
         for name, parts in leading_imports(path.read_text()) if path else ():
             if not _is_installed(name):
                 break  # a file of the user's, which may do anything
@@ -82,15 +82,15 @@ def import_dynamo() -> None:
 
 def leading_imports(source: str) -> list[tuple[str, tuple[str, ...]]]:
     """The modules that a script imports before any other statement, in order, each with the names imported from it."""
-    found: list[tuple[str, tuple[str, ...]]] = []
+    imports: list[tuple[str, tuple[str, ...]]] = []
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.Import):
-            found += [(alias.name, ()) for alias in statement.names]
+            imports += [(alias.name, ()) for alias in statement.names]
         elif isinstance(statement, ast.ImportFrom) and not statement.level and statement.module:
-            found.append((statement.module, tuple(alias.name for alias in statement.names)))
+            imports.append((statement.module, tuple(alias.name for alias in statement.names)))
         elif not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
             break
-    return [(name, parts) for name, parts in found if name != "__future__"]
+    return [(name, parts) for name, parts in imports if name != "__future__"]
 
 
 def _source_of(module: str) -> Path | None:
@@ -145,10 +145,10 @@ def _comes_from(folder: str, module: types.ModuleType) -> bool:
 
     A stand-in has no spec, but its functions have the globals of their file.
     """
-    places = [vars(module)]
+    namespaces = [vars(module)]
     if vars(module).get("__spec__") is None:
-        places += [each.__globals__ for each in vars(module).values() if isinstance(each, types.FunctionType)]
-    return any(str(Path(str(place.get("__file__"))).parent) == folder for place in places)
+        namespaces += [value.__globals__ for value in vars(module).values() if isinstance(value, types.FunctionType)]
+    return any(str(Path(str(namespace.get("__file__"))).parent) == folder for namespace in namespaces)
 
 
 @contextlib.contextmanager
@@ -160,7 +160,7 @@ def _device_unused() -> Iterator[None]:
         "current_device": lambda: 0,
         "get_device_properties": _properties,
     }
-    with _answered(torch.cuda, answers), _answered(torch._C, {"_cuda_getDeviceCount": _count}):
+    with _functions_replaced(torch.cuda, answers), _functions_replaced(torch._C, {"_cuda_getDeviceCount": _count}):
         yield
     interface: Any = sys.modules.get("torch._dynamo.device_interface")
     if interface is not None:
@@ -168,22 +168,24 @@ def _device_unused() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _answered(module: Any, answers: dict[str, Callable[..., Any]]) -> Iterator[None]:
+def _functions_replaced(module: Any, answers: dict[str, Callable[..., Any]]) -> Iterator[None]:
     """Replace functions within the block. Modules that copied one meanwhile call PyTorch's own afterwards."""
     before = {name: getattr(module, name) for name in answers}
-    now = dict(answers)
-    vars(module).update({name: _answer_or_original(now, name, before[name]) for name in answers})
+    active_answers = dict(answers)
+    vars(module).update({name: _answer_or_original(active_answers, name, before[name]) for name in answers})
     try:
         yield
     finally:
-        now.clear()
+        active_answers.clear()
         vars(module).update(before)
 
 
-def _answer_or_original(now: dict[str, Callable[..., Any]], name: str, own: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(own)
+def _answer_or_original(
+    answer_by_name: dict[str, Callable[..., Any]], name: str, original: Callable[..., Any]
+) -> Callable[..., Any]:
+    @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return now.get(name, own)(*args, **kwargs)
+        return answer_by_name.get(name, original)(*args, **kwargs)
 
     return call
 
@@ -199,8 +201,8 @@ def _count() -> int:
 
 def _properties(device: Any = None) -> types.SimpleNamespace:
     """The properties that modules read during import; any other attribute raises AttributeError."""
-    found = {name: _query("cudaDeviceGetAttribute", number, 0) for name, number in _ATTRIBUTES.items()}
-    return types.SimpleNamespace(**found)
+    attributes = {name: _query("cudaDeviceGetAttribute", number, 0) for name, number in _ATTRIBUTES.items()}
+    return types.SimpleNamespace(**attributes)
 
 
 def _query(function: str, *arguments: int) -> int:

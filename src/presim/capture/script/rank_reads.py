@@ -88,11 +88,11 @@ def _describe(frame: FrameType, read_name: str) -> str:
         read_name = rank_sources.ENVIRONMENT
     if not is_own(file):
         package = file.removeprefix(_SITE).split("/")[0]
-        return "" if read_name in _OF_PROGRAM else f"{package} ({read_name}{_confined(frame, read_name)})"
-    return f"{file}:{frame.f_lineno} ({read_name}{_confined(frame, read_name)})"
+        return "" if read_name in _OF_PROGRAM else f"{package} ({read_name}{_confined_suffix(frame, read_name)})"
+    return f"{file}:{frame.f_lineno} ({read_name}{_confined_suffix(frame, read_name)})"
 
 
-def _confined(frame: FrameType, read_name: str) -> str:
+def _confined_suffix(frame: FrameType, read_name: str) -> str:
     return CONFINED if read_name not in _NEVER_CONFINED and is_confined(frame) else ""
 
 

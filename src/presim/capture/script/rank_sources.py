@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from presim.capture.launchers.deepspeed import deepspeed_variables
-from presim.capture.launchers.launch import Place, torchrun_variables
+from presim.capture.launchers.launch import Worker, torchrun_variables
 from presim.capture.launchers.mpi import hydra_variables, open_mpi_variables
 from presim.capture.launchers.slurm import slurm_variables
 from presim.capture.script.after_import import when_imported
@@ -53,7 +53,7 @@ _RANK_FUNCTIONS = (
 
 def variables() -> frozenset[str]:
     """The variables whose values differ between the ranks of a launcher."""
-    schemes = [(scheme(Place(0, 64, 8, 0)), scheme(Place(29, 64, 8, 0))) for scheme in _SCHEMES]
+    schemes = [(scheme(Worker(0, 64, 8, 0)), scheme(Worker(29, 64, 8, 0))) for scheme in _SCHEMES]
     differing = {name for first, other in schemes for name in first | other if first.get(name) != other.get(name)}
     return frozenset(differing | {*_OTHER_LAUNCHERS})
 

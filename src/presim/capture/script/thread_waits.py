@@ -74,11 +74,11 @@ class ThreadWaits:
         if total_ns <= _LEAST_SHARE * (end_ns - begin_ns) and total_ns <= _LEAST_NS * steps:
             return []
         lines = [line for line, _ in waited_ns.most_common(_MOST_NAMED)]
-        rest = f" and {len(waited_ns) - _MOST_NAMED} more" if len(waited_ns) > _MOST_NAMED else ""
+        suffix = f" and {len(waited_ns) - _MOST_NAMED} more" if len(waited_ns) > _MOST_NAMED else ""
         return [
             f"The script waited {seconds(total_ns / steps / 1e9)} a step for threads or processes of its own "
-            f"({', '.join(lines)}{rest}): this time is not simulated. On the cluster, a step takes at least as long as "
-            "they need for it."
+            f"({', '.join(lines)}{suffix}): this time is not simulated. On the cluster, a step takes at least as long "
+            "as they need for it."
         ]
 
     def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:

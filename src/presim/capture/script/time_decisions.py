@@ -24,7 +24,7 @@ _HARMLESS_CALLS = (
 
 
 def deciding_line(frame: FrameType) -> str:
-    """The branch, as ``file.py:12``, that the time decides which a frame's current expression yields; else empty."""
+    """The branch that depends on the time that a frame's current expression reads, as ``file.py:12``; else empty."""
     current = current_expression(frame)
     return _TimeUses(current[0], frame.f_code.co_filename, frame).branch(current[1]) if current else ""
 
@@ -73,16 +73,16 @@ class _TimeUses:
         if not all(map(_is_harmless, statements)):
             return f"{self.file}:{parent.lineno}"
         assignments = (inner for statement in statements for inner in ast.walk(statement))
-        return next(filter(None, (self._assigned(inner) for inner in assignments)), "")
+        return next(filter(None, (self._branch_of_assignment(inner) for inner in assignments)), "")
 
     _While = _If
 
-    def _assigned(self, statement: ast.AST) -> str:
+    def _branch_of_assignment(self, statement: ast.AST) -> str:
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
         return next(filter(None, (self._target(target) for target in targets if target is not None)), "")
 
     def _Assign(self, parent: ast.Assign | ast.AnnAssign | ast.AugAssign, node: ast.AST) -> str:
-        return self._assigned(parent)
+        return self._branch_of_assignment(parent)
 
     _AnnAssign = _AugAssign = _Assign
 

@@ -136,7 +136,7 @@ class _Uses:
         return self._passed(parent, parent.args.index(node), path)
 
     def _passed(self, call: ast.Call, argument: int | str, path: Path) -> bool:
-        """Whether the uses of a value are confined that is passed to a function, by position or keyword."""
+        """Whether a function confines the uses of a value that is passed to it, by position or keyword."""
         name = last_name(call.func)
         if name in _DEVICE_CALLS or is_printing(call) or _sets_variable(call):
             return True
@@ -173,7 +173,7 @@ class _Uses:
         return self._all(calls, path) and _Uses(source, frame).are_confined(expression, path)
 
     def _caller(self, function: Function) -> tuple[Source, ast.expr, FrameType] | None:
-        """The call in another file of the function which reads the value."""
+        """The call, in another file, of the function that reads the value."""
         frame = self.frame.f_back if self.frame and self.frame.f_code.co_name == function.name else None
         current = current_expression(frame) if frame else None
         if frame is None or current is None or current[0] is self.source:

@@ -40,8 +40,8 @@ def wheel_directory(torch: Torch) -> Path:
 def find_wheel(torch: Torch, version: str = TRANSFORMER_ENGINE) -> Path | None:
     """The wheel for this PyTorch and Python, if already built."""
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    found = wheel_directory(torch).glob(f"transformer_engine_torch-{version}-{python}-*.whl")
-    return next(iter(sorted(found)), None)
+    wheels = wheel_directory(torch).glob(f"transformer_engine_torch-{version}-{python}-*.whl")
+    return next(iter(sorted(wheels)), None)
 
 
 def build_wheel(torch: Torch, jobs: int, version: str = TRANSFORMER_ENGINE) -> Path:
@@ -75,10 +75,10 @@ def header_requirements() -> list[str]:
     """NVIDIA's header packages, at the versions that the installed PyTorch requires."""
     requirements = importlib.metadata.requires("torch") or []
     pins = [line.split(";")[0].strip() for line in requirements]
-    chosen = [pin for pin in pins if pin.startswith(HEADER_PACKAGES)]
+    header_pins = [pin for pin in pins if pin.startswith(HEADER_PACKAGES)]
     return [
         f"cuda-toolkit[{TOOLKIT_PARTS}]{pin.split(']')[-1]}" if pin.startswith("cuda-toolkit") else pin
-        for pin in chosen
+        for pin in header_pins
     ]
 
 

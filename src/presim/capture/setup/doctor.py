@@ -12,7 +12,7 @@ import msgspec
 from presim.capture.processes.variables import environment
 from presim.capture.setup.environment import install_torch, torch_problem
 from presim.capture.setup.machine import Machine
-from presim.capture.setup.shim import build_shim, outdated, require_shim
+from presim.capture.setup.shim import build_shim, describe_outdated, require_shim
 from presim.scratch import temporary_folder
 from presim.units import gib
 
@@ -76,30 +76,30 @@ def examine(machine: Machine) -> tuple[Check, ...]:
 
 def _system(machine: Machine) -> Check:
     version = ".".join(map(str, machine.python))
-    found = f"Python {version} on {machine.system}"
+    finding = f"Python {version} on {machine.system}"
     if machine.system != "Linux x86_64":
         note = "; scripts can only be captured on Linux x86_64, but saved traces can be simulated anywhere"
-        return Check("system", State.MISSING, found + note, "presim simulate DIR")
+        return Check("system", State.MISSING, finding + note, "presim simulate DIR")
     if machine.python < (3, 11):
-        return Check("system", State.MISSING, found + "; presim needs 3.11 or newer", "python3.11 -m venv .venv")
-    return Check("system", State.OK, found)
+        return Check("system", State.MISSING, finding + "; presim needs 3.11 or newer", "python3.11 -m venv .venv")
+    return Check("system", State.OK, finding)
 
 
 def _torch(machine: Machine) -> Check:
     problem = torch_problem(machine.torch)
     if problem or machine.torch is None:
         return Check("PyTorch", State.MISSING, str(problem), install_torch())
-    found = f"{machine.torch.version}, built for CUDA {machine.torch.cuda}"
+    finding = f"{machine.torch.version}, built for CUDA {machine.torch.cuda}"
     if missing := machine.torch_needs_missing:
-        needs = f"{found}; it cannot be imported without {', '.join(missing)}"
+        needs = f"{finding}; it cannot be imported without {', '.join(missing)}"
         return Check("PyTorch", State.MISSING, needs, f"{_PIP} {' '.join(missing)}")
-    return Check("PyTorch", State.OK, found)
+    return Check("PyTorch", State.OK, finding)
 
 
 def _shim(machine: Machine) -> Check:
     name, missing = "emulated CUDA libraries", machine.shim_missing
     if not missing and machine.shim_changed:
-        return Check(name, State.MISSING, outdated(machine.shim_changed), build_shim())
+        return Check(name, State.MISSING, describe_outdated(machine.shim_changed), build_shim())
     if not missing:
         return Check(name, State.OK, f"built, in {machine.shim}")
     some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
@@ -115,15 +115,15 @@ def _hook(machine: Machine) -> Check:
     if machine.compiler is None:
         return Check(name, State.MISSING, "not built for this PyTorch, and no C++ compiler", "apt-get install g++")
     if not machine.cache_writable:
-        found = f"not built for this PyTorch, and {machine.cache} cannot be written"
-        return Check(name, State.MISSING, found, "export XDG_CACHE_HOME=DIR")
+        finding = f"not built for this PyTorch, and {machine.cache} cannot be written"
+        return Check(name, State.MISSING, finding, "export XDG_CACHE_HOME=DIR")
     return Check(name, State.OK, f"the first run compiles it with {machine.compiler} into {machine.cache}")
 
 
 def _nvidia(machine: Machine) -> Check:
     count = len(machine.nvidia_packages)
-    found = f"{count} installed; a run does not use them" if count else "none; none are needed"
-    return Check("nvidia-* packages", State.OK, found)
+    finding = f"{count} installed; a run does not use them" if count else "none; none are needed"
+    return Check("nvidia-* packages", State.OK, finding)
 
 
 def _triton(machine: Machine) -> Check:
@@ -135,11 +135,11 @@ def _triton(machine: Machine) -> Check:
 
 def _disk(machine: Machine) -> Check:
     free = machine.temporary_free_bytes
-    found = f"{gib(free)} free in {machine.temporary}"
+    finding = f"{gib(free)} free in {machine.temporary}"
     if free >= _LOW_DISK:
-        return Check("disk", State.OK, found)
+        return Check("disk", State.OK, finding)
     state = State.MISSING if free < _NO_DISK else State.NOTE
-    return Check("disk", state, f"{found}, where capture logs are written", "export TMPDIR=DIR")
+    return Check("disk", state, f"{finding}, where capture logs are written", "export TMPDIR=DIR")
 
 
 _PROBE = """

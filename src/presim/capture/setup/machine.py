@@ -89,8 +89,8 @@ def _requirement(package: str, dependency: str) -> str:
         lines = importlib.metadata.requires(package) or []
     except importlib.metadata.PackageNotFoundError:
         return ""
-    found = (re.match(rf"{dependency}\s*([^;]*)", line) for line in lines)
-    return next((match.group(1).strip() for match in found if match), "")
+    matches = (re.match(rf"{dependency}\s*([^;]*)", line) for line in lines)
+    return next((match.group(1).strip() for match in matches if match), "")
 
 
 def _can_write(folder: Path) -> bool:

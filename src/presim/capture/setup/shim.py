@@ -62,14 +62,14 @@ def require_shim() -> list[Path]:
             f"`{build_shim()}`; `presim doctor` checks the rest"
         )
     if changed := changed_sources(SHIM_DIRECTORY.parents[2]):
-        raise CaptureError(f"{outdated(changed)}: `{build_shim()}`")
+        raise CaptureError(f"{describe_outdated(changed)}: `{build_shim()}`")
     return libraries
 
 
-def outdated(changed: Sequence[str]) -> str:
+def describe_outdated(changed: Sequence[str]) -> str:
     """A clause that says that the libraries are older than some sources."""
-    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-    return f"the emulated CUDA libraries were built before {changed[0]}{more} changed"
+    suffix = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    return f"the emulated CUDA libraries were built before {changed[0]}{suffix} changed"
 
 
 def changed_sources(root: Path) -> list[str]:

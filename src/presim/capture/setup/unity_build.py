@@ -18,8 +18,10 @@ def join(folder: Path, parts: int) -> list[Path]:
     if not sources or parts < 1:
         raise ValueError(f"{len(sources)} C++ files in {folder} for {parts} parts")
     shares = _shares(sources, parts)
-    moved = {source: source.rename(source.with_suffix(".cpp.inc")) for source in sources}
-    return [_part(folder / f"part{i}.cpp", [moved[source] for source in share]) for i, share in enumerate(shares)]
+    renamed_sources = {source: source.rename(source.with_suffix(".cpp.inc")) for source in sources}
+    return [
+        _part(folder / f"part{i}.cpp", [renamed_sources[source] for source in share]) for i, share in enumerate(shares)
+    ]
 
 
 def _shares(sources: list[Path], parts: int) -> list[list[Path]]:

@@ -50,7 +50,7 @@ def find_phases(marks: Sequence[Mark], loop: _Path, begin: int, end_records: Seq
     records = list(itertools.accumulate((mark.records for mark in marks), max))  # ascending already, but for threads
     for step, (start, end) in enumerate(itertools.pairwise([begin, *end_records])):
         step_marks = marks[bisect.bisect_left(records, start) : bisect.bisect_left(records, end)]
-        parts = _joined(_parts(step_marks, loop))
+        parts = _join_parts(_parts(step_marks, loop))
         stops = [*(part.marks[0].records for part in parts[1:]), end]
         phases += [StepPhase(step, stop, part.kind, part.line, part.runs) for part, stop in zip(parts, stops)]
     later = [phase for phase in phases if phase.step] or phases  # the first step may do more than others
@@ -65,10 +65,10 @@ def _parts(marks: Iterable[Mark], outer: _Path) -> Iterator[_Part]:
     """Marks by inner loop; those outside of inner loops up to each update."""
     for inner, group in itertools.groupby(marks, lambda mark: _inner_loop(mark, outer)):
         members = list(group)
-        runs = _runs(members, len(inner))
-        if len(inner) <= len(_common(inner, outer)):
+        runs = _count_runs(members, len(inner))
+        if len(inner) <= len(_common_prefix(inner, outer)):
             yield from _up_to_updates(members)
-        elif runs <= 1 or _runs_another(members, inner, runs):
+        elif runs <= 1 or _only_runs_inner_loop(members, inner, runs):
             yield from _parts(members, inner)
         else:
             yield _Part(members, "loop", inner[-1], runs)
@@ -76,25 +76,25 @@ def _parts(marks: Iterable[Mark], outer: _Path) -> Iterator[_Part]:
 
 def _inner_loop(mark: Mark, outer: _Path) -> _Path:
     """Path of the loop directly within the outer one, or beside a part of it, that a mark lies in."""
-    shared = len(_common(mark.position.nest, outer))
+    shared = len(_common_prefix(mark.position.nest, outer))
     return mark.position.nest[: shared + 1]
 
 
-def _common(path: _Path, other: _Path) -> _Path:
+def _common_prefix(path: _Path, other: _Path) -> _Path:
     return tuple(key for key, _ in itertools.takewhile(lambda keys: keys[0] == keys[1], zip(path, other)))
 
 
-def _runs(marks: Sequence[Mark], level: int) -> int:
+def _count_runs(marks: Sequence[Mark], level: int) -> int:
     """Iterations of a loop of this level, the outermost being 1, in which all marks lie."""
     return max(1, sum(mark.position.changed < level for mark in marks))
 
 
-def _runs_another(marks: Sequence[Mark], path: _Path, runs: int) -> bool:
+def _only_runs_inner_loop(marks: Sequence[Mark], path: _Path, runs: int) -> bool:
     """Whether a loop with so many iterations does nothing but run another loop, several times in each."""
     calls = [mark for mark in marks if mark.event in _CALLS or _is_update(mark)]
     inner = {mark.position.nest[: len(path) + 1] for mark in calls}
     within = [mark for mark in marks if mark.position.nest[: len(path) + 1] in inner]
-    return len(inner) == 1 and path not in inner and _runs(within, len(path) + 1) > runs
+    return len(inner) == 1 and path not in inner and _count_runs(within, len(path) + 1) > runs
 
 
 def _up_to_updates(marks: Sequence[Mark]) -> Iterator[_Part]:
@@ -114,7 +114,7 @@ def _is_update(mark: Mark) -> bool:
     return mark.event is Event.UPDATE and not mark.second
 
 
-def _joined(parts: Iterable[_Part]) -> list[_Part]:
+def _join_parts(parts: Iterable[_Part]) -> list[_Part]:
     """Parts without calls or updates are of the next one, updates without calls of the last one outside of loops."""
     joined: list[_Part] = []
     leading: list[Mark] = []

@@ -97,30 +97,30 @@ def exported(library: Library, nvidia: Path) -> set[str]:
 
 def imported(library: Library, torch_dirs: list[Path]) -> set[str]:
     """Functions of the library that any of these builds of PyTorch links."""
-    found: set[str] = set()
+    function_names: set[str] = set()
     for directory in torch_dirs:
         for shared_object in directory.glob("*.so"):
             for name in symbols(shared_object, "undefined"):
                 plain, _, tag = name.partition("@")
                 by_prefix = library.version == "none" and re.match(rf"{library.prefix or library.name}[A-Z]", plain)
                 if tag == library.version or (by_prefix and not tag):
-                    found.add(plain)
-    return found
+                    function_names.add(plain)
+    return function_names
 
 
 def collect(library: Library, nvidia: Path, torch_dirs: list[Path], pynvml: Path | None) -> str:
     """The text of one symbols file."""
     includes = sorted(nvidia.glob("*/include"))
-    known = prototypes.read(library.headers, includes) if library.headers else {}
+    prototype_by_name = prototypes.read(library.headers, includes) if library.headers else {}
     names = exported(library, nvidia) | imported(library, torch_dirs)
     if library.name == "cuda":
-        names |= {name for name in known if name.startswith("cu")}
+        names |= {name for name in prototype_by_name if name.startswith("cu")}
     if library.name == "nvidia-ml" and pynvml:
         names |= set(re.findall(r'"(nvml[A-Z]\w+)"', pynvml.read_text()))
     lines = [f"soname {library.soname}", f"version {library.version}"]
     if library.default_return:
         lines.append(f"default_return {library.default_return}")
-    lines += [known[name].line() if name in known else f"{name} ? -" for name in sorted(names)]
+    lines += [prototype_by_name[name].line() if name in prototype_by_name else f"{name} ? -" for name in sorted(names)]
     return "\n".join(lines) + "\n"
 
 

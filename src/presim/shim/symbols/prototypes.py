@@ -93,8 +93,10 @@ class Types:
 def strip_name(argument: str, types: Types) -> str:
     """The type of 'type name' (the name may be missing)."""
     words = [w for w in argument.split() if w not in ("const", "volatile")]
-    known = len(words) == 1 or (words[0] in ("struct", "enum") and len(words) == 2)
-    if known or (types.scalar_bytes(" ".join(words)) and words[-1] in ("int", "long", "char", "short", "unsigned")):
+    has_no_name = len(words) == 1 or (words[0] in ("struct", "enum") and len(words) == 2)
+    if has_no_name or (
+        types.scalar_bytes(" ".join(words)) and words[-1] in ("int", "long", "char", "short", "unsigned")
+    ):
         return " ".join(words)
     return " ".join(words[:-1])
 
@@ -126,8 +128,8 @@ def compile_c(source: str, includes: list[Path], flags: list[str]) -> str:
 
 def preprocess(headers: tuple[str, ...], includes: list[Path], defines: list[str]) -> str:
     """One translation unit of these headers (those that exist), without attributes."""
-    found = [h for h in headers if any((d / h).exists() for d in includes)]
-    source = "#include <stddef.h>\n#include <stdint.h>\n" + "".join(f"#include <{h}>\n" for h in found)
+    existing_headers = [h for h in headers if any((d / h).exists() for d in includes)]
+    source = "#include <stddef.h>\n#include <stdint.h>\n" + "".join(f"#include <{h}>\n" for h in existing_headers)
     text = compile_c(source, includes, ["-E", "-P", *(f"-D{d}" for d in defines)])
     text = re.sub(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)", " ", text)
     return re.sub(r"\s+", " ", text)
@@ -135,10 +137,10 @@ def preprocess(headers: tuple[str, ...], includes: list[Path], defines: list[str
 
 def sizes_of(names: set[str], headers: tuple[str, ...], includes: list[Path]) -> dict[str, int]:
     """sizeof of the structs that are passed by value, asked of the compiler."""
-    found = [h for h in headers if any((d / h).exists() for d in includes)]
+    existing_headers = [h for h in headers if any((d / h).exists() for d in includes)]
     result = {}
     for name in sorted(names):
-        source = "#include <stddef.h>\n" + "".join(f"#include <{h}>\n" for h in found)
+        source = "#include <stddef.h>\n" + "".join(f"#include <{h}>\n" for h in existing_headers)
         source += f"char presim_probe[sizeof({name})] = {{1}};\n"
         size = re.search(r"\.size\s+presim_probe, (\d+)", compile_c(source, includes, ["-S"]))
         if size:

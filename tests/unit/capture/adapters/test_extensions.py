@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.adapters.extensions import explain, has_own_runtime, notes, own_runtime
+from presim.capture.adapters.extensions import explain, has_own_runtime, libraries_with_own_runtime, notes
 from presim.capture.setup.environment import find_compiler
 
 KERNELS = '__attribute__((section(".nv_fatbin"), used)) static char device_code[] = "…";'
@@ -41,13 +41,13 @@ def test_a_runtime_with_hidden_symbols_is_detected(tmp_path: Path) -> None:
 
 def test_torchvision_s_jpeg_decoder_is_ignored(tmp_path: Path) -> None:
     found = [build(tmp_path, name, STATIC) for name in ("libnvjpeg.4a0b", "extension")]
-    assert own_runtime(found) == ["extension.so"]
+    assert libraries_with_own_runtime(found) == ["extension.so"]
 
 
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF\x01", b"\x7fELF\x02" + bytes(20)])
 def test_other_files_have_no_runtime(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "odd.so").write_bytes(content)
-    assert own_runtime([tmp_path / "odd.so", tmp_path / "gone.so"]) == []
+    assert libraries_with_own_runtime([tmp_path / "odd.so", tmp_path / "gone.so"]) == []
 
 
 def test_a_stripped_library_is_detected(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def multiply(m: int, n: int, k: int) -> Launch:
     sizes = {"a": BF16 * m * k, "b": BF16 * k * n, "c": BF16 * m * n}
     places: dict[str, Scalar] = {name: Address(name) for name in sizes}
     grid = (-(-m // 128) * -(-n // 256), 1, 1)
-    return kernel("product").launch(places | {"m": m, "n": n, "k": k}, sizes, grid, unknown)
+    return kernel("product").work_of_launch(places | {"m": m, "n": n, "k": k}, sizes, grid, unknown)
 
 
 def test_a_product_has_its_flops_and_each_matrix_once_from_memory() -> None:
@@ -59,7 +59,7 @@ def attend(length: int) -> Launch:
     sizes = {"queries": 32 * size, "keys": 8 * size, "values": 8 * size, "outputs": 32 * size}
     places: dict[str, Scalar] = {name: Address(name) for name in sizes}
     numbers: dict[str, Scalar] = {"heads": 32, "kv_heads": 8, "length": length, "scale": 0.1}
-    return kernel("causal_attention").launch(places | numbers, sizes, (length // 128, 4 * 32, 1), unknown)
+    return kernel("causal_attention").work_of_launch(places | numbers, sizes, (length // 128, 4 * 32, 1), unknown)
 
 
 def test_causal_attention_computes_half_of_the_tiles_and_those_on_the_diagonal() -> None:
@@ -79,7 +79,7 @@ def group(ends: tuple[int, ...] | None) -> Launch:
         return ends[place.offset] if ends and place.tensor == "offsets" else None
 
     numbers: dict[str, Scalar] = {"groups": 8, "n": 2048, "k": 4096}
-    return kernel("grouped_product").launch(places | numbers, sizes, (132, 1, 1), read)
+    return kernel("grouped_product").work_of_launch(places | numbers, sizes, (132, 1, 1), read)
 
 
 def test_known_device_values_decide_loops() -> None:

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.adapters.versions import TESTED, how_to_install, untested
+from presim.capture.adapters.versions import TESTED, how_to_install, untested_version_notes
 
 REQUIREMENTS = Path(__file__).parents[4] / "requirements"
 
 
 def test_a_version_outside_the_range_is_named_with_the_range() -> None:
-    assert untested({"deepspeed": "0.20.1", "transformers": "5.23.0"}) == [
+    assert untested_version_notes({"deepspeed": "0.20.1", "transformers": "5.23.0"}) == [
         "deepspeed 0.20.1 is not tested with presim (0.19 is): new behaviour may not be captured."
     ]
-    assert "(5.20 to 5.23 is)" in untested({"transformers": "4.57.1"})[0]
+    assert "(5.20 to 5.23 is)" in untested_version_notes({"transformers": "4.57.1"})[0]
 
 
 @pytest.mark.parametrize("versions", [{"deepspeed": "0.19.0"}, {"numpy": "1.0"}, {"vllm": "?"}, {"vllm": "0.33.1rc1"}])
 def test_tested_and_unknown_versions_give_no_note(versions: dict[str, str]) -> None:
-    assert untested(versions) == []
+    assert untested_version_notes(versions) == []
 
 
 def test_versions_that_the_tests_install_are_tested_ones() -> None:
@@ -30,7 +30,7 @@ def test_versions_that_the_tests_install_are_tested_ones() -> None:
     pinned = dict(re.findall(r"^([\w.-]+)==([\w.]+)", text, re.MULTILINE))
     named = {name: pinned[name.replace(".", "-")] for name in TESTED if name.replace(".", "-") in pinned}
     assert {"deepspeed", "transformers", "vllm"} <= set(named)
-    assert untested(named) == []
+    assert untested_version_notes(named) == []
 
 
 @pytest.mark.parametrize(

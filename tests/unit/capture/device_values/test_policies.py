@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.device_values.policies import DEFAULTS, Origin, for_hook, parse, seeded
+from presim.capture.device_values.policies import DEFAULTS, Origin, format_for_hook, parse, seeded
 from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.errors import InputError
 
@@ -68,7 +68,7 @@ def test_an_unknown_routing_is_refused(routing: str) -> None:
 def test_expert_loads_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "loads"
     file.write_text("3, 1\n0.5 0\n")
-    told = for_hook(DEFAULTS | {"routing": f"file:{file}"})
+    told = format_for_hook(DEFAULTS | {"routing": f"file:{file}"})
     assert told.splitlines()[-2:] == ["routing=loads", "loads=3.0,1.0,0.5,0.0"]
     file.write_text("0 0")
     with pytest.raises(InputError, match=r"loads must not be negative, nor all zero; got \[0.0, 0.0\]$"):
@@ -76,8 +76,8 @@ def test_expert_loads_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_the_hook_gets_seed_and_skew_of_a_routing() -> None:
-    assert "zipf=1.5\nseed=7" in for_hook(DEFAULTS | {"routing": "zipf:1.5:7"})
-    assert "routing=uniform\nseed=0" in for_hook(DEFAULTS | {"routing": "uniform"})
+    assert "zipf=1.5\nseed=7" in format_for_hook(DEFAULTS | {"routing": "zipf:1.5:7"})
+    assert "routing=uniform\nseed=0" in format_for_hook(DEFAULTS | {"routing": "uniform"})
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from presim.capture.launchers.accelerate import read_accelerate
-from presim.capture.launchers.launch import Place, Shape
+from presim.capture.launchers.launch import Shape, Worker
 from presim.errors import InputError
 
-PLACE = Place(rank=9, world_size=16, per_node=8, port=29400)
+WORKER = Worker(rank=9, world_size=16, per_node=8, port=29400)
 CONFIG = """\
 compute_environment: LOCAL_MACHINE
 distributed_type: FSDP
@@ -36,8 +36,8 @@ def _no_saved_config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
 
 
-def variables(*words: str, place: Place = PLACE) -> dict[str, str]:
-    return read_accelerate([*words, "train.py"]).variables_at(place)
+def variables(*words: str, worker: Worker = WORKER) -> dict[str, str]:
+    return read_accelerate([*words, "train.py"]).variables_for(worker)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_config_file_sets_the_shape_and_the_settings(config: Path) -> None:
         "FSDP_USE_ORIG_PARAMS": "true",
         "RANK": "9",
     }
-    found = launch.variables_at(PLACE)
+    found = launch.variables_for(WORKER)
     assert {name: found.get(name) for name in wanted} == wanted
 
 
@@ -97,7 +97,7 @@ def test_parallelism_and_megatron_settings_have_their_prefixes() -> None:
 
 
 def test_one_process_is_launched_without_torchrun() -> None:
-    found = variables(place=Place(0, 1, 1, 29400))
+    found = variables(worker=Worker(0, 1, 1, 29400))
     assert (found["ACCELERATE_USE_CPU"], "RANK" in found) == ("False", False)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.launchers.launch import Launch, Place, Shape
+from presim.capture.launchers.launch import Launch, Shape, Worker
 from presim.capture.launchers.read import check_script, is_command, read_command
 from presim.errors import InputError
 
@@ -137,7 +137,7 @@ def test_unknown_options_are_named(command: str, ignored: str) -> None:
     assert program(launch) == "train.py"
 
 
-PLACE = Place(rank=13, world_size=32, per_node=8, port=29400)
+WORKER = Worker(rank=13, world_size=32, per_node=8, port=29400)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ PLACE = Place(rank=13, world_size=32, per_node=8, port=29400)
     ],
 )
 def test_a_rank_gets_the_variables_of_its_launcher(command: str, found: dict[str, str]) -> None:
-    variables = read(command).variables_at(PLACE)
+    variables = read(command).variables_for(WORKER)
     assert {name: variables.get(name) for name in found} == found
     assert (variables["MASTER_ADDR"], variables["MASTER_PORT"]) == ("127.0.0.1", "29400")
 
@@ -172,12 +172,12 @@ def test_a_rank_gets_the_variables_of_its_launcher(command: str, found: dict[str
 @pytest.mark.parametrize("command", ["srun -N 4 python train.py", "mpirun -np 32 python train.py"])
 def test_launchers_other_than_torchrun_do_not_set_its_variables(command: str) -> None:
     """The script has to derive its rank as on a cluster."""
-    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"} & set(read(command).variables_at(PLACE))
+    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"} & set(read(command).variables_for(WORKER))
 
 
 def test_a_single_python_process_gets_no_variables() -> None:
-    assert read("python train.py").variables_at(Place(0, 1, 1, 29400)) == {}
-    assert read("python train.py").variables_at(PLACE)["RANK"] == "13"
+    assert read("python train.py").variables_for(Worker(0, 1, 1, 29400)) == {}
+    assert read("python train.py").variables_for(WORKER)["RANK"] == "13"
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_single_python_process_gets_no_variables() -> None:
     ],
 )
 def test_some_launchers_pass_the_local_rank_as_an_argument(command: str, args: tuple[str, ...]) -> None:
-    assert read(command).args_at(PLACE) == args
+    assert read(command).args_for(WORKER) == args
 
 
 def test_interpreter_options_are_passed_on_or_named() -> None:

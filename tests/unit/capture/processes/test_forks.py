@@ -32,7 +32,7 @@ class Zygote:
 
     def begin(self, there: Forks, first: Start) -> None:
         self.begun.append(first)
-        there._common, there._options = forks._common(first), first.python
+        there._shared_variables, there._options = forks._without_rank_variables(first), first.python
         there._channel, self.channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         there._zygote = self  # type: ignore[assignment]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.launchers.launch import Place, torchrun_variables
+from presim.capture.launchers.launch import Worker, torchrun_variables
 from presim.capture.processes import variables
 
 LIBRARIES = [Path("/shim/libpresim_shim.so"), Path("/shim/libcuda.so.1")]
@@ -14,7 +14,7 @@ LIBRARIES = [Path("/shim/libpresim_shim.so"), Path("/shim/libcuda.so.1")]
 
 def environment(rank: int = 0, world_size: int = 1, per_node: int = 8) -> dict[str, str]:
     return variables.environment(
-        LIBRARIES, Path("/log/device"), Path("/log"), torchrun_variables(Place(rank, world_size, per_node, 29400))
+        LIBRARIES, Path("/log/device"), Path("/log"), torchrun_variables(Worker(rank, world_size, per_node, 29400))
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.setup.shim import changed_sources, outdated, shim_sources
+from presim.capture.setup.shim import changed_sources, describe_outdated, shim_sources
 
 ROOT = Path(__file__).parents[4]
 SHIM = Path("src/presim/shim")
@@ -56,7 +56,10 @@ def test_new_and_deleted_sources_are_changes(checkout: Path) -> None:
     (checkout / SHIM / "core" / "pace.cpp").unlink()
     changed = changed_sources(checkout)
     assert changed == [f"{SHIM}/core/new.cpp", f"{SHIM}/core/pace.cpp"]
-    assert outdated(changed) == f"the emulated CUDA libraries were built before {SHIM}/core/new.cpp and 1 more changed"
+    assert (
+        describe_outdated(changed)
+        == f"the emulated CUDA libraries were built before {SHIM}/core/new.cpp and 1 more changed"
+    )
 
 
 def test_a_wheel_without_a_stamp_has_no_changes(tmp_path: Path) -> None:
