@@ -1,0 +1,156 @@
+"""Pretrain a Hugging Face model with Megatron-Bridge on mock data: its models, mixed precision and training loop.
+
+Arguments: a config.json, options of this script, and Bridge's own overrides as ``model.num_layers=4``. The settings are
+those of Bridge's performance scripts: no checkpoints, evaluation or checks for NaN; fused RoPE and cross-entropy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from pathlib import Path
+
+import megatron_layers
+
+megatron_layers.install_weight_gradient_fusion()
+
+import megatron.bridge.training.initialize as bridge_initialize  # noqa: E402 - they look for the fusion when imported
+import megatron_overlap  # noqa: E402
+from megatron.bridge import AutoBridge  # noqa: E402
+from megatron.bridge.training.config import (  # noqa: E402
+    CheckpointConfig,
+    ConfigContainer,
+    DistributedDataParallelConfig,
+    DistributedInitConfig,
+    GPTDatasetConfig,
+    LoggerConfig,
+    OptimizerConfig,
+    RerunStateMachineConfig,
+    RNGConfig,
+    SchedulerConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+from megatron.bridge.training.gpt_step import forward_step  # noqa: E402
+from megatron.bridge.training.pretrain import pretrain  # noqa: E402
+from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides  # noqa: E402
+from megatron.core import parallel_state  # noqa: E402
+from transformers import CONFIG_MAPPING, PretrainedConfig  # noqa: E402
+
+
+def parse() -> argparse.Namespace:
+    """The model, and what Bridge has no field for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("config", type=Path, help="config.json of the model")
+    parser.add_argument("overrides", nargs="*", metavar="FIELD=VALUE", help="of Bridge's ConfigContainer")
+    parser.add_argument("--mixed-precision", default="bf16_mixed", help="name of one of Bridge's settings")
+    parser.add_argument("--tp-overlap", action="store_true", help="as with userbuffers; see megatron_overlap")
+    parser.add_argument("--steps", type=int, default=100)
+    return parser.parse_args()
+
+
+def hugging_face_config(path: Path) -> PretrainedConfig:
+    """The config, also with the fields that Transformers moved since Bridge was written."""
+    fields = {name: value for name, value in json.loads(path.read_text()).items() if not name.startswith("_")}
+    config = CONFIG_MAPPING[fields["model_type"]](**fields)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if not hasattr(config, "rope_theta") and "rope_theta" in rope:
+        config.rope_theta = rope["rope_theta"]
+    return config
+
+
+def configure(options: argparse.Namespace) -> ConfigContainer:
+    """Bridge's configuration, with the overrides."""
+    source = hugging_face_config(options.config)
+    model = AutoBridge.from_hf_config(source).to_megatron_provider(load_weights=False)
+    model.apply_rope_fusion = True
+    model.cross_entropy_loss_fusion = True
+    model.cross_entropy_fusion_impl = "te"
+    model.gradient_accumulation_fusion = True
+    config = ConfigContainer(
+        model=model,
+        train=TrainingConfig(
+            train_iters=options.steps,
+            eval_iters=0,
+            global_batch_size=32,
+            micro_batch_size=1,
+            manual_gc=True,
+            manual_gc_interval=100,
+        ),
+        optimizer=OptimizerConfig(
+            optimizer="adam",
+            lr=3e-4,
+            min_lr=3e-5,
+            weight_decay=0.1,
+            adam_beta2=0.95,
+            clip_grad=1.0,
+            bf16=True,
+            use_distributed_optimizer=True,
+        ),
+        scheduler=SchedulerConfig(
+            start_weight_decay=0.1, end_weight_decay=0.1, lr_decay_style="cosine", lr_warmup_iters=1
+        ),
+        ddp=DistributedDataParallelConfig(
+            check_for_nan_in_grad=False,
+            grad_reduce_in_fp32=True,
+            overlap_grad_reduce=True,
+            overlap_param_gather=True,
+            average_in_collective=True,
+            use_distributed_optimizer=True,
+        ),
+        dataset=GPTDatasetConfig(
+            random_seed=1234,
+            reset_attention_mask=False,
+            reset_position_ids=False,
+            eod_mask_loss=False,
+            seq_length=4096,
+            num_dataset_builder_threads=1,
+            blend=None,
+            blend_per_split=None,
+            split="9999,8,2",
+            data_sharding=True,
+            dataloader_type="single",
+            skip_getting_attention_mask_from_dataset=True,
+            num_workers=1,
+        ),
+        logger=LoggerConfig(log_interval=10),
+        tokenizer=TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=source.vocab_size),
+        checkpoint=CheckpointConfig(save=None, load=None, ckpt_format="torch_dist"),
+        rng=RNGConfig(seed=1234),
+        dist=DistributedInitConfig(),
+        rerun_state_machine=RerunStateMachineConfig(check_for_nan_in_loss=False),
+        mixed_precision=options.mixed_precision,
+    )
+    process_config_with_overrides(config, cli_overrides=options.overrides)
+    config.dataset.seq_length = config.model.seq_length
+    return config
+
+
+def with_overlap(step):
+    """The forward step; exchanges of tensor parallelism run beside products from its first call on."""
+    is_installed = False
+
+    @functools.wraps(step)  # Bridge passes its state to steps whose signature asks for it
+    def overlapped_step(*arguments, **settings):
+        nonlocal is_installed
+        if not is_installed:
+            is_installed = True
+            megatron_overlap.install(parallel_state.get_tensor_model_parallel_group())
+        return step(*arguments, **settings)
+
+    return overlapped_step
+
+
+def main() -> None:
+    """Train."""
+    options = parse()
+    # Bridge compiles helpers of datasets at every start; wheels of Megatron-core bring them compiled, without sources.
+    bridge_initialize.compile_helpers = lambda: None
+    megatron_layers.install_flash_attention()
+    megatron_layers.install_router_product()
+    pretrain(configure(options), with_overlap(forward_step) if options.tp_overlap else forward_step)
+
+
+if __name__ == "__main__":
+    main()
