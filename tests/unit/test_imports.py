@@ -47,6 +47,8 @@ MAY_IMPORT = {
     "result": {"presim.figures"},
     "network": {"presim.hardware"},
     "replan": {"presim.trace"},
+    # Programs of frameworks for a plan: the plan and what a capture depends on; the programs import torch.
+    "frameworks": {"presim.compose.plan", "presim.graph.take", "presim.hardware", "presim.capture.setup"},
     "cost": {"presim.trace", "presim.hardware", "presim.network"},
     "engine": {"presim.trace", "presim.cost.price", "presim.cost.overlap", "presim.hardware"},
     "analysis": {
@@ -125,6 +127,7 @@ MAY_IMPORT_TORCH = {
     "presim.serving.engines.vllm_engine",
     "presim.serving.engines.vllm_scheduler",
     "presim.serving.engines.vllm_steps",
+    "presim.frameworks.programs",
     "presim.capture.runner",
     "presim.capture.observers",
     "presim.capture.distributed",

@@ -145,6 +145,21 @@ def _plan_options(function: Any) -> Any:
 @click.option("--overlap/--no-overlap", "overlap", default=None, help="Overlap communication and compute (ddp, zero1).")
 @click.option("--clip/--no-clip", "clip", default=None, help="Clip gradients by norm.")
 @click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
+@click.option(
+    "--framework",
+    type=click.Choice(("megatron",)),
+    help="Capture this framework's own trainer by the plan, instead of composing MODEL's graph.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(("bf16", "fp8-delayed", "fp8-current", "fp8-block", "mxfp8", "nvfp4")),
+    help="With --framework: numbers of products and weights. Default: bf16.",
+)
+@click.option(
+    "--framework-args",
+    metavar="'FIELD=VALUE …'",
+    help="With --framework megatron: fields of Megatron-Bridge's configuration, as ddp.average_in_collective=false.",
+)
 @click.option("--like", metavar="DIR", help="Compose the job of a saved capture on its cluster, and compare the two.")
 @click.option("--write", "folder", metavar="DIR", help="Write launch files for each framework that supports the plan.")
 @click.option("--save", metavar="DIR", help="Save the composed trace for `presim simulate`.")
@@ -157,6 +172,9 @@ def command(
     like: str | None,
     save: str | None,
     folder: str | None,
+    framework: str | None,
+    precision: str | None,
+    framework_args: str | None,
     **options: Any,
 ) -> None:
     """Predict the training of MODEL from a parallelism plan, without running a program.
@@ -164,6 +182,9 @@ def command(
     MODEL is a graph that `presim graph` wrote, or anything that `presim graph` accepts. The plan comes from options, or
     from a TOML file with the fields of `presim.compose.plan.Plan`. With --like, missing fields come from the capture.
     With --like, --json - prints the comparison.
+
+    With --framework, the framework's trainer runs on the emulated GPU with a few micro-batches of the plan, one rank of
+    each kind, and the rest of the step is repeated from them. The capture is kept for the next call.
     """
     from presim.compose.plan import Plan, read_plan
     from presim.options import EvaluationOptions
@@ -177,6 +198,19 @@ def command(
     evaluated = EvaluationOptions(**options)
     if folder is not None:
         _check_write(folder, like)
+    _check_framework(framework, precision, framework_args, like, folder)
+    if framework is not None:
+        _deliver_framework_run(
+            outputs,
+            model,
+            read_plan(plan_file, plan_fields),
+            set(plan_fields),
+            evaluated,
+            precision,
+            framework_args,
+            save,
+        )
+        return
     if like is None:
         plan = read_plan(plan_file, plan_fields)
         outputs.deliver(compose_and_evaluate(model, plan, evaluated, dtype=dtype, save=save))
@@ -196,6 +230,46 @@ def command(
         from presim.report import agreement as report
 
         report.write(agreement)
+
+
+def _check_framework(
+    framework: str | None, precision: str | None, framework_args: str | None, like: str | None, folder: str | None
+) -> None:
+    from presim.errors import InputError
+
+    if framework is None and (precision or framework_args):
+        raise InputError("--precision and --framework-args are a framework's: add --framework megatron")
+    if framework is not None and (like or folder):
+        raise InputError("--framework captures a program, so --like and --write have no use beside it: leave one out")
+
+
+def _deliver_framework_run(
+    outputs: Outputs,
+    model: str,
+    plan: Any,
+    named_fields: set[str],
+    options: Any,
+    precision: str | None,
+    framework_args: str | None,
+    save: str | None,
+) -> None:
+    import shlex
+
+    from presim.cli.progress import progress
+    from presim.verbs.compose_framework import capture_plan_and_evaluate
+
+    with progress(outputs.quiet) as say:
+        evaluation = capture_plan_and_evaluate(
+            model,
+            plan,
+            named_fields,
+            options,
+            precision=precision or "bf16",
+            overrides=shlex.split(framework_args or ""),
+            save=save,
+            progress=say,
+        )
+    outputs.deliver(evaluation)
 
 
 def _check_write(folder: str, like: str | None) -> None:

@@ -190,15 +190,23 @@ def cluster_of_command(command: Sequence[str], options: RunOptions) -> Cluster:
 
 
 def capture_command(
-    command: Sequence[str], target: Cluster, options: RunOptions, *, stdout: int | None = None
+    command: Sequence[str],
+    target: Cluster,
+    options: RunOptions,
+    *,
+    stdout: int | None = None,
+    hides_output: bool = False,
 ) -> Capture:
     """Capture a script or a launch command with its arguments on the emulated cluster.
+
+    ``hides_output``: show what the script prints, warnings included, only if it fails.
 
     Raises:
         InputError: an option or the script cannot be used.
         CaptureError: the script cannot be run here, or left nothing to price.
     """
-    return _capture(_launch(command, options.module), target, options, stdout, lambda text: None, None)
+    launch = _launch(command, options.module)
+    return _capture(launch, target, options, stdout, lambda text: None, None, hides_output=hides_output)
 
 
 def _gpu_to_measure(folders: Sequence[Path], target: Cluster) -> Gpu:
@@ -255,6 +263,8 @@ def _capture(
     progress: Progress,
     forks: Forks | None,
     keeps_finished: bool = False,
+    *,
+    hides_output: bool = False,
 ) -> Capture:
     from presim.capture.ranks.auto import SMALL_WORLD
     from presim.capture.ranks.selection import Checks, select
@@ -269,7 +279,15 @@ def _capture(
     count = 0 if options.live and target.world_size > SMALL_WORLD else options.checks
     selection = select(ranks, target.world_size, Checks(count, options.check_time))
     request = Request(
-        launch, selection, options.steps, options.limit, stdout, tuple(options.values), options.sanitize, keeps_finished
+        launch,
+        selection,
+        options.steps,
+        options.limit,
+        stdout,
+        tuple(options.values),
+        options.sanitize,
+        keeps_finished,
+        hides_output,
     )
 
     def simulator(blocked: BlockedRanks) -> LiveServer:

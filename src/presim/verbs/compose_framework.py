@@ -1,0 +1,90 @@
+"""Evaluate a plan by capturing a framework's own program (`presim compose --framework`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from presim.errors import InputError
+from presim.options import EvaluationOptions, RunOptions
+from presim.pipeline import Evaluation, evaluate
+from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
+
+if TYPE_CHECKING:
+    from presim.compose.plan import Plan
+    from presim.frameworks.megatron import FrameworkRun
+    from presim.hardware.cluster import Cluster
+    from presim.trace.store import Job
+    from presim.verbs.run import Progress
+
+_STEPS = 3  # the first sets up; the mean is of the others
+_LIMIT_S = 3600.0
+_GOOD_EXITS = ("ok", "stopped")
+
+
+def capture_plan_and_evaluate(
+    model: str,
+    plan: Plan,
+    named_fields: Collection[str],
+    options: EvaluationOptions,
+    *,
+    precision: str = "bf16",
+    overrides: Sequence[str] = (),
+    save: str | os.PathLike[str] | None = None,
+    progress: Progress = lambda text: None,
+) -> Evaluation:
+    """Capture Megatron-Bridge with a few micro-batches of a plan, extend them to all, and evaluate the job.
+
+    ``named_fields``, ``overrides``: see `presim.frameworks.megatron.plan_run`.
+
+    Raises:
+        InputError: the framework is not installed, has no such model, or does not take the plan.
+        CaptureError: the program cannot be run here.
+    """
+    from presim.frameworks.megatron import plan_run
+    from presim.replan.micro_batches import with_micro_batches
+    from presim.trace import store
+
+    if save is not None:
+        store.check_writable(save)
+    target = chosen_cluster(options)
+    run = plan_run(model, plan, named_fields, target.world_size, precision, overrides)
+    job = _captured(run, target, progress)
+    failed = next((trace.manifest for trace in job.traces.values() if trace.manifest.exit not in _GOOD_EXITS), None)
+    if failed is not None and failed.exit != "out_of_memory":
+        raise InputError(f"Megatron-Bridge refused the plan: {failed.error or failed.exit}")
+    traces, notes = list(job.traces.values()), [*run.notes, *job.manifest.notes]
+    if failed is None and run.step_micro_batches > run.captured_micro_batches:
+        traces, sentence = with_micro_batches(traces, run.step_micro_batches)
+        notes.insert(1, sentence)
+    if save is not None:
+        store.save(traces, save, stands_for=job.manifest.others(), coverage=job.manifest.coverage, notes=notes)
+    return evaluate(
+        traces,
+        target,
+        engine_options(options),
+        stands_for=job.manifest.others(),
+        coverage=job.manifest.coverage,
+        notes=notes,
+        prices=options.price_folders,
+        changes=what_if_changes(options),
+    )
+
+
+def _captured(run: FrameworkRun, target: Cluster, progress: Progress) -> Job:
+    """The captured job; it is kept for the next call."""
+    from presim.frameworks.kept_captures import folder_of
+    from presim.trace import store
+    from presim.verbs.run import capture_command
+
+    folder = folder_of(run, target)
+    if (folder / store.JOB_FILE).exists():
+        return store.load(folder)
+    progress(f"capturing {run.captured_micro_batches} of {run.step_micro_batches} micro-batches of each stage")
+    command = ("torchrun", "--nnodes", str(target.nodes), "--nproc-per-node", str(target.gpus_per_node))
+    options = RunOptions(ranks="auto", checks=0, steps=_STEPS, limit=_LIMIT_S, values=run.values)
+    capture = capture_command((*command, str(run.script), *run.arguments), target, options, hides_output=True)
+    represented = {rank: list(ranks) for rank, ranks in capture.stands_for.items()}
+    store.save(capture.traces, folder, stands_for=represented, coverage=capture.coverage, notes=capture.notes)
+    return store.load(folder)
