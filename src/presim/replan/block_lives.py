@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.replan.cycles import Cycle
+from presim.replan.cycles import Cycle, NotPeriodicError, content_numbers
 from presim.trace.schema import Kind, Trace
 
 Ints = NDArray[np.int64]
@@ -35,40 +35,64 @@ class CycleIndex:
 
 @dataclasses.dataclass(frozen=True)
 class BlockLife:
-    """The lives of the blocks that one call of a cycle allocates."""
+    """The lives of the blocks that one call of a cycle allocates.
+
+    A block of which a repetition disposes is freed ``lag`` repetitions after its own, so that the blocks of the last
+    ``lag`` ones are freed by what follows the cycle. Others accumulate: all of them are.
+    """
 
     position: int  # of the call that allocates
-    free: int  # entry of a typical free in a cycle; -1: repetitions leave their blocks to what follows the cycle
-    free_position: int  # the call of the cycle after which it is freed
-    alive: tuple[int, ...]  # repetitions whose blocks live on after the last one, ascending
-    later_frees: tuple[int, ...]  # the entries that free them, ascending
+    lag: int  # -1: they accumulate
+    free: int = -1  # entry of a typical free in a cycle
+    free_position: int = -1  # the call of the cycle after which it is freed
+    last_free: int = -1  # of accumulated blocks: the entry that frees that of the last repetition; -1: none does
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether no repetition frees them."""
+        return self.lag < 0
 
 
 def block_lives(trace: Trace, cycle: Cycle, defined_at: Ints) -> list[BlockLife]:
-    """The life of each block that a cycle allocates and something frees."""
+    """The life of each block that a cycle allocates and something frees.
+
+    Raises:
+        NotPeriodicError: blocks live longer than all repetitions together, so it is not known how long.
+    """
     index = CycleIndex(cycle)
     frees = np.flatnonzero(trace.columns["kind"] == Kind.FREE)
     frees = frees[frees > cycle.calls[0, 0]]
     repetitions, positions, is_inside = index.locate(defined_at[frees])
-    lives = []
     order = np.argsort(positions[is_inside], kind="stable")
-    frees, repetitions, positions = (column[is_inside][order] for column in (frees, repetitions, positions))
-    for part in np.split(np.arange(len(frees)), np.flatnonzero(np.diff(positions)) + 1):
-        if len(part):
-            lives.append(_life(int(positions[part[0]]), frees[part], repetitions[part], index, cycle.end))
+    frees_inside, repetitions, positions = (column[is_inside][order] for column in (frees, repetitions, positions))
+    lives = [
+        _life(int(positions[part[0]]), frees_inside[part], repetitions[part], index, cycle.end)
+        for part in np.split(np.arange(len(positions)), np.flatnonzero(np.diff(positions)) + 1)
+        if len(part)
+    ]
+    _check_length(trace, cycle, lives, defined_at[frees[(frees > cycle.calls[-1, 0]) & (frees < cycle.end)]])
     return lives
 
 
 def _life(position: int, frees: Ints, repetitions: Ints, index: CycleIndex, end: int) -> BlockLife:
-    is_later = frees >= end
-    within = frees[~is_later]
-    free, free_position = -1, -1
-    if len(within):
-        free_repetitions, free_positions = index.position_after(within)
-        lags = free_repetitions - repetitions[~is_later]
-        # A deferred free may come a repetition late; those that come soonest are typical.
-        typical = np.flatnonzero(lags == lags.min())[-1]
-        free, free_position = int(within[typical]), int(free_positions[typical])
-    alive = repetitions[is_later]
-    order = np.argsort(alive, kind="stable")
-    return BlockLife(position, free, free_position, tuple(alive[order].tolist()), tuple(frees[is_later].tolist()))
+    is_within = frees < end
+    within = frees[is_within]
+    if not len(within):
+        of_last = frees[repetitions == 0]
+        return BlockLife(position, -1, last_free=int(of_last[0]) if len(of_last) else -1)
+    free_repetitions, free_positions = index.position_after(within)
+    lags = free_repetitions - repetitions[is_within]
+    # A deferred free may come a repetition late; those that come soonest are typical.
+    typical = np.flatnonzero(lags == lags.min())[-1]
+    return BlockLife(position, int(lags[typical]), int(within[typical]), int(free_positions[typical]))
+
+
+def _check_length(trace: Trace, cycle: Cycle, lives: list[BlockLife], freed_at_last: Ints) -> None:
+    """Check that the last repetition frees no older block of a kind that seems to accumulate."""
+    older = freed_at_last[(freed_at_last >= 0) & (freed_at_last < cycle.calls[0, 0])]
+    accumulated = cycle.calls[-1][[life.position for life in lives if life.accumulates]]
+    contents = content_numbers(trace, np.concatenate([older, accumulated]).astype(np.int64))
+    is_unknown = np.isin(contents[: len(older)], contents[len(older) :])
+    if is_unknown.any():
+        entry = int(older[np.flatnonzero(is_unknown)[0]])
+        raise NotPeriodicError(f"the block that entry {entry} allocates lives longer than all repetitions")

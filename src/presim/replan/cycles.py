@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,13 @@ from presim.trace.schema import Kind, Phase, Trace
 
 Ints = NDArray[np.int64]
 _CONTENT = ("kind", "phase", "stream", "signature", "scope", "operator", "site")
+_LABEL = ("scope", "operator")  # what identifies a kernel on operands of whatever size
 _VARYING = (Kind.HOST_WAIT, Kind.FETCH, Kind.ALLOC)  # values are times, or blocks that the allocator did not split
 _CANDIDATES = 2048  # periods that are tried
+
+
+class NotPeriodicError(ValueError):
+    """Repetitions of a cycle differ in more than the objects that they name; a clause says in what."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -28,6 +33,7 @@ class Cycle:
     calls: Ints
     micro_batches: int  # in one cycle
     step_micro_batches: int
+    are_equal: bool  # all micro-batches of the step do work of the same sizes
 
     @property
     def end(self) -> int:
@@ -42,31 +48,30 @@ class _Region:
     period: int
 
 
-def find_cycle(trace: Trace, step: slice, defined_at: Ints) -> Cycle | None:
-    """The cycle of a step's micro-batches; None if forward and backward passes do not alternate at least twice.
+def find_cycle(trace: Trace, step: slice, defined_at: Ints) -> Cycle:
+    """The cycle of a step's micro-batches.
 
     A cycle is the shortest period of the program's calls between the first forward and the last backward pass that
     holds both. With one chunk of layers per stage that is one micro-batch; interleaved schedules repeat after as many
     micro-batches as there are stages. ``defined_at``: see `presim.replan.object_names.definitions`.
+
+    Raises:
+        NotPeriodicError: forward and backward passes do not alternate at least twice.
     """
     calls = step.start + np.flatnonzero(program_calls(trace, defined_at)[step])
     phases = trace.columns["phase"][calls]
     forward, backward = (np.flatnonzero(phases == phase) for phase in (Phase.FORWARD, Phase.BACKWARD))
     if not len(forward) or not len(backward):
-        return None
+        raise NotPeriodicError("there is no forward or no backward pass")
     calls = calls[forward[0] : backward[-1] + 1]
     phases = trace.columns["phase"][calls]
     contents = content_numbers(trace, calls)
-    region = _longest_repetition(contents, phases, _candidate_periods(contents, phases))
+    region = _longest_repetition(contents, _passes(trace, calls), _candidate_periods(contents, phases))
     if region is None:
-        return None
+        raise NotPeriodicError("no forward and backward pass follow others like them")
     first = region.begin + (region.end - region.begin) % region.period
-    is_forward_work = (trace.columns["kind"][calls] == Kind.WORK) & (phases == Phase.FORWARD)
-    cycle = slice(region.end - region.period, region.end)
-    return Cycle(
-        calls[first : region.end].reshape(-1, region.period),
-        *_micro_batches(contents[is_forward_work], contents[cycle][is_forward_work[cycle]]),
-    )
+    rows = calls[first : region.end].reshape(-1, region.period)
+    return Cycle(rows, *_micro_batches(trace, calls, rows[-1]))
 
 
 def program_calls(trace: Trace, defined_at: Ints) -> NDArray[np.bool_]:
@@ -82,9 +87,12 @@ def program_calls(trace: Trace, defined_at: Ints) -> NDArray[np.bool_]:
     return mask
 
 
-def content_numbers(trace: Trace, entries: Ints) -> Ints:
-    """A number for each entry, equal for entries of equal content: all but objects, sizes of blocks and times."""
-    columns = [trace.columns[name][entries].astype(np.int64) for name in _CONTENT]
+def content_numbers(trace: Trace, entries: Ints, names: Sequence[str] = _CONTENT) -> Ints:
+    """A number for each entry, equal for entries of equal content: all but objects, sizes of blocks and times.
+
+    ``names``: of the columns that count as content, besides the values.
+    """
+    columns = [trace.columns[name][entries].astype(np.int64) for name in names]
     is_varying = np.isin(trace.columns["kind"][entries], _VARYING)
     columns.append(np.where(is_varying, 0, trace.columns["value"][entries].astype(np.int64)))
     numbers: Ints = np.zeros(len(entries), np.int64)
@@ -94,8 +102,11 @@ def content_numbers(trace: Trace, entries: Ints) -> Ints:
     return numbers
 
 
-def _longest_repetition(contents: Ints, phases: NDArray[np.generic], periods: Iterable[int]) -> _Region | None:
-    """The longest repetition by one of the periods whose every period holds forward and backward passes."""
+def _longest_repetition(contents: Ints, passes: Sequence[Ints], periods: Iterable[int]) -> _Region | None:
+    """The longest repetition by one of the periods whose every period holds most of both passes.
+
+    ``passes``: see `_passes`. All forward passes before all backward ones make no cycle: the loops repeat one of them.
+    """
     longest: _Region | None = None
     longest_run = 0
     for period in periods:
@@ -104,9 +115,21 @@ def _longest_repetition(contents: Ints, phases: NDArray[np.generic], periods: It
         for begin, end in zip(changes[::2].tolist(), changes[1::2].tolist()):
             if end - begin < period or end - begin <= longest_run:
                 continue
-            if {int(Phase.FORWARD), int(Phase.BACKWARD)} <= set(phases[end : end + period].tolist()):
+            if all(_holds_most(labels, slice(end, end + period)) for labels in passes):
                 longest, longest_run = _Region(begin, end + period, period), end - begin
     return longest
+
+
+def _passes(trace: Trace, calls: Ints) -> list[Ints]:
+    """For forward and backward passes, what kernel each call launches in it, -1 for none [calls]."""
+    is_work, phases = trace.mask(Kind.WORK)[calls], trace.columns["phase"][calls]
+    labels = content_numbers(trace, calls, _LABEL)
+    return [np.where(is_work & (phases == phase), labels, -1) for phase in (Phase.FORWARD, Phase.BACKWARD)]
+
+
+def _holds_most(labels: Ints, part: slice) -> bool:
+    kernels, kernels_in_part = (np.unique(numbers[numbers >= 0]) for numbers in (labels, labels[part]))
+    return 2 * len(kernels_in_part) > len(kernels)
 
 
 def _candidate_periods(contents: Ints, phases: NDArray[np.generic]) -> list[int]:
@@ -126,13 +149,29 @@ def _candidate_periods(contents: Ints, phases: NDArray[np.generic]) -> list[int]
     return sorted(period for period in periods if period <= len(contents) // 2)
 
 
-def _micro_batches(step_contents: Ints, cycle_contents: Ints) -> tuple[int, int]:
-    """Micro-batches of the cycle and of the step, by the contents of their forward work.
+def _micro_batches(trace: Trace, step_calls: Ints, cycle_calls: Ints) -> tuple[int, int, bool]:
+    """Micro-batches of a cycle and of the step, and whether all are equal.
 
-    Each forward kernel runs a multiple of the number of micro-batches, and some kernel exactly that often.
+    A cycle runs each kernel a multiple of the number of its micro-batches, and some kernel exactly that often. In the
+    step, most kernels of backward passes run as often more as it has more micro-batches, on whatever sizes. Evaluation
+    has forward passes, too.
     """
-    numbers, counts = np.unique(cycle_contents, return_counts=True)
+    is_work = trace.mask(Kind.WORK)
+    _, counts = np.unique(content_numbers(trace, cycle_calls[is_work[cycle_calls]]), return_counts=True)
     in_cycle = math.gcd(*counts.tolist())
-    step_counts = np.bincount(step_contents, minlength=int(numbers.max()) + 1)[numbers]
-    ratios, frequencies = np.unique(step_counts * in_cycle // counts, return_counts=True)
-    return in_cycle, int(ratios[frequencies.argmax()])
+    is_backward = is_work & (trace.columns["phase"] == Phase.BACKWARD)
+    calls = step_calls[is_backward[step_calls]]
+    if not len(calls):
+        raise NotPeriodicError("backward passes have no device work")
+    is_in_cycle = np.isin(calls, cycle_calls)
+    num_cycles, num_equal_cycles = (
+        _ratio(content_numbers(trace, calls, names), is_in_cycle, in_cycle) for names in (_LABEL, _CONTENT)
+    )
+    return in_cycle, num_cycles, num_cycles == num_equal_cycles
+
+
+def _ratio(contents: Ints, is_in_cycle: NDArray[np.bool_], in_cycle: int) -> int:
+    """How often most contents of a cycle occur altogether, where they occur ``in_cycle`` times in the cycle."""
+    numbers, counts = np.unique(contents[is_in_cycle], return_counts=True)
+    ratios, frequencies = np.unique(np.bincount(contents)[numbers] * in_cycle // counts, return_counts=True)
+    return int(ratios[frequencies.argmax()])
