@@ -14,23 +14,30 @@ Ints = NDArray[np.int64]
 
 
 class CycleIndex:
-    """Finds entries in the repetitions of a cycle."""
+    """Finds entries in the repetitions of a cycle; 0 is the last one, -1 the one before."""
 
     def __init__(self, cycle: Cycle) -> None:
-        self._cycle = cycle
-        self._calls = cycle.calls.ravel()
+        self._num_repetitions, self._size = cycle.calls.shape
+        self._num_before = len(cycle.head)
+        self._calls = np.concatenate([cycle.head, cycle.calls.ravel()])
+
+    @property
+    def begin(self) -> int:
+        """The first entry."""
+        return int(self._calls[0])
 
     def locate(self, entries: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-        """Repetition (0 is the last, -1 the one before) and position in it of calls, and which entries are in one."""
+        """Repetition and position in it of calls, and which entries are in one."""
         places = np.minimum(np.searchsorted(self._calls, entries), len(self._calls) - 1)
-        num_repetitions, size = self._cycle.calls.shape
-        return places // size - num_repetitions + 1, places % size, self._calls[places] == entries
+        return *self._coordinates(places), self._calls[places] == entries
 
     def position_after(self, entries: Ints) -> tuple[Ints, Ints]:
         """Repetition and position of the last call before each entry of the cycle's repetitions."""
-        places = np.maximum(np.searchsorted(self._calls, entries) - 1, 0)
-        num_repetitions, size = self._cycle.calls.shape
-        return places // size - num_repetitions + 1, places % size
+        return self._coordinates(np.maximum(np.searchsorted(self._calls, entries) - 1, 0))
+
+    def _coordinates(self, places: Ints) -> tuple[Ints, Ints]:
+        rows, positions = np.divmod(places - self._num_before, self._size)
+        return rows - self._num_repetitions + 1, positions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +68,7 @@ def block_lives(trace: Trace, cycle: Cycle, defined_at: Ints) -> list[BlockLife]
     """
     index = CycleIndex(cycle)
     frees = np.flatnonzero(trace.columns["kind"] == Kind.FREE)
-    frees = frees[frees > cycle.calls[0, 0]]
+    frees = frees[frees > index.begin]
     repetitions, positions, is_inside = index.locate(defined_at[frees])
     order = np.argsort(positions[is_inside], kind="stable")
     frees_inside, repetitions, positions = (column[is_inside][order] for column in (frees, repetitions, positions))
@@ -70,7 +77,8 @@ def block_lives(trace: Trace, cycle: Cycle, defined_at: Ints) -> list[BlockLife]
         for part in np.split(np.arange(len(positions)), np.flatnonzero(np.diff(positions)) + 1)
         if len(part)
     ]
-    _check_length(trace, cycle, lives, defined_at[frees[(frees > cycle.calls[-1, 0]) & (frees < cycle.end)]])
+    freed_at_last = defined_at[frees[(frees > cycle.calls[-1, 0]) & (frees < cycle.end)]]
+    _check_length(trace, cycle, lives, freed_at_last[(freed_at_last >= 0) & (freed_at_last < index.begin)])
     return lives
 
 
@@ -87,9 +95,25 @@ def _life(position: int, frees: Ints, repetitions: Ints, index: CycleIndex, end:
     return BlockLife(position, int(lags[typical]), int(within[typical]), int(free_positions[typical]))
 
 
-def _check_length(trace: Trace, cycle: Cycle, lives: list[BlockLife], freed_at_last: Ints) -> None:
-    """Check that the last repetition frees no older block of a kind that seems to accumulate."""
-    older = freed_at_last[(freed_at_last >= 0) & (freed_at_last < cycle.calls[0, 0])]
+def end_of_repetitions(trace: Trace, cycle: Cycle, lives: list[BlockLife], defined_at: Ints) -> int:
+    """The entry after the last repetition, with the frees that follow its last call as they do in those before.
+
+    Other frees before the next call belong to what follows the cycle.
+    """
+    last_lag = {life.position: life.lag for life in lives if life.free_position == cycle.calls.shape[1] - 1}
+    limit = min([cycle.next_call, *(phase.end for phase in trace.manifest.step.phases if phase.end >= cycle.end)])
+    entries = cycle.end + np.flatnonzero(trace.mask(Kind.FREE)[cycle.end : limit])
+    end = cycle.end
+    repetitions, positions, is_inside = CycleIndex(cycle).locate(defined_at[entries])
+    for entry, repetition, position, inside in zip(entries, repetitions, positions, is_inside):
+        if not inside or last_lag.get(int(position)) != -repetition:
+            break
+        end = int(entry) + 1
+    return end
+
+
+def _check_length(trace: Trace, cycle: Cycle, lives: list[BlockLife], older: Ints) -> None:
+    """Check that the last repetition frees no older block, by its allocation, of a kind that seems to accumulate."""
     accumulated = cycle.calls[-1][[life.position for life in lives if life.accumulates]]
     contents = content_numbers(trace, np.concatenate([older, accumulated]).astype(np.int64))
     is_unknown = np.isin(contents[: len(older)], contents[len(older) :])

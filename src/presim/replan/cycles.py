@@ -27,17 +27,19 @@ class Cycle:
     """The repetitions of a step's micro-batches.
 
     ``calls``: entries of what the program asks for, without frees and segments, whose order is the allocator's
-    [repetitions, calls of a cycle].
+    [repetitions, calls of a cycle]. ``head``: the last calls of a repetition before those, if its first ones differ.
     """
 
     calls: Ints
+    head: Ints
+    next_call: int  # the one after them
     micro_batches: int  # in one cycle
     step_micro_batches: int
     are_equal: bool  # all micro-batches of the step do work of the same sizes
 
     @property
     def end(self) -> int:
-        """The entry after the last repetition."""
+        """The entry after the last call."""
         return int(self.calls[-1, -1]) + 1
 
 
@@ -58,7 +60,8 @@ def find_cycle(trace: Trace, step: slice, defined_at: Ints) -> Cycle:
     Raises:
         NotPeriodicError: forward and backward passes do not alternate at least twice.
     """
-    calls = step.start + np.flatnonzero(program_calls(trace, defined_at)[step])
+    step_calls = step.start + np.flatnonzero(program_calls(trace, defined_at)[step])
+    calls = step_calls
     phases = trace.columns["phase"][calls]
     forward, backward = (np.flatnonzero(phases == phase) for phase in (Phase.FORWARD, Phase.BACKWARD))
     if not len(forward) or not len(backward):
@@ -70,8 +73,9 @@ def find_cycle(trace: Trace, step: slice, defined_at: Ints) -> Cycle:
     if region is None:
         raise NotPeriodicError("no forward and backward pass follow others like them")
     first = region.begin + (region.end - region.begin) % region.period
-    rows = calls[first : region.end].reshape(-1, region.period)
-    return Cycle(rows, *_micro_batches(trace, calls, rows[-1]))
+    head, rows = calls[region.begin : first], calls[first : region.end].reshape(-1, region.period)
+    next_call = step_calls[np.searchsorted(step_calls, rows[-1, -1]) + 1]  # the step's end at the latest
+    return Cycle(rows, head, int(next_call), *_micro_batches(trace, calls, rows[-1]))
 
 
 def program_calls(trace: Trace, defined_at: Ints) -> NDArray[np.bool_]:
@@ -79,11 +83,14 @@ def program_calls(trace: Trace, defined_at: Ints) -> NDArray[np.bool_]:
 
     The allocator records events on streams that used a block; nothing but itself looks at them.
     """
-    waits = trace.mask(Kind.STREAM_WAIT, Kind.EVENT_SYNC)
-    is_awaited = np.zeros(len(trace) + 1, np.bool_)  # the last one is for waits of which no recording is known
-    is_awaited[defined_at[waits]] = True
-    is_asked = ~trace.mask(Kind.FREE, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, Kind.EVENT_RECORD)
-    mask: NDArray[np.bool_] = is_asked | trace.mask(Kind.EVENT_RECORD) & is_awaited[:-1]
+    mask = ~trace.mask(Kind.FREE, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, Kind.EVENT_RECORD)
+    records = np.flatnonzero(trace.mask(Kind.EVENT_RECORD))
+    waits = np.flatnonzero(trace.mask(Kind.STREAM_WAIT, Kind.EVENT_SYNC) & (defined_at >= 0))
+    # The last ones of a kind may have nobody who waits for them, so what counts is a record after the same call.
+    calls_before = np.maximum.accumulate(np.where(mask, np.arange(len(trace)), 0))[records]
+    contents = content_numbers(trace, np.concatenate([records, calls_before])).reshape(2, -1)
+    kinds_of_record = contents[0] * (int(contents.max(initial=0)) + 1) + contents[1]
+    mask[records] = np.isin(kinds_of_record, kinds_of_record[np.searchsorted(records, defined_at[waits])])
     return mask
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.replan.block_lives import CycleIndex, block_lives
+from presim.replan.block_lives import CycleIndex, block_lives, end_of_repetitions
 from presim.replan.cycles import Cycle, NotPeriodicError
 from presim.replan.insertion import Insertion
 from presim.replan.object_names import REFERS
@@ -48,6 +48,7 @@ class Unroller:
         self._trace, self._cycle, self._defined_at = trace, cycle, defined_at
         self._index = CycleIndex(cycle)
         self._lives = block_lives(trace, cycle, defined_at)
+        self._end = end_of_repetitions(trace, cycle, self._lives, defined_at)
         self._check_references()
         loader = loaders(trace, np.arange(len(trace)))
         is_fetch = trace.mask(Kind.FETCH)[cycle.calls[-1]]
@@ -84,7 +85,7 @@ class Unroller:
         serials = numbers.serial + np.arange(added * len(records)).reshape(added, -1)
         numbers.serial += serials.size
         columns["object"] = np.concatenate([named, *freed, serials], axis=1)[:, order].ravel()
-        return Insertion(self._cycle.end, columns)
+        return Insertion(self._end, columns)
 
     def _allocator_records(self) -> Ints:
         """Entries of the last repetition that record events for which nothing waits."""
@@ -105,13 +106,14 @@ class Unroller:
 
     def _renamed(self, objects: Ints, named: Ints) -> Ints:
         """What the trace's own entries name: those after the cycle name what the last repetitions define now."""
-        renamed, end, added = objects.copy(), self._cycle.end, len(named)
+        renamed, end, added = objects.copy(), self._end, len(named)
         requests = end + np.flatnonzero(self._trace.mask(Kind.FETCH, Kind.FETCH_WAIT)[end:])
         shifts = added * self._requests[self._loader[requests]]
         renamed[requests] = later(objects[requests], shifts, self._workers)
-        references = end + np.flatnonzero(self._trace.mask(*REFERS, Kind.COLLECTIVE)[end:])
+        referring = [kind for kind, what in REFERS.items() if what != "request"]
+        references = end + np.flatnonzero(self._trace.mask(*referring, Kind.COLLECTIVE)[end:])
         repetitions, positions, is_inside = self._index.locate(self._defined_at[references])
-        first_kept = np.full(self._cycle.calls.shape[1], -len(self._cycle.calls), np.int64)
+        first_kept = np.full(self._cycle.calls.shape[1], -len(self._cycle.calls) - 1, np.int64)
         for life in self._lives:
             if not life.accumulates:  # an older one is freed late, and not because it is one of the last
                 first_kept[life.position] = -life.lag
@@ -126,8 +128,11 @@ class Unroller:
 
     def _names(self, repetitions: Ints, position: int, named: Ints) -> Ints:
         """What a call of some repetitions names; those from 1 on are added ones."""
-        captured = self._trace.columns["object"][self._cycle.calls[:, position]].astype(np.int64)
-        names: Ints = np.concatenate([captured, named[:, position]])[repetitions + len(captured) - 1]
+        calls = self._cycle.calls[:, position]
+        num_missing = self._cycle.calls.shape[1] - len(self._cycle.head)
+        before = self._cycle.head[position - num_missing] if position >= num_missing else -1  # no repetition is so old
+        captured = self._trace.columns["object"][np.concatenate([[before], calls])].astype(np.int64)
+        names: Ints = np.concatenate([captured, named[:, position]])[repetitions + len(calls)]
         return names
 
     def _check_references(self) -> None:
