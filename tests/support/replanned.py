@@ -12,27 +12,23 @@ from presim.replan.object_names import DEFINES, REFERS, definitions
 from presim.trace.check import check
 from presim.trace.schema import COLUMNS, Kind, Trace, fetch_worker
 
+_OPERATOR = 5  # column of `calls`
 _VARYING = (Kind.HOST_WAIT, Kind.FETCH, Kind.ALLOC)  # values are times, or depend on what the allocator splits
 
 
 def broken_rules(captured: Trace, extended: Trace) -> list[str]:
     """Rules that the extension of a captured trace breaks, as sentences; none if all hold."""
     check(extended)
-    rules = [f"{count} {what}" for what, count in faults(extended).items() if count > faults(captured).get(what, 0)]
+    before = faults(captured)
+    rules = [f"{count} {what}" for what, count in faults(extended).items() if count > before.get(what, 0)]
     if len(extended.steps()) != len(captured.steps()):
         rules.append("the number of steps differs")
-    for step, (before, after) in enumerate(zip(live_blocks(captured), live_blocks(extended))):
-        grown = after - before
-        if grown:
-            rules.append(f"step {step} ends with more live blocks, by size: {dict(sorted(grown.items())[:4])}")
-        if before - after:
-            rules.append(f"step {step} ends with fewer live blocks, by size: {dict(sorted((before - after).items())[:4])}")
     facts = extended.manifest.step
     ends = [phase.end for phase in facts.phases]
     if ends != sorted(ends) or any(end > len(extended) for end in ends):
         rules.append("phases of steps are out of order")
-    for phase, now in zip(captured.manifest.step.phases, facts.phases):
-        if not np.array_equal(_content_at(captured, phase.end - 1), _content_at(extended, now.end - 1)):
+    for phase, later in zip(captured.manifest.step.phases, facts.phases):
+        if not np.array_equal(_content_at(captured, phase.end - 1), _content_at(extended, later.end - 1)):
             rules.append(f"the {phase.kind} of step {phase.step} ends with another entry")
     return rules
 
@@ -64,11 +60,10 @@ def faults(trace: Trace) -> dict[str, int]:
 
 def _excess_entries(trace: Trace) -> int:
     """Entries after which the blocks take more than the segments, in a trace that has segments."""
-    kinds, sizes = trace.columns["kind"], trace.columns["value"].astype(np.int64)
+    sizes = trace.columns["value"].astype(np.int64)
     if not trace.mask(Kind.SEGMENT_ALLOC).any():
         return 0
     gains, losses = trace.mask(Kind.SEGMENT_ALLOC, Kind.FREE), trace.mask(Kind.SEGMENT_FREE, Kind.ALLOC)
-    del kinds
     return int(np.sum(np.cumsum(np.where(gains, sizes, 0) - np.where(losses, sizes, 0)) < 0))
 
 
@@ -100,9 +95,9 @@ def calls(trace: Trace, step: int) -> list[tuple[Any, ...]]:
     is_call = program_calls(trace, defined_at)
     rank_of_call = np.cumsum(is_call)
     columns = trace.columns
-    found = trace.steps()[step]
+    part = trace.steps()[step]
     rows = []
-    for entry in (found.start + np.flatnonzero(is_call[found])).tolist():
+    for entry in (part.start + np.flatnonzero(is_call[part])).tolist():
         kind = Kind(int(columns["kind"][entry]))
         signature = int(columns["signature"][entry])
         content = repr(trace.signatures[signature]) if signature >= 0 else ""
@@ -127,6 +122,14 @@ def calls(trace: Trace, step: int) -> list[tuple[Any, ...]]:
     return rows
 
 
-def work_counts(trace: Trace, step: int) -> collections.Counter[tuple[Any, ...]]:
-    """How often each call of a step occurs, without distances."""
-    return collections.Counter(row[:-1] for row in calls(trace, step))
+def calls_that_differ(trace: Trace, other: Trace, step: int) -> dict[str, int]:
+    """By operator, the calls of a step that one of two traces has more of, or that differ in what they refer to."""
+    rows, other_rows = calls(trace, step), calls(other, step)
+    counts, other_counts = (collections.Counter(row[:-1] for row in own_rows) for own_rows in (rows, other_rows))
+    surplus = (counts - other_counts) + (other_counts - counts)
+    by_operator: collections.Counter[str] = collections.Counter()
+    for row, count in surplus.items():
+        by_operator[row[_OPERATOR] or row[0]] += count
+    if not surplus:
+        by_operator.update(row[_OPERATOR] or row[0] for row, twin in zip(rows, other_rows) if row != twin)
+    return dict(by_operator)

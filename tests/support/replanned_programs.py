@@ -53,6 +53,7 @@ class Program:
     workers: int = 0  # of a data loader
     prefetched: int = 1  # batches that it prepares ahead
     steps: int = 1
+    block_prologue: bool = False  # blocks of the set-up are allocated by the same module as those of the cycle
 
     def trace(self, repetitions: int, manifest: Manifest | None = None) -> Trace:
         """The trace of the program with so many repetitions of its cycle in each step."""
@@ -134,7 +135,9 @@ class _Writer:
         freed = self._freed.get(block.size, [])
         address = self._addresses[number, repetition] = freed.pop() if freed else next(self._unused)
         category = Category.ACTIVATION if block.is_tagged else Category.OTHER
-        self._build.alloc(address, block.size, category=category, scope=f"block{number}{'' if repetition >= 0 else '-'}")
+        is_set_up = repetition < 0 and not self._program.block_prologue
+        scope = f"block{number} of the set-up" if is_set_up else f"block{number}"
+        self._build.alloc(address, block.size, category=category, scope=scope)
 
     def _free(self, number: int, repetition: int) -> None:
         size, address = self._program.blocks[number].size, self._addresses.pop((number, repetition))

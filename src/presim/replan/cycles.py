@@ -15,6 +15,7 @@ Ints = NDArray[np.int64]
 _CONTENT = ("kind", "phase", "stream", "signature", "scope", "operator", "site")
 _LABEL = ("scope", "operator")  # what identifies a kernel on operands of whatever size
 _VARYING = (Kind.HOST_WAIT, Kind.FETCH, Kind.ALLOC)  # values are times, or blocks that the allocator did not split
+_OCCURRENCES = 128  # of a kernel in a cycle: pipeline stages times chunks per stage
 _CANDIDATES = 2048  # periods that are tried
 
 
@@ -151,7 +152,8 @@ def _candidate_periods(contents: Ints, phases: NDArray[np.generic]) -> list[int]
         if not repeated:
             continue
         positions = np.flatnonzero(contents == min(repeated, key=lambda number: counts[number]))
-        distances = np.unique(np.concatenate([np.diff(positions), positions[1:] - positions[0]]))
+        per_cycle = range(1, min(_OCCURRENCES, len(positions) - 1) + 1)
+        distances = np.unique(np.concatenate([positions[count:] - positions[:-count] for count in per_cycle]))
         periods.update(distances[:_CANDIDATES].tolist())
     return sorted(period for period in periods if period <= len(contents) // 2)
 

@@ -72,7 +72,7 @@ def with_micro_batches(traces: Sequence[Trace], micro_batches: int) -> tuple[lis
     extensions = [_extension(rank, first_step, num_captured, micro_batches) for rank in ranks]
     sentences = [
         f"Captured with {num_captured} micro-batches and extended to {micro_batches}: the last cycle of the pipeline "
-        "schedule or of gradient accumulation is repeated. Work outside of it, of sizes that depend on their number, "
+        "schedule or of gradient accumulation is repeated. Work outside of it, as for all batches or losses together, "
         "is as captured."
     ]
     if first_step:

@@ -74,3 +74,109 @@ def test_extending_twice_is_extending_once(program: Program, added: int, later_a
     (between,), _ = with_micro_batches([program.trace(7)], 7 + added)
     (twice,), _ = with_micro_batches([between], 7 + added + later_added)
     assert_equal_but_for_numbers(twice, direct)
+
+
+def with_stages(*traces: Trace) -> list[Trace]:
+    """Ranks of one job."""
+    manifests = [msgspec.structs.replace(trace.manifest, rank=rank) for rank, trace in enumerate(traces)]
+    return [dataclasses.replace(trace, manifest=manifest) for trace, manifest in zip(traces, manifests)]
+
+
+PLAIN = Program([(0, 1, False), (0, 2, False)])
+
+
+def forward_first(repetitions: int) -> Trace:
+    build = TraceBuilder()
+    for phase in (Phase.FORWARD, Phase.BACKWARD):
+        for _ in range(repetitions):
+            build.work(kernel(3), scope="mlp", phase=phase)
+    build.step()
+    return build.trace()
+
+
+def pairs(repetitions: int) -> Trace:
+    """Two micro-batches take turns, as in interleaved schedules."""
+    build = TraceBuilder()
+    for _ in range(repetitions):
+        for chunk in ("first", "second"):
+            build.work(kernel(3), scope=chunk, phase=Phase.FORWARD)
+            build.work(kernel(3), scope=chunk, phase=Phase.FORWARD)
+            for _ in range(2):
+                build.work(kernel(3), scope=chunk, phase=Phase.BACKWARD)
+    build.step()
+    return build.trace()
+
+
+REFUSALS = [
+    ([PLAIN.trace(6)], 4, "the job was captured with 6 micro-batches and cannot be cut to 4; choose at least 6, or "),
+    ([pairs(4)], 11, "rank 0 was captured with 8 micro-batches and repeats every 2, so there is no step with 11; choose"),
+    ([forward_first(6)], 9, "step 0 of rank 0 repeats no cycle of forward and backward passes: no forward and backward"),
+    ([TraceBuilder().trace()], 9, "this job has no steps, so nothing is known of micro-batches; capture a training scr"),
+    (with_stages(PLAIN.trace(6), PLAIN.trace(8)), 9, "the steps of this job have 6 and 8 micro-batches; capture it wit"),
+    (with_stages(PLAIN.trace(6), PLAIN.trace(1)), 9, "step 0 of rank 1 repeats no cycle of forward and backward passe"),
+]
+
+
+@pytest.mark.parametrize(("traces", "micro_batches", "says"), REFUSALS)
+def test_what_cannot_be_extended_is_refused(traces: list[Trace], micro_batches: int, says: str) -> None:
+    with pytest.raises(InputError) as error:
+        with_micro_batches(traces, micro_batches)
+    assert str(error.value).startswith(says)
+
+
+def test_the_captured_number_changes_nothing() -> None:
+    """And nothing is said to be extended."""
+    trace = PLAIN.trace(6)
+    assert with_micro_batches([trace], 6) == ([trace], [])
+
+
+def test_micro_batches_that_take_turns_are_extended_together() -> None:
+    (extended,), _ = with_micro_batches([pairs(4)], 12)
+    assert_equal_but_for_numbers(extended, pairs(6))
+
+
+def test_first_steps_that_set_up_stay_as_they_are() -> None:
+    """The reader is told which."""
+    build = TraceBuilder()
+    build.work(kernel(9), phase=Phase.FORWARD)
+    build.step()
+    for _ in range(5):
+        build.work(kernel(3), scope="mlp", phase=Phase.FORWARD)
+        build.work(kernel(3), scope="mlp", phase=Phase.BACKWARD)
+    build.step()
+    (extended,), sentences = with_micro_batches([build.trace()], 8)
+    assert [step.stop - step.start for step in extended.steps()] == [2, 17]
+    assert sentences == [
+        "Captured with 5 micro-batches and extended to 8: the last cycle of the pipeline schedule or of gradient "
+        "accumulation is repeated. Work outside of it, as for all batches or losses together, is as captured.",
+        "Step 0 does not repeat a cycle of micro-batches and stayed as captured.",
+    ]
+
+
+def test_sizes_of_blocks_may_vary() -> None:
+    """The allocator leaves a block larger than asked for where the rest would be small; its free has that size."""
+    program = dataclasses.replace(PLAIN, blocks=[Block(alloc=0, free=1, lag=2, size=1024)])
+    trace = program.trace(7)
+    columns = {name: column.copy() for name, column in trace.columns.items()}
+    last = np.flatnonzero(trace.mask(Kind.ALLOC))[-1]
+    columns["value"][(definitions(trace) == last)] = 1536
+    (extended,), _ = with_micro_batches([dataclasses.replace(trace, columns=columns)], 12)
+    assert not faults(extended)
+
+
+def test_accumulated_blocks_get_segments() -> None:
+    """More outputs that are kept until the update need more memory than the capture reserved."""
+    build = TraceBuilder()
+    build.segment(0, 40 << 20)
+    for number in range(5):
+        build.alloc(number * (8 << 20), 8 << 20, scope="output", phase=Phase.FORWARD)
+        build.work(kernel(3), scope="mlp", phase=Phase.FORWARD)
+        build.work(kernel(3), scope="mlp", phase=Phase.BACKWARD)
+    build.work(kernel(9), phase=Phase.OPTIMIZER)
+    for number in range(5):
+        build.free(number * (8 << 20), 8 << 20)
+    build.step()
+    captured = build.trace()
+    (extended,), _ = with_micro_batches([captured], 10)
+    assert broken_rules(captured, extended) == []
+    assert extended.columns["value"][extended.mask(Kind.SEGMENT_ALLOC)].sum() == 80 << 20
