@@ -92,12 +92,12 @@ def calls(trace: Trace, step: int) -> list[tuple[Any, ...]]:
     Equal for two traces of the same program whatever numbers their objects have.
     """
     defined_at = definitions(trace)
-    is_call = program_calls(trace, defined_at)
-    rank_of_call = np.cumsum(is_call)
+    program_s = program_calls(trace, defined_at)
+    rank_of_call = np.cumsum(np.isin(np.arange(len(trace)), program_s))
     columns = trace.columns
     part = trace.steps()[step]
     rows = []
-    for entry in (part.start + np.flatnonzero(is_call[part])).tolist():
+    for entry in program_s[(program_s >= part.start) & (program_s < part.stop)].tolist():
         kind = Kind(int(columns["kind"][entry]))
         signature = int(columns["signature"][entry])
         content = repr(trace.signatures[signature]) if signature >= 0 else ""

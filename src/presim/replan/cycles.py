@@ -16,6 +16,7 @@ _CONTENT = ("kind", "phase", "stream", "signature", "scope", "operator", "site")
 _LABEL = ("scope", "operator")  # what identifies a kernel on operands of whatever size
 _VARYING = (Kind.HOST_WAIT, Kind.FETCH, Kind.ALLOC)  # values are times, or blocks that the allocator did not split
 _OCCURRENCES = 128  # of a kernel in a cycle: pipeline stages times chunks per stage
+_LARGEST = 1 << 62
 _CANDIDATES = 2048  # periods that are tried
 
 
@@ -51,17 +52,17 @@ class _Region:
     period: int
 
 
-def find_cycle(trace: Trace, step: slice, defined_at: Ints) -> Cycle:
-    """The cycle of a step's micro-batches.
+def find_cycle(trace: Trace, step: slice, calls: Ints) -> Cycle:
+    """The cycle of a step's micro-batches; ``calls``: see `program_calls`.
 
     A cycle is the shortest period of the program's calls between the first forward and the last backward pass that
     holds both. With one chunk of layers per stage that is one micro-batch; interleaved schedules repeat after as many
-    micro-batches as there are stages. ``defined_at``: see `presim.replan.object_names.definitions`.
+    micro-batches as there are stages.
 
     Raises:
         NotPeriodicError: forward and backward passes do not alternate at least twice.
     """
-    step_calls = step.start + np.flatnonzero(program_calls(trace, defined_at)[step])
+    step_calls = calls[np.searchsorted(calls, step.start) : np.searchsorted(calls, step.stop)]
     calls = step_calls
     phases = trace.columns["phase"][calls]
     forward, backward = (np.flatnonzero(phases == phase) for phase in (Phase.FORWARD, Phase.BACKWARD))
@@ -79,10 +80,11 @@ def find_cycle(trace: Trace, step: slice, defined_at: Ints) -> Cycle:
     return Cycle(rows, head, int(next_call), *_micro_batches(trace, calls, rows[-1]))
 
 
-def program_calls(trace: Trace, defined_at: Ints) -> NDArray[np.bool_]:
-    """Mask of the entries that the program asks for; the order of the others depends on the allocator's state.
+def program_calls(trace: Trace, defined_at: Ints) -> Ints:
+    """The entries that the program asks for, ascending; the order of the others depends on the allocator's state.
 
-    The allocator records events on streams that used a block; nothing but itself looks at them.
+    The allocator records events on streams that used a block; nothing but itself looks at them. ``defined_at``: see
+    `presim.replan.object_names.definitions`.
     """
     mask = ~trace.mask(Kind.FREE, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, Kind.EVENT_RECORD)
     records = np.flatnonzero(trace.mask(Kind.EVENT_RECORD))
@@ -92,7 +94,7 @@ def program_calls(trace: Trace, defined_at: Ints) -> NDArray[np.bool_]:
     contents = content_numbers(trace, np.concatenate([records, calls_before])).reshape(2, -1)
     kinds_of_record = contents[0] * (int(contents.max(initial=0)) + 1) + contents[1]
     mask[records] = np.isin(kinds_of_record, kinds_of_record[np.searchsorted(records, defined_at[waits])])
-    return mask
+    return np.flatnonzero(mask)
 
 
 def content_numbers(trace: Trace, entries: Ints, names: Sequence[str] = _CONTENT) -> Ints:
@@ -104,9 +106,17 @@ def content_numbers(trace: Trace, entries: Ints, names: Sequence[str] = _CONTENT
     is_varying = np.isin(trace.columns["kind"][entries], _VARYING)
     columns.append(np.where(is_varying, 0, trace.columns["value"][entries].astype(np.int64)))
     numbers: Ints = np.zeros(len(entries), np.int64)
+    count = 1  # numbers are less
     for column in columns:  # much faster than np.unique of rows
-        _, codes = np.unique(column, return_inverse=True)
-        _, numbers = np.unique(numbers * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)
+        least, greatest = (int(bound) for bound in (column.min(initial=0), column.max(initial=0)))
+        width = greatest - least + 1
+        if count * width > _LARGEST:
+            _, numbers = np.unique(numbers, return_inverse=True)
+            _, column = np.unique(column, return_inverse=True)
+            count, least, width = len(entries), 0, len(entries)
+        numbers = numbers * width + (column - least)
+        count *= width
+    _, numbers = np.unique(numbers, return_inverse=True)
     return numbers
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.replan.cycles import Cycle, NotPeriodicError, find_cycle
+from presim.replan.cycles import Cycle, NotPeriodicError, find_cycle, program_calls
 from presim.replan.facts import Extension, extended_manifest
 from presim.replan.insertion import Insertion, insert
 from presim.replan.object_names import definitions
@@ -36,10 +36,11 @@ class _Rank:
     @staticmethod
     def of(trace: Trace) -> _Rank:
         defined_at = definitions(trace)
+        calls = program_calls(trace, defined_at)
         rank = _Rank(trace, {}, {})
         for number, step in enumerate(trace.steps()):
             try:
-                cycle = find_cycle(trace, step, defined_at)
+                cycle = find_cycle(trace, step, calls)
                 rank.cycles[number] = cycle, Unroller(trace, cycle, defined_at)
             except NotPeriodicError as error:
                 rank.reasons[number] = str(error)

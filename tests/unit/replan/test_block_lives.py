@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presim.replan.block_lives import BlockLife, block_lives, end_of_repetitions
-from presim.replan.cycles import NotPeriodicError, find_cycle
+from presim.replan.cycles import Cycle, NotPeriodicError, find_cycle, program_calls
 from presim.replan.object_names import definitions
 from presim.trace.schema import Trace
 from support.replanned_programs import Block, Program
@@ -13,9 +13,13 @@ from support.replanned_programs import Block, Program
 SLOTS = [(0, 1, False), (0, 2, False)]
 
 
+def cycle_of(trace: Trace) -> Cycle:
+    return find_cycle(trace, trace.steps()[0], program_calls(trace, definitions(trace)))
+
+
 def lives_of(trace: Trace) -> list[BlockLife]:
     defined_at = definitions(trace)
-    return block_lives(trace, find_cycle(trace, trace.steps()[0], defined_at), defined_at)
+    return block_lives(trace, cycle_of(trace), defined_at)
 
 
 @pytest.mark.parametrize(("lag", "expected"), [(0, 0), (1, 1), (3, 3), (-1, -1)])
@@ -33,7 +37,7 @@ def test_frees_after_the_last_call_belong_to_its_repetition() -> None:
     """Else the last captured repetition would hold its blocks while the added ones run."""
     trace = Program(SLOTS, blocks=[Block(alloc=0, free=1, lag=0), Block(alloc=1, free=1, lag=-1)]).trace(7)
     defined_at = definitions(trace)
-    cycle = find_cycle(trace, trace.steps()[0], defined_at)
+    cycle = cycle_of(trace)
     assert end_of_repetitions(trace, cycle, lives_of(trace), defined_at) == cycle.end + 1
 
 
