@@ -82,6 +82,7 @@ DEGREE = Quantity("a parallel degree", 1, 1 << 16)
 STEPS = Quantity("a number of steps", 0, 1_000_000)
 SEQUENCE = Quantity("a sequence length", 1, 1 << 24)  # published models take up to 10 million tokens
 BATCH = Quantity("a number of samples", 1, 1 << 24)
+MICRO_BATCHES = Quantity("a number of micro-batches", 1, 1 << 16)
 BLOCKS_OF_MODEL = Quantity("a number of blocks", 0, 10_000)
 BLOCKS = Quantity("a number of blocks", 1, 10_000)
 LEVELS = Quantity("a number of levels", 0, 100)

@@ -15,7 +15,7 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 @click.argument("directory", metavar="DIR")
 @click.option(
     "--micro-batches",
-    type=number(quantities.BATCH),
+    type=number(quantities.MICRO_BATCHES),
     metavar="N",
     help="Micro-batches of each step. Default: as captured.",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,15 @@ from presim.trace.schema import Kind, Phase, Trace
 
 Ints = NDArray[np.int64]
 _CONTENT = ("kind", "phase", "stream", "signature", "scope", "operator", "site")
+_LABEL = ("scope", "operator")  # what identifies a kernel on operands of whatever size
 _VARYING = (Kind.HOST_WAIT, Kind.FETCH, Kind.ALLOC)  # values are times, or blocks that the allocator did not split
+_OCCURRENCES = 128  # of a kernel in a cycle: pipeline stages times chunks per stage
+_LARGEST = 1 << 62
 _CANDIDATES = 2048  # periods that are tried
+
+
+class NotPeriodicError(ValueError):
+    """Repetitions of a cycle differ in more than the objects that they name; a clause says in what."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -22,16 +29,19 @@ class Cycle:
     """The repetitions of a step's micro-batches.
 
     ``calls``: entries of what the program asks for, without frees and segments, whose order is the allocator's
-    [repetitions, calls of a cycle].
+    [repetitions, calls of a cycle]. ``head``: the last calls of a repetition before those, if its first ones differ.
     """
 
     calls: Ints
+    head: Ints
+    next_call: int  # the one after them
     micro_batches: int  # in one cycle
     step_micro_batches: int
+    are_equal: bool  # all micro-batches of the step do work of the same sizes
 
     @property
     def end(self) -> int:
-        """The entry after the last repetition."""
+        """The entry after the last call."""
         return int(self.calls[-1, -1]) + 1
 
 
@@ -42,60 +52,79 @@ class _Region:
     period: int
 
 
-def find_cycle(trace: Trace, step: slice, defined_at: Ints) -> Cycle | None:
-    """The cycle of a step's micro-batches; None if forward and backward passes do not alternate at least twice.
+def find_cycle(trace: Trace, step: slice, calls: Ints) -> Cycle:
+    """The cycle of a step's micro-batches; ``calls``: see `program_calls`.
 
     A cycle is the shortest period of the program's calls between the first forward and the last backward pass that
     holds both. With one chunk of layers per stage that is one micro-batch; interleaved schedules repeat after as many
-    micro-batches as there are stages. ``defined_at``: see `presim.replan.object_names.definitions`.
+    micro-batches as there are stages.
+
+    Raises:
+        NotPeriodicError: forward and backward passes do not alternate at least twice.
     """
-    calls = step.start + np.flatnonzero(program_calls(trace, defined_at)[step])
+    step_calls = calls[np.searchsorted(calls, step.start) : np.searchsorted(calls, step.stop)]
+    calls = step_calls
     phases = trace.columns["phase"][calls]
     forward, backward = (np.flatnonzero(phases == phase) for phase in (Phase.FORWARD, Phase.BACKWARD))
     if not len(forward) or not len(backward):
-        return None
+        raise NotPeriodicError("there is no forward or no backward pass")
     calls = calls[forward[0] : backward[-1] + 1]
     phases = trace.columns["phase"][calls]
     contents = content_numbers(trace, calls)
-    region = _longest_repetition(contents, phases, _candidate_periods(contents, phases))
+    region = _longest_repetition(contents, _passes(trace, calls), _candidate_periods(contents, phases))
     if region is None:
-        return None
+        raise NotPeriodicError("no forward and backward pass follow others like them")
     first = region.begin + (region.end - region.begin) % region.period
-    is_forward_work = (trace.columns["kind"][calls] == Kind.WORK) & (phases == Phase.FORWARD)
-    cycle = slice(region.end - region.period, region.end)
-    return Cycle(
-        calls[first : region.end].reshape(-1, region.period),
-        *_micro_batches(contents[is_forward_work], contents[cycle][is_forward_work[cycle]]),
-    )
+    head, rows = calls[region.begin : first], calls[first : region.end].reshape(-1, region.period)
+    next_call = step_calls[np.searchsorted(step_calls, rows[-1, -1]) + 1]  # the step's end at the latest
+    return Cycle(rows, head, int(next_call), *_micro_batches(trace, calls, rows[-1]))
 
 
-def program_calls(trace: Trace, defined_at: Ints) -> NDArray[np.bool_]:
-    """Mask of the entries that the program asks for; the order of the others depends on the allocator's state.
+def program_calls(trace: Trace, defined_at: Ints) -> Ints:
+    """The entries that the program asks for, ascending; the order of the others depends on the allocator's state.
 
-    The allocator records events on streams that used a block; nothing but itself looks at them.
+    The allocator records events on streams that used a block; nothing but itself looks at them. ``defined_at``: see
+    `presim.replan.object_names.definitions`.
     """
-    waits = trace.mask(Kind.STREAM_WAIT, Kind.EVENT_SYNC)
-    is_awaited = np.zeros(len(trace) + 1, np.bool_)  # the last one is for waits of which no recording is known
-    is_awaited[defined_at[waits]] = True
-    is_asked = ~trace.mask(Kind.FREE, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, Kind.EVENT_RECORD)
-    mask: NDArray[np.bool_] = is_asked | trace.mask(Kind.EVENT_RECORD) & is_awaited[:-1]
-    return mask
+    mask = ~trace.mask(Kind.FREE, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE, Kind.EVENT_RECORD)
+    records = np.flatnonzero(trace.mask(Kind.EVENT_RECORD))
+    waits = np.flatnonzero(trace.mask(Kind.STREAM_WAIT, Kind.EVENT_SYNC) & (defined_at >= 0))
+    # The last ones of a kind may have nobody who waits for them, so what counts is a record after the same call.
+    calls_before = np.maximum.accumulate(np.where(mask, np.arange(len(trace)), 0))[records]
+    contents = content_numbers(trace, np.concatenate([records, calls_before])).reshape(2, -1)
+    kinds_of_record = contents[0] * (int(contents.max(initial=0)) + 1) + contents[1]
+    mask[records] = np.isin(kinds_of_record, kinds_of_record[np.searchsorted(records, defined_at[waits])])
+    return np.flatnonzero(mask)
 
 
-def content_numbers(trace: Trace, entries: Ints) -> Ints:
-    """A number for each entry, equal for entries of equal content: all but objects, sizes of blocks and times."""
-    columns = [trace.columns[name][entries].astype(np.int64) for name in _CONTENT]
+def content_numbers(trace: Trace, entries: Ints, names: Sequence[str] = _CONTENT) -> Ints:
+    """A number for each entry, equal for entries of equal content: all but objects, sizes of blocks and times.
+
+    ``names``: of the columns that count as content, besides the values.
+    """
+    columns = [trace.columns[name][entries].astype(np.int64) for name in names]
     is_varying = np.isin(trace.columns["kind"][entries], _VARYING)
     columns.append(np.where(is_varying, 0, trace.columns["value"][entries].astype(np.int64)))
     numbers: Ints = np.zeros(len(entries), np.int64)
+    count = 1  # numbers are less
     for column in columns:  # much faster than np.unique of rows
-        _, codes = np.unique(column, return_inverse=True)
-        _, numbers = np.unique(numbers * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)
+        least, greatest = (int(bound) for bound in (column.min(initial=0), column.max(initial=0)))
+        width = greatest - least + 1
+        if count * width > _LARGEST:
+            _, numbers = np.unique(numbers, return_inverse=True)
+            _, column = np.unique(column, return_inverse=True)
+            count, least, width = len(entries), 0, len(entries)
+        numbers = numbers * width + (column - least)
+        count *= width
+    _, numbers = np.unique(numbers, return_inverse=True)
     return numbers
 
 
-def _longest_repetition(contents: Ints, phases: NDArray[np.generic], periods: Iterable[int]) -> _Region | None:
-    """The longest repetition by one of the periods whose every period holds forward and backward passes."""
+def _longest_repetition(contents: Ints, passes: Sequence[Ints], periods: Iterable[int]) -> _Region | None:
+    """The longest repetition by one of the periods whose every period holds most of both passes.
+
+    ``passes``: see `_passes`. All forward passes before all backward ones make no cycle: the loops repeat one of them.
+    """
     longest: _Region | None = None
     longest_run = 0
     for period in periods:
@@ -104,9 +133,21 @@ def _longest_repetition(contents: Ints, phases: NDArray[np.generic], periods: It
         for begin, end in zip(changes[::2].tolist(), changes[1::2].tolist()):
             if end - begin < period or end - begin <= longest_run:
                 continue
-            if {int(Phase.FORWARD), int(Phase.BACKWARD)} <= set(phases[end : end + period].tolist()):
+            if all(_holds_most(labels, slice(end, end + period)) for labels in passes):
                 longest, longest_run = _Region(begin, end + period, period), end - begin
     return longest
+
+
+def _passes(trace: Trace, calls: Ints) -> list[Ints]:
+    """For forward and backward passes, what kernel each call launches in it, -1 for none [calls]."""
+    is_work, phases = trace.mask(Kind.WORK)[calls], trace.columns["phase"][calls]
+    labels = content_numbers(trace, calls, _LABEL)
+    return [np.where(is_work & (phases == phase), labels, -1) for phase in (Phase.FORWARD, Phase.BACKWARD)]
+
+
+def _holds_most(labels: Ints, part: slice) -> bool:
+    kernels, kernels_in_part = (np.unique(numbers[numbers >= 0]) for numbers in (labels, labels[part]))
+    return 2 * len(kernels_in_part) > len(kernels)
 
 
 def _candidate_periods(contents: Ints, phases: NDArray[np.generic]) -> list[int]:
@@ -121,18 +162,35 @@ def _candidate_periods(contents: Ints, phases: NDArray[np.generic]) -> list[int]
         if not repeated:
             continue
         positions = np.flatnonzero(contents == min(repeated, key=lambda number: counts[number]))
-        distances = np.unique(np.concatenate([np.diff(positions), positions[1:] - positions[0]]))
+        per_cycle = range(1, min(_OCCURRENCES, len(positions) - 1) + 1)
+        distances = np.unique(np.concatenate([positions[count:] - positions[:-count] for count in per_cycle]))
         periods.update(distances[:_CANDIDATES].tolist())
     return sorted(period for period in periods if period <= len(contents) // 2)
 
 
-def _micro_batches(step_contents: Ints, cycle_contents: Ints) -> tuple[int, int]:
-    """Micro-batches of the cycle and of the step, by the contents of their forward work.
+def _micro_batches(trace: Trace, step_calls: Ints, cycle_calls: Ints) -> tuple[int, int, bool]:
+    """Micro-batches of a cycle and of the step, and whether all are equal.
 
-    Each forward kernel runs a multiple of the number of micro-batches, and some kernel exactly that often.
+    A cycle runs each kernel a multiple of the number of its micro-batches, and some kernel exactly that often. In the
+    step, most kernels of backward passes run as often more as it has more micro-batches, on whatever sizes. Evaluation
+    has forward passes, too.
     """
-    numbers, counts = np.unique(cycle_contents, return_counts=True)
+    is_work = trace.mask(Kind.WORK)
+    _, counts = np.unique(content_numbers(trace, cycle_calls[is_work[cycle_calls]]), return_counts=True)
     in_cycle = math.gcd(*counts.tolist())
-    step_counts = np.bincount(step_contents, minlength=int(numbers.max()) + 1)[numbers]
-    ratios, frequencies = np.unique(step_counts * in_cycle // counts, return_counts=True)
-    return in_cycle, int(ratios[frequencies.argmax()])
+    is_backward = is_work & (trace.columns["phase"] == Phase.BACKWARD)
+    calls = step_calls[is_backward[step_calls]]
+    if not len(calls):
+        raise NotPeriodicError("backward passes have no device work")
+    is_in_cycle = np.isin(calls, cycle_calls)
+    num_cycles, num_equal_cycles = (
+        _ratio(content_numbers(trace, calls, names), is_in_cycle, in_cycle) for names in (_LABEL, _CONTENT)
+    )
+    return in_cycle, num_cycles, num_cycles == num_equal_cycles
+
+
+def _ratio(contents: Ints, is_in_cycle: NDArray[np.bool_], in_cycle: int) -> int:
+    """How often most contents of a cycle occur altogether, where they occur ``in_cycle`` times in the cycle."""
+    numbers, counts = np.unique(contents[is_in_cycle], return_counts=True)
+    ratios, frequencies = np.unique(np.bincount(contents)[numbers] * in_cycle // counts, return_counts=True)
+    return int(ratios[frequencies.argmax()])

@@ -9,40 +9,49 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.replan.cycles import Cycle, find_cycle
-from presim.replan.insertion import insert
+from presim.replan.cycles import Cycle, NotPeriodicError, find_cycle, program_calls
+from presim.replan.facts import Extension, extended_manifest
+from presim.replan.insertion import Insertion, insert
 from presim.replan.object_names import definitions
-from presim.replan.unroll import NotPeriodicError, Numbers, Unroller
-from presim.trace.schema import Manifest, StepFacts, Trace
+from presim.replan.segments import missing_segments
+from presim.replan.unroll import Numbers, Unroller
+from presim.trace.schema import Kind, Trace
 
 Ints = NDArray[np.int64]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class _Rank:
-    """One rank with the cycle of each of its steps, where there is one."""
+    """One rank with the cycle of each of its steps, or the reason why it has none."""
 
     trace: Trace
-    defined_at: Ints
-    cycles: list[Cycle | None]
+    cycles: dict[int, tuple[Cycle, Unroller]]  # by step
+    reasons: dict[int, str]  # by step
 
     @staticmethod
     def of(trace: Trace) -> _Rank:
         defined_at = definitions(trace)
-        return _Rank(trace, defined_at, [find_cycle(trace, step, defined_at) for step in trace.steps()])
+        calls = program_calls(trace, defined_at)
+        rank = _Rank(trace, {}, {})
+        for number, step in enumerate(trace.steps()):
+            try:
+                cycle = find_cycle(trace, step, calls)
+                rank.cycles[number] = cycle, Unroller(trace, cycle, defined_at)
+            except NotPeriodicError as error:
+                rank.reasons[number] = str(error)
+        return rank
 
     @property
     def number(self) -> int:
         return self.trace.manifest.rank
 
 
-def with_micro_batches(traces: Sequence[Trace], micro_batches: int) -> tuple[list[Trace], str]:
-    """The traces of a job with another number of micro-batches in each step, and a sentence for the reader.
+def with_micro_batches(traces: Sequence[Trace], micro_batches: int) -> tuple[list[Trace], list[str]]:
+    """The traces of a job with another number of micro-batches in each step, and sentences for the reader.
 
     First steps that do not repeat yet, because they set something up, stay as they were captured.
 
@@ -51,97 +60,88 @@ def with_micro_batches(traces: Sequence[Trace], micro_batches: int) -> tuple[lis
     """
     ranks = [_Rank.of(trace) for trace in traces]
     first_step = _first_repeating_step(ranks)
-    captured = {cycle.step_micro_batches for rank in ranks for cycle in rank.cycles[first_step:] if cycle}
+    captured = {
+        cycle.step_micro_batches for rank in ranks for step, (cycle, _) in rank.cycles.items() if step >= first_step
+    }
     if len(captured) > 1:
         numbers = " and ".join(map(str, sorted(captured)))
         raise InputError(f"the steps of this job have {numbers} micro-batches; capture it with the same number in each")
     (num_captured,) = captured
-    extended = [_extended(rank, first_step, num_captured, micro_batches) for rank in ranks]
-    sentence = (
+    if micro_batches == num_captured:
+        return list(traces), []
+    extensions = [_extension(rank, first_step, num_captured, micro_batches) for rank in ranks]
+    sentences = [
         f"Captured with {num_captured} micro-batches and extended to {micro_batches}: the last cycle of the pipeline "
-        "schedule or of gradient accumulation is repeated."
-    )
-    return extended, sentence
+        "schedule or of gradient accumulation is repeated. Work outside of it, as for all batches or losses together, "
+        "is as captured."
+    ]
+    if first_step:
+        steps = "Step 0 does" if first_step == 1 else f"Steps 0 to {first_step - 1} do"
+        sentences.append(f"{steps} not repeat a cycle of micro-batches and stayed as captured.")
+    if not all(extension.has_equal_micro_batches for extension in extensions):
+        sentences.append("Micro-batches of a step differ in size, so the extended step's samples are not known.")
+    return [_extended(rank, extension) for rank, extension in zip(ranks, extensions)], sentences
 
 
 def _first_repeating_step(ranks: Sequence[_Rank]) -> int:
     """The first step from which on each rank repeats a cycle in each step."""
-    num_steps = min(len(rank.cycles) for rank in ranks)
+    num_steps = min(len(rank.cycles) + len(rank.reasons) for rank in ranks)
     if not num_steps:
         raise InputError("this job has no steps, so nothing is known of micro-batches; capture a training script")
-    rank_by_step = {step: rank.number for rank in ranks for step, cycle in enumerate(rank.cycles) if cycle is None}
+    rank_by_step = {step: rank for rank in ranks for step in rank.reasons}
     first_step = max(rank_by_step, default=-1) + 1
     if first_step >= num_steps:
         step = max(rank_by_step)
+        rank = rank_by_step[step]
         raise InputError(
-            f"step {step} of rank {rank_by_step[step]} repeats no forward and backward pass; capture it with more "
-            "micro-batches, twice as many as pipeline stages and at least four. Steps that run all forward passes "
-            "first cannot be extended"
+            f"step {step} of rank {rank.number} repeats no cycle of forward and backward passes: {rank.reasons[step]}; "
+            "capture it with more micro-batches, twice as many as pipeline stages and at least six. Steps that run "
+            "all forward passes first cannot be extended"
         )
     return first_step
 
 
-def _extended(rank: _Rank, first_step: int, num_captured: int, micro_batches: int) -> Trace:
-    numbers = Numbers.unused_by(rank.trace)
-    objects = rank.trace.columns["object"].astype(np.int64)
-    insertions = []
-    for step, cycle in enumerate(rank.cycles):
-        if step < first_step or cycle is None:
-            continue
-        added = _added_cycles(rank.number, cycle, num_captured, micro_batches)
-        if not added:
-            continue
-        try:
-            unroller = Unroller(rank.trace, cycle, rank.defined_at, added, numbers)
-        except NotPeriodicError as error:
-            raise InputError(
-                f"the micro-batches of step {step} of rank {rank.number} do not repeat: {error}; capture it with more "
-                "micro-batches"
-            ) from error
-        insertions += unroller.insertions()
-        objects = unroller.renamed(objects)
-    extended, positions = insert(rank.trace, insertions, objects)
-    manifest = _scaled(rank.trace.manifest, micro_batches, num_captured, positions)
-    return dataclasses.replace(extended, manifest=manifest)
-
-
-def _added_cycles(rank: int, cycle: Cycle, num_captured: int, micro_batches: int) -> int:
+def _extension(rank: _Rank, first_step: int, num_captured: int, micro_batches: int) -> Extension:
+    """The steps to extend, and the number of cycles to add to each."""
     if micro_batches < num_captured:
         raise InputError(
             f"the job was captured with {num_captured} micro-batches and cannot be cut to {micro_batches}; choose at "
             f"least {num_captured}, or capture it with {micro_batches}"
         )
-    added, remainder = divmod(micro_batches - num_captured, cycle.micro_batches)
-    if remainder:
-        raise InputError(
-            f"rank {rank} was captured with {num_captured} micro-batches and repeats every {cycle.micro_batches}, so "
-            f"there is no step with {micro_batches}; choose {num_captured + added * cycle.micro_batches} or "
-            f"{num_captured + (added + 1) * cycle.micro_batches}"
-        )
-    return added
+    cycles = {}
+    for step in range(first_step, len(rank.cycles) + len(rank.reasons)):
+        cycle, _ = rank.cycles[step]
+        added, remainder = divmod(micro_batches - num_captured, cycle.micro_batches)
+        if remainder:
+            raise InputError(
+                f"rank {rank.number} was captured with {num_captured} micro-batches and repeats every "
+                f"{cycle.micro_batches}, so there is no step with {micro_batches}; choose "
+                f"{num_captured + added * cycle.micro_batches} or {num_captured + (added + 1) * cycle.micro_batches}"
+            )
+        cycles[step] = cycle, added
+    return Extension(num_captured, micro_batches, cycles)
 
 
-def _scaled(manifest: Manifest, micro_batches: int, num_captured: int, positions: Ints) -> Manifest:
-    """The manifest of a trace with more micro-batches; ``positions``: what each number of entries has become."""
+def _extended(rank: _Rank, extension: Extension) -> Trace:
+    numbers = Numbers.unused_by(rank.trace)
+    objects = rank.trace.columns["object"].astype(np.int64)
+    insertions: list[Insertion] = []
+    for step, (_, added) in extension.cycles.items():
+        if added:
+            added_entries, objects = rank.cycles[step][1].unrolled(objects, added, numbers)
+            insertions += added_entries
+    extended, positions = insert(rank.trace, insertions, objects)
+    extended = _with_freed_bytes(extended)
+    segments = missing_segments(extended, numbers.address)
+    extended, later_positions = insert(extended, segments, extended.columns["object"].astype(np.int64))
+    manifest = extended_manifest(rank.trace.manifest, extension, later_positions[positions])
+    return dataclasses.replace(extended, manifest=manifest)
 
-    def scaled(number: int) -> int:
-        return number * micro_batches // num_captured
 
-    facts: StepFacts = manifest.step
-    phases = tuple(
-        msgspec.structs.replace(
-            phase,
-            end=int(positions[phase.end]),
-            runs=micro_batches if phase.runs == num_captured and phase.kind == "loop" else phase.runs,
-        )
-        for phase in facts.phases
-    )
-    step = msgspec.structs.replace(
-        facts,
-        inputs=tuple((scaled(tokens), scaled(samples)) for tokens, samples in facts.inputs),
-        begin=int(positions[facts.begin]),
-        phases=phases,
-    )
-    return msgspec.structs.replace(
-        manifest, step=step, batch={name: scaled(number) for name, number in manifest.batch.items()}
-    )
+def _with_freed_bytes(trace: Trace) -> Trace:
+    """The trace with frees of the sizes of their blocks: repetitions' blocks of one call may have some bytes more."""
+    defined_at = definitions(trace)
+    frees = np.flatnonzero(trace.mask(Kind.FREE) & (defined_at >= 0))
+    values = trace.columns["value"].copy()
+    values[frees] = values[defined_at[frees]]
+    return dataclasses.replace(trace, columns={**trace.columns, "value": values})

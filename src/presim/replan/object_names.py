@@ -1,4 +1,4 @@
-"""What the entries of a trace refer to: memory blocks, recordings of events, launches."""
+"""What the entries of a trace refer to: memory blocks, recordings of events, launches, requests to data loaders."""
 
 from __future__ import annotations
 
@@ -28,17 +28,21 @@ REFERS = {  # kind -> what the number in its `object` names
 def definitions(trace: Trace) -> Ints:
     """For each entry that names an object, the entry that defined it: itself or an earlier one; else -1.
 
-    The first collective of a launch defines it for the others.
+    The first collective of a launch defines it for the others; 0 is no launch.
     """
     defined_at = np.full(len(trace), -1, np.int64)
-    latest: dict[tuple[str, int], int] = {}
-    named = np.flatnonzero(trace.mask(*DEFINES, *REFERS))
-    kinds, objects = (trace.columns[name][named].tolist() for name in ("kind", "object"))
-    for entry, kind, number in zip(named.tolist(), kinds, objects):
-        if kind == Kind.COLLECTIVE:
-            defined_at[entry] = latest.setdefault(("launch", number), entry)
-        elif kind in DEFINES:
-            latest[DEFINES[kind], number] = defined_at[entry] = entry
-        else:
-            defined_at[entry] = latest.get((REFERS[kind], number), -1)
+    for family in sorted(set(DEFINES.values())):
+        defining, referring = ([kind for kind, name in table.items() if name == family] for table in (DEFINES, REFERS))
+        entries = np.flatnonzero(trace.mask(*defining, *referring))
+        numbers = trace.columns["object"][entries].astype(np.int64)
+        if family == "launch":
+            entries, numbers = entries[numbers != 0], numbers[numbers != 0]
+            _, firsts, launches = np.unique(numbers, return_index=True, return_inverse=True)
+            defined_at[entries] = entries[firsts][launches]
+            continue
+        order = np.argsort(numbers, kind="stable")
+        is_defining = trace.mask(*defining)[entries[order]]
+        latest = np.maximum.accumulate(np.where(is_defining, np.arange(len(order)), -1))
+        is_same = (latest >= 0) & (numbers[order][latest] == numbers[order])
+        defined_at[entries[order][is_same]] = entries[order][latest[is_same]]
     return defined_at

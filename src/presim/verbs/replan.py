@@ -26,9 +26,9 @@ def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOption
     job = store.load(directory)
     notes = list(job.manifest.notes)
     if options.micro_batches is not None:
-        traces, sentence = with_micro_batches(list(job.traces.values()), options.micro_batches)
+        traces, sentences = with_micro_batches(list(job.traces.values()), options.micro_batches)
         job = dataclasses.replace(job, traces={trace.manifest.rank: trace for trace in traces})
-        notes.insert(0, sentence)
+        notes = [*sentences, *notes]
     if options.data_parallel is not None:
         world_size = world_size_of(job, options.data_parallel)
         options = dataclasses.replace(options, world_size=world_size, data_parallel=None)

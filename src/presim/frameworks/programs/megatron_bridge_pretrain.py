@@ -112,7 +112,7 @@ def configure(options: argparse.Namespace) -> ConfigContainer:
             data_sharding=True,
             dataloader_type="single",
             skip_getting_attention_mask_from_dataset=True,
-            num_workers=1,
+            num_workers=8,
         ),
         logger=LoggerConfig(log_interval=10),
         tokenizer=TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=source.vocab_size),
