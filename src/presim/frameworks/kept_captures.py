@@ -9,7 +9,6 @@ from pathlib import Path
 
 import platformdirs
 
-import presim
 from presim.capture.setup.environment import find_torch
 from presim.capture.setup.shim import SHIM_DIRECTORY, shim_paths
 from presim.files import digest_of
@@ -42,7 +41,7 @@ def folder_of(run: FrameworkRun, cluster: Cluster) -> Path:
 
 def _digest_of_capturing() -> str:
     """Of what turns a script into a trace: presim's capture and trace code, the emulated libraries, PyTorch."""
-    package = Path(presim.__file__).parent
+    package = Path(__file__).parent.parent
     digest = hashlib.sha256((torch.version if (torch := find_torch()) else "").encode())
     sources = [*(package / "capture").rglob("*.py"), *(package / "trace").rglob("*.py")]
     hook = (SHIM_DIRECTORY / "hook").rglob("*.*")

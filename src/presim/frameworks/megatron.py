@@ -75,7 +75,7 @@ def plan_run(
     arguments = (
         str(config),
         *_model_overrides(plan, named_fields),
-        *_training_overrides(plan, captured * plan.micro_batch * plan.data(world_size)),
+        *_training_overrides(plan, captured, plan.micro_batch * plan.data(world_size)),
         *overrides,
         *("--mixed-precision", PRECISIONS[precision]),
         *(("--tp-overlap",) if _overlaps_tensor(plan, named_fields) else ()),
@@ -138,8 +138,11 @@ def _check(plan: Plan, named_fields: Collection[str], world_size: int, overrides
 
 
 def _fewest_repeating(plan: Plan) -> int:
-    """Micro-batches after which the schedule of each stage has repeated, with all that its warm-up left in flight."""
-    return max(4, 4 * plan.pipeline if plan.virtual > 1 else 2 * plan.pipeline + 1)
+    """Micro-batches after which the schedule of each stage has repeated, with all that its warm-up left in flight.
+
+    In the interleaved schedule, the first chunk's activations live for two cycles, of one micro-batch per stage each.
+    """
+    return max(4, 5 * plan.pipeline if plan.virtual > 1 else 2 * plan.pipeline + 1)
 
 
 def _overlaps_tensor(plan: Plan, named_fields: Collection[str]) -> bool:
@@ -174,15 +177,23 @@ def _model_overrides(plan: Plan, named_fields: Collection[str]) -> list[str]:
     return [*(f"model.{name}={_text(value)}" for name, value in fields.items()), *exchange]
 
 
-def _training_overrides(plan: Plan, global_batch: int) -> list[str]:
-    fields = {
+def _training_overrides(plan: Plan, micro_batches: int, samples: int) -> list[str]:
+    """``samples``: of one micro-batch on all data-parallel ranks.
+
+    The first step, which allocates memory and sets up communicators, has no more micro-batches than fill the pipeline.
+    """
+    fields: dict[str, object] = {
         "train.micro_batch_size": plan.micro_batch,
-        "train.global_batch_size": global_batch,
+        "train.global_batch_size": micro_batches * samples,
         "ddp.overlap_grad_reduce": plan.overlap,
         "ddp.overlap_param_gather": plan.overlap and plan.data_style != "ddp",
         "ddp.use_distributed_optimizer": plan.data_style != "ddp",
         "optimizer.use_distributed_optimizer": plan.data_style != "ddp",
     }
+    filling = 2 * plan.pipeline
+    if filling < micro_batches:
+        added = (micro_batches - filling) * samples
+        fields["train.rampup_batch_size"] = f"[{filling * samples},{added},{filling * samples}]"
     return [f"{name}={_text(value)}" for name, value in fields.items()]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from presim.trace.store import Job
     from presim.verbs.run import Progress
 
-_STEPS = 3  # the first sets up; the mean is of the others
+_STEPS = 2  # the first fills the pipeline and sets everything up
 _LIMIT_S = 3600.0
 _GOOD_EXITS = ("ok", "stopped")
 

@@ -85,9 +85,9 @@ def _flash_backward(
 ):
     """Into dq, dk and dv: PyTorch's own has outputs of its own, which are copied."""
     lengths = query.shape[1], key.shape[1]
-    rest = (None, None, *lengths, dropout_p, causal, rng_state, torch.empty(0, device=query.device))
+    settings = (None, None, *lengths, dropout_p, causal, rng_state, torch.empty(0, device=query.device))
     results = torch.ops.aten._flash_attention_backward(
-        gradient, query, key, value, out, logsumexp, *rest, scale=softmax_scale
+        gradient, query, key, value, out, logsumexp, *settings, scale=softmax_scale
     )
     for into, result in zip((dq, dk, dv), results):
         into.copy_(result)

@@ -20,12 +20,12 @@ _LEAST = 1 << 20  # elements below which an exchange stays whole
 def install(group: dist.ProcessGroup) -> None:
     """Let the exchanges of this group run so from here on."""
     pending: collections.deque[Any] = collections.deque()
-    beside = dist.new_group(dist.get_process_group_ranks(group), use_local_synchronization=True)  # a stream of its own
+    stream_group = dist.new_group(dist.get_process_group_ranks(group), use_local_synchronization=True)  # its own stream
     for name, gathers in (("all_gather_into_tensor", True), ("reduce_scatter_tensor", False)):
-        whole = getattr(dist, name)
-        setattr(dist, name, _split(whole, group, beside, gathers, pending))
+        exchange = getattr(dist, name)
+        setattr(dist, name, _split(exchange, group, stream_group, gathers, pending))
         for module in (layers, mappings):  # they have it by a name of their own
-            for alias in [alias for alias, value in vars(module).items() if value is whole]:
+            for alias in [alias for alias, value in vars(module).items() if value is exchange]:
                 setattr(module, alias, getattr(dist, name))
     dist._coalescing_manager = _apart(dist._coalescing_manager, group)
 
@@ -44,7 +44,9 @@ def _apart(manager, group: dist.ProcessGroup):
     return lambda group=None, device=None, async_ops=False: apart(group, device, async_ops)
 
 
-def _split(exchange, group: dist.ProcessGroup, beside: dist.ProcessGroup, gathers: bool, pending: collections.deque):
+def _split(
+    exchange, group: dist.ProcessGroup, stream_group: dist.ProcessGroup, gathers: bool, pending: collections.deque
+):
     """The collective, in two parts where its members wait for it."""
     pieces = dist.get_world_size(group)
 
@@ -59,8 +61,8 @@ def _split(exchange, group: dist.ProcessGroup, beside: dist.ProcessGroup, gather
         flat_output, flat_input = output.view(-1), input.view(-1)
         cut_output, cut_input = (first * pieces, first) if gathers else (first, first * pieces)
         exchange(flat_output[:cut_output], flat_input[:cut_input], **options)
-        rest = {**options, "async_op": True, "group": beside}
-        pending.append(exchange(flat_output[cut_output:], flat_input[cut_input:], **rest))
+        asynchronous = {**options, "async_op": True, "group": stream_group}
+        pending.append(exchange(flat_output[cut_output:], flat_input[cut_input:], **asynchronous))
         return None
 
     return split

@@ -1,0 +1,64 @@
+"""A plan of Megatron's, captured with few micro-batches and extended, against the whole step captured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from presim.compose.plan import Plan
+from presim.errors import InputError
+from presim.options import EvaluationOptions
+from presim.result import Result
+from presim.verbs.compose_framework import capture_plan_and_evaluate
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow, pytest.mark.needs("megatron.core", "megatron.bridge")]
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def evaluated(folder: Path, *, model_type: str = "llama", **fields: Any) -> Result:
+    config = folder / "config.json"
+    config.write_text(json.dumps({**LLAMA, "model_type": model_type}))
+    fields = {"sequence": 4096, **fields}
+    options = EvaluationOptions(gpu="h100-sxm", world_size=8, host_time=False)
+    return capture_plan_and_evaluate(str(config), Plan(**fields), fields.keys(), options).result
+
+
+def test_a_step_of_more_micro_batches_is_as_if_it_were_captured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"tensor": 2, "pipeline": 2, "global_batch": 2 * 12}
+    extended = evaluated(tmp_path, **plan)
+    assert any("extended to 12" in note for note in extended.notes)
+    monkeypatch.setattr("presim.frameworks.megatron._fewest_repeating", lambda plan: 12)
+    captured = evaluated(tmp_path, **plan)
+    assert extended.step_time_s == pytest.approx(captured.step_time_s, rel=0.01)
+    assert extended.memory.peak_allocated_bytes == pytest.approx(captured.memory.peak_allocated_bytes, rel=0.01)
+    assert extended.throughput == pytest.approx(captured.throughput, rel=0.01)
+
+
+def test_a_model_that_bridge_does_not_have_is_refused_in_its_own_words(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Megatron-Bridge refused the plan"):
+        evaluated(tmp_path, model_type="gpt2")
