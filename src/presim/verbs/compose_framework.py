@@ -56,8 +56,8 @@ def capture_plan_and_evaluate(
         raise InputError(f"Megatron-Bridge refused the plan: {failed.error or failed.exit}")
     traces, notes = list(job.traces.values()), [*run.notes, *job.manifest.notes]
     if failed is None and run.step_micro_batches > run.captured_micro_batches:
-        traces, sentence = with_micro_batches(traces, run.step_micro_batches)
-        notes.insert(1, sentence)
+        traces, sentences = with_micro_batches(traces, run.step_micro_batches)
+        notes = [*run.notes, *sentences, *job.manifest.notes]
     if save is not None:
         store.save(traces, save, stands_for=job.manifest.others(), coverage=job.manifest.coverage, notes=notes)
     return evaluate(
