@@ -46,17 +46,23 @@ def evaluated(folder: Path, *, model_type: str = "llama", **fields: Any) -> Resu
     return capture_plan_and_evaluate(str(config), Plan(**fields), fields.keys(), options).result
 
 
-def test_a_step_of_more_micro_batches_is_as_if_it_were_captured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = {"tensor": 2, "pipeline": 2, "global_batch": 2 * 12}
-    extended = evaluated(tmp_path, **plan)
+PLAN = {"tensor": 2, "pipeline": 2, "global_batch": 2 * 12}
+
+
+def test_a_plan_is_captured_with_few_micro_batches_and_extended(tmp_path: Path) -> None:
+    extended = evaluated(tmp_path, **PLAN)
     assert any("extended to 12" in note for note in extended.notes)
+    assert extended.throughput.samples_per_s == pytest.approx(24 / extended.step_time_s)
+
+
+@pytest.mark.long
+def test_an_extended_step_is_as_if_it_were_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extended = evaluated(tmp_path, **PLAN)
     monkeypatch.setattr("presim.frameworks.megatron._fewest_repeating", lambda plan: 12)
-    captured = evaluated(tmp_path, **plan)
+    captured = evaluated(tmp_path, **PLAN)
     assert extended.step_time_s == pytest.approx(captured.step_time_s, rel=0.01)
     assert extended.memory.peak_allocated_bytes == pytest.approx(captured.memory.peak_allocated_bytes, rel=0.01)
-    assert extended.throughput == pytest.approx(captured.throughput, rel=0.01)
+    assert extended.throughput == captured.throughput
 
 
 def test_a_model_that_bridge_does_not_have_is_refused_in_its_own_words(tmp_path: Path) -> None:
