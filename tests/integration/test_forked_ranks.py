@@ -94,6 +94,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.long
 def test_a_fork_has_the_same_trace_as_a_separate_process(tmp_path: Path) -> None:
     """Rank 0 is a separate process by itself and a fork beside rank 1. The times of frees may differ."""
     script = tmp_path / "train.py"

@@ -179,6 +179,7 @@ def test_encoders_of_images_are_split_by_heads(model: str) -> None:
     assert flops[0] / 4 < flops[1] < flops[0] / 3.8  # patches and projections are whole
 
 
+@pytest.mark.long
 def test_two_sequences_are_not_split() -> None:
     with pytest.raises(InputError, match=r"has a sequence in each of encoder.* and decoder"):
         compose(take("t5-3b"), Plan(sequence=512, context=2), CLUSTER)
