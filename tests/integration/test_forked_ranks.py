@@ -200,7 +200,13 @@ def test_a_script_that_uses_the_device_during_import_runs_separately(tmp_path: P
         kept.close()
 
 
-@pytest.mark.parametrize(("last", "shown"), [("", ""), ("raise SystemExit(3)", "rank 0:\na line\na warning\n")])
+@pytest.mark.parametrize(
+    ("last", "shown"),
+    [
+        pytest.param("", "", marks=pytest.mark.long),
+        ("raise SystemExit(3)", "rank 0:\na line\na warning\n"),
+    ],
+)
 def test_hidden_output_is_shown_if_the_script_fails(
     last: str, shown: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

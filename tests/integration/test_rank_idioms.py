@@ -231,15 +231,8 @@ LONG = (
     *("barrier of a device", "barrier of a group", "synchronize", "event", "stream that follows", "gather", "messages"),
     *("crossed by one of four", "created in opposite orders", "three crossed", "crossed with synchronisation"),
     *("crossed on two streams with synchronisation", "groups used by one rank each", "message and collective"),
-    *(
-        "ring of pairs",
-        "ring of pairs in order",
-        "exchange in one batch",
-        "two on each GPU",
-        "names crossed",
-        "equal names crossed",
-        "loaded by all to the first GPU",
-    ),
+    *("ring of pairs", "ring of pairs in order", "exchange in one batch", "names crossed", "equal names crossed"),
+    *("blocking wait", "all to all", "two on each GPU", "loaded by all to the first GPU"),
 )
 
 
