@@ -1,7 +1,7 @@
 # Set-up, tests and the demo. Each part leaves a stamp, so that a second call goes straight to the work.
 #
 #   make demo    the main example on 128 emulated H100s
-#   make test    all tests
+#   make test    the tests
 #   make help    the rest
 
 PYTHON ?= python3.11
@@ -22,7 +22,7 @@ TRANSFORMER_ENGINE := $(VENV)/.transformer-engine
 LIBRARIES := $(SHIM)/lib/.built
 CUDA_HEADERS := build/cuda-headers
 
-.PHONY: help venv frameworks transformer-engine vllm sglang shim demo test quick lint format docs site upgrade benchmarks clean
+.PHONY: help venv frameworks transformer-engine vllm sglang shim demo test test-long quick lint format docs site upgrade benchmarks clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -104,8 +104,13 @@ $(LIBRARIES): $(SHIM_SOURCES) $(PACKAGES) $(CUDA_HEADERS)/.stamp
 demo: venv shim  ## Llama 8B on 128 emulated H100s
 	$(BIN)/presim run --gpu h100-sxm --nodes 16 --gpus-per-node 8 examples/llama_fsdp2.py
 
-test: venv frameworks shim  ## all tests
-	PRESIM_TESTS_NEED_ALL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+test: venv frameworks shim  ## the tests, without the longest
+	PRESIM_TESTS_NEED_ALL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not long'
+
+test-long: venv frameworks shim  ## the tests that `make test` leaves out, and more examples of properties
+	PRESIM_TESTS_NEED_ALL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long
+	PRESIM_TESTS_NEED_ALL=1 PRESIM_TESTS_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal \
+		-m 'not long' tests/property tests/conformance tests/unit/serving/fast
 
 quick: $(PRESIM)  ## the tests that need neither PyTorch nor the emulated libraries
 	$(BIN)/python -m pytest -m 'not torch_cuda and not slow'

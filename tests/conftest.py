@@ -18,6 +18,7 @@ MARKERS = {
     "torch_cuda": "starts PyTorch's CUDA build on the emulated libraries; skipped where either is missing",
     "needs(package, ...)": "runs frameworks that `make frameworks` or a target of their own installs",
     "slow": "takes more than ten seconds; left out by `make quick`",
+    "long": "left to `make test-long`: run by hand before a release",
 }
 RAY = "pip install --constraint requirements/constraints.txt ray"
 TOO_LARGE = {"vllm": "make vllm", "sglang": "make sglang", "ray": RAY}  # to be asked of every machine

@@ -13,9 +13,10 @@ from presim import hardware
 from presim.cost import conformance
 from presim.cost.price import Estimator
 from presim.trace.signatures import Attention, Collective, Gemm, GroupedGemm, Kernel, Signature
+from support.long_cases import examples
 
 pytestmark = [pytest.mark.parametrize("gpu", GPUS), pytest.mark.parametrize("name", ESTIMATORS)]
-QUICK = settings(max_examples=25, deadline=None)
+QUICK = settings(max_examples=examples(8), deadline=None)
 
 
 @pytest.fixture

@@ -16,9 +16,14 @@ from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.trace.collective import COLLECTIVE_KINDS, Collective
 from presim.trace.schema import Group
+from support.long_cases import examples, marked
 
-pytestmark = [pytest.mark.parametrize("gpu", CLUSTERS), pytest.mark.parametrize("name", NETWORK_MODELS)]
-QUICK = settings(max_examples=25, deadline=None)
+LONG_CLUSTERS = ("a100-80gb-sxm", "l40s", "v100-32gb-sxm")  # nodes like those of others: with NVLink, on PCIe
+pytestmark = [
+    pytest.mark.parametrize("gpu", marked(CLUSTERS, LONG_CLUSTERS)),
+    pytest.mark.parametrize("name", NETWORK_MODELS),
+]
+QUICK = settings(max_examples=examples(8), deadline=None)
 COUNTS = st.sampled_from((1, 2, 3, 4, 8, 16, 31, 64, 128))
 STRIDES = st.sampled_from((1, 2, 4, 8))
 

@@ -96,10 +96,11 @@ def test_a_script_that_raises_shows_its_own_traceback_and_keeps_its_trace(tmp_pa
     ("last", "ending", "error"),
     [
         ("sys.exit(3)", "exited", "the script exited with 3"),
-        (
+        pytest.param(
             "os.kill(os.getpid(), signal.SIGKILL)",
             "killed",
             "the script's process ended with SIGKILL, which the kernel sends when this machine runs out of memory",
+            marks=pytest.mark.long,
         ),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "killed", "the script's process ended with SIGSEGV"),
     ],

@@ -14,7 +14,7 @@ from presim.options import RunOptions
 from presim.pipeline import Evaluation
 from support.captured import EXAMPLES, evaluated
 
-pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]
 
 NEIGHBOURS = runpy.run_path(str(EXAMPLES.parent / "validation" / "long_stretches.py"))
 

@@ -10,13 +10,16 @@ import pytest
 from presim.options import EvaluationOptions, RunOptions
 from presim.verbs.compose import compose_like
 from support.captured import evaluated
+from support.long_cases import marked
 from support.models import LLAMA
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
 RECIPE = Path(__file__).parents[2] / "validation" / "recipes" / "hf_fsdp2.py"
 
 
-@pytest.mark.parametrize("words", ["--style ddp --accumulate 2", "--shard 2 --accumulate 2 --keep"])
+@pytest.mark.parametrize(
+    "words", marked(["--style ddp --accumulate 2", "--shard 2 --accumulate 2 --keep"], ["--style ddp --accumulate 2"])
+)
 def test_a_plan_is_read_from_its_capture(words: str, tmp_path: Path) -> None:
     """Equal products, attention and collectives. A small model waits for its host, so step times are not compared.
 

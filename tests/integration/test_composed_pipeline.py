@@ -20,6 +20,7 @@ from support.models import llama
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_a_composed_stage_equals_the_capture(tmp_path: Path) -> None:
     """The stages' products, attention and collectives are equal as multisets, their peak memory within 3 %."""
     words = "--stages 2 --schedule 1F1B --micro-batches 3"

@@ -93,6 +93,7 @@ def test_zero_3_scatters_gradients_and_gathers_parameters() -> None:
     assert job.collective_bytes("all_gather") == 2 * PARAMETERS
 
 
+@pytest.mark.long
 def test_a_step_is_the_engine_s_although_the_optimizer_steps_once_per_group() -> None:
     """The Trainer has parameter groups with and without weight decay; ZeRO-3 steps each separately."""
     job = run("hf_trainer.py", "--backend", "deepspeed", world_size=RANKS)
@@ -101,18 +102,21 @@ def test_a_step_is_the_engine_s_although_the_optimizer_steps_once_per_group() ->
     assert len(products) == 8 * 7 + 1
 
 
+@pytest.mark.long
 def test_gradient_accumulation_makes_one_step_of_several_passes() -> None:
     once, twice = zero(2), zero(2, "--accumulate", "2")
     assert twice.gemm_flops(Phase.FORWARD) == 2 * once.gemm_flops(Phase.FORWARD)
     assert twice.trace.manifest.batch["tokens"] == 2 * TOKENS
 
 
+@pytest.mark.long
 def test_checkpointing_recomputes_each_layer_once() -> None:
     job = zero(3, "--checkpoint")
     last = 2 * TOKENS * LAYERS * HIDDEN * FEED_FORWARD  # of each layer; what follows is not needed again
     assert job.gemm_flops(Phase.RECOMPUTE) in (2 * TOKENS * MATRICES, 2 * TOKENS * MATRICES - last)
 
 
+@pytest.mark.long
 def test_an_offloaded_optimizer_only_copies_on_the_device() -> None:
     """The shard's gradients are copied to the host, updated by DeepSpeed's Adam, and copied back."""
     job = zero(2, "--offload", "optimizer")
@@ -126,6 +130,7 @@ def test_an_offloaded_optimizer_only_copies_on_the_device() -> None:
     assert moved["h2d"] >= 2 * PARAMETERS // RANKS
 
 
+@pytest.mark.long
 def test_offloaded_parameters_leave_the_device_between_steps() -> None:
     kept, offloaded = zero(3), zero(3, "--offload", "all")
     assert offloaded.held_after_step()[Category.PARAMETER] < kept.held_after_step()[Category.PARAMETER]

@@ -12,6 +12,7 @@ from presim.trace import store
 from presim.trace.schema import COLUMNS, Kind, Phase
 from presim.trace.signatures import Kernel
 from support.captured import Job, run
+from support.long_cases import marked
 
 pytestmark = pytest.mark.torch_cuda
 
@@ -26,7 +27,7 @@ JOBS = {
 }
 
 
-@pytest.fixture(params=JOBS)
+@pytest.fixture(params=marked(JOBS, ["llama 70b", "llama 70b tp"]))
 def job(request: pytest.FixtureRequest) -> Job:
     return JOBS[request.param]()
 

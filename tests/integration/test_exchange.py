@@ -34,6 +34,7 @@ def test_nccl_calls_outside_pytorch_have_lines_too() -> None:
     assert str(caught.value).count(f"at {SCRIPTS / 'direct_nccl.py'}:24: all_reduce") == 2
 
 
+@pytest.mark.long
 def test_with_a_live_clock_ranks_that_disagree_are_reported_too() -> None:
     with pytest.raises(HangError, match="every rank waits for another") as caught:
         api.run(str(SCRIPTS / "disagree.py"), gpu="h100-sxm", world_size=2, ranks="all", live=True)

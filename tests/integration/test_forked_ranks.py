@@ -94,6 +94,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.long
 def test_a_fork_has_the_same_trace_as_a_separate_process(tmp_path: Path) -> None:
     """Rank 0 is a separate process by itself and a fork beside rank 1. The times of frees may differ."""
     script = tmp_path / "train.py"
@@ -199,7 +200,13 @@ def test_a_script_that_uses_the_device_during_import_runs_separately(tmp_path: P
         kept.close()
 
 
-@pytest.mark.parametrize(("last", "shown"), [("", ""), ("raise SystemExit(3)", "rank 0:\na line\na warning\n")])
+@pytest.mark.parametrize(
+    ("last", "shown"),
+    [
+        pytest.param("", "", marks=pytest.mark.long),
+        ("raise SystemExit(3)", "rank 0:\na line\na warning\n"),
+    ],
+)
 def test_hidden_output_is_shown_if_the_script_fails(
     last: str, shown: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,6 +86,7 @@ def test_draws_of_several_ranks_that_differ(capfd: pytest.CaptureFixture[str]) -
     assert set(counts(capfd.readouterr().err)) == {(rank, layer) for rank in (0, 1) for layer in range(LAYERS)}
 
 
+@pytest.mark.long
 def test_percentiles_of_the_step_time_over_draws() -> None:
     """The first draw equals the run without further draws; each seed has different groups and times."""
     alone, several = captured("zipf:1.0:5").result, captured("zipf:1.0:5", draws=3).result

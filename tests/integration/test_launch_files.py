@@ -65,6 +65,7 @@ def test_megatron_core_does_a_plan_s_work(tmp_path: Path) -> None:
     assert job.gemm_flops(Phase.FORWARD) == 2 * FORWARD // 2  # two micro-batches, each on two ranks
 
 
+@pytest.mark.long
 @pytest.mark.needs("deepspeed")
 def test_deepspeed_does_a_plan_s_work(tmp_path: Path) -> None:
     job = captured(Plan(sequence=TOKENS, micro_batch=2), "deepspeed", tmp_path)
@@ -78,6 +79,7 @@ def test_accelerate_does_a_plan_s_work(tmp_path: Path) -> None:
     assert job.gemm_flops(Phase.RECOMPUTE)
 
 
+@pytest.mark.long
 @pytest.mark.needs("torchao")
 @pytest.mark.needs("accelerate")
 @pytest.mark.parametrize("name", ["fp8-row", "int8"])
@@ -90,6 +92,7 @@ def test_accelerate_s_program_runs_torchao_s_layers_in_blocks(name: str, tmp_pat
     assert len(integers if name == "int8" else floats) == LAYERS * 7 * 3
 
 
+@pytest.mark.long
 @pytest.mark.needs("megatron.core")
 @pytest.mark.needs("transformer_engine")
 def test_megatron_core_offloads_activations_and_the_optimizer(tmp_path: Path) -> None:

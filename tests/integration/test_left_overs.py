@@ -36,8 +36,16 @@ if __name__ == "__main__":
 ENDS = {"stops": (None, 0), "raises": (None, 3), "waits": (signal.SIGTERM, 143)}
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize(
+    ("how", "context"),
+    [
+        *(("stops", "fork"), ("raises", "fork"), ("waits", "spawn")),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (("stops", "spawn"), ("raises", "spawn"), ("waits", "fork"))
+        ),
+    ],
+)
 def test_workers_of_a_data_loader_leave_nothing(how: str, context: str, tmp_path: Path) -> None:
     number, code = ENDS[how]
     (tmp_path / "train.py").write_text(SCRIPT)

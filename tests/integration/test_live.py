@@ -19,6 +19,7 @@ from support.torchtitan import train
 
 pytestmark = pytest.mark.torch_cuda
 
+FAST_HOST = ("--host-factor", "0.1")  # host time counts, though little of it
 ONE = ("--gpu", "h100-sxm", "--world-size", "1", "--steps", "0")
 
 
@@ -30,8 +31,12 @@ def timed(tmp_path: Path, *options: str) -> tuple[list[dict[str, float]], dict[s
 
 
 def test_a_training_loop_prints_the_result_s_step_time(tmp_path: Path) -> None:
-    """Measured by the host's clock after a synchronisation and by CUDA events."""
-    steps, result = timed(tmp_path, "--live")
+    """Measured by the host's clock after a synchronisation and by CUDA events.
+
+    What the loop does between its measurements counts in the result alone: half a millisecond of 173 on one machine,
+    two on a slow one. Of hosts ten times as fast that is less than the tolerance.
+    """
+    steps, result = timed(tmp_path, "--live", *FAST_HOST)
     for step, expected in list(zip(steps, result["steps"]["times_s"]))[2:]:
         assert step["seconds"] == pytest.approx(expected, rel=0.01)
         assert step["events"] == pytest.approx(expected, rel=0.01)
@@ -73,6 +78,7 @@ def test_llama_on_128_gpus_prints_the_cluster_s_step_time(tmp_path: Path) -> Non
     assert peak == pytest.approx(result["memory"]["peak_allocated_bytes"] / 2**30, abs=0.01)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.needs("torchtitan")
 def test_torchtitan_logs_its_result_s_throughput() -> None:
@@ -89,6 +95,7 @@ def test_torchtitan_logs_its_result_s_throughput() -> None:
     assert logged.reserved_GiB == offline.reserved_GiB
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.needs("megatron.core")
 def test_megatron_logs_its_result_s_step_time(tmp_path: Path) -> None:
@@ -111,16 +118,19 @@ def test_megatron_logs_its_result_s_step_time(tmp_path: Path) -> None:
 
 
 def test_ranks_that_wait_for_each_other_share_one_clock(tmp_path: Path) -> None:
-    """Of two stages, one always waits for the other: both measure the result's whole step."""
+    """Of two stages, one always waits for the other: both measure the result's whole step.
+
+    The result smooths host times that the live clock has shown as they were; of hosts ten times as fast both are short.
+    """
     ended = presim(
         "run", "--gpu", "h100-sxm", "--world-size", "2", "--ranks", "all", "--steps", "0", "--live", "--quiet",
-        "--save", tmp_path / "job", SCRIPTS / "pipelined.py",
+        *FAST_HOST, "--save", tmp_path / "job", SCRIPTS / "pipelined.py",
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     printed = [json.loads(line) for line in ended.stdout.splitlines()]
     last = {line["rank"]: line["seconds"] for line in printed if line["step"] == 3}
     for rank, seconds in last.items():
-        simulated = evaluate_saved(tmp_path / "job", EvaluationOptions(rank=rank))
+        simulated = evaluate_saved(tmp_path / "job", EvaluationOptions(rank=rank, host_factor=0.1))
         waits = np.flatnonzero(simulated.priced.trace.column("kind") == Kind.DEVICE_SYNC)
         begin, end = simulated.timeline.end_ns[waits[-2:]]
         assert seconds == pytest.approx((end - begin) / 1e9, rel=0.01)

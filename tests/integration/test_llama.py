@@ -9,10 +9,12 @@ import pytest
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Attention, Optimizer
 from support.captured import Job, run
+from support.long_cases import marked
 
 WORLD = 128
 TOKENS = 8192
 PARAMETERS = {"8b": 8_030_261_248, "70b": 70_553_706_496}
+MODELS = marked(PARAMETERS, ["70b"])
 HIDDEN = {"8b": 4096, "70b": 8192}
 LAYERS = {"8b": 32, "70b": 80}
 FEED_FORWARD = {"8b": 14336, "70b": 28672}
@@ -35,12 +37,12 @@ def layer_products(name: str) -> int:
     return PARAMETERS[name] - outside_layers(name) - 2 * HIDDEN[name] * LAYERS[name]
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_the_parameters_are_the_published_ones(name: str) -> None:
     assert llama(name).trace.manifest.model["parameters"] == PARAMETERS[name]
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_matrix_products_have_two_flops_per_parameter_and_token(name: str) -> None:
     """Backward has twice as many; recomputation repeats the layers' forward except for the unused last product."""
     job = llama(name)
@@ -51,7 +53,7 @@ def test_matrix_products_have_two_flops_per_parameter_and_token(name: str) -> No
     assert job.gemm_flops(Phase.RECOMPUTE) == 2 * TOKENS * (layers - unneeded)
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_attention_is_causal_and_grouped(name: str) -> None:
     """Each layer has a forward, a recomputed and a backward kernel; keys and values keep their 8 heads."""
     job = llama(name)
@@ -64,7 +66,7 @@ def test_attention_is_causal_and_grouped(name: str) -> None:
     assert shapes == {(1, HIDDEN[name] // 128, 8, TOKENS, TOKENS, 128, True)}
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_fsdp_gathers_parameters_twice_and_scatters_gradients_once(name: str) -> None:
     """In bf16 and fp32; parameters outside the layers stay gathered between forward and backward."""
     job = llama(name)
@@ -77,7 +79,7 @@ def test_fsdp_gathers_parameters_twice_and_scatters_gradients_once(name: str) ->
     assert calls["reduce_scatter"] == LAYERS[name] + 1
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_each_rank_stores_its_shard_of_parameters_gradients_and_moments(name: str) -> None:
     """In fp32, at the end of a step. The allocator adds up to 1 MiB to the last block of each segment."""
     held = llama(name).held_after_step()
@@ -111,7 +113,7 @@ def test_a_layer_takes_twice_as_long_backward_as_forward() -> None:
         assert 0.7 < again / forward <= 1.0
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", MODELS)
 def test_the_job_fits_and_computes_for_most_of_its_step(name: str) -> None:
     result = llama(name).result
     assert result.memory.fits
@@ -120,6 +122,7 @@ def test_the_job_fits_and_computes_for_most_of_its_step(name: str) -> None:
     assert result.time.compute_s < result.step_time_s < 1.5 * result.time.compute_s
 
 
+@pytest.mark.long
 def test_tensor_parallelism_splits_the_layers_but_not_the_output() -> None:
     """Each of eight ranks has an eighth of the layers' products and all of the output layer's."""
     job = llama("70b", "--tensor-parallel", "8")
@@ -128,6 +131,7 @@ def test_tensor_parallelism_splits_the_layers_but_not_the_output() -> None:
     assert job.gemm_flops(Phase.BACKWARD) == 4 * TOKENS * (layers + output)
 
 
+@pytest.mark.long
 def test_tensor_parallelism_reduces_activations_within_a_node() -> None:
     """Forward the outputs of attention and MLP, backward the gradients of column-parallel inputs."""
     job = llama("70b", "--tensor-parallel", "8")
@@ -142,6 +146,7 @@ def test_tensor_parallelism_reduces_activations_within_a_node() -> None:
     assert sorted(calls.values()) == [80, 160, 400]
 
 
+@pytest.mark.long
 def test_with_tensor_parallelism_fsdp_spans_the_nodes() -> None:
     """The 16 ranks with the same local rank (0, 8, 16 …) shard an eighth of each layer."""
     job = llama("70b", "--tensor-parallel", "8")

@@ -7,6 +7,7 @@ import pytest
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Gemm, Optimizer
 from support.captured import Job, run
+from support.long_cases import marked
 
 LAYERS, HIDDEN, KV, FEED_FORWARD, VOCABULARY, TOKENS, RANK = 16, 2048, 512, 8192, 128256, 512, 16
 INTO_LAYER = HIDDEN * (HIDDEN + 2 * KV)  # queries, keys and values
@@ -27,7 +28,7 @@ def base_flops(job: Job, *phases: Phase) -> int:
     return sum(one.flops for one in products if RANK not in (one.m, one.n, one.k))
 
 
-@pytest.mark.parametrize("quantize", ["", "4bit", "8bit"])
+@pytest.mark.parametrize("quantize", marked(["", "4bit", "8bit"], ["8bit"]))
 def test_parameters_are_counted_in_weights_and_not_in_bytes(quantize: str) -> None:
     assert lora(quantize).trace.manifest.model["parameters"] == BASE + ADAPTERS
 

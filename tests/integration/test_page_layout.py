@@ -110,12 +110,14 @@ def faults(browser: Browser, pages: dict[str, tuple[str, str]]) -> dict[str, lis
     return {name: sentences for name, sentences in found.items() if sentences}
 
 
+@pytest.mark.long
 def test_panes_fit_and_their_colours_differ(panes: dict[str, tuple[str, str]], browser: Browser) -> None:
     shown = "document.body && document.body.dataset.ready"
     pages = {name: (url, f"{shown} === {pane!r}") for name, (url, pane) in panes.items()}
     assert faults(browser, pages) == {}
 
 
+@pytest.mark.long
 def test_the_first_pane_fits_where_it_is_opened_in_a_small_window(
     panes: dict[str, tuple[str, str]], browser: Browser
 ) -> None:
@@ -125,8 +127,21 @@ def test_the_first_pane_fits_where_it_is_opened_in_a_small_window(
     assert layout.faults(browser) == []
 
 
+@pytest.mark.long
 def test_pages_fit_and_their_colours_differ(folder: Path, browser: Browser) -> None:
     pages = {path.stem: (path.as_uri(), "document.readyState === 'complete'") for path in sorted(folder.glob("*.html"))}
+    assert faults(browser, pages) == {}
+
+
+def test_the_page_of_a_job_fits(browser: Browser, tmp_path: Path) -> None:
+    """The job that runs out of memory, and with names that no line holds."""
+    full = fakes.priced(workloads.out_of_memory())
+    result = summarise(full, fakes.simulate(full), fakes.DEVICE)
+    pages = {}
+    for name, shown in (("plain", result), ("crowded", crowded(result))):
+        path = tmp_path / f"{name}.html"
+        path.write_text(html.render(shown))
+        pages[name] = (path.as_uri(), "document.readyState === 'complete'")
     assert faults(browser, pages) == {}
 
 

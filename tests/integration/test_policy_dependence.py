@@ -5,6 +5,7 @@ A case is the body of a step and the expected verdict. Add one by adding a line.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -38,17 +39,18 @@ A_TO_A = (
 )
 MEAN = "mean = loss.detach().clone(); dist.all_reduce(mean)"
 DEPENDS, SAME, NOT_TRIED = "Collectives depend on values of the", "called the same collectives", ""
+long = functools.partial(pytest.param, marks=pytest.mark.long)
 CASES = [
     ("[dist.all_reduce(experts[i].weight.data) for i in choice.unique().tolist()]", DEPENDS),
-    ("[dist.all_reduce(experts[i].weight.data) for i in range(8) if (choice == i).any()]", DEPENDS),
-    ("[dist.all_reduce(experts[i].bias.data) for i in choice.unique().tolist()]", DEPENDS),
+    long("[dist.all_reduce(experts[i].weight.data) for i in range(8) if (choice == i).any()]", DEPENDS),
+    long("[dist.all_reduce(experts[i].bias.data) for i in choice.unique().tolist()]", DEPENDS),
     ("loss.item() < 2 and dist.barrier()", DEPENDS),
-    ("losses.append(float(loss)); dist.all_reduce(weight) if losses[-1] > 2 else dist.barrier()", DEPENDS),
-    ("x.mean().item() < 0.5 and dist.all_reduce(weight)", DEPENDS),
-    (f"{MEAN}; mean.item() < 4 and dist.barrier()", SAME),
+    long("losses.append(float(loss)); dist.all_reduce(weight) if losses[-1] > 2 else dist.barrier()", DEPENDS),
+    long("x.mean().item() < 0.5 and dist.all_reduce(weight)", DEPENDS),
+    long(f"{MEAN}; mean.item() < 4 and dist.barrier()", SAME),
     (A_TO_A, SAME),
-    ("[experts[i](x[choice == i]) for i in choice.unique().tolist()]", SAME),
-    ("loss.item() < 2 and experts[0](x)", SAME),
+    long("[experts[i](x[choice == i]) for i in choice.unique().tolist()]", SAME),
+    long("loss.item() < 2 and experts[0](x)", SAME),
     ("print('loss', loss.item())", NOT_TRIED),
     ("losses.append(loss.item()); print(sum(losses) / len(losses))", NOT_TRIED),
     ("experts[0](x)", NOT_TRIED),

@@ -209,6 +209,7 @@ def test_the_measuring_process_reports_times_and_errors(tmp_path: Path) -> None:
     assert lines[2]["samples"] >= 14
 
 
+@pytest.mark.long
 def test_the_measuring_process_ends_when_the_gpu_fails(tmp_path: Path) -> None:
     """The failed signature has a line; later ones have none, so that another process continues there."""
     (tmp_path / "work").write_bytes(msgspec.json.encode([WORK[0], Sort(1, 1, 1, "int8"), WORK[1]]))

@@ -14,6 +14,7 @@ import pytest
 from presim.errors import HangError
 from presim.options import RunOptions
 from support.captured import evaluated
+from support.long_cases import marked
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
 
@@ -225,7 +226,17 @@ def outcome(case: Case, folder: Path) -> str:
     return result.error
 
 
-@pytest.mark.parametrize("case", [*WAITS, *ORDERS, *GPUS], ids=lambda case: case.name)
+# Each has a sibling that waits, crosses or shares in the same way.
+LONG = (
+    *("barrier of a device", "barrier of a group", "synchronize", "event", "stream that follows", "gather", "messages"),
+    *("crossed by one of four", "created in opposite orders", "three crossed", "crossed with synchronisation"),
+    *("crossed on two streams with synchronisation", "groups used by one rank each", "message and collective"),
+    *("ring of pairs", "ring of pairs in order", "exchange in one batch", "names crossed", "equal names crossed"),
+    *("blocking wait", "all to all", "two on each GPU", "loaded by all to the first GPU"),
+)
+
+
+@pytest.mark.parametrize("case", marked([*WAITS, *ORDERS, *GPUS], LONG, lambda case: case.name))
 def test_the_job_ends_as_on_a_cluster(case: Case, tmp_path: Path) -> None:
     found = outcome(case, tmp_path)
     assert case.outcome in found if case.outcome else not found, found

@@ -14,6 +14,7 @@ from presim.capture.ranks import auto
 from presim.options import RunOptions
 from presim.result import Result
 from support.captured import evaluated
+from support.long_cases import marked
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
 
@@ -44,6 +45,7 @@ FOUND = [
     "dist.get_process_group_ranks(dist.group.WORLD).index(dist.get_rank()) % 4 == 3",
     "dist.init_device_mesh('cuda', (4, 4)).get_coordinate()[0] == 1",
 ]
+LONG = [condition for condition in FOUND if not condition.startswith(("dist.group.WORLD.rank", "dist.init"))]
 CONFINED = ["print(local_rank)", "layer.to(torch.cuda.current_device()) is None", "int(os.environ['WORLD_SIZE']) < 4"]
 
 
@@ -60,7 +62,7 @@ def result_of(condition: str, folder: Path) -> Result:
     return evaluated(script, options=RunOptions(gpu="h100-sxm", nodes=4, gpus_per_node=4, steps=2)).result
 
 
-@pytest.mark.parametrize("condition", FOUND)
+@pytest.mark.parametrize("condition", marked(FOUND, LONG))
 def test_a_rank_that_works_more_is_found(condition: str, tmp_path: Path) -> None:
     result = result_of(condition, tmp_path)
     assert len(result.ranks) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
@@ -12,6 +13,7 @@ import pytest
 from presim.errors import ExitCode
 from support.captured import EXAMPLES, SCRIPTS
 from support.command import presim, processes_of, start
+from support.long_cases import marked
 
 pytestmark = pytest.mark.torch_cuda
 
@@ -52,13 +54,14 @@ def test_a_single_rank_assumes_that_others_hold_the_same_data(tmp_path: Path) ->
     ]
 
 
-@pytest.mark.parametrize("ranks", ["0", "all"])
+@pytest.mark.parametrize("ranks", marked(["0", "all"], ["0"]))
 def test_objects_of_any_size_are_exchanged_and_shards_are_saved(ranks: str, tmp_path: Path) -> None:
     """The script checks itself: gathered, scattered and broadcast with NCCL, and a distributed checkpoint."""
     ended = presim("run", *WORLD, "-q", "--ranks", ranks, SCRIPTS / "nccl_objects.py", tmp_path)
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_all_ranks_of_a_small_world_run_and_equal_ones_are_merged(tmp_path: Path) -> None:
     """Fully sharded data parallel on two nodes of four GPUs."""
@@ -101,6 +104,7 @@ def test_ranks_that_differ_are_captured_and_matched(tmp_path: Path) -> None:
     assert any(note.startswith("Rank 6 captured, too: rank 6 differs from rank 0") for note in result["notes"])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_large_world_is_sampled_and_unsampled_ranks_are_reported(tmp_path: Path) -> None:
     """The last 56 of 256 ranks differ; some of them are sampled, and a rank between them and the others."""
@@ -134,20 +138,29 @@ for step in range({steps}):
 REDUCE = "dist.all_reduce(model.weight.grad)"
 
 
-@pytest.mark.parametrize("mode", [(), ("--ranks", "all"), ("--live",)], ids=str)
+HANGS = {  # what ranks say to each other, the number of steps, what the error names
+    "a barrier more": (
+        f"{REDUCE}; rank == 1 and step == 1 and dist.barrier()",
+        "3",
+        r"rank 1.* at \S*talks\.py:10: all_reduce",
+    ),
+    "both receive": ("dist.recv(model.weight.grad, 1 - rank)", "3", r"rank 1.* at \S*talks\.py:10: recv"),
+    "a step fewer": (REDUCE, "3 - rank", r"rank 0.* at \S*talks\.py:10: all_reduce of 4194304 bytes"),
+}
+MODES = ((), ("--ranks", "all"), ("--live",))
+SHORT = list(zip(HANGS, MODES))  # each hang in a mode of its own
+
+
 @pytest.mark.parametrize(
-    ("talk", "steps", "named"),
+    ("hang", "mode"),
     [
-        (f"{REDUCE}; rank == 1 and step == 1 and dist.barrier()", "3", r"rank 1.* at \S*talks\.py:10: all_reduce"),
-        ("dist.recv(model.weight.grad, 1 - rank)", "3", r"rank 1.* at \S*talks\.py:10: recv"),
-        (REDUCE, "3 - rank", r"rank 0.* at \S*talks\.py:10: all_reduce of 4194304 bytes"),
+        pytest.param(*case, id=f"{case[0]}-{case[1]}", marks=[] if case in SHORT else [pytest.mark.long])
+        for case in itertools.product(HANGS, MODES)
     ],
-    ids=["a barrier more", "both receive", "a step fewer"],
 )
-def test_a_job_that_would_hang_is_never_predicted(
-    talk: str, steps: str, named: str, mode: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_job_that_would_hang_is_never_predicted(hang: str, mode: tuple[str, ...], tmp_path: Path) -> None:
     """Whichever ranks are requested: the error names ranks, lines and groups."""
+    talk, steps, named = HANGS[hang]
     script = tmp_path / "talks.py"
     script.write_text(TALKS.format(talk=talk, steps=steps, rows=8))
     ended = presim("run", "--gpu", "h100-sxm", "--world-size", "2", "-q", *mode, script)
@@ -157,6 +170,7 @@ def test_a_job_that_would_hang_is_never_predicted(
     assert "'default_pg' (ranks 0, 1)" in ended.stderr
 
 
+@pytest.mark.long
 def test_one_rank_with_more_work_is_the_straggler(tmp_path: Path) -> None:
     """Rank 3 of 8 has sixteen times the batch."""
     script, report = tmp_path / "talks.py", tmp_path / "r.json"
@@ -216,6 +230,7 @@ signal.pause()
 """
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_no_rank_behind(tmp_path: Path) -> None:
     script = tmp_path / "waits.py"
     script.write_text(WAITS)
@@ -227,6 +242,7 @@ def test_ctrl_c_leaves_no_rank_behind(tmp_path: Path) -> None:
     assert not processes_of(str(tmp_path))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_pipeline_has_one_rank_per_stage_and_another_pipeline_is_sampled(tmp_path: Path) -> None:
     """Four stages, two pipelines; stages really exchange shapes. The last stage has an extra layer."""

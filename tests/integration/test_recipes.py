@@ -9,12 +9,14 @@ import pytest
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Attention, Elementwise, Fused, Gemm, GroupedGemm, Kernel, Optimizer, Softmax
 from support.captured import ROOT, Job, run
+from support.long_cases import marked
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
 
 RECIPES = ROOT / "validation" / "recipes"
 
 
+@pytest.mark.long
 @pytest.mark.needs("torchtitan")
 def test_a_single_stage_of_torchtitan_s_trainer_sends_what_the_next_stage_receives() -> None:
     """The last of two stages of its smallest Llama, with half of the tensors and half of the data."""
@@ -34,6 +36,7 @@ def test_a_single_stage_of_torchtitan_s_trainer_sends_what_the_next_stage_receiv
     assert passed == [("recv", activation), ("send_recv", activation), ("send", activation)]
 
 
+@pytest.mark.long
 @pytest.mark.needs("torchtitan")
 def test_torchtitan_s_trainer_keeps_moments_of_adapters_only() -> None:
     """Two bf16 moments per adapter parameter; adapters of attention's fused input, its output and three products."""
@@ -48,6 +51,7 @@ def test_torchtitan_s_trainer_keeps_moments_of_adapters_only() -> None:
     assert job.held_after_step()[Category.OPTIMIZER_STATE] == pytest.approx(2 * 2 * adapters, rel=0.05)
 
 
+@pytest.mark.long
 @pytest.mark.needs("torchao")
 def test_earlier_torchtitan_gathers_activations_in_8_bits_and_attends_without_cudnn() -> None:
     """The forward inputs of each layer's attention and FFN; on an H100."""
@@ -75,6 +79,7 @@ def megatron(recipe: str, *own: str) -> Job:
     return run(str(RECIPES / recipe), *own, *MEGATRON, world_size=2, steps=2)
 
 
+@pytest.mark.long
 @pytest.mark.needs("megatron.core")
 def test_muon_keeps_one_momentum_per_matrix_and_orthogonalises_it_by_fifteen_products() -> None:
     """Five iterations of three products; Adam keeps two moments. Embeddings and vectors stay with Adam."""
@@ -95,6 +100,7 @@ FP8 = (
 WEIGHTS = 2 * (4 * 1024**2 + 3 * 1024 * 4096)  # in layers, of which FP8 takes a byte each
 
 
+@pytest.mark.long
 @pytest.mark.needs("transformer_engine")
 def test_frozen_weights_in_fp8_are_kept_in_one_layout() -> None:
     """Their transposes, of equal size, are created again for the gradient of the layer's input."""
@@ -106,6 +112,7 @@ def test_frozen_weights_in_fp8_are_kept_in_one_layout() -> None:
     assert kept[0] - kept[1] == pytest.approx(WEIGHTS, rel=0.05)  # blocks are of whole MiB
 
 
+@pytest.mark.long
 @pytest.mark.needs("transformer_engine")
 def test_a_model_created_on_the_meta_device_is_sharded_like_any_other() -> None:
     """FSDP materialises modules one by one; each of eight ranks stores the same bytes after a step."""
@@ -118,6 +125,7 @@ def test_a_model_created_on_the_meta_device_is_sharded_like_any_other() -> None:
     assert kept[0] == pytest.approx(kept[1], rel=0.02)
 
 
+@pytest.mark.long
 @pytest.mark.needs("megatron.core")
 def test_megatron_deepspeed_s_fused_functions_are_one_kernel_each_without_torch_compile() -> None:
     """Two layers; bias and GELU read and write the FFN's activation, and backward its gradient."""
@@ -137,6 +145,7 @@ def test_megatron_deepspeed_s_fused_functions_are_one_kernel_each_without_torch_
     assert softmax[2:] == 2 * ["aten::_softmax_backward_data"]
 
 
+@pytest.mark.long
 @pytest.mark.needs("peft")
 def test_only_a_decoder_s_adapters_are_updated_and_layers_are_recomputed() -> None:
     """Queries and values of two layers, two micro-batches a step; moments in fp32, as PEFT makes adapters."""
@@ -158,7 +167,7 @@ def test_only_a_decoder_s_adapters_are_updated_and_layers_are_recomputed() -> No
 
 
 @pytest.mark.needs("deepspeed")
-@pytest.mark.parametrize("stage", [0, 2, 3])
+@pytest.mark.parametrize("stage", marked([0, 2, 3], ["0", "2"]))
 def test_deepspeed_s_engine_updates_a_rank_s_share_with_one_kernel(stage: int) -> None:
     """A GPT with tied words on four ranks in fp16; no overflow is seen, so no step is skipped."""
     layers, hidden, words, tokens, ranks = 2, 256, 1024, 128, 4
@@ -180,6 +189,7 @@ def test_deepspeed_s_engine_updates_a_rank_s_share_with_one_kernel(stage: int) -
     assert job.collective_bytes(scattered) == pytest.approx(2 * parameters, rel=0.01)
 
 
+@pytest.mark.long
 @pytest.mark.needs("deepspeed", "peft")
 def test_deepspeed_reduces_and_updates_adapters_only() -> None:
     """ZeRO-2 on two ranks; the engine keeps adapters in bf16, like all weights."""

@@ -31,6 +31,7 @@ def asked(trace: Trace) -> list[object]:
     ]
 
 
+@pytest.mark.long
 def test_gpt2_with_ddp_on_8_gpus_is_rescaled_to_32() -> None:
     """Device work and the step time without host time are the same."""
     small, large = run("gpt2_ddp.py", world_size=8).trace, run("gpt2_ddp.py", world_size=32).trace

@@ -16,6 +16,7 @@ from presim.options import RunOptions
 from presim.pipeline import Evaluation
 from presim.trace.schema import HostCall, Kind
 from support.captured import evaluated
+from support.long_cases import marked
 
 pytestmark = pytest.mark.torch_cuda
 
@@ -172,7 +173,19 @@ def calls(evaluation: Evaluation, call: HostCall) -> int:
     return int(((columns["kind"][step] == Kind.HOST_CALL) & (columns["object"][step] == call)).sum())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.program)
+LONG = (  # each holds memory as another does
+    *(
+        "waits for the side stream",
+        "limits itself by events",
+        "polls an event",
+        "polls a stream",
+        "synchronises the device",
+    ),
+    *("pinned buffers from the cache", "pinned buffers still in use", "registers and unregisters"),
+)
+
+
+@pytest.mark.parametrize("case", marked(CASES, LONG, lambda case: case.program))
 def test_memory_is_what_a_host_that_runs_ahead_holds(case: Case, tmp_path: Path) -> None:
     """With a live clock it is the same to the byte."""
     evaluation = capture(case.program, tmp_path, live=False)

@@ -9,6 +9,7 @@ import pytest
 
 from support.captured import SCRIPTS
 from support.command import presim
+from support.long_cases import marked
 
 pytestmark = pytest.mark.torch_cuda
 
@@ -33,6 +34,7 @@ def test_the_script_s_output_goes_where_it_would_without_presim() -> None:
     assert quiet.stdout == "the optimizer is SGD\n"
 
 
+@pytest.mark.long
 def test_steps_end_a_script_early(tmp_path: Path) -> None:
     ended = presim("run", *ONE, "--steps", "2", "--json", tmp_path / "r.json", "-q", SCRIPTS / "optimizers.py", "SGD")
     result = json.loads((tmp_path / "r.json").read_text())
@@ -64,7 +66,10 @@ print(dist.get_rank(), dist.get_world_size(), torch.cuda.current_device(), os.en
 """
 
 
-@pytest.mark.parametrize(("rank", "world"), [(5, 16), (1023, 1024), (9999, 16384)])
+@pytest.mark.parametrize(
+    ("rank", "world"),
+    [pytest.param(5, 16, marks=pytest.mark.long), (1023, 1024), pytest.param(9999, 16384, marks=pytest.mark.long)],
+)
 def test_one_process_can_be_any_rank_of_any_world(rank: int, world: int, tmp_path: Path) -> None:
     """It runs alone, but its groups and collectives have the sizes of the world."""
     (tmp_path / "rank.py").write_text(RANK)
@@ -121,7 +126,9 @@ print("rank", dist.get_rank(), "of", dist.get_world_size(), "env", os.environ.ge
 """
 
 
-@pytest.mark.parametrize("how", ["tcp://node0:29500", "file:///nowhere/at/all", "env://"])
+@pytest.mark.parametrize(
+    "how", marked(["tcp://node0:29500", "file:///nowhere/at/all", "env://"], ["file:///nowhere/at/all", "env://"])
+)
 def test_a_slurm_script_can_use_its_own_rendezvous_address(tmp_path: Path, how: str) -> None:
     """The launcher's store replaces any address; the script's rank comes from Slurm's variables."""
     script = tmp_path / "meets.py"

@@ -47,6 +47,7 @@ def test_a_command_is_captured_for_each_value_and_a_second_search_finds_them_kep
     assert json.loads(answer.read_text()) == before
 
 
+@pytest.mark.long
 def test_composed_plans_are_confirmed_by_the_user_s_own_command(tmp_path: Path) -> None:
     config, script, answer = tmp_path / "config.json", tmp_path / "train.py", tmp_path / "answer.json"
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 128}

@@ -44,6 +44,7 @@ def test_spawned_functions_run_in_the_rank_s_process(tmp_path: Path) -> None:
     assert result["steps"]["count"] == 3
 
 
+@pytest.mark.long
 def test_a_different_number_of_processes_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "spawns.py"
     script.write_text(SPAWNS)

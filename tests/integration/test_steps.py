@@ -11,6 +11,7 @@ from presim.options import RunOptions
 from presim.trace.signatures import Gemm
 from support import captured, emulated
 from support.captured import Job
+from support.long_cases import marked
 
 pytestmark = pytest.mark.torch_cuda
 
@@ -257,7 +258,7 @@ def run_loader(folder: Path, loader: str, **options: object) -> Job:
     return run(code, folder, host_factor=1.0, **options)
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", marked(["fork", "spawn"], ["spawn"]))
 def test_a_slow_loader_limits_the_step(tmp_path: Path, context: str) -> None:
     emulated.require_cuda_torch()
     result = run_loader(tmp_path, f"num_workers=2, multiprocessing_context={context!r}").result
@@ -266,6 +267,7 @@ def test_a_slow_loader_limits_the_step(tmp_path: Path, context: str) -> None:
     assert result.limits[0].name == "data_loading"
 
 
+@pytest.mark.long
 def test_a_live_clock_shows_the_loader_s_time(tmp_path: Path) -> None:
     emulated.require_cuda_torch()
     result = run_loader(tmp_path, "num_workers=2", live=True).result

@@ -70,6 +70,7 @@ def test_no_kernel_is_known_by_its_name_only(llama: Training) -> None:
     assert not [one for one in llama.job.signatures(llama.job.work()) if isinstance(one, Kernel)]
 
 
+@pytest.mark.long
 def test_experts_exchange_every_token_three_times_and_are_grouped_products() -> None:
     """DeepSeek's small model: five layers of eight experts on four ranks, three experts per token."""
     tokens, top, width, layers = 8 * 2048, 3, 256, 5

@@ -35,6 +35,7 @@ def sizes(training: Training, kind: str, group: str, *phases: Phase) -> list[int
     return [one.bytes for one in found if one.kind == kind and groups[one.group].name == group]
 
 
+@pytest.mark.long
 def test_tensor_parallelism_gathers_and_scatters_activations() -> None:
     """With sequence parallelism: before and after attention and FFN, and at both ends of the model."""
     training = small("--parallelism.tensor_parallel_degree", "2", gpus=4)
@@ -48,6 +49,7 @@ def test_tensor_parallelism_gathers_and_scatters_activations() -> None:
     assert training.job.held_after_step()[Category.PARAMETER] == pytest.approx(PARAMETERS * 4 / 4, rel=0.01)
 
 
+@pytest.mark.long
 def test_context_parallelism_gathers_keys_and_values() -> None:
     """Each of two ranks has half of the queries, from both ends, which see half of the keys on average."""
     training = small("--parallelism.context_parallel_degree", "2", gpus=4)
@@ -59,6 +61,7 @@ def test_context_parallelism_gathers_keys_and_values() -> None:
     assert [one.q_len * one.kv_len for one in found] == [SEQUENCE**2 // 4] * LAYERS
 
 
+@pytest.mark.long
 def test_float8_products_are_those_of_the_model() -> None:
     training = small(gpus=2, config="llama3_debugmodel_float8")
     assert captured(training) == [(0, 2)]
@@ -68,6 +71,7 @@ def test_float8_products_are_those_of_the_model() -> None:
     assert training.job.gemm_flops(Phase.BACKWARD) == 4 * TOKENS * PRODUCTS
 
 
+@pytest.mark.long
 def test_experts_of_two_ranks_exchange_every_token_three_times() -> None:
     """Five layers of eight experts, three per token; FSDP shards a rank's experts with the other pair."""
     layers, experts, top = 5, 8, 3
@@ -82,7 +86,9 @@ def test_experts_of_two_ranks_exchange_every_token_three_times() -> None:
     assert {(one.groups, one.m) for one in grouped} == {(experts // 2, TOKENS * top)}
 
 
-@pytest.mark.parametrize(("schedule", "chunks"), [("1F1B", 1), ("Interleaved1F1B", 2)])
+@pytest.mark.parametrize(
+    ("schedule", "chunks"), [("1F1B", 1), pytest.param("Interleaved1F1B", 2, marks=pytest.mark.long)]
+)
 def test_stages_split_the_products_and_send_activations(schedule: str, chunks: int) -> None:
     """Two stages; every micro-batch crosses each boundary between chunks, forward and backward."""
     training = small(

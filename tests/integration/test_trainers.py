@@ -6,6 +6,7 @@ import pytest
 
 from presim.trace.schema import Phase
 from support.captured import Job, run
+from support.long_cases import marked
 
 RANKS = 16
 GPT2, GPT2_BLOCKS = 124_439_808, 12 * 7_087_872  # the model card of openai-community/gpt2; a block: 12 h^2 + 13 h
@@ -25,7 +26,7 @@ def hugging_face(backend: str) -> Job:
 
 
 @pytest.mark.needs("lightning")
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", marked(["ddp", "fsdp"], ["ddp"]))
 def test_a_forward_in_the_optimizer_s_closure_is_a_forward(strategy: str) -> None:
     """Lightning runs both passes inside ``optimizer.step``; backward is twice as long."""
     job = lightning(strategy)
@@ -36,13 +37,14 @@ def test_a_forward_in_the_optimizer_s_closure_is_a_forward(strategy: str) -> Non
 
 
 @pytest.mark.needs("lightning")
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", marked(["ddp", "fsdp"], ["ddp"]))
 def test_lightning_s_model_is_counted_whole(strategy: str) -> None:
     model = lightning(strategy).trace.manifest.model
     assert model["parameters"] == GPT2
     assert model["parameters_local"] == pytest.approx(GPT2 if strategy == "ddp" else GPT2 / RANKS, rel=0.001)
 
 
+@pytest.mark.long
 @pytest.mark.needs("lightning")
 def test_lightning_s_ddp_reduces_gradients_and_its_fsdp_gathers_blocks_twice() -> None:
     """float32 gradients with DDP; bf16 with FSDP, which keeps the outermost unit gathered until backward."""
@@ -53,7 +55,7 @@ def test_lightning_s_ddp_reduces_gradients_and_its_fsdp_gathers_blocks_twice() -
 
 
 @pytest.mark.needs("accelerate")
-@pytest.mark.parametrize("backend", ["ddp", "fsdp"])
+@pytest.mark.parametrize("backend", marked(["ddp", "fsdp"], ["ddp"]))
 def test_hugging_face_s_model_is_counted_whole_and_its_products_are_the_model_s(backend: str) -> None:
     job = hugging_face(backend)
     matrices = LLAMA - 32000 * 1024 - 17 * 1024
@@ -62,6 +64,7 @@ def test_hugging_face_s_model_is_counted_whole_and_its_products_are_the_model_s(
     assert job.gemm_flops(Phase.BACKWARD) == 4 * TOKENS * matrices
 
 
+@pytest.mark.long
 @pytest.mark.needs("accelerate")
 def test_hugging_face_s_ddp_reduces_gradients_and_its_fsdp2_scatters_them() -> None:
     reduced = [one.bytes for one in hugging_face("ddp").collectives(Phase.BACKWARD) if one.kind == "all_reduce"]

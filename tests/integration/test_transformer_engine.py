@@ -9,6 +9,7 @@ import pytest
 from presim.trace.schema import Phase
 from presim.trace.signatures import Attention, Gemm, Kernel, Normalization, Optimizer
 from support.captured import Job, run
+from support.long_cases import marked
 
 LENGTH, BATCH, HIDDEN, FEED_FORWARD, HEADS, GROUPS = 2048, 2, 1024, 4096, 16, 4
 TOKENS = LENGTH * BATCH
@@ -23,7 +24,7 @@ def layer(recipe: str = "") -> Job:
     return run("transformer_engine_layer.py", "layer", *(["--recipe", recipe] if recipe else []), steps=2)
 
 
-@pytest.mark.parametrize("recipe", ["", "delayed", "current", "block"])
+@pytest.mark.parametrize("recipe", marked(["", "delayed", "current", "block"], ["current"]))
 def test_products_of_a_layer_have_the_model_s_shapes(recipe: str) -> None:
     """Two FLOPs per parameter and token forward, four backward, whatever the type of the products."""
     job = layer(recipe)
@@ -70,7 +71,7 @@ def test_its_adam_updates_every_parameter() -> None:
     assert found[0].bytes_written == pytest.approx(10 * PARAMETERS, rel=1e-3)
 
 
-@pytest.mark.parametrize("recipe", ["", "delayed", "current", "block"])
+@pytest.mark.parametrize("recipe", marked(["", "delayed", "current", "block"], ["current"]))
 def test_no_kernel_is_known_by_its_name_only(recipe: str) -> None:
     job = layer(recipe)
     assert not [one for one in job.signatures(job.work()) if isinstance(one, Kernel)]

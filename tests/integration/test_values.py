@@ -115,6 +115,7 @@ def test_every_loss_of_pytorch_follows_the_policy_for_losses() -> None:
     assert answers >= {"loss", "computed"}
 
 
+@pytest.mark.long
 def test_skewed_routing_takes_longer_than_balanced() -> None:
     """Rank 0 has the popular experts, so it gets more tokens and larger products."""
     balanced = result_of("experts.py", world_size=8, host_time=False)
@@ -161,7 +162,10 @@ def test_loads_for_another_number_of_experts_are_reported(tmp_path: Path) -> Non
     assert expected in result.notes
 
 
-@pytest.mark.parametrize(("way", "values", "tokens"), [("greedy", ("eos=7", "eos_after=9"), 10), ("sampled", (), 32)])
+@pytest.mark.parametrize(
+    ("way", "values", "tokens"),
+    [("greedy", ("eos=7", "eos_after=9"), 10), pytest.param("sampled", (), 32, marks=pytest.mark.long)],
+)
 def test_generation_stops_at_the_end_token_or_at_its_length(way: str, values: tuple[str, ...], tokens: int) -> None:
     result_of("generates.py", way, str(tokens), values=values)
 
@@ -177,7 +181,11 @@ def test_a_loop_on_a_value_that_never_changes_is_stopped_with_its_line() -> None
 
 @pytest.mark.parametrize(
     ("script", "options"),
-    [("without_values.py", {}), ("compiled.py", {}), ("sharded.py", {"world_size": 4, "ranks": "0"})],
+    [
+        ("without_values.py", {}),
+        pytest.param("compiled.py", {}, marks=pytest.mark.long),
+        pytest.param("sharded.py", {"world_size": 4, "ranks": "0"}, marks=pytest.mark.long),
+    ],
 )
 def test_the_device_work_is_the_same_with_and_without_values(script: str, options: dict[str, Any]) -> None:
     """Kernels, copies, collectives, streams, synchronisations and memory, in the same order."""

@@ -22,8 +22,9 @@ from presim.engine.simulate import simulate, simulate_job
 from presim.engine.state import SCALE
 from presim.engine.timeline import Timeline
 from presim.trace.schema import Kind, Trace
+from support.long_cases import examples
 
-SETTINGS = settings(deadline=None, max_examples=60)
+SETTINGS = settings(deadline=None, max_examples=examples(20))
 shares = st.sampled_from([0.0, 0.125, 0.5, 0.75, 1.0])
 demands = st.builds(Demand, shares, shares, shares, link_out=shares, port_in=shares)
 parts = st.sampled_from([0.0, 0.25, 0.75, 1.0])  # of a shared port

@@ -21,8 +21,9 @@ from presim.engine.simulate import simulate_job
 from presim.trace.builder import TraceBuilder, default_manifest
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective, Gemm
+from support.long_cases import examples
 
-SETTINGS = settings(deadline=None, max_examples=150)
+SETTINGS = settings(deadline=None, max_examples=examples(50))
 
 
 @given(jobs(), options)

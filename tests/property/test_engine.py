@@ -22,6 +22,7 @@ from presim.engine.timeline import Timeline
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Copy, Gemm
+from support.long_cases import examples
 
 small = st.integers(0, 9)
 options = st.builds(
@@ -32,7 +33,7 @@ options = st.builds(
     sync_latency_ns=small,
     queue_depth=st.sampled_from([1, 2, 3, 1024]),
 )
-SETTINGS = settings(deadline=None, max_examples=150)
+SETTINGS = settings(deadline=None, max_examples=examples(50))
 
 
 def same(left: Timeline, right: Timeline) -> bool:

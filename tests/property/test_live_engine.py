@@ -28,8 +28,9 @@ from presim.engine.simulate import simulate_job
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Kind, Manifest
 from presim.trace.signatures import Copy
+from support.long_cases import examples
 
-SETTINGS = settings(deadline=None, max_examples=150)
+SETTINGS = settings(deadline=None, max_examples=examples(50))
 PRICE = Price(duration_ns=1, origin=Origin.ANALYTIC, uncertainty=0.1, estimator="test")
 
 

@@ -21,6 +21,7 @@ from presim.engine.state import SCALE
 from presim.engine.timeline import Timeline
 from presim.network.sharing import Load, shared_seconds
 from presim.trace.signatures import Collective, Signature
+from support.long_cases import examples
 
 LINKS = 3
 _EXACT = 0.003  # paces are multiples of 1/1024, rounded up
@@ -54,7 +55,7 @@ def linked_jobs(draw: st.DrawFn) -> list[PricedTrace]:
 
 
 @given(linked_jobs(), options)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20))
 def test_compiled_and_interpreted_give_the_same_bytes(job: list[PricedTrace], chosen: Options) -> None:
     compiled = simulate_job(job, options=chosen, compiled=True)
     interpreted = simulate_job(job, options=chosen, compiled=False)
@@ -70,7 +71,7 @@ def test_the_order_in_which_ranks_are_handed_in_does_not_matter(job: list[Priced
 
 
 @given(linked_jobs(), options)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20))
 def test_at_every_moment_links_are_shared_max_min(job: list[PricedTrace], chosen: Options) -> None:
     """The work of each transfer is done at the rates that `presim.network.sharing` finds for what runs then."""
     timelines = simulate_job(job, options=chosen, compiled=False)

@@ -16,8 +16,9 @@ from presim.trace.builder import TraceBuilder
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Group, Manifest
 from presim.trace.signatures import Collective
+from support.long_cases import examples
 
-SETTINGS = settings(deadline=None, max_examples=100)
+SETTINGS = settings(deadline=None, max_examples=examples(33))
 OPTIONS = Options(host_factor=1.0, calls=NO_CALLS, launch_latency_ns=0, sync_latency_ns=0)
 counts = st.integers(1, 8)
 times_ns = st.integers(1, 10_000_000)

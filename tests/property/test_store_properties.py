@@ -15,6 +15,7 @@ from presim.trace import rank_file, store
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import COLUMNS, Trace
 from presim.trace.signatures import Collective, Copy
+from support.long_cases import examples
 
 
 def same(left: Trace, right: Trace) -> bool:
@@ -27,7 +28,7 @@ def same(left: Trace, right: Trace) -> bool:
 
 
 @given(traces())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20))
 def test_saving_and_reading_is_identity(trace: Trace) -> None:
     """Whatever is in a trace comes back equal, in values and types."""
     with tempfile.TemporaryDirectory() as folder:
@@ -45,7 +46,7 @@ def _saved(folder: pathlib.Path) -> tuple[Trace, dict[str, bytes]]:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(100))
 def test_a_damaged_job_is_read_right_or_refused(data: st.DataObject) -> None:
     """Flipped bytes and cut files give an `InputError` or, where they do not matter, the very same trace."""
     with tempfile.TemporaryDirectory() as name:
@@ -60,7 +61,7 @@ def test_a_damaged_job_is_read_right_or_refused(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(100))
 def test_a_cut_rank_file_is_refused_even_where_its_digest_is_not_looked_at(data: st.DataObject) -> None:
     """The reader itself gives nothing but `InputError` on a file that ends early."""
     with tempfile.TemporaryDirectory() as name:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.long_cases import marked
 from support.reliability import command_lines, option_attacks, place_attacks
 from support.reliability.attacks import ATTACKS
 from support.reliability.campaign import attack_calls, broken_calls, called, prepare
@@ -19,6 +20,16 @@ from support.reliability.kinds import KINDS
 from support.reliability.mutate import mutate
 
 BROKEN = 2  # files of each kind
+LONG = (  # the slowest; other kinds are tables, JSON, TOML and logs too
+    *("fitted cluster", "node", "profiler trace", "trained result", "budgets", "Azure's trace", "BurstGPT's trace"),
+    *("served config", "benchmark", "overheads", "PyTorch's profile", "compressed profile", "groups beside Chakra's"),
+    *("profile to calibrate by", "log of step times", "Mooncake's trace", "compared result"),
+)
+LONG_OF_MODELS = ("graph", "study", "shown search")
+
+
+def _name(kind: Kind) -> str:
+    return kind.name
 
 
 def _badly_ended(kind: Kind, folder: Path) -> dict[str, str]:
@@ -31,20 +42,21 @@ def _badly_ended(kind: Kind, folder: Path) -> dict[str, str]:
     return {seed: outcome.wrong for seed, outcome in calls if outcome is not None and outcome.wrong}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.needs_torch], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", marked((kind for kind in KINDS if not kind.needs_torch), LONG, _name))
 def test_a_broken_or_attacked_file_is_answered(kind: Kind, tmp_path: Path) -> None:
     assert not _badly_ended(kind, tmp_path)
 
 
 @pytest.mark.torch_cuda
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.needs_torch], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", marked((kind for kind in KINDS if kind.needs_torch), LONG_OF_MODELS, _name))
 def test_a_broken_or_attacked_file_about_a_model_is_answered(kind: Kind, tmp_path: Path) -> None:
     assert not _badly_ended(kind, tmp_path)
 
 
-def test_an_attack_on_a_numeric_option_is_answered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("numbers", marked([range(30), range(30, 90)], ["range(30, 90)"]))
+def test_an_attack_on_a_numeric_option_is_answered(numbers: range, tmp_path: Path) -> None:
     command_lines.prepare(tmp_path)
-    lines = [option_attacks.line(number) for number in range(90)]
+    lines = [option_attacks.line(number) for number in numbers]
     outcomes = {" ".join(words)[:200]: called(words, tmp_path).wrong for words in lines}
     assert not {line: wrong for line, wrong in outcomes.items() if wrong}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from presim.cli import main
+from support.long_cases import marked
 from support.reliability import signals, writing_verbs
 from support.reliability.kills import changes, killed
 from support.reliability.kinds import KINDS
@@ -26,7 +27,7 @@ VERBS = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", marked(VERBS, ["gate"]))
 def test_a_killed_verb_leaves_whole_files(verb: str, tmp_path: Path) -> None:
     """Each output is what an undisturbed call writes, or is not there; the next call makes the rest."""
     kind, words = VERBS[verb]
@@ -50,7 +51,12 @@ def test_a_killed_verb_leaves_whole_files(verb: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "number"), [("report", signal.SIGINT), ("network", signal.SIGTERM), ("fit", signal.SIGHUP)]
+    ("name", "number"),
+    [
+        pytest.param("report", signal.SIGINT, marks=pytest.mark.long),
+        pytest.param("network", signal.SIGTERM, marks=pytest.mark.long),
+        ("fit", signal.SIGHUP),
+    ],
 )
 def test_a_signal_ends_a_verb_in_a_sentence(name: str, number: signal.Signals, tmp_path: Path) -> None:
     """From its first millisecond to its last, with whole outputs; the whole campaign is `validation/kills.py`."""

@@ -9,14 +9,23 @@ import pytest
 
 from support.reliability.moments import CASES, Moment, ended_at, is_marked
 
-QUICK = ("deploy", "validate", "simulate", "training")  # ended by all signals
+ALL_SIGNALS = ("deploy", "validate", "simulate", "training")
+LONG = (  # each loses or keeps what another does, which is quicker
+    *("search", "deploy, while simulating", "validate serving", "compose", "run --draws"),
+    *("run, while it simulates", "run --save, while it simulates", "run, while it compares ranks"),
+    *("training, none simulated", "explain, before any candidate", "import, while it simulates"),
+)
+LONG_SIGNALS = ("deploy", "validate", "training")  # of which only SIGTERM is sent by default
 
 
 def _cases() -> list[object]:
     marked = []
     for moment in CASES:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if moment.name in QUICK else (signal.SIGTERM,):
+        more = (signal.SIGINT, signal.SIGHUP) if moment.name in ALL_SIGNALS else ()
+        for number in (signal.SIGTERM, *more):
             marks = [pytest.mark.torch_cuda] if moment.torch else []
+            if moment.name in LONG or (moment.name in LONG_SIGNALS and number in more):
+                marks.append(pytest.mark.long)
             marked.append(pytest.param(moment, number, id=f"{moment.name}-{number.name}", marks=marks))
     return marked
 

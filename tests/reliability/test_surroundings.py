@@ -112,6 +112,7 @@ def _run_without_writing_to(place: str, folder: Path, variables: dict[str, str])
     return _without_writing_to(place, words, folder, **variables)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_hundred_repetitions_give_the_same_bytes(folder: Path) -> None:
     words = ["simulate", str(folder / "job"), "--json", str(folder / "r.json"), "--html", str(folder / "r.html"), "-q"]

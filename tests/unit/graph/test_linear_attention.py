@@ -125,6 +125,7 @@ def test_the_gated_delta_rule_runs_as_in_flash_linear_attention() -> None:
     assert states.bytes_written == of_states + of_values
 
 
+@pytest.mark.long
 def test_kimi_s_delta_attention_has_a_decay_for_each_channel() -> None:
     """Three of four layers have it; the backward pass makes the WY representation and the states again."""
     found = kernels("KIMI_DELTA")

@@ -21,6 +21,7 @@ from presim.passes import untie
 from presim.trace.check import check
 from presim.trace.schema import Trace
 from presim.trace.signatures import Attention, Collective, Gemm
+from support.long_cases import marked
 from support.models import llama
 
 pytestmark = pytest.mark.torch_cuda
@@ -167,7 +168,7 @@ def test_a_model_without_ties_is_unchanged() -> None:
     assert (copy.name, copy.shape) == ("transformer.wte.weight (copy)", (WORDS, HIDDEN))
 
 
-@pytest.mark.parametrize("model", ["vit-huge", "clip-vit-large"])
+@pytest.mark.parametrize("model", marked(["vit-huge", "clip-vit-large"], ["vit-huge"]))
 def test_encoders_of_images_are_split_by_heads(model: str) -> None:
     graph = take(model)
     traces = [
@@ -179,6 +180,7 @@ def test_encoders_of_images_are_split_by_heads(model: str) -> None:
     assert flops[0] / 4 < flops[1] < flops[0] / 3.8  # patches and projections are whole
 
 
+@pytest.mark.long
 def test_two_sequences_are_not_split() -> None:
     with pytest.raises(InputError, match=r"has a sequence in each of encoder.* and decoder"):
         compose(take("t5-3b"), Plan(sequence=512, context=2), CLUSTER)

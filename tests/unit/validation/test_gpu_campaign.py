@@ -55,6 +55,7 @@ def test_without_time_nothing_is_begun(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_script_that_fails_leaves_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even one that ends its process."""
     monkeypatch.syspath_prepend(FOLDER)

@@ -81,6 +81,7 @@ def test_time_to_categorise_a_model_is_subtracted_before_its_records(tmp_path: P
     assert results["forward"][-1][0] == "own"
 
 
+@pytest.mark.long
 def test_time_to_categorise_gradients_and_states_is_subtracted_before_their_records(tmp_path: Path) -> None:
     """They come around the optimizer's step, and its mark after them."""
     emulated.require_cuda_torch()

@@ -139,6 +139,7 @@ ON_GROUPS = Space(
 )
 
 
+@pytest.mark.long
 def test_on_groups_of_nodes_bounds_hold_and_pruning_keeps_the_optimum(tmp_path: Path) -> None:
     """Eight H100 and 16 A100 of 40 GB: the bound of a kind of node alone would be too high or too low."""
     (tmp_path / "mixed.toml").write_text(MIXED)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.errors import InputError
@@ -17,6 +17,7 @@ from presim.serving.fast import state
 from presim.serving.model import find
 from presim.serving.plan import Plan
 from presim.serving.workloads.workload import Workload, make
+from support.long_cases import examples
 
 STEP = 1_000_000
 LIMITS = Limits(
@@ -105,6 +106,7 @@ def test_arrivals_are_looked_at_in_intervals(interval: int, waited: int) -> None
 
 
 @given(st.integers(0, 1 << 20), st.booleans(), st.booleans())
+@settings(max_examples=examples(33))
 def test_all_are_served_and_the_compiled_loop_does_the_same(seed: int, caching: bool, overlap: bool) -> None:
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 30))

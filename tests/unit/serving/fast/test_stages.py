@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.errors import InternalError
@@ -17,6 +17,7 @@ from presim.serving.engines.simulate import Served, simulate
 from presim.serving.fast import loop
 from presim.serving.fast.stages import EMPTY_STEP_NS
 from presim.serving.workloads.workload import Workload, make
+from support.long_cases import examples
 
 STAGE_NS = 5 * EMPTY_STEP_NS  # longer than the engine sleeps
 
@@ -57,6 +58,7 @@ def test_all_requests_end_with_fewer_in_flight_than_stages(stages: int, concurre
     st.sampled_from([8, 64]),
     st.lists(st.tuples(st.integers(0, 60), st.integers(1, 200), st.integers(1, 12)), min_size=1, max_size=9),
 )
+@settings(max_examples=examples(33))
 def test_all_requests_end_and_their_tokens_are_in_order(
     stages: int, asynchronous: bool, caching: bool, budget: int, requests: list[tuple[int, int, int]]
 ) -> None:

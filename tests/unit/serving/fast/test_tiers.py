@@ -14,6 +14,7 @@ from presim.serving.engines.engine import Fleet, Limits, Replica, Tiers, constan
 from presim.serving.engines.simulate import Served, simulate, start
 from presim.serving.fast import state, tiers
 from presim.serving.workloads.workload import Workload, make
+from support.long_cases import examples
 
 STEP = 1_000_000
 LIMITS = Limits(num_gpu_blocks=21, max_num_seqs=4, max_num_batched_tokens=256, max_model_len=300)
@@ -71,7 +72,7 @@ def test_other_requests_go_on_while_blocks_come_back() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(0, 12), st.integers(0, 12), st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(9), deadline=None)
 def test_all_tokens_come_out_whatever_the_tiers_hold(seed: int, host: int, disk: int, asynchronous: bool) -> None:
     rng = np.random.default_rng(seed)
     workload = shared((rng.integers(1, 14, 25) * 16 + 1).tolist(), rng.integers(0, 3, 25).tolist(), gap=2)
@@ -84,7 +85,7 @@ def test_all_tokens_come_out_whatever_the_tiers_hold(seed: int, host: int, disk:
 
 
 @given(st.integers(1, 6), st.lists(st.integers(1, 9), max_size=60))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(17), deadline=None)
 def test_a_tier_keeps_what_was_used_last(room: int, keys: list[int]) -> None:
     """As an ordered dictionary from which the oldest falls."""
     program, columns = start(make("none", *(np.zeros(0, np.int64),) * 3), Fleet((engine(room),)), record=False)
