@@ -63,7 +63,9 @@ def test_an_extended_job_is_the_one_with_so_many_micro_batches(case: Case) -> No
         assert len(trace.steps()) == len(other.steps()) >= 2
         for step in range(len(trace.steps())):
             assert set(calls_that_differ(trace, other, step)) <= case.differing
-        assert [sum(live.values()) for live in live_blocks(trace)] == [sum(live.values()) for live in live_blocks(other)]
+        assert [sum(live.values()) for live in live_blocks(trace)] == [
+            sum(live.values()) for live in live_blocks(other)
+        ]
         assert [(phase.kind, phase.runs) for phase in trace.manifest.step.phases] == [
             (phase.kind, phase.runs) for phase in other.manifest.step.phases
         ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -110,10 +109,10 @@ def _extension(rank: _Rank, first_step: int, num_captured: int, micro_batches: i
             f"least {num_captured}, or capture it with {micro_batches}"
         )
     cycles = {}
-    for step in range(first_step, len(rank.cycles)+len(rank.reasons)):
+    for step in range(first_step, len(rank.cycles) + len(rank.reasons)):
         cycle, _ = rank.cycles[step]
-        added, rest = divmod(micro_batches - num_captured, cycle.micro_batches)
-        if rest:
+        added, remainder = divmod(micro_batches - num_captured, cycle.micro_batches)
+        if remainder:
             raise InputError(
                 f"rank {rank.number} was captured with {num_captured} micro-batches and repeats every "
                 f"{cycle.micro_batches}, so there is no step with {micro_batches}; choose "

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 way, micro_batches = sys.argv[1], int(sys.argv[2])
-ROWS, WIDTH, STEPS = 64, 256, 3
+ROWS, WIDTH, STEPS = 64, 256, 2
 
 dist.init_process_group("nccl")
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))

@@ -109,10 +109,26 @@ def pairs(repetitions: int) -> Trace:
 
 REFUSALS = [
     ([PLAIN.trace(6)], 4, "the job was captured with 6 micro-batches and cannot be cut to 4; choose at least 6, or "),
-    ([pairs(4)], 11, "rank 0 was captured with 8 micro-batches and repeats every 2, so there is no step with 11; choose"),
-    ([forward_first(6)], 9, "step 0 of rank 0 repeats no cycle of forward and backward passes: no forward and backward"),
-    ([TraceBuilder().trace()], 9, "this job has no steps, so nothing is known of micro-batches; capture a training scr"),
-    (with_stages(PLAIN.trace(6), PLAIN.trace(8)), 9, "the steps of this job have 6 and 8 micro-batches; capture it wit"),
+    (
+        [pairs(4)],
+        11,
+        "rank 0 was captured with 8 micro-batches and repeats every 2, so there is no step with 11; choose",
+    ),
+    (
+        [forward_first(6)],
+        9,
+        "step 0 of rank 0 repeats no cycle of forward and backward passes: no forward and backward",
+    ),
+    (
+        [TraceBuilder().trace()],
+        9,
+        "this job has no steps, so nothing is known of micro-batches; capture a training scr",
+    ),
+    (
+        with_stages(PLAIN.trace(6), PLAIN.trace(8)),
+        9,
+        "the steps of this job have 6 and 8 micro-batches; capture it wit",
+    ),
     (with_stages(PLAIN.trace(6), PLAIN.trace(1)), 9, "step 0 of rank 1 repeats no cycle of forward and backward passe"),
 ]
 
