@@ -42,7 +42,7 @@ def test_more_micro_batches_take_longer_and_the_reader_learns_why(
     assert usual.step_time_s is not None
     assert extended.step_time_s is not None
     assert 1.5 * usual.step_time_s < extended.step_time_s < 2.1 * usual.step_time_s
-    note = "Captured with 6 micro-batches and extended to 12"
+    note = "Extended from 6 to 12 micro-batches"
     assert [note in " ".join(result.notes) for result in (usual, extended)] == [False, True]
     assert main.run(["replan", str(job), "--micro-batches", "12"]) == 0
     assert note in " ".join(capsysbinary.readouterr().out.decode().split()).replace(" - ", " ")
