@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from presim.figures.comparison import Comparison
-from presim.options import RunOptions, SimulateOptions
+from presim.options import ReplanOptions, RunOptions, SimulateOptions
 from presim.result import Result
 from presim.saved_jobs import compare_jobs
+from presim.verbs.replan import replan_and_evaluate
 from presim.verbs.run import run_and_evaluate
 from presim.verbs.simulate import evaluate_saved
 
@@ -51,6 +52,14 @@ class SimulateKeywords(EvaluationKeywords, total=False):
     seed: int
 
 
+class ReplanKeywords(EvaluationKeywords, total=False):
+    """Fields of `presim.options.ReplanOptions`, likewise."""
+
+    micro_batches: int | None
+    data_parallel: int | None
+    save: str | os.PathLike[str] | None
+
+
 class RunKeywords(EvaluationKeywords, total=False):
     """Fields of `presim.options.RunOptions`, likewise."""
 
@@ -78,6 +87,19 @@ def simulate(directory: str | os.PathLike[str], **options: Unpack[SimulateKeywor
         InputError: there is no trace, or it does not fit the cluster.
     """
     return evaluate_saved(directory, SimulateOptions(**options)).result
+
+
+def replan(directory: str | os.PathLike[str], **options: Unpack[ReplanKeywords]) -> Result:
+    """Simulate a saved job with more micro-batches or data-parallel ranks than it was captured with.
+
+    The options are those of ``presim replan``, as `presim.options.ReplanOptions` lists them:
+    ``replan("DIR", micro_batches=64, data_parallel=16)``.
+
+    Raises:
+        InputError: there is no such job, or it repeats no cycle of micro-batches, or its ranks hold shards of the
+            parameters.
+    """
+    return replan_and_evaluate(directory, ReplanOptions(**options)).result
 
 
 def run(script: str | os.PathLike[str], *args: str, quiet: bool = False, **options: Unpack[RunKeywords]) -> Result:

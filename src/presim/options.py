@@ -23,7 +23,7 @@ _BOUNDS = {
     "steps": quantities.STEPS,
     "limit": quantities.POSITIVE_SECONDS,
     "draws": quantities.DRAWS,
-    "micro_batches": quantities.BATCH,
+    "micro_batches": quantities.MICRO_BATCHES,
     "data_parallel": quantities.DEGREE,
 }
 

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 import presim
-from presim.api import RunKeywords, SimulateKeywords
+from presim.api import ReplanKeywords, RunKeywords, SimulateKeywords
+from presim.cli.replan import command as replan_command
 from presim.cli.run import command as run_command
 from presim.cli.simulate import command as simulate_command
 from presim.errors import InputError
-from presim.options import RunOptions, SimulateOptions
+from presim.options import ReplanOptions, RunOptions, SimulateOptions
 from presim.trace import store
 from presim.trace.schema import Trace
 from support import workloads
@@ -54,7 +55,11 @@ def with_manifest(trace: Trace, **fields: Any) -> Trace:
 
 @pytest.mark.parametrize(
     ("keywords", "options", "command"),
-    [(SimulateKeywords, SimulateOptions, simulate_command), (RunKeywords, RunOptions, run_command)],
+    [
+        (SimulateKeywords, SimulateOptions, simulate_command),
+        (ReplanKeywords, ReplanOptions, replan_command),
+        (RunKeywords, RunOptions, run_command),
+    ],
 )
 def test_an_option_is_one_for_functions_and_verbs(keywords: Any, options: Any, command: Any) -> None:
     """Keywords of the function, fields of the value and options of the verb have the same names."""
@@ -62,7 +67,10 @@ def test_an_option_is_one_for_functions_and_verbs(keywords: Any, options: Any, c
     assert keywords.__optional_keys__ == fields == {parameter.name for parameter in command.params} - BESIDE
 
 
-@pytest.mark.parametrize(("options", "command"), [(SimulateOptions, simulate_command), (RunOptions, run_command)])
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [(SimulateOptions, simulate_command), (ReplanOptions, replan_command), (RunOptions, run_command)],
+)
 def test_defaults_are_the_same_for_functions_and_verbs(options: Any, command: Any) -> None:
     parsed = copy.copy(command).make_context(None, ["x"]).params  # a copy, because click keeps what it finds
     assert options(**{name: value for name, value in parsed.items() if name not in BESIDE}) == options()

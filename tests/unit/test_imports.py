@@ -27,9 +27,11 @@ EVERYWHERE = {
     "presim.field_bounds",
     "presim.field_docs",
     "presim.units",
+    "presim.verb_packages",
 }
 MAY_IMPORT = {
     "budgets": set(),
+    "verb_packages": set(),
     "calibration": set(),
     "compiled_loops": set(),
     "errors": set(),

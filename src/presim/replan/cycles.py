@@ -133,7 +133,7 @@ def _longest_repetition(contents: Ints, passes: Sequence[Ints], periods: Iterabl
         for begin, end in zip(changes[::2].tolist(), changes[1::2].tolist()):
             if end - begin < period or end - begin <= longest_run:
                 continue
-            if all(_holds_most(labels, slice(end, end + period)) for labels in passes):
+            if all(_holds_most(kernels, begin, end + period, period) for kernels in passes):
                 longest, longest_run = _Region(begin, end + period, period), end - begin
     return longest
 
@@ -145,9 +145,11 @@ def _passes(trace: Trace, calls: Ints) -> list[Ints]:
     return [np.where(is_work & (phases == phase), labels, -1) for phase in (Phase.FORWARD, Phase.BACKWARD)]
 
 
-def _holds_most(labels: Ints, part: slice) -> bool:
-    kernels, kernels_in_part = (np.unique(numbers[numbers >= 0]) for numbers in (labels, labels[part]))
-    return 2 * len(kernels_in_part) > len(kernels)
+def _holds_most(kernels: Ints, begin: int, end: int, period: int) -> bool:
+    """Whether repetitions run most of the kernels of a pass, or a single one most of the different ones."""
+    launched, launched_in_period = (np.unique(part[part >= 0]) for part in (kernels, kernels[end - period : end]))
+    launches, launches_in_region = (int((part >= 0).sum()) for part in (kernels, kernels[begin:end]))
+    return 2 * len(launched_in_period) > len(launched) or 2 * launches_in_region > launches
 
 
 def _candidate_periods(contents: Ints, phases: NDArray[np.generic]) -> list[int]:

@@ -26,15 +26,18 @@ def insert(trace: Trace, insertions: Sequence[Insertion], objects: Ints) -> tupl
 
     Also returns how many entries precede each of its own ones now, and how many there are [len(trace) + 1].
     """
-    own_columns = {**trace.columns, "object": objects}
+    renamed_columns = {**trace.columns, "object": objects}
     pieces: list[dict[str, NDArray[np.generic]]] = []
     begin = 0
     inserted = np.zeros(len(trace) + 1, np.int64)
     for insertion in sorted(insertions, key=lambda insertion: insertion.entry):
-        pieces += [{name: column[begin : insertion.entry] for name, column in own_columns.items()}, insertion.columns]
+        pieces += [
+            {name: column[begin : insertion.entry] for name, column in renamed_columns.items()},
+            insertion.columns,
+        ]
         inserted[insertion.entry :] += len(insertion.columns["kind"])
         begin = insertion.entry
-    pieces.append({name: column[begin:] for name, column in own_columns.items()})
+    pieces.append({name: column[begin:] for name, column in renamed_columns.items()})
     columns: dict[str, NDArray[np.generic]] = {
         name: np.concatenate([piece[name] for piece in pieces]).astype(dtype) for name, dtype in COLUMNS.items()
     }

@@ -71,7 +71,7 @@ def with_micro_batches(traces: Sequence[Trace], micro_batches: int) -> tuple[lis
         return list(traces), []
     extensions = [_extension(rank, first_step, num_captured, micro_batches) for rank in ranks]
     sentences = [
-        f"Captured with {num_captured} micro-batches and extended to {micro_batches}: the last cycle of the pipeline "
+        f"Extended from {num_captured} to {micro_batches} micro-batches: the last captured cycle of the pipeline "
         "schedule or of gradient accumulation is repeated. Work outside of it, as for all batches or losses together, "
         "is as captured."
     ]

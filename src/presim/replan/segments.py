@@ -26,7 +26,9 @@ def missing_segments(trace: Trace, address: int) -> list[Insertion]:
     insertions = []
     for entry in np.flatnonzero(np.diff(num_segments, prepend=0)).tolist():
         count = int(num_segments[entry] - (num_segments[entry - 1] if entry else 0))
-        columns = {name: np.full(1, -1 if name in _TABLES else 0, dtype) for name, dtype in COLUMNS.items()}
+        columns: dict[str, NDArray[np.generic]] = {
+            name: np.full(1, -1 if name in _TABLES else 0, dtype) for name, dtype in COLUMNS.items()
+        }
         columns["kind"][:], columns["phase"][:] = Kind.SEGMENT_ALLOC, trace.columns["phase"][entry]
         columns["stream"][:] = trace.columns["stream"][entry]
         columns["object"][:], columns["value"][:] = address, count * _SEGMENT_BYTES

@@ -30,9 +30,9 @@ class Numbers:
         """Greater than all in the trace."""
         objects = trace.columns["object"].astype(np.int64)
         is_block = trace.mask(Kind.ALLOC, Kind.SEGMENT_ALLOC)
-        ends = objects[is_block] + trace.columns["value"][is_block].astype(np.int64)
+        end_addresses = objects[is_block] + trace.columns["value"][is_block].astype(np.int64)
         serials = objects[trace.mask(Kind.EVENT_RECORD, Kind.COLLECTIVE)]
-        return Numbers(int(_aligned(ends).max(initial=0)), int(serials.max(initial=0)) + 1)
+        return Numbers(int(_aligned(end_addresses).max(initial=0)), int(serials.max(initial=0)) + 1)
 
 
 class Unroller:
@@ -52,9 +52,9 @@ class Unroller:
         self._check_references()
         loader = loaders(trace, np.arange(len(trace)))
         is_fetch = trace.mask(Kind.FETCH)[cycle.calls[-1]]
-        asked, counts = np.unique(loader[cycle.calls[-1]][is_fetch], return_counts=True)
+        loader_numbers, counts = np.unique(loader[cycle.calls[-1]][is_fetch], return_counts=True)
         self._requests = np.zeros(int(loader.max(initial=-1)) + 2, np.int64)  # in a cycle, by loader; last: for none
-        self._requests[asked] = counts
+        self._requests[loader_numbers] = counts
         self._loader = loader
         self._workers = workers_by_loader(trace)
 

@@ -38,6 +38,7 @@ CASES = {  # passes -> repetitions, micro-batches of a cycle, of the step
         2,
         7,
     ),
+    "other chunks warm up first": (["f1", "b1", "f2", "b2", "f3", "b3"] + ["f0", "b0"] * 5, 5, 1, 5),
     "evaluation first": (["e0"] * 3 + ["f0", "b0"] * 4, 4, 1, 4),
 }
 

@@ -163,7 +163,7 @@ def test_first_steps_that_set_up_stay_as_they_are() -> None:
     (extended,), sentences = with_micro_batches([build.trace()], 8)
     assert [step.stop - step.start for step in extended.steps()] == [2, 17]
     assert sentences == [
-        "Captured with 5 micro-batches and extended to 8: the last cycle of the pipeline schedule or of gradient "
+        "Extended from 5 to 8 micro-batches: the last captured cycle of the pipeline schedule or of gradient "
         "accumulation is repeated. Work outside of it, as for all batches or losses together, is as captured.",
         "Step 0 does not repeat a cycle of micro-batches and stayed as captured.",
     ]

@@ -1,0 +1,80 @@
+"""Jobs that are extended equal captures with so many micro-batches, but for work on all micro-batches together."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from presim.errors import InputError
+from presim.options import RunOptions
+from presim.replan.micro_batches import with_micro_batches
+from presim.trace.schema import Trace
+from support.captured import EXAMPLES, SCRIPTS, evaluated
+from support.replanned import broken_rules, calls_that_differ, live_blocks
+
+pytestmark = pytest.mark.torch_cuda
+megatron = pytest.mark.needs("megatron.core")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A program with two numbers of micro-batches, and the operators whose calls depend on their number."""
+
+    command: str  # {}: the number
+    captured: int
+    extended: int
+    world_size: int = 2
+    differing: frozenset[str] = frozenset()
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+
+
+CASES = [
+    Case("accumulates.py fsdp {}", 5, 8),
+    Case("accumulates.py ddp {}", 5, 11),
+    Case("accumulates.py checkpoint {}", 4, 9),
+    Case("accumulates.py workers {}", 5, 8),
+    Case("accumulates.py larger_first {}", 5, 8),
+    Case("accumulates.py outputs {}", 5, 9),
+    Case(
+        "megatron_gpt.py --model tiny --pipeline-parallel 2 --sequence 512 --steps 2 --micro-batches {}",
+        4,
+        6,
+        marks=(megatron, pytest.mark.slow),
+    ),
+]
+
+
+def captured(case: Case, micro_batches: int) -> list[Trace]:
+    name, *args = case.command.format(micro_batches).split()
+    script = EXAMPLES / name if (EXAMPLES / name).exists() else SCRIPTS / name
+    options = RunOptions(gpu="h100-sxm", world_size=case.world_size, checks=0, steps=0)
+    evaluation = evaluated(script, *args, options=options)
+    return [evaluation.ranks[rank].trace for rank in sorted(evaluation.ranks)]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.command, marks=case.marks) for case in CASES])
+def test_an_extended_job_is_the_one_with_so_many_micro_batches(case: Case) -> None:
+    """Calls of steps in their order with what they refer to, live blocks after steps, and facts about steps."""
+    traces, wanted = captured(case, case.captured), captured(case, case.extended)
+    extended, _ = with_micro_batches(traces, case.extended)
+    for before, trace, other in zip(traces, extended, wanted, strict=True):
+        assert broken_rules(before, trace) == []
+        assert len(trace.steps()) == len(other.steps()) >= 2
+        for step in range(len(trace.steps())):
+            assert set(calls_that_differ(trace, other, step)) <= case.differing
+        assert [sum(live.values()) for live in live_blocks(trace)] == [
+            sum(live.values()) for live in live_blocks(other)
+        ]
+        assert [(phase.kind, phase.runs) for phase in trace.manifest.step.phases] == [
+            (phase.kind, phase.runs) for phase in other.manifest.step.phases
+        ]
+        if trace.manifest.step.inputs:
+            assert trace.manifest.step.inputs == other.manifest.step.inputs
+
+
+def test_passes_that_do_not_alternate_are_refused() -> None:
+    """How many activations are alive depends on the number of micro-batches then."""
+    traces = captured(Case("accumulates.py forward_first {}", 5, 9), 5)
+    with pytest.raises(InputError, match="Steps that run all forward passes first cannot be extended"):
+        with_micro_batches(traces, 9)
