@@ -10,7 +10,7 @@ import numpy as np
 from presim.replan.cycles import program_calls
 from presim.replan.object_names import DEFINES, REFERS, definitions
 from presim.trace.check import check
-from presim.trace.schema import COLUMNS, Kind, Trace, fetch_worker
+from presim.trace.schema import BUCKETS, COLUMNS, Kind, Trace, fetch_worker
 
 _OPERATOR = 5  # column of `calls`
 _VARYING = (Kind.HOST_WAIT, Kind.FETCH, Kind.ALLOC)  # values are times, or depend on what the allocator splits
@@ -68,12 +68,16 @@ def _excess_entries(trace: Trace) -> int:
 
 
 def live_blocks(trace: Trace) -> list[collections.Counter[int]]:
-    """At the end of each step, how many live blocks there are of each size."""
+    """At the end of each step, how many live blocks there are of each size.
+
+    Buckets are left out: DDP replaces its first ones, and when the allocator notices differs between captures.
+    """
     live: dict[int, int] = {}
     ends = []
-    columns = [trace.columns[name].tolist() for name in ("kind", "object", "value")]
-    for kind, number, size in zip(*columns):
-        if kind == Kind.ALLOC:
+    buckets = trace.scopes.index(BUCKETS) if BUCKETS in trace.scopes else -2
+    columns = [trace.columns[name].tolist() for name in ("kind", "object", "value", "scope")]
+    for kind, number, size, scope in zip(*columns):
+        if kind == Kind.ALLOC and scope != buckets:
             live[number] = size
         elif kind == Kind.FREE:
             live.pop(number, None)
