@@ -185,8 +185,11 @@ def _training_overrides(plan: Plan, micro_batches: int, samples: int) -> list[st
     fields: dict[str, object] = {
         "train.micro_batch_size": plan.micro_batch,
         "train.global_batch_size": micro_batches * samples,
-        "ddp.overlap_grad_reduce": plan.overlap,
-        "ddp.overlap_param_gather": plan.overlap and plan.data_style != "ddp",
+        **{f"{group}.overlap_grad_reduce": plan.overlap for group in ("ddp", "comm_overlap")},
+        **{
+            f"{group}.overlap_param_gather": plan.overlap and plan.data_style != "ddp"
+            for group in ("ddp", "comm_overlap")
+        },
         "ddp.use_distributed_optimizer": plan.data_style != "ddp",
         "optimizer.use_distributed_optimizer": plan.data_style != "ddp",
     }

@@ -44,6 +44,29 @@ class Cycle:
         """The entry after the last call."""
         return int(self.calls[-1, -1]) + 1
 
+    def of_equal_chunks(self, chunks: int, micro_batches: int) -> Cycle:
+        """The cycle of ``micro_batches``, where passes through equal chunks of layers were counted as micro-batches.
+
+        Chunks of one stage may do the same, while each takes its turn in the schedule and keeps its activations for
+        another time.
+
+        Raises:
+            NotPeriodicError: there are fewer than two such cycles.
+        """
+        size = micro_batches * chunks // self.micro_batches * self.calls.shape[1]
+        calls = np.concatenate([self.head, self.calls.ravel()])
+        num_repetitions = len(calls) // size
+        if num_repetitions < 2:
+            raise NotPeriodicError(f"{micro_batches} micro-batches of {chunks} chunks of layers do not come twice")
+        first = len(calls) - num_repetitions * size
+        return dataclasses.replace(
+            self,
+            calls=calls[first:].reshape(num_repetitions, size),
+            head=calls[:first],
+            micro_batches=micro_batches,
+            step_micro_batches=self.step_micro_batches // chunks,
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class _Region:

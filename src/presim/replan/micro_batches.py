@@ -29,21 +29,35 @@ class _Rank:
     """One rank with the cycle of each of its steps, or the reason why it has none."""
 
     trace: Trace
-    cycles: dict[int, tuple[Cycle, Unroller]]  # by step
+    defined_at: Ints
+    cycles: dict[int, Cycle]  # by step
+    unrollers: dict[int, Unroller]  # by step
     reasons: dict[int, str]  # by step
 
     @staticmethod
     def of(trace: Trace) -> _Rank:
         defined_at = definitions(trace)
         calls = program_calls(trace, defined_at)
-        rank = _Rank(trace, {}, {})
+        rank = _Rank(trace, defined_at, {}, {}, {})
         for number, step in enumerate(trace.steps()):
             try:
-                cycle = find_cycle(trace, step, calls)
-                rank.cycles[number] = cycle, Unroller(trace, cycle, defined_at)
+                rank.cycles[number] = find_cycle(trace, step, calls)
             except NotPeriodicError as error:
                 rank.reasons[number] = str(error)
         return rank
+
+    def prepare(self, step: int, reference: Cycle) -> None:
+        """Make the step's cycle comparable with that of the rank that counts the fewest micro-batches."""
+        cycle = self.cycles[step]
+        try:
+            chunks, remainder = divmod(cycle.step_micro_batches, reference.step_micro_batches)
+            if chunks > 1 and not remainder:
+                cycle = cycle.of_equal_chunks(chunks, reference.micro_batches)
+            self.unrollers[step] = Unroller(self.trace, cycle, self.defined_at)
+            self.cycles[step] = cycle
+        except NotPeriodicError as error:
+            del self.cycles[step]
+            self.reasons[step] = str(error)
 
     @property
     def number(self) -> int:
@@ -59,10 +73,13 @@ def with_micro_batches(traces: Sequence[Trace], micro_batches: int) -> tuple[lis
         InputError: steps do not repeat a cycle of micro-batches, or not with that number.
     """
     ranks = [_Rank.of(trace) for trace in traces]
+    for step in sorted({step for rank in ranks for step in rank.cycles}):
+        repeating = [rank for rank in ranks if step in rank.cycles]
+        reference = min((rank.cycles[step] for rank in repeating), key=lambda cycle: cycle.step_micro_batches)
+        for rank in repeating:
+            rank.prepare(step, reference)
     first_step = _first_repeating_step(ranks)
-    captured = {
-        cycle.step_micro_batches for rank in ranks for step, (cycle, _) in rank.cycles.items() if step >= first_step
-    }
+    captured = {cycle.step_micro_batches for rank in ranks for step, cycle in rank.cycles.items() if step >= first_step}
     if len(captured) > 1:
         numbers = " and ".join(map(str, sorted(captured)))
         raise InputError(f"the steps of this job have {numbers} micro-batches; capture it with the same number in each")
@@ -110,7 +127,7 @@ def _extension(rank: _Rank, first_step: int, num_captured: int, micro_batches: i
         )
     cycles = {}
     for step in range(first_step, len(rank.cycles) + len(rank.reasons)):
-        cycle, _ = rank.cycles[step]
+        cycle = rank.cycles[step]
         added, remainder = divmod(micro_batches - num_captured, cycle.micro_batches)
         if remainder:
             raise InputError(
@@ -128,7 +145,7 @@ def _extended(rank: _Rank, extension: Extension) -> Trace:
     insertions: list[Insertion] = []
     for step, (_, added) in extension.cycles.items():
         if added:
-            added_entries, objects = rank.cycles[step][1].unrolled(objects, added, numbers)
+            added_entries, objects = rank.unrollers[step].unrolled(objects, added, numbers)
             insertions += added_entries
     extended, positions = insert(rank.trace, insertions, objects)
     extended = _with_freed_bytes(extended)

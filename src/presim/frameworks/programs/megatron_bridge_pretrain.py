@@ -22,6 +22,7 @@ megatron_layers.install_weight_gradient_fusion()
 import megatron.bridge.training.initialize as bridge_initialize  # noqa: E402 - they look for the fusion when imported
 import megatron_overlap  # noqa: E402
 from megatron.bridge import AutoBridge  # noqa: E402
+from megatron.bridge.training.comm_overlap import CommOverlapConfig  # noqa: E402
 from megatron.bridge.training.config import (  # noqa: E402
     CheckpointConfig,
     ConfigContainer,
@@ -141,6 +142,7 @@ def configure(options: argparse.Namespace) -> ConfigContainer:
         rng=RNGConfig(seed=1234),
         dist=DistributedInitConfig(),
         rerun_state_machine=RerunStateMachineConfig(check_for_nan_in_loss=False),
+        comm_overlap=CommOverlapConfig(tp_comm_overlap=False),  # pipelines and data parallelism as Bridge overlaps them
         mixed_precision=options.mixed_precision,
     )
     process_config_with_overrides(config, cli_overrides=options.overrides)
