@@ -46,5 +46,5 @@ def _digest_of_capturing() -> str:
     sources = [*(package / "capture").rglob("*.py"), *(package / "trace").rglob("*.py")]
     hook = (SHIM_DIRECTORY / "hook").rglob("*.*")
     for path in [*sorted([*sources, *hook]), *(path for path in shim_paths() if path.exists())]:
-        digest.update(path.read_bytes())
+        digest.update(bytes.fromhex(digest_of(path)))
     return digest.hexdigest()

@@ -42,6 +42,7 @@ EXCEPTIONS = {
     "presim.capture.adapters": "/proc, libraries and kernels' sources within the script's process",
     "presim.live": "a socket and the capture's log",
     "presim.profile.bench": "rows are appended while a GPU is measured, so that a lost card loses none",
+    "presim.frameworks.programs": "programs that are captured, which read what presim has checked",
     "presim.search.trials.storage": "Optuna's journal is locked and cut off where a killed search left it",
     "presim.serving.engines.real": "arrays for the engine's own process, in a temporary folder",
     "presim.serving.engines.http": "bodies of requests, not files",
