@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -73,8 +74,9 @@ class Communication:
         """Merge the calls of a communicator between ncclGroupStart and ncclGroupEnd, which are one kernel.
 
         Sends and receives become the collective that PyTorch recorded for them (such as an all-to-all, in which a rank
-        may send nothing to most peers). Without a record, several peers mean an all-to-all and one peer an exchange.
-        Broadcasts from different roots are an all-gather of separate tensors.
+        may send nothing to most peers). Without a record, sends and receives with all ranks or more than two are an
+        all-to-all; others are messages, one for each peer. Broadcasts from different roots are an all-gather of
+        separate tensors.
         """
         launches: dict[tuple[int, int, str], list[int]] = {}
         for index in np.flatnonzero(records["kind"] == Kind.COLLECTIVE):
@@ -83,7 +85,8 @@ class Communication:
             launches.setdefault(key, []).append(int(index))
         keep = np.ones(len(records), bool)
         merged = records
-        for indices in launches.values():
+        messages = (self._by_message(records, launch) for launch in launches.values())
+        for indices in itertools.chain.from_iterable(messages):
             if len(indices) == 1 and not self._collective_of_record(records[indices[0]]):
                 continue
             if merged is records:
@@ -94,6 +97,25 @@ class Communication:
             merged["work"][indices[-1]] = work
             keep[indices[:-1]] = False
         return merged if keep.all() else _drop(merged, keep)
+
+    def _by_message(self, records: NDArray[np.void], launch: list[int]) -> list[list[int]]:
+        """The calls of a launch that are merged: all of them, or those with one peer."""
+        calls = {index: self._call(int(records["work"][index])) for index in launch}
+        kinds, peers = ({getattr(call, name) for call in calls.values()} for name in ("kind", "peer"))
+        if not kinds <= {"send", "recv"} or len(peers) < 2 or self._collective_of_record(records[launch[0]]):
+            return [launch]
+        if self._is_all_to_all(list(calls.values()), int(records[launch[0]]["op"])):
+            return [launch]
+        calls_by_peer: dict[int, list[int]] = {}
+        for index, call in calls.items():
+            calls_by_peer.setdefault(call.peer, []).append(index)
+        return list(calls_by_peer.values())
+
+    def _is_all_to_all(self, calls: Sequence[_Call], op: int) -> bool:
+        """Whether a launch of sends and receives has too many peers for messages; with two ranks, one is this rank."""
+        peers = {call.peer for call in calls}
+        is_everyone = len(peers) == self._group_list[self._group(calls[0], op)].size
+        return {call.kind for call in calls} == {"send", "recv"} and (len(peers) > 2 or is_everyone)
 
     def _combine(self, records: NDArray[np.void]) -> Collective:
         calls = [self._call(int(record["work"])) for record in records]
@@ -106,14 +128,11 @@ class Communication:
             return self._as_collective(composed, calls, group)
         if not kinds <= {"send", "recv"}:
             return Collective(calls[0].kind, total, calls[0].dtype, group, calls[0].peer, fused=len(calls))
-        sent = sum(call.bytes for call in calls if call.kind == "send")
-        peers = {call.peer for call in calls}
-        everyone = len(peers) == self._group_list[group].size  # with two ranks, one of the peers is this rank itself
-        if kinds == {"send", "recv"} and (len(peers) > 2 or everyone):
+        if self._is_all_to_all(calls, int(records[0]["op"])):
             return self._as_collective("all_to_all", calls, group)
+        sent = sum(call.bytes for call in calls if call.kind == "send")
         kind = "send_recv" if len(kinds) == 2 else calls[0].kind
-        peer = calls[0].peer if len(peers) == 1 else -1
-        return Collective(kind, max(sent, total - sent), calls[0].dtype, group, peer, fused=len(calls))
+        return Collective(kind, max(sent, total - sent), calls[0].dtype, group, calls[0].peer, fused=len(calls))
 
     def _collective_of_record(self, record: np.void) -> str:
         """The collective that PyTorch recorded for these sends and receives, if any."""

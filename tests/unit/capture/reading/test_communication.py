@@ -153,6 +153,23 @@ def test_an_exchange_with_one_peer_has_the_larger_direction() -> None:
     assert signatures(build)[0] == [Collective("send_recv", 700, "bfloat16", 0, peer=3, fused=2)]
 
 
+def test_messages_of_one_launch_with_two_neighbours_are_one_for_each() -> None:
+    """As in the middle of an interleaved pipeline; the launch they share is what makes them run at the same time."""
+    build = LogBuilder()
+    op = named_group(build, "pp", "0:4:1", 4, "pp")
+    calls = (("send", 2), ("recv", 0), ("send", 0), ("recv", 2), ("send", 2))
+    for kind, peer in calls[:2]:
+        build.record(Kind.COLLECTIVE, work=collective(kind, 100, peer=peer), op=op, object=1)
+    for kind, peer in calls[2:]:
+        build.record(Kind.COLLECTIVE, work=collective(kind, 100, peer=peer), op=op, object=2)
+    assert signatures(build)[0] == [
+        Collective("send", 100, "bfloat16", 0, peer=2),
+        Collective("recv", 100, "bfloat16", 0, peer=0),
+        Collective("send", 100, "bfloat16", 0, peer=0),
+        Collective("send_recv", 100, "bfloat16", 0, peer=2, fused=2),
+    ]
+
+
 def test_the_last_record_of_a_launch_stays_and_others_are_untouched() -> None:
     """NCCL launches at the end of the group; entries in between keep their place."""
     build = LogBuilder()
