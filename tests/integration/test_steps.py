@@ -73,6 +73,12 @@ CASES = {
         4 * 1024,
         phases=(("loop", 4), ("update", 1)),
     ),
+    "accumulation of many micro-batches": Case(
+        "for _ in range(3):\n    for _ in range(40):\n        learn()\n    update()",
+        40 * LEARN,
+        40 * 1024,
+        phases=(("loop", 40), ("update", 1)),
+    ),
     "accumulation by remainder": Case(
         "for i in range(30):\n    learn()\n    if i % 3 == 2:\n        update()", 3 * LEARN, 3 * 1024, iterations=3
     ),

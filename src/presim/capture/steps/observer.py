@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
+import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class StepObserver:
         self._log = LogView(directory)
         self._writer = MarkWriter(directory)
         self._positions = LoopPositions()
-        self._stopping = Stopping(steps, decides, directory.parent, self._log.digest)
+        self._stopping = Stopping(steps, decides, directory.parent, self._log.digest, self._expects_update)
         self._stop = stop
         # Number of records and `now_ns` where a loop has begun another iteration, and behind each update.
         self._boundaries: list[tuple[int, int]] = []
@@ -66,6 +67,7 @@ class StepObserver:
         self._versions: dict[int, int] = {}  # id(module) -> sum of versions of some of its parameters
         self.is_in_model = False  # an outermost module has been called and has not returned
         self._recorded: _Recorded | None = None  # while a CUDA graph is captured
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     def install(self) -> None:
         """Observe backward passes, data loaders and CUDA graphs."""
@@ -73,6 +75,7 @@ class StepObserver:
         _call_before(
             dataloader._BaseDataLoaderIter, "__next__", lambda loader: self.mark(Event.DATA, target=id(loader))
         )
+        _call_before(torch.optim.Optimizer, "__init__", lambda optimizer, *args: self._optimizers.add(optimizer))
         self._watch_graphs()
 
     def model_called(self, module: torch.nn.Module, parameters: list[torch.nn.Parameter]) -> None:
@@ -116,11 +119,21 @@ class StepObserver:
             if self._recorded is not None:
                 self._recorded.has_update = True
             return
-        world_size = torch.distributed.get_world_size() if _is_distributed() else 1
-        is_small = elements is not None and elements < _SMALL_SHARE * self.trained_elements / world_size
+        is_small = elements is not None and self._is_small(elements)
         self.hook.step(self._updates)
         self._updates += 1
         self.mark(Event.UPDATE, self._updates - 1, is_small, target=target)
+
+    def _is_small(self, elements: int) -> bool:
+        """Whether an optimizer of so many parameters is no sign of a step."""
+        world_size = torch.distributed.get_world_size() if _is_distributed() else 1
+        return elements < _SMALL_SHARE * self.trained_elements / world_size
+
+    def _expects_update(self) -> bool:
+        """Whether there is an optimizer of parameters."""
+        groups = (optimizer.param_groups for optimizer in list(self._optimizers) if hasattr(optimizer, "param_groups"))
+        counts = (elements_of(parameter for group in each for parameter in group["params"]) for each in groups)
+        return any(count and not self._is_small(count) for count in counts)
 
     def mark(self, event: Event, first: int = 0, second: int = 0, *, target: object = None) -> None:
         """Leave a mark.

@@ -28,6 +28,7 @@ _ENOUGH_S = 10.0  # wall-clock time of steps that are slow to capture, such as t
 # Steps that never repeat, such as batches of different lengths, are captured up to these bounds.
 _MOST_STEPS = 24
 _MOST_RECORDS = 3_000_000  # 150 MB of log
+_MOST_WITHOUT_UPDATE_S = 120.0  # wall-clock time; micro-batches whose gradients are summed are no steps
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -52,12 +53,21 @@ class Stopping:
         decides: whether this rank decides for all.
         folder: the folder that the ranks share.
         digest: digest of the work between two records.
+        expects_update: whether the script has an optimizer that may update the parameters.
     """
 
-    def __init__(self, steps: int | None, decides: bool, folder: Path, digest: Callable[[int, int], bytes]) -> None:
+    def __init__(
+        self,
+        steps: int | None,
+        decides: bool,
+        folder: Path,
+        digest: Callable[[int, int], bytes],
+        expects_update: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.steps, self.decides = steps, decides
         self._path = folder / _FILE
         self._digest = digest
+        self._expects_update = expects_update
         self._digests: dict[tuple[int, int], bytes] = {}
         self._begin_s: float | None = None  # monotonic time of the first decision
 
@@ -66,7 +76,7 @@ class Stopping:
         if self.steps == 0 or not advanced.is_training:  # such a loop is a part of a step
             return None
         loop = tree.step_loop()
-        if loop.path[: len(advanced.path)] != advanced.path:
+        if loop.path[: len(advanced.path)] != advanced.path or self._awaits_update(tree, loop):
             return None
         end_records = loop.step_ends()
         if self.decides:
@@ -107,6 +117,15 @@ class Stopping:
     def _has_steps(self, tree: LoopTree, stop: Stop) -> bool:
         loop = tree.find(stop.loop)
         return loop is not None and len(loop.step_ends()) >= stop.steps
+
+    def _awaits_update(self, tree: LoopTree, loop: Loop) -> bool:
+        """Whether no parameters were updated yet and an optimizer may still do it: what repeats is a part of a step."""
+        if tree.root.updates or tree.root.changes or not self._expects_update():
+            return False
+        if self._begin_s is None:
+            self._begin_s = now_ns() / 1e9
+        is_patient = now_ns() / 1e9 - self._begin_s < _MOST_WITHOUT_UPDATE_S
+        return is_patient and loop.iterations[-1].first_record - loop.iterations[0].first_record < _MOST_RECORDS
 
     def _is_enough(self, loop: Loop, end_records: Sequence[int]) -> bool:
         if self.steps:

@@ -68,6 +68,24 @@ def test_a_bound_of_the_user_counts_steps_not_updates(tmp_path: Path) -> None:
     assert stopped(Stopping(0, True, tmp_path, alike), rollouts) is None
 
 
+def test_micro_batches_are_no_steps_while_an_optimizer_waits(tmp_path: Path) -> None:
+    code = "for _ in range(9):\n for _ in range(64): event('model');event('backward')\n event('update')"
+    for steps, decides in ((None, True), (2, True), (None, False)):
+        stopping = Stopping(steps, decides, tmp_path / str(decides), alike, lambda: True)
+        stop = stopped(stopping, code, lambda name: 1000)
+        assert stop is None or stop.loop == ("1",)
+    without_optimizer = stopped(Stopping(None, True, tmp_path, alike), code, lambda name: 1000)
+    assert without_optimizer is not None
+    assert without_optimizer.loop == ("1", "2")
+
+
+def test_an_optimizer_that_never_steps_is_not_awaited_for_ever(tmp_path: Path) -> None:
+    code = "for _ in range(99): event('model');event('backward')"
+    stop = stopped(Stopping(None, True, tmp_path, alike, lambda: True), code, lambda name: 100_000)
+    assert stop is not None
+    assert stop.steps < 40
+
+
 def test_without_a_loop_updates_are_counted(tmp_path: Path) -> None:
     assert stopped(Stopping(2, True, tmp_path, alike), "\n".join([STEP] * 5)) == Stop(2)
 
