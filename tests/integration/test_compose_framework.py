@@ -38,9 +38,9 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def evaluated(folder: Path, *, model_type: str = "llama", **fields: Any) -> Result:
+def evaluated(folder: Path, model: dict[str, Any] = LLAMA, **fields: Any) -> Result:
     config = folder / "config.json"
-    config.write_text(json.dumps({**LLAMA, "model_type": model_type}))
+    config.write_text(json.dumps(model))
     fields = {"sequence": 4096, **fields}
     options = EvaluationOptions(gpu="h100-sxm", world_size=8, host_time=False)
     return capture_plan_and_evaluate(str(config), Plan(**fields), fields.keys(), options).result
@@ -51,7 +51,7 @@ PLAN = {"tensor": 2, "pipeline": 2, "global_batch": 2 * 12}
 
 def test_a_plan_is_captured_with_few_micro_batches_and_extended(tmp_path: Path) -> None:
     extended = evaluated(tmp_path, **PLAN)
-    assert any("extended to 12" in note for note in extended.notes)
+    assert any("from 5 to 12 micro-batches" in note for note in extended.notes)
     assert extended.throughput.samples_per_s == pytest.approx(24 / extended.step_time_s)
 
 
@@ -67,4 +67,4 @@ def test_an_extended_step_is_as_if_it_were_captured(tmp_path: Path, monkeypatch:
 
 def test_a_model_that_bridge_does_not_have_is_refused_in_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Megatron-Bridge refused the plan"):
-        evaluated(tmp_path, model_type="gpt2")
+        evaluated(tmp_path, {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 50257})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _STEPS = 2  # the first fills the pipeline and sets everything up
 _LIMIT_S = 3600.0
+_MOST_CHARACTERS = 400  # of what the framework says
 _GOOD_EXITS = ("ok", "stopped")
 
 
@@ -53,7 +55,8 @@ def capture_plan_and_evaluate(
     job = _captured(run, target, progress)
     failed = next((trace.manifest for trace in job.traces.values() if trace.manifest.exit not in _GOOD_EXITS), None)
     if failed is not None and failed.exit != "out_of_memory":
-        raise InputError(f"Megatron-Bridge refused the plan: {failed.error or failed.exit}")
+        words = " ".join((failed.error or failed.exit).split())
+        raise InputError(f"Megatron-Bridge refused the plan: {textwrap.shorten(words, _MOST_CHARACTERS)}")
     traces, notes = list(job.traces.values()), [*run.notes, *job.manifest.notes]
     if failed is None and run.step_micro_batches > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, run.step_micro_batches)

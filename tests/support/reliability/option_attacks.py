@@ -55,7 +55,7 @@ def _base(verb: str) -> list[str]:
 
 def _edges(kind: Whole | Real, chance: random.Random) -> tuple[str, ...]:
     """The bounds of a type, the numbers beside them, and a number of any size between."""
-    least, most = kind.quantity.least, kind.quantity.most
+    least, most = kind.quantity.least, kind.quantity.greatest
     between = max(least, 1e-3) * (most / max(least, 1e-3)) ** chance.random()
     if isinstance(kind, Whole):
         return tuple(str(int(value)) for value in (least, most, least - 1, most + 1, between)) * 3

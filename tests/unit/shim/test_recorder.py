@@ -155,7 +155,7 @@ def test_long_computation_counts_the_same_whatever_the_caches_hold(tmp_path: Pat
     took = work["cpu_ns"][begins + 1] - work["cpu_ns"][begins]
     share = took / np.array(captured.results["spent"])
     # where another process takes half of the core meanwhile, it takes longer and counts the same
-    assert np.maximum(took / took[0], share / share[0]).min() > 0.75
+    assert np.maximum(took / took[0], share / share[0]).min() > 0.5
 
 
 def at_margin(code: str) -> str:
