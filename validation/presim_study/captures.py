@@ -10,13 +10,11 @@ from pathlib import Path
 import msgspec
 import platformdirs
 
-import presim
 from presim.capture.launchers.launch import Launch
 from presim.capture.processes.kept_forks import KeptForks
 from presim.capture.ranks.selection import Selection
 from presim.capture.run import OLDEST_CAPABILITY, Request, capture
-from presim.capture.setup.environment import find_torch
-from presim.capture.setup.shim import SHIM_DIRECTORY, shim_paths
+from presim.capture.setup.capture_version import capture_digest
 from presim.errors import InputError
 from presim.hardware.catalogue import find
 from presim.hardware.cluster import Cluster
@@ -41,7 +39,7 @@ class Captures:
         self.recipes = recipes
         self.folder = folder or Path(platformdirs.user_cache_dir("presim")) / "captures"
         self.limit_s = limit_s
-        self._code = _code_digest() if folder is None else ""
+        self._code = capture_digest() if folder is None else ""
         self._forks = KeptForks()
 
     def close(self) -> None:
@@ -108,17 +106,3 @@ def _texts(script: Path) -> list[str]:
         found |= beside
         new += beside
     return [path.read_text() for path in sorted(found)]
-
-
-def _code_digest() -> str:
-    """Of what turns a script into a trace: presim's capture and trace code, the shim, PyTorch."""
-    digest = hashlib.sha256((torch.version if (torch := find_torch()) else "").encode())
-    for path in [*_sources(Path(presim.__file__).parent), *(path for path in shim_paths() if path.exists())]:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _sources(package: Path) -> list[Path]:
-    """Of capture, of the hook and of traces, in all of their packages."""
-    files = [*(package / "capture").rglob("*.py"), *(package / "trace").rglob("*.py")]
-    return sorted([*files, *(SHIM_DIRECTORY / "hook").rglob("*.*")])

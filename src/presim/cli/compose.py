@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from typing import Any
 
 import click
@@ -10,6 +11,8 @@ import click
 from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, output_options
+
+_DTYPE = "bfloat16"  # of composed graphs
 
 
 class _Blocks(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
@@ -144,7 +147,11 @@ def _plan_options(function: Any) -> Any:
 )
 @click.option("--overlap/--no-overlap", "overlap", default=None, help="Overlap communication and compute (ddp, zero1).")
 @click.option("--clip/--no-clip", "clip", default=None, help="Clip gradients by norm.")
-@click.option("--dtype", default="bfloat16", type=click.Choice(("bfloat16", "float16", "float32")), show_default=True)
+@click.option(
+    "--dtype",
+    type=click.Choice(("bfloat16", "float16", "float32")),
+    help="Of the composed graph. Default: bfloat16. With --framework, see --precision.",
+)
 @click.option(
     "--framework",
     type=click.Choice(("megatron",)),
@@ -168,7 +175,7 @@ def _plan_options(function: Any) -> Any:
 def command(
     model: str,
     plan_file: str | None,
-    dtype: str,
+    dtype: str | None,
     like: str | None,
     save: str | None,
     folder: str | None,
@@ -186,9 +193,9 @@ def command(
     With --framework, the framework's trainer runs on the emulated GPU with a few micro-batches of the plan, one rank of
     each kind, and the rest of the step is repeated from them. The capture is kept for the next call.
     """
-    from presim.compose.plan import Plan, read_plan
+    from presim.compose.plan import Plan, named_fields, read_plan
     from presim.options import EvaluationOptions
-    from presim.verbs.compose import compose_and_evaluate, compose_like
+    from presim.verbs.compose import compose_and_evaluate
 
     outputs = Outputs.pop_from(options)
     outputs.check()
@@ -198,66 +205,79 @@ def command(
     evaluated = EvaluationOptions(**options)
     if folder is not None:
         _check_write(folder, like)
-    _check_framework(framework, precision, framework_args, like, folder)
     if framework is not None:
-        _deliver_framework_run(
-            outputs,
-            model,
-            read_plan(plan_file, plan_fields),
-            set(plan_fields),
-            evaluated,
-            precision,
-            framework_args,
-            save,
-        )
+        _refuse_with_framework({"--like": like, "--write": folder, "--dtype": dtype})
+        plan, set_fields = read_plan(plan_file, plan_fields), named_fields(plan_file, plan_fields).keys()
+        _deliver_framework_run(outputs, model, plan, set_fields, evaluated, precision, framework_args, save)
         return
-    if like is None:
-        plan = read_plan(plan_file, plan_fields)
-        outputs.deliver(compose_and_evaluate(model, plan, evaluated, dtype=dtype, save=save))
-        if folder is not None:
-            _write(model, plan, evaluated, folder)
+    _refuse_without_framework({"--precision": precision, "--framework-args": framework_args})
+    if like is not None:
+        _deliver_comparison(outputs, model, like, plan_fields, evaluated, plan_file, dtype or _DTYPE, save)
         return
-    evaluation, agreement = compose_like(
-        model, like, plan_fields, evaluated, plan_file=plan_file, dtype=dtype, save=save
-    )
-    if outputs.json_file == "-":
-        from presim.report import agreement as report
+    plan = read_plan(plan_file, plan_fields)
+    outputs.deliver(compose_and_evaluate(model, plan, evaluated, dtype=dtype or _DTYPE, save=save))
+    if folder is not None:
+        _write(model, plan, evaluated, folder)
 
+
+def _deliver_comparison(
+    outputs: Outputs,
+    model: str,
+    like: str,
+    plan_fields: dict[str, Any],
+    options: Any,
+    plan_file: str | None,
+    dtype: str,
+    save: str | None,
+) -> None:
+    """Compose what a capture ran, and report how they agree."""
+    from presim.report import agreement as report
+    from presim.verbs.compose import compose_like
+
+    evaluation, agreement = compose_like(model, like, plan_fields, options, plan_file=plan_file, dtype=dtype, save=save)
+    if outputs.json_file == "-":
         sys.stdout.buffer.write(report.encode(agreement))
         return
     outputs.deliver(evaluation, report=False)
     if not outputs.quiet:
-        from presim.report import agreement as report
-
         report.write(agreement)
 
 
-def _check_framework(
-    framework: str | None, precision: str | None, framework_args: str | None, like: str | None, folder: str | None
-) -> None:
+def _refuse_with_framework(options: dict[str, str | None]) -> None:
     from presim.errors import InputError
 
-    if framework is None and (precision or framework_args):
-        raise InputError("--precision and --framework-args are a framework's: add --framework megatron")
-    if framework is not None and (like or folder):
-        raise InputError("--framework captures a program, so --like and --write have no use beside it: leave one out")
+    if named := [name for name, value in options.items() if value is not None]:
+        raise InputError(f"--framework captures a program, and {named[0]} is of composed graphs: leave one out")
+
+
+def _refuse_without_framework(options: dict[str, str | None]) -> None:
+    from presim.errors import InputError
+
+    if named := [name for name, value in options.items() if value is not None]:
+        raise InputError(f"{named[0]} is of a framework's program: add --framework megatron")
 
 
 def _deliver_framework_run(
     outputs: Outputs,
     model: str,
     plan: Any,
-    named_fields: set[str],
+    named_fields: Collection[str],
     options: Any,
     precision: str | None,
     framework_args: str | None,
     save: str | None,
 ) -> None:
+    """Capture the framework's program by the plan, and report."""
     import shlex
 
     from presim.cli.progress import progress
+    from presim.errors import InputError
     from presim.verbs.compose_framework import capture_plan_and_evaluate
 
+    try:
+        overrides = shlex.split(framework_args or "")
+    except ValueError as error:
+        raise InputError(f"--framework-args {framework_args!r} cannot be split into words: {error}") from error
     with progress(outputs.quiet) as say:
         evaluation = capture_plan_and_evaluate(
             model,
@@ -265,7 +285,7 @@ def _deliver_framework_run(
             named_fields,
             options,
             precision=precision or "bf16",
-            overrides=shlex.split(framework_args or ""),
+            overrides=overrides,
             save=save,
             progress=say,
         )

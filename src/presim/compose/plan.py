@@ -104,19 +104,27 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.style or own.get(self.data_style, split if self.tensor > 1 else "eager")
 
 
+def named_fields(path: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that a TOML file and options set, whether or not a plan has them.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    if path is None:
+        return dict(options)
+    try:
+        return {**decode_toml(read_text(path, "name another file of a plan")), **options}
+    except FormatError as error:
+        raise InputError(f"{path} is not valid TOML: {error}; correct it") from error
+
+
 def read_plan(path: str | None, options: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Plan:
     """Build a plan from a TOML file, options that override it, and defaults for fields that neither sets.
 
     Raises:
         InputError: the file cannot be read, a field is unknown or has the wrong type, or the sequence is missing.
     """
-    fields: dict[str, Any] = {}
-    if path is not None:
-        try:
-            fields = decode_toml(read_text(path, "name another file of a plan"))
-        except FormatError as error:
-            raise InputError(f"{path} is not valid TOML: {error}; correct it") from error
-    fields = {**(defaults or {}), **fields, **options}
+    fields = {**(defaults or {}), **named_fields(path, options)}
     if "sequence" not in fields:
         raise InputError("a plan needs the sequence length: use --seq, e.g. --seq 4096, or `sequence` in the plan")
     try:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import platformdirs
 
-from presim.capture.setup.environment import find_torch
-from presim.capture.setup.shim import SHIM_DIRECTORY, shim_paths
+from presim.capture.setup.capture_version import capture_digest
 from presim.files import digest_of
 from presim.frameworks.megatron import FrameworkRun
 from presim.hardware.cluster import Cluster
@@ -33,18 +32,7 @@ def folder_of(run: FrameworkRun, cluster: Cluster) -> Path:
         device_config(cluster.gpu, cluster.gpus_per_node),
         os.environ.get("PYTHONPATH", ""),
         *(f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(("NCCL_", "NVTE_"))),
-        _digest_of_capturing(),
+        capture_digest(),
     )
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     return Path(platformdirs.user_cache_dir("presim")) / "framework-captures" / key
-
-
-def _digest_of_capturing() -> str:
-    """Of what turns a script into a trace: presim's capture and trace code, the emulated libraries, PyTorch."""
-    package = Path(__file__).parent.parent
-    digest = hashlib.sha256((torch.version if (torch := find_torch()) else "").encode())
-    sources = [*(package / "capture").rglob("*.py"), *(package / "trace").rglob("*.py")]
-    hook = (SHIM_DIRECTORY / "hook").rglob("*.*")
-    for path in [*sorted([*sources, *hook]), *(path for path in shim_paths() if path.exists())]:
-        digest.update(bytes.fromhex(digest_of(path)))
-    return digest.hexdigest()

@@ -25,7 +25,6 @@ _TAKEN = {  # fields of a plan that become arguments
     *("sequence", "micro_batch", "global_batch", "tensor", "sequence_parallel", "context", "context_style", "expert"),
     *("expert_exchange", "routing", "pipeline", "virtual", "schedule", "data_style", "overlap", "recompute"),
 }
-_SCHEDULES = ("", "1f1b", "interleaved")
 _EXCHANGES = {
     "all-to-all": ("model.moe_token_dispatcher_type=alltoall",),
     "all-gather": ("model.moe_token_dispatcher_type=allgather",),
@@ -112,8 +111,14 @@ def _check(plan: Plan, named_fields: Collection[str], world_size: int, overrides
             f"the plan sets {', '.join(unused)}, which --framework megatron does not take; set Megatron's own field "
             "with --framework-args, or leave out --framework"
         )
-    if plan.schedule not in _SCHEDULES:
-        raise InputError(f"Megatron has no schedule {plan.schedule}; it has 1f1b, and interleaved with --vpp")
+    if plan.schedule not in ("", "interleaved" if plan.virtual > 1 else "1f1b"):
+        raise InputError(
+            f"Megatron does not run {plan.schedule} with {plan.virtual} virtual stages: its schedule is 1f1b, or "
+            "interleaved with --vpp above 1"
+        )
+    for field, option, degree in (("expert_exchange", "--ep", plan.expert), ("context_style", "--cp", plan.context)):
+        if field in named_fields and degree == 1:
+            raise InputError(f"the plan sets {field}, which takes {option} above 1")
     if "data_style" in named_fields and plan.data_style not in ("zero1", "ddp"):
         raise InputError(
             f"--dp-style {plan.data_style} is not taken with --framework megatron; choose zero1 (its distributed "

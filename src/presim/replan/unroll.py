@@ -110,7 +110,7 @@ class Unroller:
         requests = end + np.flatnonzero(self._trace.mask(Kind.FETCH, Kind.FETCH_WAIT)[end:])
         shifts = added * self._requests[self._loader[requests]]
         renamed[requests] = later(objects[requests], shifts, self._workers)
-        referring = [kind for kind, what in REFERS.items() if what != "request"]
+        referring = [kind for kind, defined in REFERS.items() if defined != "request"]
         references = end + np.flatnonzero(self._trace.mask(*referring, Kind.COLLECTIVE)[end:])
         repetitions, positions, is_inside = self._index.locate(self._defined_at[references])
         first_kept = np.full(self._cycle.calls.shape[1], -len(self._cycle.calls) - 1, np.int64)

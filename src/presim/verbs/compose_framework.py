@@ -13,6 +13,7 @@ from presim.pipeline import Evaluation, evaluate
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
+    from presim.capture.run import Capture
     from presim.compose.plan import Plan
     from presim.frameworks.megatron import FrameworkRun
     from presim.hardware.cluster import Cluster
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _STEPS = 2  # the first fills the pipeline and sets everything up
 _LIMIT_S = 3600.0
 _MOST_CHARACTERS = 400  # of what the framework says
-_GOOD_EXITS = ("ok", "stopped")
+_WHOLE_EXITS = ("ok", "stopped")
 
 
 def capture_plan_and_evaluate(
@@ -53,12 +54,9 @@ def capture_plan_and_evaluate(
     target = chosen_cluster(options)
     run = plan_run(model, plan, named_fields, target.world_size, precision, overrides)
     job = _captured(run, target, progress)
-    failed = next((trace.manifest for trace in job.traces.values() if trace.manifest.exit not in _GOOD_EXITS), None)
-    if failed is not None and failed.exit != "out_of_memory":
-        words = " ".join((failed.error or failed.exit).split())
-        raise InputError(f"Megatron-Bridge refused the plan: {textwrap.shorten(words, _MOST_CHARACTERS)}")
+    is_whole = all(trace.manifest.exit in _WHOLE_EXITS for trace in job.traces.values())
     traces, notes = list(job.traces.values()), [*run.notes, *job.manifest.notes]
-    if failed is None and run.step_micro_batches > run.captured_micro_batches:
+    if is_whole and run.step_micro_batches > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, run.step_micro_batches)
         notes = [*run.notes, *sentences, *job.manifest.notes]
     if save is not None:
@@ -76,7 +74,7 @@ def capture_plan_and_evaluate(
 
 
 def _captured(run: FrameworkRun, target: Cluster, progress: Progress) -> Job:
-    """The captured job; it is kept for the next call."""
+    """The captured job; it is kept for the next call, unless the framework refused the plan."""
     from presim.frameworks.kept_captures import folder_of
     from presim.trace import store
     from presim.verbs.run import capture_command
@@ -88,6 +86,15 @@ def _captured(run: FrameworkRun, target: Cluster, progress: Progress) -> Job:
     command = ("torchrun", "--nnodes", str(target.nodes), "--nproc-per-node", str(target.gpus_per_node))
     options = RunOptions(ranks="auto", checks=0, steps=_STEPS, limit=_LIMIT_S, values=run.values)
     capture = capture_command((*command, str(run.script), *run.arguments), target, options, hides_output=True)
+    _check_end(capture)
     represented = {rank: list(ranks) for rank, ranks in capture.stands_for.items()}
     store.save(capture.traces, folder, stands_for=represented, coverage=capture.coverage, notes=capture.notes)
     return store.load(folder)
+
+
+def _check_end(capture: Capture) -> None:
+    """Raise InputError with the framework's words if it failed, other than for want of device memory."""
+    for trace in capture.traces:
+        if trace.manifest.exit not in (*_WHOLE_EXITS, "out_of_memory"):
+            words = " ".join((trace.manifest.error or trace.manifest.exit).split())
+            raise InputError(f"Megatron-Bridge refused the plan: {textwrap.shorten(words, _MOST_CHARACTERS)}")

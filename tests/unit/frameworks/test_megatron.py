@@ -77,7 +77,10 @@ def test_overrides_come_last_and_settings_are_said() -> None:
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"passes": ("fuse-norm",)}, "the plan sets passes, which --framework megatron does not take"),
-    ({"schedule": "zero-bubble"}, "Megatron has no schedule zero-bubble"),
+    ({"schedule": "zero-bubble"}, "Megatron does not run zero-bubble with 1 virtual stages"),
+    ({"schedule": "interleaved", "pipeline": 2}, "Megatron does not run interleaved with 1 virtual stages"),
+    ({"expert_exchange": "deepep"}, "the plan sets expert_exchange, which takes --ep above 1"),
+    ({"context_style": "ring"}, "the plan sets context_style, which takes --cp above 1"),
     ({"data_style": "fsdp2"}, "--dp-style fsdp2 is not taken"),
     ({"tensor": 3}, "64 GPUs are no multiple of tp x cp x pp = 3"),
     ({"global_batch": 100}, "a global batch of 100 is no multiple of 64 data-parallel ranks"),

@@ -131,9 +131,12 @@ class StepObserver:
 
     def _expects_update(self) -> bool:
         """Whether there is an optimizer of parameters."""
-        groups = (optimizer.param_groups for optimizer in list(self._optimizers) if hasattr(optimizer, "param_groups"))
-        counts = (elements_of(parameter for group in each for parameter in group["params"]) for each in groups)
-        return any(count and not self._is_small(count) for count in counts)
+        for optimizer in list(self._optimizers):
+            groups = getattr(optimizer, "param_groups", ())  # none while it is being made
+            elements = elements_of(parameter for group in groups for parameter in group["params"])
+            if elements and not self._is_small(elements):
+                return True
+        return False
 
     def mark(self, event: Event, first: int = 0, second: int = 0, *, target: object = None) -> None:
         """Leave a mark.
