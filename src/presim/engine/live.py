@@ -178,18 +178,23 @@ class LiveEngine:
         outstanding = int(self._columns["outstanding"][slots].max()) if slots else 0
         return int(self._columns["queue_depth"][0]) - outstanding
 
-    def least_ns_until(self, op: int) -> int:
-        """Time that passes at least until an op on a stream ends, ns."""
-        index = self._finished.index(op)
-        return look_ahead.least_ns_until(self._columns, index) if index >= 0 else 0
+    def bound_until(self, rank: int, op: int, now_ns: int, share: int) -> look_ahead.Bound:
+        """What certainly passes from a time of the rank's host until an op on one of its streams ends.
 
-    def launches_within(self, rank: int, time_ns: int) -> int:
-        """Number of launches that the rank's host certainly issues before a time from now has passed."""
+        ``launches`` are those that the host can issue, as far as streams hold them, while 1 / ``share`` of the bound in
+        ns still has to pass.
+        """
+        index = self._finished.index(op)
+        if index < 0:
+            return look_ahead.Bound(0, 0)
         slots = list(self._slots[rank].values())
-        if not slots:
-            return 0
-        fullest = slots[int(np.argmax(self._columns["outstanding"][slots]))]
-        return self.free_launches(rank) + look_ahead.launches_within(self._columns, fullest, time_ns)
+        outstanding = np.sort(self._columns["outstanding"][slots])
+        full_slot = slots[int(np.argmax(self._columns["outstanding"][slots]))]
+        bound = look_ahead.bound_until(self._columns, index, now_ns, full_slot, share)
+        depth = int(self._columns["queue_depth"][0])
+        room = [int(depth - count) for count in outstanding[::-1]]
+        launches = max(0, room[0]) + bound.launches
+        return bound._replace(launches=min(launches, room[1]) if len(room) > 1 else launches)
 
     def is_busy(self, rank: int, stream: int) -> bool:
         """Whether the stream has unfinished ops."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,50 +12,106 @@ from presim.engine.state import WAIT
 
 Ints = NDArray[np.int64]
 
-_MOST_OPS = 5_000  # ops of one stream to visit: 1 ms
-_MOST_STREAMS = 3  # chain of streams that wait for each other
-_SLOWEST = 2  # contention may double the time of work
+_MOST_OPS = 5_000  # ops to visit: 5 ms
 
 
-def least_ns_until(columns: Mapping[str, Ints], index: int, streams: int = _MOST_STREAMS) -> int:
-    """A lower bound of the time until an op ends, ns: the work before it on its stream, or on a stream it waits for.
+class Bound(NamedTuple):
+    """What certainly passes before an op ends."""
 
-    The launch at the head of the stream does not count, because it may be about to end. Of a launch one op counts.
+    least_ns: int  # from now on
+    # Launches on the full stream that a host can issue long before: each waits for an op of the stream to end.
+    launches: int
+
+
+class _Path(NamedTuple):
+    """Work that has to be done before an op can begin."""
+
+    least_ns: int = 0
+    along_ns: int = -1  # of it, from the head of the full stream on; -1: it does not come from there
+    launches: int = 0  # of the full stream that it contains
+
+    def and_then(self, duration_ns: int) -> _Path:
+        along_ns = self.along_ns + duration_ns if self.along_ns >= 0 else -1
+        return _Path(self.least_ns + duration_ns, along_ns, self.launches)
+
+
+def bound_until(columns: Mapping[str, Ints], index: int, now_ns: int, full_slot: int, share: int) -> Bound:
+    """A bound of the time until an op ends: the work before it on its stream, and on streams that this one waits for.
+
+    Of a launch one op counts. ``launches`` are those after which at least 1 / ``share`` of ``least_ns`` still passes:
+    the ops for which they wait come before this one, however long they take.
     """
-    following, joins, duration = columns["following"], columns["joins"], columns["duration"]
     if columns["end"][index] >= 0:
-        return 0
-    current = int(columns["head"][columns["slot"][index]])
-    least, is_head = 0, True
-    for _ in range(_MOST_OPS):
-        if current in (-1, index):
-            break
-        after = int(following[current])
-        is_last = after < 0 or not joins[after]
-        if _awaits(columns, current):
-            least = max(least, least_ns_until(columns, int(columns["target"][current]), streams - 1) if streams else 0)
-        elif is_last and not is_head:
-            least += int(duration[current])
-        is_head &= not is_last
-        current = after
-    return least
+        return Bound(max(0, int(columns["end"][index]) - now_ns), 0)
+    pending = _PendingWork(columns, now_ns, full_slot)
+    path = pending.path_to(index)
+    until_ns = path.along_ns - path.least_ns // share
+    launches = np.searchsorted(pending.launch_ends_ns[: path.launches], until_ns, side="right")
+    return Bound(path.least_ns, int(launches))
 
 
-def launches_within(columns: Mapping[str, Ints], slot: int, time_ns: int) -> int:
-    """Number of launches on a full stream that a host issues before a time from now has passed.
+class _PendingWork:
+    """Paths to the ops of all streams; each stream is walked once, from its head on."""
 
-    Each of them waits for an op to end, and none for an op that waits for another stream or rank.
-    """
-    following, duration, match = columns["following"], columns["duration"], columns["match"]
-    current = int(columns["head"][slot])
-    for launches in range(_MOST_OPS):
-        if current < 0 or match[current] >= 0 or _awaits(columns, current):
-            return launches
-        time_ns -= _SLOWEST * int(duration[current])
-        if time_ns < 0:
-            return launches
-        current = int(following[current])
-    return _MOST_OPS
+    def __init__(self, columns: Mapping[str, Ints], now_ns: int, full_slot: int) -> None:
+        self.launch_ends_ns: list[int] = []  # of the full stream: sum of the durations up to each launch
+        self._columns = columns
+        self._now_ns = now_ns
+        self._full_slot = full_slot
+        self._paths: dict[int, _Path] = {}  # to each op visited
+        self._walks: dict[int, Iterator[_Path]] = {}  # of each slot
+        self._unvisited = _MOST_OPS
+
+    def path_to(self, index: int) -> _Path:
+        """The path to an op that has not ended, or the part of it that was visited before `_MOST_OPS` were."""
+        slot = int(self._columns["slot"][index])
+        if slot not in self._walks:
+            self._walks[slot] = self._walk(slot)
+        path = _Path()
+        while index not in self._paths:
+            reached = next(self._walks[slot], None)
+            if reached is None:
+                return path
+            path = reached
+        return self._paths[index]
+
+    def _walk(self, slot: int) -> Iterator[_Path]:
+        """Visit the ops of a stream that have not started; yields the path to each."""
+        following, joins, duration = (self._columns[name] for name in ("following", "joins", "duration"))
+        path, current = _Path(self._running_ns(slot)), int(self._columns["head"][slot])
+        along_ns = 0  # full stream: work before this op, whatever it waits for
+        while current >= 0 and self._unvisited:
+            self._unvisited -= 1
+            if slot == self._full_slot:
+                path = _Path(path.least_ns, along_ns, len(self.launch_ends_ns))
+            self._paths[current] = path
+            yield path
+            after = int(following[current])
+            if _awaits(self._columns, current):
+                path = _later(path, self.path_to(int(self._columns["target"][current])))
+            elif after < 0 or not joins[after]:
+                path = path.and_then(int(duration[current]))
+                along_ns += int(duration[current])
+                if slot == self._full_slot:
+                    self.launch_ends_ns.append(along_ns)
+            current = after
+
+    def _running_ns(self, slot: int) -> int:
+        """Work that is left of what runs on a stream."""
+        columns = self._columns
+        op, left_ns = int(columns["active_first"][columns["slot_rank"][slot]]), 0
+        while op >= 0:
+            if columns["slot"][op] == slot:
+                lead = columns["lead"][op]
+                left_ns = max(left_ns, int(columns["since"][lead] + columns["work_left"][lead]) - self._now_ns)
+            op = int(columns["active_next"][op])
+        return left_ns
+
+
+def _later(path: _Path, other: _Path) -> _Path:
+    """The path to an op that waits for both; it comes from the full stream if one of them does."""
+    along = max(path, other, key=lambda each: each.along_ns)
+    return _Path(max(path.least_ns, other.least_ns), along.along_ns, along.launches)
 
 
 def _awaits(columns: Mapping[str, Ints], index: int) -> bool:

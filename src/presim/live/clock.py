@@ -18,6 +18,7 @@ from presim.live.questions import Answer, Ask, Question, Status
 from presim.trace.host_noise import HostNoise
 from presim.trace.representatives import Representatives
 
+_HOST_SHARE = 4  # once streams are full, 1/4 of the time until an event ends is for the host's own work
 _HELD_OPS = 1 << 16  # about 20 MB: until then nothing is forgotten
 
 
@@ -178,11 +179,12 @@ class Clock:
     def _answer(self, feed: Feed, pending: _Pending) -> Answer:
         question = pending.question
         host_ns = self._engine.end_ns(pending.op)
-        status, value = Status.YES, 0
+        status, value, ahead = Status.YES, 0, 0
         if question.ask == Ask.EVENT:
             status = self._has_ended(feed, question.first, host_ns)
-            if status == Status.NOT_YET:
-                value = self._least_ns_until(feed, question.first)
+            if status == Status.NOT_YET and question.first in feed.recordings:  # else it is not read yet
+                recording = feed.recordings[question.first]
+                value, ahead = self._engine.bound_until(feed.index, recording, host_ns, _HOST_SHARE)
         elif question.ask == Ask.STREAM:
             status = Status.NOT_YET if self._engine.is_busy(feed.index, question.first) else Status.YES
         elif question.ask == Ask.ELAPSED:
@@ -190,7 +192,6 @@ class Clock:
             if status == Status.YES:
                 value = self._elapsed(feed, question.first, question.second)
         room = self._engine.free_launches(feed.index)
-        ahead = self._engine.launches_within(feed.index, value // 2) if status == Status.NOT_YET else 0
         return Answer(status, host_ns, value, room, feed.ended(host_ns), feed.host_per_cpu, ahead)
 
     def _has_ended(self, feed: Feed, serial: int, host_ns: int) -> Status:
@@ -198,11 +199,6 @@ class Clock:
         if recording is None:  # not read yet, or from a part of the program that is not logged
             return Status.YES if feed.knows(serial) else Status.NOT_YET
         return Status.YES if 0 <= self._engine.end_ns(recording) <= host_ns else Status.NOT_YET
-
-    def _least_ns_until(self, feed: Feed, serial: int) -> int:
-        """Time that passes at least until a recording ends, ns; 0 if it is not read yet."""
-        recording = feed.recordings.get(serial)
-        return 0 if recording is None else self._engine.least_ns_until(recording)
 
     def _elapsed(self, feed: Feed, first: int, second: int) -> int:
         start, end = (feed.recordings.get(serial) for serial in (first, second))

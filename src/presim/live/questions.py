@@ -61,7 +61,7 @@ class Answer(NamedTuple):
     room: int = 0  # launches until a stream may be full
     ended: int = 0  # all recordings with a lower serial have ended
     host_per_cpu: float = 1.0  # host time over CPU time until the next answer
-    ahead: int = 0  # EVENT, if not yet: launches that waits for full streams delay by less than half of `value`
+    ahead: int = 0  # EVENT, if not yet: launches that waits for full streams delay by less than 3/4 of `value`
     until: int = 0  # EVENT, if not yet: number of the first query with another answer than "not yet", if it is known
 
     @classmethod

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from presim.errors import InputError
-from presim.options import EvaluationOptions, RunOptions
+from presim.options import EvaluationOptions
 from presim.pipeline import Evaluation, evaluate
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
@@ -75,26 +75,36 @@ def capture_plan_and_evaluate(
 
 def _captured(run: FrameworkRun, target: Cluster, progress: Progress) -> Job:
     """The captured job; it is kept for the next call, unless the framework refused the plan."""
+    from presim.capture.launchers.launch import Launch
+    from presim.capture.processes.forks import RECIPE, Forks
+    from presim.capture.ranks.selection import Checks, select
+    from presim.capture.run import Request, capture
     from presim.frameworks.kept_captures import folder_of
     from presim.trace import store
-    from presim.verbs.run import capture_command
 
     folder = folder_of(run, target)
     if (folder / store.JOB_FILE).exists():
         return store.load(folder)
     progress(f"capturing {run.captured_micro_batches} of {run.step_micro_batches} micro-batches of each stage")
-    command = ("torchrun", "--nnodes", str(target.nodes), "--nproc-per-node", str(target.gpus_per_node))
-    options = RunOptions(ranks="auto", checks=0, steps=_STEPS, limit=_LIMIT_S, values=run.values)
-    capture = capture_command((*command, str(run.script), *run.arguments), target, options, hides_output=True)
-    _check_end(capture)
-    represented = {rank: list(ranks) for rank, ranks in capture.stands_for.items()}
-    store.save(capture.traces, folder, stands_for=represented, coverage=capture.coverage, notes=capture.notes)
+    request = Request(
+        Launch(str(run.script), run.arguments),
+        select("auto", target.world_size, Checks(0, 0.0)),
+        steps=_STEPS,
+        limit_s=_LIMIT_S,
+        values=run.values,
+        hides_output=True,
+    )
+    with Forks((RECIPE, str(run.script))) as forks:  # stages share the imports
+        job = capture(request, target, progress, forks=forks)
+    _check_end(job)
+    represented = {rank: list(ranks) for rank, ranks in job.stands_for.items()}
+    store.save(job.traces, folder, stands_for=represented, coverage=job.coverage, notes=job.notes)
     return store.load(folder)
 
 
-def _check_end(capture: Capture) -> None:
+def _check_end(job: Capture) -> None:
     """Raise InputError with the framework's words if it failed, other than for want of device memory."""
-    for trace in capture.traces:
+    for trace in job.traces:
         if trace.manifest.exit not in (*_WHOLE_EXITS, "out_of_memory"):
             words = " ".join((trace.manifest.error or trace.manifest.exit).split())
             raise InputError(f"Megatron-Bridge refused the plan: {textwrap.shorten(words, _MOST_CHARACTERS)}")

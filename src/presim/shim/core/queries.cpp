@@ -50,8 +50,9 @@ class Polling {
   int misses_ = 0;
 };
 
-// Answers "not yet" without asking while the host cannot have come so far. Once a stream may be full, half of the time
-// until then is for the host's own work, half for waits. PyTorch's allocator queries the same events at each allocation.
+// Answers "not yet" without asking while the host cannot have come so far. Once a stream may be full, a quarter of
+// the time until then is for the host's own work, the rest for waits. PyTorch's allocator queries the same events at
+// each allocation.
 class Unended {
  public:
   void learn(uint16_t stream, int64_t serial, const Progress& then, const Answer& answer) {
@@ -69,7 +70,7 @@ class Unended {
     auto launches = int64_t(now.launches - fact.then.launches);
     if (serial < fact.serial || now.waits != fact.then.waits || launches >= std::max(fact.room, fact.ahead)) return false;
     double passed_ns = kFaster * fact.pace * double(now.cpu_ns - fact.then.cpu_ns) + kDearestCall_ns * double(launches);
-    return passed_ns < double(launches < fact.room ? fact.least_ns : fact.least_ns / 2);
+    return passed_ns < double(launches < fact.room ? fact.least_ns : fact.least_ns / 4);
   }
 
  private:

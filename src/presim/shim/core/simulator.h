@@ -31,7 +31,7 @@ struct Answer {
   int64_t room;     // launches before a stream can be full
   int64_t ended;    // all recordings with a lower serial have ended
   double pace;      // host time over CPU time until the next answer
-  int64_t ahead;    // Event, if not yet: launches that waits for full streams delay by less than half of `value`
+  int64_t ahead;    // Event, if not yet: launches that waits for full streams delay by less than 3/4 of `value`
   int64_t until;    // Event, if not yet: number of the first query with another answer than "not yet", if it is known
 };
 
