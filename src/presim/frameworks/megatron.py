@@ -198,7 +198,7 @@ def _training_overrides(plan: Plan, micro_batches: int, samples: int) -> list[st
         "ddp.use_distributed_optimizer": plan.data_style != "ddp",
         "optimizer.use_distributed_optimizer": plan.data_style != "ddp",
     }
-    filling = 2 * plan.pipeline
+    filling = plan.pipeline if plan.virtual > 1 else 2 * plan.pipeline
     if filling < micro_batches:
         added = (micro_batches - filling) * samples
         fields["train.rampup_batch_size"] = f"[{filling * samples},{added},{filling * samples}]"

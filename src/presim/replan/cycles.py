@@ -14,7 +14,8 @@ from presim.trace.schema import Kind, Phase, Trace
 Ints = NDArray[np.int64]
 _CONTENT = ("kind", "phase", "stream", "signature", "scope", "operator", "site")
 _LABEL = ("scope", "operator")  # what identifies a kernel on operands of whatever size
-_VARYING = (Kind.HOST_WAIT, Kind.FETCH, Kind.ALLOC)  # values are times, or blocks that the allocator did not split
+# values are times, blocks that the allocator did not split, or what a block holds, which may be seen late
+_VARYING = (Kind.HOST_WAIT, Kind.FETCH, Kind.ALLOC, Kind.RETAG)
 _OCCURRENCES = 128  # of a kernel in a cycle: pipeline stages times chunks per stage
 _LARGEST = 1 << 62
 _CANDIDATES = 2048  # periods that are tried

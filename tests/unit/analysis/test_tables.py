@@ -161,6 +161,23 @@ def test_an_unknown_peak_is_noted() -> None:
         ((Group("default_pg", (), 64),), 64),
         ((Group("mesh_dp_shard_cp", (), 64), Group("mesh_cp", (), 4)), 16),
         ((Group("mesh_tp", (), 64),), 1),
+        ((Group("TENSOR_MODEL_PARALLEL_GROUP", (0, 1), 2), Group("EXPERT_TENSOR_PARALLEL_GROUP", (0, 1, 2, 3), 4)), 32),
+        ((Group("EXPERT_MODEL_PARALLEL_GROUP", tuple(range(8)), 8),), 64),
+        (  # a pair for each neighbour in the pipeline; all of them are in the group of the model
+            (
+                *(Group("PIPELINE_MODEL_PARALLEL_GROUP", (0, stage), 2) for stage in (8, 56)),
+                Group("TENSOR_MODEL_PARALLEL_GROUP", (0, 1), 2),
+                Group("MODEL_PARALLEL_GROUP", tuple(8 * stage + rank for stage in range(8) for rank in (0, 1)), 16),
+            ),
+            4,
+        ),
+        (  # the tensor-parallel ranks are in both
+            (
+                Group("TENSOR_AND_CONTEXT_PARALLEL_GROUP", (0, 1, 2, 3), 4),
+                Group("MODEL_PARALLEL_GROUP", (0, 1, 32, 33), 4),
+            ),
+            8,
+        ),
     ],
 )
 def test_ranks_that_share_a_model_read_the_same_data(groups: tuple[Group, ...], ranks: int) -> None:

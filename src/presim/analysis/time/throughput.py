@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import collections
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from presim.result import Throughput
-from presim.trace.schema import Manifest, Trace
+from presim.trace.schema import Group, Manifest, Trace
 from presim.trace.signatures import Collective, Signature
 
-_MODEL_PARALLEL = re.compile(r"(^|[^a-z])(tp|pp|cp|sp|tensor|pipeline|context)([^a-z]|$)")
+# Megatron's model-parallel group is tensor and pipeline parallelism together; experts share no data.
+_MODEL_PARALLEL = re.compile(r"(^|[^a-z])(tp|pp|cp|sp|tensor|pipeline|context|model[^a-z]parallel)([^a-z]|$)")
+_EXPERTS = re.compile(r"(^|[^a-z])(ep|etp|expert|moe)([^a-z]|$)")
 # Also flattened dimensions such as dp_shard_cp.
 _DATA_PARALLEL = re.compile(r"(^|[^a-z])(h?dp|ddp|h?fsdp|data|shard|replicate)([^a-z]|$)")
 _MESSAGES = ("send", "recv", "send_recv")
@@ -86,14 +90,41 @@ def data_parallel_ranks(trace: Trace) -> int:
     manifest = trace.manifest
     if stated_ranks := manifest.batch.get("data_parallel_ranks"):
         return stated_ranks
-    shared = 1
-    for group in {group.name: group for group in manifest.groups}.values():
-        name = group.name.lower()
-        if _MODEL_PARALLEL.search(name) and not _DATA_PARALLEL.search(name) and group.size <= manifest.world_size:
-            shared *= group.size
-    if shared == 1 and _has_messages(trace.signatures):
+    sharing = [group for group in manifest.groups if _shares_data(group, manifest.world_size)]
+    shared = _ranks_in_any(sharing)
+    if _are_neighbours(sharing) or (shared == 1 and _has_messages(trace.signatures)):
         return _reducing_ranks(trace)
     return max(manifest.world_size // shared, 1)
+
+
+def _shares_data(group: Group, world_size: int) -> bool:
+    """Whether the members of a process group read the same data, by its name."""
+    name = group.name.lower()
+    is_other = _DATA_PARALLEL.search(name) or _EXPERTS.search(name)
+    return bool(_MODEL_PARALLEL.search(name)) and not is_other and group.size <= world_size
+
+
+def _ranks_in_any(groups: Sequence[Group]) -> int:
+    """Ranks that are together with this one along the dimensions of these groups, of which some span several."""
+    unknown = {group.name: group.size for group in groups if not group.ranks}  # those are taken as dimensions
+    members = {frozenset(group.ranks) for group in groups if group.ranks}
+    largest = [ranks for ranks in members if not any(ranks < others for others in members)]
+    ranks = math.prod(unknown.values())
+    for index, group in enumerate(sorted(largest, key=len, reverse=True)):
+        common = max((len(group & other) for other in sorted(largest, key=len, reverse=True)[:index]), default=1)
+        ranks *= len(group) // common
+    return ranks
+
+
+def _are_neighbours(groups: Sequence[Group]) -> bool:
+    """Whether this rank's stages of a pipeline are only known by its neighbours, a pair each."""
+    pairs = collections.Counter(group.name for group in groups if len(group.ranks) == 2)
+    larger = [set(group.ranks) for group in groups if len(group.ranks) > 2]
+    return any(
+        pairs[group.name] > 1 and not any(set(group.ranks) <= ranks for ranks in larger)
+        for group in groups
+        if len(group.ranks) == 2
+    )
 
 
 def _has_messages(signatures: Iterable[Signature]) -> bool:
@@ -101,11 +132,12 @@ def _has_messages(signatures: Iterable[Signature]) -> bool:
 
 
 def _reducing_ranks(trace: Trace) -> int:
-    groups = trace.manifest.groups
-    sizes = [
-        groups[signature.group].size
+    groups, world_size = trace.manifest.groups, trace.manifest.world_size
+    reducing = [
+        groups[signature.group]
         for signature in trace.signatures
         if isinstance(signature, Collective) and signature.kind in _REDUCTIONS and signature.bytes >= _GRADIENTS
         if 0 <= signature.group < len(groups)
     ]
-    return max((size for size in sizes if size <= trace.manifest.world_size), default=1)
+    sizes = [group.size for group in reducing if not _shares_data(group, world_size)]
+    return max((size for size in sizes if size <= world_size), default=1)

@@ -91,5 +91,10 @@ def raising_line(error: BaseException) -> str:
 @functools.cache
 def is_own(file: str) -> bool:
     """Whether a source file is the user's: not Python's, a package's or presim's."""
-    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    return not file.startswith((*libraries, PRESIM_DIR, "<"))
+    return not file.startswith((*_libraries(), PRESIM_DIR, "<"))
+
+
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    """Folders of Python and of packages; `sysconfig` takes a millisecond for each."""
+    return tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))

@@ -20,8 +20,8 @@ import torch
 megatron_layers.install_weight_gradient_fusion()
 
 import megatron.bridge.training.initialize as bridge_initialize  # noqa: E402 - they look for the fusion when imported
+import megatron_models  # noqa: E402
 import megatron_overlap  # noqa: E402
-from megatron.bridge import AutoBridge  # noqa: E402
 from megatron.bridge.training.comm_overlap import CommOverlapConfig  # noqa: E402
 from megatron.bridge.training.config import (  # noqa: E402
     CheckpointConfig,
@@ -99,7 +99,7 @@ def hugging_face_config(path: Path) -> PretrainedConfig:
 def configure(options: argparse.Namespace) -> ConfigContainer:
     """Bridge's configuration, with the overrides."""
     source = hugging_face_config(options.config)
-    model = AutoBridge.from_hf_config(source).to_megatron_provider(load_weights=False)
+    model = megatron_models.provider_of(source)
     model.apply_rope_fusion = True
     model.cross_entropy_loss_fusion = True
     model.cross_entropy_fusion_impl = "te"
@@ -147,6 +147,7 @@ def configure(options: argparse.Namespace) -> ConfigContainer:
     )
     process_config_with_overrides(config, cli_overrides=options.overrides)
     config.dataset.seq_length = config.model.seq_length
+    megatron_models.balance_stages(config.model)
     return config
 
 
