@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from presim.analysis.memory.blocks import reserved_bytes
+from presim.analysis.memory.blocks import allocated_bytes, reserved_bytes
 from presim.analysis.time.breakdown import Breakdown, Instant
 from presim.analysis.time.steps import Step
 from presim.result import Rank
@@ -22,6 +22,10 @@ _NOTABLE = 0.02  # share of the step; smaller differences between ranks are not 
 def rank_figures(trace: Trace, step: Step, parts: Breakdown, represented: int) -> Rank:
     """The figures of one rank; ``represented``: number of ranks of the world that it represents, including itself."""
     manifest = trace.manifest
+    counted = manifest.allocator or {  # steps that were changed after their capture: no PyTorch has counted them
+        "peak_allocated_bytes": int(allocated_bytes(trace).max(initial=0)),
+        "peak_reserved_bytes": int(reserved_bytes(trace).max(initial=0)),
+    }
     spent = {kind: value / 1e9 for kind, value in parts.spent_ns.items()}
     return Rank(
         rank=manifest.rank,
@@ -32,8 +36,8 @@ def rank_figures(trace: Trace, step: Step, parts: Breakdown, represented: int) -
         waiting_s=spent[Instant.WAITING],
         bubble_s=_bubble_ns(trace, parts) / 1e9 + spent[Instant.IDLE],
         host_bound_s=spent[Instant.HOST_BOUND],
-        peak_allocated_bytes=manifest.allocator.get("peak_allocated_bytes", 0),
-        peak_reserved_bytes=manifest.allocator.get("peak_reserved_bytes", 0),
+        peak_allocated_bytes=counted.get("peak_allocated_bytes", 0),
+        peak_reserved_bytes=counted.get("peak_reserved_bytes", 0),
         parameters=manifest.model.get("parameters_local"),
         exit=manifest.exit,
     )

@@ -104,7 +104,9 @@ def _captured(run: FrameworkRun, target: Cluster, progress: Progress) -> Job:
 
 def _check_end(job: Capture) -> None:
     """Raise InputError with the framework's words if it failed, other than for want of device memory."""
+    if any(trace.manifest.exit == "out_of_memory" for trace in job.traces):
+        return
     for trace in job.traces:
-        if trace.manifest.exit not in (*_WHOLE_EXITS, "out_of_memory"):
+        if trace.manifest.exit not in _WHOLE_EXITS:
             words = " ".join((trace.manifest.error or trace.manifest.exit).split())
             raise InputError(f"Megatron-Bridge refused the plan: {textwrap.shorten(words, _MOST_CHARACTERS)}")

@@ -148,6 +148,8 @@ def configure(options: argparse.Namespace) -> ConfigContainer:
     process_config_with_overrides(config, cli_overrides=options.overrides)
     config.dataset.seq_length = config.model.seq_length
     megatron_models.balance_stages(config.model)
+    if config.model.vocab_size % config.model.tensor_model_parallel_size:
+        config.model.vocab_size = None  # the tokenizer's, padded
     return config
 
 

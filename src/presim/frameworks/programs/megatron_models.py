@@ -73,7 +73,6 @@ def _mixtral(config: PretrainedConfig) -> GPTModelProvider:
         moe_grouped_gemm=True,
         share_embeddings_and_output_weights=config.tie_word_embeddings,
         vocab_size=config.vocab_size,
-        should_pad_vocab=True,
         bf16=True,
         params_dtype=torch.bfloat16,
     )
@@ -94,7 +93,6 @@ def _gpt2(config: PretrainedConfig) -> GPTModelProvider:
         position_embedding_type="learned_absolute",
         share_embeddings_and_output_weights=config.tie_word_embeddings,
         vocab_size=config.vocab_size,
-        should_pad_vocab=True,
         bf16=True,
         params_dtype=torch.bfloat16,
     )
