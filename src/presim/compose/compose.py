@@ -26,6 +26,10 @@ _TENSOR_HOSTS = (
 _DDP_TYPE = (
     "With DDP parameters, gradients and optimizer states are of the model's type: there are no fp32 master weights."
 )
+_EAGER_LAYERS = (
+    "Layers are those of the model's own eager code, split and scheduled by presim, not Megatron's or Transformer "
+    "Engine's: --framework megatron captures those."
+)
 _EVEN_EXPERTS = (
     "Tokens are spread evenly over experts. For another distribution add --routing zipf:1.0 to an expert degree, or "
     "capture the program with `presim run --values routing=zipf:1.0`."
@@ -67,6 +71,7 @@ def compose(
         made.add(assembled)
         uses.append(use)
     notes = [
+        *([_EAGER_LAYERS] if plan.tensor * plan.pipeline > 1 else []),
         *host_memory_notes(uses, plan, cluster),
         *([_TENSOR_HOSTS] if plan.launch_style.startswith("dtensor") else []),
         *job.notes,

@@ -240,7 +240,7 @@ class Job:
             rank=place.rank,
             gpu=gpu.id,
             gpus_per_node=cluster.gpus_per_node,
-            script=f"composed from {self.graph.model}",
+            script=f"composed from the eager layers of {self.graph.model}",
             groups=tuple(groups),
             versions=dict(self.graph.versions),
             stream_priorities=PRIORITIES,

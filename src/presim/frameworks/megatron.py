@@ -43,6 +43,7 @@ class FrameworkRun:
     step_micro_batches: int
     values: tuple[str, ...]  # policies for values, as `presim run --values`
     notes: tuple[str, ...]
+    steps: int = 2  # to capture: the first fills the pipeline and sets everything up
 
 
 def plan_run(
@@ -75,14 +76,15 @@ def plan_run(
         str(config),
         *_model_overrides(plan, named_fields),
         *_training_overrides(plan, captured, plan.micro_batch * plan.data(world_size)),
+        *_graph_overrides(overrides),
         *overrides,
         *("--mixed-precision", PRECISIONS[precision]),
         *(("--tp-overlap",) if _overlaps_tensor(plan, named_fields) else ()),
     )
     values = (f"routing={plan.routing}",) if "routing" in named_fields else ()
-    return FrameworkRun(
-        PROGRAM, arguments, captured, step_micro_batches, values, _notes(plan, named_fields, versions, precision)
-    )
+    notes = _notes(plan, named_fields, versions, precision)
+    steps = 3 if _graph_overrides(overrides) else 2  # graphs are captured in the second step, and replayed from then on
+    return FrameworkRun(PROGRAM, arguments, captured, step_micro_batches, values, notes, steps)
 
 
 def _installed_versions() -> Mapping[str, str]:
@@ -203,6 +205,13 @@ def _training_overrides(plan: Plan, micro_batches: int, samples: int) -> list[st
         added = (micro_batches - filling) * samples
         fields["train.rampup_batch_size"] = f"[{filling * samples},{added},{filling * samples}]"
     return [f"{name}={_text(value)}" for name, value in fields.items()]
+
+
+def _graph_overrides(overrides: Sequence[str]) -> tuple[str, ...]:
+    """What Megatron needs for the CUDA graphs that the overrides ask for; they are made after one step, not three."""
+    graphed = any(override.startswith("model.cuda_graph_impl=") and override[-4:] != "none" for override in overrides)
+    needed = ("model.cuda_graph_warmup_steps=1", "model.use_te_rng_tracker=true", "rng.te_rng_tracker=true")
+    return needed if graphed else ()
 
 
 def _text(value: object) -> str:

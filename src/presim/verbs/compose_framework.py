@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import textwrap
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from presim.errors import InputError
 from presim.options import EvaluationOptions
@@ -17,10 +20,10 @@ if TYPE_CHECKING:
     from presim.compose.plan import Plan
     from presim.frameworks.megatron import FrameworkRun
     from presim.hardware.cluster import Cluster
+    from presim.trace.schema import Trace
     from presim.trace.store import Job
     from presim.verbs.run import Progress
 
-_STEPS = 2  # the first fills the pipeline and sets everything up
 _LIMIT_S = 3600.0
 _MOST_CHARACTERS = 400  # of what the framework says
 _WHOLE_EXITS = ("ok", "stopped")
@@ -55,7 +58,7 @@ def capture_plan_and_evaluate(
     run = plan_run(model, plan, named_fields, target.world_size, precision, overrides)
     job = _captured(run, target, progress)
     is_whole = all(trace.manifest.exit in _WHOLE_EXITS for trace in job.traces.values())
-    traces, notes = list(job.traces.values()), [*run.notes, *job.manifest.notes]
+    traces, notes = [_titled(trace, model) for trace in job.traces.values()], [*run.notes, *job.manifest.notes]
     if is_whole and run.step_micro_batches > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, run.step_micro_batches)
         notes = [*run.notes, *sentences, *job.manifest.notes]
@@ -71,6 +74,12 @@ def capture_plan_and_evaluate(
         prices=options.price_folders,
         changes=what_if_changes(options),
     )
+
+
+def _titled(trace: Trace, model: str) -> Trace:
+    """The trace under the name of what it shows, not of the program that was captured."""
+    manifest = msgspec.structs.replace(trace.manifest, script=f"composed from Megatron-Bridge's layers of {model}")
+    return dataclasses.replace(trace, manifest=manifest)
 
 
 def _captured(run: FrameworkRun, target: Cluster, progress: Progress) -> Job:
@@ -89,7 +98,7 @@ def _captured(run: FrameworkRun, target: Cluster, progress: Progress) -> Job:
     request = Request(
         Launch(str(run.script), run.arguments),
         select("auto", target.world_size, Checks(0, 0.0)),
-        steps=_STEPS,
+        steps=run.steps,
         limit_s=_LIMIT_S,
         values=run.values,
         hides_output=True,
