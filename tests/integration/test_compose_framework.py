@@ -67,4 +67,34 @@ def test_an_extended_step_is_as_if_it_were_captured(tmp_path: Path, monkeypatch:
 
 def test_a_model_that_bridge_does_not_have_is_refused_in_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Megatron-Bridge refused the plan"):
-        evaluated(tmp_path, {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 50257})
+        evaluated(tmp_path, {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "vocab_size": 50257})
+
+
+@pytest.mark.parametrize(
+    ("model", "plan"),
+    [
+        (  # its vocabulary is padded
+            {
+                "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 512, "n_layer": 2, "n_head": 8,
+                "n_positions": 4096, "vocab_size": 50257, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
+            },
+            {"tensor": 2},
+        ),
+        (  # six layers in four chunks: embedding and output layer count as layers
+            {
+                **LLAMA, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_hidden_layers": 6,
+                "intermediate_size": 512, "num_local_experts": 4, "num_experts_per_tok": 2,
+            },
+            {"expert": 4, "pipeline": 2, "virtual": 2, "global_batch": 8},
+        ),
+    ],
+    ids=["gpt2", "mixtral"],
+)  # fmt: skip
+def test_models_without_a_bridge_are_megatron_s_too(
+    tmp_path: Path, model: dict[str, Any], plan: dict[str, int]
+) -> None:
+    result = evaluated(tmp_path, model, **plan)
+    assert result.exit == "ok"
+    assert result.step_time_s is not None
+    data_parallel_ranks = 8 // (plan.get("tensor", 1) * plan.get("pipeline", 1))
+    assert result.throughput.data_parallel_ranks == data_parallel_ranks

@@ -86,7 +86,9 @@ class Feeder:
                 assert self.ends.setdefault(number, end) == end or self.ends[number] < 0
                 self.ends[number] = end
         now = min(self.engine.host_ns(rank) for rank in range(len(self.job)))
-        for rank, number in [(rank, number) for rank, recordings in enumerate(self.recordings) for number in recordings.values()]:
+        for rank, number in [
+            (rank, number) for rank, recordings in enumerate(self.recordings) for number in recordings.values()
+        ]:
             if self.engine.end_ns(number) < 0:
                 bound = now + self.engine.bound_until(rank, number, now, 4).least_ns
                 self.earliest[number] = max(bound, self.earliest.get(number, 0))

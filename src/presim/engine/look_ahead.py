@@ -110,7 +110,7 @@ class _PendingWork:
 
 def _later(path: _Path, other: _Path) -> _Path:
     """The path to an op that waits for both; it comes from the full stream if one of them does."""
-    along = max(path, other, key=lambda each: each.along_ns)
+    along = max(path, other, key=lambda reached: reached.along_ns)
     return _Path(max(path.least_ns, other.least_ns), along.along_ns, along.launches)
 
 

@@ -102,3 +102,10 @@ def test_a_framework_that_is_missing_is_named_with_how_to_install_it(monkeypatch
     monkeypatch.setattr(megatron.metadata, "version", missing)
     with pytest.raises(InputError, match="megatron-bridge is not installed: `make frameworks`"):
         run_of()
+
+
+def test_graphs_are_made_after_the_first_step_and_replayed_in_the_third() -> None:
+    run = run_of(overrides=("model.cuda_graph_impl=transformer_engine",))
+    assert run.steps == 3
+    assert "model.cuda_graph_warmup_steps=1" in run.arguments
+    assert run_of(overrides=("model.cuda_graph_impl=none",)).steps == run_of().steps == 2

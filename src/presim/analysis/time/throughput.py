@@ -108,7 +108,7 @@ def _ranks_in_any(groups: Sequence[Group]) -> int:
     """Ranks that are together with this one along the dimensions of these groups, of which some span several."""
     unknown = {group.name: group.size for group in groups if not group.ranks}  # those are taken as dimensions
     members = {frozenset(group.ranks) for group in groups if group.ranks}
-    largest = [ranks for ranks in members if not any(ranks < others for others in members)]
+    largest = [ranks for ranks in members if not any(ranks < larger for larger in members)]
     ranks = math.prod(unknown.values())
     for index, group in enumerate(sorted(largest, key=len, reverse=True)):
         common = max((len(group & other) for other in sorted(largest, key=len, reverse=True)[:index]), default=1)
