@@ -47,6 +47,7 @@ class Run:
     latency: float  # part of `seconds` that does not depend on the size
     algorithm: str
     protocol: int
+    between: float = 0.0  # bytes that a node sends to others; 0: those of a ring
 
 
 Formula = Callable[[Call, int], Run | None]  # (call, protocol); None: does not apply to this call
@@ -88,8 +89,9 @@ def nvls(call: Call, protocol: int) -> Run | None:
         return Run(latency + within, latency, "nvls", protocol)
     hops = 2 * math.ceil(math.log2(layout.nodes))
     latency += fabric.entry_us[SIMPLE] * 1e-6 + _hop_s(call) * hops
-    between = (1 if layout.nodes == 2 else 2) * call.size / (_ports_Bps(call) * fabric.efficiency[SIMPLE])
-    return Run(latency + max(within, between), latency, "nvlstree", protocol)
+    between = (1 if layout.nodes == 2 else 2) * call.size
+    between_s = between / (_ports_Bps(call) * fabric.efficiency[SIMPLE])
+    return Run(latency + max(within, between_s), latency, "nvlstree", protocol, between)
 
 
 def collnet(call: Call, protocol: int) -> Run | None:
@@ -177,7 +179,7 @@ def _run(call: Call, protocol: int, algorithm: str, volume: float, between: floa
         return Run(latency + within, latency, algorithm, protocol)
     latency += fabric.entry_us[protocol] * 1e-6 + _hop_s(call) * hops
     outside = between / (_ports_Bps(call) * fabric.efficiency[protocol])
-    return Run(latency + max(within, outside), latency, algorithm, protocol)
+    return Run(latency + max(within, outside), latency, algorithm, protocol, between)
 
 
 def _hop_s(call: Call) -> float:

@@ -1,12 +1,14 @@
 """Collectives of a cluster whose network is described: flow by flow where groups share links, analytic elsewhere.
 
 All groups of one kind (the sisters of a group: its translations over the world) do the same at the same time. Their
-flows are simulated together on the described network, and once more for one group on a fabric that limits nothing. What
-the first takes longer is added to the white-box model's time, which knows protocols and what NCCL reaches of a wire.
+flows go on in step, so together they take what the busiest link that they share needs for their bytes, or the white-box
+model's time of one group, if that is longer. The engine uses the same links and rule for transfers of different groups,
+so the time does not depend on which ranks are simulated.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 
@@ -14,6 +16,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.cost.collectives.algorithms import DIRECT, SIMPLE
+from presim.cost.collectives.constants import exchange_constants, fabric_constants
 from presim.cost.collectives.experts import exchanged_bytes
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.model import Transfer
@@ -21,10 +25,10 @@ from presim.cost.collectives.placement import layout_of
 from presim.cost.overlap import Paths
 from presim.cost.price import Price
 from presim.hardware import Cluster
-from presim.network.aggregate import Spread, all_to_alls
+from presim.network.aggregate import all_to_alls
 from presim.network.describe import topology_of
 from presim.network.exchange import KINDS, Exchange, flows_of, link_loads, run
-from presim.network.sharing import Load, congestible_links, shared_seconds
+from presim.network.sharing import Load, congestible_links, port_links, shared_links, shared_seconds
 from presim.network.topology import Floats, Topology
 from presim.trace.collective import MESSAGES, Collective
 from presim.trace.grids import sisters
@@ -63,19 +67,15 @@ class Contended:
         prices = [self._price_alone(transfer.collective, transfer.group, cluster) for transfer in transfers]
         if len(transfers) < 2 or not cluster.network:
             return prices
-        return _price_concurrent(transfers, prices, cluster)
+        return _price_concurrent(self._base, transfers, prices, cluster)
 
     def _price_alone(self, collective: Collective, group: Group, cluster: Cluster) -> Price | None:
         if not cluster.network:
             return None
-        fabric = msgspec.structs.replace(cluster.fabric, oversubscription=1.0)
-        uncontended = self._base.alone(collective, group, msgspec.structs.replace(cluster, fabric=fabric))
-        if collective.kind not in KINDS or len(group.ranks) < 2:
+        uncontended = uncontended_price(self._base, collective, group, cluster)
+        if not _crosses_fabric(collective, group, cluster):
             return uncontended
-        if len({cluster.domain(rank) for rank in group.ranks}) == 1:
-            return uncontended
-        ranks = exchanging_ranks(collective, group)
-        sister_groups = _sisters(ranks, cluster.world_size)
+        sister_groups = _sisters(exchanging_ranks(collective, group), cluster.world_size)
         by_link = _has_too_many_flows(collective.kind, sister_groups)
         if (
             by_link
@@ -84,20 +84,32 @@ class Contended:
             return msgspec.structs.replace(
                 uncontended, estimator=TOO_MANY, uncertainty=min(uncontended.uncertainty + 0.3, 0.9)
             )
-        contention_s = exchange_s(collective, ranks, sister_groups, cluster)
-        if contention_s * 1e9 <= TELLING * uncontended.duration_ns:
+        on_links_s = seconds_on_links(self._base, collective, sister_groups, cluster)
+        if on_links_s * 1e9 <= (1 + TELLING) * uncontended.duration_ns:
             return uncontended
         return msgspec.structs.replace(
             uncontended,
-            duration_ns=uncontended.duration_ns + round(contention_s * 1e9),
+            duration_ns=round(on_links_s * 1e9),
             estimator=BY_LINK if by_link else NAME,
             uncertainty=min(uncontended.uncertainty + _UNCERTAIN, 0.9),
             bound="network",
         )
 
 
+def uncontended_price(base: Hierarchical, collective: Collective, group: Group, cluster: Cluster) -> Price:
+    """The price of one group on a fabric that limits nothing."""
+    fabric = msgspec.structs.replace(cluster.fabric, oversubscription=1.0)
+    return base.alone(collective, group, msgspec.structs.replace(cluster, fabric=fabric))
+
+
+def _crosses_fabric(collective: Collective, group: Group, cluster: Cluster) -> bool:
+    """Whether a group's flows leave its node."""
+    is_exchange = collective.kind in KINDS and len(group.ranks) > 1
+    return is_exchange and len({cluster.domain(rank) for rank in group.ranks}) > 1
+
+
 def _price_concurrent(
-    transfers: Sequence[Transfer], prices: list[Price | None], cluster: Cluster
+    base: Hierarchical, transfers: Sequence[Transfer], prices: list[Price | None], cluster: Cluster
 ) -> list[Price | None]:
     """Prices of transfers that share links, from the price of each transfer without the others."""
     key, topology = described_network(cluster)
@@ -106,8 +118,9 @@ def _price_concurrent(
         groups = _fabric_groups(transfer, cluster)
         if price is None or not groups:
             continue
-        kind, size = _flow_kind_and_bytes(transfer.collective, groups[0], cluster)
-        carried, flow = _on_fabric(key, _ClusterRef(cluster), kind, groups)
+        kind, size = _flow_kind_and_bytes(base, transfer.collective, groups[0], cluster)
+        port_efficiency = _port_efficiency(transfer.collective, cluster)
+        carried, flow = _on_fabric(key, _ClusterRef(cluster), kind, groups, port_efficiency)
         if not carried.any():
             continue
         scale, alone_s = size / _SENT, price.duration_ns * 1e-9
@@ -135,14 +148,31 @@ def _fabric_groups(transfer: Transfer, cluster: Cluster) -> Groups:
     return tuple(ranks for ranks in sister_groups if not running.isdisjoint(ranks))
 
 
-@functools.lru_cache(maxsize=256)
-def _on_fabric(key: bytes, cluster_ref: _ClusterRef, kind: str, groups: Groups) -> tuple[Floats, float]:
-    """Bytes on each link of the fabric while groups exchange, and bytes of each flow."""
-    topology = _topologies(key, cluster_ref)[0]
-    if (spread := _load_by_link(key, cluster_ref, kind, groups)) is not None:
-        return spread.carried * (_SENT / len(groups[0])), _SENT / len(groups[0])
-    carried, flow = link_loads(topology, [Exchange(kind, _SENT, group) for group in groups])
-    return np.where(topology.within_nodes(), 0.0, carried), flow
+@functools.lru_cache(maxsize=4096)
+def _on_fabric(
+    key: bytes, cluster_ref: _ClusterRef, kind: str, groups: Groups, port_efficiency: float
+) -> tuple[Floats, float]:
+    """Bytes on each shared link while groups exchange, and bytes of each flow.
+
+    A port counts as full when it carries ``port_efficiency`` of its bandwidth, however many GPUs send over it.
+    """
+    network = _shared_links(key, cluster_ref)
+    counted = _load_by_link(key, cluster_ref, kind, groups)
+    if counted is None:
+        carried, flow = link_loads(network.topology, [Exchange(kind, _SENT, group) for group in groups])
+    else:
+        flow = _SENT / len(groups[0])
+        carried = counted * flow
+    carried = np.where(network.is_port, carried / port_efficiency, carried)
+    return np.where(network.is_shared, carried, 0.0), flow
+
+
+def _port_efficiency(collective: Collective, cluster: Cluster) -> float:
+    """Share of its ports' bandwidth that a large collective reaches, as in its price."""
+    if collective.routed is not None:
+        return exchange_constants(collective.routed.library).port_efficiency
+    constants = fabric_constants(cluster.fabric.kind, cluster.collectives)
+    return constants.direct_efficiency if collective.kind in DIRECT else constants.efficiency[SIMPLE]
 
 
 def contended_note(estimators: list[str]) -> tuple[str, ...]:
@@ -185,100 +215,90 @@ def _cluster_key(cluster: Cluster) -> bytes:
     return msgspec.json.encode(cluster)
 
 
+@dataclasses.dataclass(frozen=True)
+class _SharedLinks:
+    """A described network and its links that several GPUs may use."""
+
+    topology: Topology
+    is_shared: NDArray[np.bool_]  # by link: not at a GPU
+    is_port: NDArray[np.bool_]  # by link: of a NIC
+    is_congestible: NDArray[np.bool_]  # by link: different transfers may want more than it has
+
+
 @functools.lru_cache(maxsize=4)
-def _topologies(key: bytes, cluster_ref: _ClusterRef) -> tuple[Topology, Topology]:
-    network = cluster_ref.cluster.network
-    topology = topology_of(cluster_ref.cluster, network)
-    intact = topology_of(cluster_ref.cluster, {**network, "failed": ()}) if network.get("failed") else topology
-    return topology, intact.without_fabric()
-
-
-@functools.lru_cache(maxsize=4096)
-def _contention_s_per_byte(
-    key: bytes, cluster_ref: _ClusterRef, kind: str, ranks: tuple[int, ...], sister_groups: Groups
-) -> float:
-    """Extra seconds per byte while all sister groups exchange, relative to one group on a fabric without limits.
-
-    Rates are fair shares for any size. Where all flows start together, times are proportional to the bytes.
-    """
-    _, free = _topologies(key, cluster_ref)
-    group_index = next((index for index, group in enumerate(sister_groups) if set(group) == set(ranks)), 0)
-    if (spread := _load_by_link(key, cluster_ref, kind, sister_groups)) is not None:
-        return max(0.0, spread.seconds - float(spread.ports_s[group_index])) / len(sister_groups[group_index])
-    uncontended = run(free, [Exchange(kind, _SENT, sister_groups[group_index])])
-    assert uncontended.shared is not None, "test_contended: at flow level"
-    return (
-        max(0.0, _exchange_together(key, cluster_ref, kind, sister_groups)[0][group_index] - uncontended.shared.seconds)
-        / _SENT
-    )
+def _shared_links(key: bytes, cluster_ref: _ClusterRef) -> _SharedLinks:
+    topology = topology_of(cluster_ref.cluster, cluster_ref.cluster.network)
+    return _SharedLinks(topology, shared_links(topology), port_links(topology), congestible_links(topology))
 
 
 @functools.lru_cache(maxsize=256)
-def _exchange_together(
-    key: bytes, cluster_ref: _ClusterRef, kind: str, sister_groups: Groups
-) -> tuple[tuple[float, ...], Floats, float]:
-    """Ends of exchanges that start together, bytes carried by each link, and the bytes of the largest flow."""
-    topology, _ = _topologies(key, cluster_ref)
-    if (spread := _load_by_link(key, cluster_ref, kind, sister_groups)) is not None:
-        size = _SENT / len(sister_groups[0])
-        return (spread.seconds * size,) * len(sister_groups), spread.carried * size, size
-    crowded = run(topology, [Exchange(kind, _SENT, group) for group in sister_groups])
+def _ends_s(key: bytes, cluster_ref: _ClusterRef, kind: str, sister_groups: Groups) -> tuple[float, ...]:
+    """Ends of exchanges of 1 GiB that start together."""
+    if _load_by_link(key, cluster_ref, kind, sister_groups) is not None:
+        carried, _ = _on_fabric(key, cluster_ref, kind, sister_groups, 1.0)
+        busiest_s = float((carried / _shared_links(key, cluster_ref).topology.bandwidth_Bps).max())
+        return (busiest_s,) * len(sister_groups)
+    crowded = run(_shared_links(key, cluster_ref).topology, [Exchange(kind, _SENT, group) for group in sister_groups])
     assert crowded.shared is not None, "test_contended: at flow level"
     ends_s = np.zeros(len(sister_groups))
     np.maximum.at(ends_s, crowded.flows.owner, crowded.shared.end_s)
-    return tuple(ends_s.tolist()), crowded.shared.link_bytes, float(crowded.flows.bytes.max(initial=0.0))
+    return tuple(ends_s.tolist())
 
 
 def described_network(cluster: Cluster) -> tuple[bytes, Topology]:
     """A cluster's key and the cached topology of its ``[network]``."""
     key = _cluster_key(cluster)
-    return key, _topologies(key, _ClusterRef(cluster))[0]
+    return key, _shared_links(key, _ClusterRef(cluster)).topology
 
 
-def exchange_s(collective: Collective, ranks: tuple[int, ...], groups: Groups, cluster: Cluster) -> float:
-    """Extra seconds of one group while all groups exchange, relative to one group on a fabric without limits."""
-    kind, size = _flow_kind_and_bytes(collective, ranks, cluster)
-    return size * _contention_s_per_byte(_cluster_key(cluster), _ClusterRef(cluster), kind, ranks, groups)
+def seconds_on_links(base: Hierarchical, collective: Collective, groups: Groups, cluster: Cluster) -> float:
+    """Seconds that the busiest shared link needs for what groups send at once, as all their flows go on in step."""
+    kind, size = _flow_kind_and_bytes(base, collective, groups[0], cluster)
+    key, cluster_ref = _cluster_key(cluster), _ClusterRef(cluster)
+    carried, _ = _on_fabric(key, cluster_ref, kind, groups, _port_efficiency(collective, cluster))
+    bandwidth_Bps = _shared_links(key, cluster_ref).topology.bandwidth_Bps
+    return size / _SENT * float((carried / bandwidth_Bps).max(initial=0.0))
 
 
-def _flow_kind_and_bytes(collective: Collective, ranks: tuple[int, ...], cluster: Cluster) -> tuple[str, float]:
+def _flow_kind_and_bytes(
+    base: Hierarchical, collective: Collective, ranks: tuple[int, ...], cluster: Cluster
+) -> tuple[str, float]:
     """The kind of flows of a collective, and its bytes as `Exchange` counts them."""
+    group = Group("", ranks, len(ranks))
     if collective.routed is not None:
-        layout = layout_of(collective, Group("", ranks, len(ranks)), cluster)
+        layout = layout_of(collective, group, cluster)
         return collective.kind, exchanged_bytes(collective.routed, layout).port_bytes
     kind, times = _RINGS.get(collective.kind, (collective.kind, 1.0))
-    return kind, collective.even.bytes * times
+    return kind, collective.even.bytes * times * base.port_traffic(collective, group, cluster)
 
 
 @functools.lru_cache(maxsize=64)
-def _load_by_link(key: bytes, cluster_ref: _ClusterRef, kind: str, sister_groups: Groups) -> Spread | None:
+def _load_by_link(key: bytes, cluster_ref: _ClusterRef, kind: str, sister_groups: Groups) -> Floats | None:
     """The load of an all-to-all with too many flows to simulate; None for all other collectives."""
     if not _has_too_many_flows(kind, sister_groups) or kind != "all_to_all":
         return None
-    return all_to_alls(_topologies(key, cluster_ref)[0], sister_groups)
+    return all_to_alls(_shared_links(key, cluster_ref).topology, sister_groups)
 
 
-def paths_of(collective: Collective, groups: Groups, cluster: Cluster) -> tuple[Paths | None, int]:
+def paths_of(base: Hierarchical, collective: Collective, groups: Groups, cluster: Cluster) -> tuple[Paths | None, int]:
     """The congestible links that concurrent groups cross, and the bytes of each flow."""
-    kind, size = _flow_kind_and_bytes(collective, groups[0], cluster)
-    paths, flow = _paths(_cluster_key(cluster), _ClusterRef(cluster), kind, groups)
+    kind, size = _flow_kind_and_bytes(base, collective, groups[0], cluster)
+    port_efficiency = _port_efficiency(collective, cluster)
+    paths, flow = _paths(_cluster_key(cluster), _ClusterRef(cluster), kind, groups, port_efficiency)
     return paths, round(size * flow / _SENT)
 
 
 @functools.lru_cache(maxsize=4096)
-def _paths(key: bytes, cluster_ref: _ClusterRef, kind: str, groups: Groups) -> tuple[Paths | None, float]:
-    topology = _topologies(key, cluster_ref)[0]
-    _, carried, flow = _exchange_together(key, cluster_ref, kind, groups)
-    links = np.flatnonzero((carried > 0) & _congestible_links(key, cluster_ref))
+def _paths(
+    key: bytes, cluster_ref: _ClusterRef, kind: str, groups: Groups, port_efficiency: float
+) -> tuple[Paths | None, float]:
+    network = _shared_links(key, cluster_ref)
+    carried, flow = _on_fabric(key, cluster_ref, kind, groups, port_efficiency)
+    links = np.flatnonzero((carried > 0) & network.is_congestible)
     if not len(links):
         return None, flow
-    flows = carried[links] / flow / (topology.bandwidth_Bps[links] * 1e-9)
+    flows = carried[links] / flow / (network.topology.bandwidth_Bps[links] * 1e-9)
     return Paths(tuple(links.tolist()), tuple(flows.tolist())), flow
-
-
-@functools.lru_cache(maxsize=4)
-def _congestible_links(key: bytes, cluster_ref: _ClusterRef) -> NDArray[np.bool_]:
-    return congestible_links(_topologies(key, cluster_ref)[0])
 
 
 def seconds_of_sisters(collective: Collective, group: Group, cluster: Cluster) -> dict[tuple[int, ...], float]:
@@ -289,17 +309,14 @@ def seconds_of_sisters(collective: Collective, group: Group, cluster: Cluster) -
     sister_groups = sisters_of(collective, group, cluster)
     if not sister_groups:
         return {}
-    kind, _ = _flow_kind_and_bytes(collective, sister_groups[0], cluster)
-    return dict(
-        zip(sister_groups, _exchange_together(_cluster_key(cluster), _ClusterRef(cluster), kind, sister_groups)[0])
-    )
+    kind, _ = _RINGS.get(collective.kind, (collective.kind, 1.0))
+    ends_s = _ends_s(_cluster_key(cluster), _ClusterRef(cluster), kind, sister_groups)
+    return dict(zip(sister_groups, ends_s, strict=True))
 
 
 def sisters_of(collective: Collective, group: Group, cluster: Cluster) -> Groups:
     """All groups of a collective's kind; none where nothing is simulated."""
-    if not cluster.network or collective.kind not in KINDS or len(group.ranks) < 2:
-        return ()
-    if len({cluster.domain(rank) for rank in group.ranks}) == 1:
+    if not cluster.network or not _crosses_fabric(collective, group, cluster):
         return ()
     sister_groups = _sisters(exchanging_ranks(collective, group), cluster.world_size)
     if not _has_too_many_flows(collective.kind, sister_groups):

@@ -75,6 +75,16 @@ class Hierarchical(Uncongested):
         bound = "latency" if run.latency > duration / 2 else "network"
         return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, width, self.name, bound)
 
+    def port_traffic(self, collective: Collective, group: Group, cluster: Cluster) -> float:
+        """What a group's nodes send to each other, relative to a ring: half of it if a tree joins two nodes."""
+        if collective.kind != "all_reduce":
+            return 1.0
+        tuning = tuning_of(cluster.nccl, self._environment)
+        layout = layout_of(collective, group, cluster)
+        call = call_of(collective, layout, links_of(cluster, layout, tuning), tuning, cluster)
+        of_ring = 2 * call.size * (layout.ranks - 1) / layout.ranks
+        return min(fastest(call, tuning).between / of_ring, 1.0) if layout.nodes == 2 and of_ring else 1.0
+
 
 def _shares_host(layout: Layout, links: Links) -> bool:
     """Whether more than two ranks share PCIe in a node without a known exchange bandwidth."""
