@@ -14,7 +14,7 @@ from typing import TypeVar
 from presim.cost.collectives.environment import Tuning
 from presim.cost.collectives.nccl_rules import Rules, is_amd_host, rules, threads, tree_factor
 from presim.cost.collectives.placement import Layout, Links
-from presim.cost.collectives.ring_search import Channels, head_channels, ring_channels
+from presim.cost.collectives.ring_search import Heads, head_channels, ring_channels
 
 LL, LL128, SIMPLE = 0, 1, 2
 _SCATTERED = ("all_gather", "reduce_scatter")
@@ -77,7 +77,7 @@ class _Model:
         self._question, self._rules, self._tuning = question, version_rules, tuning
         self._layout, self._links = question.layout, question.links
         self._rings = ring_channels(self._layout, self._links)
-        self._heads = head_channels(self._layout, self._links) if self._links.switched else Channels(0, 0.0)
+        self._heads = head_channels(self._layout, self._links) if self._links.switched else Heads(0, 0.0, 0.0)
         self._place = min(self._layout.nodes, 3) - 1
         self._generation = self._links.generation
         self._all_reduces = question.kind in ("all_reduce", "barrier")
@@ -121,31 +121,44 @@ class _Model:
         return total_GBps / 2
 
     def _nvls_GBps(self, protocol: int, algorithm: str) -> float:
-        """NVLS in one node, NVLSTree between nodes; of gathers and scatters only in one node."""
+        """NVLS in one node, or between nodes whose switches reduce; NVLSTree between nodes.
+
+        Gathers and scatters have it in one node only.
+        """
         several, heads = self._layout.nodes > 1, self._heads
         available = self._generation in _NVLS and self._links.switched and self._layout.per_node > 1
-        if not available or protocol != SIMPLE or several != (algorithm == "nvlstree"):
+        if algorithm == "nvls":
+            available = available and (not several or self._links.reduces)
+        else:
+            available = available and several
+        if not available or protocol != SIMPLE or self._question.kind in _ROOTED:
             return 0.0
-        if self._question.kind in _ROOTED or (several and not self._all_reduces):
+        if several and not self._all_reduces:
             return 0.0
         if self._rules.nvls_rule == "efficiency":
-            return self._nvls_by_efficiency_GBps(heads)
+            return self._nvls_by_efficiency_GBps(heads, algorithm)
         if not self._all_reduces:
             per_node = self._layout.per_node
-            return heads.total_GBps * (self._rules.nvls_scattered_share or (per_node - 1) / per_node)
-        return heads.total_GBps / (2 if self._layout.nodes > 2 else 1) * _NVLS_SHARE
+            inside_GBps = heads.count * heads.inside_GBps
+            return inside_GBps * (self._rules.nvls_scattered_share or (per_node - 1) / per_node)
+        forwards_for_two = algorithm == "nvlstree" and self._layout.nodes > 2
+        outside_GBps = heads.outside_GBps / (2 if forwards_for_two else 1)
+        return heads.count * min(heads.inside_GBps, outside_GBps) * _NVLS_SHARE
 
-    def _nvls_by_efficiency_GBps(self, heads: Channels) -> float:
+    def _nvls_by_efficiency_GBps(self, heads: Heads, algorithm: str) -> float:
         per_node, nodes = self._layout.per_node, self._layout.nodes
         if heads.count < 2:
             return 0.0
-        inside_GBps = heads.GBps * _of(self._rules.nvls_efficiency, self._generation) * (heads.count - 1) / heads.count
-        inside_GBps *= 2 if self._all_reduces else (per_node - 1) / per_node
+        efficiency = _of(self._rules.nvls_efficiency, self._generation)
+        channel_GBps = heads.inside_GBps * efficiency * (heads.count - 1) / heads.count
+        channel_GBps *= 2 if self._all_reduces else (per_node - 1) / per_node
         if nodes > 1:
-            outside_GBps = heads.GBps * (2 if nodes == 2 else 1)
-            inside_GBps = min(inside_GBps, outside_GBps, _of(self._rules.nvlstree_GBps, self._generation)[self._place])
+            joins_two = algorithm == "nvlstree" and nodes == 2
+            channel_GBps = min(channel_GBps, heads.outside_GBps * (2 if joins_two else 1))
+        if algorithm == "nvlstree":
+            channel_GBps = min(channel_GBps, _of(self._rules.nvlstree_GBps, self._generation)[self._place])
         ratio = self._layout.ranks / self._steps() if self._all_reduces else 1.0
-        return heads.count * inside_GBps * ratio
+        return heads.count * channel_GBps * ratio
 
     def _collnet_GBps(self, protocol: int, _: str) -> float:
         layout = self._layout
@@ -176,7 +189,7 @@ class _Model:
         if algorithm == "collnetdirect":
             return base_us + 2 * (min(1, inside) * intra_us + inside * 0.4) + inter_us
         if algorithm == "nvls":
-            return intra_us
+            return intra_us + (inter_us if layout.nodes > 1 else 0.0)
         if algorithm == "nvlstree":
             return base_us + intra_us + 2 * levels * inter_us
         return base_us + levels * inter_us / 3.5 + layout.ranks * 2.8

@@ -45,6 +45,7 @@ class Links:
     exchange_Bps: float = 0.0  # over PCIe: bandwidth per GPU while all GPUs exchange; 0: unknown
     shared_ports: int = 0  # ports that the group uses on a node and shares with other GPUs; 0: ports are not shared
     port_Bps: float = 0.0  # bandwidth of one such port
+    port_share: float = 1.0  # what collectives reach of a port, over the usual for the fabric's technology
     reduces: bool = False  # the switches between nodes reduce, and NCCL may use that
 
 
@@ -83,6 +84,7 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
         exchange_Bps=cluster.node.exchange_bytes_per_s if tuning.peer_to_peer and not linked else 0.0,
         shared_ports=cluster.ports_of(places),
         port_Bps=cluster.fabric.port_bytes_per_s / cluster.fabric.oversubscription,
+        port_share=cluster.fabric.port_share or 1.0,
         reduces=cluster.fabric.reduces_in_network and tuning.in_network and tuning.rdma and not cluster.network,
     )
 

@@ -45,15 +45,28 @@ def ring_channels(layout: Layout, links: Links) -> Channels:
     return _doubled(best, links.generation)
 
 
-def head_channels(layout: Layout, links: Links) -> Channels:
-    """Channels of NVLS: one for each GPU of a node, at the highest rate that the switch gives all of them."""
-    heads = layout.per_node
+@dataclasses.dataclass(frozen=True)
+class Heads:
+    """Channels of NVLS: one for each GPU of a node."""
+
+    count: int
+    inside_GBps: float  # of each, through the node's switch
+    outside_GBps: float  # of each, between nodes; as inside where there is one node
+
+
+def head_channels(layout: Layout, links: Links) -> Heads:
+    """Channels of NVLS at the highest rates that the switch and the ports give all of them."""
+    heads, several = layout.per_node, layout.nodes > 1
+    rates = _rates(links, several=several)
+    inside_GBps = _highest(rates, link_GBps(links) / max(heads - 1, 1))
+    if not several:
+        return Heads(heads, inside_GBps, inside_GBps)
     ports, port_GBps = _ports(layout, links)
-    reached_GBps = link_GBps(links) / max(heads - 1, 1)
-    if layout.nodes > 1:
-        reached_GBps = min(reached_GBps, port_GBps * ports / heads)
-    rates = _rates(links, several=layout.nodes > 1)
-    return Channels(heads, next((GBps for GBps in rates if GBps <= reached_GBps * 1.0001), rates[-1]))
+    return Heads(heads, inside_GBps, _highest(rates, port_GBps * ports / heads))
+
+
+def _highest(rates: tuple[float, ...], limit_GBps: float) -> float:
+    return next((GBps for GBps in rates if GBps <= limit_GBps * 1.0001), rates[-1])
 
 
 def link_GBps(links: Links) -> float:

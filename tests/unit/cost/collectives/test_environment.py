@@ -8,7 +8,7 @@ import pytest
 
 from presim import hardware
 from presim.cost.collectives.environment import Tuning, ignored_variables, tuning_of
-from presim.cost.collectives.hierarchical import Hierarchical, call_of, fastest
+from presim.cost.collectives.hierarchical import Hierarchical, call_of, chosen_run
 from presim.cost.collectives.placement import layout_of, links_of
 from presim.errors import InputError
 from presim.hardware import Cluster
@@ -28,7 +28,7 @@ def chosen(kind: str, size: int, ranks: range, *, nodes: int = 1, **environment:
     tuning, where = tuning_of(environment), cluster(nodes)
     layout = layout_of(collective, Group("g", tuple(ranks), len(ranks)), where)
     call = call_of(collective, layout, links_of(where, layout, tuning), tuning, where)
-    run = fastest(call, tuning)
+    run = chosen_run(call, tuning)
     return run.algorithm, run.protocol
 
 
@@ -39,7 +39,8 @@ def duration(size: int, **environment: str) -> int:
 
 def test_size_and_nodes_choose_algorithm_and_protocol() -> None:
     assert chosen("all_reduce", 1024, range(8)) == ("ring", 0)
-    assert chosen("all_reduce", MIB, range(8)) == ("ring", 1)
+    assert chosen("all_reduce", MIB, range(8)) == ("ring", 0)
+    assert chosen("all_reduce", 8 * MIB, range(4)) == ("ring", 1)
     assert chosen("all_reduce", 1024 * MIB, range(8)) == ("nvls", 2)
     assert chosen("all_gather", 1024 * MIB, range(8)) == ("ring", 2)
     assert chosen("all_reduce", 1024, range(512), nodes=64) == ("tree", 0)
@@ -49,7 +50,8 @@ def test_size_and_nodes_choose_algorithm_and_protocol() -> None:
 def test_forbidden_algorithms_and_protocols_are_not_used() -> None:
     assert chosen("all_reduce", 1024 * MIB, range(8), NCCL_NVLS_ENABLE="0")[0] == "ring"
     assert chosen("all_reduce", 1024 * MIB, range(8), NCCL_ALGO="^nvls,nvlstree")[0] == "ring"
-    assert chosen("all_reduce", 1024, range(8), NCCL_PROTO="Simple") == ("ring", 2)
+    assert chosen("all_reduce", 1024, range(8), NCCL_PROTO="Simple") == ("nvls", 2)
+    assert chosen("all_reduce", 1024, range(4), NCCL_PROTO="Simple") == ("ring", 2)
     assert chosen("all_reduce", 1024, range(512), nodes=64, NCCL_ALGO="Ring")[0] == "ring"
     assert chosen("all_gather", MIB, range(0, 512, 8), nodes=64, NCCL_PAT_ENABLE="0")[0] == "ring"
 

@@ -219,7 +219,11 @@ def test_exchange_bandwidth_is_ignored_without_peer_to_peer() -> None:
 @pytest.mark.parametrize(
     ("part", "values", "message"),
     [
-        ("link", {"channel_GBps": 1e-300}, r"Expected `float` >= 0.001, not 1e-300 - at `\$.channel_GBps`"),
+        (
+            "link",
+            {"multicast_channel_GBps": 1e-300},
+            r"Expected `float` >= 0.001, not 1e-300 - at `\$.multicast_channel_GBps`",
+        ),
         ("link", {"efficiency": [0.0, 0.4, 0.8]}, r"Expected `float` >= 1e-06, not 0.0 - at `\$.efficiency\[0\]`"),
         ("link", {"crowd": 0}, r"Expected `float` >= 1e-06, not 0 - at `\$.crowd`"),
         ("link", {"base_us": [1.0, -2.0, 1.0]}, r"Expected `float` >= 0.0, not -2.0 - at `\$.base_us\[1\]`"),
