@@ -16,6 +16,8 @@ from presim.calibration import value
 from presim.cost.collectives.constants import FabricConstants, LinkConstants, hop_shares
 from presim.cost.collectives.placement import Layout, Links
 
+_LL128 = 1
+_BUFFER_BYTES, _BUFFER_STEPS = 4 << 20, 8  # of a channel with Simple: NVIDIA/nccl, src/include/device.h
 SIMPLE = 2  # the protocol with full bandwidth and the highest latency; LL is 0, LL128 is 1
 _MESSAGE = value("nccl.message_latency")
 DIRECT = ("all_to_all", "send", "recv", "send_recv")
@@ -39,6 +41,8 @@ class Call:
     fabric: FabricConstants
     channels: int
     version: str = ""  # of NCCL; empty: the usual one
+    threads_share: float = 1.0  # threads of a channel over NCCL's default
+    buffers: float = 1.0  # buffers of a channel over NCCL's default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,10 +197,12 @@ def _run(call: Call, protocol: int, algorithm: str, volume: float, between: floa
     if layout.per_node > 1:
         reach = link.efficiency[protocol] * (1 - link.small_group / layout.per_node)
         within = max(within, volume / (_within_Bps(call) * reach))
+    within += _more_steps_s(call, protocol, volume)
     if layout.nodes == 1:
         return Run(latency + within, latency, algorithm, protocol)
     latency += fabric.entry_us[protocol] * 1e-6 + _hop_s(call, algorithm, protocol) * hops
     outside = between / (_ports_Bps(call) * fabric.efficiency[protocol])
+    outside += _more_steps_s(call, protocol, volume)
     return Run(latency + max(within, outside), latency, algorithm, protocol, between)
 
 
@@ -212,7 +218,19 @@ def _hop_s(call: Call, algorithm: str, protocol: int) -> float:
 
 def _channels_Bps(call: Call, protocol: int) -> float:
     """Bandwidth of the thread blocks of all channels, which move and reduce data."""
-    return call.channels * call.link.channel_GBps[protocol] * 1e9
+    share = 1.0 if protocol == _LL128 else call.threads_share
+    return call.channels * call.link.channel_GBps[protocol] * share * 1e9
+
+
+def _more_steps_s(call: Call, protocol: int, volume: float) -> float:
+    """Time of the steps that smaller buffers add: each has an eighth of a buffer, and one synchronisation.
+
+    Larger buffers are taken to gain nothing.
+    """
+    if protocol != SIMPLE or call.buffers == 1.0:
+        return 0.0
+    steps = volume / max(call.channels, 1) / (_BUFFER_BYTES / _BUFFER_STEPS)
+    return max(steps * call.link.step_us[SIMPLE] * 1e-6 * (1 / call.buffers - 1), 0.0)
 
 
 def _ports_Bps(call: Call) -> float:

@@ -42,6 +42,7 @@ _FITTED_RANKS = 8  # ranks of one node in the fits; NVLink domains of racks are 
 _EXTRAPOLATED = 0.2  # more ranks in a domain than in the fits
 _UNKNOWN_HOST = 0.25  # more than two GPUs on PCIe, unknown exchange bandwidth: docs/decisions/collectives.md
 _REDUCED_BETWEEN = 0.3  # reduction by the switches between nodes, of which no measurement was fitted
+_OTHER_BUFFERS = 0.2  # buffers of another size, of which no measurement was fitted
 _UNKNOWN_RANKS = 0.25  # consecutive ranks were assumed
 
 
@@ -75,6 +76,7 @@ class Hierarchical(Uncongested):
         inside = call.link.uncertainty + (_UNKNOWN_HOST if _shares_host(layout, links) else 0.0)
         width = inside if layout.nodes == 1 else max(inside, call.fabric.uncertainty) + cluster.fabric.port_share_spread
         width = min(width + far_from_fit + (0.0 if layout.has_known_ranks else _UNKNOWN_RANKS), 0.9)
+        width = min(width + (_OTHER_BUFFERS if call.buffers != 1.0 else 0.0), 0.9)
         width = min(width + (_REDUCED_BETWEEN if run.algorithm == "collnetdirect" else 0.0), 0.9)
         bound = "latency" if run.latency > duration / 2 else "network"
         return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, width, self.name, bound)
@@ -109,6 +111,8 @@ def call_of(collective: Collective, layout: Layout, links: Links, tuning: Tuning
         fabric=fabric_constants(links.fabric, cluster.collectives),
         channels=most_channels(collective.kind, layout, links, tuning),
         version=str(cluster.collectives.get("nccl_version", "")),
+        threads_share=min(tuning.threads / 512, 1.0) if tuning.threads else 1.0,
+        buffers=tuning.buffer_bytes / Tuning().buffer_bytes,
     )
 
 

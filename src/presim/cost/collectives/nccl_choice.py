@@ -216,10 +216,13 @@ class _Model:
         limits, size = threads(), self._question.size
         if algorithm in ("nvls", "nvlstree"):
             name = f"{self._generation}_several_nodes" if self._layout.nodes > 1 else self._generation
-            count = limits.nvls_channels.get(name) or limits.nvls_channels.get(self._generation, 16)
+            count = self._tuning.nvls_channels or limits.nvls_channels.get(name)
+            count = count or limits.nvls_channels.get(self._generation, 16)
             return max(min(count, self._tuning.most_channels), self._tuning.fewest_channels)
         slow = algorithm == "ring" and protocol == SIMPLE and self._rings.total_GBps <= _PCI_GEN3_GBps
         count_threads = limits.slow_ring_simple if slow else limits.most[algorithm][protocol]
+        if self._tuning.threads and protocol != LL128:
+            count_threads = min(count_threads, self._tuning.threads)
         each = count_threads * limits.threshold_bytes[protocol]
         if algorithm == "ring" and protocol == LL:
             each *= self._layout.ranks

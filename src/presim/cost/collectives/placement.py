@@ -51,6 +51,7 @@ class Links:
 
 _DETOUR = value("nccl.detour_rings")
 _SOCKET_HOP_S = value("nccl.socket_hop_s")
+_SOCKET_BPS = value("nccl.socket_GBps") * 1e9
 _SHARED_MEMORY = value("nccl.host_memory_share")
 
 
@@ -75,7 +76,9 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
         switched=linked and cluster.node.reduces_in_network,
         link_Bps=cluster.link_bytes_per_s if linked else pcie_Bps,
         mesh=cluster.node.gpus if linked and interconnect.endswith("mesh") else 0,
-        network_Bps=cluster.network_bytes_per_s_of(places) / cluster.fabric.oversubscription,
+        network_Bps=cluster.network_bytes_per_s_of(places)
+        / cluster.fabric.oversubscription
+        * _port_part(cluster, tuning),
         fabric=cluster.fabric.kind if tuning.rdma else "ethernet",
         hop_s=max(cluster.fabric.latency_ns * 1e-9, 0.0 if tuning.rdma else _SOCKET_HOP_S),
         memory_Bps=cluster.gpu.memory_bytes_per_s,
@@ -87,6 +90,13 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
         port_share=cluster.fabric.port_share or 1.0,
         reduces=cluster.fabric.reduces_in_network and tuning.in_network and tuning.rdma and not cluster.network,
     )
+
+
+def _port_part(cluster: Cluster, tuning: Tuning) -> float:
+    """What TCP sockets carry of a port of an RDMA fabric, if it is used without RDMA."""
+    if tuning.rdma or cluster.fabric.kind == "ethernet":
+        return 1.0
+    return min(1.0, tuning.sockets * _SOCKET_BPS / cluster.fabric.port_bytes_per_s)
 
 
 def _is_bridged(layout: Layout) -> bool:
