@@ -24,6 +24,7 @@ DIRECT = ("all_to_all", "send", "recv", "send_recv")
 _REDUCED_EVERYWHERE = ("all_reduce", "barrier")
 _SCATTERED = ("all_gather", "reduce_scatter")
 _CHAINED = ("broadcast", "reduce")
+_LOCAL_EFFICIENCY = value("nccl.local_memory_share")
 _EQUAL = (1.0, 1.0, 1.0)
 
 
@@ -35,6 +36,7 @@ class Call:
     size: float  # bytes, as `Collective` counts them
     node_bytes: float  # all-to-all: bytes between one rank and the others of its node, in the busier direction
     other_node_bytes: float  # all-to-all: bytes between one rank and those of other nodes, in the busier direction
+    own_bytes: float  # bytes of a rank's own part
     layout: Layout
     links: Links
     link: LinkConstants
@@ -161,7 +163,6 @@ def direct(call: Call, protocol: int) -> Run | None:
     near_peers = min(peers, layout.per_node - 1)
     far_peers = peers - near_peers
     reach = _within_Bps(call) * link.direct_efficiency[protocol]
-    reach *= 1 - link.small_group / layout.ranks if everyone else 1.0
     latency = (link.direct_us[protocol] * (1 if everyone else _MESSAGE) + link.direct_step_us * peers) * 1e-6
     between = 0.0
     if far_peers:
@@ -171,7 +172,7 @@ def direct(call: Call, protocol: int) -> Run | None:
         )
         latency += fabric.entry_us[protocol] * 1e-6 * (1 if everyone else _MESSAGE) + _hop_s(call, "", protocol)
     within = call.node_bytes if everyone else near_peers * call.size
-    return Run(latency + max(within / reach, between), latency, "direct", protocol)
+    return Run(latency + max(within / reach + _own_copy_s(call), between), latency, "direct", protocol)
 
 
 # Keys are names in NCCL_ALGO. Algorithms without such a name are always allowed.
@@ -197,7 +198,7 @@ def _run(call: Call, protocol: int, algorithm: str, volume: float, between: floa
     if layout.per_node > 1:
         reach = link.efficiency[protocol] * (1 - link.small_group / layout.per_node)
         within = max(within, volume / (_within_Bps(call) * reach))
-    within += _more_steps_s(call, protocol, volume)
+    within += _more_steps_s(call, protocol, volume) + _own_copy_s(call)
     if layout.nodes == 1:
         return Run(latency + within, latency, algorithm, protocol)
     latency += fabric.entry_us[protocol] * 1e-6 + _hop_s(call, algorithm, protocol) * hops
@@ -214,6 +215,13 @@ def _hop_s(call: Call, algorithm: str, protocol: int) -> float:
     grown = min(max((math.log2(max(call.size, 1)) - 8) / 5, 0.0), 1.0)
     share = call.fabric.small_hop + (1 - call.fabric.small_hop) * grown
     return call.fabric.hops * call.links.hop_s * share * hop_shares().get(algorithm, _EQUAL)[protocol]
+
+
+def _own_copy_s(call: Call) -> float:
+    """Time to copy a rank's own part to its place in the result, which gathers and all-to-alls do on the GPU."""
+    if call.kind not in ("all_to_all", "all_gather"):
+        return 0.0
+    return 2 * call.own_bytes / (call.links.memory_Bps * _LOCAL_EFFICIENCY)
 
 
 def _channels_Bps(call: Call, protocol: int) -> float:

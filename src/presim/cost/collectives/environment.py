@@ -109,10 +109,10 @@ def _number(values: Mapping[str, str], name: str, default: int) -> int:
         raise InputError(f"{name}={values[name]} is not a whole number; correct the variable") from None
 
 
-def _in_range(values: Mapping[str, str], name: str, default: int, most: int) -> int:
-    """A positive variable, at most ``most``; the default if it is not set or not positive, as in NCCL."""
+def _in_range(values: Mapping[str, str], name: str, default: int, limit: int) -> int:
+    """A positive variable, at most ``limit``; the default if it is not set or not positive, as in NCCL."""
     number = _number(values, name, default)
-    return min(number, most) if number > 0 else default
+    return min(number, limit) if number > 0 else default
 
 
 def _lists(name: str, text: str, valid_names: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:

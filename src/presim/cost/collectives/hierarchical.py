@@ -69,7 +69,11 @@ class Hierarchical(Uncongested):
         call = call_of(collective, layout, links, tuning, cluster)
         if collective.splits is not None:
             node_bytes, other_node_bytes = bytes_within_and_between_nodes(collective.splits, group, cluster)
-            call = dataclasses.replace(call, node_bytes=node_bytes, other_node_bytes=other_node_bytes)
+            splits = collective.splits
+            own_bytes = float(max(splits.sent[splits.own], splits.received[splits.own]))
+            call = dataclasses.replace(
+                call, node_bytes=node_bytes, other_node_bytes=other_node_bytes, own_bytes=own_bytes
+            )
         run = chosen_run(call, tuning)
         duration = run.seconds + _FUSED_US * 1e-6 * (max(collective.fused, 1) - 1)
         far_from_fit = _EXTRAPOLATED if layout.per_node > _FITTED_RANKS else 0.0
@@ -105,6 +109,7 @@ def call_of(collective: Collective, layout: Layout, links: Links, tuning: Tuning
         size=size,
         node_bytes=size * (layout.per_node - 1) / layout.ranks,
         other_node_bytes=size * (layout.ranks - layout.per_node) / layout.ranks,
+        own_bytes=size / layout.ranks,
         layout=layout,
         links=links,
         link=link_constants(links.generation, links.nvlink, cluster.collectives),

@@ -170,8 +170,8 @@ class _Model:
         return self._rings.total_GBps / factor * slower / 2
 
     def _pat_GBps(self, protocol: int, _: str) -> float:
-        alone = self._layout.per_node == 1 and self._layout.nodes > 1
-        if not (self._rules.pat and alone and protocol == SIMPLE and self._question.kind in _SCATTERED):
+        has_one_gpu_a_node = self._layout.per_node == 1 and self._layout.nodes > 1
+        if not (self._rules.pat and has_one_gpu_a_node and protocol == SIMPLE and self._question.kind in _SCATTERED):
             return 0.0
         return self._rings.total_GBps * self._rules.pat_share
 
@@ -220,13 +220,13 @@ class _Model:
             count = count or limits.nvls_channels.get(self._generation, 16)
             return max(min(count, self._tuning.most_channels), self._tuning.fewest_channels)
         slow = algorithm == "ring" and protocol == SIMPLE and self._rings.total_GBps <= _PCI_GEN3_GBps
-        count_threads = limits.slow_ring_simple if slow else limits.most[algorithm][protocol]
+        count_threads = limits.slow_ring_simple if slow else limits.max_threads[algorithm][protocol]
         if self._tuning.threads and protocol != LL128:
             count_threads = min(count_threads, self._tuning.threads)
-        each = count_threads * limits.threshold_bytes[protocol]
+        channel_bytes = count_threads * limits.threshold_bytes[protocol]
         if algorithm == "ring" and protocol == LL:
-            each *= self._layout.ranks
-        return max(1, min(self.most_channels(), int(size // each)))
+            channel_bytes *= self._layout.ranks
+        return max(1, min(self.most_channels(), int(size // channel_bytes)))
 
     def _ll_GBps(self) -> float:
         if self._layout.nodes == 1:

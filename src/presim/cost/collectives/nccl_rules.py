@@ -52,7 +52,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Threads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Threads of a channel, and the bytes that each has to itself before another channel is used."""
 
-    most: dict[str, tuple[int, int, int]]
+    max_threads: dict[str, tuple[int, int, int]]
     slow_ring_simple: int
     threshold_bytes: tuple[int, int, int]
     nvls_channels: dict[str, int]

@@ -92,8 +92,8 @@ def _rates(links: Links, *, several: bool) -> tuple[float, ...]:
 def _doubled(channels: Channels, generation: str) -> Channels:
     """Fast channels are split in two; on new GPUs only few or very fast ones."""
     limits = search()
-    fast = channels.GBps >= limits.doubled_from_GBps
-    few = channels.count <= limits.doubled_few["channels"] or channels.GBps >= limits.doubled_few["GBps"]
-    if not fast or (generation in _NEW and not few):
+    is_fast = channels.GBps >= limits.doubled_from_GBps
+    is_split_anyway = channels.count <= limits.doubled_few["channels"] or channels.GBps >= limits.doubled_few["GBps"]
+    if not is_fast or (generation in _NEW and not is_split_anyway):
         return channels
     return Channels(channels.count * 2, channels.GBps / 2)

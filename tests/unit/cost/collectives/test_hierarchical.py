@@ -196,8 +196,9 @@ def test_a_pair_is_not_limited_by_the_exchange_bandwidth() -> None:
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all"])
 def test_a_known_exchange_bandwidth_limits_all_kinds_and_reduces_uncertainty(kind: str) -> None:
+    """A rank's own part, which gathers and all-to-alls copy on the GPU, does not cross it."""
     known, unknown = (over_pcie("l40s", node, 4, kind) for node in ("ovx-l40s", "l40s-8"))
-    assert unknown.duration_ns == pytest.approx(2 * known.duration_ns, rel=0.01)
+    assert unknown.duration_ns == pytest.approx(2 * known.duration_ns, rel=0.02)
     assert unknown.uncertainty == known.uncertainty + 0.25
 
 
