@@ -16,7 +16,7 @@ from presim.cost.collectives.constants import fabric_constants, link_constants
 from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
 from presim.cost.collectives.experts import price_exchange
 from presim.cost.collectives.model import Uncongested
-from presim.cost.collectives.nccl_choice import Choice, Question, choose
+from presim.cost.collectives.nccl_choice import LL, SIMPLE, Choice, Question, choose
 from presim.cost.collectives.placement import (
     Layout,
     Links,
@@ -160,9 +160,11 @@ def fastest(call: Call, tuning: Tuning) -> Run:
 
 
 def candidates(call: Call, tuning: Tuning) -> Iterator[Run]:
-    """All allowed pairs of algorithm and protocol."""
+    """All allowed pairs of algorithm and protocol. RCCL has no LL128 between nodes (ROCm 6.2, on MI300X)."""
+    is_rccl = call.links.generation.startswith("cdna")
+    protocols = (LL, SIMPLE) if is_rccl and call.layout.nodes > 1 and call.kind not in DIRECT else range(len(PROTOCOLS))
     for formula in FORMULAS.values():
-        for protocol in range(len(PROTOCOLS)):
+        for protocol in protocols:
             run = formula(call, protocol)
             if run is not None and (call.kind in DIRECT or tuning.allows(call.kind, run.algorithm, protocol)):
                 yield run

@@ -7,6 +7,7 @@ src/enqueue.cc. What is chosen is priced by `presim.cost.collectives.algorithms`
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 from typing import TypeVar
@@ -46,6 +47,7 @@ class Choice:
     channels: int
 
 
+@functools.lru_cache(maxsize=4096)  # one call is asked for its price, its resources and its bytes between nodes
 def choose(question: Question, tuning: Tuning) -> Choice | None:
     """NCCL's choice among what ``tuning`` allows; None: NCCL has no rule for this kind, or nothing is allowed."""
     allowed = [
