@@ -77,8 +77,10 @@ def show_(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
     topology = open_network(file)
     content = answer.shape(topology)
     if query["kind"] is not None:
-        outcome, groups = _run(topology, **query)
+        outcome, exchanges = _run(topology, **query)
+        groups = [exchange.ranks for exchange in exchanges]
         content = answer.answer(topology, outcome, groups, query["kind"])
+        content = answer.with_relief(content, topology, outcome, exchanges)
     if plot:
         from presim.network.plot import svg
 
@@ -184,4 +186,4 @@ def _run(
     groups = sisters(participants, topology.gpus) if is_simultaneous else [participants]
     exchanges = [Exchange(kind, bytes_of(size), group) for group in groups]
     work.check(topology, exchanges, resolution, budget_of(budget) if budget else None)
-    return run(topology, exchanges, resolution), groups
+    return run(topology, exchanges, resolution), exchanges

@@ -51,6 +51,21 @@ def test_the_links_to_blame_come_first(file: Path) -> None:
     assert "100.0% of   200.0 GB/s  leaf0 -> spine0" in called(file, "--collective", "all_to_all")
 
 
+def test_it_says_what_twice_the_bandwidth_of_the_full_links_would_give(file: Path) -> None:
+    """Leaves of 4:1 limit an all-to-all; with 2:1 it takes half as long. Ports limit what stays under a leaf."""
+    answer = json.loads(called(file, "--collective", "all_to_all", "--json"))
+    assert answer["relief"]["links"] == "leaf - spine"
+    assert answer["relief"]["count"] == 4
+    assert answer["relief"]["seconds"] == pytest.approx(answer["seconds"] / 2, rel=0.01)
+    inside = json.loads(called(file, "--collective", "all_to_all", "--ranks", "0-15", "--json"))
+    assert inside["relief"]["links"] == "leaf - nic"
+    assert (
+        called(file, "--collective", "all_to_all")
+        .splitlines()[-1]
+        .startswith("With twice the bandwidth of the 4 links leaf - spine: ")
+    )
+
+
 def test_groups_that_exchange_together_are_counted(file: Path) -> None:
     text = called(file, "--collective", "all_reduce", "--ranks", "0-24:8", "--together", "--bytes", "64MiB")
     assert "8 groups of 4 ranks at once" in text
