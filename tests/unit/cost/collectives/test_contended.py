@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from presim.cost.chain import price_trace
-from presim.cost.collectives import contended
-from presim.cost.collectives.contended import BY_LINK, NAME, Contended, paths_of, sisters_of
+from presim.cost.collectives import fabric_traffic
+from presim.cost.collectives.contended import BY_LINK, NAME, Contended
 from presim.cost.collectives.experts import NAME as EXPERTS
+from presim.cost.collectives.fabric_traffic import paths_of, sisters_of
 from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.model import Transfer, first_answers
 from presim.cost.collectives.models import collective_models
@@ -103,7 +104,7 @@ def test_an_all_to_all_of_too_many_flows_is_counted_by_link(monkeypatch: pytest.
     narrow, same = (cluster(leaf_nodes=2, oversubscription=4.0, factors={"spine0": one}) for one in (1.0, 1 + 1e-9))
     flows = price("all_to_all", ALL, narrow)
     by_flow = paths_of(Hierarchical(), collective, sisters_of(collective, group, narrow), narrow)
-    monkeypatch.setattr(contended, "_MOST_FLOWS", 1000)
+    monkeypatch.setattr(fabric_traffic, "MOST_FLOWS", 1000)
     counted = price("all_to_all", ALL, same)
     by_link = paths_of(Hierarchical(), collective, sisters_of(collective, group, same), same)
     assert (flows.estimator, counted.estimator) == (NAME, BY_LINK)
