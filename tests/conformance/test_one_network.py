@@ -46,9 +46,7 @@ CASES = {
     "tree 2:1, PP x TP": NetworkJob(
         {**_TREE, "oversubscription": 2.0}, (Call("all_reduce", _NODE, 16), *_MESSAGES), stages=2
     ),
-    "NVL72 racks, DP": NetworkJob(
-        _NARROW, (Call("all_reduce", ((72, 2),)),), nodes=36, gpus_per_node=4, gpu="gb200"
-    ),
+    "NVL72 racks, DP": NetworkJob(_NARROW, (Call("all_reduce", ((72, 2),)),), nodes=36, gpus_per_node=4, gpu="gb200"),
     "ports that two GPUs share, DP": NetworkJob({**_TREE, "oversubscription": 2.0, "nics": 4}, (_ALL_REDUCE,)),
     "PCIe nodes with two ports, DP": NetworkJob(_NARROW, (Call("all_reduce", _DP4),), nodes=4, gpu="l40s"),
     "two exchanges beside each other": NetworkJob(

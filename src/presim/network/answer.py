@@ -115,8 +115,8 @@ def with_relief(
 
 def _kind_of_link(topology: Topology, link: int) -> str:
     """The ends of a link without numbers; links in both directions are one kind."""
-    ends = (topology.names[int(vertex[link])] for vertex in (topology.source, topology.target))
-    return " - ".join(sorted(re.sub(r"\d+", "", end).replace("node.", "") for end in ends))
+    end_names = (topology.names[int(vertices[link])] for vertices in (topology.source, topology.target))
+    return " - ".join(sorted(re.sub(r"\d+", "", end).replace("node.", "") for end in end_names))
 
 
 def upgrade_0(content: dict[str, Any]) -> dict[str, Any]:
