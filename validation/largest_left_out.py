@@ -38,10 +38,9 @@ signed median (positive: too slow); "from 64 MB" is the bias of sizes from 64 MB
 
 Of {count} logs {good} are within a median error of 10 %.
 
-Within a node 19 of 21 logs of eight GPUs are met from logs of two and four. All-to-alls on H100 (20.7 %) are not, nor
-vidur's all-reduces on H100 (11.5 %): reduction in the switch begins at eight, so no smaller log shows it. Between nodes
-both sources have two and four nodes only. Two are a special case of NCCL's trees; fitted to them, four come out 17 to
-25 % too slow from 64 MB on. What larger fabrics lose cannot be told from these logs: none has more than four nodes.
+All logs of eight GPUs within a node are met from logs of two and four, and both logs of four nodes from those of two.
+NCCL's own rules carry over what no smaller log shows: reduction in the switch begins at eight GPUs, and trees between two
+nodes are a special case. What larger fabrics lose cannot be told from these logs: none has more than four nodes.
 
 | source | GPU | collective | fitted to GPUs | held: GPUs | sizes | median | bias | from 64 MB | as shipped |
 |---|---|---|---|---:|---:|---:|---:|---:|---:|

@@ -82,7 +82,7 @@ def link_times_by_rank(traces: Sequence[Trace], cluster: Cluster) -> dict[int, t
     """By rank, the times of collectives that failed links slow down for some ranks only; may be empty."""
     if not cluster.network.get("failed"):
         return {}
-    from presim.cost.collectives.contended import seconds_of_sisters
+    from presim.cost.collectives.fabric_traffic import seconds_of_sisters
 
     times: dict[int, list[object]] = {}
     for trace in traces:

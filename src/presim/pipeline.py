@@ -18,8 +18,8 @@ from presim.analysis.summarise import Device, memory_of, summarise
 from presim.analysis.time.throughput import with_uneven_ranks
 from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
-from presim.cost.collectives.contended import described_network
 from presim.cost.collectives.fabric_flows import on_fabric
+from presim.cost.collectives.fabric_traffic import described_network
 from presim.cost.price import PricedTrace
 from presim.cost.price_cache import with_caches
 from presim.engine.options import Options

@@ -6,11 +6,34 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from presim.cli.options import cluster_options
+
 if TYPE_CHECKING:
     from presim.network.topology import Topology
 
 
-@click.command("network")
+class _FileFirst(click.Group):
+    """``presim network FILE`` is ``presim network show FILE``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert the default subcommand if none is given."""
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("network", cls=_FileFirst)
+def network() -> None:
+    """Show a network, the time of a collective on it, or the algorithms that NCCL chooses.
+
+    `presim network FILE` is short for `presim network show`.
+    """
+
+
+command = network
+
+
+@network.command("show")
 @click.argument("file", metavar="FILE")
 @click.option("--collective", "kind", metavar="KIND", help="Collective: all_reduce, all_to_all, send, …")
 @click.option(
@@ -39,7 +62,7 @@ if TYPE_CHECKING:
 )
 @click.option("--plot", metavar="FILE", help="Draw the network as an SVG.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
+def show_(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
     """Show the network that FILE describes, or the time of a collective on it and its bottleneck links.
 
     FILE is a cluster's TOML file with a [network] table, or a topology in the format of ASTRA-sim (.yml), SimAI, NCCL
@@ -54,13 +77,91 @@ def command(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
     topology = open_network(file)
     content = answer.shape(topology)
     if query["kind"] is not None:
-        outcome, groups = _run(topology, **query)
+        outcome, exchanges = _run(topology, **query)
+        groups = [exchange.ranks for exchange in exchanges]
         content = answer.answer(topology, outcome, groups, query["kind"])
+        content = answer.with_relief(content, topology, outcome, exchanges)
     if plot:
         from presim.network.plot import svg
 
         write_file(plot, svg(topology).encode())
     click.echo(answer.encode(content) if as_json else answer.text(content))
+
+
+@network.command("explain")
+@cluster_options
+@click.option(
+    "--collective",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help="Collective: all_reduce, all_gather, reduce_scatter, broadcast, reduce. Repeatable; default: the first three.",
+)
+@click.option("--ranks", metavar="RANKS", help="Ranks of the group, e.g. 0-63 or 0,8,16; default: all.")
+@click.option(
+    "--bytes", "size", metavar="SIZE", help="One size: every algorithm and protocol with NCCL's own estimate."
+)
+@click.option("--nccl-version", metavar="X.Y", help="NCCL's version. Default: that of the cluster's file, else 2.27.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A variable of NCCL. Repeatable.")
+def explain_(
+    kinds: tuple[str, ...],
+    ranks: str | None,
+    size: str | None,
+    nccl_version: str | None,
+    settings: tuple[str, ...],
+    **cluster_names: Any,
+) -> None:
+    """Print which algorithm, protocol and channels NCCL chooses by size, with presim's prices.
+
+    The choice follows NCCL's published tables of the version. Variables come from the cluster's file and --set.
+    """
+    import msgspec
+
+    from presim.cost.collectives import explained
+    from presim.cost.collectives.nccl_rules import rules
+    from presim.hardware import choose_cluster
+    from presim.network.open import bytes_of, ranks_of
+
+    cluster = choose_cluster(**cluster_names)
+    if nccl_version:
+        rules(nccl_version)
+        collectives = {**cluster.collectives, "nccl_version": nccl_version}
+        cluster = msgspec.structs.replace(cluster, collectives=collectives)
+    environment = _variables(settings)
+    group = ranks_of(ranks) if ranks else tuple(range(cluster.world_size))
+    _check_group(group, cluster.world_size)
+    for kind in kinds or explained.KINDS[:3]:
+        if size:
+            click.echo(f"{kind} of {size} between {len(group)} GPUs")
+            lines = explained.size_lines(kind, bytes_of(size), group, cluster, environment)
+        else:
+            lines = explained.table_lines(kind, explained.size_ranges(kind, group, cluster, environment))
+        click.echo("\n".join(lines))
+    if variables := list(explained.variable_lines({**cluster.nccl, **environment})):
+        click.echo("\n".join(["variables", *variables]))
+
+
+def _check_group(group: tuple[int, ...], world_size: int) -> None:
+    from presim.errors import InputError
+
+    if len(group) < 2:
+        raise InputError(
+            f"{len(group)} rank has no one to communicate with: describe a cluster of at least two GPUs, e.g. --nodes 2"
+        )
+    if max(group) >= world_size:
+        raise InputError(f"--ranks names rank {max(group)}, and the cluster has {world_size} GPUs; add --nodes")
+
+
+def _variables(settings: tuple[str, ...]) -> dict[str, str]:
+    from presim.errors import InputError
+
+    variables: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not (equals and name.startswith("NCCL_")):
+            raise InputError(f"--set takes NCCL_NAME=VALUE; got {setting!r}")
+        variables[name] = value
+    return variables
 
 
 def _run(
@@ -85,4 +186,4 @@ def _run(
     groups = sisters(participants, topology.gpus) if is_simultaneous else [participants]
     exchanges = [Exchange(kind, bytes_of(size), group) for group in groups]
     work.check(topology, exchanges, resolution, budget_of(budget) if budget else None)
-    return run(topology, exchanges, resolution), groups
+    return run(topology, exchanges, resolution), exchanges

@@ -165,8 +165,11 @@ def demands_of(
 
 
 def shared_ports(cluster: Cluster) -> tuple[int, ...]:
-    """The shared port of each rank; empty if no GPUs share ports or nothing leaves the nodes."""
-    if cluster.world_size <= cluster.domain_size or not cluster.ports_of((0,)):
+    """The shared port of each rank; empty if no GPUs share ports or nothing leaves the nodes.
+
+    Ports of a described network are links like others (`presim.cost.collectives.fabric_traffic`).
+    """
+    if cluster.network or cluster.world_size <= cluster.domain_size or not cluster.ports_of((0,)):
         return ()
     ports = tuple(map(cluster.port, range(cluster.world_size)))
     return ports if len(set(ports)) < len(ports) else ()

@@ -84,6 +84,17 @@ class Fabric(Sourced, frozen=True, kw_only=True):
     reduces_in_network: Annotated[
         bool, doc("Whether the switches between nodes reduce (SHARP). NCCL uses it with NCCL_COLLNET_ENABLE=1.")
     ] = False
+    port_share: Annotated[
+        float,
+        figure(
+            "port_share",
+            1.0,
+            "What collectives reach of a port, over the usual for its technology; 0: the usual.",
+        ),
+    ] = 0.0
+    port_share_spread: Annotated[
+        float, figure("port_share_spread", 1.0, "Relative spread of port_share among clusters; widens intervals.")
+    ] = 0.0
     ports_per_gpu: Annotated[float, figure("ports_per_gpu", 1.0, "Ports per GPU; 0: those of the node.")] = 0.0
     ports_per_node: Annotated[
         int, figure("ports_per_node", 1, "Ports of a node that its GPUs share; 0: not shared.")

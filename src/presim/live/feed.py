@@ -174,7 +174,7 @@ class Feed:
         prices = self._chain.price_all(new, groups, self.cluster)[0]
         if self.cluster.network:
             fabric_prices = [
-                one_on_fabric(signature, price, groups, self.rank, self.cluster, self._representatives)
+                one_on_fabric(signature, price, groups, self.rank, self.cluster, self._representatives, self._nccl)
                 for signature, price in zip(new, prices)
             ]
             prices = [fabric_price.price for fabric_price in fabric_prices]

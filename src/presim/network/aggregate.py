@@ -7,7 +7,6 @@ as all flows go on in step.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,35 +20,25 @@ from presim.network.topology import Floats, Ints, Topology
 _MOST_STEPS = 500_000_000  # receiving switches times links: some seconds
 
 
-@dataclasses.dataclass(frozen=True)
-class Spread:
-    """Load of concurrent all-to-alls of groups, for 1 byte from each rank to every other rank."""
+def all_to_alls(topology: Topology, groups: Sequence[tuple[int, ...]]) -> Floats | None:
+    """Bytes by link of the fabric and of ports, for 1 byte from each rank of a group to every other rank of it.
 
-    carried: Floats  # bytes by link of the fabric
-    ports_s: Floats  # by group, time of the busiest node's ports for its traffic without the other groups
-    seconds: float  # of all groups, on the busiest link or the busiest node's ports
-
-
-def all_to_alls(topology: Topology, groups: Sequence[tuple[int, ...]]) -> Spread | None:
-    """The load of all groups; None: the network has no switches between nodes, or too many."""
+    None: the network has no switches between nodes, or too many.
+    """
     per_node = topology.gpus_per_node
     if topology.transit or not per_node or topology.gpus <= per_node:
         return None
     switch_by_gpu, switches = _switches_of_gpus(topology)
-    port_Bps = _port_Bps(topology)
     pairs = np.zeros((len(switches), len(switches)))
-    ports = np.zeros((len(groups), len(port_Bps)))
-    for group_index, group in enumerate(groups):
+    bytes_by_node = np.zeros(topology.gpus // per_node)
+    for group in groups:
         ranks = np.array(group, np.int64)
-        members = np.bincount(ranks // per_node, minlength=len(port_Bps))
+        members = np.bincount(ranks // per_node, minlength=len(bytes_by_node))
         pairs += _count_flows(topology, ranks, members, switch_by_gpu, len(switches))
-        ports[group_index] = members * (len(ranks) - members) / port_Bps
+        bytes_by_node += members * (len(ranks) - members)
     np.fill_diagonal(pairs, 0.0)
     carried = _bytes_by_link(topology, pairs, switches)
-    if carried is None:
-        return None
-    busiest = max(float((carried / topology.bandwidth_Bps).max(initial=0.0)), float(ports.sum(axis=0).max()))
-    return Spread(carried, ports.max(axis=1), busiest)
+    return None if carried is None else carried + _bytes_by_port(topology, bytes_by_node)
 
 
 def _fabric_vertices(topology: Topology) -> Ints:
@@ -69,15 +58,17 @@ def _switches_of_gpus(topology: Topology) -> tuple[Ints, Ints]:
     return switch_by_gpu.reshape(-1), switches
 
 
-def _port_Bps(topology: Topology) -> Floats:
-    """By node, the bandwidth of its ports into the fabric."""
-    leaves = (
-        np.isin(topology.target, _fabric_vertices(topology))
-        & np.array([".nic" in name for name in topology.names])[topology.source]
-    )
-    nodes = [int(topology.names[source].removeprefix("node").split(".")[0]) for source in topology.source[leaves]]
-    count = topology.gpus // topology.gpus_per_node
-    return np.bincount(nodes, topology.bandwidth_Bps[leaves], minlength=count).astype(np.float64)
+def _bytes_by_port(topology: Topology, bytes_by_node: Floats) -> Floats:
+    """Bytes by link, of those between a NIC and the fabric: what a node sends, and as much as it receives."""
+    is_switch = np.isin(np.arange(len(topology.names)), _fabric_vertices(topology))
+    is_nic = np.array([".nic" in name for name in topology.names])
+    carried = np.zeros(topology.links)
+    for nics, switches in ((topology.source, topology.target), (topology.target, topology.source)):
+        links = np.flatnonzero(is_nic[nics] & is_switch[switches])
+        node = np.array([int(topology.names[nic].removeprefix("node").split(".")[0]) for nic in nics[links]])
+        Bps = topology.bandwidth_Bps[links]
+        carried[links] = bytes_by_node[node] * Bps / np.bincount(node, Bps, minlength=len(bytes_by_node))[node]
+    return carried
 
 
 def _count_flows(topology: Topology, ranks: Ints, members: Ints, switch_by_gpu: Ints, count: int) -> Floats:

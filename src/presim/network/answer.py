@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from presim.network.exchange import Outcome
+from presim.network.exchange import Exchange, Outcome, run
 from presim.network.topology import Topology
 
 _SHOWN = 8  # links in the table
+_MOST_FLOWS_TWICE = 200_000  # more are not simulated a second time
+_FULL = 0.999  # of the highest utilisation: links that limit
 
 
 class BusyLink(msgspec.Struct, frozen=True):
@@ -21,6 +25,14 @@ class BusyLink(msgspec.Struct, frozen=True):
     utilisation: float
     flows: int
     groups: int
+
+
+class Relief(msgspec.Struct, frozen=True):
+    """What twice the bandwidth of the links that limit a collective would give."""
+
+    links: str  # their ends without numbers, e.g. leaf -> spine
+    count: int
+    seconds: float
 
 
 class NetworkAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -37,6 +49,7 @@ class NetworkAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     classes: int | None = None  # of equal flows
     events: int | None = None
     busiest_links: list[BusyLink] | None = None
+    relief: Relief | None = None
     schema: str
 
 
@@ -82,6 +95,30 @@ def _busy_link(topology: Topology, outcome: Outcome, link: int, utilisation: flo
     )
 
 
+def with_relief(
+    content: NetworkAnswer, topology: Topology, outcome: Outcome, exchanges: list[Exchange]
+) -> NetworkAnswer:
+    """The answer with what would help: the full links have twice their bandwidth, and those of the same kind."""
+    if outcome.shared is None or len(outcome.flows.bytes) > _MOST_FLOWS_TWICE:
+        return content
+    utilisation = outcome.shared.utilisation(topology)
+    full = np.flatnonzero(utilisation >= _FULL * utilisation.max(initial=0.0))
+    if not len(full):
+        return content
+    kinds = np.array([_kind_of_link(topology, link) for link in range(topology.links)])
+    is_wider = np.isin(kinds, kinds[full])
+    wider_Bps = np.where(is_wider, 2 * topology.bandwidth_Bps, topology.bandwidth_Bps)
+    wider = run(dataclasses.replace(topology, bandwidth_Bps=wider_Bps), exchanges)
+    names = ", ".join(sorted(set(kinds[full].tolist())))
+    return msgspec.structs.replace(content, relief=Relief(names, int(is_wider.sum()), max(wider.seconds)))
+
+
+def _kind_of_link(topology: Topology, link: int) -> str:
+    """The ends of a link without numbers; links in both directions are one kind."""
+    end_names = (topology.names[int(vertices[link])] for vertices in (topology.source, topology.target))
+    return " - ".join(sorted(re.sub(r"\d+", "", end).replace("node.", "") for end in end_names))
+
+
 def upgrade_0(content: dict[str, Any]) -> dict[str, Any]:
     """The JSON of the last version, which named no schema."""
     return {**content, "schema": "presim-network/1"}
@@ -108,4 +145,8 @@ def text(content: NetworkAnswer) -> str:
         f"({link.flows:,} flows of {link.groups} group{'s' if link.groups > 1 else ''})"
         for link in content.busiest_links or ()
     ]
+    if (relief := content.relief) is not None:
+        lines.append(
+            f"With twice the bandwidth of the {relief.count:,} links {relief.links}: {relief.seconds * 1e3:.3f} ms"
+        )
     return "\n".join(lines)

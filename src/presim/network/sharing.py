@@ -57,24 +57,62 @@ def shared_seconds(bandwidth_Bps: Floats, loads: Sequence[Load]) -> list[float]:
     ]
 
 
-def congestible_links(topology: Topology) -> NDArray[np.bool_]:
-    """Links of the fabric with less bandwidth than can reach their source or leave their target.
+def shared_links(topology: Topology) -> NDArray[np.bool_]:
+    """Mask of links that several GPUs may use: all but those that end at a GPU."""
+    result: NDArray[np.bool_] = (topology.source >= topology.gpus) & (topology.target >= topology.gpus)
+    return result
 
-    Other links are never more loaded than their neighbours and finally the ports of nodes.
+
+def port_links(topology: Topology) -> NDArray[np.bool_]:
+    """Mask of links between a NIC and its switch or PCIe tree."""
+    is_nic = _nics(topology)
+    result: NDArray[np.bool_] = shared_links(topology) & (is_nic[topology.source] | is_nic[topology.target])
+    return result
+
+
+def congestible_links(topology: Topology) -> NDArray[np.bool_]:
+    """Shared links with less bandwidth than can reach their source or leave their target.
+
+    Other links are never more loaded than their neighbours and finally the ports of nodes. A link may be left out only
+    because of links that stay: a link above two leaves and the equal one behind it do not leave out each other. The
+    port of a single GPU is no such link; what one GPU sends at a time is modelled in `presim.cost.overlap`.
     """
     source, target, vertices = topology.source, topology.target, len(topology.names)
     Bps = topology.bandwidth_Bps
     into, out = np.bincount(target, Bps, minlength=vertices), np.bincount(source, Bps, minlength=vertices)
-    back = _pair_bandwidths_Bps(target * vertices + source, source * vertices + target, Bps)
-    same = _pair_bandwidths_Bps(source * vertices + target, source * vertices + target, Bps)  # parallel links
-    reaches = np.minimum(into[source], out[target]) - back
-    result: NDArray[np.bool_] = ~topology.within_nodes() & (same < _NARROWER * reaches)
+    back = _pair_sums(target * vertices + source, source * vertices + target, Bps)
+    same = _pair_sums(source * vertices + target, source * vertices + target, Bps)  # parallel links
+    candidates = shared_links(topology) & ~_private_ports(topology)
+    is_fed_less = same >= _NARROWER * (into[source] - back)
+    is_drained_less = same >= _NARROWER * (out[target] - back)
+    left_out = (candidates & is_fed_less).astype(np.float64)
+    left_out_at = np.bincount(source, left_out, minlength=vertices).astype(np.float64)
+    left_out_behind = left_out_at[target] - _pair_sums(target * vertices + source, source * vertices + target, left_out)
+    result: NDArray[np.bool_] = candidates & ~is_fed_less & ~(is_drained_less & (left_out_behind <= 0))
     return result
 
 
-def _pair_bandwidths_Bps(queried_pairs: Ints, link_pairs: Ints, Bps: Floats) -> Floats:
-    """Bandwidth of all links of each pair of vertices."""
+def _nics(topology: Topology) -> NDArray[np.bool_]:
+    return np.array([".nic" in name for name in topology.names])
+
+
+def _private_ports(topology: Topology) -> NDArray[np.bool_]:
+    """Mask of a NIC's links where it serves one GPU."""
+    of_gpu, vertices = topology.source < topology.gpus, len(topology.names)
+    inside = topology.within_nodes() & ~of_gpu & (topology.target >= topology.gpus)
+    is_nic = _nics(topology)
+    node = np.array([name.split(".")[0] for name in topology.names])
+    inside &= node[topology.source] == node[topology.target]  # from a PCIe tree, which may carry any GPU's data
+    inside &= ~np.array([name.endswith(".router") for name in topology.names])[topology.source]
+    users = np.bincount(topology.target, of_gpu + topology.gpus * inside, minlength=vertices)
+    is_private = is_nic & (users <= 1)
+    result: NDArray[np.bool_] = is_private[topology.source] | is_private[topology.target]
+    return result
+
+
+def _pair_sums(queried_pairs: Ints, link_pairs: Ints, by_link: Floats) -> Floats:
+    """Sum of a figure of links, such as their bandwidth, over all links of each pair of vertices."""
     pairs, pair_by_link = np.unique(link_pairs, return_inverse=True)
-    total = np.bincount(pair_by_link.reshape(-1), Bps)
+    total = np.bincount(pair_by_link.reshape(-1), by_link)
     positions = np.minimum(np.searchsorted(pairs, queried_pairs), len(pairs) - 1)
     return np.where(pairs[positions] == queried_pairs, total[positions], 0.0)

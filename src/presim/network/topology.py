@@ -12,7 +12,6 @@ from presim.errors import InputError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-_FREE_BPS = 1e18
 _MOST_GPUS = 1 << 18
 MOST_VERTICES = 1 << 20  # with switches
 _MOST_LINKS = 10_000_000
@@ -50,11 +49,6 @@ class Topology:
             is_edge[self.source] | is_edge[self.target] | (node[self.source] == node[self.target])
         )
         return result
-
-    def without_fabric(self) -> Topology:
-        """The topology with unlimited fabric bandwidth."""
-        free = np.where(self.within_nodes(), self.bandwidth_Bps, _FREE_BPS)
-        return dataclasses.replace(self, bandwidth_Bps=free)
 
     def scaled(self, factor: float) -> Topology:
         """The topology with every link's bandwidth multiplied by a factor."""

@@ -1,8 +1,9 @@
 """A simulated job as Chakra execution traces, which ASTRA-sim and other network simulators replay.
 
 Each rank has a file ``NAME.R.et``: length-delimited protobuf messages, one `GlobalMetadata` and then `Node`s, of the
-schema ``et_def.proto`` (mlcommons/chakra, schema/protobuf). Process groups are in ``NAME.groups.json``; collectives
-refer to them by ``pg_name``.
+schema ``et_def.proto`` (mlcommons/chakra, schema/protobuf). Process groups have numbers from 1 on, to which collectives
+refer by ``pg_name``: ASTRA-sim reads that as an integer (astra-sim/workload/Workload.cc at 518bd51). Their ranks are in
+``NAME.comm_groups.json``, which is ASTRA-sim's ``--comm-group-configuration``; ``NAME.groups.json`` has names as well.
 
 * Device work is a node. It depends on the previous work of its stream, on work of other streams that its stream waited
   for, and on the host node that issued it.
@@ -31,7 +32,7 @@ from presim.hardware import Cluster
 from presim.trace import spans
 from presim.trace.collective import Collective
 from presim.trace.representatives import Representatives
-from presim.trace.schema import WAITS, Kind
+from presim.trace.schema import WAITS, Group, Kind
 from presim.trace.signatures import family
 
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7  # NodeType
@@ -66,22 +67,44 @@ def write(
     target = Path(folder)
     make_folder(target)
     files: list[Path] = []
-    groups: dict[str, list[int]] = {}
+    numbers = number_groups(ranks)
     for rank, priced in sorted(ranks.items()):
         path = target / f"{name}.{rank}.et"
-        write_file(path, encode(priced, host_ns[rank], cluster))
+        write_file(path, encode(priced, host_ns[rank], cluster, numbers))
         files.append(path)
-        groups |= {group.name: list(group.ranks) for group in priced.trace.manifest.groups if group.ranks}
+    groups = {str(number): list(group.ranks) for group, number in numbers.items()}
+    names = {str(number): group.name for group, number in numbers.items()}
     stands_for = {str(rank): representatives.count(rank) for rank in sorted(ranks)}
     represented_ranks = {str(rank): spans.to_text(representatives.others.get(rank, ())) for rank in sorted(ranks)}
-    groups_file = {"groups": groups, "ranks_like": stands_for, "stands_for": represented_ranks}
-    text = json.dumps(groups_file, indent=2, sort_keys=True) + "\n"
-    write_file(target / f"{name}.groups.json", text.encode())
-    return [*files, target / f"{name}.groups.json"]
+    groups_file = {"groups": groups, "names": names, "ranks_like": stands_for, "stands_for": represented_ranks}
+    for part, content in (("comm_groups", groups), ("groups", groups_file)):
+        files.append(target / f"{name}.{part}.json")
+        write_file(files[-1], (json.dumps(content, indent=2, sort_keys=True) + "\n").encode())
+    return files
 
 
-def encode(priced: PricedTrace, host_ns: np.ndarray, cluster: Cluster | None = None) -> bytes:
-    """The nodes of one rank."""
+def number_groups(ranks: Mapping[int, PricedTrace]) -> dict[Group, int]:
+    """The numbers of all process groups with known ranks, from 1 on.
+
+    Ranks may call a group by different names: it is known by its ranks and by its order among groups of the same ranks.
+    """
+    keys: dict[Group, tuple[tuple[int, ...], int, int]] = {}
+    for _, priced in sorted(ranks.items()):
+        counts: Counter[tuple[tuple[int, ...], int]] = Counter()
+        for group in priced.trace.manifest.groups:
+            if group.ranks:
+                keys.setdefault(group, (group.ranks, group.ordinal, counts[group.ranks, group.ordinal]))
+                counts[group.ranks, group.ordinal] += 1
+    number_by_key = {key: number for number, key in enumerate(sorted(set(keys.values())), 1)}
+    return {group: number_by_key[key] for group, key in keys.items()}
+
+
+def encode(
+    priced: PricedTrace, host_ns: np.ndarray, cluster: Cluster | None = None, numbers: Mapping[Group, int] | None = None
+) -> bytes:
+    """The nodes of one rank; ``numbers``: of the process groups, by default those of this rank alone."""
+    if numbers is None:
+        numbers = number_groups({priced.trace.manifest.rank: priced})
     messages = schema()
     metadata = messages["GlobalMetadata"](version=_VERSION)
     trace = priced.trace
@@ -92,7 +115,7 @@ def encode(priced: PricedTrace, host_ns: np.ndarray, cluster: Cluster | None = N
             metadata.attr.add(name=part, string_val=getattr(cluster, part).id)
         metadata.attr.add(name="gpus_per_node", uint64_val=cluster.gpus_per_node)
     parts = [delimited(metadata)]
-    parts += [delimited(node) for node in _Nodes(priced, host_ns, messages["Node"]).nodes()]
+    parts += [delimited(node) for node in _Nodes(priced, host_ns, messages["Node"], numbers).nodes()]
     return b"".join(parts)
 
 
@@ -117,8 +140,8 @@ class _MicrosecondRounding:
 class _Nodes:
     """Builds the nodes of a trace in one pass."""
 
-    def __init__(self, priced: PricedTrace, host_ns: np.ndarray, node: Any) -> None:
-        self.trace, self._node = priced.trace, node
+    def __init__(self, priced: PricedTrace, host_ns: np.ndarray, node: Any, numbers: Mapping[Group, int]) -> None:
+        self.trace, self._node, self._numbers = priced.trace, node, numbers
         self._durations = priced.durations_ns().tolist()
         self._host_ns = host_ns.astype(np.int64).tolist()
         self._number = 0
@@ -192,7 +215,8 @@ class _Nodes:
         has_group = 0 <= signature.group < len(manifest.groups)
         group = manifest.groups[signature.group] if has_group else None
         node.attr.add(name="comm_size", int64_val=int(signature.even.bytes))
-        node.attr.add(name="pg_name", string_val=group.name if group else "")
+        if group is not None and group in self._numbers:  # others are among all ranks
+            node.attr.add(name="pg_name", string_val=str(self._numbers[group]))
         node.attr.add(name="comm_priority", int32_val=0)
         if node.type == _COLLECTIVE:
             node.attr.add(name="comm_type", int64_val=_KINDS.get(signature.kind, _KINDS["all_to_all"]))

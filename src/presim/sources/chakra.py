@@ -95,6 +95,9 @@ def open_chakra(paths: Sequence[Path], request: Request) -> Chakra | None:
     return Chakra(tuple(files), request) if files and all(file.suffix == ".et" for file in files) else None
 
 
+_EVERYONE = ""  # the group of a collective without a pg_name
+
+
 @dataclasses.dataclass(frozen=True)
 class _Rank:
     path: Path
@@ -209,22 +212,26 @@ def _side_file(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _groups(side_file: dict[str, Any], world_size: int) -> tuple[Group, ...]:
-    """Process groups in file order; one group of all ranks if the file has none."""
+def _groups(side_file: dict[str, Any], world_size: int) -> dict[str, Group]:
+    """Process groups by ``pg_name``, and one of all ranks for collectives that name none of them."""
     try:
         listed = convert(side_file.get("groups", {}), dict[str, list[Count]])
+        names = convert(side_file.get("names", {}), dict[str, str])
     except FormatError as error:
         raise InputError(
             f"the groups beside the execution traces are no table of ranks ({error}); write the traces again"
         ) from error
-    groups = [Group(name, tuple(ranks), len(ranks)) for name, ranks in sorted(listed.items())]
-    for group in groups:
+    groups = {
+        pg_name: Group(names.get(pg_name, pg_name), tuple(ranks), len(ranks))
+        for pg_name, ranks in sorted(listed.items())
+    }
+    for group in groups.values():
         if group.ranks and max(group.ranks) >= world_size:
             raise InputError(
                 f"group {group.name!r} has rank {max(group.ranks)}, but there are {world_size} ranks; write the "
                 "execution traces again"
             )
-    return (*groups, Group("", tuple(range(world_size)), world_size))
+    return {**groups, _EVERYONE: Group("", tuple(range(world_size)), world_size)}
 
 
 def _recorded_on(first: _Rank, world_size: int, request: Request) -> Cluster:
@@ -244,13 +251,15 @@ def _recorded_on(first: _Rank, world_size: int, request: Request) -> Cluster:
 class _Builder:
     """Builds the trace of one rank from its nodes in order."""
 
-    def __init__(self, rank: _Rank, cluster: Cluster, groups: tuple[Group, ...]) -> None:
-        self._rank, self._groups = rank, groups
+    def __init__(self, rank: _Rank, cluster: Cluster, groups: dict[str, Group]) -> None:
+        self._rank, self._groups = rank, tuple(groups.values())
+        self._indices = {pg_name: index for index, pg_name in enumerate(groups)}
         self._cluster = cluster
         self._build = TraceBuilder(
             Manifest(
                 world_size=cluster.world_size, rank=rank.rank, gpu=cluster.gpu.id, script=rank.path.name,
-                gpus_per_node=cluster.gpus_per_node, groups=groups, node=cluster.node.id, fabric=cluster.fabric.id,
+                gpus_per_node=cluster.gpus_per_node, groups=self._groups, node=cluster.node.id,
+                fabric=cluster.fabric.id,
                 origin="imported",
             )
         )  # fmt: skip
@@ -317,10 +326,7 @@ class _Builder:
                 node.name, _ONCE, _ONCE, int(attributes.get("tensor_size", 0)), flops=int(attributes.get("num_ops", 0))
             )
         size, name = int(attributes.get("comm_size", 0)), str(attributes.get("pg_name", ""))
-        group = next(
-            (index for index, process_group in enumerate(self._groups) if process_group.name == name),
-            len(self._groups) - 1,
-        )
+        group = self._indices.get(name, self._indices[_EVERYONE])
         if node.type == 7:
             kind = chakra.KINDS.get(int(attributes.get("comm_type", -1)))
             if kind is None:

@@ -21,7 +21,7 @@ from support import nccl_logs
 def slow() -> Cluster:
     """A cluster whose links and ports are slower than those of the catalogue."""
     plain = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
-    own = {"link": {"efficiency": [0.02, 0.3, 0.6]}, "fabric": {"efficiency": [0.01, 0.15, 0.5]}}
+    own = {"link": {"efficiency": [0.2, 0.5, 0.6]}, "fabric": {"efficiency": [0.05, 0.4, 0.5]}}
     return Cluster(plain.gpu, plain.node, plain.fabric, 2, 8, {}, own)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from presim.cli.main import cli
+from presim.cli.main import cli, run
 
 CLUSTER = """
 gpu = "h100-sxm"
@@ -51,6 +51,21 @@ def test_the_links_to_blame_come_first(file: Path) -> None:
     assert "100.0% of   200.0 GB/s  leaf0 -> spine0" in called(file, "--collective", "all_to_all")
 
 
+def test_it_says_what_twice_the_bandwidth_of_the_full_links_would_give(file: Path) -> None:
+    """Leaves of 4:1 limit an all-to-all; with 2:1 it takes half as long. Ports limit what stays under a leaf."""
+    answer = json.loads(called(file, "--collective", "all_to_all", "--json"))
+    assert answer["relief"]["links"] == "leaf - spine"
+    assert answer["relief"]["count"] == 4
+    assert answer["relief"]["seconds"] == pytest.approx(answer["seconds"] / 2, rel=0.01)
+    inside = json.loads(called(file, "--collective", "all_to_all", "--ranks", "0-15", "--json"))
+    assert inside["relief"]["links"] == "leaf - nic"
+    assert (
+        called(file, "--collective", "all_to_all")
+        .splitlines()[-1]
+        .startswith("With twice the bandwidth of the 4 links leaf - spine: ")
+    )
+
+
 def test_groups_that_exchange_together_are_counted(file: Path) -> None:
     text = called(file, "--collective", "all_reduce", "--ranks", "0-24:8", "--together", "--bytes", "64MiB")
     assert "8 groups of 4 ranks at once" in text
@@ -63,3 +78,34 @@ def test_it_draws(file: Path, tmp_path: Path) -> None:
     assert drawn.startswith("<svg")
     assert drawn.count("<circle") == 71
     assert drawn.count("<line") == 98
+
+
+def test_it_explains_what_nccl_chooses(file: Path) -> None:
+    lines = called("explain", "--cluster", file, "--collective", "all_reduce").splitlines()
+    assert lines[0] == "all_reduce"
+    assert lines[1].split()[:6] == ["256", "B", "to", "128", "KiB", "Tree"]
+    assert lines[-1].split()[5:7] == ["Ring", "Simple"]
+
+
+def test_one_size_has_every_candidate_and_the_variables(file: Path) -> None:
+    text = called("explain", "--cluster", file, "--bytes", "1GiB", "--ranks", "0-7", "--set", "NCCL_CROSS_NIC=1")
+    assert "all_gather of 1GiB between 8 GPUs" in text
+    assert text.count("<- NCCL's choice") == 3
+    assert "  NCCL_CROSS_NIC=1: not modelled: it may change the time of collectives" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--gpu", "h100-sxm"), "1 rank has no one to communicate with"),
+        (("--gpu", "h100-sxm", "--nodes", "2", "--ranks", "0,99"), "--ranks names rank 99"),
+        (("--gpu", "h100-sxm", "--nodes", "2", "--collective", "send"), "NCCL chooses no algorithm for 'send'"),
+        (("--gpu", "h100-sxm", "--nodes", "2", "--nccl-version", "x"), "NCCL's version 'x' is not like 2.27"),
+        (("--gpu", "h100-sxm", "--nodes", "2", "--set", "ALGO=ring"), "--set takes NCCL_NAME=VALUE"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(
+    options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["network", "explain", *options]) == 2
+    assert message in capsys.readouterr().err

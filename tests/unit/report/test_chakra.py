@@ -69,7 +69,7 @@ def test_collectives_have_what_a_feeder_reads(priced: PricedTrace) -> None:
         said = attributes(node)
         assert said["comm_size"] > 0  # type: ignore[operator]
         assert said["comm_type"] in (0, 2, 7)
-        assert said["pg_name"]
+        assert int(str(said["pg_name"])) >= 1
 
 
 def test_messages_have_ends_and_are_counted_by_pair() -> None:
@@ -85,6 +85,33 @@ def test_messages_have_ends_and_are_counted_by_pair() -> None:
         built[rank] = [attributes(node) for node in nodes(fakes.priced(builder.trace()))]
     ends = [[(said["comm_src"], said["comm_dst"], said["comm_tag"]) for said in built[rank]] for rank in (4, 9)]
     assert ends[0] == ends[1] == [(4, 9, 0), (4, 9, 1)]
+
+
+def test_groups_have_numbers_that_all_ranks_agree_on(tmp_path: Path) -> None:
+    """ASTRA-sim knows groups by integers; ranks may call one group by different names, and several ones alike."""
+    ranks = {}
+    for rank, names in ((0, ("tp", "dp")), (1, ("tp", "data"))):
+        groups = (Group(names[0], (rank // 2 * 2, rank // 2 * 2 + 1), 2), Group(names[1], (0, 1, 2, 3), 4))
+        manifest = type(default_manifest())(4, rank, "h100-sxm", 8, script="", groups=groups)
+        builder = TraceBuilder(manifest)
+        for group in range(2):
+            builder.work(Collective("all_reduce", 1024, "bfloat16", group))
+        ranks[rank] = fakes.priced(builder.trace())
+    ranks[2] = fakes.priced(
+        TraceBuilder(type(manifest)(4, 2, "h100-sxm", 8, script="", groups=(Group("tp", (2, 3), 2),))).trace()
+    )
+    host = {rank: priced.trace.columns["host_ns"].astype(np.int64) for rank, priced in ranks.items()}
+    chakra.write(ranks, host, Representatives([0, 1, 2]), tmp_path)
+    assert json.loads((tmp_path / "presim.comm_groups.json").read_text()) == {
+        "1": [0, 1],
+        "2": [0, 1, 2, 3],
+        "3": [2, 3],
+    }
+    used = [
+        [attributes(node)["pg_name"] for node in chakra.decode((tmp_path / f"presim.{rank}.et").read_bytes())[1]]
+        for rank in (0, 1)
+    ]
+    assert used == [["1", "2"], ["1", "2"]]
 
 
 def test_a_wait_becomes_a_dependency() -> None:
@@ -112,8 +139,13 @@ def test_the_command_line_writes_a_file_for_each_rank(
     store.save([workloads.llama_8b(steps=2, layers=2)], tmp_path / "job")
     out = tmp_path / "et"
     assert main.run(["simulate", str(tmp_path / "job"), "-q", "--chakra", str(out)]) == 0
-    assert sorted(path.name for path in out.iterdir()) == ["presim.0.et", "presim.groups.json"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "presim.0.et",
+        "presim.comm_groups.json",
+        "presim.groups.json",
+    ]
     groups = json.loads((out / "presim.groups.json").read_text())
-    assert groups["groups"]
+    assert groups["groups"] == json.loads((out / "presim.comm_groups.json").read_text())
+    assert groups["names"].keys() == groups["groups"].keys()
     assert groups["ranks_like"] == {"0": 1} or groups["ranks_like"]["0"] >= 1
     capsysbinary.readouterr()

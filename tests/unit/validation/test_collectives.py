@@ -36,8 +36,8 @@ def test_an_all_reduce_of_32_h800_that_nothing_was_fitted_to_is_met() -> None:
     rows = COLLECTIVES.predict(COLLECTIVES.read(PAPERS / "echo.csv"))
     errors = sorted(abs(float(row["error"])) for row in rows)
     assert len(errors) == 7
-    assert errors[3] < 0.05
-    assert errors[-1] < 0.2
+    assert errors[3] < 0.08
+    assert errors[-1] < 0.12
 
 
 @pytest.mark.parametrize(

@@ -11,20 +11,40 @@ import msgspec
 from presim.cost.collectives.algorithms import Call
 from presim.cost.collectives.constants import FabricConstants, LinkConstants
 from presim.cost.collectives.environment import Tuning, tuning_of
-from presim.cost.collectives.hierarchical import call_of, fastest
+from presim.cost.collectives.hierarchical import call_of, library_choice, run_of
 from presim.cost.collectives.measurements import FEWEST, Point
+from presim.cost.collectives.nccl_choice import Choice
 from presim.cost.collectives.placement import layout_of, links_of
 from presim.errors import InputError
 from presim.trace.schema import Group
 
+_ASCENDING = ("base_us", "step_us", "entry_us")  # from LL to Simple, which synchronises more: holds beyond the logs
 _STEPS = (0.5, 0.25, 0.1, 0.04, 0.015)  # relative changes to try, from coarse to fine
 _ROUNDS = 12  # maximum at each step size
-_SHARES = ("efficiency", "direct_efficiency", "small_group", "small_hop", "multicast_efficiency")
-_MOST = {"multicast_efficiency": 1.35, "small_group": 0.9}  # shares are at most 1, so that no price beats the links
+_SHARES = ("efficiency", "switch_efficiency", "switch_share", "direct_efficiency", "small_group", "small_hop")
+_MOST = {"small_group": 0.9}  # shares are at most 1, so that no price beats the links
 
-LINK = ("base_us", "step_us", "efficiency", "small_group", "direct_us", "direct_step_us", "direct_efficiency")
-SWITCH = ("multicast_us", "multicast_efficiency")
-FABRIC = ("entry_us", "hops", "small_hop", "efficiency", "direct_efficiency")
+LINK = (
+    "base_us",
+    "step_us",
+    "efficiency",
+    "channel_GBps",
+    "small_group",
+    "direct_us",
+    "direct_step_us",
+    "direct_efficiency",
+)
+SWITCH = ("multicast_us", "multicast_fill_us", "multicast_fill_MiB", "multicast_channel_GBps")
+FABRIC = (
+    "entry_us",
+    "switch_entry_us",
+    "hops",
+    "small_hop",
+    "efficiency",
+    "switch_efficiency",
+    "switch_share",
+    "direct_efficiency",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +62,8 @@ class Fitted:
 class _Prepared:
     call: Call
     tuning: Tuning
+    choice: Choice | None  # what NCCL chooses, which does not depend on the constants
+    fitted: tuple[bool, bool]  # whether the constants of links and of the fabric are fitted
     seconds: float
     weight: float
 
@@ -49,7 +71,8 @@ class _Prepared:
 def fit(points: Sequence[Point], link: Sequence[str] = (), fabric: Sequence[str] = ()) -> Fitted:
     """Change the named constants to minimise the sum of |log ratio| between model and points.
 
-    Constants that no point depends on stay as they are. The points are of one GPU generation and fabric.
+    Constants that no point depends on stay as they are. The points are of one GPU generation if ``link`` is fitted;
+    else each keeps those of its own. The same holds for kinds of fabrics.
 
     Raises:
         InputError: too few points for a fit.
@@ -57,7 +80,8 @@ def fit(points: Sequence[Point], link: Sequence[str] = (), fabric: Sequence[str]
     if len(points) < FEWEST:
         raise InputError(f"{len(points)} measurements are too few for a fit; give logs with at least {FEWEST} sizes")
     ordered = sorted(points, key=lambda point: (point.log, point.ranks, point.collective.kind, point.collective.bytes))
-    training, validation = _prepare(ordered[::2]), _prepare(ordered[1::2])
+    parts = bool(link), bool(fabric)
+    training, validation = _prepare(ordered[::2], parts), _prepare(ordered[1::2], parts)
     constants = (training[0].call.link, training[0].call.fabric)
     best = loss(training, *constants)
     for step in _STEPS:
@@ -90,6 +114,8 @@ def _improve(
     for figure_index in figure_indices:
         for factor in (1 + step, 1 / (1 + step)):
             changed = _scaled(name, getattr(constants[part], name), figure_index, factor)
+            if name in _ASCENDING and isinstance(changed, tuple) and list(changed) != sorted(changed):
+                continue
             replaced = msgspec.structs.replace(constants[part], **{name: changed})
             tried: _Constants = (replaced, constants[1]) if part == 0 else (constants[0], replaced)  # type: ignore[assignment]
             error = loss(points, *tried)
@@ -107,11 +133,15 @@ def _scaled(name: str, value: float | tuple[float, ...], figure_index: int | Non
 
 
 def _log_ratio(point: _Prepared, link: LinkConstants, fabric: FabricConstants) -> float:
-    run = fastest(dataclasses.replace(point.call, link=link, fabric=fabric), point.tuning)
+    fits_link, fits_fabric = point.fitted
+    call = dataclasses.replace(
+        point.call, link=link if fits_link else point.call.link, fabric=fabric if fits_fabric else point.call.fabric
+    )
+    run = run_of(call, point.tuning, point.choice)
     return math.log(run.seconds / point.seconds)
 
 
-def _prepare(points: Sequence[Point]) -> list[_Prepared]:
+def _prepare(points: Sequence[Point], fitted: tuple[bool, bool]) -> list[_Prepared]:
     """Layouts, links and weights, which do not depend on the constants."""
     logs = [point.log for point in points]
     counts = {log: logs.count(log) for log in set(logs)}
@@ -122,5 +152,6 @@ def _prepare(points: Sequence[Point]) -> list[_Prepared]:
         layout = layout_of(point.collective, group, point.cluster)
         links = links_of(point.cluster, layout, tuning)
         call = call_of(point.collective, layout, links, tuning, point.cluster)
-        prepared.append(_Prepared(call, tuning, point.seconds, 1 / counts[point.log]))
+        choice = library_choice(call, tuning)
+        prepared.append(_Prepared(call, tuning, choice, fitted, point.seconds, 1 / counts[point.log]))
     return prepared

@@ -13,15 +13,20 @@ import math
 from collections.abc import Callable
 
 from presim.calibration import value
-from presim.cost.collectives.constants import FabricConstants, LinkConstants
+from presim.cost.collectives.constants import FabricConstants, LinkConstants, hop_shares
+from presim.cost.collectives.nccl_rules import tree_factor
 from presim.cost.collectives.placement import Layout, Links
 
+_LL128 = 1
+_BUFFER_BYTES, _BUFFER_STEPS = 4 << 20, 8  # of a channel with Simple: NVIDIA/nccl, src/include/device.h
 SIMPLE = 2  # the protocol with full bandwidth and the highest latency; LL is 0, LL128 is 1
 _MESSAGE = value("nccl.message_latency")
 DIRECT = ("all_to_all", "send", "recv", "send_recv")
 _REDUCED_EVERYWHERE = ("all_reduce", "barrier")
 _SCATTERED = ("all_gather", "reduce_scatter")
 _CHAINED = ("broadcast", "reduce")
+_LOCAL_EFFICIENCY = value("nccl.local_memory_share")
+_EQUAL = (1.0, 1.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +37,15 @@ class Call:
     size: float  # bytes, as `Collective` counts them
     node_bytes: float  # all-to-all: bytes between one rank and the others of its node, in the busier direction
     other_node_bytes: float  # all-to-all: bytes between one rank and those of other nodes, in the busier direction
+    own_bytes: float  # bytes of a rank's own part
     layout: Layout
     links: Links
     link: LinkConstants
     fabric: FabricConstants
     channels: int
+    version: str = ""  # of NCCL; empty: the usual one
+    threads_share: float = 1.0  # threads of a channel over NCCL's default
+    buffers: float = 1.0  # buffers of a channel over NCCL's default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +56,7 @@ class Run:
     latency: float  # part of `seconds` that does not depend on the size
     algorithm: str
     protocol: int
+    between: float = 0.0  # bytes that a node sends to others; 0: those of a ring
 
 
 Formula = Callable[[Call, int], Run | None]  # (call, protocol); None: does not apply to this call
@@ -66,12 +76,14 @@ def ring(call: Call, protocol: int) -> Run | None:
 def tree(call: Call, protocol: int) -> Run | None:
     """A double binary tree between nodes and chains within them. Data goes up and down once, over duplex links.
 
-    Between two nodes all data needs to be sent only once. Public logs show no such gain with Simple.
+    Between two nodes all data needs to be sent only once. Public logs show no such gain with Simple. Medium sizes fall
+    short of the bandwidth by the factors that NCCL's own model has for trees.
     """
     if call.kind not in _REDUCED_EVERYWHERE or call.layout.nodes == 1:
         return None
     between = (1 if call.layout.nodes == 2 and protocol != SIMPLE else 2) * call.size
     inside, hops = 2 * (call.layout.per_node - 1), 2 * math.ceil(math.log2(call.layout.nodes))
+    between /= tree_factor(protocol, call.size)
     return _run(call, protocol, "tree", call.size, between, inside, hops)
 
 
@@ -81,15 +93,17 @@ def nvls(call: Call, protocol: int) -> Run | None:
     Two nodes send all data once. With more nodes, an inner node of the tree forwards the data of its two children.
     """
     layout, fabric = call.layout, call.fabric
-    if call.kind != "all_reduce" or protocol != SIMPLE or not _multicasts(call):
+    scatters = call.kind in _SCATTERED and layout.nodes == 1
+    if protocol != SIMPLE or not _multicasts(call) or not (scatters or call.kind == "all_reduce"):
         return None
-    within, latency = _multicast_s(call), call.link.multicast_us * 1e-6
+    within, latency = _multicast_s(call), _multicast_latency_s(call)
     if layout.nodes == 1:
         return Run(latency + within, latency, "nvls", protocol)
     hops = 2 * math.ceil(math.log2(layout.nodes))
-    latency += fabric.entry_us[SIMPLE] * 1e-6 + _hop_s(call) * hops
-    between = (1 if layout.nodes == 2 else 2) * call.size / (_ports_Bps(call) * fabric.efficiency[SIMPLE])
-    return Run(latency + max(within, between), latency, "nvlstree", protocol)
+    latency += fabric.switch_entry_us * 1e-6 + _hop_s(call, "tree", SIMPLE) * hops
+    between = (1 if layout.nodes == 2 else 2) * call.size
+    between_s = between / (_ports_Bps(call) * fabric.switch_efficiency)
+    return Run(latency + max(within / fabric.switch_share, between_s), latency, "nvlstree", protocol, between)
 
 
 def collnet(call: Call, protocol: int) -> Run | None:
@@ -103,20 +117,35 @@ def collnet(call: Call, protocol: int) -> Run | None:
     if not _multicasts(call):
         share = (call.layout.per_node - 1) / call.layout.per_node
         return _run(call, protocol, "collnetdirect", 2 * share * call.size, call.size, 2, 2)
-    latency = (call.link.multicast_us + call.fabric.entry_us[SIMPLE]) * 1e-6 + 2 * _hop_s(call)
+    latency = _multicast_latency_s(call) + call.fabric.switch_entry_us * 1e-6 + 2 * _hop_s(call, "tree", SIMPLE)
     between = call.size / (_ports_Bps(call) * call.fabric.efficiency[SIMPLE])
     return Run(latency + max(_multicast_s(call), between), latency, "collnetdirect", protocol)
 
 
 def _multicasts(call: Call) -> bool:
-    """Whether the node's switch reduces and multicasts for a group of this size."""
-    return 0 < call.link.multicast_ranks <= call.layout.per_node and call.links.switched
+    """Whether the node's switch reduces and multicasts."""
+    return call.link.multicast_us > 0 and call.layout.per_node > 1 and call.links.switched
+
+
+def _multicast_latency_s(call: Call) -> float:
+    """Latency of NVLS. NCCL sends larger chunks of larger messages; the first and the last one are not overlapped."""
+    link = call.link
+    filled = call.size / (call.size + link.multicast_fill_MiB * 2**20) if call.size else 0.0
+    return (link.multicast_us + link.multicast_fill_us * filled) * 1e-6
 
 
 def _multicast_s(call: Call) -> float:
-    """Time of an all-reduce's data over the node's switch."""
-    share = (call.layout.per_node - 1) / call.layout.per_node
-    return 2 * share * call.size / (call.links.link_Bps * call.link.multicast_efficiency)
+    """Time of the data over the node's switch.
+
+    An all-reduce sends all data of a GPU to the switch once, and the GPU's share of the sums. What channels carry is
+    counted in bytes of the equivalent ring.
+    """
+    ranks = call.layout.per_node
+    reduces = call.kind == "all_reduce"
+    of_ring = (2 if reduces else 1) * (ranks - 1) / ranks * call.size
+    on_link = (ranks + 1) / ranks * call.size if reduces else of_ring
+    channels_Bps = call.channels * call.link.multicast_channel_GBps * 1e9
+    return max(on_link / (call.links.link_Bps * call.link.multicast_efficiency), of_ring / channels_Bps)
 
 
 def pat(call: Call, protocol: int) -> Run | None:
@@ -137,17 +166,16 @@ def direct(call: Call, protocol: int) -> Run | None:
     near_peers = min(peers, layout.per_node - 1)
     far_peers = peers - near_peers
     reach = _within_Bps(call) * link.direct_efficiency[protocol]
-    reach *= 1 - link.small_group / layout.ranks if everyone else 1.0
     latency = (link.direct_us[protocol] * (1 if everyone else _MESSAGE) + link.direct_step_us * peers) * 1e-6
     between = 0.0
     if far_peers:
         slower = fabric.efficiency[protocol] / fabric.efficiency[SIMPLE]
         between = (call.other_node_bytes if everyone else call.size) / (
-            call.links.network_Bps * fabric.direct_efficiency * slower
+            call.links.network_Bps * call.links.port_share * fabric.direct_efficiency * slower
         )
-        latency += fabric.entry_us[protocol] * 1e-6 * (1 if everyone else _MESSAGE) + _hop_s(call)
+        latency += fabric.entry_us[protocol] * 1e-6 * (1 if everyone else _MESSAGE) + _hop_s(call, "", protocol)
     within = call.node_bytes if everyone else near_peers * call.size
-    return Run(latency + max(within / reach, between), latency, "direct", protocol)
+    return Run(latency + max(within / reach + _own_copy_s(call), between), latency, "direct", protocol)
 
 
 # Keys are names in NCCL_ALGO. Algorithms without such a name are always allowed.
@@ -173,28 +201,52 @@ def _run(call: Call, protocol: int, algorithm: str, volume: float, between: floa
     if layout.per_node > 1:
         reach = link.efficiency[protocol] * (1 - link.small_group / layout.per_node)
         within = max(within, volume / (_within_Bps(call) * reach))
+    within += _more_steps_s(call, protocol, volume) + _own_copy_s(call)
     if layout.nodes == 1:
         return Run(latency + within, latency, algorithm, protocol)
-    latency += fabric.entry_us[protocol] * 1e-6 + _hop_s(call) * hops
+    latency += fabric.entry_us[protocol] * 1e-6 + _hop_s(call, algorithm, protocol) * hops
     outside = between / (_ports_Bps(call) * fabric.efficiency[protocol])
-    return Run(latency + max(within, outside), latency, algorithm, protocol)
+    outside += _more_steps_s(call, protocol, volume)
+    return Run(latency + max(within, outside), latency, algorithm, protocol, between)
 
 
-def _hop_s(call: Call) -> float:
-    """Latency of one hop between nodes: the full latency from 8 KiB on, `small_hop` of it up to 256 bytes."""
+def _hop_s(call: Call, algorithm: str, protocol: int) -> float:
+    """Latency of one hop between nodes: the full latency from 8 KiB on, `small_hop` of it up to 256 bytes.
+
+    Hops of protocols and algorithms are to each other as in NCCL's own table.
+    """
     grown = min(max((math.log2(max(call.size, 1)) - 8) / 5, 0.0), 1.0)
     share = call.fabric.small_hop + (1 - call.fabric.small_hop) * grown
-    return call.fabric.hops * call.links.hop_s * share
+    return call.fabric.hops * call.links.hop_s * share * hop_shares().get(algorithm, _EQUAL)[protocol]
+
+
+def _own_copy_s(call: Call) -> float:
+    """Time to copy a rank's own part to its place in the result, which gathers and all-to-alls do on the GPU."""
+    if call.kind not in ("all_to_all", "all_gather"):
+        return 0.0
+    return 2 * call.own_bytes / (call.links.memory_Bps * _LOCAL_EFFICIENCY)
 
 
 def _channels_Bps(call: Call, protocol: int) -> float:
     """Bandwidth of the thread blocks of all channels, which move and reduce data."""
-    return call.channels * call.link.channel_GBps * 1e9 * (0.25, 0.9, 1.0)[protocol]
+    share = 1.0 if protocol == _LL128 else call.threads_share
+    return call.channels * call.link.channel_GBps[protocol] * share * 1e9
+
+
+def _more_steps_s(call: Call, protocol: int, volume: float) -> float:
+    """Time of the steps that smaller buffers add: each has an eighth of a buffer, and one synchronisation.
+
+    Larger buffers are taken to gain nothing.
+    """
+    if protocol != SIMPLE or call.buffers == 1.0:
+        return 0.0
+    steps = volume / max(call.channels, 1) / (_BUFFER_BYTES / _BUFFER_STEPS)
+    return max(steps * call.link.step_us[SIMPLE] * 1e-6 * (1 / call.buffers - 1), 0.0)
 
 
 def _ports_Bps(call: Call) -> float:
     """Bandwidth of the node's ports that the group uses: one port per member."""
-    return call.links.network_Bps * call.layout.per_node
+    return call.links.network_Bps * call.links.port_share * call.layout.per_node
 
 
 def _within_Bps(call: Call) -> float:

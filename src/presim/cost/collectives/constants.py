@@ -12,7 +12,7 @@ import msgspec
 from presim import calibration
 from presim.cost.analytic.constants import Calibration
 from presim.errors import InputError
-from presim.field_bounds import Count, Microseconds, PositiveCount, PositiveGBps, PositiveRatio, Ratio, Share
+from presim.field_bounds import Microseconds, PositiveCount, PositiveGBps, PositiveRatio, Ratio, Share
 from presim.files import FormatError, convert
 
 _Kind = TypeVar("_Kind", bound=Calibration)
@@ -47,18 +47,23 @@ class LinkConstants(Calibration, frozen=True, kw_only=True):
     crowd: PositiveRatio = (
         1.0  # share of that with more than two ranks over PCIe, if the node lacks an exchange bandwidth
     )
-    channel_GBps: PositiveGBps  # bandwidth of one channel (a thread block) with Simple
+    channel_GBps: tuple[PositiveGBps, PositiveGBps, PositiveGBps]  # bandwidth of one channel (a thread block)
     multicast_us: Microseconds = 0.0  # NVLS (reduction in the switch); 0: not supported by the generation
-    multicast_efficiency: Ratio = 0.0  # relative to the bandwidth of the equivalent ring
-    multicast_ranks: Count = 0  # minimum number of ranks on one node
+    multicast_fill_us: Microseconds = 0.0  # more of it for large messages
+    multicast_fill_MiB: Ratio = 8.0  # size that has half of that
+    multicast_efficiency: Ratio = 0.0  # share of the link's one-way bandwidth
+    multicast_channel_GBps: PositiveGBps = 30.0  # bandwidth of one channel, for the bytes of the equivalent ring
 
 
 class FabricConstants(Calibration, frozen=True, kw_only=True):
     """Constants of the network between nodes. They apply in addition to those within nodes."""
 
-    hops: Ratio  # time of one hop of a ring or tree, relative to the fabric's latency of a small message
+    hops: Ratio  # time of one hop of a tree with LL, relative to the fabric's latency of a small message
     small_hop: Ratio = 1.0  # share of that for messages of a few words
     entry_us: Times  # once per collective: proxies, rendezvous, flushing
+    switch_entry_us: Microseconds = 0.0  # the same where the node's switch reduces and multicasts
+    switch_efficiency: PositiveRatio = 0.65  # share of the NICs' bandwidth that trees between such switches reach
+    switch_share: PositiveRatio = 0.93  # what the switch of a node gives while the node exchanges with others
     efficiency: Efficiencies  # share of the NICs' bandwidth
     direct_efficiency: PositiveRatio  # share of one NIC's bandwidth, for send/receive and all-to-all
 
@@ -98,6 +103,12 @@ class ExchangeConstants(Calibration, frozen=True, kw_only=True):
 def table() -> dict[str, Any]:
     """The whole file as nested dicts."""
     return calibration.read("collectives.toml")
+
+
+@functools.cache
+def hop_shares() -> dict[str, Efficiencies]:
+    """Time of a hop between nodes by algorithm, relative to one of a tree with LL."""
+    return msgspec.convert(table()["hop_shares"], dict[str, Efficiencies])
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """NCCL's environment variables, from the script's environment or a cluster file.
 
-Names and meaning: NCCL documentation, "Environment Variables" (2.27). `READ` lists the variables that are modelled.
-`ignored_variables` returns variables that change the speed of collectives and are not modelled.
+Names and meaning: NCCL documentation, "Environment Variables" (2.27). `presim.cost.collectives.nccl_variables` lists
+all of them. `ignored_variables` returns variables that change the speed of collectives and are not modelled.
 """
 
 from __future__ import annotations
@@ -10,37 +10,17 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
+from presim.cost.collectives.nccl_variables import HONOURED, UNMODELLED
 from presim.errors import InputError
 
 ALGORITHMS = ("ring", "tree", "collnetdirect", "collnetchain", "nvls", "nvlstree", "pat")
 PROTOCOLS = ("ll", "ll128", "simple")
-READ = (
-    "NCCL_ALGO",
-    "NCCL_PROTO",
-    "NCCL_MIN_NCHANNELS",
-    "NCCL_MAX_NCHANNELS",
-    "NCCL_MIN_CTAS",
-    "NCCL_MAX_CTAS",
-    "NCCL_NVLS_ENABLE",
-    "NCCL_PAT_ENABLE",
-    "NCCL_COLLNET_ENABLE",
-    "NCCL_P2P_DISABLE",
-    "NCCL_IB_DISABLE",
-)
-# They change the speed and are not modelled.
-_UNREAD = frozenset((
-    "NCCL_BUFFSIZE", "NCCL_NTHREADS", "NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL", "NCCL_IB_HCA", "NCCL_CROSS_NIC",
-    "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD", "NCCL_P2P_NVL_CHUNKSIZE",
-    "NCCL_P2P_NET_CHUNKSIZE", "NCCL_P2P_PCI_CHUNKSIZE", "NCCL_TUNER_PLUGIN", "NCCL_NET_PLUGIN", "NCCL_NET",
-    "NCCL_PXN_DISABLE", "NCCL_P2P_PXN_LEVEL", "NCCL_MIN_P2P_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS",
-    "NCCL_NCHANNELS_PER_NET_PEER", "NCCL_NVLS_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MAX_NRINGS", "NCCL_SHM_DISABLE",
-    "NCCL_MNNVL_ENABLE", "NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IB_PCI_RELAXED_ORDERING",
-    "NCCL_IB_ADAPTIVE_ROUTING", "NCCL_NET_GDR_READ", "NCCL_IB_MERGE_NICS", "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE",
-    "NCCL_THREAD_THRESHOLDS", "NCCL_GRAPH_FILE", "NCCL_TOPO_FILE", "NCCL_CTA_POLICY", "NCCL_CGA_CLUSTER_SIZE",
-))  # fmt: skip
-
 _FUNCTIONS = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
 _MOST_CHANNELS = 64
+_CHANNELS = ("NCHANNELS", "CTAS", "NRINGS")  # names of one limit
+_MOST_THREADS = 512  # of a channel
+_BUFFER_BYTES, _MOST_BUFFER_BYTES = 4 << 20, 1 << 30
+_MOST_SOCKETS = 64  # of a port: NCCL_SOCKET_NTHREADS times NCCL_NSOCKS_PERTHREAD
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +33,11 @@ class Tuning:
     most_channels: int = _MOST_CHANNELS
     peer_to_peer: bool = True  # NVLink and PCIe between GPUs; False: through host memory
     rdma: bool = True  # InfiniBand or RoCE between nodes; False: sockets
+    sockets: int = 1  # connections of a port without RDMA
     in_network: bool = False  # reduction by the switches between nodes, where they can
+    nvls_channels: int = 0  # 0: NCCL's default
+    threads: int = 0  # of a channel with LL and Simple; 0: NCCL's default
+    buffer_bytes: int = _BUFFER_BYTES  # of a channel with Simple
 
     def allows(self, kind: str, algorithm: str, protocol: int) -> bool:
         """Whether NCCL may use this algorithm and protocol for a kind of collective."""
@@ -73,13 +57,13 @@ def tuning_of(*environments: Mapping[str, str]) -> Tuning:
     Raises:
         InputError: a variable has a value that NCCL rejects.
     """
-    merged = {name: value for environment in environments for name, value in environment.items() if name in READ}
+    merged = {name: value for environment in environments for name, value in environment.items() if name in HONOURED}
     return _parsed(tuple(sorted(merged.items())))
 
 
 def ignored_variables(environment: Mapping[str, str]) -> list[str]:
     """Names of variables in ``environment`` that change the speed of collectives and are not modelled."""
-    return sorted(name for name in environment if name in _UNREAD)
+    return sorted(name for name in environment if name in UNMODELLED)
 
 
 @functools.lru_cache(maxsize=64)
@@ -93,23 +77,28 @@ def _parsed(variables: tuple[tuple[str, str], ...]) -> Tuning:
             (kind, tuple(algorithm for algorithm in allowed if algorithm not in algorithms_of_name))
             for kind, allowed in algorithms
         )
-    fewest_channels = max(_number(values, "NCCL_MIN_NCHANNELS", 1), _number(values, "NCCL_MIN_CTAS", 1))
-    most_channels = min(
-        _number(values, "NCCL_MAX_NCHANNELS", _MOST_CHANNELS), _number(values, "NCCL_MAX_CTAS", _MOST_CHANNELS)
-    )
+    fewest_channels = max(_number(values, f"NCCL_MIN_{name}", 1) for name in _CHANNELS)
+    most_channels = min(_number(values, f"NCCL_MAX_{name}", _MOST_CHANNELS) for name in _CHANNELS)
     if not most_channels >= 1 or fewest_channels > most_channels:
         raise InputError(
             f"NCCL's variables require at least {fewest_channels} and at most {most_channels} channels; "
             "correct NCCL_*_NCHANNELS"
         )
+    sockets = _number(values, "NCCL_SOCKET_NTHREADS", 1) * _number(values, "NCCL_NSOCKS_PERTHREAD", 1)
+    over_sockets = _number(values, "NCCL_IB_DISABLE", 0) != 0 or values.get("NCCL_NET", "").lower() == "socket"
+    is_local = values.get("NCCL_P2P_LEVEL", "").upper() in ("LOC", "0")
     return Tuning(
         algorithms=algorithms,
         protocols=_lists("NCCL_PROTO", values.get("NCCL_PROTO", ""), PROTOCOLS),
         fewest_channels=fewest_channels,
         most_channels=most_channels,
-        peer_to_peer=_number(values, "NCCL_P2P_DISABLE", 0) == 0,
-        rdma=_number(values, "NCCL_IB_DISABLE", 0) == 0,
+        peer_to_peer=_number(values, "NCCL_P2P_DISABLE", 0) == 0 and not is_local,
+        rdma=not over_sockets,
+        sockets=min(max(sockets, 1), _MOST_SOCKETS),
         in_network=_number(values, "NCCL_COLLNET_ENABLE", 0) != 0,
+        nvls_channels=_in_range(values, "NCCL_NVLS_NCHANNELS", 0, _MOST_CHANNELS),
+        threads=_in_range(values, "NCCL_NTHREADS", 0, _MOST_THREADS),
+        buffer_bytes=_in_range(values, "NCCL_BUFFSIZE", _BUFFER_BYTES, _MOST_BUFFER_BYTES),
     )
 
 
@@ -118,6 +107,12 @@ def _number(values: Mapping[str, str], name: str, default: int) -> int:
         return int(values.get(name, default))
     except ValueError:
         raise InputError(f"{name}={values[name]} is not a whole number; correct the variable") from None
+
+
+def _in_range(values: Mapping[str, str], name: str, default: int, limit: int) -> int:
+    """A positive variable, at most ``limit``; the default if it is not set or not positive, as in NCCL."""
+    number = _number(values, name, default)
+    return min(number, limit) if number > 0 else default
 
 
 def _lists(name: str, text: str, valid_names: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:

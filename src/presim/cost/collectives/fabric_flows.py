@@ -8,6 +8,7 @@ at the same time (`presim.engine.links`).
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import msgspec
 
@@ -17,13 +18,12 @@ from presim.cost.collectives.contended import (
     NAME,
     TELLING,
     contended_note,
-    exchange_s,
-    exchanging_ranks,
-    paths_of,
-    sisters_of,
+    uncontended_price,
 )
 from presim.cost.collectives.experts import NAME as EXPERTS
-from presim.cost.collectives.running import Groups, concurrent_groups, sent_by_others
+from presim.cost.collectives.fabric_traffic import paths_of, seconds_on_links, sisters_of
+from presim.cost.collectives.hierarchical import Hierarchical
+from presim.cost.collectives.running import concurrent_groups, sent_by_others
 from presim.cost.overlap import Flows
 from presim.cost.price import OnFabric, Price, PricedTrace
 from presim.cost.resource_demand import demand
@@ -52,7 +52,7 @@ def on_fabric(priced: PricedTrace, cluster: Cluster, representatives: Representa
         full_price = msgspec.structs.replace(price, duration_ns=before.together_ns[index]) if before else price
         share = before.crowding[index] if before else None
         answer = _place_on_fabric(
-            signature, full_price, share, manifest.groups, manifest.rank, cluster, representatives
+            signature, full_price, share, manifest.groups, manifest.rank, cluster, representatives, manifest.nccl
         )
         prices.append(answer.price)
         if demands and answer.price.duration_ns != price.duration_ns:
@@ -87,9 +87,10 @@ def one_on_fabric(
     rank: int,
     cluster: Cluster,
     representatives: Representatives,
+    nccl: Mapping[str, str],
 ) -> Answer:
     """One signature of a rank; ``price``: as if all groups of its kind exchanged at once."""
-    return _place_on_fabric(signature, price, None, groups, rank, cluster, representatives)
+    return _place_on_fabric(signature, price, None, groups, rank, cluster, representatives, nccl)
 
 
 def _place_on_fabric(
@@ -100,6 +101,7 @@ def _place_on_fabric(
     rank: int,
     cluster: Cluster,
     representatives: Representatives,
+    nccl: Mapping[str, str],
 ) -> Answer:
     nothing = Answer(price, None, 0.0)
     if not isinstance(signature, Collective) or not 0 <= signature.group < len(groups):
@@ -111,37 +113,34 @@ def _place_on_fabric(
     running = concurrent_groups(signature, group, rank, cluster.world_size, representatives)
     if not running:
         return nothing
-    whole_s = exchange_s(signature, exchanging_ranks(signature, group), everyone, cluster)
+    base = Hierarchical(nccl)
+    everyone_s = seconds_on_links(base, signature, everyone, cluster)
     if share is None:
-        share = min(whole_s * 1e9 / max(price.duration_ns, 1), 1.0) if price.estimator in (NAME, BY_LINK) else 0.0
-    price = _of_running(signature, price, share, whole_s, running, rank, group, cluster)
-    paths, flow_bytes = paths_of(signature, running, cluster)
+        share = _crowding(base, signature, price, group, cluster)
+    running_s = seconds_on_links(base, signature, running, cluster)
+    price = _of_running(signature, price, share, everyone_s, running_s)
+    paths, flow_bytes = paths_of(base, signature, running, cluster)
     if paths is None or sent_by_others(signature, group, representatives):
         return Answer(price, None, share)
     return Answer(price, Flows(flow_bytes, paths), share)
 
 
-def _of_running(
-    signature: Collective,
-    price: Price,
-    share: float,
-    whole_s: float,
-    running: Groups,
-    rank: int,
-    group: Group,
-    cluster: Cluster,
-) -> Price:
-    """The price where only these groups exchange."""
+def _crowding(base: Hierarchical, signature: Collective, price: Price, group: Group, cluster: Cluster) -> float:
+    """The share of a price that is contention between groups of the same kind."""
+    if price.estimator not in (NAME, BY_LINK):
+        return 0.0
+    uncontended = uncontended_price(base, signature, group, cluster)
+    return max(0.0, 1 - uncontended.duration_ns / max(price.duration_ns, 1))
+
+
+def _of_running(signature: Collective, price: Price, share: float, everyone_s: float, running_s: float) -> Price:
+    """The price where only some groups exchange, from the seconds that all and that these take on the links."""
     plain = EXPERTS if signature.routed is not None else ANALYTIC
     if price.estimator not in (NAME, BY_LINK, plain) or (share == 0 and signature.kind not in MESSAGES):
         return price
-    ranks_of_group = next((ranks for ranks in running if rank in ranks), running[0])
-    more_s = exchange_s(signature, ranks_of_group, running, cluster)
-    crowded_ns = price.duration_ns * share * (more_s / whole_s) if share else more_s * 1e9
+    crowded_ns = price.duration_ns * (running_s / everyone_s) if share else running_s * 1e9
     alone_ns = price.duration_ns * (1 - share)
-    if crowded_ns <= TELLING * alone_ns:
+    if crowded_ns <= (1 + TELLING) * alone_ns:
         return msgspec.structs.replace(price, duration_ns=round(alone_ns), estimator=plain)
     estimator = BY_LINK if price.estimator == BY_LINK else NAME
-    return msgspec.structs.replace(
-        price, duration_ns=round(alone_ns + crowded_ns), estimator=estimator, bound="network"
-    )
+    return msgspec.structs.replace(price, duration_ns=round(crowded_ns), estimator=estimator, bound="network")

@@ -1,7 +1,7 @@
-"""White-box model of NCCL: the time of the fastest algorithm and protocol on the given links.
+"""White-box model of NCCL: the time of the algorithm and protocol that NCCL chooses, on the given links.
 
-NCCL itself chooses by an internal table with the same aim. Algorithms that NCCL_ALGO and similar variables forbid are
-excluded.
+The choice is NCCL's own (`presim.cost.collectives.nccl_choice`), also where it is not the fastest. RCCL's rules are not
+known: AMD's GPUs take the fastest candidate. Algorithms that NCCL_ALGO and similar variables forbid are excluded.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from presim.cost.collectives.constants import fabric_constants, link_constants
 from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
 from presim.cost.collectives.experts import price_exchange
 from presim.cost.collectives.model import Uncongested
+from presim.cost.collectives.nccl_choice import LL, SIMPLE, Choice, Question, choose
 from presim.cost.collectives.placement import (
     Layout,
     Links,
@@ -29,6 +30,9 @@ from presim.hardware import Cluster
 from presim.trace.collective import Collective
 from presim.trace.schema import Group
 
+# aws-ofi-nccl and Google's gpudirect-tcpxo ship tuner plug-ins (NCCL_TUNER_PLUGIN).
+_FABRICS_WITH_TUNER = ("efa", "tcpxo")
+_FORMULA_BY_ALGORITHM = {"nvlstree": "nvls", "collnetdirect": "collnet"}
 _LOCAL_US = value("nccl.local_us")
 _LOCAL_EFFICIENCY = value("nccl.local_memory_share")
 _FUSED_US = value("nccl.coalesced_call_us")
@@ -38,6 +42,7 @@ _FITTED_RANKS = 8  # ranks of one node in the fits; NVLink domains of racks are 
 _EXTRAPOLATED = 0.2  # more ranks in a domain than in the fits
 _UNKNOWN_HOST = 0.25  # more than two GPUs on PCIe, unknown exchange bandwidth: docs/decisions/collectives.md
 _REDUCED_BETWEEN = 0.3  # reduction by the switches between nodes, of which no measurement was fitted
+_OTHER_BUFFERS = 0.2  # buffers of another size, of which no measurement was fitted
 _UNKNOWN_RANKS = 0.25  # consecutive ranks were assumed
 
 
@@ -64,16 +69,31 @@ class Hierarchical(Uncongested):
         call = call_of(collective, layout, links, tuning, cluster)
         if collective.splits is not None:
             node_bytes, other_node_bytes = bytes_within_and_between_nodes(collective.splits, group, cluster)
-            call = dataclasses.replace(call, node_bytes=node_bytes, other_node_bytes=other_node_bytes)
-        run = fastest(call, tuning)
+            splits = collective.splits
+            own_bytes = float(max(splits.sent[splits.own], splits.received[splits.own]))
+            call = dataclasses.replace(
+                call, node_bytes=node_bytes, other_node_bytes=other_node_bytes, own_bytes=own_bytes
+            )
+        run = chosen_run(call, tuning)
         duration = run.seconds + _FUSED_US * 1e-6 * (max(collective.fused, 1) - 1)
         far_from_fit = _EXTRAPOLATED if layout.per_node > _FITTED_RANKS else 0.0
         inside = call.link.uncertainty + (_UNKNOWN_HOST if _shares_host(layout, links) else 0.0)
-        width = inside if layout.nodes == 1 else max(inside, call.fabric.uncertainty)
+        width = inside if layout.nodes == 1 else max(inside, call.fabric.uncertainty) + cluster.fabric.port_share_spread
         width = min(width + far_from_fit + (0.0 if layout.has_known_ranks else _UNKNOWN_RANKS), 0.9)
+        width = min(width + (_OTHER_BUFFERS if call.buffers != 1.0 else 0.0), 0.9)
         width = min(width + (_REDUCED_BETWEEN if run.algorithm == "collnetdirect" else 0.0), 0.9)
         bound = "latency" if run.latency > duration / 2 else "network"
         return Price(max(1, round(duration * 1e9)), Origin.ANALYTIC, width, self.name, bound)
+
+    def port_traffic(self, collective: Collective, group: Group, cluster: Cluster) -> float:
+        """What a group's nodes send to each other, relative to a ring: half of it if a tree joins two nodes."""
+        if collective.kind != "all_reduce":
+            return 1.0
+        tuning = tuning_of(cluster.nccl, self._environment)
+        layout = layout_of(collective, group, cluster)
+        call = call_of(collective, layout, links_of(cluster, layout, tuning), tuning, cluster)
+        of_ring = 2 * call.size * (layout.ranks - 1) / layout.ranks
+        return min(chosen_run(call, tuning).between / of_ring, 1.0) if layout.nodes == 2 and of_ring else 1.0
 
 
 def _shares_host(layout: Layout, links: Links) -> bool:
@@ -89,12 +109,48 @@ def call_of(collective: Collective, layout: Layout, links: Links, tuning: Tuning
         size=size,
         node_bytes=size * (layout.per_node - 1) / layout.ranks,
         other_node_bytes=size * (layout.ranks - layout.per_node) / layout.ranks,
+        own_bytes=size / layout.ranks,
         layout=layout,
         links=links,
         link=link_constants(links.generation, links.nvlink, cluster.collectives),
         fabric=fabric_constants(links.fabric, cluster.collectives),
         channels=most_channels(collective.kind, layout, links, tuning),
+        version=str(cluster.collectives.get("nccl_version", "")),
+        threads_share=min(tuning.threads / 512, 1.0) if tuning.threads else 1.0,
+        buffers=tuning.buffer_bytes / Tuning().buffer_bytes,
     )
+
+
+def chosen_run(call: Call, tuning: Tuning) -> Run:
+    """The run by the algorithm and protocol that the library chooses."""
+    choice = library_choice(call, tuning)
+    return run_of(call, tuning, choice)
+
+
+def run_of(call: Call, tuning: Tuning, choice: Choice | None) -> Run:
+    """The run by a choice; the fastest candidate where there is none, or no formula for it."""
+    if choice is not None:
+        reduces_between = choice.algorithm == "nvls" and call.layout.nodes > 1
+        name = "collnet" if reduces_between else _FORMULA_BY_ALGORITHM.get(choice.algorithm, choice.algorithm)
+        formula = FORMULAS[name]
+        run = formula(dataclasses.replace(call, channels=choice.channels), choice.protocol)
+        if run is not None:
+            return run
+    return fastest(call, tuning)
+
+
+def library_choice(call: Call, tuning: Tuning) -> Choice | None:
+    """The library's choice, which does not depend on our constants; None: its rules are not known.
+
+    These are RCCL on AMD's GPUs, and fabrics whose plug-ins bring a tuner of their own, which NCCL asks first.
+    """
+    has_tuner = call.layout.nodes > 1 and call.links.fabric in _FABRICS_WITH_TUNER
+    return None if has_tuner or call.links.generation.startswith("cdna") else choose(question_of(call), tuning)
+
+
+def question_of(call: Call) -> Question:
+    """A call as NCCL's rules see it."""
+    return Question(call.kind, call.size, call.layout, call.links, call.version)
 
 
 def fastest(call: Call, tuning: Tuning) -> Run:
@@ -104,9 +160,11 @@ def fastest(call: Call, tuning: Tuning) -> Run:
 
 
 def candidates(call: Call, tuning: Tuning) -> Iterator[Run]:
-    """All allowed pairs of algorithm and protocol."""
+    """All allowed pairs of algorithm and protocol. RCCL has no LL128 between nodes (ROCm 6.2, on MI300X)."""
+    is_rccl = call.links.generation.startswith("cdna")
+    protocols = (LL, SIMPLE) if is_rccl and call.layout.nodes > 1 and call.kind not in DIRECT else range(len(PROTOCOLS))
     for formula in FORMULAS.values():
-        for protocol in range(len(PROTOCOLS)):
+        for protocol in protocols:
             run = formula(call, protocol)
             if run is not None and (call.kind in DIRECT or tuning.allows(call.kind, run.algorithm, protocol)):
                 yield run

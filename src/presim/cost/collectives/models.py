@@ -14,7 +14,7 @@ from presim.errors import InputError
 from presim.hardware import Cluster
 
 GROUP = "presim.collectives"
-_KEYS = ("model", "measured", "link", "fabric", "statistical")
+_KEYS = ("model", "measured", "link", "fabric", "statistical", "nccl_version")
 
 
 def collective_models(cluster: Cluster, nccl: Mapping[str, str] | None = None) -> tuple[NetworkModel, ...]:

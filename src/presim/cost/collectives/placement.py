@@ -45,11 +45,13 @@ class Links:
     exchange_Bps: float = 0.0  # over PCIe: bandwidth per GPU while all GPUs exchange; 0: unknown
     shared_ports: int = 0  # ports that the group uses on a node and shares with other GPUs; 0: ports are not shared
     port_Bps: float = 0.0  # bandwidth of one such port
+    port_share: float = 1.0  # what collectives reach of a port, over the usual for the fabric's technology
     reduces: bool = False  # the switches between nodes reduce, and NCCL may use that
 
 
 _DETOUR = value("nccl.detour_rings")
 _SOCKET_HOP_S = value("nccl.socket_hop_s")
+_SOCKET_BPS = value("nccl.socket_GBps") * 1e9
 _SHARED_MEMORY = value("nccl.host_memory_share")
 
 
@@ -74,7 +76,9 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
         switched=linked and cluster.node.reduces_in_network,
         link_Bps=cluster.link_bytes_per_s if linked else pcie_Bps,
         mesh=cluster.node.gpus if linked and interconnect.endswith("mesh") else 0,
-        network_Bps=cluster.network_bytes_per_s_of(places) / cluster.fabric.oversubscription,
+        network_Bps=cluster.network_bytes_per_s_of(places)
+        / cluster.fabric.oversubscription
+        * _port_part(cluster, tuning),
         fabric=cluster.fabric.kind if tuning.rdma else "ethernet",
         hop_s=max(cluster.fabric.latency_ns * 1e-9, 0.0 if tuning.rdma else _SOCKET_HOP_S),
         memory_Bps=cluster.gpu.memory_bytes_per_s,
@@ -83,8 +87,16 @@ def links_of(cluster: Cluster, layout: Layout, tuning: Tuning | None = None) -> 
         exchange_Bps=cluster.node.exchange_bytes_per_s if tuning.peer_to_peer and not linked else 0.0,
         shared_ports=cluster.ports_of(places),
         port_Bps=cluster.fabric.port_bytes_per_s / cluster.fabric.oversubscription,
+        port_share=cluster.fabric.port_share or 1.0,
         reduces=cluster.fabric.reduces_in_network and tuning.in_network and tuning.rdma and not cluster.network,
     )
+
+
+def _port_part(cluster: Cluster, tuning: Tuning) -> float:
+    """What TCP sockets carry of a port of an RDMA fabric, if it is used without RDMA."""
+    if tuning.rdma or cluster.fabric.kind == "ethernet":
+        return 1.0
+    return min(1.0, tuning.sockets * _SOCKET_BPS / cluster.fabric.port_bytes_per_s)
 
 
 def _is_bridged(layout: Layout) -> bool:

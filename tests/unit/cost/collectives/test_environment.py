@@ -8,7 +8,8 @@ import pytest
 
 from presim import hardware
 from presim.cost.collectives.environment import Tuning, ignored_variables, tuning_of
-from presim.cost.collectives.hierarchical import Hierarchical, call_of, fastest
+from presim.cost.collectives.hierarchical import Hierarchical, call_of, chosen_run
+from presim.cost.collectives.nccl_variables import HONOURED, UNMODELLED, WITHOUT_EFFECT, effect_of
 from presim.cost.collectives.placement import layout_of, links_of
 from presim.errors import InputError
 from presim.hardware import Cluster
@@ -28,7 +29,7 @@ def chosen(kind: str, size: int, ranks: range, *, nodes: int = 1, **environment:
     tuning, where = tuning_of(environment), cluster(nodes)
     layout = layout_of(collective, Group("g", tuple(ranks), len(ranks)), where)
     call = call_of(collective, layout, links_of(where, layout, tuning), tuning, where)
-    run = fastest(call, tuning)
+    run = chosen_run(call, tuning)
     return run.algorithm, run.protocol
 
 
@@ -39,7 +40,8 @@ def duration(size: int, **environment: str) -> int:
 
 def test_size_and_nodes_choose_algorithm_and_protocol() -> None:
     assert chosen("all_reduce", 1024, range(8)) == ("ring", 0)
-    assert chosen("all_reduce", MIB, range(8)) == ("ring", 1)
+    assert chosen("all_reduce", MIB, range(8)) == ("ring", 0)
+    assert chosen("all_reduce", 8 * MIB, range(4)) == ("ring", 1)
     assert chosen("all_reduce", 1024 * MIB, range(8)) == ("nvls", 2)
     assert chosen("all_gather", 1024 * MIB, range(8)) == ("ring", 2)
     assert chosen("all_reduce", 1024, range(512), nodes=64) == ("tree", 0)
@@ -49,7 +51,8 @@ def test_size_and_nodes_choose_algorithm_and_protocol() -> None:
 def test_forbidden_algorithms_and_protocols_are_not_used() -> None:
     assert chosen("all_reduce", 1024 * MIB, range(8), NCCL_NVLS_ENABLE="0")[0] == "ring"
     assert chosen("all_reduce", 1024 * MIB, range(8), NCCL_ALGO="^nvls,nvlstree")[0] == "ring"
-    assert chosen("all_reduce", 1024, range(8), NCCL_PROTO="Simple") == ("ring", 2)
+    assert chosen("all_reduce", 1024, range(8), NCCL_PROTO="Simple") == ("nvls", 2)
+    assert chosen("all_reduce", 1024, range(2), NCCL_PROTO="Simple") == ("ring", 2)
     assert chosen("all_reduce", 1024, range(512), nodes=64, NCCL_ALGO="Ring")[0] == "ring"
     assert chosen("all_gather", MIB, range(0, 512, 8), nodes=64, NCCL_PAT_ENABLE="0")[0] == "ring"
 
@@ -93,5 +96,47 @@ def test_values_that_nccl_rejects_are_refused(name: str, value: str, message: st
 
 
 def test_unmodelled_variables_that_change_speed_are_listed() -> None:
-    assert ignored_variables({"NCCL_BUFFSIZE": "1", "NCCL_DEBUG": "INFO", "NCCL_ALGO": "ring"}) == ["NCCL_BUFFSIZE"]
+    said = {"NCCL_CROSS_NIC": "1", "NCCL_DEBUG": "INFO", "NCCL_ALGO": "ring", "NCCL_TOPO_FILE": "topo.xml"}
+    assert ignored_variables(said) == ["NCCL_CROSS_NIC", "NCCL_TOPO_FILE"]
     assert ignored_variables({"NCCL_PXN_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0"}) == ["NCCL_PXN_DISABLE"]
+
+
+def test_each_variable_is_in_one_part_of_the_table() -> None:
+    parts = (set(HONOURED), UNMODELLED, WITHOUT_EFFECT)
+    assert sum(map(len, parts)) == len(set().union(*parts))
+    assert all(effect_of(name) for part in parts for name in part)
+    assert effect_of("NCCL_RIGN") == ""
+
+
+def bus_GBps(nodes: int, **environment: str) -> float:
+    """Of an all-reduce of 1 GiB among all GPUs of so many nodes."""
+    collective, ranks = Collective("all_reduce", 1024 * MIB, "bfloat16", 0), 8 * nodes
+    price = Hierarchical(environment).alone(collective, Group("g", tuple(range(ranks)), ranks), cluster(nodes))
+    return 2 * (ranks - 1) / ranks * collective.bytes / price.duration_ns
+
+
+def test_one_channel_has_the_bandwidth_of_one_channel() -> None:
+    """Of NVLS and NVLSTree too: about 30 GB/s of 450."""
+    assert bus_GBps(1, NCCL_MAX_NCHANNELS="1") == pytest.approx(30, rel=0.1)
+    assert bus_GBps(2, NCCL_MAX_NCHANNELS="1") == pytest.approx(30, rel=0.1)
+    assert bus_GBps(2, NCCL_MAX_NRINGS="1") == bus_GBps(2, NCCL_MAX_NCHANNELS="1")
+
+
+@pytest.mark.parametrize("forbidden", [{"NCCL_IB_DISABLE": "1"}, {"NCCL_NET": "Socket"}], ids=str)
+def test_sockets_carry_a_fraction_of_a_fast_port(forbidden: dict[str, str]) -> None:
+    slow, faster = bus_GBps(2, **forbidden), bus_GBps(2, **forbidden, NCCL_NSOCKS_PERTHREAD="4")
+    assert slow < 0.1 * bus_GBps(2)
+    assert faster == pytest.approx(4 * slow, rel=0.05)
+    assert bus_GBps(1, **forbidden) == bus_GBps(1)
+
+
+def test_small_buffers_and_few_threads_cost_bandwidth() -> None:
+    usual = bus_GBps(1, NCCL_ALGO="ring")
+    assert 0.5 * usual < bus_GBps(1, NCCL_ALGO="ring", NCCL_BUFFSIZE=str(MIB)) < 0.99 * usual
+    assert bus_GBps(1, NCCL_ALGO="ring", NCCL_BUFFSIZE=str(8 * MIB)) == usual
+    assert bus_GBps(1, NCCL_ALGO="ring", NCCL_NTHREADS="64") < 0.5 * usual
+
+
+def test_the_local_level_forbids_peer_access() -> None:
+    assert bus_GBps(1, NCCL_P2P_LEVEL="LOC") == bus_GBps(1, NCCL_P2P_DISABLE="1")
+    assert bus_GBps(1, NCCL_P2P_LEVEL="SYS") == bus_GBps(1)

@@ -58,12 +58,20 @@ def beside(target: Cluster, *, overlap: bool, contention: bool = True) -> Evalua
 
 
 def test_only_links_that_are_narrower_than_what_comes_to_them_can_be_crowded() -> None:
-    for network, links in (({"leaf_nodes": 1}, 0), (NARROW, 16), ({"fabric": "rail", "leaf_nodes": 2}, 0)):
+    rail, shared_ports = {"fabric": "rail", "leaf_nodes": 2}, {"leaf_nodes": 1, "nics": 4}
+    for network, links in (({"leaf_nodes": 1}, 0), (NARROW, 16), (rail, 0), (shared_ports, 8 * 4 * 2)):
         target = cluster(**network)
         topology = topology_of(target, target.network)
         assert int(congestible_links(topology).sum()) == links
     ring = topology_of(cluster(), {"fabric": "ring"})
     assert congestible_links(ring).sum() == (~ring.within_nodes()).sum()
+
+
+@pytest.mark.parametrize(("leaf_nodes", "links"), [(4, 2), (3, 6)])
+def test_one_of_two_equal_links_in_line_can_be_crowded(leaf_nodes: int, links: int) -> None:
+    """All that leaf 0 sends up comes down at leaf 1, over a link of the same bandwidth. Of three leaves all count."""
+    topology = topology_of(cluster(), {"leaf_nodes": leaf_nodes, "oversubscription": 4.0})
+    assert int(congestible_links(topology).sum()) == links
 
 
 def test_exchanges_of_different_groups_share_a_narrow_uplink() -> None:
@@ -130,6 +138,24 @@ def test_every_group_of_a_kind_belongs_to_one_simulated_rank(shares: dict[int, S
         )
     ]
     assert sorted(found) == [(rank, rank + 32) for rank in range(32)]
+
+
+def test_groups_that_a_simulated_rank_waits_for_are_one_transfer() -> None:
+    """Rank 63 is simulated for itself. Its pair meets rank 0, which stands for its partner and for all other pairs."""
+    representatives = Representatives([0, 63], {0: range(1, 63)})
+    work = Collective("all_gather", 8, "bfloat16", 0)
+    first, last = (concurrent_groups(work, _pair_of(rank), rank, WORLD, representatives) for rank in (0, 63))
+    assert first == last == tuple((rank, rank + 32) for rank in range(32))
+
+
+def test_messages_that_a_simulated_rank_waits_for_are_one_transfer() -> None:
+    """Rank 32 receives for its whole stage, from rank 0 by itself and from rank 1, which stands for the others."""
+    representatives = Representatives([0, 1, 32], {1: range(2, 32), 32: range(33, 64)})
+    sent = [
+        concurrent_groups(Collective("send", 8, "bfloat16", 0, peer=1), _pair_of(rank), rank, WORLD, representatives)
+        for rank in (0, 1)
+    ]
+    assert sent[0] == sent[1] == tuple((rank, rank + 32) for rank in range(32))
 
 
 def test_messages_go_where_their_sender_says() -> None:

@@ -196,8 +196,9 @@ def test_a_pair_is_not_limited_by_the_exchange_bandwidth() -> None:
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all"])
 def test_a_known_exchange_bandwidth_limits_all_kinds_and_reduces_uncertainty(kind: str) -> None:
+    """A rank's own part, which gathers and all-to-alls copy on the GPU, does not cross it."""
     known, unknown = (over_pcie("l40s", node, 4, kind) for node in ("ovx-l40s", "l40s-8"))
-    assert unknown.duration_ns == pytest.approx(2 * known.duration_ns, rel=0.01)
+    assert unknown.duration_ns == pytest.approx(2 * known.duration_ns, rel=0.02)
     assert unknown.uncertainty == known.uncertainty + 0.25
 
 
@@ -219,7 +220,11 @@ def test_exchange_bandwidth_is_ignored_without_peer_to_peer() -> None:
 @pytest.mark.parametrize(
     ("part", "values", "message"),
     [
-        ("link", {"channel_GBps": 1e-300}, r"Expected `float` >= 0.001, not 1e-300 - at `\$.channel_GBps`"),
+        (
+            "link",
+            {"multicast_channel_GBps": 1e-300},
+            r"Expected `float` >= 0.001, not 1e-300 - at `\$.multicast_channel_GBps`",
+        ),
         ("link", {"efficiency": [0.0, 0.4, 0.8]}, r"Expected `float` >= 1e-06, not 0.0 - at `\$.efficiency\[0\]`"),
         ("link", {"crowd": 0}, r"Expected `float` >= 1e-06, not 0 - at `\$.crowd`"),
         ("link", {"base_us": [1.0, -2.0, 1.0]}, r"Expected `float` >= 0.0, not -2.0 - at `\$.base_us\[1\]`"),
