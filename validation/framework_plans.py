@@ -80,6 +80,8 @@ def predicted(case: Case) -> Mapping[str, object]:
     begin = time.monotonic()
     result = capture_plan_and_evaluate(model, plan, fields, options, precision=precision).result
     low_s, high_s = result.step_time_low_s, result.step_time_high_s
+    if result.exit == "out_of_memory":
+        raise CannotBuildError("does not fit at the framework's defaults: the published run computes activations again")
     if result.step_time_s is None or low_s is None or high_s is None:
         raise CannotBuildError(f"no step time: {result.exit}")
     published_s = float(case.text("step_time_s"))

@@ -70,6 +70,7 @@ def test_a_model_that_bridge_does_not_have_is_refused_in_its_own_words(tmp_path:
         evaluated(tmp_path, {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "vocab_size": 50257})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "plan"),
     [
@@ -94,7 +95,7 @@ def test_models_without_a_bridge_are_megatron_s_too(
     tmp_path: Path, model: dict[str, Any], plan: dict[str, int]
 ) -> None:
     result = evaluated(tmp_path, model, **plan)
-    assert result.exit == "ok"
+    assert result.exit in ("ok", "stopped")
     assert result.step_time_s is not None
     data_parallel_ranks = 8 // (plan.get("tensor", 1) * plan.get("pipeline", 1))
     assert result.throughput.data_parallel_ranks == data_parallel_ranks
