@@ -1,0 +1,109 @@
+"""Keys of a config: sizes that it must have, and those that no code reads."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from presim.models.export.refusal import Refusal
+
+# Model types under which checkpoints of another family's classes are published; engines go by the architecture.
+RENAMED_TYPES = ("kimi_k2", "deepseek_ref", "deepseek_v32", "deepseek_v3", "internlm3", "minimax_m1", "mimo")
+_REQUIRED = ("hidden_size", "num_hidden_layers")
+_INSTEAD = {"num_hidden_layers": ("layers_block_type", "hybrid_override_pattern", "layer_types")}  # they say it, too
+_LARGEST = 1 << 31
+_COUNTS = re.compile(r"(^|_)(size|heads|layers|experts|rank|dim|topk|tok|positions|window|embd|head|layer|inner)$")
+# Names of keys that could change layers
+_STRUCTURE = re.compile(
+    r"layer|interleav|expert|moe|pattern|sliding|window|heads|hidden_size|intermediate|hybrid|block|freq|mlp|kv_|"
+    r"lora_rank|mamba|ssm|conv|attn_type|ffn|latent|index_|compress|share|cla_|head_dim"
+)
+_ONLY = {"attn_type_list": 1}  # MiniMax: attention with softmax in every layer, as in classes that know no other
+# Such names that change no layer: dropout, initialisation, norms' constants, training, scales and their like.
+_HARMLESS = re.compile(
+    r"drop|init|norm|eps|loss|coef|bias|scale|scaling|scor|rope|rotary|theta|router|aux|jitter|z_loss|capacity|"
+    r"nextn|mtp|use_cache|chunk_size|_act$|activation|ep_size|topk_method|group|dtype|implementation|kernels|"
+    r"pretraining|parallel|prob|token|version|max_window_layers|quant|cache|residual|num_blocks_per|checkpoint|"
+    r"image|video|vision|audio|output_|return_|start_layer|end_layer|layernorm_"
+)
+
+
+def check_sizes(config: Mapping[str, Any], config_class: Any) -> None:
+    """Refuse a config whose text part lacks its sizes, or has one that no model can have.
+
+    Raises:
+        Refusal: names the key.
+    """
+    text = _text(config)
+    renamed = {**getattr(config_class, "attribute_map", {}), **_text_aliases(config_class)}
+    for key in _REQUIRED:
+        names = (key, renamed.get(key, key), *_INSTEAD.get(key, ()))
+        if all(text.get(name) is None and config.get(name) is None for name in names):
+            raise Refusal(f"has no {names[1]}; give the config.json published with the weights")
+    for part in (config, text):
+        for key, value in part.items():
+            if not _COUNTS.search(key) or isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if value != int(value) or not -1 <= value <= _LARGEST or (value < 1 and key in (*_REQUIRED, "vocab_size")):
+                raise Refusal(f"has {key} = {value}; it must be a whole number from 1 to {_LARGEST:,}")
+
+
+def _text_aliases(config_class: Any) -> dict[str, str]:
+    part = getattr(config_class, "sub_configs", {}).get("text_config")
+    aliases: dict[str, str] = getattr(part, "attribute_map", {})
+    return aliases
+
+
+def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    for key in ("text_config", "llm_config", "language_config", "thinker_config"):
+        if isinstance(part := config.get(key), dict):
+            return part
+    return config
+
+
+def unread(raw: Mapping[str, Any], config: Any, model: Any, also_read: str = "") -> tuple[str, ...]:
+    """Sentences about keys that look as if they changed layers and that the class does not read.
+
+    ``also_read``: source of code that has read the config besides the class.
+
+    Raises:
+        Refusal: such a key says something of each layer.
+    """
+    text = config.get_text_config(decoder=True)
+    source = "".join(_source(part) for part in {type(config), type(text), type(model)}) + also_read
+    layers = getattr(text, "num_hidden_layers", 0)
+    notes = []
+    for key, value in _leaves(raw):
+        if not _STRUCTURE.search(key) or _HARMLESS.search(key) or value in (None, False, 0, 1, -1, [], {}, ""):
+            continue
+        if re.search(rf"\b{re.escape(key)}\b", source) or hasattr(type(config), key) or _is_said(key, value, text):
+            continue
+        if isinstance(value, list | str) and len(value) >= max(layers, 2):
+            raise Refusal(
+                f"has {key}, which says something of each layer and which {type(model).__name__} of transformers does "
+                "not read; its layers are not known"
+            )
+        notes.append(f"The config's {key} = {str(value)[:40]} is not read by {type(model).__name__}: no layer follows it.")
+    return tuple(notes)
+
+
+def _is_said(key: str, value: Any, config: Any) -> bool:
+    """Whether it repeats what the class takes for granted, as in a longer name of a key that it reads."""
+    if key in _ONLY and isinstance(value, list) and set(value) == {_ONLY[key]}:
+        return True
+    return any(key.endswith(f"_{name}") and getattr(config, name, None) == value for name in ("head_dim", "num_layers"))
+
+
+def _leaves(raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for part in dict.fromkeys((id(raw), id(_text(raw)))):
+        config = raw if part == id(raw) else _text(raw)
+        yield from ((key, value) for key, value in config.items() if not isinstance(value, dict))
+
+
+def _source(of: Any) -> str:
+    """Source of the module of a class and of its base classes' modules in transformers' models."""
+    modules = {base.__module__ for base in of.__mro__ if ".models." in base.__module__}
+    return "".join(inspect.getsource(sys.modules[name]) for name in sorted(modules))
