@@ -9,17 +9,27 @@ from typing import Literal
 
 import msgspec
 
-from presim.models.layers import Attention, Cached, Experts, Indexer, Latent, Layer, Mixer, Recurrent, Weight
-
-WeightType = Literal["bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4", "int8", "int8-only"]
+from presim.models.layers import (
+    Attention,
+    Cached,
+    Experts,
+    Indexer,
+    Latent,
+    Layer,
+    Mixer,
+    Recurrent,
+    Weight,
+    WeightType,
+)
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """Types of a checkpoint's weights. Parts that stay in 16 bits are marked in the layers (`Weight.is_half`)."""
+    """Types of a checkpoint's weights, by what most of them have; each has its own (`Weight.stored`)."""
 
-    weights: WeightType = "bf16"  # of quantised linear layers outside experts
+    weights: WeightType = "bf16"  # of linear layers outside experts
     experts: WeightType | None = None  # of routed experts; None: the same
     origin: str = ""  # what says so
+    problem: str = ""  # why presim does not know the types, in a sentence
 
     @property
     def text(self) -> str:

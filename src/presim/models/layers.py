@@ -13,13 +13,16 @@ import msgspec
 Part = Literal["mixer", "router", "experts", "shared", "dense", "beside", "small", "embedding", "head", "encoder"]
 
 
+WeightType = Literal["bf16", "fp8", "fp8-block", "fp4", "fp4-only", "mxfp4", "int4", "int8", "int8-only"]
+
+
 class Weight(msgspec.Struct, frozen=True):
     """A parameter of a module, by its name within the layer or the model."""
 
     name: str
     shape: tuple[int, ...]
     part: Part
-    is_half: bool = False  # the checkpoint keeps it in 16 bits, although it quantises others
+    stored: WeightType = "bf16"  # in the checkpoint
 
     @property
     def elements(self) -> int:

@@ -15,12 +15,10 @@ from presim.models.export.refusal import Refusal
 # only a layer for further tokens (mimo.py).
 RENAMED = {
     "LLaMAForCausalLM": "LlamaForCausalLM",
-    "InternLM3ForCausalLM": "InternLM3ForCausalLM",
     "TeleChat3ForCausalLM": "LlamaForCausalLM",
     "IQuestCoderForCausalLM": "LlamaForCausalLM",
     "PhiMoEForCausalLM": "PhimoeForCausalLM",
     "MiMoForCausalLM": "Qwen2ForCausalLM",
-    "MiMoV2ForCausalLM": "MiMoV2FlashForCausalLM",
     "Rnj1ForCausalLM": "Gemma3ForCausalLM",
 }
 
@@ -71,7 +69,7 @@ def _set_block(layer: Any, block: dict[str, Any], config: Any, index: int) -> No
         layer.post_attention_layernorm = torch.nn.Identity()
     else:
         own.intermediate_size = _nas_width(feed_forward, config.hidden_size)
-        layer.mlp = LlamaMLP(own)
+        layer.mlp = LlamaMLP(own)  # type: ignore[no-untyped-call]
 
 
 def _nas_width(feed_forward: dict[str, Any], hidden: int) -> int:
@@ -82,8 +80,28 @@ def _nas_width(feed_forward: dict[str, Any], hidden: int) -> int:
     return -(-width // 256) * 256
 
 
+def _mimo_v2(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
+    """transformers' MiMo-V2 with the published names of its patterns: 1 is a window, and experts."""
+    from presim.models.export import classes
+
+    windows, sparse = raw.pop("hybrid_layer_pattern", None), raw.pop("moe_layer_freq", None)
+    if windows is not None:
+        raw["layer_types"] = ["sliding_attention" if window else "full_attention" for window in windows]
+    if isinstance(sparse, list):
+        raw["mlp_layer_types"] = ["sparse" if layer else "dense" for layer in sparse]
+    full, sliding = raw.get("num_key_value_heads"), raw.pop("swa_num_key_value_heads", None)
+    if sliding is not None and sliding != 2 * (full or 0):
+        raise Refusal(
+            f"has {sliding} KV heads in layers with a window and {full} in others; presim knows twice as many"
+        )
+    config = classes.configured(transformers.MiMoV2FlashConfig, raw)
+    return classes.instantiated(transformers.MiMoV2FlashForCausalLM, config), config
+
+
 MODELS: dict[str, Callable[[dict[str, Any]], tuple[torch.nn.Module, Any]]] = {
     "MiniMaxM1ForCausalLM": _minimax_m1,
     "MiniMaxText01ForCausalLM": _minimax_m1,
     "DeciLMForCausalLM": _nemotron_nas,
+    "MiMoV2FlashForCausalLM": _mimo_v2,
+    "MiMoV2ForCausalLM": _mimo_v2,
 }

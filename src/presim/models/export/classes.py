@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import transformers
 from transformers import CONFIG_MAPPING
-from transformers.generation import GenerationMixin
+from transformers.generation.utils import GenerationMixin
 from transformers.models.auto import modeling_auto
 
 from presim.models.export import adapted, keys
@@ -59,8 +59,8 @@ def _fitting(model_class: Any, config_class: Any, architecture: str, kind: str) 
         return config_class
     if kind not in keys.RENAMED_TYPES:
         raise Refusal(
-            f"names the architecture {architecture} and the model type {kind!r}, which are of different models; correct "
-            "one of them"
+            f"names the architecture {architecture} and the model type {kind!r}, which are of different models; "
+            "correct one of them"
         )
     return wanted
 
@@ -110,7 +110,9 @@ def _class_of(architecture: str) -> Any:
     if model_class is None or not hasattr(model_class, "config_class"):
         return None
     if not issubclass(model_class, GenerationMixin):
-        raise Refusal(f"is no generator of text: {architecture} has no logits over a vocabulary; give a decoder's config")
+        raise Refusal(
+            f"is no generator of text: {architecture} has no logits over a vocabulary; give a decoder's config"
+        )
     return model_class
 
 
@@ -151,7 +153,7 @@ def configured(config_class: Any, raw: dict[str, Any]) -> Any:
     plain.pop("model_type", None)
     try:
         return config_class.from_dict(plain)
-    except Exception as error:  # noqa: BLE001  the class's own validation, of any kind
+    except Exception as error:
         raise Refusal(f"is refused by transformers' {config_class.__name__}: {_sentence(error)}") from error
 
 
@@ -164,7 +166,7 @@ def instantiated(model_class: Any, config: Any) -> torch.nn.Module:
     try:
         with torch.device("meta"):
             model: torch.nn.Module = model_class._from_config(config)
-    except Exception as error:  # noqa: BLE001  the class's own checks, of any kind
+    except Exception as error:
         raise Refusal(f"cannot be built by transformers' {model_class.__name__}: {_sentence(error)}") from error
     return model
 

@@ -13,7 +13,10 @@ from presim.models.export.mixers import Context
 from presim.models.export.refusal import Refusal
 from presim.models.layers import Experts, Layer, Part, Weight
 
-_ENCODERS = ("vision", "visual", "audio", "image", "multi_modal", "multimodal", "mm_", "vit", "sound", "speech")
+_ENCODERS = (
+    "vision", "visual", "audio", "image", "multi_modal", "multimodal", "mm_", "vit", "sound", "speech", "qformer",
+    "resampler", "perceiver", "connector", "aligner",
+)  # fmt: skip
 _LONGEST = 131072  # tokens that a model without a limit is taken to serve
 
 
@@ -43,22 +46,25 @@ def describe(built: Built) -> Model:
         order=tuple(order),
         outside=tuple(_outside(built.model, path)),
         tied=_is_tied(built.model),
-        state_type=_state_type(config),
+        state_type=_state_type(config, tuple(kinds)),
         notes=built.notes,
     )
 
 
 def _layers(built: Built) -> tuple[str, torch.nn.ModuleList]:
     """The decoder's list of layers, and its name."""
-    count = getattr(built.config, "num_hidden_layers", None)
+    counts = {getattr(built.config, name, None) for name in ("num_hidden_layers", "num_layers")}
     lists = [
         (name, module)
         for name, module in built.model.named_modules()
-        if isinstance(module, torch.nn.ModuleList) and len(module) == count and not _is_encoder(name)
+        if isinstance(module, torch.nn.ModuleList) and len(module) in counts and not _is_encoder(name)
     ]
     lists = [(name, module) for name, module in lists if sum(p.numel() for p in module.parameters())]
     if not lists:
-        raise Refusal(f"has {type(built.model).__name__} without a list of {count} layers, which presim does not know")
+        raise Refusal(
+            f"has {type(built.model).__name__} without a list of {max(filter(None, counts))} layers, which presim does "
+            "not know"
+        )
     return max(lists, key=lambda entry: sum(parameter.numel() for parameter in entry[1].parameters()))
 
 
@@ -84,7 +90,11 @@ def _layer(layer: torch.nn.Module, context: Context, seen: set[int]) -> Layer:
         if id(parameter) in seen:
             continue
         seen.add(id(parameter))
-        weights.append(Weight(name, tuple(parameter.shape), kind_by_name.get(name) or _other(layer, name, parameter, counts)))
+        weights.append(
+            Weight(
+                name, tuple(parameter.shape), kind_by_name.get(name) or _other(layer, name, parameter, counts, context)
+            )
+        )
     kind = Layer(
         tuple(claim.mixer for claim in mixer_claims.values()), tuple(claim.part for claim in claims), tuple(weights)
     )
@@ -93,15 +103,23 @@ def _layer(layer: torch.nn.Module, context: Context, seen: set[int]) -> Layer:
     return kind
 
 
-def _other(layer: torch.nn.Module, name: str, parameter: torch.nn.Parameter, experts: set[int]) -> Part:
+def _other(
+    layer: torch.nn.Module, name: str, parameter: torch.nn.Parameter, experts: set[int], context: Context
+) -> Part:
     """The part of a parameter that belongs to no mixer and to no feed-forward."""
     owner = layer.get_submodule(name.rpartition(".")[0])
     if parameter.dim() == 2 and parameter.shape[0] in experts:
         return "router"
     if mixers.linear(owner) is not None and parameter.dim() == 2:
         return "beside"
-    if parameter.dim() > 2 and not isinstance(owner, torch.nn.Conv1d):
-        raise Refusal(f"has a layer with the parameter {name} of shape {tuple(parameter.shape)}, which presim does not know")
+    if (
+        parameter.dim() > 2
+        and not isinstance(owner, torch.nn.Conv1d)
+        and parameter.numel() > context.config.hidden_size
+    ):
+        raise Refusal(
+            f"has a layer with the parameter {name} of shape {tuple(parameter.shape)}, which presim does not know"
+        )
     return "small"
 
 
@@ -127,9 +145,13 @@ def _is_tied(model: Any) -> bool:
     return inputs is not None and outputs is not None and inputs.weight is outputs.weight
 
 
-def _state_type(config: Any) -> Any:
-    """The type of recurrent states that the config asks for; vLLM takes the model's own if it asks for none."""
+def _state_type(config: Any, kinds: tuple[Layer, ...]) -> Any:
+    """The type of recurrent states in vLLM 0.33: what the config asks for, else the model's own type.
+
+    Nemotron-H's (model_executor/models/config.py) and Kimi's delta attention (`kda_state_dtype`) are of 32 bits.
+    """
     for key in ("mamba_ssm_cache_dtype", "mamba_ssm_dtype"):
-        if str(getattr(config, key, "")).endswith("float32"):
-            return "float32"
-    return "bf16"
+        if (said := getattr(config, key, None)) is not None:
+            return "float32" if str(said).endswith("float32") else "bf16"
+    by_channel = any(getattr(mixer, "gate_ranks", ()) for kind in kinds for mixer in kind.mixers)
+    return "float32" if by_channel or config.model_type == "nemotron_h" else "bf16"

@@ -13,9 +13,21 @@ from presim.models.export.refusal import Refusal
 # Model types under which checkpoints of another family's classes are published; engines go by the architecture.
 RENAMED_TYPES = ("kimi_k2", "deepseek_ref", "deepseek_v32", "deepseek_v3", "internlm3", "minimax_m1", "mimo")
 _REQUIRED = ("hidden_size", "num_hidden_layers")
-_INSTEAD = {"num_hidden_layers": ("layers_block_type", "hybrid_override_pattern", "layer_types")}  # they say it, too
+_POSITIVE = (
+    *_REQUIRED,
+    "vocab_size",
+    "num_attention_heads",
+    "head_dim",
+    "num_key_value_heads",
+    "max_position_embeddings",
+)
+_INSTEAD = {
+    "num_hidden_layers": ("layers_block_type", "hybrid_override_pattern", "layer_types", "num_layers")
+}  # they say it, too
 _LARGEST = 1 << 31
-_COUNTS = re.compile(r"(^|_)(size|heads|layers|experts|rank|dim|topk|tok|positions|window|embd|head|layer|inner)$")
+_COUNTS = re.compile(
+    r"^(num_.*(heads|layers|experts|tok)|(hidden|intermediate|vocab|moe_intermediate)_size|head_dim|n_(embd|head|layer|inner)|max_position_embeddings|.*_lora_rank)$"
+)
 # Names of keys that could change layers
 _STRUCTURE = re.compile(
     r"layer|interleav|expert|moe|pattern|sliding|window|heads|hidden_size|intermediate|hybrid|block|freq|mlp|kv_|"
@@ -47,7 +59,7 @@ def check_sizes(config: Mapping[str, Any], config_class: Any) -> None:
         for key, value in part.items():
             if not _COUNTS.search(key) or isinstance(value, bool) or not isinstance(value, int | float):
                 continue
-            if value != int(value) or not -1 <= value <= _LARGEST or (value < 1 and key in (*_REQUIRED, "vocab_size")):
+            if value != int(value) or not 0 <= value <= _LARGEST or (value < 1 and key in _POSITIVE):
                 raise Refusal(f"has {key} = {value}; it must be a whole number from 1 to {_LARGEST:,}")
 
 
@@ -60,7 +72,7 @@ def _text_aliases(config_class: Any) -> dict[str, str]:
 def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
     for key in ("text_config", "llm_config", "language_config", "thinker_config"):
         if isinstance(part := config.get(key), dict):
-            return part
+            return _text(part)
     return config
 
 
@@ -86,7 +98,9 @@ def unread(raw: Mapping[str, Any], config: Any, model: Any, also_read: str = "")
                 f"has {key}, which says something of each layer and which {type(model).__name__} of transformers does "
                 "not read; its layers are not known"
             )
-        notes.append(f"The config's {key} = {str(value)[:40]} is not read by {type(model).__name__}: no layer follows it.")
+        notes.append(
+            f"The config's {key} = {str(value)[:40]} is not read by {type(model).__name__}: no layer follows it."
+        )
     return tuple(notes)
 
 

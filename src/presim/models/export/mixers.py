@@ -151,8 +151,8 @@ def _attention(module: torch.nn.Module, parts: dict[str, tuple[int, int]], conte
         raise Refusal(f"has {kv_heads} KV heads, which do not divide its {heads} heads")
     window, chunked = _window(module, context)
     mixer = Attention(
-        heads, kv_heads, head_dim, value_dim, window, chunked, gated, _norms_all_heads(module, heads * head_dim), reuses,
-        fused is not None or value is not None or reuses,
+        heads, kv_heads, head_dim, value_dim, window, chunked, gated, _norms_all_heads(module, heads * head_dim),
+        reuses, fused is not None or value is not None or reuses,
     )  # fmt: skip
     return Claim(mixer, frozenset(filter(None, (query, key, value, fused, out, gate if gated else None))))
 
@@ -214,7 +214,8 @@ def _compressed(module: torch.nn.Module, parts: dict[str, tuple[int, int]], cont
     config = context.config
     mixer = Compressed(
         context.size(module, "num_heads"), context.size(module, "head_dim"), config.q_lora_rank, config.o_groups,
-        config.o_lora_rank, int(config.sliding_window), ratio, _indexer(indexer, context) if indexer is not None else None,
+        config.o_lora_rank, int(config.sliding_window), ratio,
+        _indexer(indexer, context) if indexer is not None else None,
     )  # fmt: skip
     names = {name for name, part in module.named_modules() if linear(part) is not None}
     return Claim(mixer, frozenset(names))
@@ -224,8 +225,9 @@ def _delta_net(module: torch.nn.Module, parts: dict[str, tuple[int, int]], conte
     names = {name for name, part in module.named_modules() if linear(part) is not None}
     kernel = context.size(module, "conv_kernel_size")
     if hasattr(module, "num_v_heads"):
-        sizes = (module.num_k_heads, module.num_v_heads, module.head_k_dim, module.head_v_dim)
-        return Claim(DeltaNet(*map(int, sizes), kernel), frozenset(names))  # type: ignore[arg-type]
+        key_heads, value_heads = context.size(module, "num_k_heads"), context.size(module, "num_v_heads")
+        dims = context.size(module, "head_k_dim"), context.size(module, "head_v_dim")
+        return Claim(DeltaNet(key_heads, value_heads, *dims, kernel), frozenset(names))
     heads, dim = context.size(module, "num_heads"), context.size(module, "head_dim")
     return Claim(DeltaNet(heads, heads, dim, dim, kernel, (dim, dim)), frozenset(names))
 
@@ -237,7 +239,7 @@ def _mamba(module: torch.nn.Module, parts: dict[str, tuple[int, int]], context: 
     if "x_proj" in parts:
         rank = context.size(module, "time_step_rank", "mamba_dt_rank", default=parts["x_proj"][1] - 2 * state)
         return Claim(Mamba(inner, state, kernel, step_rank=rank), frozenset(parts))
-    heads = int(module.A_log.numel())  # type: ignore[union-attr,operator]
+    heads = int(module.A_log.numel())  # type: ignore[operator]
     groups = context.size(module, "n_groups", "num_groups", default=1)
     return Claim(Mamba(inner, state, kernel, heads, groups), frozenset(parts))
 

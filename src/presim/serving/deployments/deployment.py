@@ -15,7 +15,7 @@ from presim.serving.answer.intervals import intervals
 from presim.serving.answer.metrics import Slo
 from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
 from presim.serving.engines.simulate import Served, simulate
-from presim.serving.plan import kv_token_bytes
+from presim.serving.kept import model_token_bytes
 from presim.serving.steps.times import Engine
 from presim.serving.workloads.workload import Workload, summary
 
@@ -71,7 +71,7 @@ class Deployment:
         cluster, model, plan = engine.cluster, engine.model, engine.plan
         return Fleet(
             tuple(replicas), self.router, seed, round(over.input_us * 1e3 * host), round(over.output_us * 1e3 * host),
-            kv_token_bytes=model.layers * kv_token_bytes(model, plan.cache, cluster.gpu.architecture),
+            kv_token_bytes=model_token_bytes(model, plan.cache, cluster.gpu.architecture),
             port_bytes_per_s=cluster.network_bytes_per_s * plan.tp, port_ns=cluster.fabric.latency_ns, life=self.life,
         )  # fmt: skip
 
@@ -144,7 +144,7 @@ class Prediction:
                 "Grammars are compiled as if a host thread were free for each. Drafted tokens that a grammar forbids "
                 "are not told from others."
             )
-        return limits + [f"{part} is not modelled." for part in model.not_modelled]
+        return limits + list(model.notes)
 
     @property
     def notes(self) -> list[str]:

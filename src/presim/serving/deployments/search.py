@@ -19,11 +19,12 @@ from presim.errors import InputError, PresimError, reason_of
 from presim.hardware import catalogue
 from presim.hardware.choose import choose_cluster
 from presim.interrupts import caught
+from presim.models.description import Model
 from presim.serving.answer import metrics
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import Deployment, predict
-from presim.serving.model import Model
-from presim.serving.plan import Plan, Scheduler, Weights, kv_token_bytes
+from presim.serving.kept import model_token_bytes
+from presim.serving.plan import Plan, Scheduler, Weights
 from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Recipe, generate
 
@@ -197,7 +198,7 @@ def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple
     pieces = -(-prompt // chunk)
     prefill = sum(times.step_ns([(chunk, min((place + 1) * chunk, prompt))], []) for place in range(pieces))
     model, cluster = engine.model, engine.cluster
-    moved = prompt * model.layers * kv_token_bytes(model, engine.plan.cache, cluster.gpu.architecture)
+    moved = prompt * model_token_bytes(model, engine.plan.cache, cluster.gpu.architecture)
     transfer = moved / (cluster.network_bytes_per_s * engine.plan.tp) * 1e9
     over = engine.overheads
     ttft = (prefill * stages + transfer + decode) / 1e6 + (over.input_us + over.output_us) / 1e3
