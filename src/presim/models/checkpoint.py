@@ -47,6 +47,7 @@ _MODELOPT: dict[str, WeightType] = {
     "W8A16": "int8-only",
     "W8A8_SQ_PER_CHANNEL": "int8",
 }
+_PLAIN_NAMES = {"modelopt_fp4": "modelopt", "gpt_oss_mxfp4": "mxfp4", "auto_round": "auto-round"}
 _KNOWN = "fp8, fbgemm_fp8, awq, gptq, compressed-tensors, modelopt, mxfp4, bitsandbytes, experts_int8"
 
 
@@ -76,16 +77,16 @@ def read(model: Model, quantization: Mapping[str, Any] | None, file: str, expert
             types_by_kind[kind, types] = kinds.setdefault(layer, len(kinds))
         order.append(types_by_kind[kind, types])
     typed_model = msgspec.structs.replace(model, kinds=tuple(kinds), order=tuple(order))
-    return msgspec.structs.replace(typed_model, checkpoint=_summary(typed_model, f"{method} in {file}"))
+    return msgspec.structs.replace(typed_model, checkpoint=_summary(typed_model, method, file))
 
 
-def _summary(model: Model, origin: str) -> Checkpoint:
+def _summary(model: Model, method: str, file: str) -> Checkpoint:
     layers = model.counts()
     plain = _commonest((weight, count) for layer, count in layers for weight in layer.weights if _is_plain(weight))
     experts = _commonest(
         (weight, count) for layer, count in layers for weight in layer.weights if weight.part == "experts"
     )
-    return Checkpoint(plain or experts or "bf16", experts, origin)
+    return Checkpoint(plain or experts or "bf16", experts, method, f"{method} in {file}")
 
 
 def _is_plain(weight: Weight) -> bool:
@@ -117,7 +118,7 @@ def _typed(quantization: Mapping[str, Any], expert_type: str) -> tuple[Typed, st
         raise UnknownTypes(
             f"is quantised by {method or 'an unnamed method'}, which presim does not price ({_KNOWN} are)"
         )
-    return reader(quantization, expert_type), method
+    return reader(quantization, expert_type), _PLAIN_NAMES.get(method, method).removesuffix("_marlin")
 
 
 def _names(module: str) -> tuple[str, ...]:

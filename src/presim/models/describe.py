@@ -10,7 +10,7 @@ import hashlib
 import importlib.metadata
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def describe(config: Mapping[str, Any], name: str) -> Model:
     if cached_answer.is_file():
         answer: Answer = decode_json(read_bytes(cached_answer, f"delete {cached_answer}"), Answer)
     else:
-        answer = read_code(structure, name)
+        (answer,) = read_code([structure], name)
         make_folder(cached_answer.parent)
         write_file(cached_answer, msgspec.json.encode(answer))
     if answer.model is None:
@@ -103,20 +103,20 @@ def _version(package: str) -> str:
         return ""
 
 
-def read_code(structure: Mapping[str, Any], name: str) -> Answer:
-    """What the model's own code says of it.
+def read_code(structures: Sequence[Mapping[str, Any]], name: str) -> list[Answer]:
+    """What the models' own code says of each config.
 
     Raises:
         InputError: PyTorch or transformers is missing, or the code ended without an answer.
     """
     with temporary_folder("model") as folder:
-        request, out = Path(folder, "config.json"), Path(folder, "answer.json")
-        write_file(request, json.dumps(structure).encode())
+        request, out = Path(folder, "configs.json"), Path(folder, "answers.json")
+        write_file(request, json.dumps(structures).encode())
         ended = run_exporter([sys.executable, "-m", "presim.models.export", str(request), str(out)])
         if not out.exists():
             raise InputError(_reason(name, ended.stderr))
-        answer: Answer = decode_json(read_bytes(out, "describe the model again"), Answer)
-    return answer
+        answers: list[Answer] = decode_json(read_bytes(out, "describe the model again"), list[Answer])
+    return answers
 
 
 def _reason(name: str, stderr: str) -> str:

@@ -28,6 +28,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     weights: WeightType = "bf16"  # of linear layers outside experts
     experts: WeightType | None = None  # of routed experts; None: the same
+    method: str = ""  # by its own name, e.g. compressed-tensors; empty: not quantised
     origin: str = ""  # what says so
     problem: str = ""  # why presim does not know the types, in a sentence
 

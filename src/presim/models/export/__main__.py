@@ -1,9 +1,10 @@
-"""Describes the model of a config: ``python -m presim.models.export CONFIG OUT``."""
+"""Describes the models of a list of configs: ``python -m presim.models.export CONFIGS OUT``."""
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import msgspec
 
@@ -12,17 +13,20 @@ from presim.models.answers import Answer
 from presim.models.export.refusal import Refusal
 
 
-def main(config_path: str, out: str) -> None:
-    """Read a config, write a description or the reason why there is none."""
+def main(configs_path: str, out: str) -> None:
+    """Read configs, write for each a description or the reason why there is none."""
     os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
+    configs = decode_foreign_json(read_bytes(configs_path, "describe the model again"))
+    write_file(out, msgspec.json.encode([_answer(config) for config in configs]))
+
+
+def _answer(config: dict[str, Any]) -> Answer:
     from presim.models.export import classes, decoder
 
-    config = decode_foreign_json(read_bytes(config_path, "give a model's config.json"))
     try:
-        answer = Answer(model=decoder.describe(classes.build(config)))
+        return Answer(model=decoder.describe(classes.build(config)))
     except Refusal as refusal:
-        answer = Answer(refusal=str(refusal))
-    write_file(out, msgspec.json.encode(answer))
+        return Answer(refusal=str(refusal))
 
 
 if __name__ == "__main__":

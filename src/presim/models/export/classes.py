@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,19 +68,15 @@ def _built(model: Any, config: Any, raw: dict[str, Any], architecture: str, also
     text = config.get_text_config(decoder=True)
     if getattr(config, "is_encoder_decoder", False) or getattr(text, "is_encoder_decoder", False):
         raise Refusal(f"is an encoder with a decoder ({type(model).__name__}), which presim does not serve")
-    if getattr(text, "is_decoder", None) is False and not _is_causal(type(model)):
-        raise Refusal(f"is an encoder ({type(model).__name__}): it generates no text")
+    if getattr(text, "is_decoder", None) is False and not _is_causal(model):
+        raise Refusal(f"is an encoder ({type(model).__name__}), which generates no text; give a decoder's config")
     origin = f"transformers {transformers.__version__}, {type(model).__name__}"
     return Built(model, text, architecture or type(model).__name__, origin, keys.unread(raw, config, model, also_read))
 
 
-def _is_causal(model_class: Any) -> bool:
-    """Whether its masks are causal although its config has a flag for decoders (e.g. of OPT's family)."""
-    return not re.search(r"is_decoder", "".join(_source_lines(model_class)))
-
-
-def _source_lines(model_class: Any) -> list[str]:
-    return inspect.getsource(sys.modules[model_class.__module__]).splitlines()
+def _is_causal(model: torch.nn.Module) -> bool:
+    """Whether a token sees only earlier ones although its config has no flag for decoders (GPT-NeoX)."""
+    return any(getattr(module, "is_causal", None) is True for module in model.modules())
 
 
 def _plain(raw: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ _STRUCTURE = re.compile(
     r"layer|interleav|expert|moe|pattern|sliding|window|heads|hidden_size|intermediate|hybrid|block|freq|mlp|kv_|"
     r"lora_rank|mamba|ssm|conv|attn_type|ffn|latent|index_|compress|share|cla_|head_dim"
 )
-_ONLY = {"attn_type_list": 1}  # MiniMax: attention with softmax in every layer, as in classes that know no other
+_SAME = {"moe_intermediate_size": "intermediate_size"}  # names of one size (Hunyuan)
 # Such names that change no layer: dropout, initialisation, norms' constants, training, scales and their like.
 _HARMLESS = re.compile(
     r"drop|init|norm|eps|loss|coef|bias|scale|scaling|scor|rope|rotary|theta|router|aux|jitter|z_loss|capacity|"
@@ -89,9 +89,11 @@ def unread(raw: Mapping[str, Any], config: Any, model: Any, also_read: str = "")
     layers = getattr(text, "num_hidden_layers", 0)
     notes = []
     for key, value in _leaves(raw):
+        if isinstance(value, list) and value and all(entry == value[0] for entry in value):
+            value = value[0]  # the same for every layer
         if not _STRUCTURE.search(key) or _HARMLESS.search(key) or value in (None, False, 0, 1, -1, [], {}, ""):
             continue
-        if re.search(rf"\b{re.escape(key)}\b", source) or hasattr(type(config), key) or _is_said(key, value, text):
+        if re.search(rf"\b{re.escape(key)}\b", source) or hasattr(type(config), key) or _is_said(key, value, raw, text):
             continue
         if isinstance(value, list | str) and len(value) >= max(layers, 2):
             raise Refusal(
@@ -104,9 +106,9 @@ def unread(raw: Mapping[str, Any], config: Any, model: Any, also_read: str = "")
     return tuple(notes)
 
 
-def _is_said(key: str, value: Any, config: Any) -> bool:
+def _is_said(key: str, value: Any, raw: Mapping[str, Any], config: Any) -> bool:
     """Whether it repeats what the class takes for granted, as in a longer name of a key that it reads."""
-    if key in _ONLY and isinstance(value, list) and set(value) == {_ONLY[key]}:
+    if value == getattr(config, _SAME.get(key, ""), None) or raw.get(f"use_{key.split('_')[0]}") is False:
         return True
     return any(key.endswith(f"_{name}") and getattr(config, name, None) == value for name in ("head_dim", "num_layers"))
 

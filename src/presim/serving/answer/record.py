@@ -48,6 +48,9 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
             "model": engine.model.name,
             "gpu": engine.cluster.gpu.id,
             "plan": engine.plan.text,
+            "weights": engine.model.checkpoint.text if engine.plan.as_published else f"{engine.plan.weights} (--weights)",
+            "parameters": engine.model.parameters,
+            "described_by": engine.model.origin,
             "gpus": deployment.gpus,
             "replicas": deployment.replicas,
             "prefill_replicas": deployment.prefill_replicas,
@@ -124,6 +127,14 @@ def _steps(found: dict[str, Any]) -> str:
     )
 
 
+def _description(where: dict[str, Any]) -> list[Text]:
+    """Parameters and types of weights with their origins; nothing of results that say neither."""
+    if "parameters" not in where:
+        return []
+    origin = f"{where['parameters'] / 1e9:,.1f} billion parameters by {where['described_by']}"
+    return [Text(f"{origin}; weights {where['weights']}")]
+
+
 def screen(report: dict[str, Any]) -> RenderableType:
     """The terminal report of a document."""
     where, memory = report["deployment"], report["memory"]
@@ -135,6 +146,7 @@ def screen(report: dict[str, Any]) -> RenderableType:
     lines = [
         title,
         Text(f"{copies}, {where['router']}; {report['workload']['name']}"),
+        *_description(where),
         Text(
             f"Memory of the fullest GPU: weights {memory['weights_GiB']:.1f} GiB, activations "
             f"{memory['activations_GiB']:.1f}, others {memory['others_GiB']:.1f}, KV cache "

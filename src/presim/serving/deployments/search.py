@@ -25,6 +25,7 @@ from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import Deployment, predict
 from presim.serving.kept import model_token_bytes
 from presim.serving.plan import Plan, Scheduler, Weights
+from presim.serving.weight_types import typed
 from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Recipe, generate
 
@@ -40,7 +41,7 @@ class Space:
     gpus: tuple[str, ...]
     tps: tuple[int, ...] = (1, 2, 4, 8)
     pps: tuple[int, ...] = (1, 2)
-    weights: tuple[Weights, ...] = ("bf16", "fp8")
+    weights: tuple[Weights | None, ...] = (None, "fp8")  # None: as the checkpoint has them
     budgets: tuple[int, ...] = (2048, 8192, 16384)  # max_num_batched_tokens, or SGLang's chunked_prefill_size
     engines: tuple[Scheduler, ...] = ("vllm",)
     most_gpus: int = 16
@@ -113,16 +114,18 @@ def engines(model: Model, space: Space, longest: int) -> Iterator[Engine | str]:
         if weights == "fp8" and catalogue.gpu(gpu).peak("fp8") is None:
             yield f"{gpu} does not support FP8"
             continue
+        if None in space.weights and weights and (weights == model.checkpoint.weights or model.checkpoint.method):
+            continue  # the checkpoint's own, or one that engines do not quantise again
         plan = Plan(
             tp=tp,
             pp=pp,
-            weights=weights,
             max_num_batched_tokens=budget,
             max_num_seqs=1024,
             max_model_len=longest,
             kernels=name,
         )
         try:
+            plan = typed(plan, model, weights, None)
             yield build(model, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=space.prices)
         except PresimError as error:
             yield str(error).split(":")[0]

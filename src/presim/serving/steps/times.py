@@ -19,6 +19,7 @@ from presim.models.layers import Cached
 from presim.serving.drafting import drafter, with_passes
 from presim.serving.engines.engine import GRID, Limits, StepTimes, Tiers
 from presim.serving.plan import Plan, graph_sizes
+from presim.serving import weight_types
 from presim.serving.steps import launches, lora, mixers, recurrent, stage
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.memory import MemoryPlan, lay_out, tiers
@@ -92,11 +93,13 @@ def build(
     ``prices``: folders with the user's own tables and models, as `presim simulate --prices` reads them.
     """
     plan.check(model)
+    weight_types.check(model, plan, cluster.gpu)
     overheads = overheads or Overheads()
     memory = lay_out(model, plan, cluster.gpu)
     pricer = Pricer(cluster, plan, overheads, prices)
     limits = _limits(model, plan, memory, tiers(plan, cluster, memory), cluster.gpu)
-    tables = _tables(model, plan, pricer)
+    computed_model, computed_plan = weight_types.as_computed(model, plan, cluster.gpu)
+    tables = _tables(computed_model, computed_plan, pricer)
     fixed_ns = _fixed_ns(model, plan, tables)
     tables["token_ns"] = tables["token_ns"] + fixed_ns
     for name in ("prefill_ns", "decode_ns"):
@@ -112,7 +115,7 @@ def build(
         lora_ns=_lora_table(model, plan, pricer) * overheads.step_scale if plan.max_loras else None,
         mask_ns=overheads.mask_row_us * 1e3,
     )
-    origins, uncertainty = pricer.rests_on(_decoding(model, plan))
+    origins, uncertainty = pricer.rests_on(_decoding(computed_model, computed_plan))
     return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads, prices=prices)
 
 
