@@ -16,7 +16,9 @@ def main() -> None:
     """Describe each model once."""
     models = {}
     configs = [config_of(name)[0] for name in names()]
-    for name, config, answer in zip(names(), configs, read_code([structure_of(config) for config in configs], "models")):
+    for name, config, answer in zip(
+        names(), configs, read_code([structure_of(config) for config in configs], "models")
+    ):
         if answer.model is None:
             raise InputError(f"{name} {answer.refusal}")
         models[name] = config, answer.model

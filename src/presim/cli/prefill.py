@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from presim.hardware import Cluster
     from presim.serving.model import Model
     from presim.serving.plan import Plan
-    from presim.serving.weight_types import typed
     from presim.serving.prompts.prefill import Prefilled
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from presim.serving.deployments.deployment import Deployment
     from presim.models.description import Model
+    from presim.serving.deployments.deployment import Deployment
     from presim.serving.engines.engine import Life
     from presim.serving.plan import Plan
     from presim.serving.workloads.workload import Workload

@@ -28,7 +28,9 @@ ENGINE = (
     click.option("--ep", is_flag=True, help="Expert parallelism: each rank holds whole experts."),
     click.option("--weights", type=WEIGHTS, help="Data type of the weights; default: the checkpoint's own."),
     click.option(
-        "--expert-weights", type=_EXPERTS, help="Data type of expert weights; default: as --weights, or the checkpoint's."
+        "--expert-weights",
+        type=_EXPERTS,
+        help="Data type of experts' weights; default: as --weights or the checkpoint.",
     ),
     click.option(
         "--kv", "cache", type=click.Choice(("bf16", "fp8", "int8")), default="bf16", show_default=True, help="KV cache."

@@ -82,7 +82,7 @@ def _used(model: Model, plan: Plan) -> set[WeightType]:
 
 
 def as_computed(model: Model, plan: Plan, gpu: Gpu) -> tuple[Model, Plan]:
-    """Model and plan with the types by which a GPU multiplies: 8 and 4 bits are unpacked where it has no such products."""
+    """Model and plan with the types by which a GPU multiplies: unpacked ones where it has no products of few bits."""
     unpacked = {kind: plain for kind, plain in _UNPACKED.items() if not gpu.peak(kind.split("-")[0])}
     if gpu.vendor != "nvidia" or not unpacked.keys() & _used(model, plan):
         return model, plan

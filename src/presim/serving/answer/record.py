@@ -14,6 +14,7 @@ from presim.serving.answer import fleet as fleets
 from presim.serving.answer.cost import Prices, cost, sentence
 from presim.serving.answer.metrics import slo_text
 from presim.serving.deployments.deployment import SHOWN, Prediction
+from presim.serving.steps.times import Engine
 from presim.serving.workloads.workload import summary
 from presim.units import GIB
 
@@ -48,7 +49,7 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
             "model": engine.model.name,
             "gpu": engine.cluster.gpu.id,
             "plan": engine.plan.text,
-            "weights": engine.model.checkpoint.text if engine.plan.as_published else f"{engine.plan.weights} (--weights)",
+            "weights": _weights(engine),
             "parameters": engine.model.parameters,
             "described_by": engine.model.origin,
             "gpus": deployment.gpus,
@@ -125,6 +126,11 @@ def _steps(found: dict[str, Any]) -> str:
         f"{found['held_out_batches']} held-out batches is {found['held_out_median_error']:.1%} off in the median, "
         f"{found['held_out_largest_error']:.1%} at most"
     )
+
+
+def _weights(engine: Engine) -> str:
+    """Types of the weights, and who says so."""
+    return engine.model.checkpoint.text if engine.plan.as_published else f"{engine.plan.text} by --weights"
 
 
 def _description(where: dict[str, Any]) -> list[Text]:

@@ -25,8 +25,8 @@ from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import Deployment, predict
 from presim.serving.kept import model_token_bytes
 from presim.serving.plan import Plan, Scheduler, Weights
-from presim.serving.weight_types import typed
 from presim.serving.steps.times import Engine, build
+from presim.serving.weight_types import typed
 from presim.serving.workloads.generate import Recipe, generate
 
 _BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024)

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from presim.hardware import Cluster, Gpu
 from presim.models.description import Model
 from presim.models.layers import Cached
+from presim.serving import weight_types
 from presim.serving.drafting import drafter, with_passes
 from presim.serving.engines.engine import GRID, Limits, StepTimes, Tiers
 from presim.serving.plan import Plan, graph_sizes
-from presim.serving import weight_types
 from presim.serving.steps import launches, lora, mixers, recurrent, stage
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.memory import MemoryPlan, lay_out, tiers
