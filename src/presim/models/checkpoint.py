@@ -218,17 +218,14 @@ def _mixed(quantization: Mapping[str, Any], expert_type: str) -> Typed:
     if not isinstance(layers, dict):
         raise UnknownTypes("has mixed precision without quantized_layers, which say the type of each module")
     kinds = {name: _algorithm(str(entry.get("quant_algo"))) for name, entry in layers.items()}
-    others = _fp8(quantization, expert_type) if quantization.get("weight_block_size") else None
-    is_listed_by_module = not others  # else `ignore` speaks of the listed algorithm alone
+    unlisted: WeightType | None = "fp8-block" if quantization.get("weight_block_size") else None
 
     def typed(module: str) -> WeightType | None:
         for name in _names(module):
             for parent in (name, name.rpartition(".")[0], name.rpartition(".")[0].rpartition(".")[0]):
                 if parent in kinds:
                     return kinds[parent]
-        if others is None or is_listed_by_module:
-            return None
-        return "fp8-block"
+        return unlisted
 
     return typed
 

@@ -57,8 +57,8 @@ def describe(config: Mapping[str, Any], name: str) -> Model:
 
 def structure_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config without what says the types of weights."""
-    kept = {key: value for key, value in config.items() if key not in _QUANTIZATION}
-    return {key: structure_of(value) if isinstance(value, dict) else value for key, value in kept.items()}
+    structure = {key: value for key, value in config.items() if key not in _QUANTIZATION}
+    return {key: structure_of(value) if isinstance(value, dict) else value for key, value in structure.items()}
 
 
 def digest(structure: Mapping[str, Any]) -> str:

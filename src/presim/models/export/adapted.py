@@ -55,7 +55,7 @@ def _set_block(layer: Any, block: dict[str, Any], config: Any, index: int) -> No
     from transformers.models.llama.modeling_llama import LlamaAttention, LlamaMLP
 
     attention, feed_forward = block["attention"], block["ffn"]
-    own = copy.copy(config)
+    block_config = copy.copy(config)
     layer.self_attn = torch.nn.Identity()
     layer.mlp = torch.nn.Identity()
     if attention.get("replace_with_linear") or feed_forward.get("replace_with_linear"):
@@ -63,13 +63,13 @@ def _set_block(layer: Any, block: dict[str, Any], config: Any, index: int) -> No
     if attention.get("no_op"):
         layer.input_layernorm = torch.nn.Identity()
     else:
-        own.num_key_value_heads = config.num_attention_heads // attention["n_heads_in_group"]
-        layer.self_attn = LlamaAttention(own, index)
+        block_config.num_key_value_heads = config.num_attention_heads // attention["n_heads_in_group"]
+        layer.self_attn = LlamaAttention(block_config, index)
     if feed_forward.get("no_op"):
         layer.post_attention_layernorm = torch.nn.Identity()
     else:
-        own.intermediate_size = _nas_width(feed_forward, config.hidden_size)
-        layer.mlp = LlamaMLP(own)  # type: ignore[no-untyped-call]
+        block_config.intermediate_size = _nas_width(feed_forward, config.hidden_size)
+        layer.mlp = LlamaMLP(block_config)  # type: ignore[no-untyped-call]
 
 
 def _nas_width(feed_forward: dict[str, Any], hidden: int) -> int:

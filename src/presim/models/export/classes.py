@@ -53,15 +53,15 @@ def build(raw: dict[str, Any]) -> Built:
 
 def _fitting(model_class: Any, config_class: Any, architecture: str, kind: str) -> Any:
     """The config's class where the names of architecture and of model type differ."""
-    wanted = model_class.config_class
-    if wanted is None or issubclass(config_class, wanted):
+    class_of_architecture = model_class.config_class
+    if issubclass(config_class, class_of_architecture):
         return config_class
     if kind not in keys.RENAMED_TYPES:
         raise Refusal(
             f"names the architecture {architecture} and the model type {kind!r}, which are of different models; "
             "correct one of them"
         )
-    return wanted
+    return class_of_architecture
 
 
 def _built(model: Any, config: Any, raw: dict[str, Any], architecture: str, also_read: str = "") -> Built:
@@ -71,7 +71,8 @@ def _built(model: Any, config: Any, raw: dict[str, Any], architecture: str, also
     if getattr(text, "is_decoder", None) is False and not _is_causal(model):
         raise Refusal(f"is an encoder ({type(model).__name__}), which generates no text; give a decoder's config")
     origin = f"transformers {transformers.__version__}, {type(model).__name__}"
-    return Built(model, text, architecture or type(model).__name__, origin, keys.unread(raw, config, model, also_read))
+    notes = (*keys.defaults(raw, config), *keys.unread(raw, config, model, also_read))
+    return Built(model, text, architecture or type(model).__name__, origin, notes)
 
 
 def _is_causal(model: torch.nn.Module) -> bool:

@@ -151,7 +151,7 @@ def _state_type(config: Any, kinds: tuple[Layer, ...]) -> Any:
     Nemotron-H's (model_executor/models/config.py) and Kimi's delta attention (`kda_state_dtype`) are of 32 bits.
     """
     for key in ("mamba_ssm_cache_dtype", "mamba_ssm_dtype"):
-        if (said := getattr(config, key, None)) is not None:
-            return "float32" if str(said).endswith("float32") else "bf16"
+        if (dtype := getattr(config, key, None)) is not None:
+            return "float32" if str(dtype).endswith("float32") else "bf16"
     by_channel = any(getattr(mixer, "gate_ranks", ()) for kind in kinds for mixer in kind.mixers)
     return "float32" if by_channel or config.model_type == "nemotron_h" else "bf16"

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from presim.models.export.mixers import Context, linear, linears
+from presim.models.export.mixers import Context, linears
 from presim.models.export.refusal import Refusal
 from presim.models.layers import Dense, Experts, FeedForward
 
@@ -56,11 +56,12 @@ def _experts(layer: torch.nn.Module, context: Context, mixers: frozenset[str]) -
 def _stacked(parameters: list[tuple[str, torch.nn.Parameter]], layer: torch.nn.Module, context: Context) -> Claim:
     names = frozenset(name for name, _ in parameters)
     shapes = [tuple(parameter.shape) for _, parameter in parameters]
-    count = shapes[0][0]
+    idle = int(getattr(context.config, "zero_expert_num", 0) or 0)  # LongCat's class has a row for these, too
+    count = min(shape[0] for shape in shapes)
     smallest = min(shapes, key=lambda shape: shape[1] * shape[2])
-    each = smallest[1] * smallest[2]
-    matrices = sum(shape[1] * shape[2] for shape in shapes) / each
-    if any(shape[0] != count for shape in shapes) or matrices not in (2, 3):
+    matrix_elements = smallest[1] * smallest[2]
+    matrices = sum(shape[1] * shape[2] for shape in shapes) / matrix_elements
+    if any(shape[0] not in (count, count + idle) for shape in shapes) or matrices not in (2, 3):
         raise Refusal(f"has experts of parameters {sorted(names)} and shapes {shapes}, which presim does not know")
     hidden = context.config.hidden_size
     if hidden in smallest[1:]:
@@ -82,14 +83,14 @@ def _listed(name: str, module: torch.nn.ModuleList, layer: torch.nn.Module, cont
 
 
 def _mixture(count: int, width: int, hidden: int, matrices: int, layer: torch.nn.Module, context: Context) -> Experts:
-    chosen = _chosen(layer, context)
+    choices = _choices(layer, context)
     idle = int(getattr(context.config, "zero_expert_num", 0) or 0)
-    if not 1 <= chosen <= count + idle:
-        raise Refusal(f"chooses {chosen} of {count} experts; it must be from 1 to {count}")
-    return Experts(count, chosen, width, hidden, matrices, idle)
+    if not 1 <= choices <= count + idle:
+        raise Refusal(f"chooses {choices} of {count} experts; it must be from 1 to {count}")
+    return Experts(count, choices, width, hidden, matrices, idle)
 
 
-def _chosen(layer: torch.nn.Module, context: Context) -> int:
+def _choices(layer: torch.nn.Module, context: Context) -> int:
     for holder in (*layer.modules(), context.config):
         for name in _CHOICES:
             value: Any = getattr(holder, name, None)
@@ -129,7 +130,7 @@ def _down(parts: dict[str, tuple[int, int]]) -> str | None:
     for name in reversed(parts):
         inputs, outputs = parts[name]
         ups = [sizes for other, sizes in parts.items() if other != name and sizes[0] == outputs]
-        if any(sizes[1] in (inputs, 2 * inputs) for sizes in ups) and linear is not None:
+        if any(sizes[1] in (inputs, 2 * inputs) for sizes in ups):
             return name
     return None
 

@@ -21,6 +21,7 @@ _POSITIVE = (
     "num_key_value_heads",
     "max_position_embeddings",
 )
+_USUAL = ("num_attention_heads", "intermediate_size", "vocab_size")  # sizes that few configs leave out
 _INSTEAD = {
     "num_hidden_layers": ("layers_block_type", "hybrid_override_pattern", "layer_types", "num_layers")
 }  # they say it, too
@@ -111,6 +112,18 @@ def _is_said(key: str, value: Any, raw: Mapping[str, Any], config: Any) -> bool:
     if value == getattr(config, _SAME.get(key, ""), None) or raw.get(f"use_{key.split('_')[0]}") is False:
         return True
     return any(key.endswith(f"_{name}") and getattr(config, name, None) == value for name in ("head_dim", "num_layers"))
+
+
+def defaults(raw: Mapping[str, Any], config: Any) -> tuple[str, ...]:
+    """A sentence about sizes that the file leaves to the class."""
+    text = config.get_text_config(decoder=True)
+    aliases = getattr(type(text), "attribute_map", {})
+    names = [name for name in _USUAL if not {name, aliases.get(name, name)} & {*raw, *_text(raw)}]
+    sizes = {name: getattr(text, name, None) for name in names}
+    left_out = [f"{name} = {size:,}" for name, size in sizes.items() if isinstance(size, int) and size]
+    if not left_out:
+        return ()
+    return (f"The config leaves {', '.join(left_out)} to the defaults of {type(text).__name__}.",)
 
 
 def _leaves(raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -192,13 +192,13 @@ def _latent(module: torch.nn.Module, parts: dict[str, tuple[int, int]], context:
     rank, nope = context.size(module, "kv_lora_rank"), context.size(module, "qk_nope_head_dim")
     rope, value = context.size(module, "qk_rope_head_dim"), context.size(module, "v_head_dim")
     query_rank = parts["q_a_proj"][1] if "q_a_proj" in parts else 0
-    own = getattr(module, "indexer", None)
-    indexer = _indexer(own, context) if own is not None else None
+    scorer = getattr(module, "indexer", None)
+    indexer = _indexer(scorer, context) if scorer is not None else None
     sparse = context.size(module, "index_topk", default=0)
     mixer = Latent(heads, query_rank, rank, nope, rope, value, indexer, sparse)
     linear_names = {"q_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "kv_a_proj"}
-    if own is not None:
-        linear_names |= {f"indexer.{name}" for name in linears(own)}
+    if scorer is not None:
+        linear_names |= {f"indexer.{name}" for name in linears(scorer)}
     return Claim(mixer, frozenset(linear_names))
 
 

@@ -104,10 +104,12 @@ class Prices:
         ]
         architecture = self.cluster.gpu.architecture
         counts = [(mixer, count) for layer, count in self.model.counts() for mixer in layer.cached]
-        each = sum(count * token_bytes(mixer, "bf16", architecture, tp) for mixer, count in counts) // self.model.layers
+        layer_bytes = (
+            sum(count * token_bytes(mixer, "bf16", architecture, tp) for mixer, count in counts) // self.model.layers
+        )
         tokens = _grid(self._grid[-1] * degree)
         asked = [
-            Collective("all_gather", count * each, "bfloat16", place)
+            Collective("all_gather", count * layer_bytes, "bfloat16", place)
             for place in range(len(places))
             for count in tokens
         ]

@@ -54,19 +54,21 @@ def weight_bytes(model: Model, plan: Plan) -> int:
 
 def _stage_bytes(model: Model, plan: Plan, first: int, end: int) -> int:
     layers = model.counts(first, end)
-    held = sum(count * _layer_bytes(layer, plan) for layer, count in layers)
+    held_bytes = sum(count * _layer_bytes(layer, plan) for layer, count in layers)
     is_first, is_last = first == 0, end == model.layers
     for weight in model.outside:
         is_here = (
             is_last if weight.part == "head" else is_first or (weight.part == "embedding" and model.tied and is_last)
         )
-        held += 2 * weight.elements / _ranks(weight, plan) if is_here else 0
-    return int(held) + (adapter_bytes(layers, model.hidden, plan) if plan.max_loras else 0)
+        held_bytes += 2 * weight.elements / _ranks(weight, plan) if is_here else 0
+    return int(held_bytes) + (adapter_bytes(layers, model.hidden, plan) if plan.max_loras else 0)
 
 
 def _layer_bytes(layer: Layer, plan: Plan) -> float:
-    held = sum(weight.elements * WEIGHT_BYTES[_type(weight, plan)] / _ranks(weight, plan) for weight in layer.weights)
-    return held + sum(_absorbed_bytes(mixer, plan) for mixer in layer.mixers if isinstance(mixer, Latent))
+    held_bytes = sum(
+        weight.elements * WEIGHT_BYTES[_type(weight, plan)] / _ranks(weight, plan) for weight in layer.weights
+    )
+    return held_bytes + sum(_absorbed_bytes(mixer, plan) for mixer in layer.mixers if isinstance(mixer, Latent))
 
 
 def _type(weight: Weight, plan: Plan) -> Weights:
@@ -95,10 +97,10 @@ def _drafter_bytes(model: Model, plan: Plan) -> int:
     proposes = _drafter(model, plan)
     if proposes is None:
         return 0
-    alone = dataclasses.replace(plan, drafting=None, pp=1, max_loras=0)
+    drafter_plan = dataclasses.replace(plan, drafting=None, pp=1, max_loras=0)
     if plan.drafting is not None and plan.drafting.model is None:
         proposes = msgspec.structs.replace(proposes, outside=())
-    return weight_bytes(proposes, alone)
+    return weight_bytes(proposes, drafter_plan)
 
 
 def _absorbed_bytes(mixer: Latent, plan: Plan) -> int:
@@ -143,7 +145,7 @@ def _sparse_workspace(model: Model, plan: Plan) -> int:
 def block_bytes(model: Model, plan: Plan, gpu: Gpu) -> int:
     """Bytes of one KV-cache block on one rank, over the layers of its stage."""
     stages = [model.counts(first, end) for first, end in stage_ends(model.layers, plan.pp)]
-    held = max(
+    held_bytes = max(
         sum(
             count * token_bytes(mixer, plan.cache, gpu.architecture, plan.tp)
             for layer, count in stage
@@ -152,8 +154,8 @@ def block_bytes(model: Model, plan: Plan, gpu: Gpu) -> int:
         for stage in stages
     )
     proposes = _drafter(model, plan)
-    beside = block_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1), gpu) if proposes else 0
-    return held * plan.block_size + beside
+    of_drafter = block_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1), gpu) if proposes else 0
+    return held_bytes * plan.block_size + of_drafter
 
 
 def _state_bytes(model: Model, plan: Plan) -> int:

@@ -22,7 +22,7 @@ def projections(mixer: Mixer, hidden: int, plan: Plan, tokens: int, weights: str
 def _attention(mixer: Attention, hidden: int, plan: Plan, tokens: int, weights: str) -> list[Work]:
     heads, kv_heads = mixer.heads // plan.tp, max(mixer.kv_heads // plan.tp, 1)
     width = heads * mixer.head_dim + (heads * mixer.value_dim if mixer.gated else 0)
-    kept = 0 if mixer.reuses_cache else kv_heads * (mixer.head_dim + mixer.value_dim)
+    stored_elements = 0 if mixer.reuses_cache else kv_heads * (mixer.head_dim + mixer.value_dim)
     if not mixer.reuses_cache:
         width += kv_heads * (mixer.head_dim + (mixer.value_dim if mixer.projects_values else 0))
     size = 2 if plan.cache == "bf16" else 1
@@ -30,16 +30,16 @@ def _attention(mixer: Attention, hidden: int, plan: Plan, tokens: int, weights: 
     if mixer.whole_norms:
         works += _whole_norms(tokens, (heads + kv_heads) * mixer.head_dim)
     works += [elementwise(2 * tokens * width, 2 * tokens * heads * mixer.head_dim, "rotary")]
-    if kept:
-        works += [elementwise(2 * tokens * kept, size * tokens * kept, "store")]
+    if stored_elements:
+        works += [elementwise(2 * tokens * stored_elements, size * tokens * stored_elements, "store")]
     return [*works, *product(tokens, hidden, heads * mixer.value_dim, weights, quantises=True)]
 
 
 def _whole_norms(tokens: int, width: int) -> list[Work]:
     """Query and key norms over the heads of all ranks: sums of squares, all-reduce, scaling."""
-    moved = 2 * tokens * width
-    sums = elementwise(moved, 8 * tokens, "sums of squares")
-    return [sums, Reduce(8 * tokens, "tp"), elementwise(moved, moved, "scale")]
+    moved_bytes = 2 * tokens * width
+    sums = elementwise(moved_bytes, 8 * tokens, "sums of squares")
+    return [sums, Reduce(8 * tokens, "tp"), elementwise(moved_bytes, moved_bytes, "scale")]
 
 
 @projections.register

@@ -28,7 +28,7 @@ def _delta_net(mixer: DeltaNet, hidden: int, plan: Plan, tokens: int, weights: s
     """Projections, convolution, three passes over chunks of the delta rule with inputs and outputs, gated norm."""
     wide, mixed = mixer.value_heads * mixer.value_dim // plan.tp, mixer.mixed // plan.tp
     heads = max(mixer.value_heads // plan.tp, 1)
-    moved = 2 * tokens * (mixed + wide)
+    moved_bytes = 2 * tokens * (mixed + wide)
     if mixer.gate_ranks:
         works = product(tokens, mixed, hidden, weights)
         works += [Gemm(tokens, sum(mixer.gate_ranks) + heads, hidden, 1, HALF, layout="NT")]
@@ -39,7 +39,7 @@ def _delta_net(mixer: DeltaNet, hidden: int, plan: Plan, tokens: int, weights: s
     return [
         *works,
         elementwise(2 * tokens * mixed, 2 * tokens * mixed, "causal_conv1d"),
-        *[elementwise(moved, moved, "chunks of the delta rule")] * 3,
+        *[elementwise(moved_bytes, moved_bytes, "chunks of the delta rule")] * 3,
         elementwise(4 * tokens * wide, 2 * tokens * wide, "gated norm"),
         *product(tokens, hidden, wide, weights, quantises=True),
     ]
@@ -121,8 +121,8 @@ def _linear_attention(mixer: LinearAttention, hidden: int, plan: Plan, tokens: i
 def states(mixer: Recurrent, state_type: Literal["bf16", "float32"], plan: Plan, sequences: int) -> list[Work]:
     """Reading and writing the states of a layer's sequences."""
     size = 4 if state_type == "float32" else 2
-    moved = sequences * mixer.state_elements * size // plan.tp
-    if not moved:
+    moved_bytes = sequences * mixer.state_elements * size // plan.tp
+    if not moved_bytes:
         return []
     dtype = "float32" if size == 4 else HALF
-    return [Elementwise(moved, moved, moved // size, dtype, operator="states")]
+    return [Elementwise(moved_bytes, moved_bytes, moved_bytes // size, dtype, operator="states")]

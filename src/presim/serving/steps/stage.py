@@ -56,8 +56,11 @@ def head(model: Model, plan: Plan, sequences: int) -> list[Work]:
 
 def embedding(model: Model, plan: Plan, tokens: int) -> list[Work]:
     """Embedding lookup of a step's tokens."""
-    moved = 2 * tokens * model.hidden
-    return [Index(moved, moved, tokens * model.hidden, HALF, operator="embedding"), Reduce(moved, "tp")]
+    moved_bytes = 2 * tokens * model.hidden
+    return [
+        Index(moved_bytes, moved_bytes, tokens * model.hidden, HALF, operator="embedding"),
+        Reduce(moved_bytes, "tp"),
+    ]
 
 
 def to_next_stage(model: Model, plan: Plan, tokens: int) -> list[Work]:
@@ -67,8 +70,8 @@ def to_next_stage(model: Model, plan: Plan, tokens: int) -> list[Work]:
     """
     if plan.pp == 1:
         return []
-    moved = 2 * 2 * tokens * model.hidden
-    return [Reduce(moved // plan.tp, "stages", "send"), Reduce(moved, "tp", "all_gather")]
+    moved_bytes = 2 * 2 * tokens * model.hidden
+    return [Reduce(moved_bytes // plan.tp, "stages", "send"), Reduce(moved_bytes, "tp", "all_gather")]
 
 
 def stage(model: Model, plan: Plan, tokens: int) -> list[tuple[Work, int]]:
