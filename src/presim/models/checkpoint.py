@@ -47,6 +47,7 @@ _MODELOPT: dict[str, WeightType] = {
     "W8A16": "int8-only",
     "W8A8_SQ_PER_CHANNEL": "int8",
 }
+_NF4 = "Products of bitsandbytes' 4-bit weights are priced as those of GPTQ's."
 _PLAIN_NAMES = {"modelopt_fp4": "modelopt", "gpt_oss_mxfp4": "mxfp4", "auto_round": "auto-round"}
 _KNOWN = "fp8, fbgemm_fp8, awq, gptq, compressed-tensors, modelopt, mxfp4, bitsandbytes, experts_int8"
 
@@ -77,7 +78,8 @@ def read(model: Model, quantization: Mapping[str, Any] | None, file: str, expert
             types_by_kind[kind, types] = kinds.setdefault(layer, len(kinds))
         order.append(types_by_kind[kind, types])
     typed_model = msgspec.structs.replace(model, kinds=tuple(kinds), order=tuple(order))
-    return msgspec.structs.replace(typed_model, checkpoint=_summary(typed_model, method, file))
+    notes = (*model.notes, _NF4) if method == "bitsandbytes" and not quantization.get("load_in_8bit") else model.notes
+    return msgspec.structs.replace(typed_model, checkpoint=_summary(typed_model, method, file), notes=notes)
 
 
 def _summary(model: Model, method: str, file: str) -> Checkpoint:
