@@ -92,7 +92,7 @@ MAY_IMPORT = {
     # The simulation of what is being captured: a client of both ends, started by the launcher.
     "live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},
     # What a model's own code says of its layers is asked in a process of its own, as its graph is.
-    "models": {"presim.graph.take", "presim.capture.setup"},
+    "models": {"presim.graph.take", "presim.graph.export.vllm_models", "presim.capture.setup"},
     # Deployments of models: a client of prices and hardware, with a loop of its own over requests.
     "serving": {"presim.trace", "presim.hardware", "presim.cost", "presim.models", "presim.graph.take"},
     "shim": set(),

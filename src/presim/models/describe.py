@@ -83,7 +83,7 @@ def encode_shipped(model_by_id: Mapping[str, tuple[Mapping[str, Any], Model]]) -
 
 
 def _cache_file(structure: Mapping[str, Any]) -> Path:
-    key = "\n".join((digest(structure), _version("transformers"), _version("torch"), _reader_digest()))
+    key = "\n".join((digest(structure), *map(_version, ("transformers", "torch", "vllm")), _reader_digest()))
     name = hashlib.sha256(key.encode()).hexdigest()
     return Path(platformdirs.user_cache_dir("presim")) / "models" / f"{name}.json"
 

@@ -81,6 +81,14 @@ class Model(msgspec.Struct, frozen=True, dict=True):
         return tuple(dict.fromkeys(mixer for kind in self.kinds for mixer in kind.recurrent))
 
     @property
+    def text(self) -> str:
+        """The layers by kind, in words."""
+        counts: Counter[str] = Counter()
+        for layer, count in self.counts():
+            counts[layer.text] += count
+        return ", ".join(f"{count} x {words}" for words, count in counts.items())
+
+    @property
     def experts(self) -> Experts | None:
         """The experts of the first layer that has some."""
         return next((kind.experts for kind in self.kinds if kind.experts), None)

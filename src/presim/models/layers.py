@@ -221,6 +221,20 @@ class Layer(msgspec.Struct, frozen=True):
         return sum(weight.elements for weight in self.weights)
 
     @property
+    def text(self) -> str:
+        """Its parts in words, without their widths."""
+        mixers = [_words(mixer) for mixer in self.mixers]
+        feed_forwards = [
+            f"{part.chosen} of {part.count} experts"
+            if isinstance(part, Experts)
+            else "shared"
+            if part.shared
+            else "dense"
+            for part in self.feed_forwards
+        ]
+        return " + ".join([*mixers, *feed_forwards]) or "empty"
+
+    @property
     def experts(self) -> Experts | None:
         """Its experts, if it has some."""
         return next((part for part in self.feed_forwards if isinstance(part, Experts)), None)
@@ -234,3 +248,19 @@ class Layer(msgspec.Struct, frozen=True):
     def recurrent(self) -> tuple[Recurrent, ...]:
         """Mixers that keep a state for each sequence."""
         return tuple(mixer for mixer in self.mixers if not isinstance(mixer, Attention | Latent | Compressed))
+
+
+def _words(mixer: Mixer) -> str:
+    if isinstance(mixer, Attention):
+        reach = (
+            f"chunks of {mixer.window}" if mixer.is_chunked else f"window {mixer.window}" if mixer.window else "full"
+        )
+        return f"{reach} attention" + (" (earlier layer's cache)" if mixer.reuses_cache else "")
+    if isinstance(mixer, Latent):
+        return f"latent attention to {mixer.sparse_keys} keys" if mixer.sparse_keys else "latent attention"
+    if isinstance(mixer, Compressed):
+        return f"window {mixer.window} and entries of {mixer.ratio}" if mixer.ratio else f"window {mixer.window}"
+    if isinstance(mixer, Mamba):
+        return "Mamba 2" if mixer.heads else "Mamba 1"
+    words = {DeltaNet: "gated delta net", ShortConvolution: "short convolution", LinearAttention: "linear attention"}
+    return words[type(mixer)]

@@ -49,16 +49,17 @@ def state_bytes(mixer: Recurrent, state_type: StateType, tp: int = 1) -> int:
     return (mixer.state_elements * (4 if state_type == "float32" else 2) + 2 * mixer.convolved) // tp
 
 
-def window_bytes(mixer: Cached, cache: Cache) -> int:
-    """Bytes that one layer keeps of a sequence's newest tokens alone (DeepSeek-V4)."""
-    size = 1 if cache == "fp8" else 2
-    return mixer.window * mixer.head_dim * size if isinstance(mixer, Compressed) else 0
-
-
 def model_token_bytes(model: Model, cache: Cache, architecture: str) -> int:
     """Bytes that all layers keep of a token, on all ranks together; windows as if they kept all tokens."""
     return sum(
         count * token_bytes(mixer, cache, architecture) for layer, count in model.counts() for mixer in layer.cached
+    )
+
+
+def model_state_bytes(model: Model) -> int:
+    """Bytes that all layers keep of a sequence beside its tokens, on all ranks together."""
+    return sum(
+        count * state_bytes(mixer, model.state_type) for layer, count in model.counts() for mixer in layer.recurrent
     )
 
 

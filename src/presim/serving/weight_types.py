@@ -60,8 +60,9 @@ def check(model: Model, plan: Plan, gpu: Gpu) -> None:
     capability = gpu.compute_major * 10 + gpu.compute_minor
     for kind in sorted(_used(model, plan) - {"bf16"}):
         if gpu.vendor != "nvidia":
-            if kind in ("fp4", "fp4-only") or not (gpu.peak("fp8") or not kind.startswith("fp8")):
-                raise InputError(f"{gpu.name} has no kernels for {kind} weights; use --weights fp8 or bf16")
+            if kind in ("fp4", "fp4-only") or (kind.startswith("fp8") and not gpu.peak("fp8")):
+                works = "fp8" if gpu.peak("fp8") else "bf16"
+                raise InputError(f"engines have no kernels for {kind} weights on a {gpu.name}; use --weights {works}")
             continue
         if capability < _LOWEST[kind]:
             raise InputError(

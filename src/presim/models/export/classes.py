@@ -14,7 +14,7 @@ from transformers import CONFIG_MAPPING
 from transformers.generation.utils import GenerationMixin
 from transformers.models.auto import modeling_auto
 
-from presim.models.export import adapted, keys
+from presim.models.export import adapted, keys, vllm_class
 from presim.models.export.refusal import Refusal
 
 _FOR_TRAINING = ("quantization_config", "compression_config", "auto_map", "torch_dtype", "dtype")  # change no layer
@@ -44,11 +44,20 @@ def build(raw: dict[str, Any]) -> Built:
     model_class = _class_of(architecture) if architecture else None
     config_class = CONFIG_MAPPING[kind] if kind in CONFIG_MAPPING else getattr(model_class, "config_class", None)
     if config_class is None or (architecture and model_class is None):
-        raise Refusal(_unknown(architecture or kind, raw))
+        if not architecture or not vllm_class.version():
+            raise Refusal(_unknown(architecture or kind, raw))
+        return _of_vllm(raw, architecture)
     if config_class is not getattr(model_class, "config_class", config_class):
         config_class = _fitting(model_class, config_class, architecture, kind)
     config = configured(config_class, raw)
     return _built(instantiated(model_class or _class_for(config, kind), config), config, raw, architecture)
+
+
+def _of_vllm(raw: dict[str, Any], architecture: str) -> Built:
+    plain = _plain(raw)
+    keys.check_sizes(plain, transformers.PretrainedConfig)
+    model, text = vllm_class.build(plain, architecture)
+    return Built(model, text, architecture, f"vLLM {vllm_class.version()}, {type(model).__name__}", ())
 
 
 def _fitting(model_class: Any, config_class: Any, architecture: str, kind: str) -> Any:

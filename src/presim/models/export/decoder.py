@@ -132,7 +132,7 @@ def _outside(model: torch.nn.Module, path: str) -> list[Weight]:
         part: Part = "small"
         if _is_encoder(name.rpartition(".")[0]):
             part = "encoder"
-        elif isinstance(owner, torch.nn.Embedding):
+        elif isinstance(owner, torch.nn.Embedding) or type(owner).__name__ == "VocabParallelEmbedding":
             part = "embedding"
         elif parameter.dim() == 2:
             part = "head" if "head" in name or name.startswith("embed_out") else "beside"
@@ -141,6 +141,8 @@ def _outside(model: torch.nn.Module, path: str) -> list[Weight]:
 
 
 def _is_tied(model: Any) -> bool:
+    if not hasattr(model, "get_output_embeddings"):  # vLLM's
+        return not any("head" in name for name, _ in model.named_parameters())
     inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
     return inputs is not None and outputs is not None and inputs.weight is outputs.weight
 

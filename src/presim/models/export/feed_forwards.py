@@ -93,6 +93,8 @@ def _mixture(count: int, width: int, hidden: int, matrices: int, layer: torch.nn
 def _choices(layer: torch.nn.Module, context: Context) -> int:
     for holder in (*layer.modules(), context.config):
         for name in _CHOICES:
+            if name == "top_k" and holder is context.config:
+                continue  # of sampling
             value: Any = getattr(holder, name, None)
             if isinstance(value, list | tuple) and len(value) > context.index:
                 value = value[context.index]

@@ -26,7 +26,7 @@ from presim.models.layers import (
 _QUERY = ("q_proj", "query", "q", "wq")
 _KEY = ("k_proj", "key", "k", "wk")
 _VALUE = ("v_proj", "value", "v", "wv")
-_FUSED = ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "qkv", "att_proj", "W_pack")
+_FUSED = ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "qkv", "wqkv", "att_proj", "W_pack")
 _OUT = ("o_proj", "out_proj", "dense", "c_proj", "wo", "attn_out", "out")
 _GATE = ("g_proj", "gate_proj", "output_gate")
 _SOFTMAX_FREE = ("Lightning", "LinearAttention")
@@ -75,6 +75,8 @@ def linear(module: torch.nn.Module) -> tuple[int, int] | None:
     weight = getattr(module, "weight", None)
     if isinstance(module, torch.nn.Linear):
         return module.in_features, module.out_features
+    if isinstance(weight, torch.Tensor) and weight.dim() == 2 and hasattr(module, "output_size"):  # vLLM's
+        return int(weight.shape[1]), int(weight.shape[0])
     if type(module).__name__ == "Conv1D" and weight is not None:
         return int(weight.shape[0]), int(weight.shape[1])
     return None
@@ -180,6 +182,9 @@ def _window(module: torch.nn.Module, context: Context) -> tuple[int, bool]:
         return int(config.attention_chunk_size), True
     if kind:
         return int(window or 0) if "sliding" in kind or kind == "local" else 0, False
+    kernel: Any = getattr(module, "attn", None)
+    if hasattr(kernel, "sliding_window"):  # vLLM's
+        return int(kernel.sliding_window or 0), False
     local = getattr(module, "attention_type", None) == "local" or getattr(module, "is_sliding", None)
     if local is not None and (local or hasattr(module, "is_sliding")):
         return int(window or 0) if local else 0, False
