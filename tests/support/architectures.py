@@ -1,4 +1,4 @@
-"""Counts parameters of text generators: ``python -m support.architectures NAME...`` prints them as JSON.
+"""Counts parameters of text generators: ``python tests/support/architectures.py NAME...`` prints them as JSON.
 
 Each is transformers' class with the sizes of its family, once counted by the class and once by the description.
 """

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from presim.graph.take import run_exporter
+from support import architectures
 from support.architectures import ARCHITECTURES
 
 pytestmark = pytest.mark.torch_cuda
@@ -18,7 +19,7 @@ SHORT = ("Llama", "GptOss", "NemotronH", "Gemma3n", "Zamba2", "KimiLinear")  # t
 
 @functools.cache
 def counted(names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    ended = run_exporter([sys.executable, "-W", "ignore", "-m", "support.architectures", *names])
+    ended = run_exporter([sys.executable, "-W", "ignore", architectures.__file__, *names])
     assert ended.returncode == 0, ended.stderr[-2000:]
     return json.loads(ended.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 

@@ -65,6 +65,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({key: value for key, value in LLAMA.items() if key != "hidden_size"}, "has no hidden_size"),
     ({key: value for key, value in LLAMA.items() if key != "num_hidden_layers"}, "has no num_hidden_layers"),
     ({**MIXTRAL, "num_experts_per_tok": 16}, "chooses 16 of 8 experts; it must be from 1 to 8"),
+    ({**LLAMA, "num_hidden_layers": 10**6}, "it must be a whole number from 1 to 2,000"),
+    ({**LLAMA, "hidden_size": "64"}, "expected int, got str"),
+    ({**LLAMA, "intermediate_size": 0}, "has intermediate_size = 0"),
+    ({**LLAMA, "layer_types": ["full_attention"] * 3}, "must be equal to the number of `layer_types`"),
+    ({**LLAMA, "architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4"}, "does not read it"),
     ({**LLAMA, "layers_block_type": ["mamba", "attention"] * 2}, "has layers_block_type, which says something of each"),
     ({**LLAMA, "hybrid_override_pattern": "M*M*"}, "has hybrid_override_pattern, which says something of each layer"),
 ]  # fmt: skip

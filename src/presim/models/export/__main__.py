@@ -27,6 +27,10 @@ def _answer(config: dict[str, Any]) -> Answer:
         return Answer(model=decoder.describe(classes.build(config)))
     except Refusal as refusal:
         return Answer(refusal=str(refusal))
+    except Exception as error:  # noqa: BLE001  sizes that neither the class nor presim expects must not end the process
+        return Answer(
+            refusal=f"has layers that presim does not understand ({type(error).__name__}: {error}); report it"
+        )
 
 
 if __name__ == "__main__":

@@ -80,6 +80,7 @@ def _built(model: Any, config: Any, raw: dict[str, Any], architecture: str, also
     if getattr(text, "is_decoder", None) is False and not _is_causal(model):
         raise Refusal(f"is an encoder ({type(model).__name__}), which generates no text; give a decoder's config")
     origin = f"transformers {transformers.__version__}, {type(model).__name__}"
+    keys.check_taken(raw, config)
     notes = (*keys.defaults(raw, config), *keys.unread(raw, config, model, also_read))
     return Built(model, text, architecture or type(model).__name__, origin, notes)
 

@@ -19,6 +19,7 @@ _POSITIVE = (
     "num_attention_heads",
     "head_dim",
     "num_key_value_heads",
+    "intermediate_size",
     "max_position_embeddings",
 )
 _USUAL = ("num_attention_heads", "intermediate_size", "vocab_size")  # sizes that few configs leave out
@@ -26,6 +27,7 @@ _INSTEAD = {
     "num_hidden_layers": ("layers_block_type", "hybrid_override_pattern", "layer_types", "num_layers")
 }  # they say it, too
 _LARGEST = 1 << 31
+_MOST_LAYERS = 2000  # ten times as many as any published model has
 _COUNTS = re.compile(
     r"^(num_.*(heads|layers|experts|tok)|(hidden|intermediate|vocab|moe_intermediate)_size|head_dim|n_(embd|head|layer|inner)|max_position_embeddings|.*_lora_rank)$"
 )
@@ -58,10 +60,15 @@ def check_sizes(config: Mapping[str, Any], config_class: Any) -> None:
             raise Refusal(f"has no {names[1]}; give the config.json published with the weights")
     for part in (config, text):
         for key, value in part.items():
-            if not _COUNTS.search(key) or isinstance(value, bool) or not isinstance(value, int | float):
-                continue
-            if value != int(value) or not 0 <= value <= _LARGEST or (value < 1 and key in _POSITIVE):
-                raise Refusal(f"has {key} = {value}; it must be a whole number from 1 to {_LARGEST:,}")
+            if _COUNTS.search(key) and isinstance(value, int | float):
+                _check_size(key, value)
+
+
+def _check_size(key: str, value: float) -> None:
+    largest = _MOST_LAYERS if key in ("num_hidden_layers", "n_layer", "num_layers") else _LARGEST
+    is_whole = not isinstance(value, bool) and value == int(value)
+    if not is_whole or not 0 <= value <= largest or (value < 1 and key in _POSITIVE):
+        raise Refusal(f"has {key} = {value}; it must be a whole number from 1 to {largest:,}")
 
 
 def _text_aliases(config_class: Any) -> dict[str, str]:
@@ -90,13 +97,14 @@ def unread(raw: Mapping[str, Any], config: Any, model: Any, also_read: str = "")
     layers = getattr(text, "num_hidden_layers", 0)
     notes = []
     for key, value in _leaves(raw):
-        if isinstance(value, list) and value and all(entry == value[0] for entry in value):
+        is_by_layer = isinstance(value, list | str) and len(value) >= max(layers, 2) and len({*map(str, value)}) > 1
+        if isinstance(value, list) and value and not is_by_layer:
             value = value[0]  # the same for every layer
         if not _STRUCTURE.search(key) or _HARMLESS.search(key) or value in (None, False, 0, 1, -1, [], {}, ""):
             continue
         if re.search(rf"\b{re.escape(key)}\b", source) or hasattr(type(config), key) or _is_said(key, value, raw, text):
             continue
-        if isinstance(value, list | str) and len(value) >= max(layers, 2):
+        if is_by_layer:
             raise Refusal(
                 f"has {key}, which says something of each layer and which {type(model).__name__} of transformers does "
                 "not read; its layers are not known"
@@ -109,9 +117,26 @@ def unread(raw: Mapping[str, Any], config: Any, model: Any, also_read: str = "")
 
 def _is_said(key: str, value: Any, raw: Mapping[str, Any], config: Any) -> bool:
     """Whether it repeats what the class takes for granted, as in a longer name of a key that it reads."""
-    if value == getattr(config, _SAME.get(key, ""), None) or raw.get(f"use_{key.split('_')[0]}") is False:
+    same_size = _SAME.get(key, key.removeprefix("swa_").removesuffix("_size"))
+    if value == getattr(config, same_size, None) or raw.get(f"use_{key.split('_')[0]}") is False:
         return True
     return any(key.endswith(f"_{name}") and getattr(config, name, None) == value for name in ("head_dim", "num_layers"))
+
+
+def check_taken(raw: Mapping[str, Any], config: Any) -> None:
+    """Refuse sizes that the class does not take from where the file has them.
+
+    Raises:
+        Refusal: names the key.
+    """
+    text = config.get_text_config(decoder=True)
+    for key in (*_REQUIRED, "num_attention_heads", "vocab_size"):
+        size, taken_size = _text(raw).get(key), getattr(text, key, None)
+        if size is not None and taken_size is not None and size != taken_size:
+            raise Refusal(
+                f"has {key} = {size}, where {type(config).__name__} of transformers does not read it (it takes "
+                f"{taken_size}); give the config.json published with the weights"
+            )
 
 
 def defaults(raw: Mapping[str, Any], config: Any) -> tuple[str, ...]:
