@@ -91,12 +91,12 @@ def _read(path: Path) -> dict[str, Any]:
         config = decode_foreign_json(read_bytes(path, "give a model's config.json"))
     except FormatError as error:
         raise InputError(f"{path} is not valid JSON ({error}); give a model's config.json") from error
-    beside = path.parent / _BESIDE
-    if isinstance(config, dict) and "quantization_config" not in config and beside.is_file():
+    quantization_file = path.parent / _BESIDE
+    if isinstance(config, dict) and "quantization_config" not in config and quantization_file.is_file():
         try:
-            quantization = decode_foreign_json(read_bytes(beside, f"give a valid {_BESIDE}"))["quantization"]
+            quantization = decode_foreign_json(read_bytes(quantization_file, f"give a valid {_BESIDE}"))["quantization"]
         except (FormatError, KeyError, TypeError) as error:
-            raise InputError(f"{beside} is no file of ModelOpt's ({error}); give the published one") from error
+            raise InputError(f"{quantization_file} is not ModelOpt's ({error}); give the published one") from error
         config["quantization_config"] = {"quant_method": "modelopt", **quantization}
     return config  # type: ignore[no-any-return]
 

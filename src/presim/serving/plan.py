@@ -160,8 +160,8 @@ def stage_ends(layers: int, stages: int) -> list[tuple[int, int]]:
     lengths = [layers // stages] * stages
     for stage in range(layers % stages):
         lengths[-2 - stage] += 1
-    ends = [sum(lengths[:stage]) for stage in range(stages + 1)]
-    return list(itertools.pairwise(ends))
+    starts = [sum(lengths[:stage]) for stage in range(stages + 1)]
+    return list(itertools.pairwise(starts))
 
 
 def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:

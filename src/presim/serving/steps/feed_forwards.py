@@ -56,18 +56,20 @@ def _exchange(of: Experts, hidden: int, plan: Plan, tokens: int) -> list[Work]:
     tensor parallelism the ranks of a group gather their parts again. With expert parallelism, SGLang and TensorRT-LLM
     send a token only to the ranks of its experts.
     """
-    moved = 2 * tokens * hidden
+    moved_bytes = 2 * tokens * hidden
     ranks = plan.tp * plan.dp
     if plan.dp == 1:
-        return [Reduce(moved, "experts")]
+        return [Reduce(moved_bytes, "experts")]
     if plan.kernels == "vllm":
-        there_and_back = [
-            Reduce(moved * plan.dp, "experts", "all_gather"), Reduce(moved * plan.dp, "experts", "reduce_scatter"),
-        ]  # fmt: skip
-        return [*there_and_back, Reduce(moved, "tp", "all_gather")]
+        gathered_bytes = moved_bytes * plan.dp
+        return [
+            Reduce(gathered_bytes, "experts", "all_gather"),
+            Reduce(gathered_bytes, "experts", "reduce_scatter"),
+            Reduce(moved_bytes, "tp", "all_gather"),
+        ]
     if not plan.ep:
-        return [Reduce(moved * plan.dp, "experts")]
+        return [Reduce(moved_bytes * plan.dp, "experts")]
     reached = ranks * (1 - (1 - 1 / ranks) ** of.chosen)
-    sent = int(moved * reached)
+    sent = int(moved_bytes * reached)
     dispatched = sent if plan.of_experts == "bf16" else sent // 2
     return [Reduce(dispatched, "experts", "all_to_all"), Reduce(sent, "experts", "all_to_all")]

@@ -55,8 +55,8 @@ def stored_in(layer: Layer, plan: Plan, *parts: str) -> WeightType:
 
 def norm(tokens: int, width: int) -> Normalization:
     """A fused residual addition and RMS norm."""
-    moved = 2 * tokens * width
-    return Normalization(2 * moved, 2 * moved, tokens * width, HALF, operator="rms_norm", row=width)
+    moved_bytes = 2 * tokens * width
+    return Normalization(2 * moved_bytes, 2 * moved_bytes, tokens * width, HALF, operator="rms_norm", row=width)
 
 
 def elementwise(read: int, written: int, operator: str) -> Elementwise:
