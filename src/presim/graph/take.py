@@ -18,7 +18,7 @@ import platformdirs
 from presim.capture.setup.environment import find_torch, install_torch
 from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.errors import InputError
-from presim.files import decode_messagepack, digest_of, first_bytes, make_folder, read_bytes, write_file
+from presim.files import decode_messagepack, digest_of, first_bytes, make_folder, read_bytes, read_text, write_file
 from presim.graph import segments, store
 from presim.graph.recording import Recording
 from presim.graph.schema import VERSION, OperatorGraph
@@ -95,10 +95,8 @@ def hub_config(model_id: str) -> Path | None:
     """The newest ``config.json`` of a model id in Hugging Face's local cache; None if there is none."""
     hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub"))
     folder = hub.expanduser() / f"models--{model_id.replace('/', '--')}"
-    try:
-        main = (folder / "refs" / "main").read_text().strip()
-    except OSError:
-        main = ""
+    reference = folder / "refs" / "main"
+    main = read_text(reference, f"delete {reference}").strip() if reference.is_file() else ""
     snapshots = [folder / "snapshots" / main] if main else sorted(folder.glob("snapshots/*"))
     configs = [snapshot / "config.json" for snapshot in snapshots if (snapshot / "config.json").is_file()]
     return configs[-1] if configs else None
