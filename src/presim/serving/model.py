@@ -112,7 +112,8 @@ def from_config(config: Mapping[str, Any], name: str) -> Model:
     model = describe(config, name)
     text = config.get("text_config")
     parts = [part for part in (config, text) if isinstance(part, Mapping)]
-    quantization = next((part["quantization_config"] for part in parts if part.get("quantization_config")), None)
+    keys = ("quantization_config", "compression_config")  # the second is of older files of compressed-tensors
+    quantization = next((part[key] for part in parts for key in keys if part.get(key)), None)
     if quantization is not None and not isinstance(quantization, Mapping):
         raise InputError(f"the quantization_config of {name} is not a JSON object; give the published config.json")
     if quantization is None:
