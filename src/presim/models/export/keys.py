@@ -118,7 +118,8 @@ def unread(raw: Mapping[str, Any], config: Any, model: Any, also_read: str = "")
 def _is_said(key: str, value: Any, raw: Mapping[str, Any], config: Any) -> bool:
     """Whether it repeats what the class takes for granted, as in a longer name of a key that it reads."""
     same_size = _SAME.get(key, key.removeprefix("swa_").removesuffix("_size"))
-    if value == getattr(config, same_size, None) or raw.get(f"use_{key.split('_')[0]}") is False:
+    repeats = same_size != key and value == getattr(config, same_size, None)  # a config keeps any key as an attribute
+    if repeats or raw.get(f"use_{key.split('_')[0]}") is False:
         return True
     return any(key.endswith(f"_{name}") and getattr(config, name, None) == value for name in ("head_dim", "num_layers"))
 
