@@ -91,8 +91,10 @@ MAY_IMPORT = {
     "launch": {"presim.compose.plan", "presim.compose.stages", "presim.graph.take", "presim.hardware"},
     # The simulation of what is being captured: a client of both ends, started by the launcher.
     "live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},
+    # What a model's own code says of its layers is asked in a process of its own, as its graph is.
+    "models": {"presim.graph.take", "presim.graph.export.vllm_models", "presim.capture.setup"},
     # Deployments of models: a client of prices and hardware, with a loop of its own over requests.
-    "serving": {"presim.trace", "presim.hardware", "presim.cost"},
+    "serving": {"presim.trace", "presim.hardware", "presim.cost", "presim.models", "presim.graph.take"},
     "shim": set(),
 }
 CLIENTS = {
@@ -124,6 +126,7 @@ MAY_IMPORT_TORCH = {
     "presim.graph.compiled",
     "presim.graph.export",
     "presim.graph.libraries",
+    "presim.models.export",
     "presim.serving.engines.sglang_engine",
     "presim.serving.engines.sglang_scheduler",
     "presim.serving.engines.vllm_engine",

@@ -24,18 +24,20 @@ from presim.cli.script import sentences
 from presim.errors import InputError
 from presim.hardware import choose_cluster
 from presim.profile.job import gpu_named
+from presim.serving.kept import kv_heads as kv_heads_of
 from presim.serving.model import Model, find
 from presim.serving.plan import Plan, Weights
-from presim.serving.steps import layers
+from presim.serving.steps import mixers, stage
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.pricer import Pricer
 from presim.serving.steps.times import FIXED_SHARE
+from presim.serving.steps.work import Reduce, Work
 from presim.trace.signatures import Attention, Elementwise, Gemm, GroupedGemm, Normalization
 
 SERVING = "serving.jsonl"
 Row = dict[str, Any]
-Works = list[layers.Work]
+Works = list[Work]
 _BACKENDS = {"flash3": "flash3", "triton": "flash", "flash_attention": "flash", "cudnn_attention": "cudnn"}
 _EXPERTS = {  # experts, chosen, hidden, width
     "qwen3-30b-a3b": (128, 8, 2048, 768),
@@ -112,12 +114,14 @@ def step(shape: Row) -> Works:
     model, plan = model_of(shape["model"])
     sequences = shape["sequences"]
     tokens, ends = sum(count * asked for count, asked, _ in sequences), sum(count for count, *_ in sequences)
-    works = layers.embedding(model, plan, tokens) + layers.head(model, plan, ends)
-    works += layers.layer(model, plan, tokens, dense=True) * model.layers
+    works = stage.embedding(model, plan, tokens) + stage.head(model, plan, ends)
+    (layer, count_of_layers), *_ = model.counts()
+    works += stage.layer_works(layer, model.hidden, plan, tokens) * count_of_layers
     for count, asked, kept in sequences:
         decodes = asked == 1
-        works += [layers.attention(model, plan, count, asked, kept, 0, "flash3", decode=decodes)] * model.layers
-    return [work for work in works if not isinstance(work, layers.Reduce)]
+        kernel = mixers.kernel(layer.cached[0], plan, count, asked, kept, "flash3", decode=decodes)
+        works += [kernel] * count_of_layers
+    return [work for work in works if not isinstance(work, Reduce)]
 
 
 WORKS: dict[str, Callable[[Row], Works]] = {
@@ -158,7 +162,8 @@ def name_of(row: Row) -> str:
 def parts(shape: Row, measured: dict[str, float]) -> float | None:
     """Sum of the measured kernels of a composed step, s; None if one was not measured."""
     model, plan = model_of(shape["model"])
-    label, heads, kv_heads = {1: "8b", 8: "70b/8"}[plan.tp], model.heads // plan.tp, model.kv_heads // plan.tp
+    (attends,), (dense,) = model.kinds[0].cached, model.kinds[0].feed_forwards
+    label, heads, kv_heads = {1: "8b", 8: "70b/8"}[plan.tp], attends.heads // plan.tp, kv_heads_of(attends) // plan.tp
     sequences = shape["sequences"]
     tokens, ends = sum(count * asked for count, asked, _ in sequences), sum(count for count, *_ in sequences)
 
@@ -170,7 +175,7 @@ def parts(shape: Row, measured: dict[str, float]) -> float | None:
 
     try:
         small = 2 * of("pointwise", kernel="add_norm", tokens=tokens, width=model.hidden)
-        small += of("pointwise", kernel="silu_and_mul", tokens=tokens, width=model.width // plan.tp)
+        small += of("pointwise", kernel="silu_and_mul", tokens=tokens, width=dense.width // plan.tp)
         for kernel in ("rotary", "store"):
             small += of("pointwise", kernel=kernel, tokens=tokens, heads=heads, kv_heads=kv_heads)
         attended = of(

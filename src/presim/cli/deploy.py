@@ -56,7 +56,7 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
         raise click.UsageError("`presim deploy` supports ttft and tpot in --slo; use `presim serve` for e2el")
     space = search.Space(
         gpus,
-        weights=options["weights"] or ("bf16", "fp8"),
+        weights=options["weights"] or (None, "fp8"),
         most_gpus=options["max_gpus"],
         engines=options["engines"] or ("vllm",),
         disaggregated=not options["no_disaggregation"],

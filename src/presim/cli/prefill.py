@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--tp", type=number(quantities.DEGREE), default=1, show_default=True, help="GPUs of each rank: tensor parallelism."
 )
-@click.option("--weights", type=WEIGHTS, default="bf16", show_default=True, help="Data type of the weights.")
+@click.option("--weights", type=WEIGHTS, help="Data type of the weights; default: the checkpoint's own.")
 @click.option("--lengths", metavar="N,N,… or FILE", help="Tokens of the prompts of a batch, or a file of numbers.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Public request trace; its prompts come in batches.")
 @click.option("--requests", type=number(quantities.REQUESTS), help="Prompts to take of a trace; default: all.")
@@ -53,11 +53,13 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     from presim.hardware.choose import choose_cluster
     from presim.serving.model import find
     from presim.serving.plan import Plan
+    from presim.serving.weight_types import typed
 
     for name in ("json_file", "html"):
         if options[name] not in (None, "-"):
             check_writable(options[name])
-    shape, plan = find(model), Plan(tp=options["tp"], weights=options["weights"])
+    shape = find(model)
+    plan = typed(Plan(tp=options["tp"]), shape, options["weights"], None)
     plan.check(shape)
     batches = _batches(options)
     world = options["ranks"] * plan.tp

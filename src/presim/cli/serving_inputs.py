@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from presim.models.description import Model
     from presim.serving.deployments.deployment import Deployment
     from presim.serving.engines.engine import Life
     from presim.serving.plan import Plan
@@ -28,7 +29,7 @@ def deployment_of(
 
     config, name = config_of(model)
     shape = from_config(config, name)
-    plan = plan_of(options)
+    plan = plan_of(options, shape)
     plan.check(shape)
 
     over = overheads.read(options["overheads"]) if options["overheads"] else None
@@ -73,14 +74,20 @@ def _life(options: dict[str, Any]) -> Life | None:
     )
 
 
-def plan_of(options: dict[str, Any]) -> Plan:
-    """Remove the options of `ENGINE` and return them as a plan."""
+def plan_of(options: dict[str, Any], model: Model) -> Plan:
+    """Remove the options of `ENGINE` and return them as a plan for a model.
+
+    Raises:
+        InputError: an option has no value that an engine takes, or the checkpoint's types are not known.
+    """
     import dataclasses
 
     from presim.serving.drafting import drafting_of
     from presim.serving.model import find
     from presim.serving.plan import Offload, Plan
+    from presim.serving.weight_types import typed
 
+    weights, experts = options.pop("weights"), options.pop("expert_weights")
     fields = {field.name for field in dataclasses.fields(Plan)}
     plan_fields = {name: options.pop(name) for name in list(options) if name in fields}
     method, tokens, likely, name = (
@@ -91,7 +98,7 @@ def plan_of(options: dict[str, Any]) -> Plan:
     )
     offload = Offload(host, disk, link, disks) if host or disk else None
     drafting = drafting_of(method, tokens, likely, find(name) if name else None)
-    return Plan(**plan_fields, drafting=drafting, offload=offload)
+    return typed(Plan(**plan_fields, drafting=drafting, offload=offload), model, weights, experts)
 
 
 def workload_of(options: dict[str, Any], deployment: Deployment) -> Workload:

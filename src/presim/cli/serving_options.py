@@ -12,8 +12,9 @@ from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import PRICES
 
-WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
-_EXPERTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"))
+_TYPES = ("bf16", "fp8", "fp8-block", "fp4", "fp4-only", "int4", "int8", "int8-only")
+WEIGHTS = click.Choice(_TYPES)
+_EXPERTS = click.Choice((*_TYPES, "mxfp4"))
 ENGINE = (
     click.option("--tp", type=number(quantities.DEGREE), default=1, show_default=True, help="Tensor-parallel degree."),
     click.option("--pp", type=number(quantities.DEGREE), default=1, show_default=True, help="Pipeline stages."),
@@ -25,8 +26,12 @@ ENGINE = (
         help="Data-parallel degree of attention; these ranks share the experts.",
     ),
     click.option("--ep", is_flag=True, help="Expert parallelism: each rank holds whole experts."),
-    click.option("--weights", type=WEIGHTS, default="bf16", show_default=True, help="Data type of the weights."),
-    click.option("--expert-weights", type=_EXPERTS, help="Data type of expert weights; default: same as --weights."),
+    click.option("--weights", type=WEIGHTS, help="Data type of the weights; default: the checkpoint's own."),
+    click.option(
+        "--expert-weights",
+        type=_EXPERTS,
+        help="Data type of experts' weights; default: as --weights or the checkpoint.",
+    ),
     click.option(
         "--kv", "cache", type=click.Choice(("bf16", "fp8", "int8")), default="bf16", show_default=True, help="KV cache."
     ),

@@ -18,7 +18,7 @@ import platformdirs
 from presim.capture.setup.environment import find_torch, install_torch
 from presim.capture.setup.shim import SHIM_DIRECTORY
 from presim.errors import InputError
-from presim.files import decode_messagepack, digest_of, first_bytes, make_folder, read_bytes, write_file
+from presim.files import decode_messagepack, digest_of, first_bytes, make_folder, read_bytes, read_text, write_file
 from presim.graph import segments, store
 from presim.graph.recording import Recording
 from presim.graph.schema import VERSION, OperatorGraph
@@ -81,15 +81,25 @@ def config_file(model: str) -> Path | None:
         return path / "config.json"
     if ":" in model:
         return None
-    hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub"))
-    cached_configs = sorted(hub.expanduser().glob(f"models--{model.replace('/', '--')}/snapshots/*/config.json"))
-    if cached_configs:
-        return cached_configs[-1]
+    cached_config = hub_config(model)
+    if cached_config is not None:
+        return cached_config
     raise InputError(
         f"{model} is not a model: give a folder with config.json, a config file, a graph that `presim graph` wrote, "
         "a factory as package.module:function, or vllm:MODEL; nothing is downloaded. Named models: "
         f"{', '.join(named_models())}"
     )
+
+
+def hub_config(model_id: str) -> Path | None:
+    """The newest ``config.json`` of a model id in Hugging Face's local cache; None if there is none."""
+    hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub"))
+    folder = hub.expanduser() / f"models--{model_id.replace('/', '--')}"
+    reference = folder / "refs" / "main"
+    main = read_text(reference, f"delete {reference}").strip() if reference.is_file() else ""
+    snapshots = [folder / "snapshots" / main] if main else sorted(folder.glob("snapshots/*"))
+    configs = [snapshot / "config.json" for snapshot in snapshots if (snapshot / "config.json").is_file()]
+    return configs[-1] if configs else None
 
 
 @functools.cache
@@ -111,7 +121,7 @@ def take(model: str, dtype: str = "bfloat16") -> OperatorGraph:
     with temporary_folder("graph") as folder:
         request, out = Path(folder, "request.json"), Path(folder, "recordings")
         write_file(request, msgspec.json.encode({"model": _located(model), "dtype": dtype}))
-        ended = _run([sys.executable, "-m", "presim.graph.export", str(request), str(out)])
+        ended = run_exporter([sys.executable, "-m", "presim.graph.export", str(request), str(out)])
         if not out.exists():
             raise InputError(_reason(model, ended.stderr))
         recordings = decode_messagepack(read_bytes(out, "export the model again"), list[Recording])
@@ -144,8 +154,12 @@ def verified_graph(model: str, recordings: list[Recording]) -> OperatorGraph:
     return msgspec.structs.replace(graph, model=model)
 
 
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run the exporter on the meta device; add the emulated libraries to its path only if PyTorch lacks its own."""
+def run_exporter(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a process that has tensors on the meta device; the emulated libraries join its path if PyTorch lacks its own.
+
+    Raises:
+        InputError: it takes too long.
+    """
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
     try:
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LIMIT_S)

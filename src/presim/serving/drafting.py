@@ -8,13 +8,16 @@ accepts. Each drafted token is accepted with the same probability if all tokens 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Literal, get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.serving.model import Model
+from presim.models.description import Model
+from presim.models.layers import Dense, Experts, Layer, Weight
 
 Method = Literal["mtp", "eagle", "draft", "ngram"]
 Floats = NDArray[np.float64]
@@ -77,11 +80,39 @@ def drafter(model: Model, drafting: Drafting) -> Model | None:
         return None
     if drafting.model is not None:
         return drafting.model
-    experts = model.experts
-    if drafting.method == "mtp" and experts is not None:
-        one = dataclasses.replace(experts, dense_layers=0)
-        return dataclasses.replace(model, layers=1, experts=one, recurrent=None)
-    return dataclasses.replace(model, layers=1, experts=None, recurrent=None)
+    attends = [kind for kind in model.order if model.kinds[kind].cached]
+    if not attends:
+        raise InputError(f"{model.name} has no attention, and so no drafter; leave out --speculative {drafting.method}")
+    last = model.kinds[attends[-1]]
+    if drafting.method == "mtp" and last.feed_forwards:
+        layer = last
+    else:
+        width = _dense_width(model)
+        layer = with_dense(Layer(last.cached[:1], (), of_part(last.weights, "mixer")), width, model.hidden)
+    return msgspec.structs.replace(model, kinds=(layer,), order=(0,), outside=_ends(model))
+
+
+def _ends(model: Model) -> tuple[Weight, ...]:
+    return tuple(weight for weight in model.outside if weight.part in ("embedding", "head"))
+
+
+def of_part(weights: Iterable[Weight], part: str) -> tuple[Weight, ...]:
+    """The weights of a part."""
+    return tuple(weight for weight in weights if weight.part == part)
+
+
+def _dense_width(model: Model) -> int:
+    """Width of a dense feed-forward of the model, or of the experts that a token uses."""
+    parts = [part for kind in model.kinds for part in kind.feed_forwards]
+    dense = [part.width for part in parts if isinstance(part, Dense) and not part.shared]
+    used = [part.width * part.chosen for part in parts if isinstance(part, Experts)]
+    return max(dense or used or [4 * model.hidden])
+
+
+def with_dense(layer: Layer, width: int, hidden: int) -> Layer:
+    """The layer with a dense feed-forward of three matrices."""
+    weight = Weight("mlp.weight", (3, width, hidden), "dense")
+    return msgspec.structs.replace(layer, feed_forwards=(Dense(width),), weights=(*layer.weights, weight))
 
 
 def with_passes(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Literal
 
 from presim.errors import InputError
+from presim.models.description import Model
+from presim.models.layers import Mamba, WeightType
 from presim.serving.drafting import Drafting
-from presim.serving.model import Indexer, Latent, Model
 
-Weights = Literal["bf16", "fp8", "fp8-block", "fp4", "mxfp4", "int4"]
+Weights = WeightType
 Kernels = Literal["vllm", "sglang", "trtllm"]
 Scheduler = Literal["vllm", "sglang"]
 Cache = Literal["bf16", "fp8", "int8"]  # INT8 has a factor for each token and head
@@ -18,8 +20,11 @@ DTYPES: dict[str, str] = {
     "fp8": "float8_e4m3fn",
     "fp8-block": "float8_e4m3fn",
     "fp4": "float4_e2m1fn_x2",
-    "mxfp4": "bfloat16",  # experts only (gpt-oss); their price does not use this type
+    "mxfp4": "bfloat16",  # of gpt-oss' experts, whose price does not use this type
     "int4": "bfloat16",  # matrix products run in 16 bits on weights unpacked on the fly
+    "fp4-only": "bfloat16",  # likewise
+    "int8-only": "bfloat16",  # likewise
+    "int8": "int8",
 }
 VLLM_CACHES: dict[str, str] = {"bf16": "auto", "fp8": "fp8", "int8": "int8_per_token_head"}  # --kv-cache-dtype
 WEIGHT_BYTES: dict[str, float] = {
@@ -29,6 +34,9 @@ WEIGHT_BYTES: dict[str, float] = {
     "fp4": 0.5 + 1 / 16,
     "mxfp4": 0.5 + 1 / 32,
     "int4": 0.5 + 2 / 128,
+    "fp4-only": 0.5 + 1 / 16,
+    "int8-only": 1.0,
+    "int8": 1.0,
 }
 
 
@@ -57,6 +65,7 @@ class Plan:
     ep: bool = False  # expert parallelism: whole experts on tp x dp ranks; else experts are split by tensor parallelism
     weights: Weights = "bf16"
     expert_weights: Weights | None = None  # None: same as the other weights
+    as_published: bool = False  # each weight has the type of the checkpoint; the two fields above say what most have
     cache: Cache = "bf16"
     gpu_memory_utilization: float = 0.92  # vLLM 0.33's default
     max_num_seqs: int = 256
@@ -97,8 +106,7 @@ class Plan:
         """Raise InputError if the model cannot be split this way."""
         if min(self.tp, self.pp, self.dp) < 1:
             raise InputError(f"tp {self.tp}, pp {self.pp} and dp {self.dp} must be at least 1; correct them")
-        if model.heads % self.tp:
-            raise InputError(f"tp {self.tp} does not divide {model.heads} heads; choose a divisor of {model.heads}")
+        self._check_heads(model)
         if self.pp > model.layers:
             raise InputError(f"{model.name} has {model.layers} layers, fewer than pp {self.pp}; choose fewer stages")
         if self.dp > 1 and model.experts is None:
@@ -110,7 +118,7 @@ class Plan:
             raise InputError("SGLang's scheduling by priority is not modelled; leave out --policy")
         if self.cache == "int8" and (model.latent is not None or self.kernels != "vllm"):
             raise InputError("an INT8 KV cache is vLLM's, of models without latent attention; use --kv fp8")
-        if self.weights == "mxfp4":
+        if self.weights == "mxfp4" and not self.as_published:
             raise InputError("MXFP4 is a type of experts' weights alone: use --expert-weights mxfp4")
         if self.max_loras and model.latent is not None:
             raise InputError(
@@ -121,6 +129,12 @@ class Plan:
             raise InputError(
                 f"--gpu-memory-utilization {self.gpu_memory_utilization} must be above 0 and at most 1; correct it"
             )
+
+    def _check_heads(self, model: Model) -> None:
+        of_states = [mixer.heads for mixer in model.recurrent if isinstance(mixer, Mamba) and mixer.heads]
+        for heads in (*model.heads, *of_states):
+            if heads % self.tp:
+                raise InputError(f"tp {self.tp} does not divide {heads} heads; choose a divisor of {heads}")
 
     @property
     def text(self) -> str:
@@ -138,25 +152,16 @@ class Plan:
         return " ".join([*parts, types, *cache, *offload, *drafted, *loras])
 
 
-def kv_token_bytes(model: Model, cache: Cache, architecture: str) -> int:
-    """Bytes that a layer keeps of a token on GPUs of an architecture, on average over layers."""
-    if model.latent is not None and model.indexer is not None:
-        return _sparse_token_bytes(model.latent, model.indexer, cache, architecture)
-    if cache == "int8":  # and 4 bytes for each head of keys and of values (vLLM 0.33, int8_per_token_head)
-        return model.kv_elements * (model.head_dim + 4) // model.head_dim
-    return model.kv_elements * (1 if cache == "fp8" else 2)
+def stage_ends(layers: int, stages: int) -> list[tuple[int, int]]:
+    """The first layer of each pipeline stage, and the one after its last.
 
-
-def _sparse_token_bytes(latent: Latent, indexer: Indexer, cache: Cache, architecture: str) -> int:
-    """Of sparse attention (DeepSeek-V3.2, GLM-5), as vLLM 0.33 keeps it.
-
-    The indexer's key is in FP8 with a factor for each 128 elements. FlashMLA's FP8 format keeps four factors and the
-    rotary part in 16 bits (656 bytes for 512 + 64 elements); the kernels for sm_120 know no other.
+    What remains goes to the stages before the last one, as in vLLM 0.33's `get_pp_indices`.
     """
-    of_indexer = indexer.dim + 4 * indexer.dim // 128
-    if architecture == "blackwell-rtx" or (cache == "fp8" and architecture != "blackwell"):
-        return of_indexer + latent.rank + 4 * latent.rank // 128 + 2 * latent.rope
-    return of_indexer + (latent.rank + latent.rope) * (1 if cache == "fp8" else 2)
+    lengths = [layers // stages] * stages
+    for stage in range(layers % stages):
+        lengths[-2 - stage] += 1
+    starts = [sum(lengths[:stage]) for stage in range(stages + 1)]
+    return list(itertools.pairwise(starts))
 
 
 def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:

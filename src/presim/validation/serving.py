@@ -180,9 +180,9 @@ def _weights(row: Row, model: Model) -> tuple[Weights, Weights]:
     if plain is None:
         raise InputError(f"presim cannot serve weights of type {formats[0]!r}; use bf16, fp8 or fp4")
     experts = _WEIGHTS.get(formats[1], plain) if formats[1] else plain
-    if model.checkpoint == "mxfp4":
+    if model.checkpoint.experts == "mxfp4":
         return "bf16", "mxfp4"
-    if plain == "fp8" and model.checkpoint == "fp8-block":
+    if plain == "fp8" and model.checkpoint.weights == "fp8-block":
         return "fp8-block", "fp8-block"
     return plain, experts
 

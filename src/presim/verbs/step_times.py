@@ -21,7 +21,7 @@ from presim.errors import InputError
 from presim.files import FormatError, decode_json, read_bytes
 from presim.hardware.host import host_factor
 from presim.prepared import prepare
-from presim.serving.model import from_config
+from presim.serving.steps.batches import experts_of
 from presim.serving.steps.captured import Captured, Sample
 from presim.serving.steps.overheads import all_reduce_ns
 from presim.trace import store
@@ -46,9 +46,9 @@ def read_captured(folder: Path, cluster: Cluster, prices: Sequence[Path] = ()) -
     """
     request, recorded = _read(folder / "asked.json", _Request), _read(folder / "steps.json", _StepRecords)
     job = store.load(folder / "job")
-    model = from_config(request.config, str(folder))
     ranks = request.arguments.get("tensor_parallel_size", 1)
-    shared = model.experts if request.arguments.get("enable_expert_parallel") and ranks > 1 else None
+    divides_experts = request.arguments.get("enable_expert_parallel") and ranks > 1
+    shared = experts_of(request.config) if divides_experts else None
     traces = [with_own_experts(job.traces[rank], shared, ranks) for rank in sorted(job.traces)]
     priced = [_with_all_reduces(price_trace(trace, cluster, prices=prices), cluster, ranks) for trace in traces]
     alike = Representatives([trace.manifest.rank for trace in traces], job.manifest.others())
@@ -58,7 +58,7 @@ def read_captured(folder: Path, cluster: Cluster, prices: Sequence[Path] = ()) -
         timelines = simulate_job(ranks, options=options, representatives=alike)
         return _Steps(hosts[0], timelines[hosts[0].manifest.rank], vocabulary_per_rank)
 
-    vocabulary_per_rank = model.vocabulary // ranks
+    vocabulary_per_rank = request.config["vocab_size"] // ranks
     manifest = traces[0].manifest
     factor = host_factor(manifest.reference_host, manifest.host_probe_ns, cluster.node.host_factor)
     real = Options(host_factor=factor)

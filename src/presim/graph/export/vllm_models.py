@@ -57,6 +57,18 @@ def build(spec: str, dtype: torch.dtype) -> Prompts:
     Raises:
         ValueError: vLLM is not installed, or does not have the architecture.
     """
+    prepare()
+    with temporary_folder("vllm") as folder:
+        write_file(Path(folder, "config.json"), json.dumps(_config(spec.removeprefix(PREFIX))).encode())
+        return _built(str(folder), dtype)
+
+
+def prepare() -> None:
+    """Import vLLM for a GPU that is not there.
+
+    Raises:
+        ValueError: it is not installed.
+    """
     os.environ |= {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_DISABLE_SHARED_EXPERTS_STREAM": "1"}
     try:
         import vllm.platforms
@@ -65,9 +77,6 @@ def build(spec: str, dtype: torch.dtype) -> Prompts:
             f"a model of vLLM's needs vLLM ({error.name} is missing): `make vllm`, or pip install vllm"
         ) from error
     vllm.platforms._current_platform = _platform()
-    with temporary_folder("vllm") as folder:
-        write_file(Path(folder, "config.json"), json.dumps(_config(spec.removeprefix(PREFIX))).encode())
-        return _built(str(folder), dtype)
 
 
 def check(calls: Iterable[Call]) -> None:
@@ -104,6 +113,10 @@ def _platform() -> Any:
             return _MEMORY
 
         @classmethod
+        def current_device(cls) -> torch.device:  # of buffers beside the model
+            return torch.device("meta")
+
+        @classmethod
         def log_warnings(cls) -> None:
             pass
 
@@ -127,25 +140,34 @@ def _config(name: str) -> dict[str, Any]:
     return {**CONFIG_MAPPING[family]().to_dict(), "architectures": [name]}
 
 
-def _built(folder: str, dtype: torch.dtype) -> Prompts:
+def instantiated(folder: str, dtype: torch.dtype) -> tuple[torch.nn.Module, Any]:
+    """vLLM's model of a folder's config on tensors without memory, and vLLM's configuration."""
     from vllm.config import CompilationConfig, ModelConfig, VllmConfig, set_current_vllm_config
     from vllm.config.compilation import CompilationMode
     from vllm.distributed import init_distributed_environment, initialize_model_parallel
-    from vllm.forward_context import set_forward_context
     from vllm.model_executor.model_loader.utils import initialize_model
 
     model_config = ModelConfig(model=folder, skip_tokenizer_init=True, dtype=dtype, enforce_eager=True)
     compilation = CompilationConfig(mode=CompilationMode.NONE, custom_ops=["none"])
     config = VllmConfig(model_config=model_config, compilation_config=compilation)
     with set_current_vllm_config(config):
-        init_distributed_environment(1, 0, f"file://{folder}/rendezvous", 0, "gloo")
-        initialize_model_parallel(1, 1)
+        if not torch.distributed.is_initialized():
+            init_distributed_environment(1, 0, f"file://{folder}/rendezvous", 0, "gloo")
+            initialize_model_parallel(1, 1)
         torch.set_default_dtype(dtype)
         try:
             with torch.device("meta"):
                 model = initialize_model(config)
         finally:
             torch.set_default_dtype(torch.float32)
+    return model, config
+
+
+def _built(folder: str, dtype: torch.dtype) -> Prompts:
+    from vllm.config import set_current_vllm_config
+    from vllm.forward_context import set_forward_context
+
+    model, config = instantiated(folder, dtype)
     sizes = [1, 1]
 
     @contextlib.contextmanager

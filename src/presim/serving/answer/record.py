@@ -14,6 +14,8 @@ from presim.serving.answer import fleet as fleets
 from presim.serving.answer.cost import Prices, cost, sentence
 from presim.serving.answer.metrics import slo_text
 from presim.serving.deployments.deployment import SHOWN, Prediction
+from presim.serving.kept import model_state_bytes, model_token_bytes
+from presim.serving.steps.times import Engine
 from presim.serving.workloads.workload import summary
 from presim.units import GIB
 
@@ -48,6 +50,12 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
             "model": engine.model.name,
             "gpu": engine.cluster.gpu.id,
             "plan": engine.plan.text,
+            "weights": _weights(engine),
+            "parameters": engine.model.parameters,
+            "described_by": engine.model.origin,
+            "layers": engine.model.text,
+            "kv_bytes_per_token": model_token_bytes(engine.model, engine.plan.cache, engine.cluster.gpu.architecture),
+            "state_bytes_per_sequence": model_state_bytes(engine.model),
             "gpus": deployment.gpus,
             "replicas": deployment.replicas,
             "prefill_replicas": deployment.prefill_replicas,
@@ -124,6 +132,26 @@ def _steps(found: dict[str, Any]) -> str:
     )
 
 
+def _weights(engine: Engine) -> str:
+    """Types of the weights, and what of the checkpoint says so; without that, they are the user's."""
+    plan = engine.plan
+    if plan.as_published:
+        return engine.model.checkpoint.text
+    return plan.weights if plan.of_experts == plan.weights else f"{plan.weights}, experts {plan.of_experts}"
+
+
+def _description(where: dict[str, Any]) -> list[Text]:
+    """Parameters and types of weights with their origins; nothing of results that say neither."""
+    if "parameters" not in where:
+        return []
+    origin = f"{where['parameters'] / 1e9:,.1f} billion parameters by {where['described_by']}"
+    states = where["state_bytes_per_sequence"] / (1 << 20)
+    keeps = f"{where['kv_bytes_per_token'] / 1024:,.4g} KiB a token" + (
+        f", {states:,.4g} MiB a sequence" if states else ""
+    )
+    return [Text(f"{origin}; weights {where['weights']}"), Text(f"Layers: {where['layers']}; they keep {keeps}")]
+
+
 def screen(report: dict[str, Any]) -> RenderableType:
     """The terminal report of a document."""
     where, memory = report["deployment"], report["memory"]
@@ -135,6 +163,7 @@ def screen(report: dict[str, Any]) -> RenderableType:
     lines = [
         title,
         Text(f"{copies}, {where['router']}; {report['workload']['name']}"),
+        *_description(where),
         Text(
             f"Memory of the fullest GPU: weights {memory['weights_GiB']:.1f} GiB, activations "
             f"{memory['activations_GiB']:.1f}, others {memory['others_GiB']:.1f}, KV cache "

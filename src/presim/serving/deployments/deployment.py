@@ -9,13 +9,14 @@ import numpy as np
 
 from presim.cost.estimators import notes
 from presim.errors import InputError
+from presim.models.layers import Compressed, LinearAttention, Mamba, ShortConvolution
 from presim.serving.answer import fleet as fleets
 from presim.serving.answer import metrics, refused
 from presim.serving.answer.intervals import intervals
 from presim.serving.answer.metrics import Slo
 from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
 from presim.serving.engines.simulate import Served, simulate
-from presim.serving.plan import kv_token_bytes
+from presim.serving.kept import model_token_bytes
 from presim.serving.steps.times import Engine
 from presim.serving.workloads.workload import Workload, summary
 
@@ -35,6 +36,10 @@ _WAVES = 6  # times that all seats are taken while the largest throughput is mea
 _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
 _WINDOW = "The KV cache is sized as if all layers kept all tokens, also those with a sliding window."
+_STATES = (
+    "Layers with states, or with compressed attention, are priced by their products and what they move, uncalibrated."
+)
+_UNCALIBRATED = (Mamba, LinearAttention, ShortConvolution, Compressed)
 _CAPTURED_EXPERTS = "Tokens of captured steps are assumed to choose their experts evenly."
 _INT8_CACHE = (
     "Attention over an INT8 KV cache is priced as FlashAttention's over an FP8 one: vLLM's kernel in Triton is not "
@@ -71,7 +76,7 @@ class Deployment:
         cluster, model, plan = engine.cluster, engine.model, engine.plan
         return Fleet(
             tuple(replicas), self.router, seed, round(over.input_us * 1e3 * host), round(over.output_us * 1e3 * host),
-            kv_token_bytes=model.layers * kv_token_bytes(model, plan.cache, cluster.gpu.architecture),
+            kv_token_bytes=model_token_bytes(model, plan.cache, cluster.gpu.architecture),
             port_bytes_per_s=cluster.network_bytes_per_s * plan.tp, port_ns=cluster.fabric.latency_ns, life=self.life,
         )  # fmt: skip
 
@@ -144,7 +149,8 @@ class Prediction:
                 "Grammars are compiled as if a host thread were free for each. Drafted tokens that a grammar forbids "
                 "are not told from others."
             )
-        return limits + [f"{part} is not modelled." for part in model.not_modelled]
+        limits += [_STATES] if any(isinstance(mixer, _UNCALIBRATED) for mixer in model.mixers) else []
+        return limits + list(model.notes)
 
     @property
     def notes(self) -> list[str]:

@@ -19,12 +19,14 @@ from presim.errors import InputError, PresimError, reason_of
 from presim.hardware import catalogue
 from presim.hardware.choose import choose_cluster
 from presim.interrupts import caught
+from presim.models.description import Model
 from presim.serving.answer import metrics
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import Deployment, predict
-from presim.serving.model import Model
-from presim.serving.plan import Plan, Scheduler, Weights, kv_token_bytes
+from presim.serving.kept import model_token_bytes
+from presim.serving.plan import Plan, Scheduler, Weights
 from presim.serving.steps.times import Engine, build
+from presim.serving.weight_types import typed
 from presim.serving.workloads.generate import Recipe, generate
 
 _BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024)
@@ -39,7 +41,7 @@ class Space:
     gpus: tuple[str, ...]
     tps: tuple[int, ...] = (1, 2, 4, 8)
     pps: tuple[int, ...] = (1, 2)
-    weights: tuple[Weights, ...] = ("bf16", "fp8")
+    weights: tuple[Weights | None, ...] = (None, "fp8")  # None: as the checkpoint has them
     budgets: tuple[int, ...] = (2048, 8192, 16384)  # max_num_batched_tokens, or SGLang's chunked_prefill_size
     engines: tuple[Scheduler, ...] = ("vllm",)
     most_gpus: int = 16
@@ -112,16 +114,18 @@ def engines(model: Model, space: Space, longest: int) -> Iterator[Engine | str]:
         if weights == "fp8" and catalogue.gpu(gpu).peak("fp8") is None:
             yield f"{gpu} does not support FP8"
             continue
+        if None in space.weights and weights and (weights == model.checkpoint.weights or model.checkpoint.method):
+            continue  # the checkpoint's own, or one that engines do not quantise again
         plan = Plan(
             tp=tp,
             pp=pp,
-            weights=weights,
             max_num_batched_tokens=budget,
             max_num_seqs=1024,
             max_model_len=longest,
             kernels=name,
         )
         try:
+            plan = typed(plan, model, weights, None)
             yield build(model, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=space.prices)
         except PresimError as error:
             yield str(error).split(":")[0]
@@ -197,7 +201,7 @@ def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple
     pieces = -(-prompt // chunk)
     prefill = sum(times.step_ns([(chunk, min((place + 1) * chunk, prompt))], []) for place in range(pieces))
     model, cluster = engine.model, engine.cluster
-    moved = prompt * model.layers * kv_token_bytes(model, engine.plan.cache, cluster.gpu.architecture)
+    moved = prompt * model_token_bytes(model, engine.plan.cache, cluster.gpu.architecture)
     transfer = moved / (cluster.network_bytes_per_s * engine.plan.tp) * 1e9
     over = engine.overheads
     ttft = (prefill * stages + transfer + decode) / 1e6 + (over.input_us + over.output_us) / 1e3

@@ -10,7 +10,7 @@ import numpy as np
 from presim import budgets
 from presim.errors import InputError
 from presim.hardware import Cluster
-from presim.serving.model import Model
+from presim.models.description import Model
 from presim.serving.plan import Plan
 from presim.serving.prompts import shares
 from presim.serving.prompts.assign import Batch, Found
@@ -54,9 +54,9 @@ class Prefilled:
 def check(model: Model, plan: Plan, ranks: int, lengths: Sequence[int]) -> None:
     """Raise InputError for prompts that cannot be, or ranks that do not hold the model."""
     plan.check(model)
-    if model.recurrent is not None:
+    if model.recurrent:
         raise InputError(
-            f"{model.name} has gated delta nets, whose states pass from chunk to chunk: its prompts are not split over "
+            f"{model.name} has recurrent layers, whose states pass from chunk to chunk: its prompts are not split over "
             "ranks; choose a model with attention alone"
         )
     if not lengths:

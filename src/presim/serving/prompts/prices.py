@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.hardware import Cluster
-from presim.serving.model import Model
+from presim.models.description import Model
+from presim.serving.kept import token_bytes
 from presim.serving.plan import Plan
 from presim.serving.prompts import shares
 from presim.serving.prompts.shares import Call
-from presim.serving.steps import layers
+from presim.serving.steps import mixers, stage
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.pricer import Pricer
 from presim.serving.steps.times import FIXED_SHARE, backend
@@ -35,12 +36,18 @@ class Prices:
         self._pricer = Pricer(cluster, plan, Overheads())
         self._grid = _grid(longest)
         self._attention: dict[Call, tuple[float, str, float]] = {}
-        whole = [layers.stage(model, plan, tokens) for tokens in self._grid]
+        whole = [stage.stage(model, plan, tokens) for tokens in self._grid]
         self._pricer.price([work for works in whole for work, _ in works])
         self._linear_ns = np.array([sum(n * self._pricer.total_ns([work]) for work, n in works) for works in whole])
-        blocks = [layers.projections(model, plan, tokens) for tokens in self._grid]
-        self._block_ns = np.array([model.layers * self._pricer.total_ns(works) for works in blocks])
+        self._block_ns = np.array([self._blocks_ns(tokens) for tokens in self._grid])
         self._gathers = {degree: self._gather_table(degree) for degree in shares.degrees(ranks) if degree > 1}
+
+    def _blocks_ns(self, tokens: int) -> float:
+        works = [
+            (stage.block(layer, self.model.hidden, self.plan, tokens), count)
+            for layer, count in stage.layers_of(self.model, self.plan)
+        ]
+        return sum(count * self._pricer.total_ns(block) for block, count in works)
 
     @functools.cached_property
     def fixed_ns(self) -> float:
@@ -53,20 +60,19 @@ class Prices:
     def learn(self, calls: Iterable[Call]) -> None:
         """Price attention calls that are not priced yet."""
         fresh = list(dict.fromkeys(call for call in calls if call not in self._attention))
-        windows = (0, self.model.window) if self.model.window else (0,)
+        counts = [(mixer, count) for layer, count in self.model.counts() for mixer in layer.cached]
         works = {
-            (call, window): [
-                layers.attention(self.model, self.plan, 1, *call, window, backend(self.cluster), decode=False),
-                *layers.scoring(self.model, 1, *call),
+            (call, mixer): [
+                mixers.kernel(mixer, self.plan, 1, *call, backend(self.cluster), decode=False),
+                *mixers.scoring(mixer, 1, *call),
             ]
             for call in fresh
-            for window in windows
+            for mixer, _ in counts
         }
         self._pricer.price([work for part in works.values() for work in part])
         for call in fresh:
-            every = [work for window in windows for work in works[call, window]]
-            ns = sum(self._pricer.known[work][0] for work in every) * self.model.layers / len(windows)
-            _, origin, width = self._pricer.known[every[0]]
+            ns = sum(count * self._pricer.known[work][0] for mixer, count in counts for work in works[call, mixer])
+            _, origin, width = self._pricer.known[works[call, counts[0][0]][0]]
             self._attention[call] = ns, origin, width
 
     def attention_ns(self, calls: Iterable[Call]) -> float:
@@ -96,11 +102,14 @@ class Prices:
             Group("sequence", tuple(rank * tp for rank in range(first, first + degree)), degree)
             for first in range(0, self.ranks, degree)
         ]
-        local = 1 if self.model.latent is not None else min(tp, self.model.kv_heads)
-        each = 2 * self.model.kv_elements // local  # bytes of a token's keys and values in a layer, in 16 bits
+        architecture = self.cluster.gpu.architecture
+        counts = [(mixer, count) for layer, count in self.model.counts() for mixer in layer.cached]
+        layer_bytes = (
+            sum(count * token_bytes(mixer, "bf16", architecture, tp) for mixer, count in counts) // self.model.layers
+        )
         tokens = _grid(self._grid[-1] * degree)
         asked = [
-            Collective("all_gather", count * each, "bfloat16", place)
+            Collective("all_gather", count * layer_bytes, "bfloat16", place)
             for place in range(len(places))
             for count in tokens
         ]
@@ -112,7 +121,7 @@ class Prices:
     def rests_on(self, tokens: int, calls: Iterable[Call], degrees: Iterable[int], parts: Floats) -> Doubt:
         """What the time of a rank rests on, with ``parts`` ns of linear layers, attention and gathers."""
         at = self._grid[int(np.searchsorted(self._grid, tokens).clip(0, len(self._grid) - 1))]
-        works = [work for work, count in layers.stage(self.model, self.plan, at) for _ in range(count)]
+        works = [work for work, count in stage.stage(self.model, self.plan, at) for _ in range(count)]
         shares_of, width = self._pricer.rests_on(works)
         origins: Counter[str] = Counter()
         for origin, share in shares_of.items():

@@ -30,6 +30,7 @@ _ARCHITECTURES = {
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "gpt_oss": "GptOssForCausalLM",
 }
+_EXPERT_COUNTS = ("n_routed_experts", "num_local_experts", "num_experts")  # in configs of these architectures
 # Keys that vLLM reads and that the built-in shapes lack, because they do not change what a step takes: as published.
 _REQUIRED: dict[str, dict[str, Any]] = {
     "qwen3_moe": {"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
@@ -160,6 +161,12 @@ def config_for_vllm(config: dict[str, Any], model: Model, plan: Plan) -> dict[st
     return {"architectures": [_ARCHITECTURES[kind]], "torch_dtype": "bfloat16", **_REQUIRED.get(kind, {}), **kept}
 
 
+def experts_of(config: dict[str, Any]) -> Experts | None:
+    """How many experts a captured config has, and of how many a token takes; its sizes are not told."""
+    count = next((config[key] for key in _EXPERT_COUNTS if config.get(key)), 0)
+    return Experts(count, config["num_experts_per_tok"], 1, 1) if count else None
+
+
 def _of_rank(config: dict[str, Any], of: Experts, ranks: int) -> dict[str, Any]:
     """The config with as many experts as one data-parallel rank has, of which each token chooses as many as before."""
     own = of.count // ranks
@@ -168,9 +175,7 @@ def _of_rank(config: dict[str, Any], of: Experts, ranks: int) -> dict[str, Any]:
             f"no steps are captured of {of.count} experts over --dp {ranks}: a rank has {of.count / ranks:g}, and a "
             f"token chooses {of.chosen}; leave --steps at composed"
         )
-    counts: dict[str, Any] = {
-        key: own for key in ("n_routed_experts", "num_local_experts", "num_experts") if key in config
-    }
+    counts: dict[str, Any] = {key: own for key in _EXPERT_COUNTS if key in config}
     published = {**_REQUIRED.get(str(config.get("model_type")), {}), **config}
     groups = math.gcd(own, int(published.get("n_group") or 1))
     among: dict[str, Any] = {"n_group": groups, "topk_group": groups} if "n_group" in published else {}

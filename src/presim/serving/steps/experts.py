@@ -26,9 +26,20 @@ BYTES = {
     "int4": 0.5 + 2 / 128,
     "mxfp4-16": 0.5 + 1 / 32,
     "mxfp4-8": 0.5 + 1 / 32,
+    "fp4-only": 0.5 + 1 / 16,
+    "int8-only": 1.0,
+    "int8": 1.0,
 }
-_PEAKS = {"fp8": "fp8", "fp8-block": "fp8", "fp4": "fp4", "mxfp4-8": "fp8"}  # else 16 bits
-_NEAR = {"fp4": "mxfp4-16", "mxfp4": "mxfp4-16", "mxfp4-8": "mxfp4-16", "mxfp4-16": "fp4"}
+_PEAKS = {"int8": "int8", "fp8": "fp8", "fp8-block": "fp8", "fp4": "fp4", "mxfp4-8": "fp8"}  # else 16 bits
+_NEAR = {
+    "fp4-only": "mxfp4-16",
+    "int8": "fp8",
+    "int8-only": "bf16",
+    "fp4": "mxfp4-16",
+    "mxfp4": "mxfp4-16",
+    "mxfp4-8": "mxfp4-16",
+    "mxfp4-16": "fp4",
+}
 _ENGINES = ("sglang", "vllm", "trtllm")  # fallback order; SGLang uses many kernels of the other two
 _NEWEST = ("blackwell", "hopper", "ada", "ampere")
 
@@ -44,6 +55,7 @@ class Routed:
     count: int  # experts per layer
     ranks: int  # ranks that share whole experts
     weights: str
+    matrices: int = 3  # of an expert; 2: without a gate
 
 
 class ExpertConstants(msgspec.Struct, frozen=True):
@@ -75,7 +87,7 @@ def seconds(work: Routed, gpu: Gpu, constants: ExpertConstants) -> float:
     """Time of one layer's experts, s."""
     used = busy(work, constants.spread)
     rows = work.tokens * work.chosen / work.ranks * math.pow(work.ranks, constants.imbalance)
-    each = 3 * work.hidden * work.width
+    each = work.matrices * work.hidden * work.width
     moved = used * each * BYTES[work.weights] + rows * (4 * work.hidden + 8 * work.width)
     memory = moved / (gpu.memory_bytes_per_s * constants.bandwidth)
     compute = 2 * each * (rows + used * constants.padding) / (_peak(gpu, work.weights) * constants.rate)

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from presim.hardware import Gpu
-from presim.serving.model import Model
+from presim.models.description import Model
 from presim.serving.plan import Plan, graph_sizes
-from presim.serving.steps import layers
+from presim.serving.steps import stage
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.overheads import Overheads
+from presim.serving.steps.work import Reduce, Work
 from presim.trace.signatures import Gemm
 
 # What a layer's work takes beyond a CUDA graph, in launches of one kernel: Python code before it, and several kernels.
@@ -37,7 +38,7 @@ def tables(model: Model, plan: Plan, overheads: Overheads, gpu: Gpu) -> dict[str
         return {"prompt_launch_ns": eager, "decode_launch_ns": eager}
     in_graphs = tokens <= graph_sizes(plan, gpu.architecture == "blackwell")[-1]
     beyond = launched(model, plan, gpu) * overheads.launch_us * 1e3
-    pieces = sum(layers.stage_layers(model, plan)) * overheads.piece_us * 1e3
+    pieces = sum(count for _, count in stage.layers_of(model, plan)) * overheads.piece_us * 1e3
     prompts = {
         "vllm": np.where(in_graphs, min(pieces, beyond), beyond),
         "sglang": eager,
@@ -51,12 +52,12 @@ def launched(model: Model, plan: Plan, gpu: Gpu, *, eager: bool = False) -> int:
     alone = {"tp": plan.tp == 1, "experts": plan.tp * plan.dp == 1, "stages": plan.pp == 1}
     return sum(
         count * (1 if plan.kernels == "trtllm" else _weight(work, gpu, eager))
-        for work, count in layers.stage(model, plan, 1)
-        if not (isinstance(work, layers.Reduce) and alone[work.over])
+        for work, count in stage.stage(model, plan, 1)
+        if not (isinstance(work, Reduce) and alone[work.over])
     )
 
 
-def _weight(work: layers.Work, gpu: Gpu, eager: bool) -> int:
+def _weight(work: Work, gpu: Gpu, eager: bool) -> int:
     if isinstance(work, Routed):
         if work.weights == "mxfp4":
             return 1 if gpu.architecture == "blackwell" else _EXPERTS_MXFP4

@@ -7,46 +7,46 @@ projections and of dense feed-forwards; those of experts, of embeddings and of l
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
-from presim.serving.model import Model
+from presim.models.layers import Attention, Dense, Layer
 from presim.serving.plan import Plan
 from presim.trace.signatures import Gemm
 
 _HALF = "bfloat16"
 
 
-def _widths(model: Model, plan: Plan, *, dense: bool) -> list[tuple[int, int, int]]:
+def _widths(layer: Layer, hidden: int, plan: Plan) -> list[tuple[int, int, int]]:
     """(inputs, outputs, slices) of one rank's linear layers that adapters change."""
-    heads, kv_heads = model.heads // plan.tp, max(model.kv_heads // plan.tp, 1)
-    layers = [
-        (model.hidden, (heads + 2 * kv_heads) * model.head_dim, 3),
-        (heads * model.head_dim, model.hidden, 1),
-    ]
-    if dense:
-        local = max(model.width // plan.tp, 1)
-        layers += [(model.hidden, 2 * local, 2), (local, model.hidden, 1)]
-    return layers
+    widths = []
+    for mixer in layer.mixers:
+        if isinstance(mixer, Attention):
+            heads, kv_heads = mixer.heads // plan.tp, max(mixer.kv_heads // plan.tp, 1)
+            outputs = heads * mixer.head_dim + kv_heads * (mixer.head_dim + mixer.value_dim)
+            widths += [(hidden, outputs, 3), (heads * mixer.value_dim, hidden, 1)]
+    for part in layer.feed_forwards:
+        if isinstance(part, Dense) and not part.shared:
+            local, up = max(part.width // plan.tp, 1), part.matrices - 1
+            widths += [(hidden, up * local, up), (local, hidden, 1)]
+    return widths
 
 
-def products(model: Model, plan: Plan, tokens: int, *, dense: bool) -> list[Gemm]:
+def products(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Gemm]:
     """Of one layer, for so many tokens that have adapters: spread evenly over as many adapters as a batch may hold."""
     adapters = max(min(plan.max_loras, tokens), 1)
-    each = -(-tokens // adapters)
+    tokens_each = -(-tokens // adapters)
     works = []
-    for inputs, outputs, slices in _widths(model, plan, dense=dense):
-        works.append(Gemm(each, slices * plan.lora_rank, inputs, adapters, _HALF, layout="NT"))
-        works.append(Gemm(each, outputs, plan.lora_rank, adapters, _HALF, layout="NT", accumulate=True))
+    for inputs, outputs, slices in _widths(layer, hidden, plan):
+        works.append(Gemm(tokens_each, slices * plan.lora_rank, inputs, adapters, _HALF, layout="NT"))
+        works.append(Gemm(tokens_each, outputs, plan.lora_rank, adapters, _HALF, layout="NT", accumulate=True))
     return works
 
 
-def adapter_bytes(model: Model, plan: Plan) -> int:
+def adapter_bytes(layers: Sequence[tuple[Layer, int]], hidden: int, plan: Plan) -> int:
     """Of the slots for adapters on one rank, all layers of its stage: vLLM keeps `max_loras` of the largest rank."""
-    if not plan.max_loras:
-        return 0
-    layers = math.ceil(model.layers / plan.pp)
-    dense = model.experts is None
     elements = sum(
-        plan.lora_rank * (slices * inputs + outputs) for inputs, outputs, slices in _widths(model, plan, dense=dense)
+        count * plan.lora_rank * (slices * inputs + outputs)
+        for layer, count in layers
+        for inputs, outputs, slices in _widths(layer, hidden, plan)
     )
-    return 2 * layers * plan.max_loras * elements
+    return 2 * plan.max_loras * elements

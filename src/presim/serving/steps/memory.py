@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+
+import msgspec
 
 from presim import calibration
 from presim.errors import InputError
 from presim.hardware import Cluster, Gpu
+from presim.models.description import Model
+from presim.models.layers import Dense, FeedForward, Latent, Layer, Weight
 from presim.serving.drafting import drafter
 from presim.serving.engines.engine import Tiers
-from presim.serving.model import Model
-from presim.serving.plan import WEIGHT_BYTES, Plan, kv_token_bytes
+from presim.serving.kept import state_bytes, token_bytes
+from presim.serving.plan import WEIGHT_BYTES, Plan, Weights, stage_ends
 from presim.serving.steps.lora import adapter_bytes
 from presim.units import GIB
 
@@ -44,26 +47,67 @@ class MemoryPlan:
 
 def weight_bytes(model: Model, plan: Plan) -> int:
     """Weights of one rank of the fullest stage, the slots of LoRA adapters with them."""
-    layers = math.ceil(model.layers / plan.pp) / model.layers
-    dense = model.dense_parameters * layers / plan.tp * WEIGHT_BYTES[plan.weights]
-    experts = model.expert_parameters * layers / (plan.tp * plan.dp) * WEIGHT_BYTES[plan.of_experts]
-    ends = model.embedding_parameters / plan.tp * 2 / (1 if plan.pp == 1 else 2)
+    return max(
+        _stage_bytes(model, plan, first, end) for first, end in stage_ends(model.layers, plan.pp)
+    ) + _drafter_bytes(model, plan)
+
+
+def _stage_bytes(model: Model, plan: Plan, first: int, end: int) -> int:
+    layers = model.counts(first, end)
+    held_bytes = sum(count * _layer_bytes(layer, plan) for layer, count in layers)
+    is_first, is_last = first == 0, end == model.layers
+    for weight in model.outside:
+        is_here = (
+            is_last if weight.part == "head" else is_first or (weight.part == "embedding" and model.tied and is_last)
+        )
+        held_bytes += 2 * weight.elements / _ranks(weight, plan) if is_here else 0
+    return int(held_bytes) + (adapter_bytes(layers, model.hidden, plan) if plan.max_loras else 0)
+
+
+def _layer_bytes(layer: Layer, plan: Plan) -> float:
+    held_bytes = sum(
+        weight.elements * WEIGHT_BYTES[_type(weight, plan)] / _ranks(weight, plan) for weight in layer.weights
+    )
+    return held_bytes + sum(_absorbed_bytes(mixer, plan) for mixer in layer.mixers if isinstance(mixer, Latent))
+
+
+def _type(weight: Weight, plan: Plan) -> Weights:
+    if weight.part not in ("mixer", "dense", "shared", "experts"):
+        return weight.stored if plan.as_published else "bf16"
+    if plan.as_published:
+        return weight.stored
+    return plan.of_experts if weight.part == "experts" else plan.weights
+
+
+# Projections of latent attention and of its indexer that every rank has whole (vLLM 0.33's ReplicatedLinear)
+_REPLICATED = ("q_a_proj", "kv_a_proj_with_mqa", "kv_a_proj", "wq_b", "wk", "weights_proj", "kv_proj")
+
+
+def _ranks(weight: Weight, plan: Plan) -> int:
+    """Ranks that divide a weight."""
+    if weight.part == "experts":
+        return plan.tp * plan.dp
+    if weight.part in ("router", "small", "beside"):
+        return 1
+    return 1 if weight.name.removesuffix(".weight").rpartition(".")[2] in _REPLICATED else plan.tp
+
+
+def _drafter_bytes(model: Model, plan: Plan) -> int:
+    """Weights of the drafter; its embedding and logits are the model's unless it is a model of its own."""
     proposes = _drafter(model, plan)
-    beside = 0
-    if proposes is not None:
-        beside = weight_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1, max_loras=0))
-        shared = plan.drafting is not None and plan.drafting.model is None  # embedding and logits are the model's own
-        beside -= int(proposes.embedding_parameters / plan.tp * 2) if shared else 0
-    return int(dense + experts + ends) + _absorbed_bytes(model, plan) + beside + adapter_bytes(model, plan)
-
-
-def _absorbed_bytes(model: Model, plan: Plan) -> int:
-    """16-bit copies of latent attention's up-projections, which decodes multiply with queries and outputs instead."""
-    latent = model.latent
-    if latent is None or plan.weights == "bf16":
+    if proposes is None:
         return 0
-    layers = math.ceil(model.layers / plan.pp)
-    return 2 * layers * model.heads // plan.tp * (latent.nope + latent.value) * latent.rank
+    drafter_plan = dataclasses.replace(plan, drafting=None, pp=1, max_loras=0)
+    if plan.drafting is not None and plan.drafting.model is None:
+        proposes = msgspec.structs.replace(proposes, outside=())
+    return weight_bytes(proposes, drafter_plan)
+
+
+def _absorbed_bytes(mixer: Latent, plan: Plan) -> int:
+    """16-bit copies of latent attention's up-projections, which decodes multiply with queries and outputs instead."""
+    if plan.weights == "bf16":
+        return 0
+    return 2 * mixer.heads // plan.tp * (mixer.nope + mixer.value) * mixer.rank
 
 
 def _drafter(model: Model, plan: Plan) -> Model | None:
@@ -76,13 +120,18 @@ def activation_bytes(model: Model, plan: Plan) -> int:
     Max_num_batched_tokens in one layer, fp32 logits of max_num_seqs.
     """
     tokens = plan.max_num_batched_tokens
-    widest = 2 * model.width / plan.tp
-    if model.experts is not None:
-        routed = model.experts.chosen * (2 * model.experts.width / (1 if plan.ep else plan.tp) + model.hidden)
-        widest = max(widest, routed / (plan.tp if plan.ep else 1))
+    widest = max((_widest(part, plan) for kind in model.kinds for part in kind.feed_forwards), default=0.0)
     layer = tokens * (4 * model.hidden + widest * 1.5) * 2
     logits = plan.max_num_seqs * model.vocabulary * (2 + 4 + 4)
     return int(max(layer, logits)) + _sparse_workspace(model, plan)
+
+
+def _widest(part: FeedForward, plan: Plan) -> float:
+    """Elements of a token between the products of a feed-forward."""
+    if isinstance(part, Dense):
+        return (part.matrices - 1) * part.width / plan.tp
+    routed = part.chosen * (2 * part.width / (1 if plan.ep else plan.tp) + part.hidden)
+    return routed / (plan.tp if plan.ep else 1)
 
 
 def _sparse_workspace(model: Model, plan: Plan) -> int:
@@ -95,19 +144,29 @@ def _sparse_workspace(model: Model, plan: Plan) -> int:
 
 def block_bytes(model: Model, plan: Plan, gpu: Gpu) -> int:
     """Bytes of one KV-cache block on one rank, over the layers of its stage."""
-    share = 1 if model.latent is not None else min(plan.tp, model.kv_heads)
-    own = math.ceil(model.layers / plan.pp) * kv_token_bytes(model, plan.cache, gpu.architecture) // share
-    own *= plan.block_size
+    stages = [model.counts(first, end) for first, end in stage_ends(model.layers, plan.pp)]
+    held_bytes = max(
+        sum(
+            count * token_bytes(mixer, plan.cache, gpu.architecture, plan.tp)
+            for layer, count in stage
+            for mixer in layer.cached
+        )
+        for stage in stages
+    )
     proposes = _drafter(model, plan)
-    return own + (block_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1), gpu) if proposes else 0)
+    of_drafter = block_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1), gpu) if proposes else 0
+    return held_bytes * plan.block_size + of_drafter
 
 
 def _state_bytes(model: Model, plan: Plan) -> int:
-    """States of gated delta nets for as many sequences as run together, on the ranks of a stage."""
-    if model.recurrent is None:
-        return 0
-    layers = math.ceil(model.layers / plan.pp) * (model.recurrent.every - 1) // model.recurrent.every
-    return plan.max_num_seqs * layers * model.recurrent.state_bytes // plan.tp
+    """States of recurrent layers for as many sequences as run together, on the ranks of a stage."""
+    return max(
+        plan.max_num_seqs
+        * sum(
+            count * state_bytes(mixer, model.state_type, plan.tp) for layer, count in stage for mixer in layer.recurrent
+        )
+        for stage in (model.counts(first, end) for first, end in stage_ends(model.layers, plan.pp))
+    )
 
 
 def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
@@ -129,7 +188,7 @@ def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     )
     beside += _state_bytes(model, plan)
     allowed = int(gpu.memory_bytes * plan.gpu_memory_utilization)
-    block = block_bytes(model, plan, gpu)
+    block = max(block_bytes(model, plan, gpu), 1)
     blocks = max((allowed - weights - activations - beside) // block, 0)
     if plan.num_gpu_blocks is not None:
         blocks = plan.num_gpu_blocks
@@ -173,7 +232,7 @@ def _advice(model: Model, plan: Plan, gpu: Gpu) -> str:
     options = []
     for tp in (2, 4, 8):
         wider = dataclasses.replace(plan, tp=tp)
-        if tp > plan.tp and model.heads % tp == 0 and _lay_out(model, wider, gpu).blocks >= 2:
+        if tp > plan.tp and all(heads % tp == 0 for heads in model.heads) and _lay_out(model, wider, gpu).blocks >= 2:
             options.append(f"--tp {tp}")
             break
     if plan.weights == "bf16" and _lay_out(model, dataclasses.replace(plan, weights="fp8"), gpu).blocks >= 2:
@@ -190,7 +249,7 @@ def _advice(model: Model, plan: Plan, gpu: Gpu) -> str:
             options.append(f"--gpu {name}")
             break
     if not options:
-        tp = next((tp for tp in (8, 4, 2) if model.heads % tp == 0), 1)
+        tp = next((tp for tp in (8, 4, 2) if all(heads % tp == 0 for heads in model.heads)), 1)
         for pp in (2, 4, 8, 16):
             if _lay_out(model, dataclasses.replace(plan, tp=tp, pp=pp), gpu).blocks >= 2:
                 return f"Use --tp {tp} --pp {pp}"

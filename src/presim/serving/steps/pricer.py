@@ -12,9 +12,10 @@ import numpy as np
 from presim.cost.chain import Chain
 from presim.hardware import Cluster
 from presim.serving.plan import Plan
-from presim.serving.steps import experts, layers
+from presim.serving.steps import experts
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.overheads import Overheads, all_reduce_ns, slower
+from presim.serving.steps.work import Reduce, Work
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective, Gemm, Signature
 
@@ -32,16 +33,16 @@ class Pricer:
             Group("experts", tuple(range(plan.tp * plan.dp)), plan.tp * plan.dp),
             Group("stages", (0, plan.tp), 2),  # vLLM numbers the ranks of a stage one after the other
         ]
-        self.known: dict[layers.Work, tuple[float, str, float]] = {}
+        self.known: dict[Work, tuple[float, str, float]] = {}
 
-    def price(self, works: Sequence[layers.Work]) -> None:
+    def price(self, works: Sequence[Work]) -> None:
         """Price the work that is not priced yet."""
         fresh = list(dict.fromkeys(work for work in works if work not in self.known))
         plain = [work for work in fresh if not isinstance(work, Routed)]
         prices, _ = self.chain.price_all([self._signature(work) for work in plain], self.groups, self.cluster)
         for work, price in zip(plain, prices):
             ns, origin = float(price.duration_ns), price.origin.name.lower()
-            if isinstance(work, layers.Reduce):
+            if isinstance(work, Reduce):
                 ranks = self.groups[_GROUPS.index(work.over)].size
                 ns, origin = (0.0, origin) if ranks == 1 else self._reduce(work, ranks, ns, origin)
             self.known[work] = ns * self._slower(work), origin, price.uncertainty
@@ -50,27 +51,27 @@ class Pricer:
             ns, width = experts.price(typed, self.cluster.gpu, self.plan.kernels)
             self.known[routed] = ns, "learned", width
 
-    def _slower(self, work: layers.Work) -> float:
+    def _slower(self, work: Work) -> float:
         quantised = isinstance(work, Gemm) and work.dtype != "bfloat16"
         return slower(self.cluster, "product", self.plan.weights) if quantised else 1.0
 
-    def _signature(self, work: Signature | layers.Reduce) -> Signature:
-        if isinstance(work, layers.Reduce):
+    def _signature(self, work: Signature | Reduce) -> Signature:
+        if isinstance(work, Reduce):
             peer = 1 if work.kind == "send" else -1
             return Collective(work.kind, max(work.bytes, 1), "bfloat16", _GROUPS.index(work.over), peer)
         return work
 
-    def _reduce(self, work: layers.Reduce, ranks: int, nccl_ns: float, origin: str) -> tuple[float, str]:
+    def _reduce(self, work: Reduce, ranks: int, nccl_ns: float, origin: str) -> tuple[float, str]:
         custom = all_reduce_ns(self.cluster, ranks, work.bytes) if work.kind == "all_reduce" else None
         return (nccl_ns, origin) if custom is None or nccl_ns < custom else (custom, "measured")
 
-    def total_ns(self, works: Sequence[layers.Work]) -> float:
+    def total_ns(self, works: Sequence[Work]) -> float:
         """Sum of kernel times, each followed by the gap of a CUDA graph, ns."""
         self.price(works)
-        kernels = sum(not isinstance(work, layers.Reduce) for work in works)
+        kernels = sum(not isinstance(work, Reduce) for work in works)
         return sum(self.known[work][0] for work in works) + kernels * self.overheads.kernel_gap_us * 1e3
 
-    def rests_on(self, works: Sequence[layers.Work]) -> tuple[dict[str, float], float]:
+    def rests_on(self, works: Sequence[Work]) -> tuple[dict[str, float], float]:
         """(share of time by origin, relative uncertainty); errors within one kind of kernel are fully correlated."""
         self.price(works)
         by_origin: Counter[str] = Counter()

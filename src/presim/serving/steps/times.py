@@ -14,15 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.hardware import Cluster, Gpu
+from presim.models.description import Model
+from presim.models.layers import Cached
+from presim.serving import weight_types
 from presim.serving.drafting import drafter, with_passes
 from presim.serving.engines.engine import GRID, Limits, StepTimes, Tiers
-from presim.serving.model import Model
 from presim.serving.plan import Plan, graph_sizes
-from presim.serving.steps import launches, layers, lora
+from presim.serving.steps import launches, lora, mixers, recurrent, stage
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.memory import MemoryPlan, lay_out, tiers
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.pricer import Pricer
+from presim.serving.steps.work import Reduce, Work
 
 Floats = NDArray[np.float64]
 
@@ -90,11 +93,13 @@ def build(
     ``prices``: folders with the user's own tables and models, as `presim simulate --prices` reads them.
     """
     plan.check(model)
+    weight_types.check(model, plan, cluster.gpu)
     overheads = overheads or Overheads()
     memory = lay_out(model, plan, cluster.gpu)
     pricer = Pricer(cluster, plan, overheads, prices)
     limits = _limits(model, plan, memory, tiers(plan, cluster, memory), cluster.gpu)
-    tables = _tables(model, plan, pricer)
+    computed_model, computed_plan = weight_types.as_computed(model, plan, cluster.gpu)
+    tables = _tables(computed_model, computed_plan, pricer)
     fixed_ns = _fixed_ns(model, plan, tables)
     tables["token_ns"] = tables["token_ns"] + fixed_ns
     for name in ("prefill_ns", "decode_ns"):
@@ -110,7 +115,7 @@ def build(
         lora_ns=_lora_table(model, plan, pricer) * overheads.step_scale if plan.max_loras else None,
         mask_ns=overheads.mask_row_us * 1e3,
     )
-    origins, uncertainty = pricer.rests_on(_decoding(model, plan))
+    origins, uncertainty = pricer.rests_on(_decoding(computed_model, computed_plan))
     return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads, prices=prices)
 
 
@@ -190,7 +195,7 @@ def with_messages(engine: Engine, times: StepTimes) -> StepTimes:
         return times
     pricer, most = Pricer(engine.cluster, plan, engine.overheads, engine.prices), plan.max_num_batched_tokens
     grid = _grid(most)
-    works = {tokens: layers.to_next_stage(engine.model, plan, tokens) for tokens in grid}
+    works = {tokens: stage.to_next_stage(engine.model, plan, tokens) for tokens in grid}
     pricer.price([work for one in works.values() for work in one])
     priced = [pricer.total_ns(works[tokens]) * engine.overheads.step_scale for tokens in grid]
     return dataclasses.replace(times, token_ns=times.token_ns + np.interp(np.arange(most + 1), grid, priced))
@@ -211,20 +216,18 @@ def backend(cluster: Cluster) -> str:
     return "flash3" if cluster.gpu.architecture == "hopper" else "flash"
 
 
-def _decoding(model: Model, plan: Plan) -> list[layers.Work]:
+def _decoding(model: Model, plan: Plan) -> list[Work]:
     """A typical decoding step, for which the result reports the origins of prices."""
-    dense, sparse = layers.stage_layers(model, plan)
-    works = layers.layer(model, plan, 32, dense=True) * dense + layers.layer(model, plan, 32, dense=False) * sparse
-    return [
-        *works,
-        *[layers.attention(model, plan, 32, 1, 1024, 0, "flash", decode=True)] * (dense + sparse),
-        *layers.head(model, plan, 32),
-    ]
+    works: list[Work] = []
+    for layer, count in stage.layers_of(model, plan):
+        works += stage.layer_works(layer, model.hidden, plan, 32) * count
+        works += [mixers.kernel(mixer, plan, 32, 1, 1024, "flash", decode=True) for mixer in layer.cached] * count
+    return [*works, *stage.head(model, plan, 32)]
 
 
-def _shared(work: layers.Work) -> bool:
+def _shared(work: Work) -> bool:
     """Whether data-parallel ranks share the work: routed experts and the reduction of their outputs."""
-    return isinstance(work, Routed) or (isinstance(work, layers.Reduce) and work.over == "experts")
+    return isinstance(work, Routed) or (isinstance(work, Reduce) and work.over == "experts")
 
 
 def _token_table(model: Model, plan: Plan, pricer: Pricer, part: Literal["all", "own", "shared"] = "all") -> Floats:
@@ -234,7 +237,7 @@ def _token_table(model: Model, plan: Plan, pricer: Pricer, part: Literal["all", 
     per_token = {
         tokens: [
             (work, count)
-            for work, count in layers.stage(model, plan, tokens)
+            for work, count in stage.stage(model, plan, tokens)
             if part == "all" or _shared(work) == (part == "shared")
         ]
         for tokens in grid
@@ -268,62 +271,53 @@ def _doubling(first: int, last: int) -> list[int]:
 def _head_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
     most = plan.max_num_seqs * (1 + (plan.drafting.tokens if plan.drafting else 0))
     grid = sorted({size for size in (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) if size < most} | {most})
-    return np.interp(np.arange(most + 1), grid, [pricer.total_ns(layers.head(model, plan, size)) for size in grid])
+    return np.interp(np.arange(most + 1), grid, [pricer.total_ns(stage.head(model, plan, size)) for size in grid])
 
 
 def _lora_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
     """Time of the adapters' products by tokens of a step that have an adapter."""
     most = plan.max_num_batched_tokens
     grid = _grid(most)
-    dense, sparse = layers.stage_layers(model, plan)
     priced = [
-        dense * pricer.total_ns(lora.products(model, plan, tokens, dense=True))
-        + sparse * pricer.total_ns(lora.products(model, plan, tokens, dense=False))
+        sum(
+            count * pricer.total_ns(lora.products(layer, model.hidden, plan, tokens))
+            for layer, count in stage.layers_of(model, plan)
+        )
         for tokens in grid
     ]
     return np.interp(np.arange(most + 1), [0, *grid], [0.0, *priced])
 
 
+_ROWS = range(min(GRID, 15))  # log2 of sequences or queries: up to 16,384
+_COLUMNS = range(min(GRID, 19))  # log2 of keys: up to 262,144
+
+
 def _attention_table(model: Model, plan: Plan, pricer: Pricer, *, decode: bool) -> Floats:
-    """[log2 sequences or queries, log2 keys] table over the stage's layers; with a sliding window, half use it."""
-    whole = sum(layers.stage_layers(model, plan))
-    count = layers.full_layers(model, whole)
-    kernels = backend(pricer.cluster)
+    """[log2 sequences or queries, log2 keys] table of the stage's attention kernels, scores and states."""
     verified = 1 + (plan.drafting.tokens if plan.drafting else 0)
-    rows = range(min(GRID, 15))  # up to 16,384 queries or sequences
-    columns = range(min(GRID, 19))  # and 262,144 keys
-    shapes = {
-        (row, column, window): layers.attention(
-            model,
-            plan,
-            1 << row if decode else 1,
-            verified if decode else 1 << row,
-            1 << column,
-            window,
-            kernels,
-            decode=decode,
-        )
-        for row in rows
-        for column in columns
-        for window in {0, model.window}
-    }
-    scored = {
-        (row, column): layers.scoring(model, 1 << row, verified, 1 << column)
-        if decode
-        else layers.scoring(model, 1, 1 << row, max(1 << column, 1 << row))
-        for row in rows
-        for column in columns
-    }
-    pricer.price([*shapes.values(), *(work for works in scored.values() for work in works)])
-    kept = [layers.states(model, plan, 1 << row if decode else 1) for row in rows]
-    pricer.price([work for works in kept for work in works])
-    table = np.ones((GRID, GRID))
-    for row in range(GRID):
-        for column in range(GRID):
-            near = min(row, rows[-1]), min(column, columns[-1])
-            full = pricer.known[shapes[*near, 0]][0]
-            cut = pricer.known[shapes[*near, model.window]][0]
-            table[row, column] = full * (count - count // 2) + cut * (count // 2)
-            table[row, column] += count * sum(pricer.known[work][0] for work in scored[near])
-            table[row, column] += (whole - count) * sum(pricer.known[work][0] for work in kept[near[0]])
-    return table
+    table = np.zeros((len(_ROWS), len(_COLUMNS)))
+    for layer, count in stage.layers_of(model, plan):
+        for mixer in layer.cached:
+            table += count * _kernels_ns(mixer, plan, pricer, verified, decode=decode)
+        for state in layer.recurrent:
+            works = [recurrent.states(state, model.state_type, plan, 1 << row if decode else 1) for row in _ROWS]
+            pricer.price([work for row in works for work in row])
+            table += count * np.array([[sum(pricer.known[work][0] for work in row)] for row in works])
+    return table[np.minimum(np.arange(GRID), len(_ROWS) - 1)][:, np.minimum(np.arange(GRID), len(_COLUMNS) - 1)]
+
+
+def _kernels_ns(mixer: Cached, plan: Plan, pricer: Pricer, verified: int, *, decode: bool) -> Floats:
+    """Times of one layer's attention kernel, with an indexer's scores, over the grid."""
+    kernels = backend(pricer.cluster)
+    works: dict[tuple[int, int], list[Work]] = {}
+    for row in _ROWS:
+        batch, queries = (1 << row, verified) if decode else (1, 1 << row)
+        for column in _COLUMNS:
+            keys = 1 << column
+            attends = mixers.kernel(mixer, plan, batch, queries, keys, kernels, decode=decode)
+            scores = mixers.scoring(mixer, batch, queries, keys if decode else max(keys, queries))
+            works[row, column] = [attends, *scores]
+    pricer.price([work for cell in works.values() for work in cell])
+    return np.array(
+        [[sum(pricer.known[work][0] for work in works[row, column]) for column in _COLUMNS] for row in _ROWS]
+    )

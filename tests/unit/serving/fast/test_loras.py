@@ -73,7 +73,7 @@ def test_the_slots_of_adapters_are_counted_as_memory() -> None:
     """Llama-3-8B, rank 16: 41.9 M parameters of an adapter over all linear layers, as PEFT counts them."""
     model, plan = find("llama3-8b"), Plan(max_loras=1, lora_rank=16)
     parameters = 32 * 16 * ((4096 + 4096) + 2 * (4096 + 1024) + (4096 + 4096) + 2 * (4096 + 14336) + (14336 + 4096))
-    assert lora.adapter_bytes(model, plan) == 2 * parameters
+    assert lora.adapter_bytes(model.counts(), model.hidden, plan) == 2 * parameters
     more = weight_bytes(model, dataclasses.replace(plan, max_loras=4)) - weight_bytes(model, Plan())
     assert more == 4 * 2 * parameters
 

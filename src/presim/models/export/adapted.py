@@ -1,0 +1,107 @@
+"""Architectures that engines serve with the classes of another model of transformers, each with its source."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+
+from presim.models.export.refusal import Refusal
+
+# vLLM 0.33's registry serves these by the other class (model_executor/models/registry.py), or by a subclass that adds
+# only a layer for further tokens (mimo.py).
+RENAMED = {
+    "LLaMAForCausalLM": "LlamaForCausalLM",
+    "TeleChat3ForCausalLM": "LlamaForCausalLM",
+    "IQuestCoderForCausalLM": "LlamaForCausalLM",
+    "PhiMoEForCausalLM": "PhimoeForCausalLM",
+    "MiMoForCausalLM": "Qwen2ForCausalLM",
+    "Rnj1ForCausalLM": "Gemma3ForCausalLM",
+}
+
+
+def _minimax_m1(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
+    """MiniMax-M1 and -Text-01: transformers' MiniMax with the layers by `attn_type_list` (1: softmax, 0: lightning)."""
+    from presim.models.export import classes
+
+    kinds = raw.pop("attn_type_list", None)
+    if kinds is not None:
+        raw["layer_types"] = ["full_attention" if kind else "linear_attention" for kind in kinds]
+    config = classes.configured(transformers.MiniMaxConfig, raw)
+    return classes.instantiated(transformers.MiniMaxForCausalLM, config), config
+
+
+def _nemotron_nas(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
+    """Llama's blocks with heads, widths and absences by `block_configs`, as vLLM 0.33's nemotron_nas.py has them."""
+    from presim.models.export import classes
+
+    blocks = raw.pop("block_configs", None)
+    if not isinstance(blocks, list) or len(blocks) != raw.get("num_hidden_layers"):
+        raise Refusal("has no block_configs for each of its num_hidden_layers; give the published config.json")
+    raw |= {"intermediate_size": 1, "num_key_value_heads": raw.get("num_attention_heads")}
+    raw.pop("rope_scaling", None)
+    config = classes.configured(transformers.LlamaConfig, raw)
+    model = classes.instantiated(transformers.LlamaForCausalLM, config)
+    with torch.device("meta"):
+        for index, (layer, block) in enumerate(zip(model.model.layers, blocks)):  # type: ignore[union-attr,arg-type]
+            _set_block(layer, block, config, index)
+    return model, config
+
+
+def _set_block(layer: Any, block: dict[str, Any], config: Any, index: int) -> None:
+    from transformers.models.llama.modeling_llama import LlamaAttention, LlamaMLP
+
+    attention, feed_forward = block["attention"], block["ffn"]
+    block_config = copy.copy(config)
+    layer.self_attn = torch.nn.Identity()
+    layer.mlp = torch.nn.Identity()
+    if attention.get("replace_with_linear") or feed_forward.get("replace_with_linear"):
+        raise Refusal(f"replaces a part of layer {index} by a linear layer, which vLLM does not serve")
+    if attention.get("no_op"):
+        layer.input_layernorm = torch.nn.Identity()
+    else:
+        block_config.num_key_value_heads = config.num_attention_heads // attention["n_heads_in_group"]
+        layer.self_attn = LlamaAttention(block_config, index)
+    if feed_forward.get("no_op"):
+        layer.post_attention_layernorm = torch.nn.Identity()
+    else:
+        block_config.intermediate_size = _nas_width(feed_forward, config.hidden_size)
+        layer.mlp = LlamaMLP(block_config)  # type: ignore[no-untyped-call]
+
+
+def _nas_width(feed_forward: dict[str, Any], hidden: int) -> int:
+    """Two thirds of 4 x hidden x `ffn_mult`, up to the next multiple of 256, as in Llama."""
+    if feed_forward.get("intermediate_size"):
+        return int(feed_forward["intermediate_size"])
+    width = int(2 * feed_forward["ffn_mult"] * hidden / 3)
+    return -(-width // 256) * 256
+
+
+def _mimo_v2(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
+    """transformers' MiMo-V2 with the published names of its patterns: 1 is a window, and experts."""
+    from presim.models.export import classes
+
+    windows, sparse = raw.pop("hybrid_layer_pattern", None), raw.pop("moe_layer_freq", None)
+    if windows is not None:
+        raw["layer_types"] = ["sliding_attention" if window else "full_attention" for window in windows]
+    if isinstance(sparse, list):
+        raw["mlp_layer_types"] = ["sparse" if layer else "dense" for layer in sparse]
+    full, sliding = raw.get("num_key_value_heads"), raw.pop("swa_num_key_value_heads", None)
+    if sliding is not None and sliding != 2 * (full or 0):
+        raise Refusal(
+            f"has {sliding} KV heads in layers with a window and {full} in others; presim knows twice as many"
+        )
+    config = classes.configured(transformers.MiMoV2FlashConfig, raw)
+    return classes.instantiated(transformers.MiMoV2FlashForCausalLM, config), config
+
+
+MODELS: dict[str, Callable[[dict[str, Any]], tuple[torch.nn.Module, Any]]] = {
+    "MiniMaxM1ForCausalLM": _minimax_m1,
+    "MiniMaxText01ForCausalLM": _minimax_m1,
+    "DeciLMForCausalLM": _nemotron_nas,
+    "MiMoV2FlashForCausalLM": _mimo_v2,
+    "MiMoV2ForCausalLM": _mimo_v2,
+}
