@@ -137,7 +137,7 @@ def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float,
     time, as with asynchronous scheduling.
     """
     times, limits = engine.times, engine.limits
-    if batch * (prompt + output) > limits.kv_tokens or batch > limits.max_num_seqs:
+    if not limits.holds(batch, prompt + output) or batch > limits.max_num_seqs:
         return None
     stages = limits.pipeline_parallel_size
     share = -(-batch // stages)  # requests per batch in flight: a pipeline has one batch per stage
@@ -186,7 +186,7 @@ def _together_ns(engine: Engine, prompt: int, ends: float, host: float) -> float
 def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float, float] | None:
     """(TTFT ms, TPOT ms, tokens/s of a decode engine, requests/s of a prefill engine)."""
     times, limits = engine.times, engine.limits
-    if batch * (prompt + output) > limits.kv_tokens or batch > limits.max_num_seqs:
+    if not limits.holds(batch, prompt + output) or batch > limits.max_num_seqs:
         return None
     stages = limits.pipeline_parallel_size
     share = -(-batch // stages)

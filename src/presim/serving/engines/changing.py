@@ -67,6 +67,7 @@ def _fill_pools(fleet: Fleet, program: dict[str, Any], columns: dict[str, Any]) 
 
 _REQUEST_COLUMNS = (
     *("status", "replica", "computed", "tokens", "placeholders", "in_flight", "stale", "blocks", "cached", "row"),
+    *("apart", "apart_head", "reach"),
     *("decodes", "eligible", "sampled_at", "loaded", "next", "before", "sent", "queued", "scheduled", "first", "last"),
     *("preemptions", "hits", "host_hits", "disk_hits", "kept", "moves"),
 )
@@ -90,6 +91,7 @@ _NONE = frozenset(
     (
         "replica",
         "row",
+        "apart_head",
         "next",
         "before",
         "sent",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from presim.errors import InputError
 from presim.serving.engines import changing, lives
-from presim.serving.engines.engine import ROLES, ROUTERS, Fleet, Limits, Replica, StepTimes
+from presim.serving.engines.engine import ROLES, ROUTERS, Apart, Fleet, Limits, Replica, StepTimes
 from presim.serving.fast import state
 from presim.serving.workloads.workload import Workload
 
@@ -146,6 +146,8 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         "row_blocks": [
             max(-(-min(longest + 2 * each.draft_tokens, each.max_model_len) // each.block_size) + 1 for each in limits)
         ],
+        "apart_first": _firsts([len(each.apart) for each in limits]),
+        "apart": [number for each in limits for group in each.apart for number in _apart_row(group)],
         "arrival": workload.arrival_ns,
         "prompt": workload.prompt,
         "output": workload.output,
@@ -175,6 +177,16 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         "costs": [cost for t in tables for cost in (t.host_ns, t.host_seq_ns, t.back_ns, t.back_seq_ns, t.mask_ns)],
     }
     return {name: _column(name, value) for name, value in columns.items()}
+
+
+_KINDS = {"full": state.ALL_TOKENS, "sliding": state.SLIDING, "chunked": state.CHUNKED, "state": state.STATES_KEPT}
+
+
+def _apart_row(group: Apart) -> list[int]:
+    row = [0] * state.APART_COLUMNS
+    row[state.APART_KIND], row[state.APART_GROUPS] = _KINDS[group.kind], group.groups
+    row[state.APART_BLOCK], row[state.APART_WINDOW], row[state.APART_CAP] = group.block_size, group.window, group.cap
+    return row
 
 
 def _or_zeros(table: Floats | None, times: StepTimes) -> Floats:

@@ -21,7 +21,7 @@ import numpy as np
 from presim.errors import InputError
 from presim.files import decode_json, read_bytes, write_file
 from presim.scratch import temporary_folder
-from presim.serving.engines.engine import Fleet, Limits, StepTimes, Tiers
+from presim.serving.engines.engine import Apart, Fleet, Limits, StepTimes, Tiers
 from presim.serving.workloads import workload as workloads
 from presim.serving.workloads.workload import Ints, Workload
 
@@ -118,7 +118,9 @@ def read_input(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int]:
     with np.load(folder / "times.npz") as tables:
         times = StepTimes(**{name: tables[name] for name in (*_TABLES, *_OPTIONAL)}, **content["costs"])
     workload = workloads.read(folder / "workload.jsonl")
-    limits = Limits(**{**content["limits"], "tiers": Tiers(**content["limits"]["tiers"])})
+    given = content["limits"]
+    apart = tuple(Apart(**group) for group in given["apart"])
+    limits = Limits(**{**given, "tiers": Tiers(**given["tiers"]), "apart": apart})
     return workload, limits, times, content["input_ns"], content["output_ns"]
 
 

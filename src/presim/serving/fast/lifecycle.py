@@ -179,6 +179,9 @@ def move(p: Program, s: State, item: int, now: int, when: int) -> None:
     s.blocks[item] = 0
     s.cached[item] = 0
     s.row[item] = -1
+    s.apart[item] = 0
+    s.apart_head[item] = -1
+    s.reach[item] = 0
     send(s, item, when)
 
 

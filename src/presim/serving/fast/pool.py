@@ -179,11 +179,23 @@ def share(p: Program, s: State, item: int, tokens: int) -> None:
         elif other != own:
             touch(s, replica, other)
             s.table[row + place] = other
-            _free_first(p, s, replica, own)
+            free_first(p, s, replica, own)
         s.cached[item] += 1
 
 
-def _free_first(p: Program, s: State, replica: int, block: int) -> None:
+def free_last(p: Program, s: State, replica: int, block: int) -> None:
+    """Free a block whose content stays until all that are free now are taken."""
+    back = p.base[replica + 1] - 1
+    before = s.free_prev[back]
+    s.refs[block] = 0
+    s.free_prev[block] = before
+    s.free_next[block] = back
+    s.free_next[before] = block
+    s.free_prev[back] = block
+    s.n_free[replica] += 1
+
+
+def free_first(p: Program, s: State, replica: int, block: int) -> None:
     """Free a block without content."""
     front = p.base[replica]
     after = s.free_next[front]

@@ -26,6 +26,8 @@ class Program(NamedTuple):
     tier_base: Column  # [replica * 2 + tier] first node (a sentinel); one more at the end
     tier_hash_base: Column  # the same, for its hash table
     row_blocks: Column  # [0] blocks of a row
+    apart_first: Column  # [replica] first row of `apart`; one more at the end
+    apart: Column  # [row * APART_COLUMNS + …] groups of layers without a block table
     arrival: Column  # [request] ns
     prompt: Column  # [request] tokens
     output: Column  # [request] tokens, at least 1

@@ -51,6 +51,7 @@ from presim.serving.fast.state import (
     Program,
     State,
 )
+from presim.serving.fast.windows import most_apart
 
 
 def arrive(p: Program, s: State) -> None:
@@ -131,7 +132,7 @@ def holds(p: Program, item: int, replica: int) -> bool:
     drafted = p.knobs[knob + DRAFT] + p.knobs[knob + LOOKAHEAD]
     longest = min(p.prompt[item] + p.output[item] + drafted, p.knobs[knob + MAX_LEN])
     size = p.knobs[knob + BLOCK]
-    fits = (longest + size - 1) // size <= p.knobs[knob + BLOCKS] - 1
+    fits = (longest + size - 1) // size + most_apart(p, replica, longest, 0) <= p.knobs[knob + BLOCKS] - 1
     return fits and p.prompt[item] < p.knobs[knob + MAX_LEN]
 
 
