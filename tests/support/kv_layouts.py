@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 from typing import Any
 
 from presim.serving.kv.groups import block_tokens_for
@@ -149,17 +150,17 @@ def vllm_answer(layout: Layout) -> dict[str, Any]:
 class _Config:
     """What vLLM's planning reads of its configuration."""
 
-    class model_config:  # noqa: N801  vLLM's names
+    class model_config:
         max_model_len = LENGTH
         original_max_model_len = LENGTH
 
-    class parallel_config:  # noqa: N801
+    class parallel_config:
         decode_context_parallel_size = 1
 
-    class scheduler_config:  # noqa: N801
+    class scheduler_config:
         disable_hybrid_kv_cache_manager = False
 
-    class cache_config:  # noqa: N801
+    class cache_config:
         mamba_cache_mode = "align"
 
         @staticmethod
@@ -168,11 +169,11 @@ class _Config:
 
             return KVCacheLayout.LBNHC
 
-    class attention_config:  # noqa: N801
+    class attention_config:
         hisparse_config = None
 
     max_in_flight_tokens = IN_FLIGHT
 
 
 if __name__ == "__main__":
-    print(json.dumps({name: vllm_answer(layout) for name, layout in LAYOUTS.items()}, sort_keys=True))
+    sys.stdout.write(json.dumps({name: vllm_answer(layout) for name, layout in LAYOUTS.items()}, sort_keys=True) + "\n")

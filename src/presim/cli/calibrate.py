@@ -41,7 +41,8 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
     from presim.serving.steps.times import build
 
     check_writable(out)
-    plan, shape = plan_of(options), find(model)
+    shape = find(model)
+    plan = plan_of(options, shape, choose_cluster(gpu=gpu, world_size=1).gpu)
     plan.check(shape)
     engine = build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=tuple(map(Path, prices)))
     with noted(_WHOLE):

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from presim.hardware import Gpu
     from presim.serving.deployments.deployment import Deployment
     from presim.serving.engines.engine import Life
+    from presim.serving.model import Model
     from presim.serving.plan import Plan
     from presim.serving.workloads.workload import Workload
 
@@ -28,7 +30,7 @@ def deployment_of(
 
     config, name = config_of(model)
     shape = from_config(config, name)
-    plan = plan_of(options)
+    plan = plan_of(options, shape, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=1).gpu)
     plan.check(shape)
 
     over = overheads.read(options["overheads"]) if options["overheads"] else None
@@ -73,10 +75,11 @@ def _life(options: dict[str, Any]) -> Life | None:
     )
 
 
-def plan_of(options: dict[str, Any]) -> Plan:
-    """Remove the options of `ENGINE` and return them as a plan."""
+def plan_of(options: dict[str, Any], model: Model, gpu: Gpu) -> Plan:
+    """Remove the options of `ENGINE` and return them as a plan, with the engine's defaults for the GPU."""
     import dataclasses
 
+    from presim.serving.defaults import with_defaults
     from presim.serving.drafting import drafting_of
     from presim.serving.model import find
     from presim.serving.plan import Offload, Plan
@@ -91,7 +94,7 @@ def plan_of(options: dict[str, Any]) -> Plan:
     )
     offload = Offload(host, disk, link, disks) if host or disk else None
     drafting = drafting_of(method, tokens, likely, find(name) if name else None)
-    return Plan(**plan_fields, drafting=drafting, offload=offload)
+    return with_defaults({**plan_fields, "drafting": drafting, "offload": offload}, model, gpu)
 
 
 def workload_of(options: dict[str, Any], deployment: Deployment) -> Workload:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from presim import quantities
-from presim.cli.numbers import number
+from presim.cli.numbers import LengthOrAuto, number
 from presim.cli.options import PRICES
 
 WEIGHTS = click.Choice(("bf16", "fp8", "fp8-block", "fp4", "int4"))
@@ -40,22 +40,22 @@ ENGINE = (
     click.option(
         "--gpu-memory-utilization",
         type=number(quantities.MEMORY_SHARE),
-        default=0.92,
-        show_default=True,
-        help="Same as in vLLM.",
+        help="Share of GPU memory, as in vLLM; SGLang's mem_fraction_static. Default: the engine's.",
     ),
     click.option(
-        "--max-num-seqs", type=number(quantities.SEQUENCES), default=256, show_default=True, help="Same as in vLLM."
+        "--max-num-seqs",
+        type=number(quantities.SEQUENCES),
+        help="Same as in vLLM; SGLang's max_running_requests. Default: the engine's for the GPU.",
     ),
     click.option(
         "--max-num-batched-tokens",
         type=number(quantities.TOKENS),
-        default=8192,
-        show_default=True,
-        help="Same as in vLLM.",
+        help="Same as in vLLM; SGLang's chunked_prefill_size. Default: the engine's for the GPU.",
     ),
     click.option(
-        "--max-model-len", type=number(quantities.TOKENS), help="Same as in vLLM; default: the model's limit."
+        "--max-model-len",
+        type=LengthOrAuto(quantities.TOKENS),
+        help="Same as in vLLM, with auto: what the KV cache holds; default: the model's limit.",
     ),
     click.option(
         "--block-size", type=number(quantities.BLOCK_TOKENS), default=16, show_default=True, help="Tokens per KV block."

@@ -225,11 +225,17 @@ def _plan(row: Row, prefix: str, concurrency: int) -> Plan:
         max_num_seqs=min(max(sequences_per_rank, 16), 2048),
         max_num_batched_tokens=_budget(row),
         async_scheduling=_schedules_asynchronously(row),
-        max_model_len=max(int((_number(row, "isl") + _number(row, "osl")) * _LONGER) + 16, 2048),
+        max_model_len=_longest(row),
         gpu_memory_utilization=0.9,
         scheduler_recv_interval=_recv_interval(row),
         kernels=_KERNELS.get(_framework(row), "vllm"),
     )
+
+
+def _longest(row: Row) -> int:
+    """Tokens of a request at most: a little more than it has, as far as the model goes."""
+    tokens = _number(row, "isl") + _number(row, "osl")
+    return min(max(int(tokens * _LONGER) + 16, 2048), find(row["model"]).longest)
 
 
 def _schedules_asynchronously(row: Row) -> bool:

@@ -82,7 +82,9 @@ def cases(draw: st.DrawFn) -> tuple[Limits, Workload, int]:
 def with_windows(draw: st.DrawFn, limits: Limits) -> Limits:
     """With layers that keep windows or states beside; prefixes are not looked for, as each group has its own then."""
     size, in_flight = limits.block_size, limits.depth * limits.max_num_batched_tokens
-    kinds = draw(st.lists(st.sampled_from(["sliding", "chunked", "full", "state"]), min_size=1, max_size=3, unique=True))
+    kinds = draw(
+        st.lists(st.sampled_from(["sliding", "chunked", "full", "state"]), min_size=1, max_size=3, unique=True)
+    )
     apart = []
     for kind in kinds:
         window = draw(st.integers(2, 3 * size)) if kind in ("sliding", "chunked") else 0

@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from presim.serving import defaults
 from presim.serving.answer import fleet as fleets
 from presim.serving.answer.cost import Prices, cost, sentence
 from presim.serving.answer.metrics import slo_text
@@ -54,6 +55,11 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
             "router": deployment.router,
             "life": None if deployment.life is None else dataclasses.asdict(deployment.life),
             "limits": dataclasses.asdict(engine.limits),
+            "engine_defaults": {
+                "engine": defaults.VERSIONS[engine.plan.kernels],
+                "text": defaults.sentence(engine.plan, engine.cluster.gpu),
+                "fields": {name: getattr(engine.plan, name) for name in engine.plan.defaulted},
+            },
         },
         "memory": {
             "weights_GiB": memory.weights / GIB,
@@ -61,7 +67,19 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
             "others_GiB": memory.beside / GIB,
             "kv_cache_GiB": memory.cache / GIB,
             "allowed_GiB": memory.allowed / GIB,
-            "kv_cache_tokens": engine.limits.kv_tokens,
+            "kv_cache_tokens": memory.tokens(engine.limits.max_model_len),
+            "kv_cache_pages": memory.blocks,
+            "kv_page_tokens": memory.pool.block_tokens,
+            "kv_page_bytes": memory.pool.page_bytes,
+            "kv_groups": [
+                {
+                    "kind": group.spec.kind,
+                    "layers": len(group.layers),
+                    "page_tokens": group.spec.block_tokens,
+                    "window": group.spec.window or None,
+                }
+                for group in memory.pool.groups
+            ],
         },
         "workload": summary(prediction.workload),
         "figures": figures,
@@ -105,6 +123,16 @@ def _tiers(found: dict[str, Any]) -> str:
     )
 
 
+def _groups(memory: dict[str, Any]) -> str:
+    """Groups of layers in words, where there are several."""
+    groups = memory["kv_groups"]
+    if len(groups) < 2:
+        return ""
+    kinds = dict.fromkeys(group["kind"] for group in groups)
+    counts = ", ".join(f"{sum(group['kind'] == kind for group in groups)} {kind}" for kind in kinds)
+    return f" in {memory['kv_cache_pages']:,} pages, shared by {len(groups)} groups of layers ({counts})"
+
+
 def _engine(inside: dict[str, Any]) -> str:
     if not inside["steps"]:
         return "Engine: no step"
@@ -139,7 +167,9 @@ def screen(report: dict[str, Any]) -> RenderableType:
             f"Memory of the fullest GPU: weights {memory['weights_GiB']:.1f} GiB, activations "
             f"{memory['activations_GiB']:.1f}, others {memory['others_GiB']:.1f}, KV cache "
             f"{memory['kv_cache_GiB']:.1f} of {memory['allowed_GiB']:.1f} GiB: {memory['kv_cache_tokens']:,} tokens"
+            f"{_groups(memory)}"
         ),
+        *([Text(where["engine_defaults"]["text"])] if where["engine_defaults"]["text"] else []),
     ]
     table = Table(box=None, pad_edge=False)
     table.add_column("")

@@ -13,9 +13,10 @@ from presim.serving.answer import fleet as fleets
 from presim.serving.answer import metrics, refused
 from presim.serving.answer.intervals import intervals
 from presim.serving.answer.metrics import Slo
+from presim.serving.defaults import VERSIONS
 from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
 from presim.serving.engines.simulate import Served, simulate
-from presim.serving.plan import kv_token_bytes
+from presim.serving.plan import AUTO_LENGTH, kv_token_bytes
 from presim.serving.steps.times import Engine
 from presim.serving.workloads.workload import Workload, summary
 
@@ -34,12 +35,13 @@ _DEVICE = (
 _WAVES = 6  # times that all seats are taken while the largest throughput is measured
 _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
-_WINDOW = "The KV cache is sized as if all layers kept all tokens, also those with a sliding window."
+_WINDOW = "{} keeps all tokens of layers with a sliding window, as its pools for them are not modelled."
 _CAPTURED_EXPERTS = "Tokens of captured steps are assumed to choose their experts evenly."
 _INT8_CACHE = (
     "Attention over an INT8 KV cache is priced as FlashAttention's over an FP8 one: vLLM's kernel in Triton is not "
     "calibrated."
 )
+_FOUND = "Prefixes are found even where a window or a state at their end was evicted before the rest."
 _EXPERTS = "The load of experts is assumed to follow a power law with exponent 1.01."
 
 
@@ -74,6 +76,14 @@ class Deployment:
             kv_token_bytes=model.layers * kv_token_bytes(model, plan.cache, cluster.gpu.architecture),
             port_bytes_per_s=cluster.network_bytes_per_s * plan.tp, port_ns=cluster.fabric.latency_ns, life=self.life,
         )  # fmt: skip
+
+
+def shortened(engine: Engine) -> str | None:
+    """A sentence for an engine whose requests may have fewer tokens than its model: its cache holds no more."""
+    wanted = engine.model.longest if engine.plan.max_model_len in (None, AUTO_LENGTH) else engine.plan.max_model_len
+    if wanted is None or engine.limits.max_model_len >= wanted:
+        return None
+    return f"A request may have {engine.limits.max_model_len:,} of {wanted:,} tokens: the KV cache holds no more."
 
 
 def ranks_of(engine: Engine, count: int, times: StepTimes, role: Role, group: int) -> list[Replica]:
@@ -125,7 +135,13 @@ class Prediction:
         """Parts of this deployment and workload that the simulation leaves out, in sentences."""
         model = self.deployment.engine.model
         evenly = _EXPERTS if self.deployment.engine.steps is None else _CAPTURED_EXPERTS
-        limits = [*([_WINDOW] if model.window else []), *([evenly] if model.experts else [])]
+        kernels = self.deployment.engine.plan.kernels
+        keeps = [_WINDOW.format(VERSIONS[kernels])] if model.window and kernels == "trtllm" else []
+        limits = [
+            *keeps,
+            *([_FOUND] if self.deployment.engine.limits.apart else []),
+            *([evenly] if model.experts else []),
+        ]
         limits += [_INT8_CACHE] if self.deployment.engine.plan.cache == "int8" else []
         limits += notes(self.deployment.engine.cluster.gpu, self.deployment.engine.prices)
         if self.deployment.engine.plan.max_loras:
@@ -149,7 +165,9 @@ class Prediction:
     @property
     def notes(self) -> list[str]:
         """Notes for the reader."""
-        notes = refused.sentences(self.served, self.deployment.engine.limits)
+        engine = self.deployment.engine
+        notes = refused.sentences(self.served, engine.limits)
+        notes += [text for text in (shortened(engine),) if text]
         if self.deployment.life is not None:
             notes.append(self._about_life(self.deployment.life))
         if self.deployment.engine.plan.drafting is not None:

@@ -118,7 +118,7 @@ def engines(model: Model, space: Space, longest: int) -> Iterator[Engine | str]:
             weights=weights,
             max_num_batched_tokens=budget,
             max_num_seqs=1024,
-            max_model_len=longest,
+            max_model_len=min(longest, model.longest),
             kernels=name,
         )
         try:

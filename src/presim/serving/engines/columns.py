@@ -32,12 +32,6 @@ def start(
 
 
 def _check(workload: Workload, fleet: Fleet) -> None:
-    sizes = {replica.limits.block_size for replica in fleet.replicas}
-    if any(workload.segment_tokens % size for size in sizes):
-        raise InputError(
-            f"prefixes are shared in pieces of {workload.segment_tokens} tokens, which are no whole blocks of "
-            f"{min(sizes)} tokens; choose another --block-size"
-        )
     if (workload.grammar_ns >= 0).any():
         if fleet.life is not None or any(each.limits.pipeline_parallel_size > 1 for each in fleet.replicas):
             raise InputError(

@@ -26,12 +26,12 @@ _STREAM = 1 << 20  # most blocks of a stream or segment
 
 def key_of(p: Program, s: State, item: int, block: int) -> int:
     """What identifies a request's block of tokens and all before it (HASH_AHEAD: and the token behind it); never 0."""
-    size = p.knobs[s.replica[item] * KNOBS + BLOCK]
-    per_segment = p.whole[SEGMENT] // size
+    knob = s.replica[item] * KNOBS
+    each = p.whole[SEGMENT]
     first = p.segment_first[item]
-    place = (block + p.knobs[s.replica[item] * KNOBS + HASH_AHEAD]) // per_segment if per_segment > 0 else 0
-    if per_segment > 0 and place < p.segment_first[item + 1] - first:
-        return (p.segments[first + place] * _STREAM + block % per_segment + 1) * 2
+    place = ((block + 1) * p.knobs[knob + BLOCK] - 1 + p.knobs[knob + HASH_AHEAD]) // each if each > 0 else 0
+    if each > 0 and place < p.segment_first[item + 1] - first:  # a segment's id stands for all before it, too
+        return (p.segments[first + place] * _STREAM + block + 1) * 2
     return (p.stream[item] * _STREAM + block + 1) * 2 + 1
 
 

@@ -10,8 +10,10 @@ from presim.errors import InputError
 from presim.hardware import Cluster, Gpu
 from presim.serving.drafting import drafter
 from presim.serving.engines.engine import Tiers
+from presim.serving.kv.groups import Pool
+from presim.serving.kv.pools import pool_of, state_bytes
 from presim.serving.model import Model
-from presim.serving.plan import WEIGHT_BYTES, Plan, kv_token_bytes
+from presim.serving.plan import AUTO_LENGTH, WEIGHT_BYTES, Plan
 from presim.serving.steps.lora import adapter_bytes
 from presim.units import GIB
 
@@ -33,8 +35,17 @@ class MemoryPlan:
     weights: int
     activations: int
     beside: int  # driver context, communication buffers, CUDA graphs
-    block: int  # bytes of one KV-cache block
-    blocks: int
+    pool: Pool
+    blocks: int  # pages of the pool
+
+    @property
+    def block(self) -> int:
+        """Bytes of one page."""
+        return self.pool.page_bytes
+
+    def tokens(self, longest: int) -> int:
+        """Tokens that the engine's log says its cache holds, with requests of ``longest`` tokens at most."""
+        return self.pool.tokens(self.blocks, longest)
 
     @property
     def cache(self) -> int:
@@ -89,25 +100,8 @@ def _sparse_workspace(model: Model, plan: Plan) -> int:
     """Of sparse attention: unpacked keys and values of prompts in 16 bits, and the indexer's scores."""
     if model.latent is None or model.indexer is None:
         return 0
-    longest = plan.max_model_len or model.longest
+    longest = model.longest if plan.max_model_len in (None, AUTO_LENGTH) else plan.max_model_len
     return 2 * _SPARSE_TOKENS * longest * (model.latent.rank + model.latent.rope) + _INDEXER_LOGITS
-
-
-def block_bytes(model: Model, plan: Plan, gpu: Gpu) -> int:
-    """Bytes of one KV-cache block on one rank, over the layers of its stage."""
-    share = 1 if model.latent is not None else min(plan.tp, model.kv_heads)
-    own = math.ceil(model.layers / plan.pp) * kv_token_bytes(model, plan.cache, gpu.architecture) // share
-    own *= plan.block_size
-    proposes = _drafter(model, plan)
-    return own + (block_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1), gpu) if proposes else 0)
-
-
-def _state_bytes(model: Model, plan: Plan) -> int:
-    """States of gated delta nets for as many sequences as run together, on the ranks of a stage."""
-    if model.recurrent is None:
-        return 0
-    layers = math.ceil(model.layers / plan.pp) * (model.recurrent.every - 1) // model.recurrent.every
-    return plan.max_num_seqs * layers * model.recurrent.state_bytes // plan.tp
 
 
 def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
@@ -124,16 +118,20 @@ def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
 
 def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     weights, activations = weight_bytes(model, plan), activation_bytes(model, plan)
-    beside = (
-        gpu.context_bytes + (_BESIDE_GROUP if plan.gpus > 1 else _BESIDE_ALONE) + (_GRAPHS if plan.cuda_graphs else 0)
-    )
-    beside += _state_bytes(model, plan)
-    allowed = int(gpu.memory_bytes * plan.gpu_memory_utilization)
-    block = block_bytes(model, plan, gpu)
-    blocks = max((allowed - weights - activations - beside) // block, 0)
-    if plan.num_gpu_blocks is not None:
-        blocks = plan.num_gpu_blocks
-    return MemoryPlan(gpu.memory_bytes, allowed, weights, activations, beside, block, blocks)
+    graphs = _GRAPHS if plan.cuda_graphs else 0
+    started = gpu.context_bytes + (_BESIDE_GROUP if plan.gpus > 1 else _BESIDE_ALONE)
+    if plan.kernels == "sglang":  # its fraction is of what is free at the start, for weights and cache alone
+        allowed = int((gpu.memory_bytes - started) * plan.gpu_memory_utilization)
+        free = allowed - weights
+    else:
+        allowed = int(gpu.memory_bytes * plan.gpu_memory_utilization)
+        free = allowed - weights - activations - started - graphs
+    states = state_bytes(model, plan, gpu, free)
+    pages = pool_of(model, plan, gpu)
+    blocks = plan.num_gpu_blocks
+    if blocks is None:
+        blocks = max((free - states) // pages.page_bytes, 0)
+    return MemoryPlan(gpu.memory_bytes, allowed, weights, activations, started + graphs + states, pages, blocks)
 
 
 _MOST_BLOCKS = 20_000_000

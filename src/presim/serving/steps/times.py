@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from presim.hardware import Cluster, Gpu
 from presim.serving.drafting import drafter, with_passes
 from presim.serving.engines.engine import GRID, Limits, StepTimes, Tiers
+from presim.serving.kv.pools import apart, has_states
+from presim.serving.kv.startup import model_length
 from presim.serving.model import Model
 from presim.serving.plan import Plan, graph_sizes
 from presim.serving.steps import launches, layers, lora
@@ -115,12 +117,13 @@ def build(
 
 
 def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers, gpu: Gpu) -> Limits:
-    longest = min(plan.max_model_len or model.longest, (memory.blocks - 1) * plan.block_size)
+    longest = model_length(model, plan, memory.pool, memory.blocks, states=has_states(model, plan, gpu))
     sizes = graph_sizes(plan, gpu.architecture == "blackwell")
     return Limits(
         graph_tokens=sizes[-1] if sizes else 0,
         num_gpu_blocks=memory.blocks,
-        block_size=plan.block_size,
+        block_size=memory.pool.block_tokens,
+        apart=apart(memory.pool, plan),
         max_num_seqs=plan.max_num_seqs,
         max_num_batched_tokens=plan.max_num_batched_tokens,
         max_model_len=longest,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.kv_layouts import IN_FLIGHT, LAYOUTS, LENGTH, STATES, Layout
 
 from presim.serving.kv.groups import Pool, pool
 from presim.serving.kv.layers import KvLayer, every_layer, kv_layers, runs
 from presim.serving.model import find
+from support.kv_layouts import IN_FLIGHT, LAYOUTS, LENGTH, STATES, Layout
 
 ANSWERS = json.loads((Path(__file__).parent / "vllm_groups.json").read_text())
 
