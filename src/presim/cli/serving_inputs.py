@@ -110,7 +110,12 @@ def workload_of(options: dict[str, Any], deployment: Deployment) -> Workload:
     budget = budgets.budget_of(options["budget"]) if options["budget"] else budgets.Budget()
 
     if options["trace"] is not None:
-        request_stream = traces.read_trace(options["trace"], options["requests"])
+        request_stream = traces.read_trace(
+            options["trace"],
+            options["requests"],
+            unit=options["trace_unit"],
+            block_tokens=options["trace_block_tokens"],
+        )
     elif options["saved"] is not None:
         request_stream = workload.read(options["saved"])
         request_stream = request_stream.first(options["requests"] or len(request_stream))

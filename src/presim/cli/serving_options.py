@@ -170,6 +170,14 @@ LOAD = (
     click.option("--seed", type=number(quantities.SEED), default=0, show_default=True, help="Random seed."),
     click.option("--trace", type=click.Path(path_type=Path), help="Public request trace to replay."),
     click.option(
+        "--trace-unit", type=click.Choice(("s", "ms")), help="Unit of the trace's timestamps; default: as it shows."
+    ),
+    click.option(
+        "--trace-block-tokens",
+        type=number(quantities.BLOCK_TOKENS),
+        help="Tokens that a hash_id of the trace stands for; default: as it shows.",
+    ),
+    click.option(
         "--budget",
         metavar="TIME,MEMORY",
         help="Refuse a load whose simulation would take more, e.g. 2h,32GiB; default: 10min,8GiB.",

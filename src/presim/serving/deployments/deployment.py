@@ -178,6 +178,7 @@ class Prediction:
                 f"Overloaded: {rate:.3g} requests/s arrive, {self.sustainable:.3g} are sustainable. Queue and TTFT "
                 "grow for as long as the load lasts, so TTFT depends on the length of this workload."
             )
+        notes += self.workload.remarks
         if self.workload.skipped:
             notes.append(
                 f"{len(self.workload.skipped)} rows of the trace were skipped, e.g. {self.workload.skipped[0]}."

@@ -223,9 +223,7 @@ def _ranks(workload: Workload) -> Ints:
 
 
 def _children(workload: Workload) -> dict[str, Ints]:
-    first = np.full(len(workload), -1, np.int64)
-    following = np.full(len(workload), -1, np.int64)
-    for child in np.flatnonzero(workload.parent >= 0)[::-1]:
-        following[child] = first[workload.parent[child]]
-        first[workload.parent[child]] = child
-    return {"child_first": first, "child_next": following, "is_child": (workload.parent >= 0).astype(np.int64)}
+    """Requests that wait for others, by those they wait for, in the order of the workload."""
+    waiting, ends = workload.dependencies()
+    order = np.argsort(ends, kind="stable")
+    return {"child_first": _firsts(np.bincount(ends, minlength=len(workload))), "children": waiting[order]}

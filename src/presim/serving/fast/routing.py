@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.serving.fast.heap import next_arrival, send
+from presim.serving.fast.heap import follow, next_arrival, send
 from presim.serving.fast.pool import hit_blocks
 from presim.serving.fast.queues import enqueue
 from presim.serving.fast.state import (
@@ -137,14 +137,11 @@ def holds(p: Program, item: int, replica: int) -> bool:
 
 
 def refuse(p: Program, s: State, item: int, now: int) -> None:
-    """Refuse a request that no replica can serve, and all its follow-ups."""
+    """Refuse a request that no replica can serve; those that wait for it come as if it had ended."""
     s.status[item] = REFUSED
     s.counters[OPEN] -= 1
     s.counters[IN_FLIGHT] -= 1
-    child = p.child_first[item]
-    while child >= 0:
-        send(s, child, now)
-        child = p.child_next[child]
+    follow(p, s, item, now)
 
 
 def join(p: Program, s: State, item: int, now: int) -> None:

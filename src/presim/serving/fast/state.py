@@ -233,6 +233,7 @@ class State(NamedTuple):
     disk_hits: Column
     kept: Column  # output tokens delivered by replicas that are gone
     moves: Column  # number of times it lost its replica
+    unmet: Column  # requests that it waits for and that have not ended
     # Replicas.
     wake: Column  # ns: next action of the engine
     action: Column
