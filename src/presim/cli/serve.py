@@ -99,17 +99,17 @@ def _compare_with(prediction: Prediction, engine: Engine) -> None:
 
 def _listen(deployment: Deployment, port: int, speed: float, grammar_ms: float) -> int:
     """Run an endpoint until interrupted."""
-    import asyncio
+    try:
+        from presim.serving.endpoint.app import Endpoint, bound, serve
+    except ImportError as error:
+        from presim.errors import InputError
 
-    from presim.serving.engines.http import Server
+        raise InputError(f"`presim serve --listen` needs {error.name}: pip install 'presim[view]'") from error
 
-    async def run() -> None:
-        server = Server(deployment.fleet(), deployment.engine.model.name, speed, round(grammar_ms * 1e6))
-        listening = await server.serve("127.0.0.1", port)
-        click.echo(f"Simulated engines at http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1", err=True)
-        await listening.serve_forever()
-
-    asyncio.run(run())
+    endpoint = Endpoint(deployment.fleet(), deployment.engine.model.name, speed, round(grammar_ms * 1e6))
+    listening = bound(port)
+    click.echo(f"Simulated engines at http://127.0.0.1:{listening.getsockname()[1]}/v1", err=True)
+    serve(endpoint, listening)
     return 0
 
 

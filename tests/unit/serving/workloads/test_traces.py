@@ -125,7 +125,7 @@ def test_requests_that_wait_for_each_other_are_skipped(tmp_path: Path) -> None:
     rows = [
         {"request_id": name, "input_length": 9, "output_length": 1, "wait_for": [other]} for name, other in ("ab", "ba")
     ]
-    with pytest.raises(InputError, match="no usable row as agentic trace .* requests that wait for it"):
+    with pytest.raises(InputError, match=r"no usable row as agentic trace .* requests that wait for it"):
         trace(tmp_path, *rows)
 
 
