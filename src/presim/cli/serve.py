@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @add_options(ENGINE, LOAD, FLEET, LIFE)
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option("--detailed", is_flag=True, help="Include the times of each request in the JSON.")
+@click.option("--detail", is_flag=True, help="Show one decode and one prefill step by operator, with their limits.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with charts.")
 @click.option("--perfetto", type=click.Path(path_type=Path), help="Write requests and steps, for ui.perfetto.dev.")
 @click.option("--listen", type=number(quantities.PORT), metavar="PORT", help="Serve as an OpenAI endpoint instead.")
@@ -54,7 +55,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
 
     outputs = {
         name: options.pop(name)
-        for name in ("json_file", "detailed", "html", "perfetto", "quiet", "listen", "speed", "engine")
+        for name in ("json_file", "detailed", "detail", "html", "perfetto", "quiet", "listen", "speed", "engine")
     }
     _check(outputs)
     slo = metrics.slo_of(options.pop("slo"), options.pop("slo_percentile"))
@@ -75,9 +76,10 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
 
         timeline.write(prediction.served, outputs["perfetto"])
     if outputs["json_file"]:
-        deliver(record.encode(prediction, each=outputs["detailed"], prices=prices), outputs["json_file"])
+        content = record.encode(prediction, each=outputs["detailed"], prices=prices, detailed_steps=outputs["detail"])
+        deliver(content, outputs["json_file"])
     if not outputs["quiet"] and outputs["json_file"] != "-":
-        record.write(record.document(prediction, prices=prices))
+        record.write(record.document(prediction, prices=prices, detailed_steps=outputs["detail"]))
     return int(ExitCode.STANDS)
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from presim.serving import defaults
+from presim.serving.answer import detail
 from presim.serving.answer import fleet as fleets
 from presim.serving.answer.cost import Prices, cost, sentence
 from presim.serving.answer.metrics import slo_text
@@ -36,8 +37,10 @@ _NAMES = {
 }
 
 
-def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES) -> dict[str, Any]:
-    """All results; `figures` uses the keys of ``vllm bench serve``."""
+def document(
+    prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES, detailed_steps: bool = False
+) -> dict[str, Any]:
+    """All results; `figures` uses the keys of ``vllm bench serve``. ``detailed_steps``: with two steps by operator."""
     from presim.serving.answer import metrics
 
     deployment, engine = prediction.deployment, prediction.deployment.engine
@@ -95,6 +98,7 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
         "overloaded": prediction.overloaded,
         "prices": engine.origins,
         "steps": engine.steps,
+        "step_detail": detail.of_prediction(prediction) if detailed_steps else None,
         "overheads": {**{name: getattr(engine.overheads, name) for name in engine.overheads.__dataclass_fields__}},
         "notes": prediction.notes,
         "not_modelled": prediction.not_modelled,
@@ -106,9 +110,12 @@ def write(report: dict[str, Any]) -> None:
     Console(highlight=False, markup=False, emoji=False).print(screen(report))
 
 
-def encode(prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES) -> bytes:
+def encode(
+    prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES, detailed_steps: bool = False
+) -> bytes:
     """Encode as JSON with sorted keys."""
-    return (json.dumps(document(prediction, each=each, prices=prices), indent=1, sort_keys=True) + "\n").encode()
+    content = document(prediction, each=each, prices=prices, detailed_steps=detailed_steps)
+    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
 
 
 def _number(value: float) -> str:
@@ -210,6 +217,7 @@ def screen(report: dict[str, Any]) -> RenderableType:
         table,
         Text(),
         *map(Text, after),
+        *(detail.tables(report["step_detail"]) if report.get("step_detail") else []),
         *notes,
         *(Text(s, style="dim") for s in report["not_modelled"]),
     )
