@@ -16,12 +16,12 @@ _MIB = 1 << 20
 
 def with_defaults(fields: dict[str, Any], model: Model, gpu: Gpu) -> Plan:
     """The plan of these fields; those that are None or absent take the default of the plan's engine for the GPU."""
-    said = {name: value for name, value in fields.items() if value is not None}
-    plain = Plan(**said)
-    found = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}[plain.kernels](plain, said, gpu)
-    found = {name: value for name, value in found.items() if name not in said}
-    plan = dataclasses.replace(plain, **found, defaulted=tuple(sorted(found)))
-    if plan.kernels == "sglang" and "max_num_seqs" in found:
+    explicit = {name: value for name, value in fields.items() if value is not None}
+    plain = Plan(**explicit)
+    engine_defaults = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}[plain.kernels](plain, explicit, gpu)
+    engine_defaults = {name: value for name, value in engine_defaults.items() if name not in explicit}
+    plan = dataclasses.replace(plain, **engine_defaults, defaulted=tuple(sorted(engine_defaults)))
+    if plan.kernels == "sglang" and "max_num_seqs" in engine_defaults:
         return dataclasses.replace(plan, max_num_seqs=_sglang_sequences(plan, model, gpu))
     return plan
 
@@ -49,7 +49,7 @@ _NAMES: dict[str, dict[str, str]] = {
 }
 
 
-def _vllm(plan: Plan, said: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
+def _vllm(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
     """vLLM 0.33, engine/arg_utils.py, `get_batch_defaults` of its server; config/cache.py for the share of memory."""
     if gpu.memory_bytes >= 160 * GIB:
         tokens, sequences = 16384, 1024
@@ -57,7 +57,7 @@ def _vllm(plan: Plan, said: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
         tokens, sequences = 8192, 1024
     else:
         tokens, sequences = 2048, 256
-    tokens = said.get("max_num_batched_tokens", tokens)
+    tokens = explicit.get("max_num_batched_tokens", tokens)
     return {
         "max_num_batched_tokens": tokens,
         "max_num_seqs": min(sequences, tokens),
@@ -65,13 +65,13 @@ def _vllm(plan: Plan, said: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def _sglang(plan: Plan, said: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
+def _sglang(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
     """SGLang 0.5.23, srt/arg_groups/memory_hook.py, `handle_gpu_memory_settings`."""
     memory_mib = gpu.memory_bytes / _MIB
     bounds_gib = (20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (160, 8192, 256, 512)
     row = next((row for row in bounds_gib if memory_mib < row[0] * 1024), (0, 16384, 512, 512))
     graphs = row[2] if plan.tp * plan.dp < 4 else row[3]
-    tokens = said.get("max_num_batched_tokens", row[1])
+    tokens = explicit.get("max_num_batched_tokens", row[1])
     reserved_mib = 512 + 1.5 * max(tokens, 2048) + plan.tp * plan.dp * plan.pp / 8 * 1024
     if plan.cuda_graphs:
         reserved_mib += 2 * graphs + (graphs * plan.dp * (3 + 1.5 * (graphs > 300)) if plan.dp > 1 else 0)
@@ -94,6 +94,6 @@ def _sglang_sequences(plan: Plan, model: Model, gpu: Gpu) -> int:
     return max(min(max(min(int(tokens / longest * 512), 4096), 2048), tokens // 2), 1)
 
 
-def _trtllm(plan: Plan, said: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
+def _trtllm(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
     """TensorRT-LLM 1.0, llmapi/llm_args.py: the same on all GPUs; 0.9 of the memory that weights leave free."""
     return {"max_num_batched_tokens": 8192, "max_num_seqs": 2048, "gpu_memory_utilization": 0.9}

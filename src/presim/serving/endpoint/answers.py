@@ -60,9 +60,9 @@ class Writer:
 
     def event(self, choice: Choice, count: int, counts: dict[str, int] | None) -> dict[str, Any]:
         """The event of a choice's token number ``count``, from 1; ``counts``: the usage so far, if asked for."""
-        whole, held = choice.text(self.asked), self.asked.held_back
-        first, end = (max(tokens * len(TOKEN) - held, 0) for tokens in (count - 1, count))
-        text = whole[first:] if count == choice.output else whole[first:end]
+        final_text, held_back = choice.text(self.asked), self.asked.held_back
+        first, end = (max(tokens * len(TOKEN) - held_back, 0) for tokens in (count - 1, count))
+        text = final_text[first:] if count == choice.output else final_text[first:end]
         if self.asked.echo and count == 1:
             text = choice.prompt.text + text
         entry = self._entry(choice, choice.finish if count == choice.output else None, self._logprobs(1))
@@ -82,14 +82,14 @@ class Writer:
 
     def _logprobs(self, count: int) -> dict[str, Any] | None:
         """Of tokens each of which is the only one there is."""
-        asked = self.asked.logprobs
-        if asked is None:
+        count_shown = self.asked.logprobs
+        if count_shown is None:
             return None
         if self.asked.is_chat:
-            one = {"token": TOKEN, "logprob": 0.0, "bytes": list(TOKEN.encode())}
-            return {"content": [{**one, "top_logprobs": [one] if asked else []} for _ in range(count)]}
+            entry = {"token": TOKEN, "logprob": 0.0, "bytes": list(TOKEN.encode())}
+            return {"content": [{**entry, "top_logprobs": [entry] if count_shown else []} for _ in range(count)]}
         return {
-            "text_offset": [place * len(TOKEN) for place in range(count)],
+            "text_offset": [number * len(TOKEN) for number in range(count)],
             "token_logprobs": [0.0] * count,
             "tokens": [TOKEN] * count,
             "top_logprobs": [{TOKEN: 0.0} for _ in range(count)],

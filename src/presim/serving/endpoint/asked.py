@@ -157,12 +157,12 @@ def _logprobs(body: dict[str, Any], *, is_chat: bool) -> int | None:
         if count is not None and count < 0:
             raise RefusedError("`logprobs` must be a positive value.", "logprobs")
     else:
-        wanted, count = _truth(body, "logprobs"), _whole(body, "top_logprobs", 0) or 0
-        if count and not wanted:
+        shows, count = _truth(body, "logprobs"), _whole(body, "top_logprobs", 0) or 0
+        if count and not shows:
             raise RefusedError("when using `top_logprobs`, `logprobs` must be set to true.", "top_logprobs")
         if count < 0:
             raise RefusedError("`top_logprobs` must be a positive value.", "top_logprobs")
-        count = count if wanted else None
+        count = count if shows else None
     if count is not None and count > _MOST_LOGPROBS:
         raise RefusedError(
             f"Requested sample logprobs of {count}, which is greater than max allowed: {_MOST_LOGPROBS}", "logprobs"
@@ -183,7 +183,7 @@ def _prompts(prompt: object) -> list[Prompt]:
     if prompt is None:
         raise RefusedError("Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
     several = isinstance(prompt, list) and bool(prompt) and not all(map(_is_id, prompt))
-    prompts = [_prompt(one) for one in prompt] if several and isinstance(prompt, list) else [_prompt(prompt)]
+    prompts = [_prompt(entry) for entry in prompt] if several and isinstance(prompt, list) else [_prompt(prompt)]
     if len(prompts) > _MOST_PROMPTS:
         raise RefusedError(f"a request may have {_MOST_PROMPTS:,} prompts, not {len(prompts):,}.", "prompt")
     return prompts
@@ -213,9 +213,9 @@ def tokens_of(text: str) -> list[int]:
 
 def _chat(body: dict[str, Any]) -> Prompt:
     messages = body.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
+    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise invalid("messages", "Field required: a list of messages")
-    if not all(isinstance(one.get("role"), str) for one in messages):
+    if not all(isinstance(message.get("role"), str) for message in messages):
         raise invalid("messages.role", "Field required")
     text = json.dumps(messages)
     return Prompt(tokens_of(text), text)

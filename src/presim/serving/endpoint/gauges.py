@@ -29,15 +29,17 @@ class Histogram:
         self.counts = self.counts or [0] * len(self.bounds)
         self.total_s += seconds
         self.count += 1
-        for place, bound in enumerate(self.bounds):
-            self.counts[place] += seconds <= bound
+        for bucket, bound in enumerate(self.bounds):
+            self.counts[bucket] += seconds <= bound
 
     def lines(self, name: str, labels: str) -> list[str]:
         """In Prometheus' text."""
         counts = self.counts or [0] * len(self.bounds)
-        found = [f'{name}_bucket{{le="{bound:g}",{labels}}} {count}' for bound, count in zip(self.bounds, counts)]
-        found += [f'{name}_bucket{{le="+Inf",{labels}}} {self.count}', f"{name}_count{{{labels}}} {self.count}"]
-        return [f"# TYPE {name} histogram", *found, f"{name}_sum{{{labels}}} {self.total_s:g}"]
+        bucket_lines = [
+            f'{name}_bucket{{le="{bound:g}",{labels}}} {count}' for bound, count in zip(self.bounds, counts)
+        ]
+        bucket_lines += [f'{name}_bucket{{le="+Inf",{labels}}} {self.count}', f"{name}_count{{{labels}}} {self.count}"]
+        return [f"# TYPE {name} histogram", *bucket_lines, f"{name}_sum{{{labels}}} {self.total_s:g}"]
 
 
 class Gauges:

@@ -140,8 +140,8 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         "row_blocks": [
             max(-(-min(longest + 2 * each.draft_tokens, each.max_model_len) // each.block_size) + 1 for each in limits)
         ],
-        "apart_first": _firsts([len(each.apart) for each in limits]),
-        "apart": [number for each in limits for group in each.apart for number in _apart_row(group)],
+        "apart_first": _firsts([len(limit.apart) for limit in limits]),
+        "apart": [number for limit in limits for group in limit.apart for number in _apart_row(group)],
         "arrival": workload.arrival_ns,
         "prompt": workload.prompt,
         "output": workload.output,
@@ -224,6 +224,6 @@ def _ranks(workload: Workload) -> Ints:
 
 def _children(workload: Workload) -> dict[str, Ints]:
     """Requests that wait for others, by those they wait for, in the order of the workload."""
-    waiting, ends = workload.dependencies()
-    order = np.argsort(ends, kind="stable")
-    return {"child_first": _firsts(np.bincount(ends, minlength=len(workload))), "children": waiting[order]}
+    waiting, awaited = workload.dependencies()
+    order = np.argsort(awaited, kind="stable")
+    return {"child_first": _firsts(np.bincount(awaited, minlength=len(workload))), "children": waiting[order]}

@@ -131,8 +131,8 @@ def _equal_groups(specs: Sequence[Spec]) -> tuple[Group, ...]:
     kinds: dict[Spec, list[int]] = {}
     for layer, spec in enumerate(specs):
         kinds.setdefault(spec, []).append(layer)
-    fewest, most = min(map(len, kinds.values())), max(map(len, kinds.values()))
-    size = most if most < fewest * 1.5 else fewest
+    fewest, commonest = min(map(len, kinds.values())), max(map(len, kinds.values()))
+    size = commonest if commonest < fewest * 1.5 else fewest
     dealt = []
     for spec, places in kinds.items():
         count = -(-len(places) // size)
@@ -160,9 +160,9 @@ class Pool:
         """Pages of a request of so many tokens at most."""
         return sum(group.pages(tokens, self.in_flight_tokens, self.resident_states) for group in self.groups)
 
-    def longest(self, pages: int, most: int) -> int:
-        """Tokens of the longest request, up to ``most``, that so many pages hold; 0: none."""
-        low, high = 0, most
+    def longest(self, pages: int, limit: int) -> int:
+        """Tokens of the longest request, up to ``limit``, that so many pages hold; 0: none."""
+        low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self.pages(middle) <= pages else (low, middle - 1)
@@ -183,10 +183,10 @@ def pool(
     resident_states: int = 1,
 ) -> Pool:
     """The pool of a model's layers. ``last``: layers that only the last stage has, such as a drafter's."""
-    made = groups((*layers, *last), block_tokens)
-    count, beside = sum(layer.count for layer in layers), sum(layer.count for layer in last)
-    each = -(-count // stages)
-    ends = [(first, min(first + each, count)) for first in range(0, count, each)]
-    ends[-1] = ends[-1][0], count + beside
-    page_bytes = max(group.page_bytes(first, end) for group in made for first, end in ends)
-    return Pool(made, page_bytes, in_flight_tokens, resident_states)
+    model_groups = groups((*layers, *last), block_tokens)
+    count, drafter_count = sum(layer.count for layer in layers), sum(layer.count for layer in last)
+    stage_layers = -(-count // stages)
+    stage_bounds = [(first, min(first + stage_layers, count)) for first in range(0, count, stage_layers)]
+    stage_bounds[-1] = stage_bounds[-1][0], count + drafter_count
+    page_bytes = max(group.page_bytes(first, end) for group in model_groups for first, end in stage_bounds)
+    return Pool(model_groups, page_bytes, in_flight_tokens, resident_states)

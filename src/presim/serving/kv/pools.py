@@ -63,23 +63,23 @@ def state_bytes(model: Model, plan: Plan, gpu: Gpu, free_bytes: int) -> int:
     if plan.kernels == "vllm" or not of_sequence:
         return 0
     if plan.kernels == "sglang":
-        most = int(max(free_bytes, 0) * SGLANG_STATES / (1 + SGLANG_STATES))
-        return min(most, plan.max_num_seqs * _SGLANG_STATES_EACH * of_sequence)
+        share_bytes = int(max(free_bytes, 0) * SGLANG_STATES / (1 + SGLANG_STATES))
+        return min(share_bytes, plan.max_num_seqs * _SGLANG_STATES_EACH * of_sequence)
     return plan.max_num_seqs * of_sequence
 
 
 def apart(pages: Pool, plan: Plan) -> tuple[Apart, ...]:
     """The groups beside the one by which prefixes are found, for the scheduler's loop."""
-    found = next((group for group in pages.groups if group.spec.keeps_all), pages.groups[0])
+    anchor = next((group for group in pages.groups if group.spec.keeps_all), pages.groups[0])
     counts: dict[Apart, int] = {}
     for group in pages.groups:
-        if group is not found:
-            kept = _kept(group.spec, pages, plan)
-            counts[kept] = counts.get(kept, 0) + 1
-    return tuple(dataclasses.replace(kept, groups=count) for kept, count in counts.items())
+        if group is not anchor:
+            alike = _apart(group.spec, pages, plan)
+            counts[alike] = counts.get(alike, 0) + 1
+    return tuple(dataclasses.replace(alike, groups=count) for alike, count in counts.items())
 
 
-def _kept(spec: Spec, pages: Pool, plan: Plan) -> Apart:
+def _apart(spec: Spec, pages: Pool, plan: Plan) -> Apart:
     flying, size = pages.in_flight_tokens, spec.block_tokens
     if spec.kind == "state":
         return Apart("state", 1, size, _decoding_states(plan), pages.resident_states)

@@ -35,18 +35,20 @@ def read_mooncake(text: str, unit: str | None, block_tokens: int | None) -> Read
     names = {name for _, row in rows for name in row}
     kind = "Bailian" if names >= _BAILIAN else "agentic" if "wait_for" in names else "Mooncake"
     size = _block_tokens(rows, block_tokens, 16 if kind == "Bailian" else 512)
-    chosen = unit or _unit([row for _, row in rows], kind, names, size)
+    stamp_unit = unit or _unit([row for _, row in rows], kind, names, size)
     grows = kind == "Mooncake" and "session_id" in names and not _has_whole_prompts([row for _, row in rows])
     requests = []
     turns: dict[str, int] = {}
     for line, row in rows:
-        made = _request(row, 1.0 if chosen == "s" else 1e-3, line, None if kind == "agentic" else turns, grows=grows)
-        if isinstance(made, str):
-            bad.append((line, made))
+        request = _request(
+            row, 1.0 if stamp_unit == "s" else 1e-3, line, None if kind == "agentic" else turns, grows=grows
+        )
+        if isinstance(request, str):
+            bad.append((line, request))
         else:
-            requests.append(made)
+            requests.append(request)
     skipped = [f"row {line}: {reason}" for line, reason in sorted(bad)]
-    remarks = _remarks(chosen, size, names, grows=grows)
+    remarks = _remarks(stamp_unit, size, names, grows=grows)
     return Reading(f"{kind} trace", requests, skipped, size, remarks)
 
 
@@ -63,7 +65,7 @@ def _rows(text: str) -> tuple[list[tuple[int, Row]], list[tuple[int, str]]]:
     return rows, bad
 
 
-def _block_tokens(rows: Sequence[tuple[int, Row]], said: int | None, usual: int) -> int:
+def _block_tokens(rows: Sequence[tuple[int, Row]], asked_tokens: int | None, usual: int) -> int:
     """Tokens of an id; 0: there are none."""
     counts = []
     for _, row in rows:
@@ -76,22 +78,22 @@ def _block_tokens(rows: Sequence[tuple[int, Row]], said: int | None, usual: int)
     def fits(size: int) -> bool:
         return sum(abs(ids - tokens / size) < 1 for tokens, ids in counts) >= _ENOUGH * len(counts)
 
-    if said is not None and not fits(said):
-        tokens, ids = next(pair for pair in counts if abs(pair[1] - pair[0] / said) >= 1)
+    if asked_tokens is not None and not fits(asked_tokens):
+        tokens, ids = next(pair for pair in counts if abs(pair[1] - pair[0] / asked_tokens) >= 1)
         raise InputError(
-            f"--trace-block-tokens {said} does not fit the trace: a prompt of {tokens:g} tokens has {ids} hash_ids; "
+            f"--trace-block-tokens {asked_tokens} does not fit the trace: a prompt of {tokens:g} tokens has {ids} hash_ids; "
             "leave it out, or give the size of the trace's blocks"
         )
-    if said is not None or fits(usual):
-        return said or usual
-    found = [size for size in _SIZES if fits(size)]
-    if len(found) != 1:
+    if asked_tokens is not None or fits(usual):
+        return asked_tokens or usual
+    fitting = [size for size in _SIZES if fits(size)]
+    if len(fitting) != 1:
         tokens, ids = counts[0]
         raise InputError(
             f"the tokens of a hash_id are not clear from the trace (a prompt of {tokens:g} tokens has {ids}); give "
             "--trace-block-tokens, e.g. 512 for Mooncake's traces or 16 for Bailian's"
         )
-    return found[0]
+    return fitting[0]
 
 
 def _unit(rows: Sequence[Row], kind: str, names: set[str], size: int) -> str:
@@ -100,6 +102,8 @@ def _unit(rows: Sequence[Row], kind: str, names: set[str], size: int) -> str:
     if kind == "agentic" or names & _SESSIONS:
         return "ms"
     stamps = [stamp for row in rows if (stamp := number(row.get("timestamp"))) is not None]
+    if len(set(stamps)) < 2:
+        return "ms"  # as good as any other
     are_whole = all(stamp == int(stamp) for stamp in stamps)
     if are_whole and size in (0, 512):
         return "ms"
@@ -168,7 +172,7 @@ def _request(row: Row, unit_s: float, line: int, turns: dict[str, int] | None, *
 
 
 def _prompt(row: Row) -> int | str:
-    """Tokens of a row's prompt: said, or by the characters of its text."""
+    """Tokens of a prompt: its length, or by the characters of its text."""
     if row.get("input_length") is not None:
         return whole(row, "input_length")
     text = row.get("text_input")
@@ -189,6 +193,6 @@ def _remarks(unit: str, size: int, names: set[str], *, grows: bool) -> tuple[str
         )
     if names & {"text_input", "messages"}:
         remarks.append(f"Texts have a token for {CHARACTERS} characters.")
-    if left := sorted(names - _USED):
-        remarks.append(f"Fields of the trace that are not used: {', '.join(left)}.")
+    if unused := sorted(names - _USED):
+        remarks.append(f"Fields of the trace that are not used: {', '.join(unused)}.")
     return tuple(remarks)

@@ -15,9 +15,9 @@ def workload_of(name: str, reading: Reading) -> Workload:
     """The workload of what was read; requests that wait for one that is not there are skipped, with the reason."""
     requests, skipped = _ordered(reading.requests)
     requests = _grown(requests)
-    places = {request.name: place for place, request in enumerate(requests) if request.name}
+    numbers = {request.name: number for number, request in enumerate(requests) if request.name}
     start = min((request.when_s for request in requests if not request.after), default=0.0)
-    ends = [[places[other] for other in request.after] for request in requests]
+    parents = [[numbers[name] for name in request.after] for request in requests]
     ids = [
         request.ids[: request.prompt // reading.block_tokens] if reading.block_tokens else () for request in requests
     ]
@@ -27,11 +27,13 @@ def workload_of(name: str, reading: Reading) -> Workload:
         np.array([request.prompt for request in requests], np.int64),
         np.array([request.output for request in requests], np.int64),
         stream=_streams(requests),
-        parent=np.array([max(some, default=-1) for some in ends], np.int64),
+        parent=np.array([max(several, default=-1) for several in parents], np.int64),
         delay_ns=np.array([round(request.delay_s * 1e9) for request in requests], np.int64),
-        joins=_joins(ends),
-        segment_first=np.concatenate([[0], np.cumsum([len(some) for some in ids], dtype=np.int64)]).astype(np.int64),
-        segments=np.array([one for some in ids for one in some], np.int64),
+        joins=_joins(parents),
+        segment_first=np.concatenate([[0], np.cumsum([len(blocks) for blocks in ids], dtype=np.int64)]).astype(
+            np.int64
+        ),
+        segments=np.array([block for blocks in ids for block in blocks], np.int64),
         segment_tokens=reading.block_tokens if any(ids) else 0,
         origin=f"{reading.kind}, {name}",
         skipped=(*reading.skipped, *skipped),
@@ -39,16 +41,16 @@ def workload_of(name: str, reading: Reading) -> Workload:
     )
 
 
-def _joins(ends: Sequence[Sequence[int]]) -> Ints:
+def _joins(parents: Sequence[Sequence[int]]) -> Ints:
     """Pairs of a request and one that it waits for beside its parent, which is the last of them."""
-    pairs = [(place, end) for place, some in enumerate(ends) for end in sorted(some)[:-1]]
+    pairs = [(number, parent) for number, several in enumerate(parents) for parent in sorted(several)[:-1]]
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 def _streams(requests: Sequence[TraceRequest]) -> Ints:
     """A stream for each conversation whose prompts grow, and for each other request."""
     numbers: dict[str, int] = {}
-    keys = [f"s{request.session}" if request.grows else f"r{place}" for place, request in enumerate(requests)]
+    keys = [f"s{request.session}" if request.grows else f"r{number}" for number, request in enumerate(requests)]
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 
@@ -60,23 +62,23 @@ def _ordered(requests: Sequence[TraceRequest]) -> tuple[list[TraceRequest], list
     waiting = [request for request in requests if request.after]
     begins |= {request.name: (request.when_s, 0) for request in requests if not request.after}
     while waiting:
-        met = [request for request in waiting if all(other in begins for other in request.after)]
+        met = [request for request in waiting if all(name in begins for name in request.after)]
         if not met:
             break
         for request in met:
-            others = [begins[other] for other in request.after]
-            begins[request.name] = max(when for when, _ in others), 1 + max(depth for _, depth in others)
+            parents = [begins[name] for name in request.after]
+            begins[request.name] = max(when for when, _ in parents), 1 + max(depth for _, depth in parents)
         waiting = [request for request in waiting if request.name not in begins]
     for request in waiting:
-        missing = next((other for other in request.after if other not in named), None)
+        missing = next((name for name in request.after if name not in named), None)
         skipped.append(
             f"{_shown(request.name)} waits for {_shown(missing)}, which is not in the trace"
             if missing
             else f"{_shown(request.name)} waits for requests that wait for it or were skipped"
         )
-    kept = [request for request in requests if not request.after or request.name in begins]
-    order = sorted(range(len(kept)), key=lambda place: (*begins.get(kept[place].name, (kept[place].when_s, 0)), place))
-    return [kept[place] for place in order], skipped
+    usable = [request for request in requests if not request.after or request.name in begins]
+    order = sorted(range(len(usable)), key=lambda row: (*begins.get(usable[row].name, (usable[row].when_s, 0)), row))
+    return [usable[row] for row in order], skipped
 
 
 def _shown(name: str | None) -> str:

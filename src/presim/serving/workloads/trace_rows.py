@@ -40,25 +40,25 @@ class Reading:
     remarks: tuple[str, ...] = ()
 
 
-def whole(row: dict[str, Any], name: str, least: int = 1, most: int = _MOST) -> int | str:
+def whole(row: dict[str, Any], name: str, least: int = 1, limit: int = _MOST) -> int | str:
     """A field's whole number, or why it is none."""
     value = row.get(name)
-    found = number(value)
-    if found is None or found != int(found):
+    exact = number(value)
+    if exact is None or exact != int(exact):
         return f"{name} is {shortened(value)}"
-    count = int(found)
-    if count > most:
-        return f"{name} is {count}, above {most}"
+    count = int(exact)
+    if count > limit:
+        return f"{name} is {count}, above {limit}"
     return count if count >= least else f"{name} is {count}, below {least}"
 
 
 def seconds(row: dict[str, Any], name: str, unit_s: float = 1.0) -> float | str:
     """A field's time in seconds, or why it is none."""
     value = row.get(name)
-    found = number(value)
-    if found is None or not 0 <= found * unit_s <= _LATEST_S:
+    time = number(value)
+    if time is None or not 0 <= time * unit_s <= _LATEST_S:
         return f"{name} is {shortened(value)}"
-    return found * unit_s
+    return time * unit_s
 
 
 def number(value: object) -> float | None:
@@ -75,9 +75,9 @@ def number(value: object) -> float | None:
 
 def lengths(row: dict[str, Any], prompt: str, output: str) -> tuple[int, int] | str:
     """Tokens of a prompt and its output, or why one of them is none."""
-    found = whole(row, prompt), whole(row, output)
-    bad = [each for each in found if isinstance(each, str)]
-    return bad[0] if bad else (int(found[0]), int(found[1]))
+    counts = whole(row, prompt), whole(row, output)
+    bad = [reason for reason in counts if isinstance(reason, str)]
+    return bad[0] if bad else (int(counts[0]), int(counts[1]))
 
 
 def block_ids(row: dict[str, Any]) -> tuple[int, ...] | str:
@@ -85,6 +85,6 @@ def block_ids(row: dict[str, Any]) -> tuple[int, ...] | str:
     ids = row.get("hash_ids")
     if ids is None:
         return ()
-    if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < 1 << 63 for one in ids):
+    if not isinstance(ids, list) or not all(type(block) is int and 0 <= block < 1 << 63 for block in ids):
         return "hash_ids is not a list of whole numbers"
     return tuple(ids)

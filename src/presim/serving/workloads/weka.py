@@ -28,7 +28,7 @@ class _Session:
     number: int
     requests: list[TraceRequest] = dataclasses.field(default_factory=list)
     skipped: list[str] = dataclasses.field(default_factory=list)
-    left: set[str] = dataclasses.field(default_factory=set)
+    unused: set[str] = dataclasses.field(default_factory=set)
 
 
 def is_weka(path: Path, head: str) -> bool:
@@ -47,17 +47,17 @@ def read_weka(path: Path) -> Reading:
         raise InputError(f"{path} has no *.json file; give a folder of Weka's sessions or a trace file")
     sizes: set[int] = set()
     sessions = []
-    for place, file in enumerate(files):
+    for number, file in enumerate(files):
         content = _content(file)
         sizes.add(content["block_size"])
-        session = _Session(0 if content.get("hash_id_scope") == "global" else place)
-        _read_calls(session, content["requests"], f"{place}", (), 0.0)
+        session = _Session(0 if content.get("hash_id_scope") == "global" else number)
+        _read_calls(session, content["requests"], f"{number}", (), 0.0)
         sessions.append(session)
     if len(sizes) > 1:
         raise InputError(f"the sessions of {path} have blocks of {sorted(sizes)} tokens; give those of one size")
-    left = sorted(set().union(*(session.left for session in sessions)))
+    unused = sorted(set().union(*(session.unused for session in sessions)))
     remarks = ["All sessions of the trace start together; a call starts when the former one has ended."]
-    remarks += [f"Fields of the trace that are not used: {', '.join(left)}."] if left else []
+    remarks += [f"Fields of the trace that are not used: {', '.join(unused)}."] if unused else []
     return Reading(
         "Weka sessions",
         [request for session in sessions for request in session.requests],
@@ -86,22 +86,22 @@ def _read_calls(
     """Add the calls of an agent, one after the other; returns the names for which its parent waits."""
     ended_s = 0.0
     children: tuple[str, ...] = ()
-    for place, call in enumerate(calls):
-        name = f"{prefix}.{place}"
+    for position, call in enumerate(calls):
+        name = f"{prefix}.{position}"
         if not isinstance(call, dict):
             session.skipped.append(f"call {name}: no object")
             continue
-        session.left |= set(call) - _USED
+        session.unused |= set(call) - _USED
         if call.get("type") == "subagent":
             inner = call.get("requests")
             last = _read_calls(session, inner if isinstance(inner, list) else [], name, after, delay_s)
             children += last if call.get("status") != "async_launched" and last != after else ()
             continue
-        made = _request(session, call, name, (*after, *children), _delay_s(call, ended_s, delay_s))
-        if isinstance(made, str):
-            session.skipped.append(f"call {name}: {made}")
+        request = _request(session, call, name, (*after, *children), _delay_s(call, ended_s, delay_s))
+        if isinstance(request, str):
+            session.skipped.append(f"call {name}: {request}")
             continue
-        session.requests.append(made)
+        session.requests.append(request)
         after, children, delay_s = (name,), (), 0.0
         ended_s = (number(call.get("t")) or 0.0) + (number(call.get("api_time")) or 0.0)
     return (*after, *children)
@@ -123,7 +123,7 @@ def _request(
         return tokens if isinstance(tokens, str) else str(ids)
     if max(ids, default=0) >> _BITS:
         return f"a hash_id is above {(1 << _BITS) - 1}"
-    scoped = tuple(one + (session.number << _BITS) for one in ids)
+    scoped = tuple(block + (session.number << _BITS) for block in ids)
     return TraceRequest(
         0.0, *tokens, scoped, name, after=tuple(dict.fromkeys(after)), delay_s=delay_s if after else 0.0
     )
