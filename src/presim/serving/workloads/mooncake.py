@@ -81,8 +81,8 @@ def _block_tokens(rows: Sequence[tuple[int, Row]], asked_tokens: int | None, usu
     if asked_tokens is not None and not fits(asked_tokens):
         tokens, ids = next(pair for pair in counts if abs(pair[1] - pair[0] / asked_tokens) >= 1)
         raise InputError(
-            f"--trace-block-tokens {asked_tokens} does not fit the trace: a prompt of {tokens:g} tokens has {ids} hash_ids; "
-            "leave it out, or give the size of the trace's blocks"
+            f"--trace-block-tokens {asked_tokens} does not fit the trace: a prompt of {tokens:g} tokens has {ids} "
+            "hash_ids; leave it out, or give the size of the trace's blocks"
         )
     if asked_tokens is not None or fits(usual):
         return asked_tokens or usual

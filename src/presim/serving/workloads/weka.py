@@ -47,11 +47,11 @@ def read_weka(path: Path) -> Reading:
         raise InputError(f"{path} has no *.json file; give a folder of Weka's sessions or a trace file")
     sizes: set[int] = set()
     sessions = []
-    for number, file in enumerate(files):
+    for file_number, file in enumerate(files):
         content = _content(file)
         sizes.add(content["block_size"])
-        session = _Session(0 if content.get("hash_id_scope") == "global" else number)
-        _read_calls(session, content["requests"], f"{number}", (), 0.0)
+        session = _Session(0 if content.get("hash_id_scope") == "global" else file_number)
+        _read_calls(session, content["requests"], f"{file_number}", (), 0.0)
         sessions.append(session)
     if len(sizes) > 1:
         raise InputError(f"the sessions of {path} have blocks of {sorted(sizes)} tokens; give those of one size")
