@@ -75,6 +75,7 @@ class Deployment:
             tuple(replicas), self.router, seed, round(over.input_us * 1e3 * host), round(over.output_us * 1e3 * host),
             kv_token_bytes=model.layers * kv_token_bytes(model, plan.cache, cluster.gpu.architecture),
             port_bytes_per_s=cluster.network_bytes_per_s * plan.tp, port_ns=cluster.fabric.latency_ns, life=self.life,
+            input_token_ns=round(over.input_token_us * 1e3 * host),
         )  # fmt: skip
 
 

@@ -262,6 +262,7 @@ class Fleet:
     port_bytes_per_s: float = math.inf
     port_ns: int = 0
     life: Life | None = None  # replicas start, stop or fail; None: all serve all the time
+    input_token_ns: int = 0  # from a client to the engine's queue, for each token of the prompt
 
     def __post_init__(self) -> None:
         """Raise InputError on a fleet without prefill or without decode replicas."""

@@ -107,12 +107,13 @@ def _write_input(workload: Workload, fleet: Fleet, folder: Path) -> None:
         "limits": dataclasses.asdict(replica.limits),
         "costs": costs,
         "input_ns": fleet.input_ns,
+        "input_token_ns": fleet.input_token_ns,
         "output_ns": fleet.output_ns,
     }
     write_file(folder / "engine.json", json.dumps(content).encode())
 
 
-def read_input(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int]:
+def read_input(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int, int]:
     """Read the parent's input, in the process that runs the engine."""
     content = decode_json(read_bytes(folder / "engine.json", "serve again"))
     with np.load(folder / "times.npz") as tables:
@@ -121,7 +122,7 @@ def read_input(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int]:
     given = content["limits"]
     apart = tuple(Apart(**group) for group in given["apart"])
     limits = Limits(**{**given, "tiers": Tiers(**given["tiers"]), "apart": apart})
-    return workload, limits, times, content["input_ns"], content["output_ns"]
+    return workload, limits, times, content["input_ns"], content["output_ns"], content["input_token_ns"]
 
 
 def write_result(folder: Path, first: Ints, last: Ints, steps: int) -> None:

@@ -23,6 +23,7 @@ from presim.serving.fast.state import (
     IDLE,
     IN_FLIGHT,
     INPUT_NS,
+    INPUT_TOKEN_NS,
     KNOBS,
     KV_BYTES,
     LEAST_LOADED,
@@ -92,8 +93,9 @@ def dispatch(p: Program, s: State, item: int, now: int) -> None:
         return
     s.load[replica] += 1
     s.status[item] = WAITING
-    if p.whole[INPUT_NS] > 0:
-        send(s, item, now + p.whole[INPUT_NS])
+    input_ns = p.whole[INPUT_NS] + p.prompt[item] * p.whole[INPUT_TOKEN_NS]
+    if input_ns > 0:
+        send(s, item, now + input_ns)
     else:
         join(p, s, item, now)
 

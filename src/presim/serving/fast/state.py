@@ -84,7 +84,8 @@ LOG_ROWS = 23  # rows that `log` has room for; likewise the others
 GAP_ROWS = 24
 SCHEDULE_ROWS = 25
 EVENT_ROWS = 26
-WHOLE = 27
+INPUT_TOKEN_NS = 27  # and for each token of the prompt
+WHOLE = 28
 
 RESUME = 0  # continue on another replica; delivered tokens become part of the prompt
 RESTART = 1  # from the beginning

@@ -23,7 +23,7 @@ from presim.serving.plan import Plan, graph_sizes
 from presim.serving.steps import launches, layers, lora
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.memory import MemoryPlan, lay_out, tiers
-from presim.serving.steps.overheads import Overheads
+from presim.serving.steps.overheads import Overheads, of_engine
 from presim.serving.steps.pricer import Pricer
 
 Floats = NDArray[np.float64]
@@ -92,7 +92,7 @@ def build(
     ``prices``: folders with the user's own tables and models, as `presim simulate --prices` reads them.
     """
     plan.check(model)
-    overheads = overheads or Overheads()
+    overheads = overheads or of_engine(plan.kernels)
     memory = lay_out(model, plan, cluster.gpu)
     pricer = Pricer(cluster, plan, overheads, prices)
     limits = _limits(model, plan, memory, tiers(plan, cluster, memory), cluster.gpu)
