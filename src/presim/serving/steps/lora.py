@@ -29,6 +29,11 @@ def _widths(model: Model, plan: Plan, *, dense: bool) -> list[tuple[int, int, in
     return layers
 
 
+def adapted(model: Model, plan: Plan, *, dense: bool) -> int:
+    """Linear layers that adapters change in one layer of the model."""
+    return len(_widths(model, plan, dense=dense))
+
+
 def products(model: Model, plan: Plan, tokens: int, *, dense: bool) -> list[Gemm]:
     """Of one layer, for so many tokens that have adapters: spread evenly over as many adapters as a batch may hold."""
     adapters = max(min(plan.max_loras, tokens), 1)
