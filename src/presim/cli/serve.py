@@ -85,11 +85,15 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
 
 def _compare_with(prediction: Prediction, engine: Engine) -> None:
     """Serve the same workload with an engine's own scheduler, and report differences to the compiled one."""
+    import dataclasses
+
     from presim.capture.setup.shim import SHIM_DIRECTORY
     from presim.serving.engines import real
+    from presim.serving.engines.simulate import simulate
 
-    fleet = prediction.deployment.fleet()
-    compiled = prediction.served
+    # The engine's own scheduler runs without a server, whose streams would delay what arrives.
+    fleet = dataclasses.replace(prediction.deployment.fleet(), input_load_ns=0)
+    compiled = simulate(prediction.workload, fleet)
     reference = real.serve(prediction.workload, fleet, SHIM_DIRECTORY / "lib", engine)
     same = int(((compiled.first == reference.first) & (compiled.last == reference.last)).sum())
     click.echo(

@@ -150,7 +150,7 @@ def _with_input(overheads: Overheads, input_us: float, prompt_tokens: float) -> 
     if input_us >= 0:
         return dataclasses.replace(overheads, input_us=input_us)
     left_us = input_us + overheads.input_token_us * prompt_tokens
-    return dataclasses.replace(overheads, input_us=max(left_us, 0.0), input_token_us=0.0)
+    return dataclasses.replace(overheads, input_us=max(left_us, 0.0), input_token_us=0.0, input_load_us=0.0)
 
 
 def _corrected(engine: Engine, overheads: Overheads) -> Engine:

@@ -76,6 +76,7 @@ class Deployment:
             kv_token_bytes=model.layers * kv_token_bytes(model, plan.cache, cluster.gpu.architecture),
             port_bytes_per_s=cluster.network_bytes_per_s * plan.tp, port_ns=cluster.fabric.latency_ns, life=self.life,
             input_token_ns=round(over.input_token_us * 1e3 * host),
+            input_load_ns=round(over.input_load_us * 1e3 * host),
         )  # fmt: skip
 
 

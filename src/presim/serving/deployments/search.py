@@ -159,7 +159,7 @@ def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float,
     whole = output * decode * stages + extra
     over = engine.overheads
     front = (
-        over.input_us + prompt * over.input_token_us + over.output_us
+        over.input_us + prompt * over.input_token_us + batch * over.input_load_us + over.output_us
     ) * 1e3  # between a request's end and the next one's start
     ttft = (prefill * stages + 0.5 * decode + front) / 1e6
     tpot = whole / output / 1e6
@@ -203,7 +203,7 @@ def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple
     transfer = moved / (cluster.network_bytes_per_s * engine.plan.tp) * 1e9
     over = engine.overheads
     ttft = (prefill * stages + transfer + decode) / 1e6 + (
-        over.input_us + prompt * over.input_token_us + over.output_us
+        over.input_us + prompt * over.input_token_us + batch * over.input_load_us + over.output_us
     ) / 1e3
     return ttft, decode / 1e6, batch / (decode / 1e9), 1e9 / max(prefill, transfer)
 

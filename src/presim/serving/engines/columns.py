@@ -115,7 +115,7 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
     whole[state.CONCURRENCY], whole[state.ROUTER] = workload.concurrency, ROUTERS[fleet.router]
     whole[state.SEGMENT], whole[state.RECORD] = workload.segment_tokens, int(record)
     whole[state.INPUT_NS], whole[state.OUTPUT_NS] = fleet.input_ns, fleet.output_ns
-    whole[state.INPUT_TOKEN_NS] = fleet.input_token_ns
+    whole[state.INPUT_TOKEN_NS], whole[state.INPUT_LOAD_NS] = fleet.input_token_ns, fleet.input_load_ns
     whole[state.KV_BYTES], whole[state.PORT_NS] = fleet.kv_token_bytes, fleet.port_ns
     whole[state.PORT_BPS] = int(min(fleet.port_bytes_per_s, 1e15))
     whole[state.REPLICAS] = len(replicas)

@@ -263,6 +263,7 @@ class Fleet:
     port_ns: int = 0
     life: Life | None = None  # replicas start, stop or fail; None: all serve all the time
     input_token_ns: int = 0  # from a client to the engine's queue, for each token of the prompt
+    input_load_ns: int = 0  # and for each request of the engine that has not ended
 
     def __post_init__(self) -> None:
         """Raise InputError on a fleet without prefill or without decode replicas."""

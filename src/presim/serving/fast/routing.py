@@ -22,6 +22,7 @@ from presim.serving.fast.state import (
     HELD_TAIL,
     IDLE,
     IN_FLIGHT,
+    INPUT_LOAD_NS,
     INPUT_NS,
     INPUT_TOKEN_NS,
     KNOBS,
@@ -93,7 +94,7 @@ def dispatch(p: Program, s: State, item: int, now: int) -> None:
         return
     s.load[replica] += 1
     s.status[item] = WAITING
-    input_ns = p.whole[INPUT_NS] + p.prompt[item] * p.whole[INPUT_TOKEN_NS]
+    input_ns = p.whole[INPUT_NS] + p.prompt[item] * p.whole[INPUT_TOKEN_NS] + s.load[replica] * p.whole[INPUT_LOAD_NS]
     if input_ns > 0:
         send(s, item, now + input_ns)
     else:

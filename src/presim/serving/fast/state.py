@@ -85,7 +85,8 @@ GAP_ROWS = 24
 SCHEDULE_ROWS = 25
 EVENT_ROWS = 26
 INPUT_TOKEN_NS = 27  # and for each token of the prompt
-WHOLE = 28
+INPUT_LOAD_NS = 28  # and for each request of the replica that has not ended
+WHOLE = 29
 
 RESUME = 0  # continue on another replica; delivered tokens become part of the prompt
 RESTART = 1  # from the beginning
