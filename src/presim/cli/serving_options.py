@@ -61,6 +61,11 @@ ENGINE = (
         "--block-size", type=number(quantities.BLOCK_TOKENS), default=16, show_default=True, help="Tokens per KV block."
     ),
     click.option(
+        "--engine-version",
+        metavar="VERSION",
+        help="Version of the engine, e.g. 0.6.3; default: the newest that is known. Older cores get wider intervals.",
+    ),
+    click.option(
         "--scheduler",
         type=click.Choice(("vllm", "sglang")),
         help="Scheduler whose decisions are taken; default: SGLang's with --kernels sglang, else vLLM's.",

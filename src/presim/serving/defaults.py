@@ -8,9 +8,14 @@ from typing import Any
 from presim.hardware import Gpu
 from presim.serving.model import Model
 from presim.serving.plan import Plan
+from presim.serving.versions import NEWEST, is_asynchronous
 from presim.units import GIB
 
-VERSIONS = {"vllm": "vLLM 0.33", "sglang": "SGLang 0.5.23", "trtllm": "TensorRT-LLM 1.0"}  # whose defaults these are
+VERSIONS = {  # whose defaults these are
+    "vllm": f"vLLM {NEWEST['vllm']}",
+    "sglang": f"SGLang {NEWEST['sglang']}",
+    "trtllm": f"TensorRT-LLM {NEWEST['trtllm']}",
+}
 _MIB = 1 << 20
 
 
@@ -18,6 +23,8 @@ def with_defaults(fields: dict[str, Any], model: Model, gpu: Gpu) -> Plan:
     """The plan of these fields; those that are None or absent take the default of the plan's engine for the GPU."""
     explicit = {name: value for name, value in fields.items() if value is not None}
     plain = Plan(**explicit)
+    if not is_asynchronous(plain.kernels, plain.engine_version):
+        plain = dataclasses.replace(plain, async_scheduling=False)
     engine_defaults = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}[plain.kernels](plain, explicit, gpu)
     engine_defaults = {name: value for name, value in engine_defaults.items() if name not in explicit}
     plan = dataclasses.replace(plain, **engine_defaults, defaulted=tuple(sorted(engine_defaults)))

@@ -79,6 +79,7 @@ class Plan:
     lora_rank: int = 16  # vLLM's default of max_lora_rank
     kernels: Kernels = "vllm"  # whose kernels compute the experts
     offload: Offload | None = None  # cached blocks that the GPU gives up go to host memory and disk
+    engine_version: str | None = None  # None: the newest that is known (`presim.serving.versions`)
     defaulted: tuple[str, ...] = ()  # fields whose values are the engine's defaults for the GPU
 
     @property

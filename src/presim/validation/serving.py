@@ -239,7 +239,14 @@ def _plan(row: Row, prefix: str, concurrency: int) -> Plan:
         gpu_memory_utilization=0.9,
         scheduler_recv_interval=_recv_interval(row),
         kernels=_KERNELS.get(_framework(row), "vllm"),
+        engine_version=_version(row),
     )
+
+
+def _version(row: Row) -> str | None:
+    """The engine's version where the row has its number."""
+    found = re.match(r"\d+(\.\d+)+", row.get("framework_version") or "")
+    return found.group() if found else None
 
 
 def _longest(row: Row) -> int:

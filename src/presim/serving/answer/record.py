@@ -16,6 +16,7 @@ from presim.serving.answer import fleet as fleets
 from presim.serving.answer.cost import Prices, cost, sentence
 from presim.serving.answer.metrics import slo_text
 from presim.serving.deployments.deployment import SHOWN, Prediction
+from presim.serving.versions import NEWEST
 from presim.serving.workloads.workload import summary
 from presim.units import GIB
 
@@ -60,6 +61,7 @@ def document(
             "limits": dataclasses.asdict(engine.limits),
             "engine_defaults": {
                 "engine": defaults.VERSIONS[engine.plan.kernels],
+                "version": engine.plan.engine_version or NEWEST[engine.plan.kernels],
                 "text": defaults.sentence(engine.plan, engine.cluster.gpu),
                 "fields": {name: getattr(engine.plan, name) for name in engine.plan.defaulted},
             },

@@ -18,6 +18,7 @@ from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, St
 from presim.serving.engines.simulate import Served, simulate
 from presim.serving.plan import AUTO_LENGTH, kv_token_bytes
 from presim.serving.steps.times import Engine
+from presim.serving.versions import has_other_core
 from presim.serving.workloads.workload import Workload, summary
 
 _Z80 = 1.2816  # standard deviations of a normal distribution's 80 % interval
@@ -86,6 +87,17 @@ def shortened(engine: Engine) -> str | None:
     if wanted is None or engine.limits.max_model_len >= wanted:
         return None
     return f"A request may have {engine.limits.max_model_len:,} of {wanted:,} tokens: the KV cache holds no more."
+
+
+def _about_version(engine: Engine) -> str | None:
+    """A sentence for an engine that is older than any whose core is simulated."""
+    version = engine.plan.engine_version
+    if not has_other_core(engine.plan.kernels, version):
+        return None
+    return (
+        f"Version {version} is older than the core that is simulated, {VERSIONS[engine.plan.kernels]}'s: published runs "
+        "of such versions take up to 1.5 times as long, and the intervals are wider for it."
+    )
 
 
 def ranks_of(engine: Engine, count: int, times: StepTimes, role: Role, group: int) -> list[Replica]:
@@ -169,7 +181,7 @@ class Prediction:
         """Notes for the reader."""
         engine = self.deployment.engine
         notes = refused.sentences(self.served, engine.limits)
-        notes += [text for text in (shortened(engine),) if text]
+        notes += [text for text in (shortened(engine), _about_version(engine)) if text]
         if self.deployment.life is not None:
             notes.append(self._about_life(self.deployment.life))
         if self.deployment.engine.plan.drafting is not None:

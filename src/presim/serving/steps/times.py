@@ -25,6 +25,7 @@ from presim.serving.steps.experts import Routed
 from presim.serving.steps.memory import MemoryPlan, lay_out, tiers
 from presim.serving.steps.overheads import Overheads, of_engine
 from presim.serving.steps.pricer import Pricer
+from presim.serving.versions import OLD_UNCERTAINTY, has_other_core
 
 Floats = NDArray[np.float64]
 
@@ -113,6 +114,8 @@ def build(
         mask_ns=overheads.mask_row_us * 1e3,
     )
     origins, uncertainty = pricer.rests_on(_decoding(model, plan))
+    if has_other_core(plan.kernels, plan.engine_version):
+        uncertainty = max(uncertainty, OLD_UNCERTAINTY)
     return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads, prices=prices)
 
 
