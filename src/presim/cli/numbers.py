@@ -38,7 +38,12 @@ class LengthOrAuto(Whole):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number that a word means; -1 for ``auto``."""
-        return -1 if value in ("auto", -1) else super().convert(value, param, ctx)
+        if value in ("auto", "-1", -1):
+            return -1
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            self.fail(f"{error.message}, or auto", param, ctx)
 
 
 class Real(click.FloatRange):

@@ -95,8 +95,8 @@ def _about_version(engine: Engine) -> str | None:
     if not has_other_core(engine.plan.kernels, version):
         return None
     return (
-        f"Version {version} is older than the core that is simulated, {VERSIONS[engine.plan.kernels]}'s: published runs "
-        "of such versions take up to 1.5 times as long, and the intervals are wider for it."
+        f"Version {version} is older than the core that is simulated, {VERSIONS[engine.plan.kernels]}'s: published "
+        "runs of such versions take up to 1.5 times as long, and the intervals are wider for it."
     )
 
 
