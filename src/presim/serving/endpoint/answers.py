@@ -18,11 +18,11 @@ class Choice:
     output: int  # tokens
     stop: str | None  # the string that ends it before its limit
 
-    def text(self, asked: Asked) -> str:
+    def text(self, query: Asked) -> str:
         """All of its text: a placeholder for each token, up to its stop."""
         text = TOKEN * self.output
         if self.stop is not None:
-            text = text[: text.find(self.stop) + (len(self.stop) if asked.keeps_stop else 0)]
+            text = text[: text.find(self.stop) + (len(self.stop) if query.keeps_stop else 0)]
         return text
 
     @property
@@ -35,7 +35,7 @@ class Choice:
 class Writer:
     """Makes the answers to one request."""
 
-    asked: Asked
+    query: Asked
     name: str
     model: str
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
@@ -45,13 +45,13 @@ class Writer:
         entries = []
         for choice in choices:
             entry = self._entry(choice, choice.finish, self._logprobs(choice.output))
-            text = choice.text(self.asked)
-            if self.asked.is_chat:
+            text = choice.text(self.query)
+            if self.query.is_chat:
                 entry["message"] = {"role": "assistant", "content": text}
             else:
-                entry["text"] = (choice.prompt.text if self.asked.echo else "") + text
+                entry["text"] = (choice.prompt.text if self.query.echo else "") + text
             entries.append(entry)
-        return self._body("chat.completion" if self.asked.is_chat else "text_completion", entries, usage(choices))
+        return self._body("chat.completion" if self.query.is_chat else "text_completion", entries, usage(choices))
 
     def role(self, choice: Choice) -> dict[str, Any]:
         """The first event of a choice of a chat."""
@@ -60,21 +60,21 @@ class Writer:
 
     def event(self, choice: Choice, count: int, counts: dict[str, int] | None) -> dict[str, Any]:
         """The event of a choice's token number ``count``, from 1; ``counts``: the usage so far, if asked for."""
-        final_text, held_back = choice.text(self.asked), self.asked.held_back
+        final_text, held_back = choice.text(self.query), self.query.held_back
         first, end = (max(tokens * len(TOKEN) - held_back, 0) for tokens in (count - 1, count))
         text = final_text[first:] if count == choice.output else final_text[first:end]
-        if self.asked.echo and count == 1:
+        if self.query.echo and count == 1:
             text = choice.prompt.text + text
         entry = self._entry(choice, choice.finish if count == choice.output else None, self._logprobs(1))
-        if self.asked.is_chat:
+        if self.query.is_chat:
             entry["delta"] = {"content": text}
         else:
             entry["text"] = text
-        return self._body("chat.completion.chunk" if self.asked.is_chat else "text_completion", [entry], counts)
+        return self._body("chat.completion.chunk" if self.query.is_chat else "text_completion", [entry], counts)
 
     def last(self, choices: list[Choice]) -> dict[str, Any]:
         """The event with the usage of the whole request."""
-        return self._body("chat.completion.chunk" if self.asked.is_chat else "text_completion", [], usage(choices))
+        return self._body("chat.completion.chunk" if self.query.is_chat else "text_completion", [], usage(choices))
 
     def _entry(self, choice: Choice, finish: str | None, logprobs: dict[str, Any] | None) -> dict[str, Any]:
         stop = choice.stop if finish == "stop" else None
@@ -82,10 +82,10 @@ class Writer:
 
     def _logprobs(self, count: int) -> dict[str, Any] | None:
         """Of tokens each of which is the only one there is."""
-        count_shown = self.asked.logprobs
+        count_shown = self.query.logprobs
         if count_shown is None:
             return None
-        if self.asked.is_chat:
+        if self.query.is_chat:
             entry = {"token": TOKEN, "logprob": 0.0, "bytes": list(TOKEN.encode())}
             return {"content": [{**entry, "top_logprobs": [entry] if count_shown else []} for _ in range(count)]}
         return {

@@ -71,7 +71,7 @@ class Endpoint:
         return _json(detokenized(await _body(request)))
 
     async def models(self, request: Request) -> Response:
-        """``/v1/models``: the model, and the adapters that were asked for."""
+        """``/v1/models``: the model, and the adapters that were query for."""
         common = {"object": "model", "created": 0, "owned_by": "presim", "permission": []}
         entries = [{"id": self.model, "root": self.model, "parent": None, "max_model_len": self.longest, **common}]
         entries += [{"id": name, "root": name, "parent": self.model, **common} for name in self.adapters]
@@ -102,15 +102,15 @@ class Endpoint:
         body = await _body(request)
         if isinstance(body, dict):
             self._adapter(body.get("model"))
-        asked = asked_of(body, self.longest, is_chat=is_chat)
+        query = asked_of(body, self.longest, is_chat=is_chat)
         choices: list[Choice] = []
-        for prompt in asked.prompts:
-            output, stop = asked.output_of(prompt, self.longest)
-            choices += [Choice(len(choices) + number, prompt, output, stop) for number in range(asked.choices)]
-        writer = Writer(asked, f"{'chatcmpl' if is_chat else 'cmpl'}-{next(self._names)}", asked.model or self.model)
-        if asked.streams:
-            return StreamingResponse(self._events(asked, choices, writer), media_type="text/event-stream")
-        tokens = asyncio.create_task(self._wait(asked, choices))
+        for prompt in query.prompts:
+            output, stop = query.output_of(prompt, self.longest)
+            choices += [Choice(len(choices) + number, prompt, output, stop) for number in range(query.choices)]
+        writer = Writer(query, f"{'chatcmpl' if is_chat else 'cmpl'}-{next(self._names)}", query.model or self.model)
+        if query.streams:
+            return StreamingResponse(self._events(query, choices, writer), media_type="text/event-stream")
+        tokens = asyncio.create_task(self._wait(query, choices))
         while not tokens.done():
             await asyncio.wait((tokens,), timeout=0.5)
             if not tokens.done() and await request.is_disconnected():
@@ -119,15 +119,15 @@ class Endpoint:
         tokens.result()
         return _json(writer.whole(choices))
 
-    def _tokens(self, asked: Asked, choice: Choice) -> AsyncIterator[Any]:
-        grammar_ns = self.grammar_ns if asked.has_grammar else -1
-        return self.clients.tokens(choice.prompt.tokens, choice.output, self._adapter(asked.model), grammar_ns)
+    def _tokens(self, query: Asked, choice: Choice) -> AsyncIterator[Any]:
+        grammar_ns = self.grammar_ns if query.has_grammar else -1
+        return self.clients.tokens(choice.prompt.tokens, choice.output, self._adapter(query.model), grammar_ns)
 
-    async def _wait(self, asked: Asked, choices: list[Choice]) -> None:
+    async def _wait(self, query: Asked, choices: list[Choice]) -> None:
         """Wait for the last token of all choices."""
 
         async def wait(choice: Choice) -> None:
-            async with contextlib.aclosing(self._tokens(asked, choice)) as tokens:  # type: ignore[type-var]
+            async with contextlib.aclosing(self._tokens(query, choice)) as tokens:  # type: ignore[type-var]
                 async for _ in tokens:
                     pass
 
@@ -138,28 +138,28 @@ class Endpoint:
             for reader in readers:
                 reader.cancel()
 
-    async def _events(self, asked: Asked, choices: list[Choice], writer: Writer) -> AsyncIterator[bytes]:
+    async def _events(self, query: Asked, choices: list[Choice], writer: Writer) -> AsyncIterator[bytes]:
         """The events of a stream; a client that leaves ends it, and with it its requests."""
         queue: asyncio.Queue[Choice] = asyncio.Queue()
 
         async def read(choice: Choice) -> None:
-            async with contextlib.aclosing(self._tokens(asked, choice)) as tokens:  # type: ignore[type-var]
+            async with contextlib.aclosing(self._tokens(query, choice)) as tokens:  # type: ignore[type-var]
                 async for _ in tokens:
                     queue.put_nowait(choice)
 
         readers = [asyncio.create_task(read(choice)) for choice in choices if choice.output]
         counts = dict.fromkeys(range(len(choices)), 0)
-        prompt_tokens = sum(len(prompt.tokens) for prompt in asked.prompts)
+        prompt_tokens = sum(len(prompt.tokens) for prompt in query.prompts)
         try:
-            if asked.is_chat:
+            if query.is_chat:
                 for choice in choices:
                     yield _event(writer.role(choice))
             for _ in range(sum(choice.output for choice in choices)):
                 choice = await queue.get()
                 counts[choice.index] += 1
-                so_far = counts_of(prompt_tokens, sum(counts.values())) if asked.running_usage else None
+                so_far = counts_of(prompt_tokens, sum(counts.values())) if query.running_usage else None
                 yield _event(writer.event(choice, counts[choice.index], so_far))
-            if asked.usage:
+            if query.usage:
                 yield _event(writer.last(choices))
             yield b"data: [DONE]\n\n"
         finally:

@@ -35,25 +35,25 @@ def pages_apart(p: Program, s: State, item: int, replica: int, tokens: int, sett
     """
     count = 0
     for row in range(p.apart_first[replica], p.apart_first[replica + 1]):
-        at = row * APART_COLUMNS
-        size = p.apart[at + APART_BLOCK]
+        group = row * APART_COLUMNS
+        size = p.apart[group + APART_BLOCK]
         blocks = (tokens + size - 1) // size
-        if p.apart[at + APART_KIND] == STATES_KEPT:
+        if p.apart[group + APART_KIND] == STATES_KEPT:
             several = 1 if s.decodes[item] == 0 and blocks > 1 else 0
-            blocks = min(p.apart[at + APART_WINDOW] + several, p.apart[at + APART_CAP])
+            blocks = min(p.apart[group + APART_WINDOW] + several, p.apart[group + APART_CAP])
         else:
-            blocks = max(blocks - skipped_blocks(p, at, settled), 0)
-        count += blocks * p.apart[at + APART_GROUPS]
+            blocks = max(blocks - skipped_blocks(p, group, settled), 0)
+        count += blocks * p.apart[group + APART_GROUPS]
     return count
 
 
-def skipped_blocks(p: Program, at: int, settled: int) -> int:
-    """Leading blocks that a group's layers look back on no more; ``at``: of the group in `Program.apart`."""
-    size = p.apart[at + APART_BLOCK]
-    window = p.apart[at + APART_WINDOW]
-    if p.apart[at + APART_KIND] == SLIDING:
+def skipped_blocks(p: Program, group: int, settled: int) -> int:
+    """Leading blocks that a group's layers look back on no more; ``group``: of the group in `Program.apart`."""
+    size = p.apart[group + APART_BLOCK]
+    window = p.apart[group + APART_WINDOW]
+    if p.apart[group + APART_KIND] == SLIDING:
         return max(settled - window + 1, 0) // size
-    if p.apart[at + APART_KIND] == CHUNKED:
+    if p.apart[group + APART_KIND] == CHUNKED:
         return settled // window * window // size
     return 0
 
@@ -62,12 +62,12 @@ def most_apart(p: Program, replica: int, tokens: int, computed: int) -> int:
     """Pages in these groups that vLLM reserves for a request of so many tokens, of which some are computed."""
     count = 0
     for row in range(p.apart_first[replica], p.apart_first[replica + 1]):
-        at = row * APART_COLUMNS
-        size = p.apart[at + APART_BLOCK]
-        blocks = p.apart[at + APART_CAP]
-        if p.apart[at + APART_KIND] != STATES_KEPT:
-            blocks = max(min((tokens + size - 1) // size, blocks) - skipped_blocks(p, at, computed), 0)
-        count += blocks * p.apart[at + APART_GROUPS]
+        group = row * APART_COLUMNS
+        size = p.apart[group + APART_BLOCK]
+        blocks = p.apart[group + APART_CAP]
+        if p.apart[group + APART_KIND] != STATES_KEPT:
+            blocks = max(min((tokens + size - 1) // size, blocks) - skipped_blocks(p, group, computed), 0)
+        count += blocks * p.apart[group + APART_GROUPS]
     return count
 
 

@@ -53,11 +53,11 @@ def _read(text: str, path: Path, unit: str | None, block_tokens: int | None) -> 
     kind, reader = _reader(head, first, path)
     requests, bad = [], []
     try:
-        for number, found in enumerate(reader(text), start=1):
-            if isinstance(found, str):
-                bad.append(f"row {number}: {found}")
+        for number, match in enumerate(reader(text), start=1):
+            if isinstance(match, str):
+                bad.append(f"row {number}: {match}")
             else:
-                requests.append(found)
+                requests.append(match)
     except FormatError as error:
         raise InputError(f"{path} cannot be read as {kind} ({error}); give it as published") from error
     return Reading(kind, requests, bad)
@@ -81,15 +81,15 @@ def _reader(head: str, first: str, path: Path) -> tuple[str, Callable[[str], Ite
 
 def stamp_s(stamp: str) -> float | None:
     """Seconds since 1970 of a date and time, in UTC unless it has Z or an offset; None: it is none."""
-    found = _STAMP.fullmatch(stamp.strip())
-    if found is None:
+    match = _STAMP.fullmatch(stamp.strip())
+    if match is None:
         return None
     try:
-        when = datetime.datetime.fromisoformat(found["whole"] + (found["zone"] or ""))
+        moment = datetime.datetime.fromisoformat(match["whole"] + (match["zone"] or ""))
     except ValueError:
         return None
-    when = when if when.tzinfo is not None else when.replace(tzinfo=datetime.UTC)
-    return when.timestamp() + float("0" + (found["part"] or ""))
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+    return moment.timestamp() + float("0" + (match["part"] or ""))
 
 
 def _azure(text: str) -> Iterator[Row]:

@@ -71,8 +71,8 @@ class Workload:
         place = np.arange(count)
         if np.any((self.parent < -1) | (self.parent >= place)):
             raise InputError("a request's parent comes after it; correct the parents")
-        waiting, ends = self.dependencies()
-        if count and ((ends >= waiting) | (ends < 0) | (self.parent[waiting] < 0)).any():
+        waiting, awaited = self.dependencies()
+        if count and ((awaited >= waiting) | (awaited < 0) | (self.parent[waiting] < 0)).any():
             raise InputError("a request joins others before its parent, or after itself; correct the joins")
 
     def dependencies(self) -> tuple[Ints, Ints]:
