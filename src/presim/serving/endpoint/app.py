@@ -71,7 +71,7 @@ class Endpoint:
         return _json(detokenized(await _body(request)))
 
     async def models(self, request: Request) -> Response:
-        """``/v1/models``: the model, and the adapters that were query for."""
+        """``/v1/models``: the model, and the adapters that clients named."""
         common = {"object": "model", "created": 0, "owned_by": "presim", "permission": []}
         entries = [{"id": self.model, "root": self.model, "parent": None, "max_model_len": self.longest, **common}]
         entries += [{"id": name, "root": name, "parent": self.model, **common} for name in self.adapters]
