@@ -39,8 +39,8 @@ signed median (positive: too slow); "from 64 MB" is the bias of sizes from 64 MB
 Of {count} logs {good} are within a median error of 10 %.
 
 All logs of eight GPUs within a node are met from logs of two and four, and both logs of four nodes from those of two.
-NCCL's own rules carry over what no smaller log shows: reduction in the switch begins at eight GPUs, and trees between two
-nodes are a special case. What larger fabrics lose cannot be told from these logs: none has more than four nodes.
+NCCL's own rules carry over what no smaller log shows: reduction in the switch begins at eight GPUs, and trees between
+two nodes are a special case. What larger fabrics lose cannot be told from these logs: none has more than four nodes.
 
 | source | GPU | collective | fitted to GPUs | held: GPUs | sizes | median | bias | from 64 MB | as shipped |
 |---|---|---|---|---:|---:|---:|---:|---:|---:|

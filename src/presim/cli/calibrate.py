@@ -42,7 +42,7 @@ def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ..
 
     check_writable(out)
     shape = find(model)
-    plan = plan_of(options, shape)
+    plan = plan_of(options, shape, choose_cluster(gpu=gpu, world_size=1).gpu)
     plan.check(shape)
     engine = build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=tuple(map(Path, prices)))
     with noted(_WHOLE):

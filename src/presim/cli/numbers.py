@@ -31,6 +31,21 @@ class Whole(click.IntRange):
         return number
 
 
+class LengthOrAuto(Whole):
+    """A number of tokens, or ``auto``, which is -1 as in vLLM."""
+
+    name = "integer or auto"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number that a word means; -1 for ``auto``."""
+        if value in ("auto", "-1", -1):
+            return -1
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            self.fail(f"{error.message}, or auto", param, ctx)
+
+
 class Real(click.FloatRange):
     """A number that may have a fraction."""
 

@@ -15,7 +15,7 @@ from presim.interrupts import caught, noted
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
-    from presim.serving.model import Model
+    from presim.models.description import Model
     from presim.serving.plan import Plan
     from presim.serving.prompts.prefill import Prefilled
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @add_options(ENGINE, LOAD, FLEET, LIFE)
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option("--detailed", is_flag=True, help="Include the times of each request in the JSON.")
+@click.option("--detail", is_flag=True, help="Show one decode and one prefill step by operator, with their limits.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with charts.")
 @click.option("--perfetto", type=click.Path(path_type=Path), help="Write requests and steps, for ui.perfetto.dev.")
 @click.option("--listen", type=number(quantities.PORT), metavar="PORT", help="Serve as an OpenAI endpoint instead.")
@@ -54,7 +55,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
 
     outputs = {
         name: options.pop(name)
-        for name in ("json_file", "detailed", "html", "perfetto", "quiet", "listen", "speed", "engine")
+        for name in ("json_file", "detailed", "detail", "html", "perfetto", "quiet", "listen", "speed", "engine")
     }
     _check(outputs)
     slo = metrics.slo_of(options.pop("slo"), options.pop("slo_percentile"))
@@ -75,19 +76,24 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
 
         timeline.write(prediction.served, outputs["perfetto"])
     if outputs["json_file"]:
-        deliver(record.encode(prediction, each=outputs["detailed"], prices=prices), outputs["json_file"])
+        content = record.encode(prediction, each=outputs["detailed"], prices=prices, detailed_steps=outputs["detail"])
+        deliver(content, outputs["json_file"])
     if not outputs["quiet"] and outputs["json_file"] != "-":
-        record.write(record.document(prediction, prices=prices))
+        record.write(record.document(prediction, prices=prices, detailed_steps=outputs["detail"]))
     return int(ExitCode.STANDS)
 
 
 def _compare_with(prediction: Prediction, engine: Engine) -> None:
     """Serve the same workload with an engine's own scheduler, and report differences to the compiled one."""
+    import dataclasses
+
     from presim.capture.setup.shim import SHIM_DIRECTORY
     from presim.serving.engines import real
+    from presim.serving.engines.simulate import simulate
 
-    fleet = prediction.deployment.fleet()
-    compiled = prediction.served
+    # The engine's own scheduler runs without a server, whose streams would delay what arrives.
+    fleet = dataclasses.replace(prediction.deployment.fleet(), input_load_ns=0)
+    compiled = simulate(prediction.workload, fleet)
     reference = real.serve(prediction.workload, fleet, SHIM_DIRECTORY / "lib", engine)
     same = int(((compiled.first == reference.first) & (compiled.last == reference.last)).sum())
     click.echo(
@@ -99,17 +105,17 @@ def _compare_with(prediction: Prediction, engine: Engine) -> None:
 
 def _listen(deployment: Deployment, port: int, speed: float, grammar_ms: float) -> int:
     """Run an endpoint until interrupted."""
-    import asyncio
+    try:
+        from presim.serving.endpoint.app import Endpoint, bound, serve
+    except ImportError as error:
+        from presim.errors import InputError
 
-    from presim.serving.engines.http import Server
+        raise InputError(f"`presim serve --listen` needs {error.name}: pip install 'presim[view]'") from error
 
-    async def run() -> None:
-        server = Server(deployment.fleet(), deployment.engine.model.name, speed, round(grammar_ms * 1e6))
-        listening = await server.serve("127.0.0.1", port)
-        click.echo(f"Simulated engines at http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1", err=True)
-        await listening.serve_forever()
-
-    asyncio.run(run())
+    endpoint = Endpoint(deployment.fleet(), deployment.engine.model.name, speed, round(grammar_ms * 1e6))
+    listening = bound(port)
+    click.echo(f"Simulated engines at http://127.0.0.1:{listening.getsockname()[1]}/v1", err=True)
+    serve(endpoint, listening)
     return 0
 
 

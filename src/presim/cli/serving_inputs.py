@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from presim.hardware import Gpu
     from presim.models.description import Model
     from presim.serving.deployments.deployment import Deployment
     from presim.serving.engines.engine import Life
@@ -29,7 +30,7 @@ def deployment_of(
 
     config, name = config_of(model)
     shape = from_config(config, name)
-    plan = plan_of(options, shape)
+    plan = plan_of(options, shape, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=1).gpu)
     plan.check(shape)
 
     over = overheads.read(options["overheads"]) if options["overheads"] else None
@@ -74,14 +75,15 @@ def _life(options: dict[str, Any]) -> Life | None:
     )
 
 
-def plan_of(options: dict[str, Any], model: Model) -> Plan:
-    """Remove the options of `ENGINE` and return them as a plan for a model.
+def plan_of(options: dict[str, Any], model: Model, gpu: Gpu) -> Plan:
+    """Remove the options of `ENGINE` and return them as a plan for a model, with the engine's defaults for the GPU.
 
     Raises:
         InputError: an option has no value that an engine takes, or the checkpoint's types are not known.
     """
     import dataclasses
 
+    from presim.serving.defaults import with_defaults
     from presim.serving.drafting import drafting_of
     from presim.serving.model import find
     from presim.serving.plan import Offload, Plan
@@ -98,7 +100,11 @@ def plan_of(options: dict[str, Any], model: Model) -> Plan:
     )
     offload = Offload(host, disk, link, disks) if host or disk else None
     drafting = drafting_of(method, tokens, likely, find(name) if name else None)
-    return typed(Plan(**plan_fields, drafting=drafting, offload=offload), model, weights, experts)
+    plan_fields |= {"drafting": drafting, "offload": offload}
+    named_fields = {name: value for name, value in plan_fields.items() if value is not None}
+    types = typed(Plan(**named_fields), model, weights, experts)
+    plan_fields |= {name: getattr(types, name) for name in ("weights", "expert_weights", "as_published")}
+    return with_defaults(plan_fields, model, gpu)
 
 
 def workload_of(options: dict[str, Any], deployment: Deployment) -> Workload:
@@ -114,7 +120,12 @@ def workload_of(options: dict[str, Any], deployment: Deployment) -> Workload:
     budget = budgets.budget_of(options["budget"]) if options["budget"] else budgets.Budget()
 
     if options["trace"] is not None:
-        request_stream = traces.read_trace(options["trace"], options["requests"])
+        request_stream = traces.read_trace(
+            options["trace"],
+            options["requests"],
+            unit=options["trace_unit"],
+            block_tokens=options["trace_block_tokens"],
+        )
     elif options["saved"] is not None:
         request_stream = workload.read(options["saved"])
         request_stream = request_stream.first(options["requests"] or len(request_stream))

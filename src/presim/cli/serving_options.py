@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from presim import quantities
-from presim.cli.numbers import number
+from presim.cli.numbers import LengthOrAuto, number
 from presim.cli.options import PRICES
 
 _TYPES = ("bf16", "fp8", "fp8-block", "fp4", "fp4-only", "int4", "int8", "int8-only")
@@ -45,25 +45,30 @@ ENGINE = (
     click.option(
         "--gpu-memory-utilization",
         type=number(quantities.MEMORY_SHARE),
-        default=0.92,
-        show_default=True,
-        help="Same as in vLLM.",
+        help="Share of GPU memory, as in vLLM; SGLang's mem_fraction_static. Default: the engine's.",
     ),
     click.option(
-        "--max-num-seqs", type=number(quantities.SEQUENCES), default=256, show_default=True, help="Same as in vLLM."
+        "--max-num-seqs",
+        type=number(quantities.SEQUENCES),
+        help="Same as in vLLM; SGLang's max_running_requests. Default: the engine's for the GPU.",
     ),
     click.option(
         "--max-num-batched-tokens",
         type=number(quantities.TOKENS),
-        default=8192,
-        show_default=True,
-        help="Same as in vLLM.",
+        help="Same as in vLLM; SGLang's chunked_prefill_size. Default: the engine's for the GPU.",
     ),
     click.option(
-        "--max-model-len", type=number(quantities.TOKENS), help="Same as in vLLM; default: the model's limit."
+        "--max-model-len",
+        type=LengthOrAuto(quantities.TOKENS),
+        help="Same as in vLLM, with auto: what the KV cache holds; default: the model's limit.",
     ),
     click.option(
         "--block-size", type=number(quantities.BLOCK_TOKENS), default=16, show_default=True, help="Tokens per KV block."
+    ),
+    click.option(
+        "--engine-version",
+        metavar="VERSION",
+        help="Version of the engine, e.g. 0.6.3; default: the newest that is known. Older cores get wider intervals.",
     ),
     click.option(
         "--scheduler",
@@ -174,6 +179,14 @@ LOAD = (
     ),
     click.option("--seed", type=number(quantities.SEED), default=0, show_default=True, help="Random seed."),
     click.option("--trace", type=click.Path(path_type=Path), help="Public request trace to replay."),
+    click.option(
+        "--trace-unit", type=click.Choice(("s", "ms")), help="Unit of the trace's timestamps; default: as it shows."
+    ),
+    click.option(
+        "--trace-block-tokens",
+        type=number(quantities.BLOCK_TOKENS),
+        help="Tokens that a hash_id of the trace stands for; default: as it shows.",
+    ),
     click.option(
         "--budget",
         metavar="TIME,MEMORY",

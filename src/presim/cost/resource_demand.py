@@ -60,7 +60,7 @@ def demand(
         tuning = tuning_of(cluster.nccl, environment or {})
         unrounded = _of_collective(signature, groups[signature.group], cluster, tuning, seconds)
     else:
-        memory = _moved_bytes(signature) / seconds / (cluster.gpu.memory_bytes_per_s * MEMORY_REACHED)
+        memory = moved_bytes(signature) / seconds / (cluster.gpu.memory_bytes_per_s * MEMORY_REACHED)
         unrounded = Demand(arithmetic=0.0 if isinstance(signature, Copy) else _arithmetic_demand(price), memory=memory)
         if isinstance(signature, Copy) and signature.direction == "peer":
             unrounded = dataclasses.replace(unrounded, link_out=1.0)
@@ -148,7 +148,7 @@ def _port_Bps(links: Links, layout: Layout) -> float:
     return links.network_Bps * layout.per_node
 
 
-def _moved_bytes(signature: Signature) -> float:
+def moved_bytes(signature: Signature) -> float:
     """Bytes read and written, each operand once."""
     match signature:
         case MemoryBound() | Fused() | Kernel() | SparseProduct():

@@ -138,11 +138,19 @@ def calibrate(engine: Engine, result: dict[str, Any]) -> Calibration:
     )
     if result.get("median_ttft_ms"):
         late = result["median_ttft_ms"] - run(found)["median_ttft_ms"]
-        found = dataclasses.replace(found, input_us=max(found.input_us + 1e3 * late, 0.0))
+        found = _with_input(found, found.input_us + 1e3 * late, float(np.median(load.prompt)))
     after = run(found)
     measured = {key: float(result[key]) for key in _SHOWN if result.get(key)}
     begin, end = ({key: float(figures[key]) for key in _SHOWN} for figures in (before, after))
     return Calibration(found, begin, end, measured)
+
+
+def _with_input(overheads: Overheads, input_us: float, prompt_tokens: float) -> Overheads:
+    """With another time before the queue; where it would be below 0, what prompts take by their tokens goes first."""
+    if input_us >= 0:
+        return dataclasses.replace(overheads, input_us=input_us)
+    left_us = input_us + overheads.input_token_us * prompt_tokens
+    return dataclasses.replace(overheads, input_us=max(left_us, 0.0), input_token_us=0.0, input_load_us=0.0)
 
 
 def _corrected(engine: Engine, overheads: Overheads) -> Engine:

@@ -40,6 +40,9 @@ WEIGHT_BYTES: dict[str, float] = {
 }
 
 
+AUTO_LENGTH = -1  # vLLM's number for `--max-model-len auto`
+
+
 @dataclasses.dataclass(frozen=True)
 class Offload:
     """Capacity for cached blocks outside the GPUs, per engine."""
@@ -70,7 +73,7 @@ class Plan:
     gpu_memory_utilization: float = 0.92  # vLLM 0.33's default
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
-    max_model_len: int | None = None
+    max_model_len: int | None = None  # None: the model's own; AUTO_LENGTH: what the cache holds, up to it
     block_size: int = 16
     async_scheduling: bool = True
     prefix_caching: bool = True
@@ -85,6 +88,8 @@ class Plan:
     lora_rank: int = 16  # vLLM's default of max_lora_rank
     kernels: Kernels = "vllm"  # whose kernels compute the experts
     offload: Offload | None = None  # cached blocks that the GPU gives up go to host memory and disk
+    engine_version: str | None = None  # None: the newest that is known (`presim.serving.versions`)
+    defaulted: tuple[str, ...] = ()  # fields whose values are the engine's defaults for the GPU
 
     @property
     def gpus(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from presim.serving.engines.engine import Fleet, Limits, Replica, StepTimes, constant_times
+from presim.serving.engines.engine import Apart, Fleet, Limits, Replica, StepTimes, constant_times
 from presim.serving.engines.simulate import simulate
 from presim.serving.engines.vllm_engine import Engine
 from presim.serving.fast import state
@@ -47,6 +47,8 @@ def cases(draw: st.DrawFn) -> tuple[Limits, Workload, int]:
         acceptance=draw(st.sampled_from([0.0, 0.6, 1.0])),
         max_loras=draw(st.sampled_from([0, 1, 2])),
     )
+    if draw(st.booleans()):
+        limits = with_windows(draw, limits)
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     count = draw(st.integers(1, 25))
     prompt = rng.integers(1, longest + 1, count)
@@ -75,6 +77,30 @@ def cases(draw: st.DrawFn) -> tuple[Limits, Workload, int]:
         segment_tokens=2 * size,
     )
     return limits, workload, step_ns
+
+
+def with_windows(draw: st.DrawFn, limits: Limits) -> Limits:
+    """With layers that keep windows or states beside; prefixes are not looked for, as each group has its own then."""
+    size, in_flight = limits.block_size, limits.depth * limits.max_num_batched_tokens
+    kinds = draw(
+        st.lists(st.sampled_from(["sliding", "chunked", "full", "state"]), min_size=1, max_size=3, unique=True)
+    )
+    apart = []
+    for kind in kinds:
+        window = draw(st.integers(2, 3 * size)) if kind in ("sliding", "chunked") else 0
+        cap = {"sliding": -(-(window - 1 + in_flight) // size) + 1, "chunked": -(-(window + in_flight) // size)}
+        if kind == "state":
+            window = 1
+            cap["state"] = 1
+        apart.append(Apart(kind, draw(st.integers(1, 3)), size, window, cap.get(kind, 1 << 40)))
+    more = sum(group.pages(limits.max_model_len) for group in apart)
+    return dataclasses.replace(
+        limits,
+        apart=tuple(apart),
+        num_gpu_blocks=limits.num_gpu_blocks + more,
+        enable_prefix_caching=False,
+        draft_tokens=0 if "state" in kinds else limits.draft_tokens,
+    )
 
 
 def step_times(limits: Limits, step_ns: int) -> StepTimes:

@@ -45,7 +45,6 @@ EXCEPTIONS = {
     "presim.frameworks.programs": "programs that are captured, which read what presim has checked",
     "presim.search.trials.storage": "Optuna's journal is locked and cut off where a killed search left it",
     "presim.serving.engines.real": "arrays for the engine's own process, in a temporary folder",
-    "presim.serving.engines.http": "bodies of requests, not files",
     "presim.cli.streams": "standard streams that were closed",
 }
 PACKAGED = ("resources",)  # `resources.files(…).joinpath(…).read_text()` reads presim's own data

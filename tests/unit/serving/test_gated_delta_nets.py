@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import pytest
 
 from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
-from presim.serving.kept import model_token_bytes, state_bytes
+from presim.serving.kept import model_token_bytes, state_bytes, token_bytes
 from presim.serving.model import Model, find
 from presim.serving.plan import Plan
 from presim.serving.prompts import prefill
@@ -37,8 +35,11 @@ def test_only_layers_with_attention_have_keys_and_values() -> None:
 def test_states_take_memory_and_time_by_sequence_and_not_by_context() -> None:
     one, cluster = model(), choose_cluster(gpu="b200", world_size=4)
     state = 45 * state_bytes(one.recurrent[0], one.state_type, PLAN.tp)
-    few, many = (lay_out(one, dataclasses.replace(PLAN, max_num_seqs=count), cluster.gpu) for count in (64, 128))
-    assert many.beside - few.beside == 64 * state
+    memory = lay_out(one, PLAN, cluster.gpu)
+    attends = next(layer for layer in one.kinds if layer.cached)
+    least_tokens = state // 45 // token_bytes(attends.cached[0], "bf16", cluster.gpu.architecture, PLAN.tp)
+    assert least_tokens <= memory.pool.block_tokens < 1.05 * least_tokens  # a page holds a state, or so many tokens
+    assert memory.pool.pages(memory.pool.block_tokens) == 1 + 3 * 2  # in each of 3 groups, two at most
     times = build(one, PLAN, cluster).times
     attends = tuple(kind for kind in one.order if one.kinds[kind].cached)
     plain = build(msgspec.structs.replace(one, order=attends), PLAN, cluster).times

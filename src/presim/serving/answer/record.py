@@ -10,12 +10,15 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from presim.serving import defaults
+from presim.serving.answer import detail
 from presim.serving.answer import fleet as fleets
 from presim.serving.answer.cost import Prices, cost, sentence
 from presim.serving.answer.metrics import slo_text
 from presim.serving.deployments.deployment import SHOWN, Prediction
 from presim.serving.kept import model_state_bytes, model_token_bytes
 from presim.serving.steps.times import Engine
+from presim.serving.versions import NEWEST
 from presim.serving.workloads.workload import summary
 from presim.units import GIB
 
@@ -37,8 +40,10 @@ _NAMES = {
 }
 
 
-def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES) -> dict[str, Any]:
-    """All results; `figures` uses the keys of ``vllm bench serve``."""
+def document(
+    prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES, detailed_steps: bool = False
+) -> dict[str, Any]:
+    """All results; `figures` uses the keys of ``vllm bench serve``. ``detailed_steps``: with two steps by operator."""
     from presim.serving.answer import metrics
 
     deployment, engine = prediction.deployment, prediction.deployment.engine
@@ -62,6 +67,12 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
             "router": deployment.router,
             "life": None if deployment.life is None else dataclasses.asdict(deployment.life),
             "limits": dataclasses.asdict(engine.limits),
+            "engine_defaults": {
+                "engine": defaults.VERSIONS[engine.plan.kernels],
+                "version": engine.plan.engine_version or NEWEST[engine.plan.kernels],
+                "text": defaults.sentence(engine.plan, engine.cluster.gpu),
+                "fields": {name: getattr(engine.plan, name) for name in engine.plan.defaulted},
+            },
         },
         "memory": {
             "weights_GiB": memory.weights / GIB,
@@ -69,7 +80,19 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
             "others_GiB": memory.beside / GIB,
             "kv_cache_GiB": memory.cache / GIB,
             "allowed_GiB": memory.allowed / GIB,
-            "kv_cache_tokens": engine.limits.kv_tokens,
+            "kv_cache_tokens": memory.tokens(engine.limits.max_model_len),
+            "kv_cache_pages": memory.blocks,
+            "kv_page_tokens": memory.pool.block_tokens,
+            "kv_page_bytes": memory.pool.page_bytes,
+            "kv_groups": [
+                {
+                    "kind": group.spec.kind,
+                    "layers": len(group.layers),
+                    "page_tokens": group.spec.block_tokens,
+                    "window": group.spec.window or None,
+                }
+                for group in memory.pool.groups
+            ],
         },
         "workload": summary(prediction.workload),
         "figures": figures,
@@ -85,6 +108,7 @@ def document(prediction: Prediction, *, each: bool = False, prices: Prices = _NO
         "overloaded": prediction.overloaded,
         "prices": engine.origins,
         "steps": engine.steps,
+        "step_detail": detail.of_prediction(prediction) if detailed_steps else None,
         "overheads": {**{name: getattr(engine.overheads, name) for name in engine.overheads.__dataclass_fields__}},
         "notes": prediction.notes,
         "not_modelled": prediction.not_modelled,
@@ -96,9 +120,12 @@ def write(report: dict[str, Any]) -> None:
     Console(highlight=False, markup=False, emoji=False).print(screen(report))
 
 
-def encode(prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES) -> bytes:
+def encode(
+    prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES, detailed_steps: bool = False
+) -> bytes:
     """Encode as JSON with sorted keys."""
-    return (json.dumps(document(prediction, each=each, prices=prices), indent=1, sort_keys=True) + "\n").encode()
+    content = document(prediction, each=each, prices=prices, detailed_steps=detailed_steps)
+    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
 
 
 def _number(value: float) -> str:
@@ -111,6 +138,16 @@ def _tiers(found: dict[str, Any]) -> str:
         f"{found['disk_hit_rate']:.1%} on disk; {found['blocks_given_up_by_gpus']:,} blocks left GPUs, "
         f"{found['blocks_lost']:,} were lost"
     )
+
+
+def _groups(memory: dict[str, Any]) -> str:
+    """Groups of layers in words, where there are several."""
+    groups = memory["kv_groups"]
+    if len(groups) < 2:
+        return ""
+    kinds = dict.fromkeys(group["kind"] for group in groups)
+    counts = ", ".join(f"{sum(group['kind'] == kind for group in groups)} {kind}" for kind in kinds)
+    return f" in {memory['kv_cache_pages']:,} pages, shared by {len(groups)} groups of layers ({counts})"
 
 
 def _engine(inside: dict[str, Any]) -> str:
@@ -168,7 +205,9 @@ def screen(report: dict[str, Any]) -> RenderableType:
             f"Memory of the fullest GPU: weights {memory['weights_GiB']:.1f} GiB, activations "
             f"{memory['activations_GiB']:.1f}, others {memory['others_GiB']:.1f}, KV cache "
             f"{memory['kv_cache_GiB']:.1f} of {memory['allowed_GiB']:.1f} GiB: {memory['kv_cache_tokens']:,} tokens"
+            f"{_groups(memory)}"
         ),
+        *([Text(where["engine_defaults"]["text"])] if where["engine_defaults"]["text"] else []),
     ]
     table = Table(box=None, pad_edge=False)
     table.add_column("")
@@ -209,6 +248,7 @@ def screen(report: dict[str, Any]) -> RenderableType:
         table,
         Text(),
         *map(Text, after),
+        *(detail.tables(report["step_detail"]) if report.get("step_detail") else []),
         *notes,
         *(Text(s, style="dim") for s in report["not_modelled"]),
     )

@@ -15,7 +15,8 @@ def sentences(served: Served, limits: Limits) -> list[str]:
     prompt, output = served.workload.prompt[refused], served.workload.output[refused]
     too_long = prompt >= limits.max_model_len
     needed = np.minimum(prompt + output, limits.max_model_len)[~too_long]
-    too_large = needed[needed + limits.draft_tokens + limits.lookahead > limits.kv_tokens]
+    pages = np.array([limits.pages(int(tokens) + limits.draft_tokens + limits.lookahead) for tokens in needed])
+    too_large = needed[pages >= limits.num_gpu_blocks] if len(needed) else needed
     others = len(needed) - len(too_large)
     texts = []
     if too_long.any():

@@ -14,10 +14,13 @@ from presim.serving.answer import fleet as fleets
 from presim.serving.answer import metrics, refused
 from presim.serving.answer.intervals import intervals
 from presim.serving.answer.metrics import Slo
+from presim.serving.defaults import VERSIONS
 from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
 from presim.serving.engines.simulate import Served, simulate
 from presim.serving.kept import model_token_bytes
+from presim.serving.plan import AUTO_LENGTH
 from presim.serving.steps.times import Engine
+from presim.serving.versions import has_other_core
 from presim.serving.workloads.workload import Workload, summary
 
 _Z80 = 1.2816  # standard deviations of a normal distribution's 80 % interval
@@ -35,16 +38,17 @@ _DEVICE = (
 _WAVES = 6  # times that all seats are taken while the largest throughput is measured
 _MOST_PROBED = 3000  # requests of a run that looks for the largest rate
 SHOWN = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "output_throughput", "request_throughput")
-_WINDOW = "The KV cache is sized as if all layers kept all tokens, also those with a sliding window."
 _STATES = (
     "Layers with states, or with compressed attention, are priced by their products and what they move, uncalibrated."
 )
 _UNCALIBRATED = (Mamba, LinearAttention, ShortConvolution, Compressed)
+_WINDOW = "{} keeps all tokens of layers with a sliding window, as its pools for them are not modelled."
 _CAPTURED_EXPERTS = "Tokens of captured steps are assumed to choose their experts evenly."
 _INT8_CACHE = (
     "Attention over an INT8 KV cache is priced as FlashAttention's over an FP8 one: vLLM's kernel in Triton is not "
     "calibrated."
 )
+_FOUND = "Prefixes are found even where a window or a state at their end was evicted before the rest."
 _EXPERTS = "The load of experts is assumed to follow a power law with exponent 1.01."
 
 
@@ -78,7 +82,28 @@ class Deployment:
             tuple(replicas), self.router, seed, round(over.input_us * 1e3 * host), round(over.output_us * 1e3 * host),
             kv_token_bytes=model_token_bytes(model, plan.cache, cluster.gpu.architecture),
             port_bytes_per_s=cluster.network_bytes_per_s * plan.tp, port_ns=cluster.fabric.latency_ns, life=self.life,
+            input_token_ns=round(over.input_token_us * 1e3 * host),
+            input_load_ns=round(over.input_load_us * 1e3 * host),
         )  # fmt: skip
+
+
+def shortened(engine: Engine) -> str | None:
+    """A sentence for an engine whose requests may have fewer tokens than its model: its cache holds no more."""
+    wanted = engine.model.longest if engine.plan.max_model_len in (None, AUTO_LENGTH) else engine.plan.max_model_len
+    if wanted is None or engine.limits.max_model_len >= wanted:
+        return None
+    return f"A request may have {engine.limits.max_model_len:,} of {wanted:,} tokens: the KV cache holds no more."
+
+
+def _about_version(engine: Engine) -> str | None:
+    """A sentence for an engine that is older than any whose core is simulated."""
+    version = engine.plan.engine_version
+    if not has_other_core(engine.plan.kernels, version):
+        return None
+    return (
+        f"Version {version} is older than the core that is simulated, {VERSIONS[engine.plan.kernels]}'s: published "
+        "runs of such versions take up to 1.5 times as long, and the intervals are wider for it."
+    )
 
 
 def ranks_of(engine: Engine, count: int, times: StepTimes, role: Role, group: int) -> list[Replica]:
@@ -130,7 +155,13 @@ class Prediction:
         """Parts of this deployment and workload that the simulation leaves out, in sentences."""
         model = self.deployment.engine.model
         evenly = _EXPERTS if self.deployment.engine.steps is None else _CAPTURED_EXPERTS
-        limits = [*([_WINDOW] if model.window else []), *([evenly] if model.experts else [])]
+        kernels = self.deployment.engine.plan.kernels
+        keeps = [_WINDOW.format(VERSIONS[kernels])] if model.window and kernels == "trtllm" else []
+        limits = [
+            *keeps,
+            *([_FOUND] if self.deployment.engine.limits.apart else []),
+            *([evenly] if model.experts else []),
+        ]
         limits += [_INT8_CACHE] if self.deployment.engine.plan.cache == "int8" else []
         limits += notes(self.deployment.engine.cluster.gpu, self.deployment.engine.prices)
         if self.deployment.engine.plan.max_loras:
@@ -155,7 +186,9 @@ class Prediction:
     @property
     def notes(self) -> list[str]:
         """Notes for the reader."""
-        notes = refused.sentences(self.served, self.deployment.engine.limits)
+        engine = self.deployment.engine
+        notes = refused.sentences(self.served, engine.limits)
+        notes += [text for text in (shortened(engine), _about_version(engine)) if text]
         if self.deployment.life is not None:
             notes.append(self._about_life(self.deployment.life))
         if self.deployment.engine.plan.drafting is not None:
@@ -166,6 +199,7 @@ class Prediction:
                 f"Overloaded: {rate:.3g} requests/s arrive, {self.sustainable:.3g} are sustainable. Queue and TTFT "
                 "grow for as long as the load lasts, so TTFT depends on the length of this workload."
             )
+        notes += self.workload.remarks
         if self.workload.skipped:
             notes.append(
                 f"{len(self.workload.skipped)} rows of the trace were skipped, e.g. {self.workload.skipped[0]}."

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from presim.serving.plan import VLLM_CACHES, Plan, Scheduler
+from presim.serving.plan import AUTO_LENGTH, VLLM_CACHES, Plan, Scheduler
 
 _PORT = 8000
 
@@ -26,7 +26,8 @@ def _vllm(model: str, plan: Plan, role: str = "any") -> list[str]:
     words += ["--quantization", "fp8"] if plan.weights == "fp8" and not plan.as_published else []
     words += ["--kv-cache-dtype", VLLM_CACHES[plan.cache]] if plan.cache != "bf16" else []
     words += ["--max-num-seqs", str(plan.max_num_seqs), "--max-num-batched-tokens", str(plan.max_num_batched_tokens)]
-    words += ["--max-model-len", str(plan.max_model_len)] if plan.max_model_len else []
+    if plan.max_model_len is not None:
+        words += ["--max-model-len", "auto" if plan.max_model_len == AUTO_LENGTH else str(plan.max_model_len)]
     words += ["--gpu-memory-utilization", f"{plan.gpu_memory_utilization:g}", "--block-size", str(plan.block_size)]
     words += ["--kv-offloading-size", f"{plan.offload.host_gib:g}"] if plan.offload and plan.offload.host_gib else []
     words += [] if plan.async_scheduling else ["--no-async-scheduling"]
@@ -48,7 +49,7 @@ def _sglang(model: str, plan: Plan, role: str = "any") -> list[str]:
     words += ["--kv-cache-dtype", "fp8_e4m3"] if plan.cache == "fp8" else []
     words += ["--max-running-requests", str(plan.max_num_seqs)]
     words += ["--chunked-prefill-size", str(plan.max_num_batched_tokens)]
-    words += ["--context-length", str(plan.max_model_len)] if plan.max_model_len else []
+    words += ["--context-length", str(plan.max_model_len)] if plan.max_model_len not in (None, AUTO_LENGTH) else []
     words += ["--page-size", str(plan.block_size)]
     words += [] if plan.async_scheduling else ["--disable-overlap-schedule"]
     words += [] if plan.prefix_caching else ["--disable-radix-cache"]

@@ -121,7 +121,7 @@ def engines(model: Model, space: Space, longest: int) -> Iterator[Engine | str]:
             pp=pp,
             max_num_batched_tokens=budget,
             max_num_seqs=1024,
-            max_model_len=longest,
+            max_model_len=min(longest, model.longest),
             kernels=name,
         )
         try:
@@ -141,7 +141,7 @@ def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float,
     time, as with asynchronous scheduling.
     """
     times, limits = engine.times, engine.limits
-    if batch * (prompt + output) > limits.kv_tokens or batch > limits.max_num_seqs:
+    if not limits.holds(batch, prompt + output) or batch > limits.max_num_seqs:
         return None
     stages = limits.pipeline_parallel_size
     share = -(-batch // stages)  # requests per batch in flight: a pipeline has one batch per stage
@@ -162,7 +162,9 @@ def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float,
     # duration of one request: its decoding plus the prefills of others
     whole = output * decode * stages + extra
     over = engine.overheads
-    front = (over.input_us + over.output_us) * 1e3  # between a request's end and the next one's start
+    front = (
+        over.input_us + prompt * over.input_token_us + batch * over.input_load_us + over.output_us
+    ) * 1e3  # between a request's end and the next one's start
     ttft = (prefill * stages + 0.5 * decode + front) / 1e6
     tpot = whole / output / 1e6
     return ttft, tpot, batch * output / (whole + prefill + front) * 1e9
@@ -190,7 +192,7 @@ def _together_ns(engine: Engine, prompt: int, ends: float, host: float) -> float
 def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float, float] | None:
     """(TTFT ms, TPOT ms, tokens/s of a decode engine, requests/s of a prefill engine)."""
     times, limits = engine.times, engine.limits
-    if batch * (prompt + output) > limits.kv_tokens or batch > limits.max_num_seqs:
+    if not limits.holds(batch, prompt + output) or batch > limits.max_num_seqs:
         return None
     stages = limits.pipeline_parallel_size
     share = -(-batch // stages)
@@ -204,7 +206,9 @@ def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple
     moved = prompt * model_token_bytes(model, engine.plan.cache, cluster.gpu.architecture)
     transfer = moved / (cluster.network_bytes_per_s * engine.plan.tp) * 1e9
     over = engine.overheads
-    ttft = (prefill * stages + transfer + decode) / 1e6 + (over.input_us + over.output_us) / 1e3
+    ttft = (prefill * stages + transfer + decode) / 1e6 + (
+        over.input_us + prompt * over.input_token_us + batch * over.input_load_us + over.output_us
+    ) / 1e3
     return ttft, decode / 1e6, batch / (decode / 1e9), 1e9 / max(prefill, transfer)
 
 

@@ -47,6 +47,7 @@ def state_columns(workload: Workload, fleet: Fleet, program: dict[str, Any], row
     }
     columns |= {"counters": counters, "heap_time": heap_time, "heap_item": heap_item}
     columns["wake"][:] = state.FOREVER
+    columns["unmet"][:] = np.bincount(workload.dependencies()[0], minlength=count)
     _fill_pools(fleet, program, columns)
     lives.fill(fleet, columns)
     return columns
@@ -67,8 +68,9 @@ def _fill_pools(fleet: Fleet, program: dict[str, Any], columns: dict[str, Any]) 
 
 _REQUEST_COLUMNS = (
     *("status", "replica", "computed", "tokens", "placeholders", "in_flight", "stale", "blocks", "cached", "row"),
+    *("apart", "apart_head", "reach"),
     *("decodes", "eligible", "sampled_at", "loaded", "next", "before", "sent", "queued", "scheduled", "first", "last"),
-    *("preemptions", "hits", "host_hits", "disk_hits", "kept", "moves"),
+    *("preemptions", "hits", "host_hits", "disk_hits", "kept", "moves", "unmet"),
 )
 _REPLICA_COLUMNS = (
     *("wake", "action", "clock", "step", "head", "tail", "waiting", "n_running", "n_rows", "load", "emitted"),
@@ -90,6 +92,7 @@ _NONE = frozenset(
     (
         "replica",
         "row",
+        "apart_head",
         "next",
         "before",
         "sent",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from presim.errors import InputError
 from presim.serving.engines import changing, lives
-from presim.serving.engines.engine import ROLES, ROUTERS, Fleet, Limits, Replica, StepTimes
+from presim.serving.engines.engine import ROLES, ROUTERS, Apart, Fleet, Limits, Replica, StepTimes
 from presim.serving.fast import state
 from presim.serving.workloads.workload import Workload
 
@@ -32,12 +32,6 @@ def start(
 
 
 def _check(workload: Workload, fleet: Fleet) -> None:
-    sizes = {replica.limits.block_size for replica in fleet.replicas}
-    if any(workload.segment_tokens % size for size in sizes):
-        raise InputError(
-            f"prefixes are shared in pieces of {workload.segment_tokens} tokens, which are no whole blocks of "
-            f"{min(sizes)} tokens; choose another --block-size"
-        )
     if (workload.grammar_ns >= 0).any():
         if fleet.life is not None or any(each.limits.pipeline_parallel_size > 1 for each in fleet.replicas):
             raise InputError(
@@ -121,6 +115,7 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
     whole[state.CONCURRENCY], whole[state.ROUTER] = workload.concurrency, ROUTERS[fleet.router]
     whole[state.SEGMENT], whole[state.RECORD] = workload.segment_tokens, int(record)
     whole[state.INPUT_NS], whole[state.OUTPUT_NS] = fleet.input_ns, fleet.output_ns
+    whole[state.INPUT_TOKEN_NS], whole[state.INPUT_LOAD_NS] = fleet.input_token_ns, fleet.input_load_ns
     whole[state.KV_BYTES], whole[state.PORT_NS] = fleet.kv_token_bytes, fleet.port_ns
     whole[state.PORT_BPS] = int(min(fleet.port_bytes_per_s, 1e15))
     whole[state.REPLICAS] = len(replicas)
@@ -146,6 +141,8 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         "row_blocks": [
             max(-(-min(longest + 2 * each.draft_tokens, each.max_model_len) // each.block_size) + 1 for each in limits)
         ],
+        "apart_first": _firsts([len(limit.apart) for limit in limits]),
+        "apart": [number for limit in limits for group in limit.apart for number in _apart_row(group)],
         "arrival": workload.arrival_ns,
         "prompt": workload.prompt,
         "output": workload.output,
@@ -175,6 +172,16 @@ def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None
         "costs": [cost for t in tables for cost in (t.host_ns, t.host_seq_ns, t.back_ns, t.back_seq_ns, t.mask_ns)],
     }
     return {name: _column(name, value) for name, value in columns.items()}
+
+
+_KINDS = {"full": state.ALL_TOKENS, "sliding": state.SLIDING, "chunked": state.CHUNKED, "state": state.STATES_KEPT}
+
+
+def _apart_row(group: Apart) -> list[int]:
+    row = [0] * state.APART_COLUMNS
+    row[state.APART_KIND], row[state.APART_GROUPS] = _KINDS[group.kind], group.groups
+    row[state.APART_BLOCK], row[state.APART_WINDOW], row[state.APART_CAP] = group.block_size, group.window, group.cap
+    return row
 
 
 def _or_zeros(table: Floats | None, times: StepTimes) -> Floats:
@@ -217,9 +224,7 @@ def _ranks(workload: Workload) -> Ints:
 
 
 def _children(workload: Workload) -> dict[str, Ints]:
-    first = np.full(len(workload), -1, np.int64)
-    following = np.full(len(workload), -1, np.int64)
-    for child in np.flatnonzero(workload.parent >= 0)[::-1]:
-        following[child] = first[workload.parent[child]]
-        first[workload.parent[child]] = child
-    return {"child_first": first, "child_next": following, "is_child": (workload.parent >= 0).astype(np.int64)}
+    """Requests that wait for others, by those they wait for, in the order of the workload."""
+    waiting, awaited = workload.dependencies()
+    order = np.argsort(awaited, kind="stable")
+    return {"child_first": _firsts(np.bincount(awaited, minlength=len(workload))), "children": waiting[order]}

@@ -45,6 +45,22 @@ class Tiers:
 
 
 @dataclasses.dataclass(frozen=True)
+class Apart:
+    """Groups of layers that have pages of the same pool beside the group by which prefixes are found."""
+
+    kind: Literal["full", "sliding", "chunked", "state"]
+    groups: int
+    block_size: int  # tokens of a page
+    window: int = 0  # tokens looked back on; of states: pages of a sequence that decodes
+    cap: int = 1 << 40  # pages of a request in one group at most
+
+    def pages(self, tokens: int) -> int:
+        """Pages of a request of so many tokens at most."""
+        blocks = self.cap if self.kind == "state" else min(-(-tokens // self.block_size), self.cap)
+        return self.groups * blocks
+
+
+@dataclasses.dataclass(frozen=True)
 class Limits:
     """Limits of an engine's scheduler, with vLLM's names; defaults as in vLLM 0.33.
 
@@ -73,6 +89,7 @@ class Limits:
     max_loras: int = 0  # adapters of the running requests together; 0: no request has one
     graph_tokens: int = 0  # of the largest CUDA graph; 0: there is none
     tiers: Tiers = Tiers()
+    apart: tuple[Apart, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise InputError on values with which no engine starts."""
@@ -107,8 +124,19 @@ class Limits:
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens that the KV cache holds."""
-        return (self.num_gpu_blocks - 1) * self.block_size
+        """Tokens that the KV cache holds, of requests that are as long as possible."""
+        pages = self.num_gpu_blocks - 1
+        return pages * self.max_model_len // self.pages(self.max_model_len) if self.apart else pages * self.block_size
+
+    def pages(self, tokens: int) -> int:
+        """Pages of the pool that a request of so many tokens has at most."""
+        return -(-tokens // self.block_size) + sum(group.pages(tokens) for group in self.apart)
+
+    def holds(self, requests: int, tokens: int) -> bool:
+        """Whether so many requests of so many tokens each have room together."""
+        if not self.apart:  # blocks that are not full are not counted
+            return requests * tokens <= self.kv_tokens
+        return requests * self.pages(tokens) < self.num_gpu_blocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -234,6 +262,8 @@ class Fleet:
     port_bytes_per_s: float = math.inf
     port_ns: int = 0
     life: Life | None = None  # replicas start, stop or fail; None: all serve all the time
+    input_token_ns: int = 0  # from a client to the engine's queue, for each token of the prompt
+    input_load_ns: int = 0  # and for each request of the engine that has not ended
 
     def __post_init__(self) -> None:
         """Raise InputError on a fleet without prefill or without decode replicas."""

@@ -53,7 +53,7 @@ class LiveEngine:
             )
         item = len(self.program.prompt)
         values = {"arrival": now_ns, "prompt": len(tokens), "output": output, "rank": item, "stream": item}
-        values |= {"child_first": -1, "child_next": -1, "delay": 0, "is_child": 0, "adapter": adapter}
+        values |= {"child_first": 0, "delay": 0, "adapter": adapter}
         values["grammar_ns"] = grammar_ns
         for name, value in values.items():
             getattr(self.program, name).append(value)

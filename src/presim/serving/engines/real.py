@@ -21,7 +21,7 @@ import numpy as np
 from presim.errors import InputError
 from presim.files import decode_json, read_bytes, write_file
 from presim.scratch import temporary_folder
-from presim.serving.engines.engine import Fleet, Limits, StepTimes, Tiers
+from presim.serving.engines.engine import Apart, Fleet, Limits, StepTimes, Tiers
 from presim.serving.workloads import workload as workloads
 from presim.serving.workloads.workload import Ints, Workload
 
@@ -107,19 +107,22 @@ def _write_input(workload: Workload, fleet: Fleet, folder: Path) -> None:
         "limits": dataclasses.asdict(replica.limits),
         "costs": costs,
         "input_ns": fleet.input_ns,
+        "input_token_ns": fleet.input_token_ns,
         "output_ns": fleet.output_ns,
     }
     write_file(folder / "engine.json", json.dumps(content).encode())
 
 
-def read_input(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int]:
+def read_input(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int, int]:
     """Read the parent's input, in the process that runs the engine."""
     content = decode_json(read_bytes(folder / "engine.json", "serve again"))
     with np.load(folder / "times.npz") as tables:
         times = StepTimes(**{name: tables[name] for name in (*_TABLES, *_OPTIONAL)}, **content["costs"])
     workload = workloads.read(folder / "workload.jsonl")
-    limits = Limits(**{**content["limits"], "tiers": Tiers(**content["limits"]["tiers"])})
-    return workload, limits, times, content["input_ns"], content["output_ns"]
+    given = content["limits"]
+    apart = tuple(Apart(**group) for group in given["apart"])
+    limits = Limits(**{**given, "tiers": Tiers(**given["tiers"]), "apart": apart})
+    return workload, limits, times, content["input_ns"], content["output_ns"], content["input_token_ns"]
 
 
 def write_result(folder: Path, first: Ints, last: Ints, steps: int) -> None:

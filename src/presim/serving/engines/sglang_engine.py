@@ -23,12 +23,20 @@ from presim.serving.workloads.workload import Ints, Workload
 class Engine:
     """SGLang's `event_loop_overlap`, or `event_loop_normal`, in simulated time."""
 
-    def __init__(self, limits: Limits, times: StepTimes, folder: Path, input_ns: int = 0, output_ns: int = 0) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        times: StepTimes,
+        folder: Path,
+        input_ns: int = 0,
+        output_ns: int = 0,
+        input_token_ns: int = 0,
+    ) -> None:
         from sglang.srt.managers.scheduler_components.recv_skipper import SchedulerRecvSkipper
 
         self.limits, self.times, self.scheduler = limits, times, scheduler(limits, folder)
         self.skipper = SchedulerRecvSkipper.maybe_create()
-        self.input_ns, self.output_ns = input_ns, output_ns
+        self.input_ns, self.output_ns, self.input_token_ns = input_ns, output_ns, input_token_ns
         self.ends: deque[int] = deque()  # ns, of the batches whose results are to be processed
         self.device_free = 0
         self.steps: list[dict[int, int]] = []
@@ -41,7 +49,7 @@ class Engine:
         """Serve a workload to its end; returns when each request's first and last token reached its client."""
         self.workload = workload
         self.first, self.last = (np.full(len(workload), -1, np.int64) for _ in range(2))
-        self.arrival, self.arrived = workload.arrival_ns + self.input_ns, 0
+        self.arrival, self.arrived = workload.arrival_ns + self.input_ns + workload.prompt * self.input_token_ns, 0
         now = 0
         while (self.last < 0).any():
             now = self._step(now)
@@ -129,8 +137,8 @@ class Engine:
 
 def main(folder: Path) -> None:
     """Serve the input written by `presim.serving.engines.real`."""
-    workload, limits, times, input_ns, output_ns = read_input(folder)
-    engine = Engine(limits, times, folder, input_ns, output_ns)
+    workload, limits, times, *client_ns = read_input(folder)
+    engine = Engine(limits, times, folder, *client_ns)
     first, last = engine.serve(workload)
     write_result(folder, first, last, len(engine.steps))
 

@@ -37,9 +37,17 @@ class _Batch:
 class Engine:
     """vLLM's `EngineCore.step` and `step_with_batch_queue` in simulated time, called as by its busy loop."""
 
-    def __init__(self, limits: Limits, times: StepTimes, folder: Path, input_ns: int = 0, output_ns: int = 0) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        times: StepTimes,
+        folder: Path,
+        input_ns: int = 0,
+        output_ns: int = 0,
+        input_token_ns: int = 0,
+    ) -> None:
         self.limits, self.times, self.scheduler = limits, times, scheduler(limits, folder)
-        self.input_ns, self.output_ns = input_ns, output_ns
+        self.input_ns, self.output_ns, self.input_token_ns = input_ns, output_ns, input_token_ns
         self.queue: deque[_Batch] = deque()
         self.grammars: list[tuple[int, Any]] = []  # when they are compiled, and whose they are
         self.stage_free = [0] * limits.pipeline_parallel_size  # ns
@@ -55,7 +63,7 @@ class Engine:
         self.workload = workload
         self.first, self.last = (np.full(len(workload), -1, np.int64) for _ in range(2))
         now, next_item = 0, 0
-        arrival = workload.arrival_ns + self.input_ns
+        arrival = workload.arrival_ns + self.input_ns + workload.prompt * self.input_token_ns
         while next_item < len(workload) or self.scheduler.has_requests() or self.queue:
             soonest = [int(arrival[next_item])] if next_item < len(workload) else []
             soonest += [self.grammars[0][0]] if self.grammars else []
@@ -230,8 +238,8 @@ class Engine:
 
 def main(folder: Path) -> None:
     """Serve the input written by `presim.serving.engines.real`."""
-    workload, limits, times, input_ns, output_ns = read_input(folder)
-    engine = Engine(limits, times, folder, input_ns, output_ns)
+    workload, limits, times, *client_ns = read_input(folder)
+    engine = Engine(limits, times, folder, *client_ns)
     first, last = engine.serve(workload)
     write_result(folder, first, last, len(engine.steps))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ MODEL = {
 
 def scheduler(limits: Limits, folder: Path) -> Any:
     """vLLM's scheduler with these limits, for a small Llama that is never run."""
-    import torch
     from vllm.config import (
         CacheConfig,
         DeviceConfig,
@@ -42,7 +42,7 @@ def scheduler(limits: Limits, folder: Path) -> Any:
     from vllm.v1.core.kv_cache_utils import init_none_hash
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+    from vllm.v1.kv_cache_interface import KVCacheConfig
     from vllm.v1.structured_output import StructuredOutputManager
 
     init_none_hash(sha256)
@@ -80,16 +80,47 @@ def scheduler(limits: Limits, folder: Path) -> Any:
     if limits.max_loras:
         config.lora_config = LoRAConfig(max_loras=limits.max_loras, max_lora_rank=8, lora_dtype="float16")
     config.scheduler_config.max_num_seqs = limits.max_num_seqs
-    spec = FullAttentionSpec(block_size=limits.block_size, num_kv_heads=1, head_size=1, dtype=torch.float16)
-    groups = KVCacheConfig(limits.num_gpu_blocks, [], [KVCacheGroupSpec(["layer"], spec)])
+    if any(group.kind == "state" for group in limits.apart):
+        cache.mamba_cache_mode = "align" if limits.enable_prefix_caching else "none"
+    groups = KVCacheConfig(limits.num_gpu_blocks, [], _groups(limits))
     kind = AsyncScheduler if limits.async_scheduling else Scheduler
     return kind(
         vllm_config=config,
         kv_cache_config=groups,
         structured_output_manager=StructuredOutputManager(config),
-        block_size=limits.block_size,
+        block_size=math.lcm(*(group.kv_cache_spec.block_size for group in groups.kv_cache_groups)),
         log_stats=False,
     )
+
+
+def _groups(limits: Limits) -> list[Any]:
+    """Groups of layers with these limits' block tables."""
+    import torch
+    from vllm.v1.kv_cache_interface import (
+        ChunkedLocalAttentionSpec,
+        FullAttentionSpec,
+        KVCacheGroupSpec,
+        MambaSpec,
+        SlidingWindowSpec,
+    )
+
+    common: dict[str, Any] = {"num_kv_heads": 1, "head_size": 1, "dtype": torch.float16}
+    specs: list[Any] = [FullAttentionSpec(block_size=limits.block_size, **common)]
+    for group in limits.apart:
+        size: dict[str, Any] = {"block_size": group.block_size}
+        if group.kind == "sliding":
+            spec: Any = SlidingWindowSpec(**size, **common, sliding_window=group.window)
+        elif group.kind == "chunked":
+            spec = ChunkedLocalAttentionSpec(**size, **common, attention_chunk_size=group.window)
+        elif group.kind == "full":
+            spec = FullAttentionSpec(**size, **common)
+        else:
+            mode = "align" if limits.enable_prefix_caching else "none"
+            if mode == "none":
+                size["block_size"] = limits.max_model_len  # one state for all of a request
+            spec = MambaSpec(**size, shapes=((1,),), dtypes=(torch.float16,), mamba_cache_mode=mode)
+        specs += [spec] * group.groups
+    return [KVCacheGroupSpec([f"layer.{number}"], spec) for number, spec in enumerate(specs)]
 
 
 def _speculative(limits: Limits, config: Any) -> Any:

@@ -29,6 +29,7 @@ from presim.serving.fast.state import (
     State,
 )
 from presim.serving.fast.tiers import bring_ns, keep_block, tier_of
+from presim.serving.fast.windows import most_apart, pages_apart, reach_apart
 
 
 def schedule_waiting(p: Program, s: State, replica: int, slot: int, budget: int, most: int, now: int) -> None:
@@ -146,10 +147,13 @@ def admit(p: Program, s: State, item: int, hit: int, budget: int, most: int, pad
             evictable += 1
     longest = p.knobs[knob + MAX_LEN]
     whole = max(blocks_for(p, s, item, min(s.tokens[item], longest)) - hit, 0) + evictable + spare
+    whole += most_apart(p, replica, min(s.tokens[item], longest), computed)
     if p.knobs[knob + RESERVE] and whole > s.n_free[replica]:
         return 0
-    need = blocks_for(p, s, item, min(computed + tokens + p.knobs[knob + LOOKAHEAD], longest))
-    if max(need - hit, 0) + evictable + spare > s.n_free[replica]:
+    ahead = min(computed + tokens + p.knobs[knob + LOOKAHEAD], longest)
+    need = blocks_for(p, s, item, ahead)
+    apart = pages_apart(p, s, item, replica, ahead, computed)
+    if max(need - hit, 0) + apart + evictable + spare > s.n_free[replica]:
         return 0
     s.n_rows[replica] -= 1
     s.row[item] = s.rows[p.row_base[replica] + s.n_rows[replica]]
@@ -162,6 +166,7 @@ def admit(p: Program, s: State, item: int, hit: int, budget: int, most: int, pad
     if s.status[item] == WAITING and s.loaded[item] == 0 and s.moves[item] == 0:
         s.hits[item] = hit * size
     extend(p, s, item, need)
+    reach_apart(p, s, item, ahead, apart)
     s.computed[item] = computed
     s.loaded[item] = 0
     cache(p, s, item, computed + tokens)

@@ -29,10 +29,11 @@ from presim.serving.fast import (
     state,
     table,
     tiers,
+    windows,
 )
 
 _MODULES = (
-    *(state, table, heap, tiers, pool, queues, batch, loras, admission, sglang_prompts, sglang, policy),
+    *(state, table, heap, tiers, pool, windows, queues, batch, loras, admission, sglang_prompts, sglang, policy),
     *(output, cost, routing, lifecycle, lockstep, stages, loop),
 )
 FLOATS = frozenset(

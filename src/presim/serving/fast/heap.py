@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.serving.fast.state import PENDING, State
+from presim.serving.fast.state import PENDING, Program, State
 
 
 def send(s: State, item: int, when: int) -> None:
@@ -46,3 +46,12 @@ def next_arrival(s: State) -> int:
     s.heap_time[at] = when
     s.heap_item[at] = last
     return item
+
+
+def follow(p: Program, s: State, item: int, now: int) -> None:
+    """A request ended: those that wait for no other one are sent, each after its delay and not before its arrival."""
+    for place in range(p.child_first[item], p.child_first[item + 1]):
+        child = p.children[place]
+        s.unmet[child] -= 1
+        if s.unmet[child] == 0:
+            send(s, child, max(now + p.delay[child], p.arrival[child]))

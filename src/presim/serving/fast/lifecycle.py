@@ -9,7 +9,7 @@ of one, ignores changes within a tenth, and scales down only after a cooldown, t
 
 from __future__ import annotations
 
-from presim.serving.fast.heap import send
+from presim.serving.fast.heap import follow, send
 from presim.serving.fast.pool import clear
 from presim.serving.fast.routing import unpark
 from presim.serving.fast.state import (
@@ -179,6 +179,9 @@ def move(p: Program, s: State, item: int, now: int, when: int) -> None:
     s.blocks[item] = 0
     s.cached[item] = 0
     s.row[item] = -1
+    s.apart[item] = 0
+    s.apart_head[item] = -1
+    s.reach[item] = 0
     send(s, item, when)
 
 
@@ -186,10 +189,7 @@ def closed(p: Program, s: State, item: int, now: int) -> None:
     """A client finished a request: it sends follow-ups and requests it held back."""
     s.counters[OPEN] -= 1
     s.counters[IN_FLIGHT] -= 1
-    child = p.child_first[item]
-    while child >= 0:
-        send(s, child, now + p.delay[child])
-        child = p.child_next[child]
+    follow(p, s, item, now)
     held = s.counters[HELD_HEAD]
     if held >= 0 and s.counters[IN_FLIGHT] < p.whole[CONCURRENCY]:
         s.counters[HELD_HEAD] = s.next[held]

@@ -20,6 +20,7 @@ from presim.serving.fast.state import (
     Program,
     State,
 )
+from presim.serving.fast.windows import free_apart
 
 
 def update(p: Program, s: State, replica: int, slot: int) -> int:
@@ -88,6 +89,7 @@ def take_tokens(p: Program, s: State, replica: int, item: int, place: int, is_st
     if before == PREEMPTED:
         dequeue(s, item)
     if follows_vllm:
+        free_apart(p, s, item, 0)
         release(p, s, item)
     return 1
 

@@ -3,8 +3,8 @@
 Drafted tokens are handled as in vLLM: a decode gets its last token, all drafted tokens, and blocks for the tokens that
 may follow. Rejected tokens are rolled back when the step's output is processed (`presim.serving.fast.output`).
 
-What is not here: encoder inputs, KV connectors, Mamba alignment, sliding windows,
-decode context parallelism, and `prefill_schedule_interval`.
+What is not here: encoder inputs, KV connectors, chunks of prompts that end where a state is kept, decode context
+parallelism, and `prefill_schedule_interval`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from presim.serving.fast.state import (
     Program,
     State,
 )
+from presim.serving.fast.windows import leave_apart, pages_apart, reach_apart
 
 
 def schedule(p: Program, s: State, replica: int, slot: int, now: int) -> int:
@@ -109,9 +110,12 @@ def schedule_running(p: Program, s: State, replica: int, slot: int) -> tuple[int
             at += 1
             continue
         ahead = s.computed[item] + tokens + p.knobs[replica * KNOBS + LOOKAHEAD]
-        need = blocks_for(p, s, item, min(ahead, p.knobs[replica * KNOBS + MAX_LEN]))
+        ahead = min(ahead, p.knobs[replica * KNOBS + MAX_LEN])
+        need = blocks_for(p, s, item, ahead)
+        leave_apart(p, s, item)
+        apart = pages_apart(p, s, item, replica, max(ahead, s.reach[item]), s.computed[item] - s.in_flight[item])
         gone = 0
-        while gone == 0 and need - s.blocks[item] > s.n_free[replica]:
+        while gone == 0 and max(need - s.blocks[item], 0) + max(apart - s.apart[item], 0) > s.n_free[replica]:
             place = victim_of(p, s, replica)
             victim = s.running[first + place]
             for other in range(first + place, first + s.n_running[replica] - 1):
@@ -129,6 +133,7 @@ def schedule_running(p: Program, s: State, replica: int, slot: int) -> tuple[int
                 continue
             break
         extend(p, s, item, need)
+        reach_apart(p, s, item, ahead, apart)
         cache(p, s, item, s.computed[item] + tokens)
         add_to_batch(p, s, replica, slot, item, tokens, 0)
         budget -= tokens + slots

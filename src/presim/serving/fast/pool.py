@@ -26,12 +26,12 @@ _STREAM = 1 << 20  # most blocks of a stream or segment
 
 def key_of(p: Program, s: State, item: int, block: int) -> int:
     """What identifies a request's block of tokens and all before it (HASH_AHEAD: and the token behind it); never 0."""
-    size = p.knobs[s.replica[item] * KNOBS + BLOCK]
-    per_segment = p.whole[SEGMENT] // size
+    knob = s.replica[item] * KNOBS
+    each = p.whole[SEGMENT]
     first = p.segment_first[item]
-    place = (block + p.knobs[s.replica[item] * KNOBS + HASH_AHEAD]) // per_segment if per_segment > 0 else 0
-    if per_segment > 0 and place < p.segment_first[item + 1] - first:
-        return (p.segments[first + place] * _STREAM + block % per_segment + 1) * 2
+    place = ((block + 1) * p.knobs[knob + BLOCK] - 1 + p.knobs[knob + HASH_AHEAD]) // each if each > 0 else 0
+    if each > 0 and place < p.segment_first[item + 1] - first:  # a segment's id stands for all before it, too
+        return (p.segments[first + place] * _STREAM + block + 1) * 2
     return (p.stream[item] * _STREAM + block + 1) * 2 + 1
 
 
@@ -179,11 +179,23 @@ def share(p: Program, s: State, item: int, tokens: int) -> None:
         elif other != own:
             touch(s, replica, other)
             s.table[row + place] = other
-            _free_first(p, s, replica, own)
+            free_first(p, s, replica, own)
         s.cached[item] += 1
 
 
-def _free_first(p: Program, s: State, replica: int, block: int) -> None:
+def free_last(p: Program, s: State, replica: int, block: int) -> None:
+    """Free a block whose content stays until all that are free now are taken."""
+    back = p.base[replica + 1] - 1
+    before = s.free_prev[back]
+    s.refs[block] = 0
+    s.free_prev[block] = before
+    s.free_next[block] = back
+    s.free_next[before] = block
+    s.free_prev[back] = block
+    s.n_free[replica] += 1
+
+
+def free_first(p: Program, s: State, replica: int, block: int) -> None:
     """Free a block without content."""
     front = p.base[replica]
     after = s.free_next[front]

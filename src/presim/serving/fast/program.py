@@ -26,6 +26,8 @@ class Program(NamedTuple):
     tier_base: Column  # [replica * 2 + tier] first node (a sentinel); one more at the end
     tier_hash_base: Column  # the same, for its hash table
     row_blocks: Column  # [0] blocks of a row
+    apart_first: Column  # [replica] first row of `apart`; one more at the end
+    apart: Column  # [row * APART_COLUMNS + …] groups of layers without a block table
     arrival: Column  # [request] ns
     prompt: Column  # [request] tokens
     output: Column  # [request] tokens, at least 1
@@ -33,10 +35,9 @@ class Program(NamedTuple):
     stream: Column  # [request] id of the tokens after its segments
     segment_first: Column  # [request] one more at the end
     segments: Column
-    child_first: Column  # [request] first follow-up request
-    child_next: Column  # [request]
-    delay: Column  # [request] ns between its parent's end and its arrival
-    is_child: Column  # [request]
+    child_first: Column  # [request] first of its follow-up requests in `children`; one more at the end
+    children: Column
+    delay: Column  # [request] ns between the end of the last request that it waits for and its arrival
     adapter: Column  # [request] LoRA adapter; 0: none
     grammar_ns: Column  # [request] to compile the grammar of its output; -1: it has none
     lifetimes: Column  # [replica * LIFETIMES + which] ns from a replica's start to its failure

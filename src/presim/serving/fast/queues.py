@@ -13,6 +13,7 @@ from presim.serving.fast.state import (
     Program,
     State,
 )
+from presim.serving.fast.windows import free_apart
 
 
 def enqueue(p: Program, s: State, item: int) -> None:
@@ -60,6 +61,7 @@ def dequeue(s: State, item: int) -> None:
 
 def preempt(p: Program, s: State, item: int, first: int) -> None:
     """Free a running request's blocks; it is computed again later. ``first``: it goes to the front of the queue."""
+    free_apart(p, s, item, 0)
     release(p, s, item)
     s.status[item] = PREEMPTED
     s.computed[item] = 0

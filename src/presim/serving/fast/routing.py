@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.serving.fast.heap import next_arrival, send
+from presim.serving.fast.heap import follow, next_arrival, send
 from presim.serving.fast.pool import hit_blocks
 from presim.serving.fast.queues import enqueue
 from presim.serving.fast.state import (
@@ -22,7 +22,9 @@ from presim.serving.fast.state import (
     HELD_TAIL,
     IDLE,
     IN_FLIGHT,
+    INPUT_LOAD_NS,
     INPUT_NS,
+    INPUT_TOKEN_NS,
     KNOBS,
     KV_BYTES,
     LEAST_LOADED,
@@ -51,6 +53,7 @@ from presim.serving.fast.state import (
     Program,
     State,
 )
+from presim.serving.fast.windows import most_apart
 
 
 def arrive(p: Program, s: State) -> None:
@@ -91,8 +94,9 @@ def dispatch(p: Program, s: State, item: int, now: int) -> None:
         return
     s.load[replica] += 1
     s.status[item] = WAITING
-    if p.whole[INPUT_NS] > 0:
-        send(s, item, now + p.whole[INPUT_NS])
+    input_ns = p.whole[INPUT_NS] + p.prompt[item] * p.whole[INPUT_TOKEN_NS] + s.load[replica] * p.whole[INPUT_LOAD_NS]
+    if input_ns > 0:
+        send(s, item, now + input_ns)
     else:
         join(p, s, item, now)
 
@@ -131,19 +135,16 @@ def holds(p: Program, item: int, replica: int) -> bool:
     drafted = p.knobs[knob + DRAFT] + p.knobs[knob + LOOKAHEAD]
     longest = min(p.prompt[item] + p.output[item] + drafted, p.knobs[knob + MAX_LEN])
     size = p.knobs[knob + BLOCK]
-    fits = (longest + size - 1) // size <= p.knobs[knob + BLOCKS] - 1
+    fits = (longest + size - 1) // size + most_apart(p, replica, longest, 0) <= p.knobs[knob + BLOCKS] - 1
     return fits and p.prompt[item] < p.knobs[knob + MAX_LEN]
 
 
 def refuse(p: Program, s: State, item: int, now: int) -> None:
-    """Refuse a request that no replica can serve, and all its follow-ups."""
+    """Refuse a request that no replica can serve; those that wait for it come as if it had ended."""
     s.status[item] = REFUSED
     s.counters[OPEN] -= 1
     s.counters[IN_FLIGHT] -= 1
-    child = p.child_first[item]
-    while child >= 0:
-        send(s, child, now)
-        child = p.child_next[child]
+    follow(p, s, item, now)
 
 
 def join(p: Program, s: State, item: int, now: int) -> None:

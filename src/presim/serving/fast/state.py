@@ -84,7 +84,9 @@ LOG_ROWS = 23  # rows that `log` has room for; likewise the others
 GAP_ROWS = 24
 SCHEDULE_ROWS = 25
 EVENT_ROWS = 26
-WHOLE = 27
+INPUT_TOKEN_NS = 27  # and for each token of the prompt
+INPUT_LOAD_NS = 28  # and for each request of the replica that has not ended
+WHOLE = 29
 
 RESUME = 0  # continue on another replica; delivered tokens become part of the prompt
 RESTART = 1  # from the beginning
@@ -106,6 +108,19 @@ BACK_NS = 2  # processing a step's output
 BACK_SEQ_NS = 3
 MASK_NS = 4  # a row of the mask by which a grammar allows tokens
 COSTS = 5
+
+# A group of layers without a block table, at Program.apart[row * APART_COLUMNS + …] (`presim.serving.fast.windows`).
+APART_KIND = 0  # ALL_TOKENS, SLIDING, CHUNKED, STATES_KEPT
+APART_GROUPS = 1  # how many such groups
+APART_BLOCK = 2  # tokens of a page
+APART_WINDOW = 3  # tokens looked back on; of states: pages of a sequence that decodes
+APART_CAP = 4  # pages of a request in one group at most
+APART_COLUMNS = 5
+
+ALL_TOKENS = 0
+SLIDING = 1
+CHUNKED = 2
+STATES_KEPT = 3
 
 # What a pass over the waiting requests has reserved or may still take, at State.spent[replica * SPENT + …] (SGLang).
 TOTAL = 0  # tokens that running and admitted requests will take until they end
@@ -201,6 +216,9 @@ class State(NamedTuple):
     blocks: Column  # number of blocks in its row
     cached: Column  # number of its blocks in the cache
     row: Column
+    apart: Column  # pages in groups without a block table
+    apart_head: Column  # the first of them; the next one is free_next
+    reach: Column  # tokens for which it has had such pages
     eligible: Column  # first step in which it may decode
     sampled_at: Column  # ns: when its newest token is sampled, where it passes pipeline stages
     loaded: Column  # tokens with keys and values from a prefill replica
@@ -217,6 +235,7 @@ class State(NamedTuple):
     disk_hits: Column
     kept: Column  # output tokens delivered by replicas that are gone
     moves: Column  # number of times it lost its replica
+    unmet: Column  # requests that it waits for and that have not ended
     # Replicas.
     wake: Column  # ns: next action of the engine
     action: Column

@@ -96,6 +96,29 @@ def seconds(work: Routed, gpu: Gpu, constants: ExpertConstants) -> float:
     return (constants.start_us + constants.doubling_us * math.log2(1 + work.tokens)) * 1e-6 + joined
 
 
+def least_ns(work: Routed, gpu: Gpu) -> float:
+    """Time by the datasheet: weights of the experts in use read once, or products at the peak."""
+    each = 3 * work.hidden * work.width
+    rows = work.tokens * work.chosen / work.ranks
+    kind = kind_of(work.weights, gpu)
+    memory = busy(work) * each * BYTES[kind] / gpu.memory_bytes_per_s
+    return max(memory, 2 * each * rows / _peak(gpu, kind)) * 1e9
+
+
+def bound(work: Routed, gpu: Gpu, engine: str) -> str:
+    """Its bottleneck: memory or compute, or latency where an empty call takes longer than either."""
+    kind = kind_of(work.weights, gpu)
+    constants = constants_of(gpu.architecture, engine, kind)
+    typed = dataclasses.replace(work, weights=kind)
+    start_s = (constants.start_us + constants.doubling_us * math.log2(1 + work.tokens)) * 1e-6
+    if start_s > seconds(typed, gpu, constants) / 2:
+        return "latency"
+    each, rows = 3 * work.hidden * work.width, work.tokens * work.chosen / work.ranks
+    memory_s = busy(work, constants.spread) * each * BYTES[kind] / (gpu.memory_bytes_per_s * constants.bandwidth)
+    compute_s = 2 * each * rows / (_peak(gpu, kind) * constants.rate)
+    return "memory" if memory_s >= compute_s else "compute"
+
+
 def _peak(gpu: Gpu, weights: str) -> float:
     return gpu.peak(_PEAKS.get(weights, "bf16")) or gpu.peak("bf16") or gpu.peak("fp16") or 1.0
 

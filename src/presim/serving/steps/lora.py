@@ -31,6 +31,11 @@ def _widths(layer: Layer, hidden: int, plan: Plan) -> list[tuple[int, int, int]]
     return widths
 
 
+def adapted(layer: Layer, hidden: int, plan: Plan) -> int:
+    """Linear layers that adapters change in one layer of the model."""
+    return len(_widths(layer, hidden, plan))
+
+
 def products(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Gemm]:
     """Of one layer, for so many tokens that have adapters: spread evenly over as many adapters as a batch may hold."""
     adapters = max(min(plan.max_loras, tokens), 1)

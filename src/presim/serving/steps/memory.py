@@ -13,8 +13,9 @@ from presim.models.description import Model
 from presim.models.layers import Dense, FeedForward, Latent, Layer, Weight
 from presim.serving.drafting import drafter
 from presim.serving.engines.engine import Tiers
-from presim.serving.kept import state_bytes, token_bytes
-from presim.serving.plan import WEIGHT_BYTES, Plan, Weights, stage_ends
+from presim.serving.kv.groups import Pool
+from presim.serving.kv.pools import pool_of, state_bytes
+from presim.serving.plan import AUTO_LENGTH, WEIGHT_BYTES, Plan, Weights, stage_ends
 from presim.serving.steps.lora import adapter_bytes
 from presim.units import GIB
 
@@ -36,8 +37,17 @@ class MemoryPlan:
     weights: int
     activations: int
     beside: int  # driver context, communication buffers, CUDA graphs
-    block: int  # bytes of one KV-cache block
-    blocks: int
+    pool: Pool
+    blocks: int  # pages of the pool
+
+    @property
+    def block(self) -> int:
+        """Bytes of one page."""
+        return self.pool.page_bytes
+
+    def tokens(self, longest: int) -> int:
+        """Tokens that the engine's log says its cache holds, with requests of ``longest`` tokens at most."""
+        return self.pool.tokens(self.blocks, longest)
 
     @property
     def cache(self) -> int:
@@ -138,35 +148,8 @@ def _sparse_workspace(model: Model, plan: Plan) -> int:
     """Of sparse attention: unpacked keys and values of prompts in 16 bits, and the indexer's scores."""
     if model.latent is None or model.indexer is None:
         return 0
-    longest = plan.max_model_len or model.longest
+    longest = model.longest if plan.max_model_len in (None, AUTO_LENGTH) else plan.max_model_len
     return 2 * _SPARSE_TOKENS * longest * (model.latent.rank + model.latent.rope) + _INDEXER_LOGITS
-
-
-def block_bytes(model: Model, plan: Plan, gpu: Gpu) -> int:
-    """Bytes of one KV-cache block on one rank, over the layers of its stage."""
-    stages = [model.counts(first, end) for first, end in stage_ends(model.layers, plan.pp)]
-    held_bytes = max(
-        sum(
-            count * token_bytes(mixer, plan.cache, gpu.architecture, plan.tp)
-            for layer, count in stage
-            for mixer in layer.cached
-        )
-        for stage in stages
-    )
-    proposes = _drafter(model, plan)
-    of_drafter = block_bytes(proposes, dataclasses.replace(plan, drafting=None, pp=1), gpu) if proposes else 0
-    return held_bytes * plan.block_size + of_drafter
-
-
-def _state_bytes(model: Model, plan: Plan) -> int:
-    """States of recurrent layers for as many sequences as run together, on the ranks of a stage."""
-    return max(
-        plan.max_num_seqs
-        * sum(
-            count * state_bytes(mixer, model.state_type, plan.tp) for layer, count in stage for mixer in layer.recurrent
-        )
-        for stage in (model.counts(first, end) for first, end in stage_ends(model.layers, plan.pp))
-    )
 
 
 def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
@@ -183,16 +166,20 @@ def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
 
 def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     weights, activations = weight_bytes(model, plan), activation_bytes(model, plan)
-    beside = (
-        gpu.context_bytes + (_BESIDE_GROUP if plan.gpus > 1 else _BESIDE_ALONE) + (_GRAPHS if plan.cuda_graphs else 0)
-    )
-    beside += _state_bytes(model, plan)
-    allowed = int(gpu.memory_bytes * plan.gpu_memory_utilization)
-    block = max(block_bytes(model, plan, gpu), 1)
-    blocks = max((allowed - weights - activations - beside) // block, 0)
-    if plan.num_gpu_blocks is not None:
-        blocks = plan.num_gpu_blocks
-    return MemoryPlan(gpu.memory_bytes, allowed, weights, activations, beside, block, blocks)
+    graphs = _GRAPHS if plan.cuda_graphs else 0
+    started = gpu.context_bytes + (_BESIDE_GROUP if plan.gpus > 1 else _BESIDE_ALONE)
+    if plan.kernels == "sglang":  # its fraction is of what is free at the start, for weights and cache alone
+        allowed = int((gpu.memory_bytes - started) * plan.gpu_memory_utilization)
+        free = allowed - weights
+    else:
+        allowed = int(gpu.memory_bytes * plan.gpu_memory_utilization)
+        free = allowed - weights - activations - started - graphs
+    states = state_bytes(model, plan, gpu, free)
+    pages = pool_of(model, plan, gpu)
+    blocks = plan.num_gpu_blocks
+    if blocks is None:
+        blocks = max((free - states) // pages.page_bytes, 0)
+    return MemoryPlan(gpu.memory_bytes, allowed, weights, activations, started + graphs + states, pages, blocks)
 
 
 _MOST_BLOCKS = 20_000_000

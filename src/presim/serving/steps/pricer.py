@@ -9,7 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from presim.cost.bounds import datasheet_ns
 from presim.cost.chain import Chain
+from presim.cost.collective_logs.bounds import least_seconds
+from presim.cost.resource_demand import moved_bytes
 from presim.hardware import Cluster
 from presim.serving.plan import Plan
 from presim.serving.steps import experts
@@ -34,6 +37,7 @@ class Pricer:
             Group("stages", (0, plan.tp), 2),  # vLLM numbers the ranks of a stage one after the other
         ]
         self.known: dict[Work, tuple[float, str, float]] = {}
+        self.bounds: dict[Work, str] = {}  # bottlenecks, as prices name them; of a collective: network
 
     def price(self, works: Sequence[Work]) -> None:
         """Price the work that is not priced yet."""
@@ -46,16 +50,30 @@ class Pricer:
                 ranks = self.groups[_GROUPS.index(work.over)].size
                 ns, origin = (0.0, origin) if ranks == 1 else self._reduce(work, ranks, ns, origin)
             self.known[work] = ns * self._slower(work), origin, price.uncertainty
+            self.bounds[work] = "network" if isinstance(work, Reduce) else price.bound
         for routed in [work for work in fresh if isinstance(work, Routed)]:
             typed = dataclasses.replace(routed, weights=experts.kind_of(routed.weights, self.cluster.gpu))
             ns, width = experts.price(typed, self.cluster.gpu, self.plan.kernels)
             self.known[routed] = ns, "learned", width
+            self.bounds[routed] = experts.bound(routed, self.cluster.gpu, self.plan.kernels)
+
+    def least_ns(self, work: Work) -> float:
+        """Time by the datasheet: arithmetic at its peak, or each operand once at the bandwidth of memory or links."""
+        if isinstance(work, Routed):
+            return experts.least_ns(work, self.cluster.gpu)
+        if isinstance(work, Reduce):
+            group, collective = self.groups[_GROUPS.index(work.over)], self._signature(work)
+            assert isinstance(collective, Collective)
+            return least_seconds(collective, group.ranks, self.cluster) * 1e9 if group.size > 1 else 0.0
+        moved_ns = moved_bytes(work) / self.cluster.gpu.memory_bytes_per_s * 1e9
+        return max(datasheet_ns(work, self.cluster.gpu), moved_ns)
 
     def _slower(self, work: Work) -> float:
         quantised = isinstance(work, Gemm) and work.dtype != "bfloat16"
         return slower(self.cluster, "product", self.plan.weights) if quantised else 1.0
 
     def _signature(self, work: Signature | Reduce) -> Signature:
+        """Work as the chain prices it."""
         if isinstance(work, Reduce):
             peer = 1 if work.kind == "send" else -1
             return Collective(work.kind, max(work.bytes, 1), "bfloat16", _GROUPS.index(work.over), peer)

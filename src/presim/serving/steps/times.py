@@ -19,13 +19,16 @@ from presim.models.layers import Cached
 from presim.serving import weight_types
 from presim.serving.drafting import drafter, with_passes
 from presim.serving.engines.engine import GRID, Limits, StepTimes, Tiers
+from presim.serving.kv.pools import apart, has_states
+from presim.serving.kv.startup import model_length
 from presim.serving.plan import Plan, graph_sizes
 from presim.serving.steps import launches, lora, mixers, recurrent, stage
 from presim.serving.steps.experts import Routed
 from presim.serving.steps.memory import MemoryPlan, lay_out, tiers
-from presim.serving.steps.overheads import Overheads
+from presim.serving.steps.overheads import Overheads, of_engine
 from presim.serving.steps.pricer import Pricer
 from presim.serving.steps.work import Reduce, Work
+from presim.serving.versions import OLD_UNCERTAINTY, has_other_core
 
 Floats = NDArray[np.float64]
 
@@ -94,7 +97,7 @@ def build(
     """
     plan.check(model)
     weight_types.check(model, plan, cluster.gpu)
-    overheads = overheads or Overheads()
+    overheads = overheads or of_engine(plan.kernels)
     memory = lay_out(model, plan, cluster.gpu)
     pricer = Pricer(cluster, plan, overheads, prices)
     limits = _limits(model, plan, memory, tiers(plan, cluster, memory), cluster.gpu)
@@ -116,16 +119,19 @@ def build(
         mask_ns=overheads.mask_row_us * 1e3,
     )
     origins, uncertainty = pricer.rests_on(_decoding(computed_model, computed_plan))
+    if has_other_core(plan.kernels, plan.engine_version):
+        uncertainty = max(uncertainty, OLD_UNCERTAINTY)
     return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads, prices=prices)
 
 
 def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers, gpu: Gpu) -> Limits:
-    longest = min(plan.max_model_len or model.longest, (memory.blocks - 1) * plan.block_size)
+    longest = model_length(model, plan, memory.pool, memory.blocks, states=has_states(model, plan, gpu))
     sizes = graph_sizes(plan, gpu.architecture == "blackwell")
     return Limits(
         graph_tokens=sizes[-1] if sizes else 0,
         num_gpu_blocks=memory.blocks,
-        block_size=plan.block_size,
+        block_size=memory.pool.block_tokens,
+        apart=apart(memory.pool, plan),
         max_num_seqs=plan.max_num_seqs,
         max_num_batched_tokens=plan.max_num_batched_tokens,
         max_model_len=longest,

@@ -166,8 +166,10 @@ def _arrivals(recipe: Recipe, rng: Generator, count: int) -> Ints:
         gaps = rng.exponential(1.0, count) / rates
     else:
         gaps = rng.exponential(mean, count)
-    gaps[0] = 0
-    return (np.cumsum(gaps) * _S).astype(np.int64)
+    times = np.cumsum(gaps)
+    if recipe.arrivals != "ramp":  # as vllm bench serve (0.33, get_request): the last of them comes at count / rate
+        times *= count * mean / times[-1]
+    return (times * _S).astype(np.int64)
 
 
 def _name(recipe: Recipe) -> str:

@@ -34,13 +34,13 @@ class Workload:
     """
 
     name: str
-    arrival_ns: Ints
+    arrival_ns: Ints  # of one with a parent: the earliest
     prompt: Ints  # tokens
     output: Ints  # tokens
     stream: Ints  # id of its conversation, or its own
     priority: Ints  # lower is more urgent
     parent: Ints  # the request after whose end it is sent; -1: it arrives by the clock
-    delay_ns: Ints  # between its parent's end and its arrival
+    delay_ns: Ints  # between the end of its parent, and of others it joins, and its arrival
     adapter: Ints  # LoRA adapter; 0: none
     grammar_ns: Ints  # to compile the grammar of its output; -1: it has none
     segment_first: Ints  # one more entry than requests
@@ -50,6 +50,8 @@ class Workload:
     seed: int | None = None
     origin: str = ""  # generator, or source file
     skipped: tuple[str, ...] = ()  # rows of a file that were skipped, with reasons
+    joins: Ints = dataclasses.field(default_factory=lambda: np.zeros((0, 2), np.int64))  # (request, another parent)
+    remarks: tuple[str, ...] = ()  # how the file was read, and which of its fields were not
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
@@ -69,13 +71,25 @@ class Workload:
         place = np.arange(count)
         if np.any((self.parent < -1) | (self.parent >= place)):
             raise InputError("a request's parent comes after it; correct the parents")
+        waiting, awaited = self.dependencies()
+        if count and ((awaited >= waiting) | (awaited < 0) | (self.parent[waiting] < 0)).any():
+            raise InputError("a request joins others before its parent, or after itself; correct the joins")
+
+    def dependencies(self) -> tuple[Ints, Ints]:
+        """Pairs of a request and one after whose end it is sent, as two columns."""
+        waiting = np.flatnonzero(self.parent >= 0)
+        return (
+            np.concatenate([waiting, self.joins[:, 0]]).astype(np.int64),
+            np.concatenate([self.parent[waiting], self.joins[:, 1]]).astype(np.int64),
+        )
 
     def first(self, count: int) -> Workload:
         """The first ``count`` requests."""
         count = min(count, len(self))
         cut = {name: getattr(self, name)[:count] for name in _COLUMNS}
         firsts = self.segment_first[: count + 1]
-        return dataclasses.replace(self, **cut, segment_first=firsts, segments=self.segments[: firsts[-1]])
+        joins = self.joins[self.joins[:, 0] < count]
+        return dataclasses.replace(self, **cut, segment_first=firsts, segments=self.segments[: firsts[-1]], joins=joins)
 
     def at_once(self, least: int) -> Workload:
         """Repeat the requests until there are at least ``least``, all arriving at time 0."""
@@ -94,6 +108,7 @@ class Workload:
             parent=np.where(self.parent[place] < 0, -1, self.parent[place] + lap * len(self)),
             segment_first=np.concatenate([[0], np.cumsum(ids)]).astype(np.int64),
             segments=np.tile(self.segments, times),
+            joins=np.concatenate([self.joins + number * len(self) for number in range(times)]),
             concurrency=0,
         )
 
@@ -162,16 +177,21 @@ def write(workload: Workload, path: Path) -> None:
         "requests": len(workload),
         **{
             key: getattr(workload, key)
-            for key in ("name", "segment_tokens", "concurrency", "seed", "origin", "skipped")
+            for key in ("name", "segment_tokens", "concurrency", "seed", "origin", "skipped", "remarks")
         },
     }
     rows = zip(*(getattr(workload, name).tolist() for name in _COLUMNS))
     firsts = workload.segment_first.tolist()
     lines = [json.dumps(head, sort_keys=True)]
+    joined: dict[int, list[int]] = {}
+    for request, end in workload.joins.tolist():
+        joined.setdefault(request, []).append(end)
     for place, row in enumerate(rows):
         entry = dict(zip(_COLUMNS, row))
         if ids := workload.segments[firsts[place] : firsts[place + 1]].tolist():
             entry["segments"] = ids
+        if place in joined:
+            entry["joins"] = joined[place]
         lines.append(json.dumps(entry, sort_keys=True))
     write_file(path, ("\n".join(lines) + "\n").encode())
 
@@ -195,8 +215,10 @@ def read(path: Path) -> Workload:
     ids = [row.segments for row in rows]
     firsts = np.concatenate([[0], np.cumsum([len(each) for each in ids], dtype=np.int64)]).astype(np.int64)
     flat = np.array([each for some in ids for each in some], np.int64)
-    head_fields = {key: getattr(head, key) for key in ("segment_tokens", "concurrency", "seed", "origin", "skipped")}
-    return Workload(head.name, **columns, segment_first=firsts, segments=flat, **head_fields)
+    joins = np.array([(place, end) for place, row in enumerate(rows) for end in row.joins], np.int64).reshape(-1, 2)
+    names = ("segment_tokens", "concurrency", "seed", "origin", "skipped", "remarks")
+    head_fields = {key: getattr(head, key) for key in names}
+    return Workload(head.name, **columns, segment_first=firsts, segments=flat, joins=joins, **head_fields)
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
@@ -214,6 +236,7 @@ class _Head(msgspec.Struct):
     seed: Integer | None = None
     origin: str = ""
     skipped: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 class _Request(msgspec.Struct):
@@ -229,3 +252,4 @@ class _Request(msgspec.Struct):
     adapter: _Count = 0
     grammar_ns: Integer = -1
     segments: tuple[Integer, ...] = ()
+    joins: tuple[_Count, ...] = ()

@@ -81,12 +81,12 @@ def test_the_verb_writes_everything(tmp_path: Path) -> None:
 
 
 def test_limits_are_those_of_the_model() -> None:
-    """A mixture of experts names the load that it assumes, and a sliding window how the cache is sized."""
+    """A mixture of experts names the load that it assumes, and a sliding window how prefixes are found."""
     words = ["--gpu", "h100-sxm", "--requests", "5", "--input", "30", "--output", "4", "--json", "-"]
     found = json.loads(CliRunner().invoke(command, ["qwen3-30b-a3b", *words]).output)
     assert found["not_modelled"] == ["The load of experts is assumed to follow a power law with exponent 1.01."]
     found = json.loads(CliRunner().invoke(command, ["gpt-oss-20b", *words]).output)
-    assert found["not_modelled"][0].startswith("The KV cache is sized as if all layers kept all tokens")
+    assert found["not_modelled"][0].startswith("Prefixes are found even where a window")
 
 
 def test_overload_is_said_with_the_load_that_is_sustainable() -> None:

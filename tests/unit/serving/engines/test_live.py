@@ -1,17 +1,12 @@
-"""The live engine gives the same times as the simulation, and the endpoint hands out its tokens."""
+"""The live engine gives the same times as the simulation."""
 
 from __future__ import annotations
-
-import asyncio
-import json
-from typing import Any
 
 import numpy as np
 import pytest
 
 from presim.errors import InputError
 from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
-from presim.serving.engines.http import Server
 from presim.serving.engines.live import LiveEngine
 from presim.serving.engines.simulate import simulate
 from presim.serving.workloads.workload import make
@@ -59,55 +54,3 @@ def test_an_aborted_request_ends_with_its_next_token() -> None:
 def test_what_is_too_long_is_refused() -> None:
     with pytest.raises(InputError, match="exceed max_model_len 400"):
         LiveEngine(FLEET).submit([1] * 399, 10, 0)
-
-
-async def _post(port: int, path: str, asked: dict[str, Any]) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    body = json.dumps(asked).encode()
-    writer.write(f"POST {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-    answer = await reader.read()
-    writer.close()
-    return answer
-
-
-async def _talk() -> dict[str, bytes]:
-    server = Server(FLEET, "some-model", speed=100.0)
-    listening = await server.serve("127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
-    stream = {
-        "prompt": "so many words " * 10,
-        "max_tokens": 5,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    chat = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}
-    _, going = await asyncio.open_connection("127.0.0.1", port)
-    going.write(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
-    going.close()  # a client that disconnects
-    found = {
-        "stream": await _post(port, "/v1/completions", stream),
-        "chat": await _post(port, "/v1/chat/completions", chat),
-        "ids": await _post(port, "/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 2}),
-        "long": await _post(port, "/v1/completions", {"prompt": [1] * 500, "max_tokens": 2}),
-        "models": await _post(port, "/v1/models", {}),
-        "nowhere": await _post(port, "/v2", {}),
-    }
-    listening.close()
-    await server.close()
-    return found
-
-
-def test_the_endpoint_answers_as_openai_s() -> None:
-    found = asyncio.run(_talk())
-    events = [line[6:] for line in found["stream"].decode().splitlines() if line.startswith("data: ")]
-    assert events[-1] == "[DONE]"
-    parts = [json.loads(event) for event in events[:-1]]
-    assert [part["choices"][0]["text"] for part in parts[:-1]] == [" token"] * 5
-    assert parts[-2]["choices"][0]["finish_reason"] == "length"
-    assert parts[-1]["usage"] == {"prompt_tokens": 35, "completion_tokens": 5, "total_tokens": 40}
-    body = {name: json.loads(answer.partition(b"\r\n\r\n")[2]) for name, answer in found.items() if name != "stream"}
-    assert body["chat"]["choices"][0]["message"]["content"] == " token" * 3
-    assert body["ids"]["usage"]["prompt_tokens"] == 3
-    assert "max_model_len 400" in body["long"]["error"]["message"]
-    assert body["models"]["data"][0]["id"] == "some-model"
-    assert found["nowhere"].startswith(b"HTTP/1.1 404")

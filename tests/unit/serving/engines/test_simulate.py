@@ -196,5 +196,12 @@ def test_impossible_engines_are_refused_in_a_sentence() -> None:
         limits(num_gpu_blocks=1)
     with pytest.raises(InputError, match="prefill and decode replicas"):
         Fleet((engine(role="prefill"),))
-    with pytest.raises(InputError, match="no whole blocks"):
-        serve(make("odd", np.zeros(1), np.ones(1), np.ones(1), segment_tokens=24))
+
+
+def test_prefixes_are_found_by_blocks_that_segments_do_not_divide() -> None:
+    """Three segments of 24 tokens are four whole blocks of 16 and a part of the fifth."""
+    load = make(
+        "odd", np.array([0, 20 * STEP]), np.array([100, 100]), np.array([2, 2]),
+        segment_first=np.array([0, 3, 6]), segments=np.array([7, 8, 9, 7, 8, 9]), segment_tokens=24,
+    )  # fmt: skip
+    assert serve(load).hits.tolist() == [0, 64]

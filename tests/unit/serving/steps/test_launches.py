@@ -34,6 +34,14 @@ def test_gpt_oss_runs_up_to_1024_tokens_in_graphs() -> None:
     assert ms(plan, 1025, prompts=True, model="gpt-oss-20b") == pytest.approx(36.4, rel=0.05)
 
 
+def test_adapters_are_launched_by_python_in_eager_steps() -> None:
+    """A published run of Qwen2.5-72B took 97 ms more a token with an adapter."""
+    plain, adapted = Plan(weights="int4", cuda_graphs=False), Plan(weights="int4", cuda_graphs=False, max_loras=1)
+    more = ms(adapted, 1, prompts=False, model="qwen2.5-72b") - ms(plain, 1, prompts=False, model="qwen2.5-72b")
+    assert more == pytest.approx(97, rel=0.02)
+    assert ms(Plan(max_loras=1), 1, prompts=False, model="qwen2.5-72b") == 0  # in a graph
+
+
 def test_only_vllm_s_and_sglang_s_experts_are_launched_by_python() -> None:
     """TensorRT-LLM launches one kernel after the other, as gpt-oss's kernels for Blackwell are taken to be."""
     plain = launched(MODEL, dataclasses.replace(Plan(), kernels="trtllm"), GPU)

@@ -1,0 +1,106 @@
+"""Limits that an engine sets by itself: by the memory of its GPU, and SGLang's also by what its cache holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from presim.hardware import Gpu
+from presim.models.description import Model
+from presim.serving.plan import Plan
+from presim.serving.versions import NEWEST, is_asynchronous
+from presim.units import GIB
+
+VERSIONS = {  # whose defaults these are
+    "vllm": f"vLLM {NEWEST['vllm']}",
+    "sglang": f"SGLang {NEWEST['sglang']}",
+    "trtllm": f"TensorRT-LLM {NEWEST['trtllm']}",
+}
+_MIB = 1 << 20
+
+
+def with_defaults(fields: dict[str, Any], model: Model, gpu: Gpu) -> Plan:
+    """The plan of these fields; those that are None or absent take the default of the plan's engine for the GPU."""
+    explicit = {name: value for name, value in fields.items() if value is not None}
+    plain = Plan(**explicit)
+    if not is_asynchronous(plain.kernels, plain.engine_version):
+        plain = dataclasses.replace(plain, async_scheduling=False)
+    engine_defaults = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}[plain.kernels](plain, explicit, gpu)
+    engine_defaults = {name: value for name, value in engine_defaults.items() if name not in explicit}
+    plan = dataclasses.replace(plain, **engine_defaults, defaulted=tuple(sorted(engine_defaults)))
+    if plan.kernels == "sglang" and "max_num_seqs" in engine_defaults:
+        return dataclasses.replace(plan, max_num_seqs=_sglang_sequences(plan, model, gpu))
+    return plan
+
+
+def sentence(plan: Plan, gpu: Gpu) -> str | None:
+    """What the engine chose by itself, with its version; None where the user chose everything."""
+    if not plan.defaulted:
+        return None
+    values = ", ".join(f"{_NAMES[plan.kernels].get(name, name)} {getattr(plan, name):,}" for name in plan.defaulted)
+    return f"Defaults of {VERSIONS[plan.kernels]} for {gpu.memory_bytes / GIB:.0f} GiB of GPU memory: {values}."
+
+
+_NAMES: dict[str, dict[str, str]] = {
+    "vllm": {},
+    "sglang": {
+        "max_num_batched_tokens": "chunked_prefill_size",
+        "max_num_seqs": "max_running_requests",
+        "gpu_memory_utilization": "mem_fraction_static",
+    },
+    "trtllm": {
+        "max_num_batched_tokens": "max_num_tokens",
+        "max_num_seqs": "max_batch_size",
+        "gpu_memory_utilization": "share of GPU memory",
+    },
+}
+
+
+def _vllm(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
+    """vLLM 0.33, engine/arg_utils.py, `get_batch_defaults` of its server; config/cache.py for the share of memory."""
+    if gpu.memory_bytes >= 160 * GIB:
+        tokens, sequences = 16384, 1024
+    elif gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.name.lower():
+        tokens, sequences = 8192, 1024
+    else:
+        tokens, sequences = 2048, 256
+    tokens = explicit.get("max_num_batched_tokens", tokens)
+    return {
+        "max_num_batched_tokens": tokens,
+        "max_num_seqs": min(sequences, tokens),
+        "gpu_memory_utilization": 0.92,
+    }
+
+
+def _sglang(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
+    """SGLang 0.5.23, srt/arg_groups/memory_hook.py, `handle_gpu_memory_settings`."""
+    memory_mib = gpu.memory_bytes / _MIB
+    bounds_gib = (20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (160, 8192, 256, 512)
+    row = next((row for row in bounds_gib if memory_mib < row[0] * 1024), (0, 16384, 512, 512))
+    graphs = row[2] if plan.tp * plan.dp < 4 else row[3]
+    tokens = explicit.get("max_num_batched_tokens", row[1])
+    reserved_mib = 512 + 1.5 * max(tokens, 2048) + plan.tp * plan.dp * plan.pp / 8 * 1024
+    if plan.cuda_graphs:
+        reserved_mib += 2 * graphs + (graphs * plan.dp * (3 + 1.5 * (graphs > 300)) if plan.dp > 1 else 0)
+    if memory_mib > 60 * 1024:
+        reserved_mib = max(reserved_mib, 10 * 1024)
+    return {
+        "max_num_batched_tokens": tokens,
+        "max_num_seqs": 2048,  # until what the cache holds is known: `_sglang_sequences`
+        "gpu_memory_utilization": round((memory_mib - reserved_mib) / memory_mib, 3),
+    }
+
+
+def _sglang_sequences(plan: Plan, model: Model, gpu: Gpu) -> int:
+    """SGLang 0.5.23, srt/mem_cache/kv_cache_configurator.py, `resolve_max_num_reqs`."""
+    from presim.serving.steps.memory import lay_out
+
+    memory = lay_out(model, plan, gpu)
+    tokens = memory.blocks * plan.block_size
+    longest = plan.max_model_len if plan.max_model_len and plan.max_model_len > 0 else model.longest
+    return max(min(max(min(int(tokens / longest * 512), 4096), 2048), tokens // 2), 1)
+
+
+def _trtllm(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
+    """TensorRT-LLM 1.0, llmapi/llm_args.py: the same on all GPUs; 0.9 of the memory that weights leave free."""
+    return {"max_num_batched_tokens": 8192, "max_num_seqs": 2048, "gpu_memory_utilization": 0.9}

@@ -1,0 +1,51 @@
+"""What an engine refuses at start-up, once memory is laid out: what its cache cannot hold."""
+
+from __future__ import annotations
+
+from presim.errors import InputError
+from presim.models.description import Model
+from presim.serving.kv.groups import Pool
+from presim.serving.plan import AUTO_LENGTH, Plan
+from presim.units import GIB
+
+
+def model_length(model: Model, plan: Plan, pages: Pool, blocks: int, *, states: bool) -> int:
+    """The longest sequence of the engine, in tokens. ``blocks``: pages of its pool, with the null block.
+
+    Raises:
+        InputError: vLLM would not start; other engines take the length that their cache holds.
+    """
+    wanted = model.longest if plan.max_model_len in (None, AUTO_LENGTH) else plan.max_model_len
+    assert wanted is not None
+    if wanted > model.longest:
+        raise InputError(
+            f"--max-model-len {wanted:,} is above the {model.longest:,} tokens of {model.name}, and engines refuse "
+            f"it; give at most {model.longest:,}"
+        )
+    fits = pages.longest(blocks - 1, wanted)
+    if plan.kernels != "vllm":
+        return max(fits, 1)
+    if plan.max_model_len == AUTO_LENGTH and fits:
+        return fits
+    if fits < wanted:
+        raise InputError(_too_long(wanted, fits, pages, blocks, plan))
+    if states and plan.cuda_graphs and plan.max_num_seqs > blocks:
+        raise InputError(
+            f"vLLM would not start: each of {plan.max_num_seqs:,} sequences needs a page for its state, and the cache "
+            f"has {blocks:,} pages; give --max-num-seqs {blocks} at most, or raise --gpu-memory-utilization"
+        )
+    return wanted
+
+
+def _too_long(wanted: int, fits: int, pages: Pool, blocks: int, plan: Plan) -> str:
+    needed, free = (count * pages.page_bytes / GIB for count in (pages.pages(wanted), blocks - 1))
+    shorter = (
+        f"at most {fits:,} tokens fit: give --max-model-len {fits} or auto, or raise --gpu-memory-utilization "
+        f"({plan.gpu_memory_utilization:g})"
+        if fits
+        else f"not even one token fits: raise --gpu-memory-utilization ({plan.gpu_memory_utilization:g}) or --tp"
+    )
+    return (
+        f"vLLM would not start: one sequence of {wanted:,} tokens needs {needed:.2f} GiB of KV cache, and {free:.2f} "
+        f"GiB are available; {shorter}"
+    )

@@ -1,0 +1,61 @@
+"""Limits that engines set by themselves, by the GPU's memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from presim.hardware import catalogue
+from presim.serving.defaults import sentence, with_defaults
+from presim.serving.model import find
+
+MODEL = find("llama3-8b")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tokens", "sequences"),
+    [
+        ("a10g", 2048, 256),
+        ("rtx-4090", 2048, 256),
+        ("a100-80gb-sxm", 2048, 256),
+        ("h100-sxm", 8192, 1024),
+        ("rtx-pro-6000", 8192, 1024),
+        ("h200", 8192, 1024),
+        ("b200", 16384, 1024),
+        ("mi300x", 16384, 1024),
+    ],
+)
+def test_vllm_takes_larger_batches_on_larger_gpus(gpu: str, tokens: int, sequences: int) -> None:
+    plan = with_defaults({}, MODEL, catalogue.gpu(gpu))
+    assert (plan.max_num_batched_tokens, plan.max_num_seqs, plan.gpu_memory_utilization) == (tokens, sequences, 0.92)
+    assert plan.defaulted == ("gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tokens"), [("t4", 2048), ("a10g", 4096), ("l40s", 4096), ("h100-sxm", 8192), ("b200", 16384)]
+)
+def test_sglang_cuts_prompts_by_the_memory(gpu: str, tokens: int) -> None:
+    plan = with_defaults({"kernels": "sglang", "num_gpu_blocks": 9999}, MODEL, catalogue.gpu(gpu))
+    assert plan.max_num_batched_tokens == tokens
+    assert 0.6 < plan.gpu_memory_utilization < 0.95
+
+
+def test_sglang_runs_as_many_requests_as_half_its_tokens_allow() -> None:
+    few, many = (
+        with_defaults({"kernels": "sglang", "num_gpu_blocks": blocks}, MODEL, catalogue.gpu("h100-sxm")).max_num_seqs
+        for blocks in (101, 100_000)
+    )
+    assert (few, many) == (101 * 16 // 2, 4096)
+
+
+def test_what_is_said_is_no_default() -> None:
+    plan = with_defaults({"max_num_seqs": 8, "max_num_batched_tokens": None}, MODEL, catalogue.gpu("h100-sxm"))
+    assert plan.max_num_seqs == 8
+    assert sentence(plan, catalogue.gpu("h100-sxm")) == (
+        "Defaults of vLLM 0.33 for 79 GiB of GPU memory: gpu_memory_utilization 0.92, max_num_batched_tokens 8,192."
+    )
+    assert with_defaults({"max_num_batched_tokens": 100}, MODEL, catalogue.gpu("b200")).max_num_seqs == 100
+
+
+def test_a_plan_without_defaults_says_nothing() -> None:
+    fields = {"max_num_seqs": 8, "max_num_batched_tokens": 64, "gpu_memory_utilization": 0.5}
+    assert sentence(with_defaults(fields, MODEL, catalogue.gpu("l4")), catalogue.gpu("l4")) is None
