@@ -9,7 +9,7 @@ import pytest
 from presim.replan.cycles import Cycle, NotPeriodicError, find_cycle, program_calls
 from presim.replan.object_names import definitions
 from presim.trace.builder import TraceBuilder
-from presim.trace.schema import Phase, Trace
+from presim.trace.schema import Category, Phase, Trace
 from support.replanned_programs import Event, Program, kernel
 
 
@@ -64,6 +64,20 @@ def test_other_steps_have_none(passes: list[str]) -> None:
     """All forward passes first, a single micro-batch, or no backward pass."""
     with pytest.raises(NotPeriodicError):
         cycle_of(step_of(passes))
+
+
+def test_what_a_block_is_taken_for_may_differ() -> None:
+    """A block's category is noticed by its use, in one micro-batch of ten as something else."""
+    build = TraceBuilder()
+    for micro_batch in range(4):
+        build.work(kernel(8), scope="layer", phase=Phase.FORWARD)
+        address = 4096 * (micro_batch + 1)
+        build.alloc(address, 512)
+        build.retag(address, Category.TEMPORARY if micro_batch == 1 else Category.ACTIVATION)
+        build.work(kernel(8), scope="layer", phase=Phase.BACKWARD)
+        build.free(address, 512)
+    build.step()
+    assert len(cycle_of(build.trace()).calls) == 4
 
 
 def test_a_small_kernel_of_the_other_phase_makes_no_cycle() -> None:
