@@ -1,7 +1,7 @@
 """The sizes at which NCCL's choice changes, so that a larger message is priced no lower than a smaller one.
 
 NCCL's estimates differ from presim's prices, so a price may fall where the choice changes. There the price before the
-step holds until a larger message takes as long: a plan must not gain from more bytes.
+step is no higher than that behind it: a plan must not gain from more bytes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _TREE_FACTORS = 6  # power of two from which on trees have another factor in eac
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The last size that has a choice."""
+    """The first size that has a choice."""
 
-    last_bytes: int
+    first_bytes: int
     choice: Choice
 
 
-def steps_below(question: Question, tuning: Tuning) -> Iterator[Step]:
-    """The steps of sizes below that of the question."""
+def steps_above(question: Question, tuning: Tuning) -> Iterator[Step]:
+    """The steps to other choices above the size of the question."""
     sizeless = dataclasses.replace(question, size=0.0)
-    return itertools.takewhile(lambda step: step.last_bytes < question.size, _steps(sizeless, tuning))
+    return itertools.dropwhile(lambda step: step.first_bytes <= question.size, _steps(sizeless, tuning))
 
 
 @functools.lru_cache(maxsize=1024)  # a communicator has one question for each kind
@@ -41,30 +41,29 @@ def _steps(question: Question, tuning: Tuning) -> tuple[Step, ...]:
     bounds = {1, plateau_bytes(question, tuning), *(1 << power for power in range(_TREE_FACTORS, _LARGEST + 1))}
     steps: list[Step] = []
     before: Step | None = None
-    for first, after_last in itertools.pairwise(sorted(bounds)):
-        size, last = first, _step(question, tuning, after_last - 1)
-        if before is not None and last is not None and not _is_alike(before, _step(question, tuning, first)):
-            steps.append(before)
-        while last is not None and not _is_alike(_step(question, tuning, size), last):
-            end = _end(question, tuning, size, after_last - 1)
-            steps.append(end)
-            size = end.last_bytes + 1
+    for first_bytes, next_bytes in itertools.pairwise(sorted(bounds)):
+        step, last = _step(question, tuning, first_bytes), _step(question, tuning, next_bytes - 1)
+        if step is None or last is None:
+            return ()
+        if before is not None and not _is_alike(before, step):
+            steps.append(step)
+        while not _is_alike(step, last):
+            step = _next(question, tuning, step, last)
+            steps.append(step)
         before = last
     return tuple(steps)
 
 
-def _end(question: Question, tuning: Tuning, size: int, beyond: int) -> Step:
-    """The last size from ``size`` on with its choice; ``beyond`` has another one."""
-    low = _step(question, tuning, size)
-    assert low is not None
-    while beyond - low.last_bytes > 1:
-        middle = _step(question, tuning, (low.last_bytes + beyond) // 2)
-        assert middle is not None
-        if _is_alike(middle, low):
-            low = middle
+def _next(question: Question, tuning: Tuning, step: Step, beyond: Step) -> Step:
+    """The first size after ``step`` with another choice; ``beyond`` has one."""
+    size = step.first_bytes
+    while beyond.first_bytes - size > 1:
+        middle = _step(question, tuning, (size + beyond.first_bytes) // 2)
+        if middle is None or _is_alike(middle, step):
+            size = (size + beyond.first_bytes) // 2
         else:
-            beyond = middle.last_bytes
-    return low
+            beyond = middle
+    return beyond
 
 
 def _step(question: Question, tuning: Tuning, size: int) -> Step | None:
@@ -72,7 +71,5 @@ def _step(question: Question, tuning: Tuning, size: int) -> Step | None:
     return None if choice is None else Step(size, choice)
 
 
-def _is_alike(step: Step | None, other: Step | None) -> bool:
-    if step is None or other is None:
-        return step is other
+def _is_alike(step: Step, other: Step) -> bool:
     return (step.choice.algorithm, step.choice.protocol) == (other.choice.algorithm, other.choice.protocol)

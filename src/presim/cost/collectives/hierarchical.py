@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from presim.calibration import value
 from presim.cost.collectives.algorithms import DIRECT, FORMULAS, Call, Run
 from presim.cost.collectives.channels import most_channels
-from presim.cost.collectives.choice_steps import steps_below
+from presim.cost.collectives.choice_steps import steps_above
 from presim.cost.collectives.constants import fabric_constants, link_constants
 from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
 from presim.cost.collectives.experts import price_exchange
@@ -125,17 +125,16 @@ def call_of(collective: Collective, layout: Layout, links: Links, tuning: Tuning
 def chosen_run(call: Call, tuning: Tuning) -> Run:
     """The run by the algorithm and protocol that the library chooses.
 
-    It takes no less, and sends no less between nodes, than that of any smaller size.
+    It takes no longer, and sends no more between nodes, than that of any larger size.
     """
     choice = library_choice(call, tuning)
     run = run_of(call, tuning, choice)
     if choice is None:
         return run
-    for step in steps_below(question_of(call), tuning):
-        smaller = run_of(_of_size(call, step.last_bytes), tuning, step.choice)
-        run = dataclasses.replace(
-            run, seconds=max(run.seconds, smaller.seconds), between=max(run.between, smaller.between)
-        )
+    for step in steps_above(question_of(call), tuning):
+        larger = run_of(_of_size(call, step.first_bytes), tuning, step.choice)
+        seconds, between = min(run.seconds, larger.seconds), min(run.between, larger.between)
+        run = dataclasses.replace(run, seconds=seconds, latency=min(run.latency, seconds), between=between)
     return run
 
 
