@@ -54,16 +54,16 @@ def _steps(question: Question, tuning: Tuning) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _next(question: Question, tuning: Tuning, step: Step, beyond: Step) -> Step:
-    """The first size after ``step`` with another choice; ``beyond`` has one."""
+def _next(question: Question, tuning: Tuning, step: Step, later: Step) -> Step:
+    """The first size after ``step`` with another choice; ``later`` has one."""
     size = step.first_bytes
-    while beyond.first_bytes - size > 1:
-        middle = _step(question, tuning, (size + beyond.first_bytes) // 2)
+    while later.first_bytes - size > 1:
+        middle = _step(question, tuning, (size + later.first_bytes) // 2)
         if middle is None or _is_alike(middle, step):
-            size = (size + beyond.first_bytes) // 2
+            size = (size + later.first_bytes) // 2
         else:
-            beyond = middle
-    return beyond
+            later = middle
+    return later
 
 
 def _step(question: Question, tuning: Tuning, size: int) -> Step | None:
