@@ -28,6 +28,7 @@ EXCEPTIONS = {
     "presim.files": "the readers themselves",
     "presim.graph.export": "messages between presim's own processes",
     "presim.graph.take": "messages between presim's own processes",
+    "presim.models.describe": "descriptions that presim makes: shipped, in its cache, and between its own processes",
     "presim.profile.bench": "messages between presim's own processes",
     "presim.search.trials.evaluator": "messages between presim's own processes",
     "presim.search.trials.process": "messages between presim's own processes",

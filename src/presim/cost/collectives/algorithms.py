@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from presim.calibration import value
 from presim.cost.collectives.constants import FabricConstants, LinkConstants, hop_shares
-from presim.cost.collectives.nccl_rules import tree_factor
+from presim.cost.collectives.nccl_rules import smooth_tree_factor
 from presim.cost.collectives.placement import Layout, Links
 
 _LL128 = 1
@@ -42,7 +42,7 @@ class Call:
     links: Links
     link: LinkConstants
     fabric: FabricConstants
-    channels: int
+    channels: float
     version: str = ""  # of NCCL; empty: the usual one
     threads_share: float = 1.0  # threads of a channel over NCCL's default
     buffers: float = 1.0  # buffers of a channel over NCCL's default
@@ -83,7 +83,7 @@ def tree(call: Call, protocol: int) -> Run | None:
         return None
     between = (1 if call.layout.nodes == 2 and protocol != SIMPLE else 2) * call.size
     inside, hops = 2 * (call.layout.per_node - 1), 2 * math.ceil(math.log2(call.layout.nodes))
-    between /= tree_factor(protocol, call.size)
+    between /= smooth_tree_factor(protocol, call.size)
     return _run(call, protocol, "tree", call.size, between, inside, hops)
 
 

@@ -68,7 +68,7 @@ def _chosen(
     call = call_of(collective, layout, links_of(cluster, layout, tuning), tuning, cluster)
     choice, run = library_choice(call, tuning), chosen_run(call, tuning)
     price = Hierarchical(environment).alone(collective, group, cluster)
-    channels = choice.channels if choice else call.channels
+    channels = choice.channels if choice else int(call.channels)
     return _ALGORITHM_NAMES.get(run.algorithm, run.algorithm), _name(run.protocol), channels, price.duration_ns * 1e-9
 
 

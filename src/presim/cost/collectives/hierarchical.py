@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from presim.calibration import value
 from presim.cost.collectives.algorithms import DIRECT, FORMULAS, Call, Run
 from presim.cost.collectives.channels import most_channels
+from presim.cost.collectives.choice_steps import steps_above
 from presim.cost.collectives.constants import fabric_constants, link_constants
 from presim.cost.collectives.environment import PROTOCOLS, Tuning, tuning_of
 from presim.cost.collectives.experts import price_exchange
@@ -122,9 +123,24 @@ def call_of(collective: Collective, layout: Layout, links: Links, tuning: Tuning
 
 
 def chosen_run(call: Call, tuning: Tuning) -> Run:
-    """The run by the algorithm and protocol that the library chooses."""
+    """The run by the algorithm and protocol that the library chooses.
+
+    It takes no longer, and sends no more between nodes, than that of any larger size.
+    """
     choice = library_choice(call, tuning)
-    return run_of(call, tuning, choice)
+    run = run_of(call, tuning, choice)
+    if choice is None:
+        return run
+    for step in steps_above(question_of(call), tuning):
+        larger = run_of(_of_size(call, step.first_bytes), tuning, step.choice)
+        seconds, between = min(run.seconds, larger.seconds), min(run.between, larger.between)
+        run = dataclasses.replace(run, seconds=seconds, latency=min(run.latency, seconds), between=between)
+    return run
+
+
+def _of_size(call: Call, size: float) -> Call:
+    """The call with other bytes, of a kind whose ranks all have the same share."""
+    return dataclasses.replace(call, size=float(size), own_bytes=size / call.layout.ranks)
 
 
 def run_of(call: Call, tuning: Tuning, choice: Choice | None) -> Run:
@@ -133,7 +149,7 @@ def run_of(call: Call, tuning: Tuning, choice: Choice | None) -> Run:
         reduces_between = choice.algorithm == "nvls" and call.layout.nodes > 1
         name = "collnet" if reduces_between else _FORMULA_BY_ALGORITHM.get(choice.algorithm, choice.algorithm)
         formula = FORMULAS[name]
-        run = formula(dataclasses.replace(call, channels=choice.channels), choice.protocol)
+        run = formula(dataclasses.replace(call, channels=choice.filled_channels), choice.protocol)
         if run is not None:
             return run
     return fastest(call, tuning)

@@ -44,12 +44,22 @@ class Choice:
     algorithm: str
     protocol: int
     seconds: float
-    channels: int
+    filled_channels: float  # the last one may have fewer bytes than the others
+
+    @property
+    def channels(self) -> int:
+        """Channels that NCCL uses."""
+        return int(self.filled_channels)
 
 
 @functools.lru_cache(maxsize=4096)  # one call is asked for its price, its resources and its bytes between nodes
 def choose(question: Question, tuning: Tuning) -> Choice | None:
     """NCCL's choice among what ``tuning`` allows; None: NCCL has no rule for this kind, or nothing is allowed."""
+    return least_estimate(question, tuning)
+
+
+def least_estimate(question: Question, tuning: Tuning) -> Choice | None:
+    """As `choose`, not remembered: for a search over sizes."""
     allowed = [
         choice
         for choice in estimates(question, tuning)
@@ -69,7 +79,12 @@ def estimates(question: Question, tuning: Tuning) -> Iterator[Choice]:
             if bandwidth_GBps > 0:
                 latency_us = model.latency_us(algorithm, protocol)
                 seconds = latency_us * 1e-6 + question.size / (bandwidth_GBps * 1e9)
-                yield Choice(algorithm, protocol, seconds, model.channels(algorithm, protocol))
+                yield Choice(algorithm, protocol, seconds, model.filled_channels(algorithm, protocol))
+
+
+def plateau_bytes(question: Question, tuning: Tuning) -> int:
+    """The size from which on a Simple ring between nodes has more latency, for an all-reduce."""
+    return 64 * _Model(question, rules(question.version), tuning).most_channels() * question.layout.ranks
 
 
 class _Model:
@@ -213,8 +228,8 @@ class _Model:
         """Channels of a large call of rings or trees: those of the search twice, within the limits of the variables."""
         return max(min(2 * self._rings.count, self._tuning.most_channels), self._tuning.fewest_channels)
 
-    def channels(self, algorithm: str, protocol: int) -> int:
-        """Channels of this call: as many as have enough bytes for each of their threads."""
+    def filled_channels(self, algorithm: str, protocol: int) -> float:
+        """Channels of this call: as many as have enough bytes for each of their threads, and a part of another."""
         limits, size = threads(), self._question.size
         if algorithm in ("nvls", "nvlstree"):
             name = f"{self._generation}_several_nodes" if self._layout.nodes > 1 else self._generation
@@ -228,7 +243,7 @@ class _Model:
         channel_bytes = count_threads * limits.threshold_bytes[protocol]
         if algorithm == "ring" and protocol == LL:
             channel_bytes *= self._layout.ranks
-        return max(1, min(self.most_channels(), int(size // channel_bytes)))
+        return max(1, min(self.most_channels(), size / channel_bytes))
 
     def _ll_GBps(self) -> float:
         if self._layout.nodes == 1:

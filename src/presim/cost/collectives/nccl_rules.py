@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from typing import Any, Literal
 
@@ -10,52 +11,53 @@ import msgspec
 
 from presim import calibration
 from presim.errors import InputError
+from presim.field_bounds import Count, GBps, Microseconds, PositiveCount, PositiveGBps, Ratio, Share
 
-Protocols = tuple[float, float, float]  # LL, LL128, Simple
-Places = tuple[float, float, float]  # one node, two nodes, more
+Latencies = tuple[Microseconds, Microseconds, Microseconds]  # LL, LL128, Simple
+Places = tuple[GBps, GBps, GBps]  # one node, two nodes, more
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """NCCL's latencies and bandwidths of one version. Bandwidths are by GPU generation."""
 
-    base_us: dict[str, Protocols]  # by algorithm
-    nvlink_us: dict[str, Protocols]  # each step over NVLink
-    pcie_us: dict[str, Protocols]
-    net_us: dict[str, Protocols]
+    base_us: dict[str, Latencies]  # by algorithm
+    nvlink_us: dict[str, Latencies]  # each step over NVLink
+    pcie_us: dict[str, Latencies]
+    net_us: dict[str, Latencies]
     ll_GBps: dict[str, Places]
     ring_ll128_GBps: dict[str, Places]  # of one channel
     tree_ll128_GBps: dict[str, Places]
     tree_GBps: dict[str, Places]
     nvlstree_GBps: dict[str, Places] = {}
-    nvls_efficiency: dict[str, float] = {}
-    ring_ll_share: float
-    ring_ll_share_one_node: float
-    ll128_alone_share: float  # of LL128 in a ring with one GPU a node
+    nvls_efficiency: dict[str, Share] = {}
+    ring_ll_share: Share
+    ring_ll_share_one_node: Share
+    ll128_alone_share: Share  # of LL128 in a ring with one GPU a node
     nvls_rule: Literal["share", "efficiency"]
-    nvls_scattered_share: float  # of NVLS in gathers and scatters; 0: what the other GPUs of the node have
+    nvls_scattered_share: Share  # of NVLS in gathers and scatters; 0: what the other GPUs of the node have
     pat: bool
-    pat_share: float
-    plateau: tuple[float, float]  # factor of the latency of a Simple ring between nodes: before Ampere, since
+    pat_share: Share
+    plateau: tuple[Ratio, Ratio]  # factor of the latency of a Simple ring between nodes: before Ampere, since
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rates that NCCL tries for its channels."""
 
-    nvlink_share: dict[str, float]  # by generation: what NCCL counts of NVLink's nominal bandwidth
-    pcie_share: float
-    one_node_GBps: dict[str, tuple[float, ...]]
-    several_nodes_GBps: dict[str, tuple[float, ...]]
-    doubled_from_GBps: float
-    doubled_few: dict[str, float]
+    nvlink_share: dict[str, Share]  # by generation: what NCCL counts of NVLink's nominal bandwidth
+    pcie_share: Share
+    one_node_GBps: dict[str, tuple[PositiveGBps, ...]]
+    several_nodes_GBps: dict[str, tuple[PositiveGBps, ...]]
+    doubled_from_GBps: GBps
+    doubled_few: dict[str, Ratio]
 
 
 class Threads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Threads of a channel, and the bytes that each has to itself before another channel is used."""
 
-    max_threads: dict[str, tuple[int, int, int]]
-    slow_ring_simple: int
-    threshold_bytes: tuple[int, int, int]
-    nvls_channels: dict[str, int]
+    max_threads: dict[str, tuple[Count, Count, Count]]
+    slow_ring_simple: PositiveCount
+    threshold_bytes: tuple[PositiveCount, PositiveCount, PositiveCount]
+    nvls_channels: dict[str, PositiveCount]
 
 
 @functools.cache
@@ -85,6 +87,17 @@ def tree_factor(protocol: int, size: float) -> float:
     factors: list[float] = _table()["tree_factors"][("ll", "ll128", "simple")[protocol]]
     power = int(size / 64).bit_length() - 1
     return factors[power] if 0 <= power < len(factors) else 1.0
+
+
+def smooth_tree_factor(protocol: int, size: float) -> float:
+    """The correction between the sizes of NCCL's table, where NCCL takes that of the next smaller one.
+
+    More bytes then take more time: neighbours of the table differ by less than a factor of two.
+    """
+    octave = math.log2(max(size, 64) / 64)
+    lower = 64.0 * 2 ** int(octave)
+    shares = tree_factor(protocol, lower), tree_factor(protocol, 2 * lower)
+    return shares[0] * math.pow(shares[1] / shares[0], octave - int(octave))
 
 
 def versions() -> list[str]:

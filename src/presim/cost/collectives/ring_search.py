@@ -8,6 +8,7 @@ catalogue, the result follows from sums of bandwidths. Public logs have 12 chann
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from presim.cost.collectives.nccl_rules import search
 from presim.cost.collectives.placement import Layout, Links
@@ -29,6 +30,7 @@ class Channels:
         return self.count * self.GBps
 
 
+@functools.lru_cache(maxsize=1024)  # a search over sizes asks again and again
 def ring_channels(layout: Layout, links: Links) -> Channels:
     """Rings of a group: as many and as fast as its links and ports carry."""
     total_GBps = link_GBps(links)
@@ -54,6 +56,7 @@ class Heads:
     outside_GBps: float  # of each, between nodes; as inside where there is one node
 
 
+@functools.lru_cache(maxsize=1024)
 def head_channels(layout: Layout, links: Links) -> Heads:
     """Channels of NVLS at the highest rates that the switch and the ports give all of them."""
     heads, several = layout.per_node, layout.nodes > 1
