@@ -206,10 +206,8 @@ class Prediction:
             )
         is_searched = self.sustainable is not None and self.fleet is None and self.served.finished.any()
         if self.slo.bounds and self.knee is None and is_searched:
-            values = metrics.latencies_ms(self.served)
-            near = ", ".join(
-                f"{name.upper()} {np.percentile(values[name], self.slo.at):.4g} ms" for name in self.slo.bounds
-            )
+            figures = self.slo.figures_ms(metrics.latencies_ms(self.served))
+            near = ", ".join(f"{name.upper()} {figure:.4g} ms" for name, figure in figures.items())
             notes.append(f"No rate meets {self.slo.text}; the simulated run has {near}.")
         return notes
 
