@@ -1,8 +1,8 @@
 """Which deployment serves most within an SLO: the closed form says where to look, the simulator decides.
 
-For engines that do both, and for prefill and decode apart, plans are simulated in order of their estimates, until no
-estimate exceeds the largest load that was found. Estimates may be off by `_SLACK`, so plans that they place outside the
-SLO by less are simulated, too.
+Among engines that do both, and among those with prefill and decode apart, plans are simulated in order of their
+estimates, without those whose estimate is below the largest load that was found. Estimates may be off by `_SLACK`, so
+plans that they place outside the SLO by less are simulated, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Verdict = Literal["meets", "fewer", "misses"]  # fewer: it misses at a load that
 
 # How far the closed form's TPOT is from the simulated one: tests/unit/serving/deployments/test_search.py
 _SLACK, _SLACK_WITH_EXPERTS = 1.25, 1.75
-_MOST_SIMULATED = 24  # plans of a kind
+_MOST_SIMULATED = 16  # plans of a kind
 _NEAREST = 4  # plans that are simulated where no estimate is near the SLO
 
 
@@ -98,9 +98,8 @@ def _contest(plans: Sequence[Sequence[Point]], load: Load, outcomes: list[Outcom
         slack = _SLACK_WITH_EXPERTS if plan[0].engine.model.experts else _SLACK
         if (point := _most(plan, load.slo, slack)) is not None:
             bounded.append((point.per_gpu, _most(plan, load.slo, 1.0) or point))
-    # A good first result leaves little to simulate: the best estimate within the SLO.
+    # A good first result leaves little to simulate: those that are estimated to meet the SLO come first.
     bounded.sort(key=lambda entry: (excess(entry[1], load.slo) > 1, -entry[1].per_gpu))
-    bounded[1:] = sorted(bounded[1:], key=lambda entry: -entry[0])
     best = 0.0
     for bound, point in bounded[:_MOST_SIMULATED]:
         if bound <= best * (1 + PRECISION):

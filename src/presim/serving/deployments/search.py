@@ -67,15 +67,17 @@ class Point:
         return 1e3 / self.tpot_ms
 
     @property
-    def text(self) -> str:
-        """Short description of the deployment."""
+    def name(self) -> str:
+        """The deployment without its load."""
         plan, cluster = self.engine.plan, self.engine.cluster
         count = f"{self.replicas} x " if not self.prefill_replicas else f"{self.prefill_replicas}P{self.replicas}D x "
         engine = "SGLang, " if plan.decides == "sglang" else ""
-        return (
-            f"{count}{cluster.gpu.id} {engine}{plan.text}, {self.batch} in flight, {plan.max_num_batched_tokens} "
-            "tokens a step"
-        )
+        return f"{count}{cluster.gpu.id} {engine}{plan.text}, {plan.max_num_batched_tokens} tokens a step"
+
+    @property
+    def text(self) -> str:
+        """Short description of the deployment and its load."""
+        return f"{self.name}, {self.batch} in flight"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +91,12 @@ class Found:
     partial: bool = False  # a signal ended it before all plans were evaluated
 
 
-def engines(model: Model, space: Space, longest: int) -> Iterator[Engine | str]:
-    """Each plan of the space as an engine, or the reason why it is invalid."""
+def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = None) -> Iterator[Engine | str]:
+    """Each plan of the space, or of those with so many GPUs, as an engine, or the reason why it is invalid."""
     for name, gpu, tp, pp, weights, budget in itertools.product(
         space.engines, space.gpus, space.tps, space.pps, space.weights, space.budgets
     ):
-        if tp * pp > space.most_gpus:
+        if tp * pp > space.most_gpus or (sizes is not None and tp * pp not in sizes):
             continue
         if name == "sglang" and pp > 1:
             yield "SGLang's pipeline stages are not modelled"
@@ -143,6 +145,13 @@ def search(model: Model, space: Space, prompt: int, output: int, slo: Slo, *, lo
         raise InputError(f"no plan can serve {prompt} + {output} tokens ({why}); allow more GPUs or smaller weights")
     within = [point for point in points if excess(point, slo) <= 1]
     return Found(tuple(points), refused, pareto(within), limits, stop.is_partial)
+
+
+def estimates(model: Model, space: Space, prompt: int, output: int, sizes: set[int]) -> Iterator[Point]:
+    """The deployments of the space's engines with so many GPUs; engines that are not valid are left out."""
+    for engine in engines(model, space, prompt + output + 16, sizes):
+        evaluated = engine if isinstance(engine, str) else _points(engine, prompt, output, space)
+        yield from () if isinstance(evaluated, str) else evaluated
 
 
 def _points(engine: Engine, prompt: int, output: int, space: Space) -> list[Point] | str:
