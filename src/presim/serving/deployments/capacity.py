@@ -23,8 +23,7 @@ _JUDGED = 1000  # requests, beside those during which engines fill and drain
 _STEPS = 200_000  # of decoding in a simulation, beyond which fewer requests are judged
 _FEWEST = 200  # requests, however many steps they take
 _FILLING = 2.0  # residence times until the load of a server that was empty is steady
-_GROWTH = 0.03  # of the arrivals, by which the requests in a server may grow while it is judged
-_IDLE = 0.1  # requests in flight, in the mean, at the lowest rate that is tried
+IDLE = 0.1  # requests in flight, in the mean, at the lowest rate that is tried
 _LOWER, _HIGHER = (0.75, 0.5, 0.25), 1.25  # of the first rate, while the largest is sought
 
 
@@ -37,7 +36,7 @@ class Trial:
     figures: dict[str, float]  # as `metrics.bench` names them
     meets: bool
     in_flight: float  # requests in all engines, in the mean
-    excess: float  # of the latency furthest beyond its limit, by which it is multiplied; infinite if a queue grows
+    excess: float  # of the latency furthest beyond its limit, by which it is multiplied; infinite if none reached a steady state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,30 +74,28 @@ def judge(served: Served, slo: Slo, rate: float) -> Trial:
         return Trial(rate, 0, {}, False, 0.0, np.inf)
     values = {name: column[steady] for name, column in latencies.items()}
     flying = float(values["e2el"].mean()) * rate / 1e3
-    growth = int(steady.sum()) - int(((served.last >= begin) & (served.last <= end)).sum())
-    is_stable = growth <= _GROWTH * int(steady.sum()) + 3 * np.sqrt(max(flying, 1.0))
     limited = slo.figures_ms(values)
-    excess = max((limited[name] / bound for name, bound in slo.bounds.items()), default=0.0)
+    excess = float(max((limited[name] / bound for name, bound in slo.bounds.items()), default=0.0))
     figures = {f"mean_{name}_ms": float(column.mean()) for name, column in values.items()}
     figures |= {f"p99_{name}_ms": float(np.percentile(column, 99)) for name, column in values.items()}
     figures |= {f"{slo.statistics[name]}_{name}_ms": figure for name, figure in limited.items()}
-    excess = excess if is_stable else np.inf
-    return Trial(rate, int(steady.sum()), figures, bool(excess <= 1), flying, float(excess))
+    return Trial(rate, int(steady.sum()), figures, excess <= 1, flying, excess)
 
 
-def largest(run: Callable[[float], Trial], guess: float, stay_s: float, least: float | None = None) -> Trial:
-    """The largest rate that meets the SLO, to 2 %; a trial that misses it if no rate does.
+def largest(run: Callable[[float], Trial], guess: float, most: float, lowest: float, least: float = 0.0) -> Trial:
+    """The largest rate up to ``most`` that meets the SLO, to 2 %; a trial that misses it if no rate from ``lowest`` does.
 
     ``least``: the rate below which the answer is of no interest; a trial that misses at it is then returned.
     """
-    reached = run(guess if least is None else least)
+    reached = run(min(least or guess, most))
     if reached.meets:
-        while reached.meets:
-            low, reached = reached, run(reached.rate * _HIGHER)
-        return _between(run, low, reached.rate)
-    if least is not None:
+        low = reached
+        while reached.meets and low.rate < most:
+            low, reached = reached, run(min(reached.rate * _HIGHER, most))
+        return reached if reached.meets else _between(run, low, reached.rate)
+    if least:
         return reached
-    for rate in (*(share * guess for share in _LOWER), _IDLE / stay_s):
+    for rate in (*(share * guess for share in _LOWER), lowest):
         high = reached.rate
         if rate < high:
             reached = run(rate)

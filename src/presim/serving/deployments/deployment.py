@@ -25,7 +25,7 @@ from presim.serving.workloads.workload import Workload, summary
 
 _Z80 = 1.2816  # standard deviations of a normal distribution's 80 % interval
 _HOST_DOUBT = 0.5  # of host overhead, where nobody calibrated it
-_STEADY = 0.98  # of the sustainable load, from which on a queue has no bound
+STEADY = 0.98  # of the sustainable load, from which on a queue has no bound
 _DEVICE = (
     "token_ns",
     "shared_ns",
@@ -148,7 +148,7 @@ class Prediction:
     def overloaded(self) -> bool:
         """Whether requests arrive faster than they can be served."""
         rate = summary(self.workload)["request_rate"]
-        return bool(rate and self.sustainable and rate > self.sustainable * _STEADY and not self.workload.concurrency)
+        return bool(rate and self.sustainable and rate > self.sustainable * STEADY and not self.workload.concurrency)
 
     @property
     def not_modelled(self) -> list[str]:

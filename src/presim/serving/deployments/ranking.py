@@ -8,17 +8,17 @@ plans that they place outside the SLO by less are simulated, too.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from presim.errors import reason_of
 from presim.interrupts import caught
 from presim.serving.answer.metrics import Slo
-from presim.serving.deployments.capacity import PRECISION, Load, Trial, largest, trial
-from presim.serving.deployments.deployment import Deployment
+from presim.serving.deployments.capacity import IDLE, PRECISION, Load, Trial, largest, trial
+from presim.serving.deployments.deployment import STEADY, Deployment, sustainable_rate
 from presim.serving.deployments.search import Found, Point, excess
 
-Verdict = Literal["meets", "fewer", "misses"]  # fewer: it misses at a load that another deployment serves
+Verdict = Literal["meets", "fewer", "misses"]  # fewer: it does not serve a load that another does
 
 # How far the closed form's TPOT is from the simulated one: tests/unit/serving/deployments/test_search.py
 _SLACK, _SLACK_WITH_EXPERTS = 1.25, 1.75
@@ -97,7 +97,7 @@ def _contest(plans: Sequence[Sequence[Point]], load: Load, outcomes: list[Outcom
     for plan in plans:
         slack = _SLACK_WITH_EXPERTS if plan[0].engine.model.experts else _SLACK
         if (point := _most(plan, load.slo, slack)) is not None:
-            bounded.append((point.per_gpu, _most(plan, load.slo, 1.0) or point))
+            bounded.append((point.per_gpu * slack, _most(plan, load.slo, 1.0) or point))
     # A good first result leaves little to simulate: those that are estimated to meet the SLO come first.
     bounded.sort(key=lambda entry: (excess(entry[1], load.slo) > 1, -entry[1].per_gpu))
     best = 0.0
@@ -132,12 +132,17 @@ def outcome_of(point: Point, load: Load, least_per_gpu: float) -> Outcome:
     """Simulate a deployment under the largest load within the SLO, if it exceeds ``least_per_gpu`` tokens/s."""
     stay_s = (point.ttft_ms + load.output * point.tpot_ms) / 1e3
     deployment = deployment_of(point)
-    least = least_per_gpu * point.gpus / load.output
+    guess, least = point.tokens_per_s / load.output, least_per_gpu * point.gpus / load.output
+
+    def run(rate: float) -> Trial:
+        return trial(deployment, load, rate, stay_s)
+
     try:
-        result = largest(
-            lambda rate: trial(deployment, load, rate, stay_s), point.tokens_per_s / load.output, stay_s, least or None
-        )
+        # Near saturation a queue grows too slowly for a trial to show.
+        most = STEADY * (sustainable_rate(deployment, load.workload) or guess)
+        result = largest(run, guess, most, IDLE / stay_s, least)
     except Exception as error:  # noqa: BLE001  one deployment must not lose the others
         return Outcome(point, "misses", None, load.output, reason_of(error))
-    verdict: Verdict = "meets" if result.meets else "fewer" if least else "misses"
-    return Outcome(point, verdict, result, load.output)
+    if result.meets:
+        return Outcome(point, "meets" if result.rate >= least else "fewer", result, load.output)
+    return Outcome(point, "fewer" if least else "misses", result, load.output)

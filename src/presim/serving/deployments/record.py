@@ -96,7 +96,7 @@ def text(answer: dict[str, Any]) -> str:
         )
     lines += [_simulated(entry, statistics) for entry in shown]
     if fewer:
-        lines.append(f"{len(fewer)} of them miss the SLO at a load that the best of their kind serves, e.g.")
+        lines.append(f"{len(fewer)} of them do not serve the load of the best of their kind, e.g.")
         lines += [_simulated(entry, statistics) for entry in fewer[:_FEWER]]
     lines.append(
         f"{answer['judged']:,} deployments evaluated without queues, {len(front)} on the estimated Pareto front."
