@@ -1,7 +1,7 @@
 """The largest load that a deployment serves within an SLO, in steady state, by the compiled simulator.
 
-Requests arrive at a rate, as with `presim serve --rate`. Those sent while the engines fill or drain are not judged:
-everyone who benchmarks a server in production would see it full.
+Requests arrive at a rate, as with `presim serve --rate`. Those sent while the engines fill or drain are not judged, as
+they meet an emptier server than the others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Trial:
     figures: dict[str, float]  # as `metrics.bench` names them
     meets: bool
     in_flight: float  # requests in all engines, in the mean
-    excess: float  # of the latency furthest beyond its limit, by which it is multiplied; infinite if none reached a steady state
+    excess: float  # the latency furthest beyond its limit, as a multiple of it; infinite without a steady state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,17 +82,16 @@ def judge(served: Served, slo: Slo, rate: float) -> Trial:
     return Trial(rate, int(steady.sum()), figures, excess <= 1, flying, excess)
 
 
-def largest(run: Callable[[float], Trial], guess: float, most: float, lowest: float, least: float = 0.0) -> Trial:
-    """The largest rate up to ``most`` that meets the SLO, to 2 %; a trial that misses it if no rate from ``lowest`` does.
+def largest(run: Callable[[float], Trial], guess: float, lowest: float, least: float = 0.0) -> Trial:
+    """The largest rate that meets the SLO, to 2 %; a trial that misses it if no rate from ``lowest`` on does.
 
     ``least``: the rate below which the answer is of no interest; a trial that misses at it is then returned.
     """
-    reached = run(min(least or guess, most))
+    reached = run(least or guess)
     if reached.meets:
-        low = reached
-        while reached.meets and low.rate < most:
-            low, reached = reached, run(min(reached.rate * _HIGHER, most))
-        return reached if reached.meets else _between(run, low, reached.rate)
+        while reached.meets:
+            low, reached = reached, run(reached.rate * _HIGHER)
+        return _between(run, low, reached.rate)
     if least:
         return reached
     for rate in (*(share * guess for share in _LOWER), lowest):

@@ -8,7 +8,7 @@ plans that they place outside the SLO by less are simulated, too.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from presim.errors import reason_of
@@ -22,7 +22,7 @@ Verdict = Literal["meets", "fewer", "misses"]  # fewer: it does not serve a load
 
 # How far the closed form's TPOT is from the simulated one: tests/unit/serving/deployments/test_search.py
 _SLACK, _SLACK_WITH_EXPERTS = 1.25, 1.75
-_MOST_SIMULATED = 16  # plans of a kind
+_MOST_SIMULATED = 12  # plans of a kind
 _NEAREST = 4  # plans that are simulated where no estimate is near the SLO
 
 
@@ -66,7 +66,7 @@ class Ranking:
 
 def rank(search: Found, load: Load) -> Ranking:
     """Simulate the deployments that may serve most, best first."""
-    plans = _plans(search.points)
+    plans = plans_of(search.points)
     outcomes: list[Outcome] = []
     with caught() as stop:
         for is_apart in (False, True):
@@ -77,8 +77,8 @@ def rank(search: Found, load: Load) -> Ranking:
     return Ranking(tuple(ordered), len(plans), stop.is_partial)
 
 
-def _plans(points: Sequence[Point]) -> list[list[Point]]:
-    """The points of each plan, which differ in their load."""
+def plans_of(points: Sequence[Point]) -> list[list[Point]]:
+    """The points of each plan, which differ in their batch."""
     plans: dict[tuple[int, int, int], list[Point]] = {}
     for point in points:
         plans.setdefault((id(point.engine), point.replicas, point.prefill_replicas), []).append(point)
@@ -138,9 +138,11 @@ def outcome_of(point: Point, load: Load, least_per_gpu: float) -> Outcome:
         return trial(deployment, load, rate, stay_s)
 
     try:
+        result = largest(run, guess, IDLE / stay_s, least)
         # Near saturation a queue grows too slowly for a trial to show.
-        most = STEADY * (sustainable_rate(deployment, load.workload) or guess)
-        result = largest(run, guess, most, IDLE / stay_s, least)
+        most = STEADY * (sustainable_rate(deployment, load.workload) or guess) if result.meets else result.rate
+        if result.rate > most:
+            result = largest(run, most, IDLE / stay_s) if not (reached := run(most)).meets else reached
     except Exception as error:  # noqa: BLE001  one deployment must not lose the others
         return Outcome(point, "misses", None, load.output, reason_of(error))
     if result.meets:
