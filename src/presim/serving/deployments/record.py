@@ -53,26 +53,25 @@ def _entry(point: Point) -> dict[str, Any]:
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:
     point, result = outcome.point, outcome.trial
-    if result is None or not result.figures:
-        reason = outcome.reason or "no request was served in steady state"
-        return {"deployment": point.name, "gpus": point.gpus, "reason": reason}
+    entry = {"deployment": point.name, "gpus": point.gpus, "verdict": outcome.verdict, "meets_slo": False}
+    if result is None:
+        return entry | {"reason": outcome.reason}
+    load = {"request_rate": result.rate, "tokens_per_s_per_gpu": outcome.per_gpu, "basis": "simulated"}
+    if not result.figures:
+        return entry | load | {"reason": "no request met a steady state at this load"}
     tpot = result.figures["mean_tpot_ms"]
     return {
+        **entry,
+        **load,
         **result.figures,
-        "deployment": point.name,
-        "gpus": point.gpus,
         "ttft_ms": result.figures["mean_ttft_ms"],
         "tpot_ms": tpot,
-        "tokens_per_s_per_gpu": outcome.per_gpu,
         "tokens_per_s_per_user": 1e3 / tpot if tpot else None,
         "output_throughput": outcome.per_gpu * point.gpus,
-        "request_rate": result.rate,
         "in_flight": result.in_flight,
         "requests": result.judged,
         "meets_slo": result.meets,
-        "verdict": outcome.verdict,
         "estimated_tokens_per_s_per_gpu": point.per_gpu,
-        "basis": "simulated",
     }
 
 
@@ -118,7 +117,7 @@ def _first(answer: dict[str, Any], statistics: dict[str, str]) -> list[str]:
             f"Best: {best['deployment']}, {best['gpus']} GPUs; serves {best['request_rate']:.3g} requests/s, "
             f"{best['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU, with {_latencies(best, statistics)}"
         ]
-    if nearest is not None and "request_rate" in nearest:
+    if nearest is not None and "reason" not in nearest and "request_rate" in nearest:
         return [
             f"None meets the SLO; the nearest: {nearest['deployment']}, with {_latencies(nearest, statistics)} at "
             f"{nearest['request_rate']:.2g} requests/s"
@@ -133,15 +132,15 @@ def _latencies(entry: dict[str, Any], statistics: dict[str, str]) -> str:
 
 
 def _simulated(entry: dict[str, Any], statistics: dict[str, str]) -> str:
-    if "reason" in entry:
-        return f"  not simulated: {entry['deployment']}: {entry['reason']}"
-    if "request_rate" not in entry:  # of a presim that simulated so many requests in flight
+    """A line about a deployment; presim once simulated so many requests in flight, without a rate."""
+    if "request_rate" not in entry:
+        if "reason" in entry:
+            return f"  not simulated: {entry['deployment']}: {entry['reason']}"
         return f"  {entry['output_throughput']:8,.0f} tokens/s  {_latencies(entry, statistics)}  {entry['deployment']}"
+    figures = entry.get("reason") or _latencies(entry, statistics)
     verdict = "" if entry["meets_slo"] or not statistics else ", misses the SLO"
-    return (
-        f"  {entry['tokens_per_s_per_gpu']:8,.0f} tokens/s/GPU {entry['request_rate']:7.3g} requests/s  "
-        f"{_latencies(entry, statistics)}{verdict}  {entry['deployment']}"
-    )
+    load = f"{entry['tokens_per_s_per_gpu']:8,.0f} tokens/s/GPU {entry['request_rate']:7.3g} requests/s"
+    return f"  {load}  {figures}{verdict}  {entry['deployment']}"
 
 
 def spread(front: Sequence[_Point], count: int) -> list[_Point]:
