@@ -11,6 +11,7 @@ from presim.serving.deployments.ranking import Outcome
 from presim.serving.deployments.search import Space, estimates, excess
 
 _TIMES = 4  # as many GPUs at most are looked at
+_MARGIN = 1.02  # of a looser limit, beyond the simulated figure
 
 
 def advice(nearest: Outcome, model: Model, space: Space, prompt: int, output: int, slo: Slo) -> list[str]:
@@ -26,7 +27,7 @@ def _looser(nearest: Outcome, slo: Slo) -> str | None:
     for name, bound in slo.bounds.items():
         statistic = slo.statistics[name]
         figure = result.figures[f"{statistic}_{name}_ms"]
-        options.append(f"--slo {name}:{bound if figure <= bound else _rounded_up(figure):g}@{statistic}")
+        options.append(f"--slo {name}:{bound if figure <= bound else _rounded_up(figure * _MARGIN):g}@{statistic}")
     served = f"{nearest.point.name} at {result.rate:.2g} requests/s, nearly idle"
     return f"A looser SLO: {' '.join(options)} is met by {served}."
 

@@ -96,7 +96,7 @@ def largest(run: Callable[[float], Trial], guess: float, lowest: float, least: f
         return reached
     for rate in (*(share * guess for share in _LOWER), lowest):
         high = reached.rate
-        if rate < high:
+        if lowest <= rate < high:
             reached = run(rate)
         if reached.meets:
             return _between(run, reached, high)

@@ -117,7 +117,7 @@ def _reach(plans: Sequence[Sequence[Point]], load: Load, outcomes: list[Outcome]
         key=lambda point: (excess(point, load.slo), point.prefill_replicas),
     )
     for point in near[:_NEAREST]:
-        outcomes.append(outcome_of(point, load, 0.0))
+        outcomes.append(outcome_of(point, load, 0.0, starts_idle=True))
 
 
 def deployment_of(point: Point) -> Deployment:
@@ -128,21 +128,25 @@ def deployment_of(point: Point) -> Deployment:
     return deployment
 
 
-def outcome_of(point: Point, load: Load, least_per_gpu: float) -> Outcome:
-    """Simulate a deployment under the largest load within the SLO, if it exceeds ``least_per_gpu`` tokens/s."""
+def outcome_of(point: Point, load: Load, least_per_gpu: float, *, starts_idle: bool = False) -> Outcome:
+    """Simulate a deployment under the largest load within the SLO, if it exceeds ``least_per_gpu`` tokens/s.
+
+    ``starts_idle``: the search for it starts at the lowest rate, since the SLO is probably missed there already.
+    """
     stay_s = (point.ttft_ms + load.output * point.tpot_ms) / 1e3
     deployment = deployment_of(point)
+    lowest = IDLE / stay_s
     guess, least = point.tokens_per_s / load.output, least_per_gpu * point.gpus / load.output
 
     def run(rate: float) -> Trial:
         return trial(deployment, load, rate, stay_s)
 
     try:
-        result = largest(run, guess, IDLE / stay_s, least)
+        result = largest(run, lowest if starts_idle else guess, lowest, least)
         # Near saturation a queue grows too slowly for a trial to show.
         most = STEADY * (sustainable_rate(deployment, load.workload) or guess) if result.meets else result.rate
         if result.rate > most:
-            result = largest(run, most, IDLE / stay_s) if not (reached := run(most)).meets else reached
+            result = largest(run, most, lowest) if not (reached := run(most)).meets else reached
     except Exception as error:  # noqa: BLE001  one deployment must not lose the others
         return Outcome(point, "misses", None, load.output, reason_of(error))
     if result.meets:

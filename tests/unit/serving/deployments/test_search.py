@@ -176,6 +176,7 @@ def test_the_verb_writes_what_starts_the_best(tmp_path: Path) -> None:
 
 def test_an_slo_that_nothing_keeps_ends_with_what_would_help() -> None:
     words = "llama3-8b --gpu h100-sxm --input 512 --output 64 --slo ttft:500 --slo tpot:3@mean --max-gpus 2"
+    words += " --no-disaggregation --weights bf16"
     done = CliRunner().invoke(command, [*shlex.split(words), "--json", "-"], standalone_mode=False)
     said = json.loads(done.stdout)
     assert done.return_value == 4
