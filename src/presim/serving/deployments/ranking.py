@@ -112,11 +112,11 @@ def _contest(plans: Sequence[Sequence[Point]], load: Load, outcomes: list[Outcom
 def _reach(plans: Sequence[Sequence[Point]], load: Load, outcomes: list[Outcome]) -> None:
     """Append the outcomes of the plans that estimates place nearest to the SLO, unless they have one."""
     tried = {id(outcome.point.engine) for outcome in outcomes}
-    near = sorted(
+    untried = sorted(
         (min(plan, key=lambda point: excess(point, load.slo)) for plan in plans if id(plan[0].engine) not in tried),
         key=lambda point: (excess(point, load.slo), point.prefill_replicas),
     )
-    for point in near[:_NEAREST]:
+    for point in untried[:_NEAREST]:
         outcomes.append(outcome_of(point, load, 0.0, starts_idle=True))
 
 
@@ -144,9 +144,9 @@ def outcome_of(point: Point, load: Load, least_per_gpu: float, *, starts_idle: b
     try:
         result = largest(run, lowest if starts_idle else guess, lowest, least)
         # Near saturation a queue grows too slowly for a trial to show.
-        most = STEADY * (sustainable_rate(deployment, load.workload) or guess) if result.meets else result.rate
-        if result.rate > most:
-            result = largest(run, most, lowest) if not (reached := run(most)).meets else reached
+        sustained = STEADY * (sustainable_rate(deployment, load.workload) or guess) if result.meets else result.rate
+        if result.rate > sustained:
+            result = largest(run, sustained, lowest) if not (reached := run(sustained)).meets else reached
     except Exception as error:  # noqa: BLE001  one deployment must not lose the others
         return Outcome(point, "misses", None, load.output, reason_of(error))
     if result.meets:
