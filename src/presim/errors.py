@@ -31,7 +31,7 @@ MEANINGS = {
     ExitCode.BUG: "A bug in presim: a traceback, or a sentence that asks for a report. `doctor`: something is missing.",
     ExitCode.UNUSABLE: "An option, file or script cannot be used, or the script cannot be captured here.",
     ExitCode.SCRIPT_FAILED: "The script raised, exited with an error code, or was killed.",
-    ExitCode.DOES_NOT_FIT: "The job does not fit in the GPU's memory.",
+    ExitCode.DOES_NOT_FIT: "The job does not fit in the GPU's memory. `deploy`: no deployment meets the SLO.",
     ExitCode.HANGS: "The job would hang: ranks wait for each other or disagree.",
     ExitCode.MISUSE: "The script misuses CUDA: an index out of range, a copy beyond a block, …",
     ExitCode.OVER_BUDGET: "Of `gate`: a job breaks its budget, or no prediction of it stands.",

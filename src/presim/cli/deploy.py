@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +14,20 @@ from presim.cli.serving_options import WEIGHTS
 
 if TYPE_CHECKING:
     from presim.serving.deployments.search import Point
+    from presim.serving.workloads.workload import Workload
 
 
 @click.command("deploy")
 @click.argument("model")
 @click.option("--gpu", "gpus", multiple=True, required=True, metavar="ID", help="GPU to consider; repeatable.")
+@click.option("--input", "prompt", default="1024", show_default=True, help="Prompt tokens: N, N~SPREAD or a file.")
+@click.option("--output", default="256", show_default=True, help="Output tokens: N, N~SPREAD or a file.")
 @click.option(
-    "--input", "prompt", type=number(quantities.TOKENS), default=1024, show_default=True, help="Prompt tokens."
+    "--slo",
+    multiple=True,
+    metavar="METRIC:MS",
+    help="ttft:500 or tpot:50, at p99 unless e.g. tpot:50@p90 or tpot:50@mean; repeatable.",
 )
-@click.option("--output", type=number(quantities.TOKENS), default=256, show_default=True, help="Output tokens.")
-@click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500 or tpot:50; repeatable.")
 @click.option(
     "--max-gpus", type=number(quantities.GPUS), default=16, show_default=True, help="Most GPUs per deployment."
 )
@@ -40,16 +43,19 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the launch files.",
 )
-def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
+def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     """Find the deployment of MODEL with the highest throughput per GPU within an SLO.
 
-    All plans are ranked by their steady-state throughput; the best are simulated request by request. --out receives
-    the command, a Compose file and Kubernetes manifests.
+    Plans are estimated in closed form. Those that may be best are simulated request by request, with arrivals at a
+    rate: the largest within the SLO is sought. --out receives the command, a Compose file and Kubernetes manifests of
+    the best. Exit code 4: none meets the SLO.
     """
+    from presim.errors import ExitCode
     from presim.serving.answer import metrics
-    from presim.serving.deployments import record, search
+    from presim.serving.deployments import capacity, record, search
+    from presim.serving.deployments.advice import advice
+    from presim.serving.deployments.ranking import Ranking, rank
     from presim.serving.model import find
-    from presim.serving.workloads.generate import Lengths, Recipe
 
     slo = metrics.slo_of(options["slo"])
     if slo.e2el_ms is not None:
@@ -62,30 +68,40 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> None:
         disaggregated=not options["no_disaggregation"],
         prices=tuple(map(Path, options["prices"])),
     )
-    ranking = search.search(find(model), space, options["prompt"], options["output"], slo)
-    recipe = Recipe(1, Lengths(options["prompt"], lowest=0.8), Lengths(options["output"], lowest=0.8))
-    points = [] if ranking.partial else record.spread(ranking.pareto, 3)
-    confirmed, is_partial = search.confirm_all(points, recipe, slo)
-    ranking = dataclasses.replace(ranking, partial=ranking.partial or is_partial)
+    load = capacity.load_of(_workload(options), slo)
+    tokens = round(float(load.workload.prompt.mean())), max(round(load.output), 1)
+    longest = int((load.workload.prompt + load.workload.output).max())
+    shape = find(model)
+    estimated = search.search(shape, space, *tokens, slo, longest=longest)
+    ranking = Ranking((), 0, True) if estimated.partial else rank(estimated, load)
     if options["out"] is not None and ranking.best is not None and not ranking.partial:
-        _write(options["out"], model, ranking.best)
-    answer = record.document(ranking, confirmed, slo)
+        _write(options["out"], model, ranking.best.point)
+    nearest = None if ranking.partial else ranking.nearest
+    sentences = advice(nearest, shape, space, *tokens, slo) if nearest else []
+    answer = record.document(estimated, ranking, slo, sentences)
     if options["json_file"]:
         from presim.cli.serve import deliver
 
         deliver(record.encode(answer), options["json_file"])
     if options["json_file"] != "-":
         click.echo(record.text(answer))
+    return int(ExitCode.STANDS if ranking.best or ranking.partial else ExitCode.DOES_NOT_FIT)
+
+
+def _workload(options: dict[str, Any]) -> Workload:
+    """The requests of a simulation; they arrive at 1/s."""
+    from presim.serving.deployments.capacity import MOST_REQUESTS
+    from presim.serving.workloads.generate import Recipe, generate, lengths_of
+
+    return generate(Recipe(MOST_REQUESTS, lengths_of(options["prompt"]), lengths_of(options["output"]), rate=1.0))
 
 
 def _write(folder: Path, model: str, best: Point) -> None:
-    import dataclasses
-
     from presim.files import make_folder, write_file
     from presim.serving.deployments import launch as deploy
 
     make_folder(folder)
-    plan = dataclasses.replace(best.engine.plan, max_num_seqs=max(best.batch, 1))
+    plan = best.engine.plan  # with the limits that were simulated
     role = "decode" if best.prefill_replicas else "any"
     write_file(folder / "serve.sh", f"#!/bin/sh\nexec {deploy.command(model, plan, role)}\n".encode())
     write_file(folder / "compose.json", deploy.compose(model, plan, best.replicas, best.prefill_replicas).encode())

@@ -219,7 +219,12 @@ FLEET = (
         metavar="HOW",
         help="Step times: composed; captured from vLLM's model runner; or the folder of a captured set.",
     ),
-    click.option("--slo", multiple=True, metavar="METRIC:MS", help="ttft:500, tpot:50, e2el:5000; repeatable."),
+    click.option(
+        "--slo",
+        multiple=True,
+        metavar="METRIC:MS",
+        help="ttft:500, tpot:50@p90, e2el:5000@mean; the percentile is --slo-percentile unless named; repeatable.",
+    ),
     click.option("--price-per-gpu-hour", type=number(quantities.PRICE), help="Price per GPU hour."),
     click.option("--price-per-kwh", type=number(quantities.PRICE), help="Price per kWh."),
     click.option(

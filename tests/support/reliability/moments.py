@@ -152,7 +152,7 @@ CASES = (
            "presim.serving.deployments.search:_points", 3, printed="Partial: it was interrupted before the end.",
            outputs=("r.json",)),
     Moment("deploy, while simulating", _nothing, "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --json r.json",
-           "presim.serving.deployments.search:confirm", printed="Partial", outputs=("r.json",)),
+           "presim.serving.deployments.ranking:outcome_of", printed="Partial", outputs=("r.json",)),
     Moment("validate", _cases, "validate cases.csv --out p.csv --report p.md",
            "presim.validation.solve:solve", 2, printed="partial: the rows behind are not predicted",
            outputs=("p.csv",)),

@@ -8,6 +8,7 @@ AIPerf's `inter_token_latency` is this TPOT, not this ITL.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,12 +26,16 @@ _KINDS = ("ttft", "tpot", "e2el")
 
 @dataclasses.dataclass(frozen=True)
 class Slo:
-    """Latency limits in ms; a request within all limits is good. ``at``: the percentile that must meet them."""
+    """Latency limits in ms; a request within all limits is good. ``at``: the percentile that must meet them.
+
+    ``levels``: limits of another percentile, or of the mean (None), by metric.
+    """
 
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     e2el_ms: float | None = None
     at: float = 99.0
+    levels: tuple[tuple[str, float | None], ...] = ()
 
     @property
     def bounds(self) -> dict[str, float]:
@@ -39,28 +44,67 @@ class Slo:
         return {name: bound for name, bound in named.items() if bound is not None}
 
     @property
+    def statistics(self) -> dict[str, str]:
+        """What must meet each limit: ``p99`` or ``mean``, by metric."""
+        return {name: _statistic(dict(self.levels).get(name, self.at)) for name in self.bounds}
+
+    @property
     def text(self) -> str:
         """In words."""
-        return slo_text(self.bounds, self.at)
+        return slo_text(self.bounds, self.statistics)
+
+    def figures_ms(self, latencies: Mapping[str, Floats]) -> dict[str, float]:
+        """The percentile or mean that each limit is of, by metric, of latencies in ms."""
+        figures = {}
+        for name in self.bounds:
+            level = dict(self.levels).get(name, self.at)
+            values = latencies[name]
+            figures[name] = float(values.mean() if level is None else np.percentile(values, level))
+        return figures
 
 
-def slo_text(bounds: Mapping[str, float], percentile: float) -> str:
+def _statistic(level: float | None) -> str:
+    return "mean" if level is None else f"p{level:g}"
+
+
+def slo_text(bounds: Mapping[str, float], statistics: Mapping[str, str]) -> str:
     """Latency limits by metric, in ms, in words."""
-    return ", ".join(f"p{percentile:g} {name.upper()} <= {bound:g} ms" for name, bound in bounds.items())
+    return ", ".join(f"{statistics[name]} {name.upper()} <= {bound:g} ms" for name, bound in bounds.items())
 
 
 def slo_of(words: Sequence[str], at: float = 99.0) -> Slo:
-    """Parse an SLO from words such as ``ttft:500`` (ms), the format of ``vllm bench serve --goodput``."""
+    """Parse an SLO from words such as ``ttft:500`` (ms), the format of ``vllm bench serve --goodput``.
+
+    ``ttft:500@p90`` is of another percentile than ``at``, ``ttft:500@mean`` of the mean.
+
+    Raises:
+        InputError: a word is no SLO.
+    """
     bounds: dict[str, float] = {}
+    levels: dict[str, float | None] = {}
     for word in words:
-        name, _, value = word.partition(":")
-        try:
-            bounds[name] = float(value)
-        except ValueError:
-            bounds[name] = -1.0
-        if name not in _KINDS or not bounds[name] > 0:
-            raise InputError(f"an SLO is ttft:MS, tpot:MS or e2el:MS, not {word!r}; e.g. --slo ttft:500 --slo tpot:50")
-    return Slo(bounds.get("ttft"), bounds.get("tpot"), bounds.get("e2el"), at)
+        limit, has_level, level = word.partition("@")
+        name, _, value = limit.partition(":")
+        bounds[name] = _positive(value)
+        if has_level and level != "mean":
+            levels[name] = _positive(level.removeprefix("p")) if level.startswith("p") else math.inf
+        elif has_level:
+            levels[name] = None
+        if name not in _KINDS or not bounds[name] < math.inf or not (levels.get(name) or 1.0) < 100:
+            raise InputError(
+                f"an SLO is ttft:MS, tpot:MS or e2el:MS, with @mean or a percentile such as @p99, not {word!r}; "
+                "e.g. --slo ttft:500 --slo tpot:50@mean"
+            )
+    return Slo(bounds.get("ttft"), bounds.get("tpot"), bounds.get("e2el"), at, tuple(sorted(levels.items())))
+
+
+def _positive(word: str) -> float:
+    """A number above 0; infinity for anything else."""
+    try:
+        number = float(word)
+    except ValueError:
+        return math.inf
+    return number if number > 0 else math.inf
 
 
 def latencies_ms(served: Served) -> dict[str, Floats]:
@@ -95,11 +139,11 @@ def good(served: Served, slo: Slo) -> NDArray[np.bool_]:
 
 
 def meets(served: Served, slo: Slo) -> bool:
-    """Whether the SLO's percentile of all requests meets the limits; refused requests count as misses."""
+    """Whether the SLO's percentiles of all requests meet the limits; refused requests count as misses."""
     if not slo.bounds or not served.finished.all():
         return not slo.bounds
-    values = latencies_ms(served)
-    return all(np.percentile(values[name], slo.at) <= bound for name, bound in slo.bounds.items())
+    figures = slo.figures_ms(latencies_ms(served))
+    return all(figures[name] <= bound for name, bound in slo.bounds.items())
 
 
 def _spread(name: str, values: Floats) -> dict[str, float | None]:

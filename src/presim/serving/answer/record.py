@@ -103,6 +103,7 @@ def document(
         "engine": prediction.inside,
         "slo": prediction.slo.bounds,
         "slo_percentile": prediction.slo.at,
+        "slo_statistics": prediction.slo.statistics,
         "sustainable_request_rate": prediction.sustainable,
         "largest_request_rate_within_slo": prediction.knee,
         "overloaded": prediction.overloaded,
@@ -126,6 +127,12 @@ def encode(
     """Encode as JSON with sorted keys."""
     content = document(prediction, each=each, prices=prices, detailed_steps=detailed_steps)
     return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _statistics(report: dict[str, Any]) -> dict[str, str]:
+    """What meets each limit of an SLO; earlier versions had one percentile for all of them."""
+    statistic = f"p{report['slo_percentile']:g}"
+    return dict(report.get("slo_statistics") or dict.fromkeys(report["slo"], statistic))
 
 
 def _number(value: float) -> str:
@@ -232,7 +239,7 @@ def screen(report: dict[str, Any]) -> RenderableType:
         after.append(f"Sustainable: {report['sustainable_request_rate']:.3g} requests/s")
     if report["largest_request_rate_within_slo"]:
         after.append(
-            f"Largest rate with {slo_text(report['slo'], report['slo_percentile'])}: "
+            f"Largest rate with {slo_text(report['slo'], _statistics(report))}: "
             f"{report['largest_request_rate_within_slo']:.3g} requests/s"
         )
     after += [line for line in [sentence(report["cost"])] if line]

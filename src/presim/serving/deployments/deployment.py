@@ -25,7 +25,7 @@ from presim.serving.workloads.workload import Workload, summary
 
 _Z80 = 1.2816  # standard deviations of a normal distribution's 80 % interval
 _HOST_DOUBT = 0.5  # of host overhead, where nobody calibrated it
-_STEADY = 0.98  # of the sustainable load, from which on a queue has no bound
+STEADY = 0.98  # of the sustainable load, from which on a queue has no bound
 _DEVICE = (
     "token_ns",
     "shared_ns",
@@ -148,7 +148,7 @@ class Prediction:
     def overloaded(self) -> bool:
         """Whether requests arrive faster than they can be served."""
         rate = summary(self.workload)["request_rate"]
-        return bool(rate and self.sustainable and rate > self.sustainable * _STEADY and not self.workload.concurrency)
+        return bool(rate and self.sustainable and rate > self.sustainable * STEADY and not self.workload.concurrency)
 
     @property
     def not_modelled(self) -> list[str]:
@@ -206,10 +206,8 @@ class Prediction:
             )
         is_searched = self.sustainable is not None and self.fleet is None and self.served.finished.any()
         if self.slo.bounds and self.knee is None and is_searched:
-            values = metrics.latencies_ms(self.served)
-            near = ", ".join(
-                f"{name.upper()} {np.percentile(values[name], self.slo.at):.4g} ms" for name in self.slo.bounds
-            )
+            figures = self.slo.figures_ms(metrics.latencies_ms(self.served))
+            near = ", ".join(f"{name.upper()} {figure:.4g} ms" for name, figure in figures.items())
             notes.append(f"No rate meets {self.slo.text}; the simulated run has {near}.")
         return notes
 

@@ -10,25 +10,31 @@ import numpy as np
 
 if TYPE_CHECKING:
     from presim.serving.answer.metrics import Slo
+    from presim.serving.deployments.ranking import Outcome, Ranking
     from presim.serving.deployments.search import Found, Point
 
 SCHEMA = "presim-deployments/1"
 _SHOWN = 8  # deployments of the Pareto front
+_FEWER = 3  # deployments that miss the SLO at a load that another serves
 _Point = TypeVar("_Point")
 
 
-def document(search: Found, confirmed: Sequence[dict[str, Any]], slo: Slo) -> dict[str, Any]:
-    """The Pareto front, and the deployments that were simulated request by request."""
+def document(search: Found, ranking: Ranking, slo: Slo, advice: Sequence[str] = ()) -> dict[str, Any]:
+    """The deployments that were simulated request by request, best first, and the estimated Pareto front."""
+    best, nearest = ranking.best, ranking.nearest
     return {
         "schema": SCHEMA,
         "slo": slo.bounds,
+        "slo_statistics": slo.statistics,
         "judged": len(search.points),
-        "partial": search.partial,
+        "partial": search.partial or ranking.partial,
         "refused": search.refused,
         "pareto": [_entry(point) for point in search.pareto],
-        "best": _entry(search.best) if search.best else None,
-        "nearest": _entry(search.nearest) if search.nearest else None,
-        "simulated": list(confirmed),
+        "best": _outcome(best) if best else None,
+        "nearest": _outcome(nearest) if nearest else None,
+        "would_help": list(advice),
+        "plans": ranking.plans,
+        "simulated": [_outcome(outcome) for outcome in ranking.outcomes],
         "not_modelled": list(search.not_modelled),
     }
 
@@ -41,6 +47,31 @@ def _entry(point: Point) -> dict[str, Any]:
         "tpot_ms": point.tpot_ms,
         "tokens_per_s_per_gpu": point.per_gpu,
         "tokens_per_s_per_user": point.per_user,
+        "basis": "estimated",
+    }
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    point, result = outcome.point, outcome.trial
+    entry = {"deployment": point.name, "gpus": point.gpus, "verdict": outcome.verdict, "meets_slo": False}
+    if result is None:
+        return entry | {"reason": outcome.reason}
+    load = {"request_rate": result.rate, "tokens_per_s_per_gpu": outcome.per_gpu, "basis": "simulated"}
+    if not result.figures:
+        return entry | load | {"reason": "no request met a steady state at this load"}
+    tpot = result.figures["mean_tpot_ms"]
+    return {
+        **entry,
+        **load,
+        **result.figures,
+        "ttft_ms": result.figures["mean_ttft_ms"],
+        "tpot_ms": tpot,
+        "tokens_per_s_per_user": 1e3 / tpot if tpot else None,
+        "output_throughput": outcome.per_gpu * point.gpus,
+        "in_flight": result.in_flight,
+        "requests": result.judged,
+        "meets_slo": result.meets,
+        "estimated_tokens_per_s_per_gpu": point.per_gpu,
     }
 
 
@@ -51,33 +82,65 @@ def encode(answer: dict[str, Any]) -> bytes:
 
 def text(answer: dict[str, Any]) -> str:
     """A document in lines."""
-    front = answer["pareto"]
-    partial = " Partial: it was interrupted before the end." if answer.get("partial") else ""
-    lines = [f"{answer['judged']:,} deployments evaluated, {len(front)} on the Pareto front.{partial}"]
-    if answer["nearest"] is not None:
-        nearest = answer["nearest"]
-        figures = f"TTFT {nearest['ttft_ms']:.0f} ms, TPOT {nearest['tpot_ms']:.1f} ms"
-        lines.append(f"None meets the SLO; the nearest: {nearest['deployment']}, {figures}")
+    front, simulated, statistics = answer["pareto"], answer["simulated"], answer.get("slo_statistics", {})
+    lines = [*_first(answer, statistics), *answer.get("would_help", ())]
+    if answer.get("partial"):
+        lines.append("Partial: it was interrupted before the end.")
+    fewer = [entry for entry in simulated if entry.get("verdict") == "fewer"]
+    shown = [entry for entry in simulated if entry not in fewer]
+    plans = f" of {answer['plans']}" if "plans" in answer else ""
+    if simulated:
+        lines.append(
+            f"Simulated request by request, {len(simulated)}{plans} plans, at the largest load within the SLO:"
+        )
+    lines += [_simulated(entry, statistics) for entry in shown]
+    if fewer:
+        lines.append(f"{len(fewer)} of them do not serve the load of the best of their kind, e.g.")
+        lines += [_simulated(entry, statistics) for entry in fewer[:_FEWER]]
+    lines.append(
+        f"{answer['judged']:,} deployments evaluated without queues, {len(front)} on the estimated Pareto front."
+    )
     for entry in spread(front, _SHOWN):
         lines.append(
             f"  {entry['tokens_per_s_per_gpu']:8,.0f} tokens/s/GPU {entry['tokens_per_s_per_user']:6.0f} tokens/s/user"
             f"  TTFT {entry['ttft_ms']:6.0f} ms  {entry['deployment']}"
         )
-    if answer["simulated"]:
-        lines.append("Simulated request by request, from the fewest to the most tokens/s/GPU:")
-    lines += [_simulated(entry, bool(answer.get("slo"))) for entry in answer["simulated"]]
     lines += [f"  rejected, {count}: {reason}" for reason, count in sorted(answer["refused"].items())]
     return "\n".join([*lines, *answer["not_modelled"]])
 
 
-def _simulated(entry: dict[str, Any], has_slo: bool) -> str:
-    if "reason" in entry:
-        return f"  not simulated: {entry['deployment']}: {entry['reason']}"
-    verdict = ", meets the SLO" if entry["meets_slo"] else ", misses the SLO at p99"
-    return (
-        f"  {entry['output_throughput']:8,.0f} tokens/s  TTFT {entry['mean_ttft_ms']:.0f} ms  TPOT "
-        f"{entry['mean_tpot_ms']:.1f} ms{verdict if has_slo else ''}  {entry['deployment']}"
-    )
+def _first(answer: dict[str, Any], statistics: dict[str, str]) -> list[str]:
+    """The answer in a sentence."""
+    best, nearest = answer["best"], answer["nearest"]
+    if best is not None and "request_rate" in best:
+        return [
+            f"Best: {best['deployment']}, {best['gpus']} GPUs; serves {best['request_rate']:.3g} requests/s, "
+            f"{best['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU, with {_latencies(best, statistics)}"
+        ]
+    if nearest is not None and "reason" not in nearest and "request_rate" in nearest:
+        return [
+            f"None meets the SLO; the nearest: {nearest['deployment']}, with {_latencies(nearest, statistics)} at "
+            f"{nearest['request_rate']:.2g} requests/s"
+        ]
+    return [f"None meets the SLO; the nearest: {nearest['deployment']}"] if nearest is not None else []
+
+
+def _latencies(entry: dict[str, Any], statistics: dict[str, str]) -> str:
+    """The latencies that the SLO limits; the mean of the others."""
+    levels = {name: statistics.get(name, "mean") for name in ("ttft", "tpot")}
+    return ", ".join(f"{level} {name.upper()} {entry[f'{level}_{name}_ms']:.4g} ms" for name, level in levels.items())
+
+
+def _simulated(entry: dict[str, Any], statistics: dict[str, str]) -> str:
+    """A line about a deployment; presim once simulated so many requests in flight, without a rate."""
+    if "request_rate" not in entry:
+        if "reason" in entry:
+            return f"  not simulated: {entry['deployment']}: {entry['reason']}"
+        return f"  {entry['output_throughput']:8,.0f} tokens/s  {_latencies(entry, statistics)}  {entry['deployment']}"
+    figures = entry.get("reason") or _latencies(entry, statistics)
+    verdict = "" if entry["meets_slo"] or not statistics else ", misses the SLO"
+    load = f"{entry['tokens_per_s_per_gpu']:8,.0f} tokens/s/GPU {entry['request_rate']:7.3g} requests/s"
+    return f"  {load}  {figures}{verdict}  {entry['deployment']}"
 
 
 def spread(front: Sequence[_Point], count: int) -> list[_Point]:

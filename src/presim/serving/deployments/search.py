@@ -1,18 +1,15 @@
 """Search deployments of a model: plans, batch limits, and the split of prefill and decode, under an SLO.
 
-Each engine is priced once. A deployment's steady state follows from its step times in closed form (`steady`), which
-takes microseconds. The best deployments are then simulated request by request with the scheduler's real decisions.
-Results that were not simulated are marked.
+Each engine is priced once. A deployment's steady state follows from its step times in closed form (`estimate`), which
+takes microseconds. `ranking` simulates those that may be best request by request, with the scheduler's real decisions.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from presim.cost.estimators import check, notes
 from presim.errors import InputError, PresimError, reason_of
@@ -20,14 +17,11 @@ from presim.hardware import catalogue
 from presim.hardware.choose import choose_cluster
 from presim.interrupts import caught
 from presim.models.description import Model
-from presim.serving.answer import metrics
 from presim.serving.answer.metrics import Slo
-from presim.serving.deployments.deployment import Deployment, predict
-from presim.serving.kept import model_token_bytes
+from presim.serving.deployments.estimate import disaggregated, steady
 from presim.serving.plan import Plan, Scheduler, Weights
 from presim.serving.steps.times import Engine, build
 from presim.serving.weight_types import typed
-from presim.serving.workloads.generate import Recipe, generate
 
 _BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024)
 
@@ -73,40 +67,36 @@ class Point:
         return 1e3 / self.tpot_ms
 
     @property
-    def text(self) -> str:
-        """Short description of the deployment."""
+    def name(self) -> str:
+        """The deployment without its load."""
         plan, cluster = self.engine.plan, self.engine.cluster
         count = f"{self.replicas} x " if not self.prefill_replicas else f"{self.prefill_replicas}P{self.replicas}D x "
         engine = "SGLang, " if plan.decides == "sglang" else ""
-        return (
-            f"{count}{cluster.gpu.id} {engine}{plan.text}, {self.batch} in flight, {plan.max_num_batched_tokens} "
-            "tokens a step"
-        )
+        return f"{count}{cluster.gpu.id} {engine}{plan.text}, {plan.max_num_batched_tokens} tokens a step"
+
+    @property
+    def text(self) -> str:
+        """Short description of the deployment and its load."""
+        return f"{self.name}, {self.batch} in flight"
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """Result of a search."""
+    """Estimates of all deployments of a space."""
 
     points: tuple[Point, ...]
     refused: dict[str, int]  # number of invalid plans by reason
     pareto: tuple[Point, ...]  # Pareto front of the points within the SLO
-    nearest: Point | None  # set if no point meets the SLO
     not_modelled: tuple[str, ...]  # in sentences
     partial: bool = False  # a signal ended it before all plans were evaluated
 
-    @property
-    def best(self) -> Point | None:
-        """The point with most tokens/s per GPU within the SLO."""
-        return max(self.pareto, key=lambda point: point.per_gpu, default=None)
 
-
-def engines(model: Model, space: Space, longest: int) -> Iterator[Engine | str]:
-    """Each plan of the space as an engine, or the reason why it is invalid."""
+def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = None) -> Iterator[Engine | str]:
+    """Each plan of the space, or of those with so many GPUs, as an engine, or the reason why it is invalid."""
     for name, gpu, tp, pp, weights, budget in itertools.product(
         space.engines, space.gpus, space.tps, space.pps, space.weights, space.budgets
     ):
-        if tp * pp > space.most_gpus:
+        if tp * pp > space.most_gpus or (sizes is not None and tp * pp not in sizes):
             continue
         if name == "sglang" and pp > 1:
             yield "SGLang's pipeline stages are not modelled"
@@ -133,92 +123,17 @@ def engines(model: Model, space: Space, longest: int) -> Iterator[Engine | str]:
             yield f"{plan.text}: {reason_of(error)}"
 
 
-def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float] | None:
-    """(TTFT ms, TPOT ms, tokens/s) of an engine that always has ``batch`` requests in flight; None if they do not fit.
+def search(model: Model, space: Space, prompt: int, output: int, slo: Slo, *, longest: int | None = None) -> Found:
+    """Estimate all deployments of the space for a prompt and an output in tokens, or the longest request if given.
 
-    While a request decodes for ``output`` steps, the other requests of the batch prefill: vLLM's steps then also carry
-    the tokens of ``batch`` prompts, SGLang's steps with prompts no decodes. A step takes the longer of host and device
-    time, as with asynchronous scheduling.
+    Raises:
+        InputError: no plan can serve such requests, or prices cannot be read.
     """
-    times, limits = engine.times, engine.limits
-    if not limits.holds(batch, prompt + output) or batch > limits.max_num_seqs:
-        return None
-    stages = limits.pipeline_parallel_size
-    share = -(-batch // stages)  # requests per batch in flight: a pipeline has one batch per stage
-    host = times.host_ns + times.back_ns + (times.host_seq_ns + times.back_seq_ns) * share
-    context = prompt + output // 2
-    decode = max(times.step_ns([], [context] * share), host + times.launch_ns(share, prompts=False))
-    chunk = min(prompt, max(limits.max_num_batched_tokens - share, 1))
-    pieces = -(-prompt // chunk)
-    keys = [min((place + 1) * chunk, prompt) for place in range(pieces)]
-    # Prefill of one prompt, in vLLM's steps that also decode the other requests.
-    beside = 0 if limits.scheduler == "sglang" else share - 1
-    launched = host + times.launch_ns(chunk + beside, prompts=True)
-    mixed = [max(times.step_ns([(chunk, key)], [context] * beside), launched) for key in keys]
-    prefill = sum(mixed)
-    extra = batch * max(prefill - pieces * decode, 0.0)
-    if limits.scheduler == "sglang":
-        extra = (batch - 1) * (prefill if pieces > 1 else _together_ns(engine, prompt, batch / output, host))
-    # duration of one request: its decoding plus the prefills of others
-    whole = output * decode * stages + extra
-    over = engine.overheads
-    front = (
-        over.input_us + prompt * over.input_token_us + batch * over.input_load_us + over.output_us
-    ) * 1e3  # between a request's end and the next one's start
-    ttft = (prefill * stages + 0.5 * decode + front) / 1e6
-    tpot = whole / output / 1e6
-    return ttft, tpot, batch * output / (whole + prefill + front) * 1e9
-
-
-def _together_ns(engine: Engine, prompt: int, ends: float, host: float) -> float:
-    """Time of a prompt in SGLang's steps of prompts alone, of which each has those that came during one decoding step.
-
-    ``ends``: requests that end in a decoding step, in the mean. If they are Poisson distributed, a step of prompts has
-    ends / (1 - exp(-ends)) of them.
-    """
-    times, limits = engine.times, engine.limits
-    most = max(min(limits.max_num_batched_tokens // prompt, limits.max_num_seqs) - 1, 1)
-    count = min(-ends / math.expm1(-ends), most)
-    whole = int(count)
-
-    def step_ns(prompts: int) -> float:
-        tokens = min(prompts * prompt, limits.max_num_batched_tokens)
-        launched = host + times.launch_ns(tokens, prompts=True)
-        return max(times.step_ns([(tokens // prompts, prompt)] * prompts, []), launched)
-
-    return (step_ns(whole) * (whole + 1 - count) + step_ns(whole + 1) * (count - whole)) / count
-
-
-def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float, float] | None:
-    """(TTFT ms, TPOT ms, tokens/s of a decode engine, requests/s of a prefill engine)."""
-    times, limits = engine.times, engine.limits
-    if not limits.holds(batch, prompt + output) or batch > limits.max_num_seqs:
-        return None
-    stages = limits.pipeline_parallel_size
-    share = -(-batch // stages)
-    host = times.host_ns + times.back_ns + (times.host_seq_ns + times.back_seq_ns) * share
-    launched = host + times.launch_ns(share, prompts=False)
-    decode = max(times.step_ns([], [prompt + output // 2] * share), launched) * stages
-    chunk = min(prompt, limits.max_num_batched_tokens)
-    pieces = -(-prompt // chunk)
-    prefill = sum(times.step_ns([(chunk, min((place + 1) * chunk, prompt))], []) for place in range(pieces))
-    model, cluster = engine.model, engine.cluster
-    moved = prompt * model_token_bytes(model, engine.plan.cache, cluster.gpu.architecture)
-    transfer = moved / (cluster.network_bytes_per_s * engine.plan.tp) * 1e9
-    over = engine.overheads
-    ttft = (prefill * stages + transfer + decode) / 1e6 + (
-        over.input_us + prompt * over.input_token_us + batch * over.input_load_us + over.output_us
-    ) / 1e3
-    return ttft, decode / 1e6, batch / (decode / 1e9), 1e9 / max(prefill, transfer)
-
-
-def search(model: Model, space: Space, prompt: int, output: int, slo: Slo) -> Found:
-    """Evaluate all deployments of the space and select the best."""
     limits = _not_modelled(model, space)
     points: list[Point] = []
     refused: dict[str, int] = {}
     with caught() as stop:
-        for engine in engines(model, space, prompt + output + 16):
+        for engine in engines(model, space, (longest or prompt + output) + 16):
             evaluated = engine if isinstance(engine, str) else _points(engine, prompt, output, space)
             if isinstance(evaluated, str):
                 refused[evaluated] = refused.get(evaluated, 0) + 1
@@ -228,9 +143,15 @@ def search(model: Model, space: Space, prompt: int, output: int, slo: Slo) -> Fo
     if not points:
         why = "; ".join(f"{count} x {reason}" for reason, count in sorted(refused.items(), key=lambda it: -it[1])[:3])
         raise InputError(f"no plan can serve {prompt} + {output} tokens ({why}); allow more GPUs or smaller weights")
-    within = [point for point in points if _keeps(point, slo)]
-    nearest = None if within else min(points, key=lambda point: (_excess(point, slo), -point.per_gpu))
-    return Found(tuple(points), refused, pareto(within), nearest, limits, stop.is_partial)
+    within = [point for point in points if excess(point, slo) <= 1]
+    return Found(tuple(points), refused, pareto(within), limits, stop.is_partial)
+
+
+def estimates(model: Model, space: Space, prompt: int, output: int, sizes: set[int]) -> Iterator[Point]:
+    """The deployments of the space's engines with so many GPUs; engines that are not valid are left out."""
+    for engine in engines(model, space, prompt + output + 16, sizes):
+        evaluated = engine if isinstance(engine, str) else _points(engine, prompt, output, space)
+        yield from () if isinstance(evaluated, str) else evaluated
 
 
 def _points(engine: Engine, prompt: int, output: int, space: Space) -> list[Point] | str:
@@ -264,17 +185,10 @@ def _of(engine: Engine, batch: int, prompt: int, output: int, space: Space) -> l
     return found
 
 
-def _values(point: Point, slo: Slo) -> list[tuple[float, float]]:
+def excess(point: Point, slo: Slo) -> float:
+    """The estimated latency furthest beyond its limit, as a multiple of the limit; 0 without an SLO."""
     values = {"ttft": point.ttft_ms, "tpot": point.tpot_ms}
-    return [(values[name], bound) for name, bound in slo.bounds.items() if name in values]
-
-
-def _keeps(point: Point, slo: Slo) -> bool:
-    return all(value <= bound for value, bound in _values(point, slo))
-
-
-def _excess(point: Point, slo: Slo) -> float:
-    return max((value / bound for value, bound in _values(point, slo)), default=0.0)
+    return max((values[name] / bound for name, bound in slo.bounds.items() if name in values), default=0.0)
 
 
 def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
@@ -286,35 +200,3 @@ def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
             kept.append(point)
             best = point.per_gpu
     return tuple(kept)
-
-
-def confirm(point: Point, recipe: Recipe, slo: Slo) -> dict[str, Any]:
-    """Simulate the same deployment request by request, with equally many requests in flight."""
-    engine = point.engine
-    deployment = Deployment(engine, point.replicas, "least-loaded")
-    if point.prefill_replicas:
-        deployment = dataclasses.replace(deployment, prefill=engine, prefill_replicas=point.prefill_replicas)
-    flying = point.batch * point.replicas
-    load = generate(dataclasses.replace(recipe, requests=min(6 * flying, 3000), concurrency=flying, rate=None))
-    prediction = predict(deployment, load, slo, find_knee=False)
-    figures = prediction.figures
-    return {
-        "deployment": point.text,
-        "mean_ttft_ms": figures["mean_ttft_ms"],
-        "p99_ttft_ms": figures["p99_ttft_ms"],
-        "mean_tpot_ms": figures["mean_tpot_ms"],
-        "output_throughput": figures["output_throughput"],
-        "meets_slo": metrics.meets(prediction.served, slo),
-    }
-
-
-def confirm_all(points: Sequence[Point], recipe: Recipe, slo: Slo) -> tuple[list[dict[str, Any]], bool]:
-    """`confirm` of each point, with the reason where it fails, and whether a signal ended it before the last."""
-    entries: list[dict[str, Any]] = []
-    with caught() as stop:
-        for point in points:
-            try:
-                entries.append(confirm(point, recipe, slo))
-            except Exception as error:  # noqa: BLE001  one deployment must not lose the others
-                entries.append({"deployment": point.text, "reason": reason_of(error)})
-    return entries, stop.is_partial

@@ -49,8 +49,19 @@ def test_figures_are_those_of_their_definitions() -> None:
 
 def test_slos_are_read_as_vllm_reads_them() -> None:
     assert slo_of(["ttft:500", "tpot:50"]) == Slo(500.0, 50.0)
+    assert slo_of(["ttft:500@p90", "tpot:50@mean"], 95.0).statistics == {"ttft": "p90", "tpot": "mean"}
+    assert slo_of(["ttft:500", "tpot:50@mean"], 95.0).text == "p95 TTFT <= 500 ms, mean TPOT <= 50 ms"
+
+
+@pytest.mark.parametrize("limit", ["", ":", ":nan", ":inf", ":-1", ":5@", ":5@99", ":5@p100", ":5@p0", ":5@pnan"])
+def test_other_words_are_no_slo(limit: str) -> None:
     with pytest.raises(InputError, match="an SLO is ttft:MS"):
-        slo_of(["ttft"])
+        slo_of([f"ttft{limit}"])
+
+
+def test_a_limit_is_of_its_own_statistic() -> None:
+    latencies = {"ttft": np.arange(101.0), "tpot": np.array([1.0, 1.0, 10.0])}
+    assert slo_of(["ttft:1@p90", "tpot:1@mean"]).figures_ms(latencies) == {"ttft": 90.0, "tpot": 4.0}
 
 
 SMALL = ("llama3-8b", "--gpu", "h100-sxm", "--requests", "60", "--input", "300", "--output", "20", "--json", "-")

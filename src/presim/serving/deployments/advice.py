@@ -1,0 +1,52 @@
+"""What would help where no deployment meets an SLO: a looser one, or more GPUs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from presim.models.description import Model
+from presim.serving.answer.metrics import Slo
+from presim.serving.deployments.ranking import Outcome
+from presim.serving.deployments.search import Space, estimates, excess
+
+_TIMES = 4  # as many GPUs at most are looked at
+_MARGIN = 1.02  # of a looser limit, beyond the simulated figure
+
+
+def advice(nearest: Outcome, model: Model, space: Space, prompt: int, output: int, slo: Slo) -> list[str]:
+    """Sentences: the SLO that the nearest deployment meets, and one with more GPUs that is estimated to meet this."""
+    return [sentence for sentence in (_looser(nearest, slo), _larger(model, space, prompt, output, slo)) if sentence]
+
+
+def _looser(nearest: Outcome, slo: Slo) -> str | None:
+    result = nearest.trial
+    if result is None or not math.isfinite(result.excess):
+        return None
+    options = []
+    for name, bound in slo.bounds.items():
+        statistic = slo.statistics[name]
+        figure = result.figures[f"{statistic}_{name}_ms"]
+        options.append(f"--slo {name}:{bound if figure <= bound else _rounded_up(figure * _MARGIN):g}@{statistic}")
+    served = f"{nearest.point.name} at {result.rate:.2g} requests/s, nearly idle"
+    return f"A looser SLO: {' '.join(options)} is met by {served}."
+
+
+def _rounded_up(value: float) -> float:
+    """To three digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return math.ceil(value / unit) * unit
+
+
+def _larger(model: Model, space: Space, prompt: int, output: int, slo: Slo) -> str | None:
+    """The fewest GPUs beyond the limit with which an engine alone is estimated to meet the SLO."""
+    most = space.most_gpus * _TIMES
+    larger = dataclasses.replace(space, most_gpus=most, disaggregated=False)
+    shapes = {tp * pp for tp in space.tps for pp in space.pps if space.most_gpus < tp * pp <= most}
+    if not shapes:
+        return None
+    points = [point for point in estimates(model, larger, prompt, output, shapes) if excess(point, slo) <= 1]
+    best = min(points, key=lambda point: (point.gpus, -point.per_gpu), default=None)
+    if best is None:
+        return f"More GPUs: with up to {max(shapes)} no engine is estimated to meet it."
+    return f"More GPUs: --max-gpus {best.gpus} allows {best.name}, which is estimated to meet it."

@@ -1,0 +1,113 @@
+"""The largest load that a deployment serves within an SLO, in steady state, by the compiled simulator.
+
+Requests arrive at a rate, as with `presim serve --rate`. Those sent while the engines fill or drain are not judged, as
+they meet an emptier server than the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from presim.serving.answer import metrics
+from presim.serving.answer.metrics import Slo
+from presim.serving.deployments.deployment import Deployment
+from presim.serving.engines.simulate import Served, simulate
+from presim.serving.workloads.workload import Workload
+
+MOST_REQUESTS = 4000  # of a simulation
+PRECISION = 0.02  # of the largest rate
+_JUDGED = 1000  # requests, beside those during which engines fill and drain
+_STEPS = 200_000  # of decoding in a simulation, beyond which fewer requests are judged
+_FEWEST = 200  # requests, however many steps they take
+_FILLING = 2.0  # residence times until the load of a server that was empty is steady
+IDLE = 0.1  # requests in flight, in the mean, at the lowest rate that is tried
+_LOWER, _HIGHER = (0.75, 0.5, 0.25), 1.25  # of the first rate, while the largest is sought
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A deployment at one rate in steady state."""
+
+    rate: float  # requests/s
+    judged: int  # requests
+    figures: dict[str, float]  # as `metrics.bench` names them
+    meets: bool
+    in_flight: float  # requests in all engines, in the mean
+    excess: float  # the latency furthest beyond its limit, as a multiple of it; infinite without a steady state
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """What a deployment is asked to serve: a workload that arrives at 1 request/s, and its SLO."""
+
+    workload: Workload
+    slo: Slo
+    output: float  # tokens of a request, in the mean
+
+
+def load_of(workload: Workload, slo: Slo) -> Load:
+    """The load of a workload that arrives at 1 request/s."""
+    return Load(workload, slo, float(workload.output.mean()))
+
+
+def trial(deployment: Deployment, load: Load, rate: float, stay_s: float) -> Trial:
+    """Simulate requests that arrive at ``rate``/s and stay for about ``stay_s`` s each."""
+    flying = rate * stay_s
+    count = min(_JUDGED + 3 * flying, _STEPS * max(flying, 1.0) / load.output)
+    count = round(min(max(count, 3 * flying + _FEWEST), MOST_REQUESTS))
+    return judge(simulate(load.workload.first(count).scaled(rate), deployment.fleet()), load.slo, rate)
+
+
+def judge(served: Served, slo: Slo, rate: float) -> Trial:
+    """Figures of the requests that were sent while the engines neither filled nor drained."""
+    if not served.finished.all():
+        return Trial(rate, 0, {}, False, 0.0, np.inf)
+    latencies = metrics.latencies_ms(served)
+    stay_ns = float(np.median(latencies["e2el"])) * 1e6
+    begin = served.sent.min() + _FILLING * stay_ns
+    end = served.sent.max() - stay_ns
+    steady = (served.sent >= begin) & (served.sent <= end)
+    if not steady.any():
+        return Trial(rate, 0, {}, False, 0.0, np.inf)
+    values = {name: column[steady] for name, column in latencies.items()}
+    flying = float(values["e2el"].mean()) * rate / 1e3
+    limited = slo.figures_ms(values)
+    excess = float(max((limited[name] / bound for name, bound in slo.bounds.items()), default=0.0))
+    figures = {f"mean_{name}_ms": float(column.mean()) for name, column in values.items()}
+    figures |= {f"p99_{name}_ms": float(np.percentile(column, 99)) for name, column in values.items()}
+    figures |= {f"{slo.statistics[name]}_{name}_ms": figure for name, figure in limited.items()}
+    return Trial(rate, int(steady.sum()), figures, excess <= 1, flying, excess)
+
+
+def largest(run: Callable[[float], Trial], guess: float, lowest: float, least: float = 0.0) -> Trial:
+    """The largest rate that meets the SLO, to 2 %; a trial that misses it if no rate from ``lowest`` on does.
+
+    ``least``: the rate below which the answer is of no interest; a trial that misses at it is then returned.
+    """
+    reached = run(least or guess)
+    if reached.meets:
+        while reached.meets:
+            low, reached = reached, run(reached.rate * _HIGHER)
+        return _between(run, low, reached.rate)
+    if least:
+        return reached
+    for rate in (*(share * guess for share in _LOWER), lowest):
+        high = reached.rate
+        if lowest <= rate < high:
+            reached = run(rate)
+        if reached.meets:
+            return _between(run, reached, high)
+    return reached
+
+
+def _between(run: Callable[[float], Trial], low: Trial, high: float) -> Trial:
+    while high / low.rate > 1 + PRECISION:
+        reached = run(float(np.sqrt(low.rate * high)))
+        if reached.meets:
+            low = reached
+        else:
+            high = reached.rate
+    return low

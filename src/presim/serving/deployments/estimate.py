@@ -1,0 +1,90 @@
+"""Steady state of an engine in closed form, from its step times: latency and throughput with a batch always full.
+
+It takes microseconds and leaves out queues, so it tells which deployments are worth a simulation, not which is best.
+"""
+
+from __future__ import annotations
+
+import math
+
+from presim.serving.kept import model_token_bytes
+from presim.serving.steps.times import Engine
+
+
+def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float] | None:
+    """(TTFT ms, TPOT ms, tokens/s) of an engine that always has ``batch`` requests in flight; None if they do not fit.
+
+    While a request decodes for ``output`` steps, the other requests of the batch prefill: vLLM's steps then also carry
+    the tokens of ``batch`` prompts, SGLang's steps with prompts no decodes. A step takes the longer of host and device
+    time, as with asynchronous scheduling.
+    """
+    times, limits = engine.times, engine.limits
+    if not limits.holds(batch, prompt + output) or batch > limits.max_num_seqs:
+        return None
+    stages = limits.pipeline_parallel_size
+    share = -(-batch // stages)  # requests per batch in flight: a pipeline has one batch per stage
+    host = times.host_ns + times.back_ns + (times.host_seq_ns + times.back_seq_ns) * share
+    context = prompt + output // 2
+    decode = max(times.step_ns([], [context] * share), host + times.launch_ns(share, prompts=False))
+    chunk = min(prompt, max(limits.max_num_batched_tokens - share, 1))
+    pieces = -(-prompt // chunk)
+    keys = [min((place + 1) * chunk, prompt) for place in range(pieces)]
+    # Prefill of one prompt, in vLLM's steps that also decode the other requests.
+    beside = 0 if limits.scheduler == "sglang" else share - 1
+    launched = host + times.launch_ns(chunk + beside, prompts=True)
+    mixed = [max(times.step_ns([(chunk, key)], [context] * beside), launched) for key in keys]
+    prefill = sum(mixed)
+    extra = batch * max(prefill - pieces * decode, 0.0)
+    if limits.scheduler == "sglang":
+        extra = (batch - 1) * (prefill if pieces > 1 else _together_ns(engine, prompt, batch / output, host))
+    # duration of one request: its decoding plus the prefills of others
+    whole = output * decode * stages + extra
+    over = engine.overheads
+    front = (
+        over.input_us + prompt * over.input_token_us + batch * over.input_load_us + over.output_us
+    ) * 1e3  # between a request's end and the next one's start
+    ttft = (prefill * stages + 0.5 * decode + front) / 1e6
+    tpot = whole / output / 1e6
+    return ttft, tpot, batch * output / (whole + prefill + front) * 1e9
+
+
+def _together_ns(engine: Engine, prompt: int, ends: float, host: float) -> float:
+    """Time of a prompt in SGLang's steps of prompts alone, of which each has those that came during one decoding step.
+
+    ``ends``: requests that end in a decoding step, in the mean. If they are Poisson distributed, a step of prompts has
+    ends / (1 - exp(-ends)) of them.
+    """
+    times, limits = engine.times, engine.limits
+    most = max(min(limits.max_num_batched_tokens // prompt, limits.max_num_seqs) - 1, 1)
+    count = min(-ends / math.expm1(-ends), most)
+    whole = int(count)
+
+    def step_ns(prompts: int) -> float:
+        tokens = min(prompts * prompt, limits.max_num_batched_tokens)
+        launched = host + times.launch_ns(tokens, prompts=True)
+        return max(times.step_ns([(tokens // prompts, prompt)] * prompts, []), launched)
+
+    return (step_ns(whole) * (whole + 1 - count) + step_ns(whole + 1) * (count - whole)) / count
+
+
+def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float, float] | None:
+    """(TTFT ms, TPOT ms, tokens/s of a decode engine, requests/s of a prefill engine)."""
+    times, limits = engine.times, engine.limits
+    if not limits.holds(batch, prompt + output) or batch > limits.max_num_seqs:
+        return None
+    stages = limits.pipeline_parallel_size
+    share = -(-batch // stages)
+    host = times.host_ns + times.back_ns + (times.host_seq_ns + times.back_seq_ns) * share
+    launched = host + times.launch_ns(share, prompts=False)
+    decode = max(times.step_ns([], [prompt + output // 2] * share), launched) * stages
+    chunk = min(prompt, limits.max_num_batched_tokens)
+    pieces = -(-prompt // chunk)
+    prefill = sum(times.step_ns([(chunk, min((place + 1) * chunk, prompt))], []) for place in range(pieces))
+    model, cluster = engine.model, engine.cluster
+    moved = prompt * model_token_bytes(model, engine.plan.cache, cluster.gpu.architecture)
+    transfer = moved / (cluster.network_bytes_per_s * engine.plan.tp) * 1e9
+    over = engine.overheads
+    ttft = (prefill * stages + transfer + decode) / 1e6 + (
+        over.input_us + prompt * over.input_token_us + batch * over.input_load_us + over.output_us
+    ) / 1e3
+    return ttft, decode / 1e6, batch / (decode / 1e9), 1e9 / max(prefill, transfer)
