@@ -113,9 +113,9 @@ def page(rows: Mapping[str, Mapping[str, object]]) -> str:
         "what it does not say (recomputation, dispatcher, CUDA graphs) is at the framework's defaults.",
         "",
         f"{len(rows)} rows: median error {statistics.median(errors):.1%}, largest {max(errors):.1%}, "
-        f"{inside} inside the 80 % interval.",
+        f"{inside} inside the 80 % interval. The time is that of the command, seconds where the capture was kept.",
         "",
-        "| row | run | plan | published | predicted | error | inside | first time |",
+        "| row | run | plan | published | predicted | error | inside | time |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows.values():
