@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from presim.cli.script import sentences
 from presim.compose.plan import Plan
 from presim.errors import PresimError
 from presim.options import EvaluationOptions
@@ -148,4 +149,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with sentences():
+        main()

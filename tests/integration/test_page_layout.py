@@ -12,6 +12,7 @@ import uvicorn
 
 from presim.analysis.summarise import summarise
 from presim.hardware.choose import choose_cluster
+from presim.localhost import listening_socket
 from presim.pipeline import evaluate
 from presim.report import content, html, json
 from presim.result import Held, Result
@@ -19,7 +20,7 @@ from presim.saved_results.read import read
 from presim.saved_results.show import page
 from presim.view.opened import open_result
 from presim.view.panes import Shown
-from presim.view.server import application, bound
+from presim.view.server import application
 from support import fakes, layout, saved_results, workloads
 from support.chromium import PROGRAM, Browser, started
 
@@ -84,7 +85,7 @@ def panes(folder: Path) -> Iterator[dict[str, tuple[str, str]]]:
     trace = workloads.llama_8b(steps=2, layers=3)
     job = Shown("a job", evaluate(trace, choose_cluster(gpu="h100-sxm", world_size=128)))
     results = [open_result(folder / f"{name}.json") for name in (*saved_results.kinds(), "crowded")]
-    listening = bound(0)
+    listening = listening_socket(0, "--port")
     comparison = (folder / "comparison.json").read_bytes
     config = uvicorn.Config(application([job, job], comparison, results), log_level="warning", lifespan="off")
     server = uvicorn.Server(config)

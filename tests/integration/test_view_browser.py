@@ -16,11 +16,12 @@ import pytest
 import uvicorn
 
 from presim.hardware.choose import choose_cluster
+from presim.localhost import listening_socket
 from presim.pipeline import evaluate
 from presim.units import seconds
 from presim.view.opened import Opened
 from presim.view.panes import Shown
-from presim.view.server import application, bound
+from presim.view.server import application
 from support import pictures, workloads
 from support.chromium import PROGRAM, Browser, started
 
@@ -60,7 +61,7 @@ SEARCHED = {
 def address() -> Iterator[tuple[str, Shown]]:
     trace = workloads.llama_8b(steps=2, layers=3)
     shown = Shown("a job", evaluate(trace, choose_cluster(gpu="h100-sxm", world_size=128)))
-    listening = bound(0)
+    listening = listening_socket(0, "--port")
     results = [Opened("s.json", {"serving": lambda: SERVED}), Opened("q.json", {"search": lambda: SEARCHED})]
     config = uvicorn.Config(application([shown], results=results), log_level="warning", lifespan="off")
     server = uvicorn.Server(config)

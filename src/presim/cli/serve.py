@@ -106,14 +106,16 @@ def _compare_with(prediction: Prediction, engine: Engine) -> None:
 def _listen(deployment: Deployment, port: int, speed: float, grammar_ms: float) -> int:
     """Run an endpoint until interrupted."""
     try:
-        from presim.serving.endpoint.app import Endpoint, bound, serve
+        from presim.serving.endpoint.app import Endpoint, serve
     except ImportError as error:
         from presim.errors import InputError
 
         raise InputError(f"`presim serve --listen` needs {error.name}: pip install 'presim[view]'") from error
 
+    from presim.localhost import listening_socket
+
     endpoint = Endpoint(deployment.fleet(), deployment.engine.model.name, speed, round(grammar_ms * 1e6))
-    listening = bound(port)
+    listening = listening_socket(port, "--listen")
     click.echo(f"Simulated engines at http://127.0.0.1:{listening.getsockname()[1]}/v1", err=True)
     serve(endpoint, listening)
     return 0

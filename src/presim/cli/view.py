@@ -22,7 +22,8 @@ def command(names: tuple[str, ...], port: int, opens: bool) -> None:
     version or the last. The page needs no network. The server listens on this machine only and ends with Ctrl-C.
     """
     try:
-        from presim.view.server import HOSTS, application, bound, serve
+        from presim.localhost import HOSTS, listening_socket
+        from presim.view.server import application, serve
     except ImportError as error:
         from presim.errors import InputError
 
@@ -44,7 +45,7 @@ def command(names: tuple[str, ...], port: int, opens: bool) -> None:
 
         return comparison.encode(compare_jobs(jobs))
 
-    with bound(port) as listening:
+    with listening_socket(port, "--port") as listening:
         address = f"http://{HOSTS[1]}:{listening.getsockname()[1]}/"
         click.echo(f"{', '.join(names)} at {address} (Ctrl-C ends)")
         if opens:

@@ -209,9 +209,9 @@ def _training_overrides(plan: Plan, micro_batches: int, samples: int) -> list[st
 
 def _graph_overrides(overrides: Sequence[str]) -> tuple[str, ...]:
     """What Megatron needs for the CUDA graphs that the overrides ask for; they are made after one step, not three."""
-    graphed = any(override.startswith("model.cuda_graph_impl=") and override[-4:] != "none" for override in overrides)
+    values = dict(override.split("=", 1) for override in overrides)
     needed = ("model.cuda_graph_warmup_steps=1", "model.use_te_rng_tracker=true", "rng.te_rng_tracker=true")
-    return needed if graphed else ()
+    return needed if values.get("model.cuda_graph_impl", "none") != "none" else ()
 
 
 def _text(value: object) -> str:

@@ -21,6 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from presim.errors import InputError
+from presim.localhost import HOSTS
 from presim.report.palette import stylesheet
 from presim.view import panes
 from presim.view.opened import Opened
@@ -28,7 +29,6 @@ from presim.view.overview import overview
 from presim.view.panes import Shown
 
 _STATIC = Path(__file__).with_name("static")
-HOSTS = ("localhost", "127.0.0.1")
 _POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
 _MOST_PIXELS = 8192
 _MOST_DIGITS, _MOST_LETTERS = 9, 80  # of a number in a path; of a word in an answer
@@ -175,22 +175,6 @@ def _refused(words: str, code: int) -> Response:
 
 def _json(content: dict[str, Any]) -> Response:
     return Response(msgspec.json.encode(content), media_type="application/json")
-
-
-def bound(port: int) -> socket.socket:
-    """A socket on localhost; port 0 chooses a free port.
-
-    Raises:
-        InputError: the port is taken or not allowed.
-    """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((HOSTS[1], port))
-    except OSError as error:
-        listener.close()
-        raise InputError(f"port {port} cannot be used: {error.strerror}; choose another with --port") from error
-    return listener
 
 
 def serve(app: Starlette, listening: socket.socket) -> None:

@@ -231,7 +231,7 @@ CASES = (
            "presim.verbs.run:_capture", 2, printed="partial: the work was interrupted", outputs=("r.json",),
            torch=True),
     Moment("serve --listen", _nothing, "serve llama3-8b --gpu h100-sxm --listen 0",
-           "presim.serving.endpoint.app:bound"),
+           "presim.localhost:listening_socket"),
     Moment("view", _verb("simulate"), "view job --no-open", "presim.view.server:serve"),
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from presim.serving.kept import model_token_bytes
+from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine
 
 
@@ -28,43 +29,46 @@ def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float,
     decode = max(times.step_ns([], [context] * share), host + times.launch_ns(share, prompts=False))
     chunk = min(prompt, max(limits.max_num_batched_tokens - share, 1))
     pieces = -(-prompt // chunk)
-    keys = [min((place + 1) * chunk, prompt) for place in range(pieces)]
+    keys = [min((piece + 1) * chunk, prompt) for piece in range(pieces)]
     # Prefill of one prompt, in vLLM's steps that also decode the other requests.
-    beside = 0 if limits.scheduler == "sglang" else share - 1
-    launched = host + times.launch_ns(chunk + beside, prompts=True)
-    mixed = [max(times.step_ns([(chunk, key)], [context] * beside), launched) for key in keys]
+    num_decoding = 0 if limits.scheduler == "sglang" else share - 1
+    launched = host + times.launch_ns(chunk + num_decoding, prompts=True)
+    mixed = [max(times.step_ns([(chunk, key)], [context] * num_decoding), launched) for key in keys]
     prefill = sum(mixed)
     extra = batch * max(prefill - pieces * decode, 0.0)
     if limits.scheduler == "sglang":
         extra = (batch - 1) * (prefill if pieces > 1 else _together_ns(engine, prompt, batch / output, host))
     # duration of one request: its decoding plus the prefills of others
-    whole = output * decode * stages + extra
-    over = engine.overheads
-    front = (
-        over.input_us + prompt * over.input_token_us + batch * over.input_load_us + over.output_us
-    ) * 1e3  # between a request's end and the next one's start
-    ttft = (prefill * stages + 0.5 * decode + front) / 1e6
-    tpot = whole / output / 1e6
-    return ttft, tpot, batch * output / (whole + prefill + front) * 1e9
+    request_ns = output * decode * stages + extra
+    server_ns = _server_ns(engine.overheads, prompt, batch)
+    ttft = (prefill * stages + 0.5 * decode + server_ns) / 1e6
+    tpot = request_ns / output / 1e6
+    return ttft, tpot, batch * output / (request_ns + prefill + server_ns) * 1e9
 
 
-def _together_ns(engine: Engine, prompt: int, ends: float, host: float) -> float:
+def _server_ns(overheads: Overheads, prompt: int, batch: int) -> float:
+    """Time of the server between the end of a request and the start of the next one."""
+    input_us = overheads.input_us + prompt * overheads.input_token_us + batch * overheads.input_load_us
+    return (input_us + overheads.output_us) * 1e3
+
+
+def _together_ns(engine: Engine, prompt: int, mean_ended: float, host: float) -> float:
     """Time of a prompt in SGLang's steps of prompts alone, of which each has those that came during one decoding step.
 
-    ``ends``: requests that end in a decoding step, in the mean. If they are Poisson distributed, a step of prompts has
-    ends / (1 - exp(-ends)) of them.
+    ``mean_ended``: requests that end in a decoding step, in the mean. If they are Poisson distributed, a step of
+    prompts has mean_ended / (1 - exp(-mean_ended)) of them.
     """
     times, limits = engine.times, engine.limits
-    most = max(min(limits.max_num_batched_tokens // prompt, limits.max_num_seqs) - 1, 1)
-    count = min(-ends / math.expm1(-ends), most)
-    whole = int(count)
+    most_prompts = max(min(limits.max_num_batched_tokens // prompt, limits.max_num_seqs) - 1, 1)
+    count = min(-mean_ended / math.expm1(-mean_ended), most_prompts)
+    num_prompts = int(count)
 
     def step_ns(prompts: int) -> float:
         tokens = min(prompts * prompt, limits.max_num_batched_tokens)
         launched = host + times.launch_ns(tokens, prompts=True)
         return max(times.step_ns([(tokens // prompts, prompt)] * prompts, []), launched)
 
-    return (step_ns(whole) * (whole + 1 - count) + step_ns(whole + 1) * (count - whole)) / count
+    return (step_ns(num_prompts) * (num_prompts + 1 - count) + step_ns(num_prompts + 1) * (count - num_prompts)) / count
 
 
 def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float, float] | None:
@@ -79,12 +83,9 @@ def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple
     decode = max(times.step_ns([], [prompt + output // 2] * share), launched) * stages
     chunk = min(prompt, limits.max_num_batched_tokens)
     pieces = -(-prompt // chunk)
-    prefill = sum(times.step_ns([(chunk, min((place + 1) * chunk, prompt))], []) for place in range(pieces))
+    prefill = sum(times.step_ns([(chunk, min((piece + 1) * chunk, prompt))], []) for piece in range(pieces))
     model, cluster = engine.model, engine.cluster
-    moved = prompt * model_token_bytes(model, engine.plan.cache, cluster.gpu.architecture)
-    transfer = moved / (cluster.network_bytes_per_s * engine.plan.tp) * 1e9
-    over = engine.overheads
-    ttft = (prefill * stages + transfer + decode) / 1e6 + (
-        over.input_us + prompt * over.input_token_us + batch * over.input_load_us + over.output_us
-    ) / 1e3
+    kv_bytes = prompt * model_token_bytes(model, engine.plan.cache, cluster.gpu.architecture)
+    transfer = kv_bytes / (cluster.network_bytes_per_s * engine.plan.tp) * 1e9
+    ttft = (prefill * stages + transfer + decode + _server_ns(engine.overheads, prompt, batch)) / 1e6
     return ttft, decode / 1e6, batch / (decode / 1e9), 1e9 / max(prefill, transfer)

@@ -23,12 +23,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from presim.errors import InputError
 from presim.files import FormatError, decode_foreign_json
+from presim.localhost import HOSTS
 from presim.serving.endpoint.answers import Choice, Writer, counts_of
 from presim.serving.endpoint.asked import Asked, RefusedError, asked_of, detokenized, invalid, tokenized
 from presim.serving.endpoint.clients import Clients
 from presim.serving.engines.engine import Fleet
 
-HOSTS = ("localhost", "127.0.0.1")
 _MOST_BODY = 64 << 20  # bytes
 
 
@@ -241,22 +241,6 @@ def _http_error(request: Request, error: Exception) -> Response:
     code = error.status_code if isinstance(error, HTTPException) else 500
     phrase = HTTPStatus(code).phrase
     return _refusal(None, RefusedError(phrase, None, code, phrase))
-
-
-def bound(port: int) -> socket.socket:
-    """A socket on localhost; port 0 chooses a free port.
-
-    Raises:
-        InputError: the port is taken or not allowed.
-    """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((HOSTS[1], port))
-    except OSError as error:
-        listener.close()
-        raise InputError(f"port {port} cannot be used: {error.strerror}; choose another with --listen") from error
-    return listener
 
 
 def serve(endpoint: Endpoint, listening: socket.socket) -> None:
