@@ -75,3 +75,8 @@ def test_its_adam_updates_every_parameter() -> None:
 def test_no_kernel_is_known_by_its_name_only(recipe: str) -> None:
     job = layer(recipe)
     assert not [one for one in job.signatures(job.work()) if isinstance(one, Kernel)]
+
+
+def test_a_fused_router_spreads_tokens_as_the_policy_says() -> None:
+    """The script compares the loads that the host reads, from a plain call and from a CUDA graph."""
+    assert run("transformer_engine_router.py", steps=2).evaluation.priced.trace.manifest.exit == "ok"

@@ -6,9 +6,12 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from presim.compose.plan import Plan
 from presim.errors import InputError
+from presim.files import decode_json, read_bytes
+from presim.frameworks.megatron_recipes import Recipe, recipe_for
 from presim.graph.take import config_file
 
 PROGRAM = Path(__file__).parent / "programs" / "megatron_bridge_pretrain.py"
@@ -44,6 +47,7 @@ class FrameworkRun:
     values: tuple[str, ...]  # policies for values, as `presim run --values`
     notes: tuple[str, ...]
     steps: int = 2  # to capture: the first fills the pipeline and sets everything up
+    is_whole_graph: bool = False  # the iteration is one CUDA graph: no kernel waits for the host
 
 
 def plan_run(
@@ -53,11 +57,15 @@ def plan_run(
     world_size: int,
     precision: str = "bf16",
     overrides: Sequence[str] = (),
+    *,
+    gpu: str = "",
 ) -> FrameworkRun:
     """The run of Megatron-Bridge that trains a model by a plan.
 
+    What the plan does not say is as in Bridge's own recipe for the model, the GPU and the precision, if it has one.
+
     ``named_fields``: those of the plan that the user set. ``overrides``: of Bridge's configuration, as
-    ``model.recompute_granularity=selective``; they take precedence.
+    ``model.recompute_granularity=selective``; they take precedence. ``gpu``: its id in the catalogue.
 
     Raises:
         InputError: Bridge is not installed, the plan does not divide the ranks, or it sets what only composing a graph
@@ -72,19 +80,39 @@ def plan_run(
         )
     step_micro_batches = plan.micro_batches(world_size)
     captured = min(step_micro_batches, _fewest_repeating(plan))
+    recipe = recipe_for(_decoded(config), gpu, precision, plan, world_size)
+    settings = (*(recipe.overrides(plan, named_fields, overrides) if recipe else ()), *overrides)
     arguments = (
         str(config),
         *_model_overrides(plan, named_fields),
         *_training_overrides(plan, captured, plan.micro_batch * plan.data(world_size)),
-        *_graph_overrides(overrides),
-        *overrides,
+        *_graph_overrides(settings),
+        *settings,
         *("--mixed-precision", PRECISIONS[precision]),
         *(("--tp-overlap",) if _overlaps_tensor(plan, named_fields) else ()),
     )
     values = (f"routing={plan.routing}",) if "routing" in named_fields else ()
-    notes = _notes(plan, named_fields, versions, precision)
-    steps = 3 if _graph_overrides(overrides) else 2  # graphs are captured in the second step, and replayed from then on
-    return FrameworkRun(PROGRAM, arguments, captured, step_micro_batches, values, notes, steps)
+    notes = (*_notes(plan, named_fields, versions, precision), *_recipe_notes(recipe, settings))
+    steps = 3 if _graph_overrides(settings) else 2  # graphs are captured in the second step, and replayed from then on
+    is_whole_graph = recipe is not None and recipe.is_whole_graph and not _graph_overrides(overrides)
+    return FrameworkRun(PROGRAM, arguments, captured, step_micro_batches, values, notes, steps, is_whole_graph)
+
+
+def _decoded(config: Path) -> Mapping[str, Any]:
+    return decode_json(read_bytes(config, "name a config.json"), dict[str, Any])
+
+
+def _recipe_notes(recipe: Recipe | None, settings: Sequence[str]) -> tuple[str, ...]:
+    """What the run has of Bridge's own recipe, and what of it is missing."""
+    if recipe is None:
+        return ("Megatron-Bridge has no recipe of its own for this model, GPU and precision.",)
+    said = ", ".join(setting.partition(".")[2] for setting in settings)
+    notes = [f"As in Megatron-Bridge's recipe {recipe.recipe} unless the plan says otherwise: {said}."]
+    if recipe.is_whole_graph:
+        notes.append("The recipe makes the iteration one CUDA graph: no kernel waits for the host.")
+    if recipe.not_taken:
+        notes.append(f"Not modelled of the recipe: {', '.join(recipe.not_taken)}.")
+    return tuple(notes)
 
 
 def _installed_versions() -> Mapping[str, str]:

@@ -55,7 +55,9 @@ def capture_plan_and_evaluate(
     if save is not None:
         store.check_writable(save)
     target = chosen_cluster(options)
-    run = plan_run(model, plan, named_fields, target.world_size, precision, overrides)
+    run = plan_run(model, plan, named_fields, target.world_size, precision, overrides, gpu=target.gpu.id)
+    if run.is_whole_graph:
+        options = dataclasses.replace(options, host_time=False)
     job = _captured(run, target, progress)
     is_whole = all(trace.manifest.exit in _WHOLE_EXITS for trace in job.traces.values())
     traces, notes = [_titled(trace, model) for trace in job.traces.values()], [*run.notes, *job.manifest.notes]

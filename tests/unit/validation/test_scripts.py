@@ -167,6 +167,7 @@ BAD = [
     ("validation/composed", ("{tmp}/other.csv",), "cannot write to {tmp}/other.csv: {tmp}/other.csv is a file"),
     ("validation/composed_hosts", ("{tmp}/empty",), "{tmp}/empty has no captured job; make them with"),
     ("validation/composed_plans", ("{tmp}/other.csv",), "cannot write to {tmp}/other.csv: {tmp}/other.csv is a file"),
+    ("validation/megatron_recipes", ("{tmp}/empty",), "{tmp}/empty has no src/megatron/bridge/perf_recipes; name a"),
     ("validation/framework_plans", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such file"),
     ("validation/framework_plans", ("{tmp}/other.csv",), "{tmp}/other.csv has no column 'id'"),
     ("validation/largest_left_out", ("--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such directory"),

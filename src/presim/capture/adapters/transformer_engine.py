@@ -11,12 +11,13 @@ import functools
 import inspect
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from presim.capture.adapters.triton_kernels import describe_tensor
+from presim.capture.device_values.triton import update_values
 from presim.capture.script.after_import import when_imported
 from presim.capture.script.hook import Hook
 
@@ -24,6 +25,7 @@ _MODULE = "transformer_engine_torch"
 # Their kernels besides the product or attention work on lengths, offsets and scales, not on the operands.
 _LIBRARY_CALLS = ("fused_attn", "generic_gemm", "te_general_grouped_gemm")
 _ATTENTION = "fused_attn"
+_ROUTERS = ("fused_topk_with_score_function_fwd", "fused_topk_with_score_function_qb_fwd")  # (logits, topk, ...)
 # Argument lists that multi-tensor functions write; these functions return nothing.
 _WRITTEN_LISTS = {
     "multi_tensor_adam": slice(1, None),  # gradients, parameters, both moments, master weights
@@ -70,10 +72,21 @@ class TransformerEngine:
             finally:
                 start = time.perf_counter_ns()
                 self.hook.launch_ends(first, self._operator(name, (*args, *kwargs.values()), result))
+                if name in _ROUTERS and result is not None:
+                    self._route(args, kwargs, result)
                 self.hook.add_own_time(time.perf_counter_ns() - start)
             return result
 
         return observed
+
+    def _route(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Sequence[Any]) -> None:
+        """Let the routing policy choose the experts of a fused router, whose map programs read on the host."""
+        experts_per_token = kwargs["topk"] if "topk" in kwargs else args[1]
+        route_map = result[1]
+        if isinstance(route_map, torch.Tensor) and route_map.dtype is torch.bool and route_map.is_contiguous():
+            rows, experts = route_map.flatten(0, -2).shape
+            written = route_map.data_ptr(), rows, experts, int(experts_per_token)
+            update_values(self.hook, functools.partial(self.hook.write_route_map, *written))
 
     def _operator(self, name: str, arguments: tuple[Any, ...], result: Any) -> int:
         written = list(_operands(result))

@@ -79,7 +79,7 @@ def after_launch(hook: Hook, name: str, parameters: dict[str, Any], written: Ite
 
     For a kernel captured into a graph, this happens at each replay, with the values of that replay.
     """
-    if torch.cuda.is_current_stream_capturing():
+    if torch.cuda.is_current_stream_capturing():  # graphs must not keep the parameters alive
         locations = {key: TensorLocation.of(value) if is_tensor(value) else value for key, value in parameters.items()}
         _at_replay(hook, lambda: _update(hook, name, locations, written))
     else:
@@ -118,7 +118,12 @@ def apply_loss_policy(hook: Hook, tensor: torch.Tensor, terms: int) -> None:
 
     if locations.dtype not in _SCALAR_TYPES or not tensor.numel():
         return
-    _at_replay(hook, answer) if torch.cuda.is_current_stream_capturing() else answer()
+    update_values(hook, answer)
+
+
+def update_values(hook: Hook, update: Callable[[], None]) -> None:
+    """Update the values that a launch writes: now, or at each replay of the CUDA graph that is being captured."""
+    _at_replay(hook, update) if torch.cuda.is_current_stream_capturing() else update()
 
 
 _replayed: dict[int, Callable[[], None]] = {}  # key -> update to run at replays

@@ -43,6 +43,8 @@ class Hook:
         self.mark_written = (
             library.presim_values_written
         )  # (address, elements, c10::ScalarType, is a loss): mark as unknown
+        library.presim_values_route_map.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64]
+        self.write_route_map = library.presim_values_route_map  # (address, rows, experts, experts of each row)
         library.presim_values_at_replay.argtypes = [ctypes.c_int64, OnReplay, OnReplay, ctypes.c_int64]
         self.at_replay = library.presim_values_at_replay  # (stream, callback, callback at the end, key)
         self.descriptions = library.presim_interned  # number of distinct descriptions recorded

@@ -38,6 +38,7 @@ from megatron.bridge.training.config import (  # noqa: E402
     TrainingConfig,
 )
 from megatron.bridge.training.gpt_step import forward_step  # noqa: E402
+from megatron.bridge.training.mixed_precision import get_mixed_precision_config  # noqa: E402
 from megatron.bridge.training.pretrain import pretrain  # noqa: E402
 from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides  # noqa: E402
 from megatron.core import parallel_state  # noqa: E402
@@ -143,7 +144,7 @@ def configure(options: argparse.Namespace) -> ConfigContainer:
         dist=DistributedInitConfig(),
         rerun_state_machine=RerunStateMachineConfig(check_for_nan_in_loss=False),
         comm_overlap=CommOverlapConfig(tp_comm_overlap=False),  # pipelines and data parallelism as Bridge overlaps them
-        mixed_precision=options.mixed_precision,
+        mixed_precision=get_mixed_precision_config(options.mixed_precision),
     )
     process_config_with_overrides(config, cli_overrides=options.overrides)
     config.dataset.seq_length = config.model.seq_length

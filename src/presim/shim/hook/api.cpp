@@ -115,6 +115,11 @@ PRESIM_API void presim_values_written(int64_t address, int64_t elements, int32_t
   answer_written(reinterpret_cast<void*>(address), elements, c10::ScalarType(type), is_loss ? Rule::Loss : Rule::Number);
 }
 
+// A kernel outside PyTorch's operators wrote a map of booleans from rows to the `taken` experts of each.
+PRESIM_API void presim_values_route_map(int64_t address, int64_t rows, int64_t choices, int64_t taken) {
+  presim::hook::values::answer_route_map(reinterpret_cast<void*>(address), rows, choices, taken);
+}
+
 // Calls `run(key)` at this point of each replay of the graph being captured on `stream`; `drop(key)` when it is freed.
 PRESIM_API bool presim_values_at_replay(int64_t stream, void (*run)(int64_t), void (*drop)(int64_t), int64_t key) {
   struct Again {

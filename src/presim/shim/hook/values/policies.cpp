@@ -154,9 +154,8 @@ void draw(int64_t* out, int64_t rows, int64_t taken, int64_t choices) {
 }
 
 // The experts of each row, [rows, taken].
-void route(const at::Tensor& tensor, int64_t choices) {
-  int64_t taken = tensor.dim() > 0 && tensor.size(-1) <= choices ? tensor.size(-1) : 1, rows = tensor.numel() / taken;
-  std::vector<int64_t> picked(static_cast<size_t>(tensor.numel()));
+std::vector<int64_t> pick_experts(int64_t rows, int64_t taken, int64_t choices) {
+  std::vector<int64_t> picked(static_cast<size_t>(rows * taken));
   note_loads(choices);
   if (balanced(choices)) {
     for (size_t i = 0; i < picked.size(); ++i) {
@@ -166,6 +165,13 @@ void route(const at::Tensor& tensor, int64_t choices) {
   } else {
     draw(picked.data(), rows, taken, choices);
   }
+  return picked;
+}
+
+// The experts of each row, as indices.
+void route(const at::Tensor& tensor, int64_t choices) {
+  int64_t taken = tensor.dim() > 0 && tensor.size(-1) <= choices ? tensor.size(-1) : 1;
+  std::vector<int64_t> picked = pick_experts(tensor.numel() / taken, taken, choices);
   at::Tensor source = at::from_blob(picked.data(), tensor.sizes(), at::TensorOptions().dtype(at::kLong));
   host_view(tensor).copy_(source);
 }
@@ -245,6 +251,17 @@ void answer_written(void* address, int64_t elements, c10::ScalarType type, Rule 
   at::Tensor view = at::from_blob(address, {elements}, at::TensorOptions().dtype(type));
   forget(view);
   if (small(view) && exists(view)) answer(view, rule, {});
+}
+
+void answer_route_map(void* address, int64_t rows, int64_t choices, int64_t taken) {
+  at::RecordFunctionGuard unobserved(false);
+  at::Tensor map = at::from_blob(address, {rows, choices}, at::TensorOptions().dtype(at::kBool));
+  forget(map);
+  if (!small(map) || !exists(map) || taken < 1 || taken > choices) return;
+  std::vector<int64_t> picked = pick_experts(rows, taken, choices);
+  at::Tensor indices = at::from_blob(picked.data(), {rows, taken}, at::TensorOptions().dtype(at::kLong));
+  host_view(map).zero_().scatter_(1, indices, true);
+  know(map, kRouting);
 }
 
 }  // namespace presim::hook::values

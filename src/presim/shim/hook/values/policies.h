@@ -30,6 +30,8 @@ void answer(const at::Tensor& tensor, Rule rule, const Call& call);
 
 // The same for memory written by a kernel outside PyTorch's operators; large tensors become unknown. The caller
 // accounts for its time.
+// A kernel outside PyTorch's operators wrote which `taken` of `choices` experts each row goes to, as a map of booleans.
+void answer_route_map(void* address, int64_t rows, int64_t choices, int64_t taken);
 void answer_written(void* address, int64_t elements, c10::ScalarType type, Rule rule);
 
 }  // namespace presim::hook::values
