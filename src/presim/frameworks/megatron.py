@@ -106,8 +106,8 @@ def _recipe_notes(recipe: Recipe | None, settings: Sequence[str]) -> tuple[str, 
     """What the run has of Bridge's own recipe, and what of it is missing."""
     if recipe is None:
         return ("Megatron-Bridge has no recipe of its own for this model, GPU and precision.",)
-    said = ", ".join(setting.partition(".")[2] for setting in settings)
-    notes = [f"As in Megatron-Bridge's recipe {recipe.recipe} unless the plan says otherwise: {said}."]
+    fields = ", ".join(setting.partition(".")[2] for setting in settings)
+    notes = [f"As in Megatron-Bridge's recipe {recipe.recipe} unless the plan says otherwise: {fields}."]
     if recipe.is_whole_graph:
         notes.append("The recipe makes the iteration one CUDA graph: no kernel waits for the host.")
     if recipe.not_taken:

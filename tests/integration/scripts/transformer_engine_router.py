@@ -1,4 +1,4 @@
-"""Transformer Engine's fused router: the host reads how many tokens go to each expert, in eager mode and from a graph."""
+"""Transformer Engine's fused router: the host reads the loads of experts, in eager mode and from a CUDA graph."""
 
 import torch
 from transformer_engine.pytorch.router import fused_topk_with_score_function
