@@ -90,6 +90,7 @@ def plan_run(
         *settings,
         *("--mixed-precision", PRECISIONS[precision]),
         *(("--tp-overlap",) if _overlaps_tensor(plan, named_fields) else ()),
+        *(("--grouped-mlp",) if recipe is not None and recipe.groups_mlp else ()),
     )
     values = (f"routing={plan.routing}",) if "routing" in named_fields else ()
     notes = (*_notes(plan, named_fields, versions, precision), *_recipe_notes(recipe, settings))
@@ -110,6 +111,8 @@ def _recipe_notes(recipe: Recipe | None, settings: Sequence[str]) -> tuple[str, 
     notes = [f"As in Megatron-Bridge's recipe {recipe.recipe} unless the plan says otherwise: {fields}."]
     if recipe.is_whole_graph:
         notes.append("The recipe makes the iteration one CUDA graph: no kernel waits for the host.")
+    if recipe.groups_mlp:
+        notes.append("The experts of a rank are one kernel, by a stand-in for cuDNN's grouped MLP.")
     if recipe.not_taken:
         notes.append(f"Not modelled of the recipe: {', '.join(recipe.not_taken)}.")
     return tuple(notes)

@@ -47,14 +47,15 @@ _TAKEN = (
     *(f"mixed_precision.{name}" for name in ("grad_reduce_in_fp32", "first_last_layers_bf16")),
     *(f"mixed_precision.num_layers_at_{end}_in_bf16" for end in ("start", "end")),
 )
+_GROUPED_MLP = "model.use_transformer_engine_op_fuser"
 _NOT_TAKEN = (  # the installed Megatron lacks them, or presim does not model them
-    *(f"model.{name}" for name in ("use_transformer_engine_op_fuser", "fp8_output_proj", "moe_paged_stash")),
+    *(f"model.{name}" for name in ("fp8_output_proj", "moe_paged_stash")),
     *(f"model.{name}" for name in ("cpu_offloading", "fine_grained_activation_offloading")),
     "mixed_precision.fp8_dot_product_attention",
     "optimizer.use_precision_aware_optimizer",
     "ddp.nccl_ub",
 )
-SETTINGS = (*_TAKEN, *_NOT_TAKEN)
+SETTINGS = (*_TAKEN, _GROUPED_MLP, *_NOT_TAKEN)
 _WHOLE_GRAPH = "full_iteration"
 MODELS = {  # as Bridge's recipes are called: type, layers, hidden size and experts of config.json
     "llama3_8b": ("llama", 32, 4096, 0),
@@ -106,6 +107,11 @@ class Recipe(msgspec.Struct, frozen=True):
         """The whole iteration is one CUDA graph, so that no kernel waits for the host."""
         graphs = [self.settings.get(field) for field in _GRAPHS]
         return _WHOLE_GRAPH in graphs or _WHOLE_GRAPH in (graphs[1] or ())
+
+    @property
+    def groups_mlp(self) -> bool:
+        """One kernel multiplies for all experts of a rank and activates, in MXFP8."""
+        return bool(self.settings.get(_GROUPED_MLP)) and self.precision == "mxfp8"
 
     @property
     def not_taken(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ import torch
 megatron_layers.install_weight_gradient_fusion()
 
 import megatron.bridge.training.initialize as bridge_initialize  # noqa: E402 - they look for the fusion when imported
+import megatron_grouped_mlp  # noqa: E402
 import megatron_models  # noqa: E402
 import megatron_overlap  # noqa: E402
 from megatron.bridge.training.comm_overlap import CommOverlapConfig  # noqa: E402
@@ -83,6 +84,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("overrides", nargs="*", metavar="FIELD=VALUE", help="of Bridge's ConfigContainer")
     parser.add_argument("--mixed-precision", default="bf16_mixed", help="name of one of Bridge's settings")
     parser.add_argument("--tp-overlap", action="store_true", help="as with userbuffers; see megatron_overlap")
+    parser.add_argument("--grouped-mlp", action="store_true", help="experts in one kernel; see megatron_grouped_mlp")
     parser.add_argument("--steps", type=int, default=100)
     return parser.parse_args()
 
@@ -176,6 +178,8 @@ def main() -> None:
     bridge_initialize.compile_helpers = lambda: None
     megatron_layers.install_flash_attention()
     megatron_layers.install_router_product()
+    if options.grouped_mlp:
+        megatron_grouped_mlp.install()
     pretrain(configure(options), with_overlap(forward_step) if options.tp_overlap else forward_step)
 
 

@@ -1,0 +1,1 @@
+../../src/presim/frameworks/programs/megatron_grouped_mlp.py
