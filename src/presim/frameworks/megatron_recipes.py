@@ -57,17 +57,17 @@ _NOT_TAKEN = (  # the installed Megatron lacks them, or presim does not model th
 )
 SETTINGS = (*_TAKEN, _GROUPED_MLP, *_NOT_TAKEN)
 _WHOLE_GRAPH = "full_iteration"
-MODELS = {  # as Bridge's recipes are called: type, layers, hidden size and experts of config.json
-    "llama3_8b": ("llama", 32, 4096, 0),
-    "llama3_70b": ("llama", 80, 8192, 0),
-    "llama31_405b": ("llama", 126, 16384, 0),
-    "qwen3_30b_a3b": ("qwen3_moe", 48, 2048, 128),
-    "qwen3_235b_a22b": ("qwen3_moe", 94, 4096, 128),
-    "qwen3_next_80b_a3b": ("qwen3_next", 48, 2048, 512),
-    "deepseek_v3": ("deepseek_v3", 61, 7168, 256),
-    "kimi_k2": ("kimi_k2", 61, 7168, 384),
-    "gpt_oss_20b": ("gpt_oss", 24, 2880, 32),
-    "gpt_oss_120b": ("gpt_oss", 36, 2880, 128),
+MODELS = {  # as Bridge's recipes are called: type, layers, hidden size, experts and vocabulary of config.json
+    "llama3_8b": ("llama", 32, 4096, 0, 128256),
+    "llama3_70b": ("llama", 80, 8192, 0, 128256),
+    "llama31_405b": ("llama", 126, 16384, 0, 128256),
+    "qwen3_30b_a3b": ("qwen3_moe", 48, 2048, 128, 151936),
+    "qwen3_235b_a22b": ("qwen3_moe", 94, 4096, 128, 151936),
+    "qwen3_next_80b_a3b": ("qwen3_next", 48, 2048, 512, 151936),
+    "deepseek_v3": ("deepseek_v3", 61, 7168, 256, 129280),
+    "kimi_k2": ("kimi_k2", 61, 7168, 384, 163840),
+    "gpt_oss_20b": ("gpt_oss", 24, 2880, 32, 201088),
+    "gpt_oss_120b": ("gpt_oss", 36, 2880, 128, 201088),
 }
 
 
@@ -153,7 +153,11 @@ def _difference(recipe: Recipe, plan: Plan, world_size: int) -> tuple[int, int, 
 def _named(config: Mapping[str, Any]) -> str | None:
     text = config.get("text_config") or config
     experts = next((text[name] for name in ("n_routed_experts", "num_local_experts", "num_experts") if name in text), 0)
-    sizes = text.get("model_type"), text.get("num_hidden_layers"), text.get("hidden_size"), experts
+    sizes = (
+        *(text.get(name) for name in ("model_type", "num_hidden_layers", "hidden_size")),
+        experts,
+        text.get("vocab_size"),
+    )
     return next((name for name, known_sizes in MODELS.items() if known_sizes == sizes), None)
 
 
