@@ -204,7 +204,7 @@ def _report(
     )
     summary = msgspec.structs.replace(summary, throughput=job_throughput)
     return _with_job_figures(
-        summary, ranks, figures, all_notes, _memory_of_fullest(job, prepared.traces, ranks, memory_traces)
+        summary, ranks, figures, all_notes, _memory_of_fullest(job, prepared.traces, ranks, memory_traces, brief=brief)
     )
 
 
@@ -277,7 +277,12 @@ def _with_job_figures(
 
 
 def _memory_of_fullest(
-    job: _Simulation, captured: Sequence[Trace], ranks: Sequence[Rank], memory_traces: Mapping[int, Trace]
+    job: _Simulation,
+    captured: Sequence[Trace],
+    ranks: Sequence[Rank],
+    memory_traces: Mapping[int, Trace],
+    *,
+    brief: bool,
 ) -> Memory | None:
     """Memory of the fullest rank, if it is not the reported one.
 
@@ -291,7 +296,7 @@ def _memory_of_fullest(
     priced, device = job.priced[rank], job.device
     if job.views.cluster.groups:
         device = device_of(job.views.of(rank), priced.trace, job.options)
-    memory = memory_of(priced, job.timelines[rank], device, memory_traces.get(rank))
+    memory = memory_of(priced, job.timelines[rank], device, memory_traces.get(rank), brief=brief)
     return msgspec.structs.replace(memory, verdict=f"Rank {rank}, the fullest: {memory.verdict}")
 
 

@@ -15,7 +15,7 @@ from presim.field_docs import doc
 from presim.figures.energy import Energy, PowerPart
 from presim.figures.every_rank import EveryRank, Straggler
 from presim.figures.job import Connecting, Coverage, Draws, Flops, Job, Rank, StepPhase, Steps, Throughput
-from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline
+from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline, ModulePeak
 from presim.figures.provenance import Limit, Provenance, ReadBack, Share
 from presim.figures.time import OUTSIDE_MODULES, Collective, Module, Operator, Slice, Time
 
@@ -36,6 +36,7 @@ __all__ = [
     "Memory",
     "MemoryTimeline",
     "Module",
+    "ModulePeak",
     "Operator",
     "PowerPart",
     "Provenance",

@@ -110,7 +110,7 @@ def summarise(
     step, parts = run.steps.steady, run.parts
     flops = _with_peak(count_flops(trace, step), device)
     collectives = by_collective(trace, timeline, step, parts)
-    memory = _memory(priced, timeline, run.steps, device, memory_trace)
+    memory = _memory(priced, timeline, run.steps, device, memory_trace, brief=brief)
     step_time_s = _step_time_s(run.steps, trace.manifest)
     low_s, high_s = _interval_s(run) if step_time_s is not None else (None, None)
     connected = find_connecting(trace, timeline, run.steps.steps[0])
@@ -245,13 +245,15 @@ def _time(run: _Run) -> Time:
     )
 
 
-def memory_of(priced: PricedTrace, timeline: Timeline, device: Device, memory_trace: Trace | None = None) -> Memory:
-    """Device memory of one rank; ``memory_trace`` as in `summarise`."""
-    return _memory(priced, timeline, find_steps(priced.trace, timeline), device, memory_trace)
+def memory_of(
+    priced: PricedTrace, timeline: Timeline, device: Device, memory_trace: Trace | None = None, *, brief: bool = False
+) -> Memory:
+    """Device memory of one rank; ``memory_trace`` and ``brief`` as in `summarise`."""
+    return _memory(priced, timeline, find_steps(priced.trace, timeline), device, memory_trace, brief=brief)
 
 
 def _memory(
-    priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device, memory_trace: Trace | None
+    priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device, memory_trace: Trace | None, *, brief: bool
 ) -> Memory:
     manifest = priced.trace.manifest
     captured_here = manifest.gpu == device.gpu
@@ -268,4 +270,5 @@ def _memory(
         outside_estimates=outside_estimates,
         captured_here=captured_here,
         memory_trace=memory_trace,
+        brief=brief,
     )
