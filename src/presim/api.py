@@ -38,6 +38,7 @@ class EvaluationKeywords(TypedDict, total=False):
     bandwidth: Sequence[str]
     stragglers: Sequence[str]
     scale_op: Sequence[str]
+    estimator: Sequence[str]
 
 
 class SimulateKeywords(EvaluationKeywords, total=False):

@@ -53,6 +53,7 @@ class EvaluationOptions(ClusterOptions):
     bandwidth: Sequence[str] = ()  # factors of inter (between nodes) and intra (NVLink), as NAME=FACTOR
     stragglers: Sequence[str] = ()  # speeds of nodes or ranks, as node3=0.8
     scale_op: Sequence[str] = ()  # factors of the time of a family of operators, as gemm=0.5
+    estimator: Sequence[str] = ()  # names of estimators in place of presim's chain, as learned or attention=roofline
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -140,9 +140,8 @@ def _simulate(
     priced = {}
     for trace in traces:
         rank_cluster = views.of(trace.manifest.rank)
-        priced[trace.manifest.rank] = changes.prices(
-            on_fabric(pricer(trace, rank_cluster), rank_cluster, representatives), cluster
-        )
+        repriced = changes.reprice(pricer(trace, rank_cluster), rank_cluster)
+        priced[trace.manifest.rank] = changes.prices(on_fabric(repriced, rank_cluster, representatives), cluster)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     device = device_of(
         cluster,

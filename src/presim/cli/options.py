@@ -103,6 +103,13 @@ def engine_options(function: _Function) -> _Function:
                 metavar="NAME=X",
                 help="What-if: multiply the time of a family (gemm, attention, all_reduce, …) by X; repeatable.",
             ),
+            click.option(
+                "--estimator",
+                multiple=True,
+                metavar="[FAMILY=]NAME,…",
+                help="Price all work, or a family, by roofline, analytic, learned, benchmark (`presim profile`), measured "
+                "or a plug-in, tried in this order; repeatable.",
+            ),
         )
     ):
         function = option(function)

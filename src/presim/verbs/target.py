@@ -129,8 +129,14 @@ def what_if_changes(options: EvaluationOptions) -> Changes:
         InputError: one of them cannot be read.
     """
     from presim.changes import changes_of
+    from presim.cost.selection import selection_of
 
     failed = options.fail if isinstance(options, SimulateOptions) else ()
     return changes_of(
-        options.bandwidth, options.stragglers, options.scale_op, failed, isolated_groups=not options.contention
+        options.bandwidth,
+        options.stragglers,
+        options.scale_op,
+        failed,
+        isolated_groups=not options.contention,
+        estimators=selection_of(options.estimator, [folder for folder in options.price_folders if folder.is_dir()]),
     )
