@@ -107,8 +107,8 @@ def engine_options(function: _Function) -> _Function:
                 "--estimator",
                 multiple=True,
                 metavar="[FAMILY=]NAME,…",
-                help="Price all work, or a family, by roofline, analytic, learned, benchmark (`presim profile`), measured "
-                "or a plug-in, tried in this order; repeatable.",
+                help="Price all work, or a family, by roofline, analytic, learned, benchmark (`presim profile`), "
+                "measured or a plug-in, tried in this order; repeatable.",
             ),
         )
     ):

@@ -42,6 +42,7 @@ class Request(ClusterOptions):
     step: int | None = None  # step number of a profile; None: all consecutive steps
     # ranks without a file: refuse, or assume that they behave like the others
     missing: Literal["refuse", "same"] = "refuse"
+    keeps_pauses: bool = True  # pauses of the device that nothing explains count as part of the kernel after them
 
 
 Opener: TypeAlias = Callable[[Sequence[Path], Request], Source | None]  # None: the files have another format

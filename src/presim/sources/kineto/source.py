@@ -57,6 +57,9 @@ class Kineto:
             groups = Groups(profile, rank, world_size)
             ranks.append(_Rank(rank, profile, window, rebuild_entries(profile, window, groups), groups.table()))
         _share_collectives(ranks)
+        if not self.request.keeps_pauses:
+            for entry in (entry for profiled_rank in ranks for entry in profiled_rank.steps.entries):
+                entry.pause_ns = 0
         traces = tuple(_trace(profiled_rank, cluster) for profiled_rank in ranks)
         return Job(
             traces,
