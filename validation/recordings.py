@@ -1,4 +1,4 @@
-"""Splits the error of predicting recorded steps: one page over the profiles below a folder (`presim validate --oracle`).
+"""Splits the error of predicting recorded steps: a page over the profiles of a folder (`presim validate --oracle`).
 
     python validation/recordings.py TRACELENS/tests/traces --out validation/results/recordings.md
 
@@ -19,13 +19,16 @@ from presim.validation.oracle import OracleSplit, split_error
 
 _HEAD = """# Recorded steps, and where their prediction is off
 
-`python validation/recordings.py TRACELENS/tests/traces --out validation/results/recordings.md` wrote this page from the
-profiles of [TraceLens](https://github.com/AMD-AGI/TraceLens). The structure of each step and its host time are recorded;
-measured times are replaced by predicted ones from left to right ([how](../../docs/guide/validate.md#split-the-error-by-a-recording)).
-The columns are parts of the measured step and add up to the last one. The device's error is that of its kernels' sum, whether
-the host hides it or not.
+`python validation/recordings.py TRACELENS/tests/traces` wrote this page from the profiles of
+[TraceLens](https://github.com/AMD-AGI/TraceLens). The structure of each step and its host time are recorded; measured
+times are replaced by predicted ones from left to right
+([how](../../docs/guide/validate.md#split-the-error-by-a-recording)). The columns are parts of the measured step and add
+up to its error. The last column is the error of the kernels' sum, whether the host hides it or not.
 
-| profile | GPU | step in ms | replay | missing | prices | communication | overlap | error | kernels in ms | their error |
+Where "missing" is most of the step, the profile is of an idle engine or of graphs whose kernels the profiler stretched.
+Kernels without shapes are guessed from their launch, and their error is large.
+
+| profile | GPU | step ms | replay | missing | prices | communication | overlap | error | kernels ms | off |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
 """
 
@@ -35,10 +38,9 @@ def row(path: Path, split: OracleSplit) -> str:
     parts = " | ".join(f"{part.seconds / split.measured_s:+.1%}" for part in split.parts)
     measured_s = sum(family.measured_s for family in split.families)
     predicted_s = sum(family.predicted_s for family in split.families)
-    return (
-        f"| {path.parent.name}/{path.name.removesuffix('.json.gz')} | {split.gpu} | {split.measured_s * 1e3:.3f} | {parts} | "
-        f"{split.predicted_s / split.measured_s - 1:+.1%} | {measured_s * 1e3:.3f} | {predicted_s / measured_s - 1:+.1%} |"
-    )
+    name, error = path.name.removesuffix(".json.gz"), split.predicted_s / split.measured_s - 1
+    step = f"| {path.parent.name}/{name} | {split.gpu} | {split.measured_s * 1e3:.3f} | {parts} | {error:+.1%}"
+    return f"{step} | {measured_s * 1e3:.3f} | {predicted_s / measured_s - 1:+.1%} |"
 
 
 def main() -> None:
