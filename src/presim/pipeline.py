@@ -20,6 +20,7 @@ from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
 from presim.cost.collectives.fabric_flows import on_fabric
 from presim.cost.collectives.fabric_traffic import described_network
+from presim.cost.overlap import ANALYTIC, described
 from presim.cost.price import PricedTrace
 from presim.cost.price_cache import with_caches
 from presim.engine.options import Options
@@ -216,6 +217,7 @@ def _notes(job: _Simulation, prepared: Prepared, ranks: Sequence[Rank], of_captu
     original_cluster = job.views.cluster.as_seen_by(job.rank)
     return [
         *job.views.changes.sentences(original_cluster, len(job.traces), len(prepared.traces)),
+        *_overlap_note(job.options),
         *slowed_collectives(job.priced, job.views),
         *group_notes(job.views.cluster, ranks),
         *job.priced[job.rank].notes,
@@ -223,6 +225,13 @@ def _notes(job: _Simulation, prepared: Prepared, ranks: Sequence[Rank], of_captu
         *of_capture,
         *straggler_note(ranks),
     ]
+
+
+def _overlap_note(options: Options) -> list[str]:
+    """A sentence on the model of overlap, if it is not presim's own."""
+    if options.overlap == ANALYTIC or not options.contention:
+        return []
+    return [f"What if: kernels beside communication are slowed as {described(options.overlap)} says."]
 
 
 def _pricer(prices: Sequence[Path], chain: Callable[[Trace], Chain] | None) -> Callable[[Trace, Cluster], PricedTrace]:

@@ -68,6 +68,13 @@ def engine_options(function: _Function) -> _Function:
                 help="Do not slow down kernels and collectives that overlap.",
             ),
             click.option(
+                "--overlap",
+                default="analytic",
+                metavar="MODEL",
+                show_default=True,
+                help="Slowdown of kernels beside communication: analytic, bandwidth, learned or ratio=X.",
+            ),
+            click.option(
                 "--host-factor",
                 type=number(quantities.HOST_FACTOR),
                 metavar="X",

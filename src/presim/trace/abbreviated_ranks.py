@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 _RANK = re.compile(r"\b\d{1,9}\b")
@@ -20,7 +21,7 @@ def read_ranks(text: str, size: int) -> tuple[int, ...]:
     if "..." not in text:
         return numbers
     *head, last = numbers or (0,)
-    steps = {after - before for before, after in zip(head, head[1:])}
+    steps = {after - before for before, after in itertools.pairwise(head)}
     if len(steps) != 1 or size <= len(head):
         return ()
     (step,) = steps

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
+from presim.cost.overlap import model_of
 from presim.engine.options import Options
 from presim.errors import InputError
 from presim.options import ClusterOptions, EvaluationOptions, SimulateOptions
@@ -119,7 +120,12 @@ def _captured_part(part: str, captured: JobManifest) -> str | None:
 
 def engine_options(options: EvaluationOptions) -> Options:
     """The settings of the simulation."""
-    return Options.of(host_factor=options.host_factor, host_time=options.host_time, contention=options.contention)
+    return Options.of(
+        host_factor=options.host_factor,
+        host_time=options.host_time,
+        contention=options.contention,
+        overlap=model_of(options.overlap),
+    )
 
 
 def what_if_changes(options: EvaluationOptions) -> Changes:
