@@ -126,8 +126,8 @@ _MODELS_HEAD = """
 ## Models to choose
 
 All kernels that overlapped, in five parts. Fitted models (ratio, learned) are fitted to four parts and judged by the
-fifth; the others have no constants from this table. A step's sum is the time of all kernels of a part. `--overlap NAME`
-of `presim simulate` chooses a model.
+fifth; the others have no constants from this table. A step's sum is the time of all kernels of a part. `--overlap-model
+NAME` of `presim simulate` chooses a model.
 
 | model | error of the sum, all parts | mean error of a part's sum | error of single kernels, weighted by time |
 | --- | --- | --- | --- |

@@ -32,7 +32,7 @@ class EvaluationKeywords(TypedDict, total=False):
     cluster: str | None
     rank: int | None
     contention: bool
-    overlap: str
+    overlap_model: str
     host_factor: float | None
     host_time: bool
     prices: Sequence[str | os.PathLike[str]]

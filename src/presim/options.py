@@ -48,7 +48,7 @@ class EvaluationOptions(ClusterOptions):
 
     rank: int | None = None  # of a saved trace: the one to report on; of a run: the one to capture
     contention: bool = True  # concurrent kernels and transfers slow each other down
-    overlap: str = "analytic"  # model of kernels beside communication: analytic, bandwidth, learned, ratio=X
+    overlap_model: str = "analytic"  # slowdown of kernels beside communication: analytic, bandwidth, learned, ratio=X
     host_factor: float | None = None  # time of the cluster's hosts / the reference host's; None: its node's
     host_time: bool = True  # False: the host takes no time
     prices: Sequence[str | os.PathLike[str]] = ()  # folders of tables or models, which precede presim's own
@@ -62,7 +62,7 @@ class EvaluationOptions(ClusterOptions):
             value = getattr(self, field.name)
             if field.name in _BOUNDS and value is not None:
                 _BOUNDS[field.name].check(value, field.name)
-        model_of(self.overlap)
+        model_of(self.overlap_model)
 
     @property
     def price_folders(self) -> list[Path]:

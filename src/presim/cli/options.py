@@ -68,7 +68,7 @@ def engine_options(function: _Function) -> _Function:
                 help="Do not slow down kernels and collectives that overlap.",
             ),
             click.option(
-                "--overlap",
+                "--overlap-model",
                 default="analytic",
                 metavar="MODEL",
                 show_default=True,

@@ -147,10 +147,10 @@ def model_of(text: str) -> OverlapModel:
         except ValueError:
             times = math.nan
         if not 1 <= times <= 1 + _MOST:
-            raise InputError(f"--overlap ratio=X takes a number from 1 to {1 + _MOST:g}; got {number!r}")
+            raise InputError(f"--overlap-model ratio=X takes a number from 1 to {1 + _MOST:g}; got {number!r}")
         return Ratio(times)
     if text not in _MODELS:
-        raise InputError(f"--overlap takes {', '.join(_MODELS)} or ratio=X, such as ratio=1.2; got {text!r}")
+        raise InputError(f"--overlap-model takes {', '.join(_MODELS)} or ratio=X, such as ratio=1.2; got {text!r}")
     return _MODELS[text]
 
 

@@ -124,7 +124,7 @@ def engine_options(options: EvaluationOptions) -> Options:
         host_factor=options.host_factor,
         host_time=options.host_time,
         contention=options.contention,
-        overlap=model_of(options.overlap),
+        overlap=model_of(options.overlap_model),
     )
 
 

@@ -82,5 +82,5 @@ def test_a_ratio_is_the_step_of_two_streams_in_closed_form() -> None:
 
 @pytest.mark.parametrize("text", ["ratio", "ratio=0.5", "ratio=nan", "ratio=9", "mlp", ""])
 def test_a_model_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="--overlap"):
+    with pytest.raises(InputError, match="--overlap-model"):
         overlap.model_of(text)
