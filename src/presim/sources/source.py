@@ -72,7 +72,13 @@ def open_files(paths: Sequence[Path], request: Request, kind: str | None = None)
 
 
 def _built_in() -> dict[str, Opener]:
-    from presim.sources import chakra, saved
+    from presim.sources import chakra, nsys, rocpd, saved
     from presim.sources.kineto import source as kineto
 
-    return {"saved": saved.open_saved, "chakra": chakra.open_chakra, "kineto": kineto.open_kineto}
+    return {
+        "saved": saved.open_saved,
+        "chakra": chakra.open_chakra,
+        "nsys": nsys.open_nsys,
+        "rocpd": rocpd.open_rocpd,
+        "kineto": kineto.open_kineto,
+    }
