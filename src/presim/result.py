@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from presim.field_docs import doc
+from presim.figures.analysis import Analysis, Figure
 from presim.figures.energy import Energy, PowerPart
 from presim.figures.every_rank import EveryRank, Straggler
 from presim.figures.job import Connecting, Coverage, Draws, Flops, Job, Rank, StepPhase, Steps, Throughput
@@ -22,6 +23,7 @@ from presim.figures.time import OUTSIDE_MODULES, Collective, Module, Operator, S
 __all__ = [
     "OUTSIDE_MODULES",
     "SCHEMA_VERSION",
+    "Analysis",
     "Collective",
     "Connecting",
     "Coverage",
@@ -29,6 +31,7 @@ __all__ = [
     "Energy",
     "Estimate",
     "EveryRank",
+    "Figure",
     "Flops",
     "Held",
     "Job",
@@ -107,6 +110,7 @@ class Result(msgspec.Struct, frozen=True):
         False
     )
     energy: Annotated[Energy | None, doc("Energy of the steady step, an estimate; null where it is not known.")] = None
+    analyses: Annotated[list[Analysis], doc("Analyses of installed packages; see docs/extend/analyses.md.")] = []
     kind: Annotated[str, doc("Kind of the result, for `presim report` and `presim view`.")] = "run"
 
     def chart(self, figure: str = "time") -> Any:

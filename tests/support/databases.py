@@ -32,7 +32,7 @@ def _write(path: Path, tables: dict[str, tuple[str, Sequence[Sequence[Any]]]]) -
         for name, (columns, rows) in tables.items():
             connection.execute(f'CREATE TABLE "{name}" ({columns})')
             marks = ", ".join("?" for _ in columns.split(","))
-            connection.executemany(f'INSERT INTO "{name}" VALUES ({marks})', rows)  # noqa: S608: names of this file
+            connection.executemany(f'INSERT INTO "{name}" VALUES ({marks})', rows)
     connection.close()
     return path
 
@@ -58,7 +58,8 @@ def nsys(path: Path, body: dict[str, Any], device: str = "NVIDIA H100 80GB HBM3"
         {
             "StringIds": ("id, value", [(number, name) for name, number in names.items()]),
             "CUPTI_ACTIVITY_KIND_KERNEL": (
-                "start, end, deviceId, streamId, correlationId, gridX, gridY, gridZ, blockX, blockY, blockZ, demangledName",
+                "start, end, deviceId, streamId, correlationId, gridX, gridY, gridZ, blockX, blockY, blockZ, "
+                "demangledName",
                 kernels,
             ),
             "CUPTI_ACTIVITY_KIND_MEMCPY": (

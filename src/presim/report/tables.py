@@ -133,6 +133,20 @@ def held_table(result: Result) -> RenderableType:
     return Padding(Group(table, Text(result.memory.advice, "dim")), (0, 0, 0, 2))
 
 
+def analysis_blocks(result: Result) -> list[RenderableType]:
+    """Figures and tables of the analyses of installed packages."""
+    parts: list[RenderableType] = []
+    for analysis in result.analyses:
+        figures = ", ".join(f"{figure.name} {figure.value:.4g} {figure.unit}".rstrip() for figure in analysis.figures)
+        parts.append(Heading(analysis.name, figures))
+        if analysis.columns:
+            table = _table(*((name, "left") for name in analysis.columns))
+            for row in analysis.rows[:ROWS]:
+                table.add_row(*map(_name, row))
+            parts.append(Padding(table, (0, 0, 0, 2)))
+    return parts
+
+
 def module_memory_table(result: Result, rows: int | None = None) -> RenderableType:
     """Peak of allocated memory of each module in each part of the step, and what was alive; parents first."""
     figures = ("peak", "before", "after", "new")

@@ -1,7 +1,8 @@
 """Reports of Nsight Systems as a source: the SQLite export, one file for each rank.
 
 ``nsys export --type sqlite report.nsys-rep`` writes the file. Its schema is described in Nsight Systems' user guide.
-Kernels are known by name and launch dimensions; NVTX ranges named like steps ("step 12", "iteration_12") delimit the steps.
+Kernels are known by name and launch dimensions; NVTX ranges named like steps ("step 12",
+"iteration_12") delimit the steps.
 """
 
 from __future__ import annotations

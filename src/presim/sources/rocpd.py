@@ -1,8 +1,8 @@
 """Databases of ROCm's rocprofv3 (rocpd) as a source, one file for each rank.
 
 ``rocprofv3 --output-format rocpd --kernel-trace --memory-copy-trace --hip-runtime-trace -- program`` writes the file.
-Tables are read by the views without the database's id in their name, or by the one table that has it. A kernel belongs to the API
-call with the same place on the call stack (``stack_id``).
+Tables are read by the views without the database's id in their name, or by the one table that has it. A kernel
+belongs to the API call with the same place on the call stack (``stack_id``).
 """
 
 from __future__ import annotations
