@@ -51,6 +51,7 @@ class SimulateKeywords(EvaluationKeywords, total=False):
     jitter: Sequence[str]
     jitter_draws: int
     budget: str
+    events: str | os.PathLike[str] | None
     seed: int
 
 

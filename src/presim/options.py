@@ -81,6 +81,7 @@ class SimulateOptions(EvaluationOptions):
     jitter_draws: int = 8  # number of draws
     seed: int = 0  # of the draws
     budget: str = ""  # what the draws may take, as 2h; empty: 10 minutes
+    events: str | os.PathLike[str] | None = None  # TOML file of hardware that slows down or fails during a run
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,6 +15,7 @@ from presim.field_docs import doc
 from presim.figures.analysis import Analysis, Figure
 from presim.figures.energy import Energy, PowerPart
 from presim.figures.every_rank import EveryRank, Straggler
+from presim.figures.hardware_events import HardwareEvents
 from presim.figures.job import Connecting, Coverage, Draws, Flops, Job, Rank, StepPhase, Steps, Throughput
 from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline, ModulePeak
 from presim.figures.provenance import Limit, Provenance, ReadBack, Share
@@ -111,6 +112,9 @@ class Result(msgspec.Struct, frozen=True):
     )
     energy: Annotated[Energy | None, doc("Energy of the steady step, an estimate; null where it is not known.")] = None
     analyses: Annotated[list[Analysis], doc("Analyses of installed packages; see docs/extend/analyses.md.")] = []
+    hardware_events: Annotated[
+        HardwareEvents | None, doc("A run with failing hardware; null where none was asked for.")
+    ] = None
     kind: Annotated[str, doc("Kind of the result, for `presim report` and `presim view`.")] = "run"
 
     def chart(self, figure: str = "time") -> Any:
