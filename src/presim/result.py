@@ -18,7 +18,7 @@ from presim.figures.every_rank import EveryRank, Straggler
 from presim.figures.hardware_events import HardwareEvents
 from presim.figures.job import Connecting, Coverage, Draws, Flops, Job, Rank, StepPhase, Steps, Throughput
 from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline, ModulePeak
-from presim.figures.provenance import Limit, Provenance, ReadBack, Share
+from presim.figures.provenance import Limit, PolicyUse, Provenance, ReadBack, Share
 from presim.figures.time import OUTSIDE_MODULES, Collective, Module, Operator, Slice, Time
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "Module",
     "ModulePeak",
     "Operator",
+    "PolicyUse",
     "PowerPart",
     "Provenance",
     "Rank",
@@ -112,6 +113,9 @@ class Result(msgspec.Struct, frozen=True):
     )
     energy: Annotated[Energy | None, doc("Energy of the steady step, an estimate; null where it is not known.")] = None
     analyses: Annotated[list[Analysis], doc("Analyses of installed packages; see docs/extend/analyses.md.")] = []
+    policies_used: Annotated[
+        list[PolicyUse], doc("Policies whose values the script read, with the lines that read them.")
+    ] = []
     hardware_events: Annotated[
         HardwareEvents | None, doc("A run with failing hardware; null where none was asked for.")
     ] = None

@@ -12,7 +12,7 @@ from presim.analysis.memory.peaks import analyse_memory
 from presim.analysis.notes.caveats import busy_note, host_note, not_modelled, reader_notes
 from presim.analysis.notes.limits import find_limits
 from presim.analysis.notes.provenance import Doubts, host_ns, provenance
-from presim.analysis.notes.read_backs import policies_note, ranges, read_backs
+from presim.analysis.notes.read_backs import policies_note, policies_used, ranges, read_backs
 from presim.analysis.time.breakdown import Breakdown, Instant, break_down
 from presim.analysis.time.communicator_setup import connecting_note, find_connecting
 from presim.analysis.time.energy import energy
@@ -143,6 +143,7 @@ def summarise(
         provenance=provenance(priced, parts, step.duration_ns),
         read_backs=run.reads,
         policies=dict(sorted(trace.manifest.policies.items())),
+        policies_used=policies_used(run.reads, trace.manifest.policies),
         not_modelled=not_modelled(priced, parts, step, contention=device.contention and bool(priced.demands)),
         notes=_notes(run, flops, memory, connected),
         energy=energy(priced, parts, device.power_w) if step_time_s is not None else None,
