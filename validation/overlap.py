@@ -45,8 +45,8 @@ class Kernel:
     memory: float  # likewise
 
 
-def read(folder: Path) -> list[Kernel]:
-    """The kernels that overlapped for long enough.
+def read(folder: Path, *, least_overlap: float = _LEAST_OVERLAP, least_ns: float = _LEAST_NS) -> list[Kernel]:
+    """The kernels that overlapped for at least this share and took at least so long alone.
 
     Raises:
         InputError: the folder is no checkout of the table, or none did.
@@ -63,7 +63,11 @@ def read(folder: Path) -> list[Kernel]:
             )
             for row in csv.DictReader(file)
         ]
-    chosen = [kernel for kernel in kernels if kernel.overlap >= _LEAST_OVERLAP and kernel.alone_ns >= _LEAST_NS]
+    chosen = [
+        kernel
+        for kernel in kernels
+        if kernel.overlap >= least_overlap and kernel.overlap and kernel.alone_ns >= least_ns
+    ]
     if not chosen:
         raise InputError(
             f"{folder}: of {len(kernels)} kernels none overlapped for {_LEAST_OVERLAP:.0%} of its time and took "
@@ -100,6 +104,7 @@ def main() -> None:
     commit = find.commit(options.folder) or "unknown"
     text = _HEAD.format(commit=commit[:7], channels=round(beside.channels * 108), memory=beside.memory)
     text += "".join(_line(name, chosen, beside) for name, chosen in classes.items() if chosen)
+    text += _MODELS_HEAD + "".join(_model_lines(read(options.folder, least_overlap=0.0, least_ns=0), beside))
     sys.stdout.write(text)
     if options.out:
         write_file(options.out, text.encode())
@@ -114,6 +119,65 @@ does not say what it was. Slowdown: time while both run, over time alone. Made b
 | kernels | count | measured median | measured p90 | measured, weighted by time | predicted, weighted |
 | --- | --- | --- | --- | --- | --- |
 """
+
+
+_FOLDS = 5
+_MODELS_HEAD = """
+## Models to choose
+
+All kernels that overlapped, in five parts. Fitted models (ratio, learned) are fitted to four parts and judged by the
+fifth; the others have no constants from this table. A step's sum is the time of all kernels of a part. `--overlap-model
+NAME` of `presim simulate` chooses a model.
+
+| model | error of the sum, all parts | mean error of a part's sum | error of single kernels, weighted by time |
+| --- | --- | --- | --- |
+"""
+
+
+def _model_lines(kernels: list[Kernel], beside: Demand) -> list[str]:
+    """One row for each model of overlap: errors of sums and of single kernels, held out."""
+    alone = np.array([kernel.alone_ns for kernel in kernels])
+    overlapped = alone * np.array([kernel.overlap for kernel in kernels])
+    added = np.array([kernel.slowdown for kernel in kernels])
+    measured = alone + overlapped * added
+    memory = np.array([_asked(kernel).memory for kernel in kernels])
+    part = np.arange(len(kernels)) % _FOLDS
+
+    def fitted(number: int) -> dict[str, overlap.OverlapModel]:
+        """The models, fitted to all parts but one."""
+        others = part != number
+        mean = float(np.average(added[others], weights=overlapped[others]))
+        base, slope = fit_learned(memory[others], added[others], overlapped[others])
+        return {
+            "none": overlap.Ratio(1.0),
+            "analytic": overlap.ANALYTIC,
+            "bandwidth": overlap.Bandwidth(),
+            f"ratio, {1 + mean:.2f} in the last part": overlap.Ratio(1 + mean),
+            "learned": overlap.Learned(base, slope, beside.memory),
+        }
+
+    predicted: dict[str, np.ndarray] = {}
+    for number in range(_FOLDS):
+        for model, key in zip(fitted(number).values(), fitted(_FOLDS - 1), strict=True):
+            slowed = np.array([model.beside_communication(_asked(kernel), beside) for kernel in kernels])
+            values = predicted.setdefault(key, np.zeros(len(kernels)))
+            values[part == number] = (alone + overlapped * slowed)[part == number]
+    base, slope = fit_learned(memory, added, overlapped)
+    lines = [_model_line(name, values, measured, alone, part) for name, values in predicted.items()]
+    return [*lines, f"\nFitted to all kernels, the learned model is {base:.3f} + {slope:.3f} x memory share.\n"]
+
+
+def fit_learned(memory: np.ndarray, added: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Base and slope of `overlap.Learned`: least squares, weighted by the time that kernels overlapped."""
+    slope, base = np.polyfit(memory, added, 1, w=np.sqrt(weight))
+    return float(base), float(slope)
+
+
+def _model_line(name: str, values: np.ndarray, measured: np.ndarray, alone: np.ndarray, part: np.ndarray) -> str:
+    sums = [values[part == number].sum() / measured[part == number].sum() - 1 for number in range(_FOLDS)]
+    single = np.average(np.abs(values / measured - 1), weights=alone)
+    total = values.sum() / measured.sum() - 1
+    return f"| {name} | {total:+.1%} | {np.mean(np.abs(sums)):.1%} | {single:.1%} |\n"
 
 
 def _line(name: str, kernels: list[Kernel], beside: Demand) -> str:

@@ -32,12 +32,14 @@ class EvaluationKeywords(TypedDict, total=False):
     cluster: str | None
     rank: int | None
     contention: bool
+    overlap_model: str
     host_factor: float | None
     host_time: bool
     prices: Sequence[str | os.PathLike[str]]
     bandwidth: Sequence[str]
     stragglers: Sequence[str]
     scale_op: Sequence[str]
+    estimator: Sequence[str]
 
 
 class SimulateKeywords(EvaluationKeywords, total=False):
@@ -49,6 +51,7 @@ class SimulateKeywords(EvaluationKeywords, total=False):
     jitter: Sequence[str]
     jitter_draws: int
     budget: str
+    events: str | os.PathLike[str] | None
     seed: int
 
 

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import msgspec
 
 from presim.cost.price import PricedTrace
+from presim.cost.selection import Selection
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.hardware.cluster import NodeGroup
@@ -34,9 +35,17 @@ class Changes:
     operators: Mapping[str, float] = dataclasses.field(default_factory=dict)  # family or collective: factor of its time
     failed: tuple[str, ...] = ()  # links, NICs and switches, see `presim.network.failures.failure_of`
     isolated_groups: bool = False  # groups of ranks do not share the described network
+    estimators: Selection | None = None  # None: presim's own chain
 
     def __bool__(self) -> bool:
-        return bool(self.bandwidth or self.stragglers or self.operators or self.failed or self.isolated_groups)
+        return bool(
+            self.bandwidth
+            or self.stragglers
+            or self.operators
+            or self.failed
+            or self.isolated_groups
+            or self.estimators
+        )
 
     def cluster(self, cluster: Cluster) -> Cluster:
         """The cluster with changed bandwidths and failed links."""
@@ -81,6 +90,10 @@ class Changes:
         kinds = {rank: (speeds.get(rank), groups.get(rank)) for rank in (*speeds, *groups)}
         return split(traces, stands_for, kinds)
 
+    def reprice(self, priced: PricedTrace, cluster: Cluster) -> PricedTrace:
+        """One rank's trace with the prices of the named estimators; ``cluster``: as this rank sees it."""
+        return self.estimators.reprice(priced, cluster) if self.estimators else priced
+
     def prices(self, priced: PricedTrace, cluster: Cluster) -> PricedTrace:
         """One rank's prices, scaled by its speed and the factors of operators."""
         speed = self._speeds(cluster).get(priced.trace.manifest.rank, 1.0)
@@ -119,6 +132,7 @@ class Changes:
         changes += [f"{_described_target(name)} at {speed:g} of its speed" for name, speed in self.stragglers.items()]
         changes += [f"{name} takes {factor:g} times as long" for name, factor in self.operators.items()]
         changes += [failure_of(text).words for text in self.failed]
+        changes += [self.estimators.words()] if self.estimators else []
         if self.isolated_groups and cluster.network and not self.failed:
             changes.append("groups of ranks do not share the network")
         sentences = [f"What if: {'; '.join(changes)}."] if changes else []
@@ -165,6 +179,7 @@ def changes_of(
     failed: Sequence[str] = (),
     *,
     isolated_groups: bool = False,
+    estimators: Selection | None = None,
 ) -> Changes:
     """The changes from ``NAME=FACTOR`` texts, as given on the command line.
 
@@ -179,7 +194,7 @@ def changes_of(
         _parsed_target(name)
     for text in failed:
         failure_of(text)
-    return Changes(wires, slow, _factors("--scale-op", operators), tuple(failed), isolated_groups)
+    return Changes(wires, slow, _factors("--scale-op", operators), tuple(failed), isolated_groups, estimators)
 
 
 def _factors(option: str, texts: Sequence[str]) -> dict[str, float]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from presim import quantities
+from presim.cost.overlap import model_of
 from presim.errors import InputError
 
 _BOUNDS = {
@@ -47,18 +48,21 @@ class EvaluationOptions(ClusterOptions):
 
     rank: int | None = None  # of a saved trace: the one to report on; of a run: the one to capture
     contention: bool = True  # concurrent kernels and transfers slow each other down
+    overlap_model: str = "analytic"  # slowdown of kernels beside communication: analytic, bandwidth, learned, ratio=X
     host_factor: float | None = None  # time of the cluster's hosts / the reference host's; None: its node's
     host_time: bool = True  # False: the host takes no time
     prices: Sequence[str | os.PathLike[str]] = ()  # folders of tables or models, which precede presim's own
     bandwidth: Sequence[str] = ()  # factors of inter (between nodes) and intra (NVLink), as NAME=FACTOR
     stragglers: Sequence[str] = ()  # speeds of nodes or ranks, as node3=0.8
     scale_op: Sequence[str] = ()  # factors of the time of a family of operators, as gemm=0.5
+    estimator: Sequence[str] = ()  # names of estimators in place of presim's chain, as learned or attention=roofline
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name in _BOUNDS and value is not None:
                 _BOUNDS[field.name].check(value, field.name)
+        model_of(self.overlap_model)
 
     @property
     def price_folders(self) -> list[Path]:
@@ -77,6 +81,7 @@ class SimulateOptions(EvaluationOptions):
     jitter_draws: int = 8  # number of draws
     seed: int = 0  # of the draws
     budget: str = ""  # what the draws may take, as 2h; empty: 10 minutes
+    events: str | os.PathLike[str] | None = None  # TOML file of hardware that slows down or fails during a run
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,8 +11,8 @@ import msgspec
 from presim.analysis.notes.caveats import PEERS_READY
 from presim.analysis.notes.coverage import coverage_figures, coverage_sentences, stop_sentences
 from presim.analysis.notes.routing_draws import unseen_ranks
-from presim.analysis.notes.shared_links import shared_links
-from presim.analysis.ranks import find_fullest_rank, rank_figures, straggler_note, unmatched_group_note
+from presim.analysis.own_analyses import BUILT_IN, JobView, analyse, analyse_by_plugins
+from presim.analysis.ranks import find_fullest_rank, rank_figures, unmatched_group_note
 from presim.analysis.repeated_batches import Repeats, break_down_ranks
 from presim.analysis.summarise import Device, memory_of, summarise
 from presim.analysis.time.throughput import with_uneven_ranks
@@ -20,6 +20,7 @@ from presim.changes import Changes
 from presim.cost.chain import Chain, price_trace
 from presim.cost.collectives.fabric_flows import on_fabric
 from presim.cost.collectives.fabric_traffic import described_network
+from presim.cost.overlap import ANALYTIC, described
 from presim.cost.price import PricedTrace
 from presim.cost.price_cache import with_caches
 from presim.engine.options import Options
@@ -140,9 +141,8 @@ def _simulate(
     priced = {}
     for trace in traces:
         rank_cluster = views.of(trace.manifest.rank)
-        priced[trace.manifest.rank] = changes.prices(
-            on_fabric(pricer(trace, rank_cluster), rank_cluster, representatives), cluster
-        )
+        repriced = changes.reprice(pricer(trace, rank_cluster), rank_cluster)
+        priced[trace.manifest.rank] = changes.prices(on_fabric(repriced, rank_cluster, representatives), cluster)
     timelines = simulate_job(list(priced.values()), options=options, representatives=representatives)
     device = device_of(
         cluster,
@@ -186,7 +186,11 @@ def _report(
         for number in sorted(job.priced)
     ]
     figures, coverage_notes = coverage_report
-    all_notes = _notes(job, prepared, ranks, [*coverage_notes, *_rank_notes(job.traces, job.representatives), *notes])
+    view = JobView(job.priced, job.timelines, ranks, job.rank, job.cluster, _link_name(job.cluster))
+    analyses = [] if brief else analyse_by_plugins(view)
+    capture_notes = [*coverage_notes, *_rank_notes(job.traces, job.representatives), *notes]
+    all_notes = _notes(job, prepared, view, capture_notes)
+    all_notes += [note for analysis in analyses for note in analysis.notes]
     memory_traces = repeats.memory if repeats else {}
     summary = summarise(
         job.priced[job.rank],
@@ -202,9 +206,9 @@ def _report(
     job_throughput = with_uneven_ranks(
         summary.throughput, manifests, counts, job.rank, breakdowns[job.rank][0].steady_index
     )
-    summary = msgspec.structs.replace(summary, throughput=job_throughput)
+    summary = msgspec.structs.replace(summary, throughput=job_throughput, analyses=analyses)
     return _with_job_figures(
-        summary, ranks, figures, all_notes, _memory_of_fullest(job, prepared.traces, ranks, memory_traces)
+        summary, ranks, figures, all_notes, _memory_of_fullest(job, prepared.traces, ranks, memory_traces, brief=brief)
     )
 
 
@@ -212,18 +216,27 @@ def _link_name(cluster: Cluster) -> Callable[[int], str]:
     return described_network(cluster)[1].link_name if cluster.network else str
 
 
-def _notes(job: _Simulation, prepared: Prepared, ranks: Sequence[Rank], of_capture: Sequence[str]) -> list[str]:
+def _notes(job: _Simulation, prepared: Prepared, view: JobView, of_capture: Sequence[str]) -> list[str]:
     """All notes on a job, in display order; ``of_capture``: those on captured ranks."""
+    answers = analyse(view, list(BUILT_IN))
     original_cluster = job.views.cluster.as_seen_by(job.rank)
     return [
         *job.views.changes.sentences(original_cluster, len(job.traces), len(prepared.traces)),
+        *_overlap_note(job.options),
         *slowed_collectives(job.priced, job.views),
-        *group_notes(job.views.cluster, ranks),
+        *group_notes(job.views.cluster, view.figures),
         *job.priced[job.rank].notes,
-        *shared_links(job.priced, job.timelines, _link_name(job.cluster)),
+        *answers["shared links"].notes,
         *of_capture,
-        *straggler_note(ranks),
+        *answers["straggler"].notes,
     ]
+
+
+def _overlap_note(options: Options) -> list[str]:
+    """A sentence on the model of overlap, if it is not presim's own."""
+    if options.overlap == ANALYTIC or not options.contention:
+        return []
+    return [f"What if: kernels beside communication are slowed as {described(options.overlap)} says."]
 
 
 def _pricer(prices: Sequence[Path], chain: Callable[[Trace], Chain] | None) -> Callable[[Trace, Cluster], PricedTrace]:
@@ -277,7 +290,12 @@ def _with_job_figures(
 
 
 def _memory_of_fullest(
-    job: _Simulation, captured: Sequence[Trace], ranks: Sequence[Rank], memory_traces: Mapping[int, Trace]
+    job: _Simulation,
+    captured: Sequence[Trace],
+    ranks: Sequence[Rank],
+    memory_traces: Mapping[int, Trace],
+    *,
+    brief: bool,
 ) -> Memory | None:
     """Memory of the fullest rank, if it is not the reported one.
 
@@ -291,7 +309,7 @@ def _memory_of_fullest(
     priced, device = job.priced[rank], job.device
     if job.views.cluster.groups:
         device = device_of(job.views.of(rank), priced.trace, job.options)
-    memory = memory_of(priced, job.timelines[rank], device, memory_traces.get(rank))
+    memory = memory_of(priced, job.timelines[rank], device, memory_traces.get(rank), brief=brief)
     return msgspec.structs.replace(memory, verdict=f"Rank {rank}, the fullest: {memory.verdict}")
 
 

@@ -1,8 +1,8 @@
 """Plug-ins: what installed packages register in presim's entry-point groups.
 
 Groups: ``presim.estimators`` (operator prices), ``presim.collectives`` (prices of collectives), ``presim.cases``
-(validation cases), ``presim.sources`` (readers of recorded runs). Packages are looked up when a group is first used,
-and imported only then.
+(validation cases), ``presim.sources`` (readers of recorded runs), ``presim.analyses`` (figures of a simulated job).
+Packages are looked up when a group is first used, and imported only then.
 """
 
 from __future__ import annotations

@@ -12,16 +12,19 @@ from typing import Annotated, Any
 import msgspec
 
 from presim.field_docs import doc
+from presim.figures.analysis import Analysis, Figure
 from presim.figures.energy import Energy, PowerPart
 from presim.figures.every_rank import EveryRank, Straggler
+from presim.figures.hardware_events import HardwareEvents
 from presim.figures.job import Connecting, Coverage, Draws, Flops, Job, Rank, StepPhase, Steps, Throughput
-from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline
-from presim.figures.provenance import Limit, Provenance, ReadBack, Share
+from presim.figures.memory import Estimate, Held, Memory, MemoryTimeline, ModulePeak
+from presim.figures.provenance import Limit, PolicyUse, Provenance, ReadBack, Share
 from presim.figures.time import OUTSIDE_MODULES, Collective, Module, Operator, Slice, Time
 
 __all__ = [
     "OUTSIDE_MODULES",
     "SCHEMA_VERSION",
+    "Analysis",
     "Collective",
     "Connecting",
     "Coverage",
@@ -29,6 +32,7 @@ __all__ = [
     "Energy",
     "Estimate",
     "EveryRank",
+    "Figure",
     "Flops",
     "Held",
     "Job",
@@ -36,7 +40,9 @@ __all__ = [
     "Memory",
     "MemoryTimeline",
     "Module",
+    "ModulePeak",
     "Operator",
+    "PolicyUse",
     "PowerPart",
     "Provenance",
     "Rank",
@@ -106,6 +112,13 @@ class Result(msgspec.Struct, frozen=True):
         False
     )
     energy: Annotated[Energy | None, doc("Energy of the steady step, an estimate; null where it is not known.")] = None
+    analyses: Annotated[list[Analysis], doc("Analyses of installed packages; see docs/extend/analyses.md.")] = []
+    policies_used: Annotated[
+        list[PolicyUse], doc("Policies whose values the script read, with the lines that read them.")
+    ] = []
+    hardware_events: Annotated[
+        HardwareEvents | None, doc("A run with failing hardware; null where none was asked for.")
+    ] = None
     kind: Annotated[str, doc("Kind of the result, for `presim report` and `presim view`.")] = "run"
 
     def chart(self, figure: str = "time") -> Any:

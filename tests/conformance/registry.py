@@ -17,6 +17,7 @@ from presim.cost.learned.estimator import LearnedEstimator
 from presim.cost.measured.estimator import MeasuredEstimator
 from presim.cost.measured.rows import Measurement
 from presim.cost.price import Estimator
+from presim.cost.roofline import RooflineEstimator
 from presim.hardware import Gpu
 from presim.trace.collective import COLLECTIVE_KINDS, Collective
 from presim.trace.schema import Group
@@ -86,7 +87,8 @@ ESTIMATORS: dict[str, Callable[[Gpu], Estimator]] = {
     "analytic": AnalyticEstimator,
     "learned": LearnedEstimator,
     "measured": _measured_operators,
+    "roofline": RooflineEstimator,
 }
-MONOTONE = ("analytic",)  # the others follow measurements, which are monotone only roughly
+MONOTONE = ("analytic", "roofline")  # the others follow measurements, which are monotone only roughly
 GPUS = ("h100-sxm", "a100-80gb-sxm", "b200", "v100-32gb-sxm", "l4", "rtx-4090", "rtx-pro-6000", "mi300x", "gb300")
 CLUSTERS = ("h100-sxm", "a100-80gb-sxm", "gb200", "l40s", "v100-32gb-sxm", "a40", "mi300x")

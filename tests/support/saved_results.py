@@ -15,8 +15,9 @@ from presim.compose.compare import Agreement, Difference, Figure, Turn
 from presim.graph import store as graphs
 from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
 from presim.report import agreement
-from presim.search import study
-from presim.search.answer import table
+from presim.search import matrix, study
+from presim.search.answer import matrix_page, table
+from presim.search.matrix import Matrix, Run
 from presim.search.objectives import OBJECTIVES, Work
 from presim.search.request import Request
 from presim.search.run import answer
@@ -63,14 +64,14 @@ class Sample:
 
 def kinds() -> tuple[str, ...]:
     """The kinds that have a sample."""
-    return (*COMMANDS, "search", "agreement")
+    return (*COMMANDS, "search", "search-matrix", "agreement")
 
 
 def samples(folder: Path) -> dict[str, Sample]:
     """A result of every kind, written into a folder."""
     files = _files(folder)
     found = {kind: _called(kind, words, asked, files, folder) for kind, (words, asked) in COMMANDS.items()}
-    return {**found, "search": _search(folder), "agreement": _agreement(folder)}
+    return {**found, "search": _search(folder), "search-matrix": _matrix(folder), "agreement": _agreement(folder)}
 
 
 def printed(call: Callable[[], object]) -> str:
@@ -133,6 +134,26 @@ def _graph() -> OperatorGraph:
     shapes = ((4, 8), (8, 4), (4, 4), (8, 1))
     parameters = (Parameter("lm_head.weight", (8, 4), "bfloat16"),)
     return OperatorGraph("m", "Model", (Segment("", False, values, (product,)),), shapes, parameters)
+
+
+def _matrix(folder: Path) -> Sample:
+    """Two clusters, of which the smaller cannot run the other's plan."""
+    runs = [
+        Run(plan_of=0, on=0, step_time_s=2.0, value=2.0, loss=0.0),
+        Run(plan_of=0, on=1, words="does not fit"),
+        Run(plan_of=1, on=0, step_time_s=2.5, value=2.5, loss=0.25),
+        Run(plan_of=1, on=1, step_time_s=4.0, value=4.0, loss=0.0),
+    ]
+    content = Matrix(
+        subject="llama3-8b",
+        objective="step_time",
+        clusters=["h100-sxm:2", "a100-80gb-sxm:2"],
+        plans=[{"tensor": 1, "micro_batch": 4}, {"tensor": 4, "micro_batch": 1}],
+        runs=runs,
+    )
+    path = folder / "search-matrix.json"
+    path.write_bytes(matrix.encode(content))
+    return Sample(path, printed(lambda: matrix_page.write(content)))
 
 
 def _search(folder: Path) -> Sample:

@@ -17,16 +17,9 @@ from presim.hardware import choose_cluster
 from presim.plugins import factories
 from presim.trace.schema import Group
 from presim.trace.signatures import Attention, Collective, Gemm
+from support.packages import install
 
 PAGE = Path(__file__).parents[2] / "docs" / "extend" / "prices.md"
-
-
-def install(folder: Path, entry_points: str) -> None:
-    """What pip leaves of a package."""
-    info = folder / "example-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: example\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(entry_points)
 
 
 @pytest.fixture

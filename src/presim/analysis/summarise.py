@@ -12,7 +12,7 @@ from presim.analysis.memory.peaks import analyse_memory
 from presim.analysis.notes.caveats import busy_note, host_note, not_modelled, reader_notes
 from presim.analysis.notes.limits import find_limits
 from presim.analysis.notes.provenance import Doubts, host_ns, provenance
-from presim.analysis.notes.read_backs import policies_note, ranges, read_backs
+from presim.analysis.notes.read_backs import policies_note, policies_used, ranges, read_backs
 from presim.analysis.time.breakdown import Breakdown, Instant, break_down
 from presim.analysis.time.communicator_setup import connecting_note, find_connecting
 from presim.analysis.time.energy import energy
@@ -110,7 +110,7 @@ def summarise(
     step, parts = run.steps.steady, run.parts
     flops = _with_peak(count_flops(trace, step), device)
     collectives = by_collective(trace, timeline, step, parts)
-    memory = _memory(priced, timeline, run.steps, device, memory_trace)
+    memory = _memory(priced, timeline, run.steps, device, memory_trace, brief=brief)
     step_time_s = _step_time_s(run.steps, trace.manifest)
     low_s, high_s = _interval_s(run) if step_time_s is not None else (None, None)
     connected = find_connecting(trace, timeline, run.steps.steps[0])
@@ -143,6 +143,7 @@ def summarise(
         provenance=provenance(priced, parts, step.duration_ns),
         read_backs=run.reads,
         policies=dict(sorted(trace.manifest.policies.items())),
+        policies_used=policies_used(run.reads, trace.manifest.policies),
         not_modelled=not_modelled(priced, parts, step, contention=device.contention and bool(priced.demands)),
         notes=_notes(run, flops, memory, connected),
         energy=energy(priced, parts, device.power_w) if step_time_s is not None else None,
@@ -245,13 +246,15 @@ def _time(run: _Run) -> Time:
     )
 
 
-def memory_of(priced: PricedTrace, timeline: Timeline, device: Device, memory_trace: Trace | None = None) -> Memory:
-    """Device memory of one rank; ``memory_trace`` as in `summarise`."""
-    return _memory(priced, timeline, find_steps(priced.trace, timeline), device, memory_trace)
+def memory_of(
+    priced: PricedTrace, timeline: Timeline, device: Device, memory_trace: Trace | None = None, *, brief: bool = False
+) -> Memory:
+    """Device memory of one rank; ``memory_trace`` and ``brief`` as in `summarise`."""
+    return _memory(priced, timeline, find_steps(priced.trace, timeline), device, memory_trace, brief=brief)
 
 
 def _memory(
-    priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device, memory_trace: Trace | None
+    priced: PricedTrace, timeline: Timeline, steps: Steps, device: Device, memory_trace: Trace | None, *, brief: bool
 ) -> Memory:
     manifest = priced.trace.manifest
     captured_here = manifest.gpu == device.gpu
@@ -268,4 +271,5 @@ def _memory(
         outside_estimates=outside_estimates,
         captured_here=captured_here,
         memory_trace=memory_trace,
+        brief=brief,
     )

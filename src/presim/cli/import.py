@@ -29,7 +29,10 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     help="Ranks without a file: refuse, or assume that they behave like the others.",
 )
 @click.option(
-    "--from", "kind", metavar="SOURCE", help="Kind of file: kineto, chakra, or a plug-in's. Default: detected."
+    "--from",
+    "kind",
+    metavar="SOURCE",
+    help="Kind of file: kineto, nsys, rocpd, chakra, or a plug-in's. Default: detected.",
 )
 @cluster_options
 @engine_options

@@ -68,6 +68,13 @@ def engine_options(function: _Function) -> _Function:
                 help="Do not slow down kernels and collectives that overlap.",
             ),
             click.option(
+                "--overlap-model",
+                default="analytic",
+                metavar="MODEL",
+                show_default=True,
+                help="Slowdown of kernels beside communication: analytic, bandwidth, learned or ratio=X.",
+            ),
+            click.option(
                 "--host-factor",
                 type=number(quantities.HOST_FACTOR),
                 metavar="X",
@@ -102,6 +109,13 @@ def engine_options(function: _Function) -> _Function:
                 multiple=True,
                 metavar="NAME=X",
                 help="What-if: multiply the time of a family (gemm, attention, all_reduce, …) by X; repeatable.",
+            ),
+            click.option(
+                "--estimator",
+                multiple=True,
+                metavar="[FAMILY=]NAME,…",
+                help="Price all work, or a family, by roofline, analytic, learned, benchmark (`presim profile`), "
+                "measured or a plug-in, tried in this order; repeatable.",
             ),
         )
     ):

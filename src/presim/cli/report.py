@@ -11,7 +11,8 @@ import click
 @click.command("report")
 @click.argument("result", metavar="RESULT.json|DIR", type=click.Path(path_type=Path))
 @click.option("--html", metavar="FILE", help="Write the report as one self-contained HTML page instead of printing it.")
-def command(result: Path, html: str | None) -> None:
+@click.option("--modules", is_flag=True, help="Print the peak memory of each module, and what was alive at it.")
+def command(result: Path, html: str | None, *, modules: bool) -> None:
     """Show a result of any verb as the verb printed it: a file that --json wrote, or the folder of a saved job.
 
     Results of the last version are read, too. A saved job is simulated on its own cluster.
@@ -21,12 +22,16 @@ def command(result: Path, html: str | None) -> None:
     from presim.saved_results import show
     from presim.saved_results.read import read
 
+    if modules and html is not None:
+        raise InputError("--modules prints a table, which --html holds already; leave one of them out")
     if html is not None:
         check_writable(html)
         if os.path.realpath(html) == os.path.realpath(result):
             raise InputError(f"{html} is the result itself; name another file for the page")
     content = read(result)
-    if html is None:
+    if modules:
+        show.write_modules(content)
+    elif html is None:
         show.write(content)
     else:
         write_file(html, show.page(content).encode())

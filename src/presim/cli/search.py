@@ -117,6 +117,12 @@ def _plan_options(function: Any) -> Any:
     show_default=True,
     help="Framework for --confirm; auto: the first that supports a plan.",
 )
+@click.option(
+    "--matrix",
+    multiple=True,
+    metavar="GPU:NODES,…",
+    help="Find the best plan on each of these clusters (or cluster files), and run it on all; --html writes an SVG.",
+)
 @click.option("--study", metavar="FILE|URL", help="Store finished trials, and resume from them.")
 @engine_options
 @click.option("--json", "json_file", metavar="FILE", help="Write the answer as JSON; - is standard output.")
@@ -143,6 +149,8 @@ def command(words: tuple[str, ...], **options: Any) -> int:
             check_writable(path)
     if outputs["folder"]:
         written.check(outputs["folder"])
+    if matrix := options.pop("matrix"):
+        return _matrix(words, matrix, options, outputs)
     request = _request(words, click.get_current_context().obj or [], options)
     with progress(outputs["quiet"]) as say:
         say("searching")
@@ -163,6 +171,38 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     if outputs["folder"] and not is_interrupted:
         _write(request, answer, outputs["folder"])
     return _exit_code(answer)
+
+
+def _matrix(words: tuple[str, ...], matrix: tuple[str, ...], options: dict[str, Any], outputs: dict[str, Any]) -> int:
+    """Search on several clusters, and run each plan on all."""
+    from presim.errors import ExitCode, InputError
+    from presim.files import write_file
+    from presim.options import ClusterOptions
+    from presim.search.answer.matrix_page import picture, write
+    from presim.search.matrix import clusters_of, encode, search_matrix
+
+    models = [word for word in words if "=" not in word]
+    unusable = [name for name in ClusterOptions.__dataclass_fields__ if options.get(name) is not None]
+    unusable += [name for name in ("space", "confirm", "study") if options.get(name)]
+    unusable += [name for name in ("csv_file", "folder") if outputs[name]]
+    if len(models) != 1 or click.get_current_context().obj or unusable:
+        names = ", ".join(name.replace("_file", "").replace("folder", "write").replace("_", "-") for name in unusable)
+        raise InputError(
+            "--matrix searches plans of one model on the clusters that it names"
+            + (f"; leave out --{names}" if unusable else ": give one model, and no command")
+        )
+    settings, fixed = _settings(words, options)
+    with progress(outputs["quiet"]) as say:
+        answer = search_matrix(models[0], settings, _options(options), fixed, clusters_of(matrix), say)
+    if outputs["html_file"]:
+        write_file(outputs["html_file"], picture(answer).encode())
+    if outputs["json_file"] == "-":
+        sys.stdout.buffer.write(encode(answer))
+    elif outputs["json_file"]:
+        write_file(outputs["json_file"], encode(answer))
+    if not outputs["quiet"] and outputs["json_file"] != "-":
+        write(answer)
+    return ExitCode.STANDS if any(answer.plans) else ExitCode.DOES_NOT_FIT
 
 
 def _write(request: Any, answer: Any, folder: str) -> None:
@@ -188,21 +228,16 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
     from presim.errors import InputError
     from presim.search.of_command import request_for_command
     from presim.search.of_model import request_for_model
-    from presim.search.search_options import SearchOptions, knob_options
 
-    settings = {name: options.pop(name) for name in SearchOptions.__dataclass_fields__ if name in options}
     models = [word for word in words if "=" not in word]
-    fixed, several = knob_options(
-        {name: options.pop(name) for name in [field for _, field, _ in _PLAN] + ["global_batch"]}
-    )
-    settings["vary"] = [*settings.get("vary", ()), *(word for word in words if "=" in word), *several]
+    settings, fixed = _settings(words, options)
     if behind:
-        if settings.get("space"):
-            return _request_of_space(behind, SearchOptions(**settings), _options(options), fixed, models)
+        if settings.space:
+            return _request_of_space(behind, settings, _options(options), fixed, models)
         if len(models) == 1:
-            return request_for_model(models[0], SearchOptions(**settings), _options(options), fixed, behind)
-        return request_for_command(behind, SearchOptions(**settings), _options(options))
-    if settings.get("space"):
+            return request_for_model(models[0], settings, _options(options), fixed, behind)
+        return request_for_command(behind, settings, _options(options))
+    if settings.space:
         raise InputError("--space needs a command: write it after --, e.g. -- torchrun … pretrain_gpt.py")
     if len(models) != 1:
         raise InputError(
@@ -210,7 +245,19 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
             if not models
             else f"{len(models)} models are given, {' and '.join(models)}: search one at a time"
         )
-    return request_for_model(models[0], SearchOptions(**settings), _options(options), fixed)
+    return request_for_model(models[0], settings, _options(options), fixed)
+
+
+def _settings(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Options of the search, and plan fields with one value; takes both out of ``options``."""
+    from presim.search.search_options import SearchOptions, knob_options
+
+    settings = {name: options.pop(name) for name in SearchOptions.__dataclass_fields__ if name in options}
+    fixed, several = knob_options(
+        {name: options.pop(name) for name in [field for _, field, _ in _PLAN] + ["global_batch"]}
+    )
+    settings["vary"] = [*settings.get("vary", ()), *(word for word in words if "=" in word), *several]
+    return SearchOptions(**settings), fixed
 
 
 def _request_of_space(command: list[str], settings: Any, options: Any, fixed: dict[str, Any], models: list[str]) -> Any:

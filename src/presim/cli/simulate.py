@@ -57,6 +57,11 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
     metavar="TIME",
     help="Refuse --jitter-draws whose simulation would take more, e.g. 2h; default: 10min.",
 )
+@click.option(
+    "--events",
+    metavar="FILE",
+    help="TOML file of slow GPUs, hot nodes and failing links over a run of steps: how long the run takes.",
+)
 @output_options
 def command(directory: str, **options: Any) -> int:
     """Simulate the trace in DIR, which `presim run --save` or `presim compose --save` wrote.

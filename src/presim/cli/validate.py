@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("validate")
-@click.argument("table", metavar="CASES.csv", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("table", metavar="[CASES.csv]", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--out",
     metavar="FILE",
@@ -65,8 +65,19 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Repeat predictions that --out already has, e.g. after prices changed.",
 )
+@click.option(
+    "--oracle",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="In place of CASES.csv: split the error of predicting this profile of a real run; one option for each rank.",
+)
+@click.option(
+    "--job", metavar="DIR", type=click.Path(path_type=Path), help="With --oracle: a saved capture of that run."
+)
+@click.option("--gpu", metavar="ID", help="With --oracle: the GPU that it ran on, where the profile does not say.")
 def command(
-    table: Path,
+    table: Path | None,
     out: Path | None,
     report: Path | None,
     jobs: int,
@@ -77,14 +88,21 @@ def command(
     no_contention: bool,
     kind: str,
     repeats_done: bool,
+    oracle: tuple[Path, ...],
+    job: Path | None,
+    gpu: str | None,
 ) -> int:
     """Compare predictions with measured runs.
 
     CASES.csv has one run per row; docs/guide/validate.md lists the columns. A case names its command or a saved job;
     installed planners can build other cases, such as published runs, from recipes. The output has the input's columns
     and the prediction, or the reason why there is none. It is written after each case, so an interrupted run continues
-    where it stopped.
+    where it stopped. With --oracle, measured times of a recording replace predicted ones in turn, which splits the
+    error.
     """
+    _check_subject(table, oracle, job, gpu)
+    if table is None:
+        return _oracle(oracle, job, gpu, report)
     out = out or Path(f"{table.stem}.predicted.csv")
     _check_writable(table, out, report, captures)
     if kind == "serving":
@@ -103,6 +121,29 @@ def command(
     with open_providers(Settings(recipes, captures)) as providers:
         partial = _solve(pending_cases, providers, jobs, Options(contention=not no_contention), results)
         _finish(results, report, providers.sources_of_tests, partial)
+    return 0
+
+
+def _check_subject(table: Path | None, oracle: tuple[Path, ...], job: Path | None, gpu: str | None) -> None:
+    from presim.errors import InputError
+
+    if (table is None) == (not oracle):
+        raise InputError("presim validate takes either a table of cases, CASES.csv, or a recording, --oracle FILE")
+    if table is not None and (job or gpu):
+        raise InputError("--job and --gpu describe a recording: name it with --oracle FILE in place of CASES.csv")
+
+
+def _oracle(files: tuple[Path, ...], job: Path | None, gpu: str | None, report: Path | None) -> int:
+    from presim.files import check_writable, write_file
+    from presim.sources.source import Request
+    from presim.validation.oracle import render, split_error
+
+    if report is not None:
+        check_writable(report)
+    text = render(split_error(files, Request(gpu=gpu), job))
+    if report is not None:
+        write_file(report, f"{text}\n".encode())
+    click.echo(text)
     return 0
 
 

@@ -5,12 +5,17 @@ it. Memory and link bandwidth are shared: if two users demand more than the capa
 Small latency-bound kernels neither slow others nor are slowed.
 
 Compared with public data (docs/decisions/contention.md), this is right on average and imprecise for a single kernel.
+The user may choose another model of kernels beside communication (`model_of`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
+from typing import Protocol
+
+from presim.errors import InputError
 
 _MOST = 3.0  # largest slowdown by one overlapping piece of work
 
@@ -66,9 +71,104 @@ def added_time(work: Demand, concurrent: Demand) -> float:
     return min(fewer + shared, _MOST)
 
 
-def table(demands: Sequence[Demand]) -> list[list[float]]:
-    """`added_time` for every pair."""
-    return [[added_time(work, concurrent) for concurrent in demands] for work in demands]
+class OverlapModel(Protocol):
+    """What a kernel loses beside communication; other pairs of work follow `added_time` in every model."""
+
+    def beside_communication(self, kernel: Demand, communication: Demand) -> float:
+        """Seconds added per second of a kernel."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Analytic:
+    """`added_time`: SMs that channels occupy, and shared bandwidth."""
+
+    def beside_communication(self, kernel: Demand, communication: Demand) -> float:
+        """Seconds added per second of a kernel."""
+        return added_time(kernel, communication)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bandwidth:
+    """Shared memory bandwidth alone; channels take nothing from kernels."""
+
+    def beside_communication(self, kernel: Demand, communication: Demand) -> float:
+        """Seconds added per second of a kernel."""
+        return _excess(kernel.memory, communication.memory)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ratio:
+    """Every kernel takes ``times`` as long, as Calculon, ASTRA-sim's analytical front ends and others assume."""
+
+    times: float
+
+    def beside_communication(self, kernel: Demand, communication: Demand) -> float:
+        """Seconds added per second of a kernel."""
+        return self.times - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Learned:
+    """Linear in the memory bandwidth of both, fitted to kernels that were measured beside an all-reduce.
+
+    The figures are those of NetX-lab/Echo-slowdown 7d698a7, kernels in fp32 on an A100 (`validation/overlap.py` fits
+    them and shows their held-out error). Its all-reduce took a quarter of the memory bandwidth by presim's model; a
+    collective that takes more or less slows kernels in proportion, which was not measured.
+    """
+
+    base: float = 0.131
+    by_memory: float = 0.192
+    all_reduce_memory: float = 0.25
+
+    def beside_communication(self, kernel: Demand, communication: Demand) -> float:
+        """Seconds added per second of a kernel."""
+        share = min(communication.memory / self.all_reduce_memory, 1 / self.all_reduce_memory)
+        return min(share * (self.base + self.by_memory * kernel.memory), _MOST)
+
+
+ANALYTIC = Analytic()
+_MODELS: dict[str, OverlapModel] = {"analytic": ANALYTIC, "bandwidth": Bandwidth(), "learned": Learned()}
+
+
+def model_of(text: str) -> OverlapModel:
+    """The model that a text names: analytic, bandwidth, learned or ratio=X.
+
+    >>> model_of("ratio=1.2")
+    Ratio(times=1.2)
+
+    Raises:
+        InputError: it names none, or the ratio is not from 1 to 4.
+    """
+    name, _, number = text.partition("=")
+    if name == "ratio" and number:
+        try:
+            times = float(number)
+        except ValueError:
+            times = math.nan
+        if not 1 <= times <= 1 + _MOST:
+            raise InputError(f"--overlap-model ratio=X takes a number from 1 to {1 + _MOST:g}; got {number!r}")
+        return Ratio(times)
+    if text not in _MODELS:
+        raise InputError(f"--overlap-model takes {', '.join(_MODELS)} or ratio=X, such as ratio=1.2; got {text!r}")
+    return _MODELS[text]
+
+
+def described(model: OverlapModel) -> str:
+    """The model as `model_of` reads it."""
+    names = {other: name for name, other in _MODELS.items()}
+    return f"ratio={model.times:g}" if isinstance(model, Ratio) else names.get(model, type(model).__name__)
+
+
+def table(demands: Sequence[Demand], model: OverlapModel = ANALYTIC) -> list[list[float]]:
+    """Seconds that the second work of each pair adds per second of the first."""
+    return [[_added_in(model, work, concurrent) for concurrent in demands] for work in demands]
+
+
+def _added_in(model: OverlapModel, work: Demand, concurrent: Demand) -> float:
+    if work == NOTHING or work.channels or not concurrent.channels:
+        return added_time(work, concurrent)
+    return model.beside_communication(work, concurrent)
 
 
 def _excess(mine: float, other: float) -> float:

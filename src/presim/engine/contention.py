@@ -29,13 +29,15 @@ class Classes:
         demands = priced.demands or (overlap.NOTHING,) * len(priced.prices)
         return np.array([*(self._numbers.setdefault(demand, len(self._numbers)) for demand in demands), 0], np.int64)
 
-    def columns(self, *, enabled: bool, growing: bool = False) -> dict[str, Ints]:
+    def columns(
+        self, *, enabled: bool, growing: bool = False, model: overlap.OverlapModel = overlap.ANALYTIC
+    ) -> dict[str, Ints]:
         """``classes``, ``slows``, ``takes`` and those of flows of the loop's program, for all classes seen so far.
 
         There are no classes if contention is not ``enabled`` or no class slows another; the loop then skips contention.
         ``growing``: classes that slow others may be added later, so the loop accounts for contention from the start.
         """
-        slows = np.rint(np.array(overlap.table(list(self._numbers))) * state.SCALE).astype(np.int64)
+        slows = np.rint(np.array(overlap.table(list(self._numbers), model)) * state.SCALE).astype(np.int64)
         parts = [(demand.shared_out, demand.shared_in) for demand in self._numbers]
         # rounded down, so that the shares of a port do not exceed it
         takes = np.floor(np.array(parts) * state.SCALE).astype(np.int64)

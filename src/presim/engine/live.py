@@ -63,7 +63,7 @@ class LiveEngine:
         self._ranks = ranks
         self.classes = Classes()  # for `build_ops`
         self._bound_class_counts = (0, 0)
-        self._contention = options.contention
+        self._contention, self._overlap = options.contention, options.overlap
         ports = ports or port_columns((), range(ranks))
         self._ports = len(ports["port_first"])
         self._sizes = state_sizes(ops=0, slots=0, matches=0, ranks=ranks, joins=0, ports=self._ports, links=0)
@@ -152,7 +152,7 @@ class LiveEngine:
         class_counts = (len(self.classes), len(self.classes.flows))
         if class_counts != self._bound_class_counts:
             self._bound_class_counts = class_counts
-            self._columns |= self.classes.columns(enabled=self._contention, growing=True)
+            self._columns |= self.classes.columns(enabled=self._contention, growing=True, model=self._overlap)
             self._reserve(link=int(self._columns["island_first"][-1]))
             self._bind()
         if self._compiled is None and sum(self._ops) > _LOADING_OPS:

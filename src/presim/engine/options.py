@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from presim.calibration import value
+from presim.cost.overlap import ANALYTIC, OverlapModel
 from presim.engine.calls import NO_CALLS, TYPICAL_CALLS, CallCosts
 from presim.hardware.host import host_factor
 from presim.trace.schema import Manifest
@@ -21,6 +22,7 @@ class Options:
     queue_depth: int = round(value("device.queue_depth"))  # launches a stream holds before the next blocks the host
     cores_per_rank: float = 0.0  # CPU cores of a node / ranks on it; 0: not limited
     contention: bool = True  # overlapping work slows each other according to its resource demands
+    overlap: OverlapModel = ANALYTIC  # what kernels lose beside communication
 
     def __post_init__(self) -> None:
         times = (self.launch_latency_ns, self.sync_latency_ns)
@@ -34,8 +36,15 @@ class Options:
         return host_factor(manifest.reference_host, manifest.host_probe_ns)
 
     @classmethod
-    def of(cls, *, host_factor: float | None = None, host_time: bool = True, contention: bool = True) -> Options:
+    def of(
+        cls,
+        *,
+        host_factor: float | None = None,
+        host_time: bool = True,
+        contention: bool = True,
+        overlap: OverlapModel = ANALYTIC,
+    ) -> Options:
         """Options; without ``host_time`` CPU time and library calls take no time."""
         if host_time:
-            return cls(host_factor=host_factor, contention=contention)
-        return cls(host_factor=0.0, calls=NO_CALLS, contention=contention)
+            return cls(host_factor=host_factor, contention=contention, overlap=overlap)
+        return cls(host_factor=0.0, calls=NO_CALLS, contention=contention, overlap=overlap)

@@ -98,7 +98,7 @@ def build_program(
         "slot_priority": _joined([rank.priority for rank in ranks]),
         "match": _joined([match[rank.entries] for rank, match in zip(ranks, matching.match, strict=True)]),
         "match_needed": matching.needed,
-        **classes.columns(enabled=options.contention),
+        **classes.columns(enabled=options.contention, model=options.overlap),
         **port_columns(priced[0].ports if priced else (), names, representatives),
         "launch_latency": np.array([options.launch_latency_ns]),
         "sync_latency": np.array([options.sync_latency_ns]),

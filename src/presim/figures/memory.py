@@ -27,6 +27,23 @@ class Held(msgspec.Struct, frozen=True):
     blocks: Annotated[int, doc("Number of live blocks.")]
 
 
+class ModulePeak(msgspec.Struct, frozen=True):
+    """Peak of allocated memory while a module ran in one part of the steady step; numbered siblings are merged.
+
+    The figures are those of the fullest run of it. Submodules are part of it.
+    """
+
+    path: Annotated[str, doc("Module path, with * for the numbers of siblings that were merged.")]
+    depth: Annotated[int, doc("Depth in the tree, 0 for the top.")]
+    instances: Annotated[int, doc("Modules merged into this line.")]
+    phase: Annotated[str, doc("forward, recompute or backward.")]
+    peak_bytes: Annotated[int, doc("Largest sum of live blocks while it ran.")]
+    before_bytes: Annotated[int, doc("Sum of live blocks when it started.")]
+    after_bytes: Annotated[int, doc("Sum of live blocks when it ended.")]
+    new_bytes: Annotated[int, doc("Part of peak_bytes in blocks that were allocated since it started.")]
+    alive: Annotated[list[Held], doc("What was alive at its peak, by category, largest first.")]
+
+
 class MemoryTimeline(msgspec.Struct, frozen=True):
     """Memory over the steady step, downsampled so that every peak survives."""
 
@@ -66,3 +83,11 @@ class Memory(msgspec.Struct, frozen=True):
         int | None, doc("Size of the allocation that failed, where the script ran out of memory.")
     ]
     timeline: Annotated[MemoryTimeline, doc("Memory over the steady step.")]
+    modules: Annotated[
+        list[ModulePeak],
+        doc("Peaks of each module in forward, recomputation and backward, depth first; empty in brief results."),
+    ] = []
+    pinned_host_bytes: Annotated[
+        int | None,
+        doc("Peak of host memory that the process locks (cudaHostAlloc, cudaHostRegister); null where not captured."),
+    ] = None

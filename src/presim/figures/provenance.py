@@ -41,6 +41,15 @@ class Limit(msgspec.Struct, frozen=True):
     advice: Annotated[str, doc("Advice, with its largest possible gain.")]
 
 
+class PolicyUse(msgspec.Struct, frozen=True):
+    """A policy whose values the captured ranks read."""
+
+    policy: Annotated[str, doc("Key of --values; zero and finite have none.")]
+    value: Annotated[str, doc("As chosen, or presim's default; empty where the policy has no setting.")]
+    times: Annotated[int, doc("Reads of the rank that reads most, summed over the lines.")]
+    lines: Annotated[list[str], doc("Lines of the script that read it, the most frequent first.")]
+
+
 class ReadBack(msgspec.Struct, frozen=True):
     """A place where captured ranks read values of the device."""
 

@@ -133,6 +133,32 @@ def held_table(result: Result) -> RenderableType:
     return Padding(Group(table, Text(result.memory.advice, "dim")), (0, 0, 0, 2))
 
 
+def analysis_blocks(result: Result) -> list[RenderableType]:
+    """Figures and tables of the analyses of installed packages."""
+    parts: list[RenderableType] = []
+    for analysis in result.analyses:
+        figures = ", ".join(f"{figure.name} {figure.value:.4g} {figure.unit}".rstrip() for figure in analysis.figures)
+        parts.append(Heading(analysis.name, figures))
+        if analysis.columns:
+            table = _table(*((name, "left") for name in analysis.columns))
+            for row in analysis.rows[:ROWS]:
+                table.add_row(*map(_name, row))
+            parts.append(Padding(table, (0, 0, 0, 2)))
+    return parts
+
+
+def module_memory_table(result: Result, rows: int | None = None) -> RenderableType:
+    """Peak of allocated memory of each module in each part of the step, and what was alive; parents first."""
+    figures = ("peak", "before", "after", "new")
+    table = _table(("", "left"), ("", "left"), *((name, "right") for name in figures), ("alive at the peak", "left"))
+    for peak in result.memory.modules[:rows]:
+        name = "  " * peak.depth + peak.path.rpartition(".")[2] + (f" x{peak.instances}" if peak.instances > 1 else "")
+        alive = ", ".join(f"{held.name.replace('_', ' ')} {gib(held.bytes)}" for held in peak.alive[:3])
+        sizes = (peak.peak_bytes, peak.before_bytes, peak.after_bytes, peak.new_bytes)
+        table.add_row(shorten(name, 2 * _NAME_WIDTH), peak.phase, *map(gib, sizes), _name(alive))
+    return Padding(table, (0, 0, 0, 2))
+
+
 def _table(*columns: tuple[str, str]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name, justify in columns:

@@ -13,7 +13,7 @@ from rich.text import Text
 from presim.report import content
 from presim.report.bars import Bar
 from presim.report.screen import Heading, Title, show
-from presim.report.tables import collective_table, held_table, operator_table, phase_table, rank_table
+from presim.report.tables import analysis_blocks, collective_table, held_table, operator_table, phase_table, rank_table
 from presim.result import Result
 
 WIDTH = 104  # of the whole report; narrower terminals get less
@@ -68,6 +68,7 @@ def render(result: Result) -> RenderableType:
         parts += [operator_table(result)]
     if has_step_time and result.collectives:
         parts += [Heading("Communication"), collective_table(result)]
+    parts += analysis_blocks(result)
     parts += [Heading("Confidence"), _confidence(result)]
     return Group(*parts)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from presim.cost.chain import Chain
 from presim.errors import InputError
@@ -84,20 +85,31 @@ class _Kind:
     weight: float  # all of its time
 
 
-def fit_to_profile(traces: Sequence[Trace], cluster: Cluster, predict: Predict, measured_s: float) -> Calibration:
-    """Fit rates to an imported profile; ``predict`` gives the step time on a cluster."""
-    kinds = _kinds(traces, cluster)
+def fit_to_profile(
+    traces: Sequence[Trace],
+    cluster: Cluster,
+    predict: Predict,
+    measured_s: float,
+    alone: Sequence[NDArray[np.bool_]] | None = None,
+) -> Calibration:
+    """Fit rates to an imported profile; ``predict`` gives the step time on a cluster.
+
+    ``alone``: by trace and entry, whether work ran without other work beside it (`presim.run_calibration.overlapped`);
+    only such work tells a slow rate from a slowdown by overlap. None: all work did.
+    """
+    alone = alone if alone is not None else [np.ones(len(trace), np.bool_) for trace in traces]
+    kinds = _kinds(traces, cluster, alone)
+    all_kinds = _kinds(traces, cluster, [np.ones(len(trace), np.bool_) for trace in traces])
     factors: dict[Part, float] = {}
     changes: list[Change] = []
     notes: list[str] = []
     for part, part_kinds in kinds.items():
-        if len(part_kinds) < _KINDS:
-            notes.append(
-                f"{WORDS[part]} stays: the profile has {len(part_kinds)} kinds of such work, and a rate needs two."
-            )
+        if not part_kinds:
+            notes.append(f"{WORDS[part]} stays: {_no_kinds(len(all_kinds[part]))}")
             continue
         ordered = sorted(part_kinds, key=lambda kind: (-kind.weight, str(kind.signature)))
         fitted_kinds, held_out_kinds = ordered[::2], ordered[1::2]
+        held_out_kinds = held_out_kinds or fitted_kinds
         factor = _solve(part, fitted_kinds, cluster, traces[0])
         if factor is None or not 1 / _WIDEST < factor < _WIDEST:
             notes.append(
@@ -113,10 +125,36 @@ def fit_to_profile(traces: Sequence[Trace], cluster: Cluster, predict: Predict, 
             continue
         factors[part] = factor
         time = sum(kind.weight for kind in fitted_kinds) / 1e6
-        changes.append(
-            Change(part, factor, f"{len(fitted_kinds)} kinds of work, {time:.2f} ms of the profile", before, after)
-        )
+        support = f"{len(fitted_kinds)} kinds of work, {time:.2f} ms of the profile"
+        is_checked = len(ordered) >= _KINDS
+        if not is_checked:
+            notes.append(
+                f"{WORDS[part]} rests on one kind of work: its rate and its latency cannot be told apart, and nothing "
+                "is left to check the change by."
+            )
+        changes.append(Change(part, factor, support, before if is_checked else None, after if is_checked else None))
+    beside = _kinds(traces, cluster, [~is_alone for is_alone in alone])
+    notes += _overlap_note([*beside["arithmetic"], *beside["memory"]], with_factors(cluster, factors), traces[0])
     return _make_calibration(changes, notes, cluster, predict, measured_s, held_out=True)
+
+
+def _overlap_note(kinds: Sequence[_Kind], cluster: Cluster, trace: Trace) -> list[str]:
+    """A sentence on how much longer kernels take beside other work; ``cluster``: with the fitted rates."""
+    if not kinds:
+        return []
+    predicted = _predict_ns(kinds, cluster, trace)
+    alone_ns = sum(kind.weight * time / max(kind.measured_ns, 1) for kind, time in zip(kinds, predicted, strict=True))
+    ratio = sum(kind.weight for kind in kinds) / alone_ns
+    return [f"Kernels beside other work took {ratio:.3f} times as long as the fitted rates say of them alone."]
+
+
+def _no_kinds(overlapped: int) -> str:
+    if not overlapped:
+        return "the profile has no such work that is long enough to show a rate."
+    return (
+        f"all {overlapped} kinds of such work ran beside other work, where a slow rate and a slowdown by overlap "
+        "cannot be told apart; profile a step without overlap."
+    )
 
 
 def host_factor_of_profile(profiled: Trace, captured: Trace, calls_ns: int) -> float | None:
@@ -197,17 +235,22 @@ def _make_calibration(
     return Calibration(tuple(changes), target, measured_s, before, after, held_out, tuple(notes))
 
 
-def _kinds(traces: Sequence[Trace], cluster: Cluster) -> Mapping[Part, list[_Kind]]:
-    """Kinds of work on all ranks by the part of the cluster that determines their price; each kind appears once."""
+def _kinds(
+    traces: Sequence[Trace], cluster: Cluster, counted: Sequence[NDArray[np.bool_]]
+) -> Mapping[Part, list[_Kind]]:
+    """Kinds of work on all ranks by the part of the cluster that determines their price; each kind appears once.
+
+    ``counted``: by trace and entry, whether it counts.
+    """
     times: dict[tuple[Part, Signature], list[tuple[int, int]]] = {}
-    for trace in traces:
+    for trace, is_counted in zip(traces, counted, strict=True):
         measured = trace.manifest.measured
         assert measured is not None
-        indices = trace.columns["signature"].astype(np.int64)
+        indices = np.where(is_counted, trace.columns["signature"].astype(np.int64), -1)
         counts = np.bincount(indices[indices >= 0], minlength=len(trace.signatures))
         for signature, duration, count in zip(trace.signatures, measured.durations_ns, counts.tolist(), strict=True):
             part = _part(signature, trace, cluster)
-            if part is not None:
+            if part is not None and count:
                 times.setdefault((part, signature), []).append((duration, count))
     kinds_by_part: dict[Part, list[_Kind]] = {"arithmetic": [], "memory": [], "nvlink": [], "network": []}
     for (part, signature), measured_times in times.items():

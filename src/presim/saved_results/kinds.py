@@ -121,6 +121,14 @@ KINDS = (
         names_partial=True,
     ),
     ResultKind(
+        "search-matrix",
+        "presim search --matrix --json",
+        1,
+        "presim.search.answer.matrix_page:render",
+        "clusters plans runs",
+        struct="presim.search.matrix:Matrix",
+    ),
+    ResultKind(
         "agreement",
         "presim compose --like --json",
         1,

@@ -7,10 +7,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from presim.errors import InputError
 from presim.report.blocks import Block, HeadingBlock, ParagraphBlock, blocks
 from presim.report.rendering import template
 from presim.report.screen import show
+from presim.report.tables import module_memory_table
 from presim.saved_results.read import SavedResult
+
+_MODULES_WIDTH = 160  # columns of the table, whatever the terminal has
 
 
 def write(result: SavedResult) -> None:
@@ -27,6 +31,23 @@ def write(result: SavedResult) -> None:
         show(Console(highlight=False, markup=False, emoji=False), report, result.kind.widest)
     else:
         Console(highlight=False, markup=False, emoji=False).print(report)
+
+
+def write_modules(result: SavedResult) -> None:
+    """Print the peak memory of each module.
+
+    Raises:
+        InputError: the result is not of a simulated job, or holds no such peaks.
+    """
+    peaks = result.content.memory.modules if result.kind.name == "run" else []
+    if not peaks:
+        raise InputError(
+            f"{result.path} has no peak memory of modules: it was written by `{result.kind.verb}`, by an older presim, "
+            "or its step runs no modules; name a result of `presim run --json`, or a saved job"
+        )
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.width = max(console.width, _MODULES_WIDTH)
+    show(console, module_memory_table(result.content), console.width)
 
 
 def as_blocks(result: SavedResult) -> list[Block]:

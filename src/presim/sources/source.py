@@ -42,6 +42,7 @@ class Request(ClusterOptions):
     step: int | None = None  # step number of a profile; None: all consecutive steps
     # ranks without a file: refuse, or assume that they behave like the others
     missing: Literal["refuse", "same"] = "refuse"
+    keeps_pauses: bool = True  # pauses of the device that nothing explains count as part of the kernel after them
 
 
 Opener: TypeAlias = Callable[[Sequence[Path], Request], Source | None]  # None: the files have another format
@@ -71,7 +72,13 @@ def open_files(paths: Sequence[Path], request: Request, kind: str | None = None)
 
 
 def _built_in() -> dict[str, Opener]:
-    from presim.sources import chakra, saved
+    from presim.sources import chakra, nsys, rocpd, saved
     from presim.sources.kineto import source as kineto
 
-    return {"saved": saved.open_saved, "chakra": chakra.open_chakra, "kineto": kineto.open_kineto}
+    return {
+        "saved": saved.open_saved,
+        "chakra": chakra.open_chakra,
+        "nsys": nsys.open_nsys,
+        "rocpd": rocpd.open_rocpd,
+        "kineto": kineto.open_kineto,
+    }

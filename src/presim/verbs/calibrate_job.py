@@ -22,6 +22,7 @@ from presim.prepared import prepare
 if TYPE_CHECKING:
     from presim.hardware import Cluster
     from presim.run_calibration.fit import Calibration
+    from presim.run_calibration.log_lines import StepWork
     from presim.run_calibration.parts import Part
     from presim.trace.schema import Trace
 
@@ -52,7 +53,8 @@ def calibrate_job(
         return _by_profile(paths, options, captured, trace, step, missing)
     if len(run) != 1:
         raise InputError(f"{len(run)} runs are named; name the profiles of one, or one log or step time")
-    used_s, held_out_s = median_step_times_s(step_times_s(run[0]))
+    times_s = step_times_s(run[0], _step_work(captured, trace, options) if captured is not None else None)
+    used_s, held_out_s = median_step_times_s(times_s)
     if captured is None:
         raise InputError(
             "a step time alone does not say what the job is: name its captured folder with --trace (presim run "
@@ -60,6 +62,24 @@ def calibrate_job(
         )
     cluster = _cluster_of(trace, options)
     return fit.fit_to_step_time(cluster, _predictor(captured), used_s, held_out_s, change)
+
+
+def _step_work(captured: Job, trace: str | os.PathLike[str] | None, options: ClusterOptions) -> StepWork:
+    """What a step of the captured job works on, for logs of rates."""
+    from presim.run_calibration.log_lines import StepWork
+
+    result = pipeline.evaluate(
+        captured.traces,
+        _cluster_of(trace, options),
+        stands_for=captured.stands_for,
+        coverage=captured.coverage,
+        brief=True,
+    ).result
+    throughput, step_s = result.throughput, result.step_time_s or 0.0
+    tokens, samples = (
+        rate * step_s if rate is not None else None for rate in (throughput.tokens_per_s, throughput.samples_per_s)
+    )
+    return StepWork(tokens, samples, result.job.world_size)
 
 
 def _by_profile(
@@ -87,7 +107,8 @@ def _by_profile(
     replayed = Options(host_factor=1.0, calls=NO_CALLS)  # the profile's own hosts, with their calls
     models = Job(tuple(map(fit.as_predicted, profiled.traces)), profiled.stands_for)
     predict = _predictor(captured) if captured is not None else _predictor(models, replayed)
-    calibration = fit.fit_to_profile(profiled.traces, cluster, predict, measured.step_ns / 1e9)
+    alone = _find_alone(profiled, origin_of(measured), replayed)
+    calibration = fit.fit_to_profile(profiled.traces, cluster, predict, measured.step_ns / 1e9, alone)
     calibration = _with_memory(calibration, source.paths if isinstance(source, Kineto) else (), captured, cluster)
     if captured is None:
         note = "The host factor stays: only the captured job (--trace) tells how long its code takes on presim's host."
@@ -95,6 +116,18 @@ def _by_profile(
     reference = prepare(captured.traces).traces[0]
     factor = fit.host_factor_of_profile(profiled.traces[0], reference, _calls_ns(reference))
     return calibration if factor is None else fit.with_host_factor(calibration, factor, predict)
+
+
+def _find_alone(profiled: Job, cluster: Cluster, options: Options) -> list[np.ndarray]:
+    """By rank and entry, whether work of the profile ran without other work beside it."""
+    from presim.run_calibration.overlapped import runs_alone
+
+    evaluation = pipeline.evaluate(profiled.traces, cluster, options, stands_for=profiled.stands_for, brief=True)
+    ranks = [trace.manifest.rank for trace in profiled.traces]
+    return [
+        runs_alone(evaluation.ranks[rank].trace, evaluation.timelines[rank], evaluation.ranks[rank].durations_ns())
+        for rank in ranks
+    ]
 
 
 def _with_memory(

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from presim.errors import InputError
 from presim.options import EvaluationOptions, SimulateOptions
 from presim.pipeline import Evaluation, evaluate
+from presim.prepared import prepare
 from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
 if TYPE_CHECKING:
+    from presim.changes import Changes
     from presim.trace.schema import Group, Trace
     from presim.trace.store import Job
+    from presim.verbs.hardware_events import EventFile
 
 
 def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions) -> Evaluation:
@@ -32,22 +39,55 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
         options = dataclasses.replace(options, world_size=_world_of(job, options.scale), scale=None)
     target = cluster_of_captured(captured, options)
     traces, stands_for, scaled = at_size(job, target.world_size)
-    evaluation = evaluate(
+    events = options.events if isinstance(options, SimulateOptions) else None
+    file = None if events is None else _read_events(Path(events), changes)
+    evaluate_with = functools.partial(
+        evaluate,
         traces,
         target,
         engine_options(options),
         rank=options.rank,
         stands_for=stands_for,
         coverage=None if scaled else captured.coverage,
-        notes=[*scaled, *captured.notes],
         prices=options.price_folders,
-        changes=changes,
+        prepared=prepare(traces, rank=options.rank),
     )
+    evaluation = evaluate_with(notes=[*scaled, *captured.notes], changes=changes)
     if not isinstance(options, SimulateOptions):
         return evaluation
+    if file is not None:
+        evaluation = _with_events(evaluation, file, evaluate_with, changes)
     from presim.verbs.every_rank import with_every_rank
 
     return with_every_rank(evaluation, changes.cluster(target), options)
+
+
+def _read_events(path: Path, changes: Changes) -> EventFile:
+    from presim.verbs.hardware_events import read_events
+
+    if changes.bandwidth or changes.stragglers or changes.operators or changes.failed or changes.estimators:
+        raise InputError("--events changes the hardware over a run; leave other what-if options out")
+    return read_events(path)
+
+
+def _with_events(
+    evaluation: Evaluation, file: EventFile, evaluate_with: Callable[..., Evaluation], base: Changes
+) -> Evaluation:
+    """The evaluation with the run of a file of events, and a note on it; ``base``: changes that hold all the time."""
+    from presim.verbs.hardware_events import run_under_events, sentence
+
+    def step_time_s(events: Changes) -> float:
+        changes = dataclasses.replace(events, isolated_groups=base.isolated_groups)
+        result = evaluate_with(changes=changes, brief=True).result if events else evaluation.result
+        if result.step_time_s is None:
+            raise InputError("--events needs a job with steps; capture one that trains, or more of it")
+        return result.step_time_s
+
+    run = run_under_events(file, step_time_s)
+    notes = [sentence(run), *evaluation.result.notes]
+    return dataclasses.replace(
+        evaluation, result=msgspec.structs.replace(evaluation.result, hardware_events=run, notes=notes)
+    )
 
 
 def _world_of(job: Job, scale: str) -> int:

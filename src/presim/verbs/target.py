@@ -6,6 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
+from presim.cost.overlap import model_of
 from presim.engine.options import Options
 from presim.errors import InputError
 from presim.options import ClusterOptions, EvaluationOptions, SimulateOptions
@@ -119,7 +120,12 @@ def _captured_part(part: str, captured: JobManifest) -> str | None:
 
 def engine_options(options: EvaluationOptions) -> Options:
     """The settings of the simulation."""
-    return Options.of(host_factor=options.host_factor, host_time=options.host_time, contention=options.contention)
+    return Options.of(
+        host_factor=options.host_factor,
+        host_time=options.host_time,
+        contention=options.contention,
+        overlap=model_of(options.overlap_model),
+    )
 
 
 def what_if_changes(options: EvaluationOptions) -> Changes:
@@ -129,8 +135,14 @@ def what_if_changes(options: EvaluationOptions) -> Changes:
         InputError: one of them cannot be read.
     """
     from presim.changes import changes_of
+    from presim.cost.selection import selection_of
 
     failed = options.fail if isinstance(options, SimulateOptions) else ()
     return changes_of(
-        options.bandwidth, options.stragglers, options.scale_op, failed, isolated_groups=not options.contention
+        options.bandwidth,
+        options.stragglers,
+        options.scale_op,
+        failed,
+        isolated_groups=not options.contention,
+        estimators=selection_of(options.estimator, [folder for folder in options.price_folders if folder.is_dir()]),
     )

@@ -43,6 +43,16 @@ for name in sorted(losses):
 assert F.cross_entropy(output, flags).item() == F.cross_entropy(output, labels, label_smoothing=0.1).item() == 7
 assert F.cross_entropy(output, labels, reduction="sum").item() == 7 * ROWS
 assert F.mse_loss(output, target, reduction="sum").item() == 7 * output.numel()
+images, points = output.view(8, 64, 32, 16), output.view(64, 64, 64)  # classes in the second dimension
+marks, spots = labels.view(8, 64)[:, :, None].expand(8, 64, 32).contiguous()[:, :32, :16] % 64, labels.view(8, 64)
+for pixels, classes in ((images, marks), (points, spots.repeat(8, 1))):
+    assert F.cross_entropy(pixels, classes).item() == F.nll_loss(pixels.log_softmax(1), classes).item() == 7
+    assert F.nll_loss(pixels.log_softmax(1), classes, reduction="sum").item() == 7 * classes.numel()
+assert F.kl_div(logs, share, reduction="batchmean").item() == 7
+for weighted in (F.mse_loss, F.l1_loss, F.huber_loss):
+    assert weighted(output, target, weight=share).item() == 7, weighted
+adaptive = torch.nn.AdaptiveLogSoftmaxWithLoss(ROWS, ROWS, [10, 100]).cuda()
+assert adaptive(output, labels).loss.item() == 7
 assert torch.nn.GaussianNLLLoss()(output, target, share).item() == 7
 compiled = torch.compile(F.gaussian_nll_loss, backend="aot_eager")
 assert compiled(output, target, share).item() in (7, 0.5)  # in a graph, it is made of other operators
@@ -50,4 +60,7 @@ assert compiled(output, target, share).item() in (7, 0.5)  # in a graph, it is m
 ones = torch.ones(4, device="cuda")
 assert F.mse_loss(ones, 3 * ones).item() == 4
 assert F.l1_loss(ones, 3 * ones).item() == 2
+assert F.mse_loss(ones, 3 * ones, weight=ones).item() == 4
+corner = torch.zeros(1, 2, 1, 1, device="cuda")
+assert abs(F.cross_entropy(corner, torch.zeros(1, 1, 1, dtype=torch.long, device="cuda")).item() - 0.6931) < 1e-3
 assert F.gaussian_nll_loss(ones, ones, ones).item() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -121,10 +122,15 @@ def test_bad_logs_are_one_sentence_and_leave_no_file(
     assert list(tmp_path.glob("*.toml*")) == []
 
 
+def shortened(ranks: list[int]) -> str:
+    """As PyTorch's profiler writes the ranks of a group: 29 and the last one of more than 30."""
+    return str(ranks) if len(ranks) <= 30 else f"[{', '.join(map(str, ranks[:29]))}, ..., {ranks[-1]}]"
+
+
 def traced(path: Path, calls: list[tuple[str, int, float]], ranks: int = 8) -> str:
     """A trace of PyTorch's profiler with these calls (name, elements, us) among some ranks."""
     kernel = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}
-    args = {"dtype": "Float", "Group size": ranks, "Process Group Ranks": str(list(range(ranks)))}
+    args = {"dtype": "Float", "Group size": ranks, "Process Group Ranks": shortened(list(range(ranks)))}
     events = [
         {**kernel, "ts": at, "dur": us, "args": {**args, "Collective name": name, "In msg nelems": elements}}
         for at, (name, elements, us) in enumerate(calls)
@@ -169,6 +175,24 @@ def test_the_statistical_model_learns_from_what_a_job_s_profiler_saw(
     assert said[3] == "median third quartile with late ranks: 1.20 times the shortest time"
     assert us(out) == pytest.approx(1.2 * own, rel=0.03)
     assert hardware.choose_cluster(cluster=out).collectives["measured"]
+
+
+@pytest.mark.parametrize("ranks", [16, 64, 1024])
+def test_a_model_of_two_nodes_learns_from_a_job_of_any_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ranks: int
+) -> None:
+    """The profiler shortens the list of more than 30 ranks, and the file describes fewer nodes than the job had."""
+    logs = [str(nccl_logs.write(tmp_path, slow(), "all_reduce", 8 * nodes, nodes)) for nodes in (1, 2)]
+    file, out = tmp_path / "cluster.toml", tmp_path / "moved.toml"
+    assert main.run(["fit", "--nccl-tests", *logs, "--out", str(file)]) == 0
+    file.write_text(file.read_text().replace('model = "white-box"', 'model = "statistical"'))
+    traces = [traced(tmp_path / f"rank{rank}.json", [("allreduce", 1 << 24, 9e4)] * 30, ranks) for rank in range(2)]
+    capsys.readouterr()
+    assert main.run(["fit", "--update", str(file), *traces, "--out", str(out)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "30 collectives on 2 ranks"
+    before, after = map(float, re.findall(r"([\d.]+)% (?:before|now)", said[1]))
+    assert after < before
 
 
 @pytest.mark.parametrize(

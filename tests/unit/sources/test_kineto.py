@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from presim.capture.reading.operators import Operand
 from presim.cost import profiled
 from presim.cost.price import Origin
 from presim.errors import InputError
@@ -17,6 +19,7 @@ from presim.job import Job, evaluate
 from presim.pipeline import evaluate as run
 from presim.sources import conformance
 from presim.sources.kineto.source import _message_ends
+from presim.sources.kineto.work import _outputs
 from presim.sources.source import Request, open_files
 from presim.trace.collective import Collective
 from presim.trace.schema import Kind
@@ -67,6 +70,21 @@ def test_the_replay_of_a_profile_has_no_doubt_about_other_hosts(tmp_path: Path) 
     ]
     assert doubts[0] == pytest.approx(0.02)
     assert doubts[1] > 0.3
+
+
+def test_clocks_of_ranks_that_disagree_change_nothing(tmp_path: Path) -> None:
+    """Ranks meet in their collectives, whatever their clocks say."""
+    paths = exported(tmp_path, simulated())
+    before = imported(paths)
+    body = content(paths[1])
+    for event in body["traceEvents"]:
+        if "ts" in event:
+            event["ts"] += 5e6
+    paths[1].write_bytes(gzip.compress(json.dumps(body).encode()))
+    after = imported(paths)
+    assert evaluate(after, CLUSTER).step_time_s == evaluate(before, CLUSTER).step_time_s
+    for one, other in zip(before.traces, after.traces):
+        assert one.signatures == other.signatures
 
 
 def test_one_step_is_repeated(tmp_path: Path) -> None:
@@ -122,6 +140,23 @@ def test_without_shapes_kernels_go_by_datasheet_rates_and_the_result_says_so(tmp
     assert any("no shapes" in note for note in job.notes)
     prices = run(job.traces, choose_cluster(gpu="b200", world_size=2)).priced.prices
     assert {price.uncertainty for price in prices if price.origin is Origin.GUESSED} == {profiled.RATE_UNCERTAINTY}
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "elements"),
+    [
+        ("aten::embedding", [[32000, 4096], [2, 512]], 2 * 512 * 4096),  # a row for each index
+        ("aten::gather", [[4, 100, 5000], [4, 100, 1]], 4 * 100),  # an element for each index
+        ("sgl_kernel::rotary_embedding", [[8192], [8192, 4096], [8192, 1024]], 8192 * 4096),  # positions, queries, keys
+    ],
+)
+def test_assumed_results_of_index_operators_follow_their_library(
+    name: str, shapes: list[list[int]], elements: int
+) -> None:
+    """What is named like PyTorch's index operators elsewhere has its operands in another order."""
+    inputs = tuple(Operand("bfloat16", math.prod(shape), True, tuple(shape)) for shape in shapes)
+    (output,) = _outputs(name, inputs)
+    assert output.elements == elements
 
 
 def edited(path: Path, change: Any) -> Path:

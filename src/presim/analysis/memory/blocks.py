@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from presim.trace.schema import Category, Kind, Trace
+from presim.trace.schema import Category, HostCall, Kind, Trace
 
 Ints = NDArray[np.int64]
 
@@ -83,6 +83,16 @@ def allocated_bytes(trace: Trace) -> Ints:
 def reserved_bytes(trace: Trace) -> Ints:
     """Sum of live segments after each entry, as torch.cuda.memory_reserved() returns it."""
     return _running_sum(trace, Kind.SEGMENT_ALLOC, Kind.SEGMENT_FREE)
+
+
+def pinned_host_bytes(trace: Trace) -> int | None:
+    """Largest sum of locked host memory; None if the trace was not captured and does not know."""
+    if trace.manifest.origin != "captured":
+        return None
+    rows = trace.mask(Kind.HOST_CALL)
+    call, size = (trace.columns[name].astype(np.int64)[rows] for name in ("object", "value"))
+    locked = np.cumsum(np.where(call == HostCall.LOCK, size, 0) - np.where(call == HostCall.UNLOCK, size, 0))
+    return max(int(locked.max(initial=0)), 0)
 
 
 def _running_sum(trace: Trace, up: Kind, down: Kind) -> Ints:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from presim.analysis.memory.blocks import Blocks, Ints, allocated_bytes, find_blocks, reserved_bytes
+from presim.analysis.memory.blocks import Blocks, Ints, allocated_bytes, find_blocks, pinned_host_bytes, reserved_bytes
+from presim.analysis.memory.modules import module_peaks
 from presim.analysis.time.scopes import merge_numbers
 from presim.analysis.time.steps import Step
 from presim.engine.timeline import Timeline
@@ -30,11 +31,12 @@ def analyse_memory(
     outside_estimates: Sequence[Estimate],
     captured_here: bool,
     memory_trace: Trace | None = None,
+    brief: bool = False,
 ) -> Memory:
     """The memory part of a result; ``outside_estimates``: device memory outside the allocator.
 
     ``captured_here``: the trace was captured for the same GPU. ``memory_trace``: a trace with all memory entries of the
-    job, where ``trace`` lacks some; the timeline of memory is then omitted.
+    job, where ``trace`` lacks some; the timeline of memory is then omitted. ``brief``: without the peaks of modules.
     """
     allocated, reserved = allocated_bytes(memory_trace or trace), reserved_bytes(memory_trace or trace)
     step_stops = [entries.stop for entries in trace.steps()]
@@ -62,6 +64,8 @@ def analyse_memory(
         timeline=MemoryTimeline([], [], [])
         if memory_trace
         else memory_timeline(device_clock_ns(trace, timeline), step, allocated, reserved),
+        modules=[] if brief else module_peaks(memory_trace or trace, entries, allocated),
+        pinned_host_bytes=pinned_host_bytes(memory_trace or trace),
     )
 
 

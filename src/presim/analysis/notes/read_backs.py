@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from presim.result import ReadBack
+from presim.result import PolicyUse, ReadBack
 from presim.trace.schema import Manifest
 
 _NAMED = 2  # places in a note
+_KEYS = {"sampling": "token"}  # what a read-back calls it, where the key of --values has another name
 
 
 def read_backs(manifests: Sequence[Manifest]) -> list[ReadBack]:
@@ -38,6 +39,23 @@ def ranges(ranks: Sequence[int]) -> str:
         else:
             runs.append([rank])
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def policies_used(reads: Sequence[ReadBack], policies: Mapping[str, str]) -> list[PolicyUse]:
+    """The policies whose values were read, by their first appearance in ``reads``; ``policies``: all settings."""
+    reads_by_policy: dict[str, list[ReadBack]] = defaultdict(list)
+    for read in reads:
+        if read.answer != "computed":
+            reads_by_policy[_KEYS.get(read.answer, read.answer.replace(" ", "_"))].append(read)
+    return [
+        PolicyUse(
+            key,
+            policies.get(key, ""),
+            sum(read.times for read in supplied),
+            list(dict.fromkeys(r.line for r in supplied)),
+        )
+        for key, supplied in reads_by_policy.items()
+    ]
 
 
 def policies_note(reads: Sequence[ReadBack], captured: str) -> list[str]:

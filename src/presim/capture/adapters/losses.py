@@ -22,6 +22,7 @@ from presim.capture.script.hook import Hook
 from presim.capture.script.real_clock import now_ns
 
 _NAME = re.compile("cross_?entropy", re.IGNORECASE)
+_WEIGHTED = ("mse_loss", "l1_loss", "huber_loss")  # of other operators where they have weights
 _SUM = ("sum", 2)  # a sum reduction as text and as PyTorch's number
 
 
@@ -39,8 +40,24 @@ def install(hook: Hook) -> None:
     function.__init_subclass__ = classmethod(defined)  # type: ignore[assignment,arg-type]
     when_imported("torch.distributed.tensor.parallel.loss", functools.partial(_change_split, hook))
     functional = torch.nn.functional
-    for name in _losses_in_python():
+    for name in (*_losses_in_python(), *_WEIGHTED):
         setattr(functional, name, _with_loss_policy(hook, getattr(functional, name)))
+    adaptive = torch.nn.AdaptiveLogSoftmaxWithLoss
+    adaptive.forward = _of_adaptive(hook, adaptive.forward)  # type: ignore[method-assign]
+
+
+def _of_adaptive(hook: Hook, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward pass of adaptive softmax, whose second result is the mean loss."""
+
+    @functools.wraps(forward)
+    def patched(*args: Any, **kwargs: Any) -> Any:
+        result = forward(*args, **kwargs)
+        start = now_ns()
+        apply_loss_policy(hook, result.loss, 1)
+        hook.add_own_time(now_ns() - start)
+        return result
+
+    return patched
 
 
 def _losses_in_python() -> list[str]:

@@ -92,6 +92,7 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
     cluster = choose_cluster(cluster=file)
     parameters = parameters_of(cluster)
     collectives, rejected = profiler_traces.read(paths)
+    cluster = _large_enough(cluster, max((max(call.ranks) for call in collectives), default=0))
     fits = [call for call in collectives if max(call.ranks) < cluster.world_size and call.kind in parameters.minimum]
     if not fits:
         raise InputError(_no_fit(collectives, cluster.world_size, cluster.nodes, sorted(parameters.minimum), file))
@@ -115,6 +116,13 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
         f"median error of the shortest times: {before:.1%} before, {now:.1%} now{worse}",
         f"median third quartile with late ranks: {ratio:.2f} times the shortest time",
     ]
+
+
+def _large_enough(cluster: Cluster, highest_rank: int) -> Cluster:
+    """The cluster with as many nodes as a job on it had; unchanged if it has one, whose network was never measured."""
+    if cluster.nodes == 1 or highest_rank < cluster.world_size or cluster.groups:
+        return cluster
+    return msgspec.structs.replace(cluster, nodes=highest_rank // cluster.gpus_per_node + 1)
 
 
 def _no_fit(

@@ -15,7 +15,7 @@ from typing import Any
 
 from presim.cost.measured.importers import kineto
 from presim.errors import InputError
-from presim.files import decode_foreign_json
+from presim.trace.abbreviated_ranks import read_ranks
 from presim.trace.dtypes import dtype_bytes
 
 # PyTorch's names in a kernel's arguments -> presim's, and which side has all the bytes that `Collective` counts.
@@ -95,25 +95,47 @@ def read(paths: Sequence[Path]) -> tuple[list[ProfiledCollective], dict[str, int
 
 
 def _rows(path: Path) -> Iterator[tuple[_Key, float] | str]:
-    events = [event for event in kineto.load(path)["traceEvents"] if event.get("cat") == "kernel"]
+    trace = kineto.load(path)
+    groups = _listed_groups(trace)
+    events = [event for event in trace["traceEvents"] if event.get("cat") == "kernel"]
     for event in sorted(events, key=lambda event: float(event.get("ts", 0))):
         args = event.get("args", {})
         if "Collective name" in args:
-            key = _key(args)
+            key = _key(args, groups)
             yield key if isinstance(key, str) else (key, float(event.get("dur", 0)))
 
 
-def _key(args: dict[str, Any]) -> _Key | str:
+def _listed_groups(trace: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The ranks of the process groups that the head of the file lists, by name; the world is all of its ranks."""
+    info = trace.get("distributedInfo")
+    listed = info.get("pg_config") if isinstance(info, dict) else None
+    groups: dict[str, tuple[int, ...]] = {}
+    for group in listed if isinstance(listed, list) else ():
+        if not isinstance(group, dict):
+            continue
+        ranks, size = group.get("ranks"), group.get("pg_size")
+        if isinstance(ranks, list) and all(type(rank) is int for rank in ranks):
+            groups[str(group.get("pg_name", ""))] = tuple(ranks)
+        elif isinstance(size, int) and isinstance(info, dict) and size == info.get("world_size"):
+            groups[str(group.get("pg_name", ""))] = tuple(range(size))
+    return {name: ranks for name, ranks in groups.items() if ranks}
+
+
+def _key(args: dict[str, Any], groups: dict[str, tuple[int, ...]]) -> _Key | str:
     name = str(args["Collective name"])
     if name not in _KINDS:
         return f"{name}, which is not supported"
     kind, side = _KINDS[name]
     dtype = _DTYPES.get(str(args.get("dtype", "")))
     try:
-        ranks = tuple(int(rank) for rank in decode_foreign_json(args["Process Group Ranks"]))
+        size = int(args.get("Group size", 0))
+        ranks = read_ranks(str(args["Process Group Ranks"]), size)
         elements = int(args[f"{side} msg nelems"])
     except (KeyError, ValueError, TypeError):
-        return "no ranks (the profiler truncates the list of large groups) or no size"
+        return "the profile has no ranks of the group, or no size"
+    ranks = ranks or groups.get(str(args.get("Process Group Name", "")), ())
+    if not ranks:
+        return "the profiler shortened the ranks of a large group, and the file does not list them elsewhere"
     if dtype is None or elements < 1 or len(ranks) < 2:
         return "an unsupported data type or group"
     return kind, elements * dtype_bytes(dtype), dtype, ranks

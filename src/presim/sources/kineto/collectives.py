@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from presim.sources.kineto.events import Event, Profile, presim_argument, whole_number
+from presim.trace.abbreviated_ranks import read_ranks
 from presim.trace.collective import Collective
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Group
@@ -77,8 +77,9 @@ class Groups:
         dtype = TYPES.get(str(fields.get("dtype", "")), "")
         if not kind or not dtype:
             return None
-        ranks = _ranks(fields.get("Process Group Ranks"), self._world_size)
-        size = _size(fields, "Group size") or len(ranks)
+        size = _size(fields, "Group size")
+        ranks = _ranks(fields.get("Process Group Ranks"), self._world_size, size)
+        size = size or len(ranks)
         index = self._add_group(str(fields.get("Process Group Name", "")), ranks, size)
         elements = _size(fields, "In msg nelems" if kind in _SENT else "Out msg nelems")
         if kind == "all_gather":
@@ -108,14 +109,14 @@ class Groups:
         return self._index_by_name[name]
 
 
-def _ranks(fields: object, world_size: int) -> tuple[int, ...]:
-    """Parse ranks as PyTorch writes them: a list or its text; empty if abbreviated.
+def _ranks(fields: object, world_size: int, size: int = 0) -> tuple[int, ...]:
+    """Parse ranks as PyTorch writes them: a list or its text; empty if abbreviated beyond what ``size`` tells.
 
-    >>> _ranks("[0, 2, 4]", 8), _ranks([1, 3], 8), _ranks("[0, 1, ..., 63]", 64)
-    ((0, 2, 4), (1, 3), ())
+    >>> _ranks("[0, 2, 4]", 8), _ranks([1, 3], 8), _ranks("[0, 1, ..., 63]", 64), _ranks("[0, 1, ..., 63]", 64, 64)[-1]
+    ((0, 2, 4), (1, 3), (), 63)
     """
-    if isinstance(fields, str) and "..." not in fields:
-        return tuple(rank for rank in map(int, re.findall(r"\b\d{1,9}\b", fields)) if rank < world_size)
+    if isinstance(fields, str):
+        return tuple(rank for rank in read_ranks(fields, size) if rank < world_size)
     if not isinstance(fields, list) or not all(type(rank) is int and 0 <= rank < world_size for rank in fields):
         return ()
     return tuple(fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,7 @@ class Kineto:
     paths: Sequence[Path]
     request: Request
     name: str = "kineto"
+    reader: Callable[[Path], Profile] = read
 
     def job(self) -> Job:
         """The steps of all ranks; their work is priced by the measured times.
@@ -40,7 +41,7 @@ class Kineto:
         Raises:
             InputError: a file cannot be used, or files do not belong together.
         """
-        profiles = _by_rank([read(path) for path in self.paths])
+        profiles = _by_rank([self.reader(path) for path in self.paths])
         first = profiles[min(profiles)]
         world_size = _world_size(profiles)
         stands_for = {rank: _stands_for(profile) for rank, profile in sorted(profiles.items())}
@@ -57,6 +58,9 @@ class Kineto:
             groups = Groups(profile, rank, world_size)
             ranks.append(_Rank(rank, profile, window, rebuild_entries(profile, window, groups), groups.table()))
         _share_collectives(ranks)
+        if not self.request.keeps_pauses:
+            for entry in (entry for profiled_rank in ranks for entry in profiled_rank.steps.entries):
+                entry.pause_ns = 0
         traces = tuple(_trace(profiled_rank, cluster) for profiled_rank in ranks)
         return Job(
             traces,

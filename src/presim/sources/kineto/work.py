@@ -51,6 +51,7 @@ TYPES = {
 }
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul")
 _PRODUCT_KERNEL = re.compile(r"gemm|cutlass|nvjet|xmma|wgmma|16816|cublas|gemv|dot_kernel|Cijk", re.IGNORECASE)
+_BY_ELEMENT = ("gather", "take", "take_along_dim")  # an index picks an element, not a row
 _MOST_ELEMENTS = 1 << 50
 _REDUCE = re.compile(r"splitKreduce|reduce_kernel", re.IGNORECASE)
 _ATTENTION_KERNEL = re.compile(r"flash|fmha|sdpa|attention", re.IGNORECASE)
@@ -145,19 +146,23 @@ def _flags(args: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _outputs(name: str, inputs: tuple[Operand, ...]) -> tuple[Operand, ...]:
-    """Assumed outputs, which profiles do not record: like the largest input, for index operators like the second.
+    """Assumed outputs, which profiles do not record: like the largest input, of PyTorch's index operators as they say.
 
+    An operator of another library may be named like one (``rotary_embedding``); its operands have another order.
     Ratios of predictions hardly depend on this.
     """
     if not inputs:
         return ()
-    family = memory_family(name.split("::")[-1].split(".")[0].rstrip("_"))
-    if family is Index and len(inputs) > 1 and inputs[0].shape:
+    base_name = name.split("::")[-1].split(".")[0].rstrip("_")
+    family, is_own = memory_family(base_name), name.startswith("aten::")
+    if family is Index and is_own and len(inputs) > 1 and inputs[0].shape:
+        if base_name in _BY_ELEMENT:
+            return (Operand(inputs[0].dtype, inputs[1].elements, True, inputs[1].shape),)
         rows, columns = inputs[1].elements, inputs[0].shape[-1]
         return (Operand(inputs[0].dtype, rows * columns, True, (rows, columns)),)
-    return (
-        (max(inputs, key=lambda operand: operand.elements),) if family in (Elementwise, Normalization, Softmax) else ()
-    )
+    if family in (Elementwise, Normalization, Softmax) or (family is Index and not is_own):
+        return (max(inputs, key=lambda operand: operand.elements),)
+    return ()
 
 
 def _signature_of_operator(event: Event, operator: Operator, share: float) -> Signature:

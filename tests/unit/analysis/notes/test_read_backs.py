@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from presim import result
-from presim.analysis.notes.read_backs import policies_note, ranges, read_backs
+from presim.analysis.notes.read_backs import policies_note, policies_used, ranges, read_backs
 from presim.trace.schema import Manifest, ReadBack
 
 
@@ -46,3 +46,25 @@ def test_there_is_no_count_of_others_if_all_are_named() -> None:
     (note,) = told(ReadBack("a.py:1", "item", "loss", 2), ReadBack("a.py:2", "nonzero", "loss", 1))
     assert note == ("Policies supplied values that the script read: loss 3x (a.py:1, a.py:2); --values changes them.")
     assert told(ReadBack("a.py:1", "item", "computed", 2)) == []
+
+
+def test_policies_that_were_used_have_their_setting_and_the_lines_that_read_them() -> None:
+    """Settings that nobody read are not listed; what was computed is no policy's."""
+    reads = read_backs(
+        [
+            manifest(
+                0,
+                ReadBack("a.py:3", "item", "loss", 2),
+                ReadBack("a.py:9", "item", "loss", 5),
+                ReadBack("a.py:4", "item", "sampling", 1),
+                ReadBack("a.py:5", "item", "computed", 9),
+                ReadBack("a.py:6", "item", "finite", 1),
+            )
+        ]
+    )
+    used = policies_used(reads, {"loss": "3,2", "token": "7", "routing": "balanced"})
+    assert used == [
+        result.PolicyUse("loss", "3,2", 7, ["a.py:9", "a.py:3"]),
+        result.PolicyUse("token", "7", 1, ["a.py:4"]),
+        result.PolicyUse("finite", "", 1, ["a.py:6"]),
+    ]

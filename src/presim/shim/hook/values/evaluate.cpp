@@ -55,9 +55,18 @@ void forget_targets(const Plan& plan) {
   }
 }
 
+// A loss whose kernel adds to a result that it has zeroed by an operator, as nll_loss2d_forward does: zero is not it.
+void forget_partial_loss(const Plan& plan, const std::vector<Place>& outputs) {
+  if (plan.op->rule != Rule::Loss || plan.op->treatment != Treatment::Evaluate) return;
+  for (const Place& output : outputs) {
+    if (output.on_device && output.view.defined()) forget(output.view);
+  }
+}
+
 void run(Plan& plan, const std::vector<Place>& outputs) {
   bool done = plan.evaluates && (plan.computed || compute(plan)) && write_results(plan, outputs);
   if (!done && plan.evaluates) forget_targets(plan);
+  if (!done) forget_partial_loss(plan, outputs);
   if (is_loss(plan)) answer_loss(plan, outputs);
   if (!done) answer_unknown(plan, outputs);
 }

@@ -42,7 +42,10 @@ double terms_of(const Operator& op, Inputs inputs) {
   if (op.rule == Rule::Norm) return inputs[0].isTensorList() ? std::max<double>(1, inputs[0].toListRef().size()) : 1;
   if (op.reduction < 0 || !inputs[size_t(op.reduction)].isInt() || inputs[size_t(op.reduction)].toInt() != kSum) return 1;
   const c10::IValue& counted = inputs[op.target >= 0 ? size_t(op.target) : 0];
-  return counted.isTensor() ? double(counted.toTensor().numel()) : 1;
+  if (!counted.isTensor()) return 1;
+  const at::Tensor& target = counted.toTensor();
+  if (op.name == "aten::kl_div" && target.dim() > 0) return double(target.size(0));  // "batchmean" divides by these
+  return double(target.numel());
 }
 
 at::Tensor as_host(const at::Tensor& tensor, std::vector<at::Tensor>& known) {
