@@ -94,6 +94,12 @@ ENGINE = (
         help="Number of KV blocks; default: from the available memory.",
     ),
     click.option(
+        "--max-cudagraph-capture-size",
+        "graph_tokens",
+        type=number(quantities.TOKENS),
+        help="Same as in vLLM: tokens of the largest CUDA graph; SGLang's cuda_graph_max_bs. Default: vLLM's.",
+    ),
+    click.option(
         "--policy", type=click.Choice(("fcfs", "priority")), default="fcfs", show_default=True, help="Same as in vLLM."
     ),
     click.option(

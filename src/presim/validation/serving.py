@@ -29,12 +29,12 @@ from presim.serving.model import find
 from presim.serving.plan import Kernels, Plan, Weights
 from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.validation import inferencemax
 
 # Requests of a run per request in flight, as in InferenceMAX's scripts (InferenceX, benchmarks/*.sh).
 _ROUNDS, _MOST_REQUESTS = 10, 4000
 _MOST = 1e12
 _RANGE = 0.8
-_PAIRS = ((1024, 1024), (1024, 8192), (8192, 1024))
 _LONGER = 1.0  # room in the model's length beside isl + osl
 _WEIGHTS: dict[str, Weights] = {
     "": "bf16",
@@ -155,12 +155,6 @@ def _framework(row: Row) -> str:
     return "trtllm" if word.startswith(("tensorrt-llm", "nim")) else word
 
 
-def _of_inferencemax(row: Row) -> bool:
-    """Whether a row is of InferenceMAX: it has the date of a database dump and one of its three pairs of lengths."""
-    dump = re.search(r"(db-dump/|source_file=)20\d\d-\d\d-\d\d", row.get("note", ""))
-    return dump is not None and (_number(row, "isl"), _number(row, "osl")) in _PAIRS
-
-
 def gpu_word(row: Row) -> str:
     """The catalogue id of a row's GPU."""
     word = row.get("gpu", "").lower()
@@ -211,7 +205,7 @@ def _factors(row: Row, prefix: str) -> tuple[int, int, bool]:
         return 1, ranks, ranks > 1
     tp, dp = max(_number(row, f"{prefix}tp", 1), 1), max(_number(row, f"{prefix}attn_dp", 1), 1)
     ep = _number(row, f"{prefix}moe_ep", 1)
-    if _of_inferencemax(row) and not prefix:
+    if inferencemax.is_of_inferencemax(row) and not prefix:
         if tp == dp > 1:
             tp = 1
         elif dp > _HOST and ep > 1:
@@ -225,23 +219,23 @@ def _plan(row: Row, prefix: str, concurrency: int) -> Plan:
     plain, experts = _weights(row, find(row["model"]))
     tp, dp, ep = _factors(row, prefix)
     sequences_per_rank = -(-concurrency // dp)
-    return Plan(
-        tp=tp,
-        pp=max(_number(row, f"{prefix}pp", 1), 1),
-        dp=dp,
-        ep=ep,
-        weights=plain,
-        expert_weights=experts,
-        cache="fp8" if plain != "bf16" and _keeps_fp8(row) else "bf16",
-        max_num_seqs=min(max(sequences_per_rank, 16), 2048),
-        max_num_batched_tokens=_budget(row),
-        async_scheduling=_schedules_asynchronously(row),
-        max_model_len=_longest(row),
-        gpu_memory_utilization=0.9,
-        scheduler_recv_interval=_recv_interval(row),
-        kernels=_KERNELS.get(_framework(row), "vllm"),
-        engine_version=_version(row),
-    )
+    fields: dict[str, Any] = {
+        "tp": tp,
+        "pp": max(_number(row, f"{prefix}pp", 1), 1),
+        "dp": dp,
+        "ep": ep,
+        "weights": plain,
+        "expert_weights": experts,
+        "cache": "fp8" if plain != "bf16" and _keeps_fp8(row) else "bf16",
+        "max_num_seqs": min(max(sequences_per_rank, 16), 2048),
+        "max_num_batched_tokens": 8192,  # every engine's default
+        "async_scheduling": _schedules_asynchronously(row),
+        "max_model_len": _longest(row),
+        "gpu_memory_utilization": 0.9,
+        "kernels": _KERNELS.get(_framework(row), "vllm"),
+        "engine_version": _version(row),
+    }
+    return Plan(**fields | inferencemax.options_of(row, _framework(row), tp))
 
 
 def _version(row: Row) -> str | None:
@@ -263,30 +257,7 @@ def _schedules_asynchronously(row: Row) -> bool:
     """
     version = re.match(r"0\.(\d+)", row.get("framework_version") or "")
     early = _framework(row) == "vllm" and version is not None and int(version.group(1)) < 14
-    return not early or _of_inferencemax(row)
-
-
-def _of_dsr1_scripts(row: Row) -> bool:
-    """Whether a row was made by InferenceMAX's scripts for DeepSeek-R1 with SGLang on B200, which set some options."""
-    names = _framework(row) == "sglang" and "DeepSeek" in row.get("model", "") and "B200" in row.get("gpu", "")
-    return names and _of_inferencemax(row)
-
-
-def _budget(row: Row) -> int:
-    """Tokens of a step: 8,192 is every engine's default; InferenceMAX's scripts for DeepSeek-R1 raise SGLang's."""
-    if not _of_dsr1_scripts(row):
-        return 8192
-    if row.get("gemm_quant") == "nvfp4":
-        return 16384
-    return 8192 if _factors(row, "")[0] == 4 else 32768
-
-
-def _recv_interval(row: Row) -> int:
-    """SGLang's scheduler_recv_interval in InferenceMAX's scripts for Blackwell (dsr1_fp4_b200.sh, dsr1_fp8_b200.sh)."""
-    if not _of_dsr1_scripts(row):
-        return 1
-    small = _number(row, "concurrency") < 16 or (row.get("gemm_quant") == "fp8" and _number(row, "tp") == 4)
-    return 10 if small else 30
+    return not early or inferencemax.is_of_inferencemax(row)
 
 
 def _keeps_fp8(row: Row) -> bool:
