@@ -43,6 +43,11 @@ ENGINE = (
         help="Kernel library for the experts.",
     ),
     click.option(
+        "--fp8-products",
+        type=click.Choice(("deepgemm", "flashinfer")),
+        help="Library for products in FP8 by blocks; default: TensorRT-LLM has FlashInfer's, the others DeepGEMM.",
+    ),
+    click.option(
         "--gpu-memory-utilization",
         type=number(quantities.MEMORY_SHARE),
         help="Share of GPU memory, as in vLLM; SGLang's mem_fraction_static. Default: the engine's.",

@@ -50,6 +50,7 @@ def _dsr1_fp8(load: Load) -> Options:
     return {
         "cache": "fp8",
         "prefix_caching": False,
+        "fp8_products": "flashinfer",
         "scheduler_recv_interval": interval,
         "max_num_batched_tokens": tokens,
         "max_prefill_tokens": tokens,
@@ -91,6 +92,7 @@ def _glm5_h200(load: Load) -> Options:
 def _qwen35(load: Load) -> Options:
     return {
         "prefix_caching": False,
+        "fp8_products": "flashinfer",
         "scheduler_recv_interval": load.polling,
         "max_num_seqs": 128,
         "max_num_batched_tokens": 32768,

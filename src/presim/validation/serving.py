@@ -25,7 +25,7 @@ from presim.serving.answer import metrics, refused
 from presim.serving.answer.intervals import intervals
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate import simulate
-from presim.serving.model import find
+from presim.serving.model import checkpoint_of, find
 from presim.serving.plan import Kernels, Plan, Weights
 from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Lengths, Recipe, generate
@@ -95,7 +95,7 @@ def predict_row(row: Row) -> dict[str, float]:
     middle, low, high = map(metrics.bench, served)
     if not middle["completed"]:
         raise InputError(" ".join(refused.sentences(served[0], deployment.engine.limits)) or "no request was served")
-    bounds = intervals(middle, low, high, calibrated=False)
+    bounds = intervals(middle, low, high, deployment.engine.plan.kernels, calibrated=False)
     figures: dict[str, float] = {}
     for name, key in (("ttft", f"{kind}_ttft_ms"), ("tpot", f"{kind}_tpot_ms"), ("throughput", "output_throughput")):
         if middle[key] is None:  # no request has a second token
@@ -217,6 +217,7 @@ def _factors(row: Row, prefix: str) -> tuple[int, int, bool]:
 
 def _plan(row: Row, prefix: str, concurrency: int) -> Plan:
     plain, experts = _weights(row, find(row["model"]))
+    has_published_types = plain == "fp4" and _name(row) != row["model"]
     tp, dp, ep = _factors(row, prefix)
     sequences_per_rank = -(-concurrency // dp)
     fields: dict[str, Any] = {
@@ -226,6 +227,7 @@ def _plan(row: Row, prefix: str, concurrency: int) -> Plan:
         "ep": ep,
         "weights": plain,
         "expert_weights": experts,
+        "as_published": has_published_types,
         "cache": "fp8" if plain != "bf16" and _keeps_fp8(row) else "bf16",
         "max_num_seqs": min(max(sequences_per_rank, 16), 2048),
         "max_num_batched_tokens": 8192,  # every engine's default
@@ -236,6 +238,12 @@ def _plan(row: Row, prefix: str, concurrency: int) -> Plan:
         "engine_version": _version(row),
     }
     return Plan(**fields | inferencemax.options_of(row, _framework(row), tp))
+
+
+def _name(row: Row) -> str:
+    """The model of a row, or NVIDIA's checkpoint of it where weights are in NVFP4: most keep attention in 16 bits."""
+    published = checkpoint_of(row["model"], "NVFP4") if _WEIGHTS.get(row.get("gemm_quant", "")) == "fp4" else None
+    return published or row["model"]
 
 
 def _version(row: Row) -> str | None:
@@ -272,7 +280,7 @@ def _engine(model: str, gpu: str, plan: Plan) -> Engine:
 
 def _aggregated(row: Row) -> Deployment:
     concurrency = _number(row, "concurrency") or _MOST_SEQUENCES.get(_framework(row), 1024)
-    return Deployment(_engine(row["model"], gpu_word(row), _plan(row, "", concurrency)), router="least-loaded")
+    return Deployment(_engine(_name(row), gpu_word(row), _plan(row, "", concurrency)), router="least-loaded")
 
 
 def _disaggregated(row: Row) -> Deployment:
@@ -280,8 +288,8 @@ def _disaggregated(row: Row) -> Deployment:
     workers, first = _number(row, "decode_workers"), _number(row, "prefill_workers")
     if min(workers, first) < 1:
         raise InputError("the row lacks prefill_workers or decode_workers; add them")
-    decode = _engine(row["model"], gpu_word(row), _plan(row, "decode_", -(-concurrency // workers)))
-    prefill = _engine(row["model"], gpu_word(row), _plan(row, "prefill_", 64))
+    decode = _engine(_name(row), gpu_word(row), _plan(row, "decode_", -(-concurrency // workers)))
+    prefill = _engine(_name(row), gpu_word(row), _plan(row, "prefill_", 64))
     return Deployment(decode, workers, "least-loaded", prefill, first)
 
 
