@@ -43,6 +43,11 @@ ENGINE = (
         help="Kernel library for the experts.",
     ),
     click.option(
+        "--fp8-products",
+        type=click.Choice(("deepgemm", "flashinfer")),
+        help="Library for products in FP8 by blocks; default: TensorRT-LLM has FlashInfer's, the others DeepGEMM.",
+    ),
+    click.option(
         "--gpu-memory-utilization",
         type=number(quantities.MEMORY_SHARE),
         help="Share of GPU memory, as in vLLM; SGLang's mem_fraction_static. Default: the engine's.",
@@ -92,6 +97,12 @@ ENGINE = (
         "--num-gpu-blocks",
         type=number(quantities.KV_BLOCKS),
         help="Number of KV blocks; default: from the available memory.",
+    ),
+    click.option(
+        "--max-cudagraph-capture-size",
+        "graph_tokens",
+        type=number(quantities.TOKENS),
+        help="Same as in vLLM: tokens of the largest CUDA graph; SGLang's cuda_graph_max_bs. Default: vLLM's.",
     ),
     click.option(
         "--policy", type=click.Choice(("fcfs", "priority")), default="fcfs", show_default=True, help="Same as in vLLM."

@@ -54,6 +54,13 @@ def names() -> list[str]:
     return sorted({str(table["id"]) for table in _table().values()})
 
 
+def checkpoint_of(word: str, algorithm: str) -> str | None:
+    """The published checkpoint of a known model that ModelOpt quantised by an algorithm, such as NVFP4; None: none."""
+    known_model = _table().get(_plain(word)) or {}
+    checkpoints = known_model.get("quantised", {}).items()
+    return next((name for name, types in reversed(checkpoints) if types.get("quant_algo") == algorithm), None)
+
+
 def find(word: str) -> Model:
     """Find a model by name, by id, by ``config.json``, or by a folder that contains one.
 

@@ -79,6 +79,7 @@ class Plan:
     prefix_caching: bool = True
     policy: Literal["fcfs", "priority"] = "fcfs"
     cuda_graphs: bool = True
+    graph_tokens: int | None = None  # of the largest CUDA graph; None: the engine's
     num_gpu_blocks: int | None = None  # overrides the number from the memory plan
     scheduler: Scheduler | None = None  # whose decisions are taken; None: SGLang's with its kernels, else vLLM's
     max_prefill_tokens: int = 16384  # SGLang's default
@@ -87,6 +88,7 @@ class Plan:
     max_loras: int = 0  # LoRA adapters in a batch together; 0: none are served
     lora_rank: int = 16  # vLLM's default of max_lora_rank
     kernels: Kernels = "vllm"  # whose kernels compute the experts
+    fp8_products: Literal["deepgemm", "flashinfer"] | None = None  # for FP8 by blocks; None: the engine's
     offload: Offload | None = None  # cached blocks that the GPU gives up go to host memory and disk
     engine_version: str | None = None  # None: the newest that is known (`presim.serving.versions`)
     defaulted: tuple[str, ...] = ()  # fields whose values are the engine's defaults for the GPU
@@ -177,6 +179,8 @@ def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:
     if not plan.cuda_graphs:
         return ()
     each = 1 + (plan.drafting.tokens if plan.drafting else 0)
-    most = 1024 if plan.of_experts == "mxfp4" else min(2 * plan.max_num_seqs * each, 1024 if blackwell else 512)
-    most = min(most, plan.max_num_batched_tokens)
-    return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)) if size <= most)
+    engine_tokens = (
+        1024 if plan.of_experts == "mxfp4" else min(2 * plan.max_num_seqs * each, 1024 if blackwell else 512)
+    )
+    largest = min(plan.graph_tokens or engine_tokens, plan.max_num_batched_tokens)
+    return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)) if size <= largest)

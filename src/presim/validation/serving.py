@@ -25,16 +25,16 @@ from presim.serving.answer import metrics, refused
 from presim.serving.answer.intervals import intervals
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate import simulate
-from presim.serving.model import find
+from presim.serving.model import checkpoint_of, find
 from presim.serving.plan import Kernels, Plan, Weights
 from presim.serving.steps.times import Engine, build
 from presim.serving.workloads.generate import Lengths, Recipe, generate
+from presim.validation import inferencemax
 
 # Requests of a run per request in flight, as in InferenceMAX's scripts (InferenceX, benchmarks/*.sh).
 _ROUNDS, _MOST_REQUESTS = 10, 4000
 _MOST = 1e12
 _RANGE = 0.8
-_PAIRS = ((1024, 1024), (1024, 8192), (8192, 1024))
 _LONGER = 1.0  # room in the model's length beside isl + osl
 _WEIGHTS: dict[str, Weights] = {
     "": "bf16",
@@ -95,7 +95,7 @@ def predict_row(row: Row) -> dict[str, float]:
     middle, low, high = map(metrics.bench, served)
     if not middle["completed"]:
         raise InputError(" ".join(refused.sentences(served[0], deployment.engine.limits)) or "no request was served")
-    bounds = intervals(middle, low, high, calibrated=False)
+    bounds = intervals(middle, low, high, deployment.engine.plan.kernels, calibrated=False)
     figures: dict[str, float] = {}
     for name, key in (("ttft", f"{kind}_ttft_ms"), ("tpot", f"{kind}_tpot_ms"), ("throughput", "output_throughput")):
         if middle[key] is None:  # no request has a second token
@@ -155,12 +155,6 @@ def _framework(row: Row) -> str:
     return "trtllm" if word.startswith(("tensorrt-llm", "nim")) else word
 
 
-def _of_inferencemax(row: Row) -> bool:
-    """Whether a row is of InferenceMAX: it has the date of a database dump and one of its three pairs of lengths."""
-    dump = re.search(r"(db-dump/|source_file=)20\d\d-\d\d-\d\d", row.get("note", ""))
-    return dump is not None and (_number(row, "isl"), _number(row, "osl")) in _PAIRS
-
-
 def gpu_word(row: Row) -> str:
     """The catalogue id of a row's GPU."""
     word = row.get("gpu", "").lower()
@@ -211,7 +205,7 @@ def _factors(row: Row, prefix: str) -> tuple[int, int, bool]:
         return 1, ranks, ranks > 1
     tp, dp = max(_number(row, f"{prefix}tp", 1), 1), max(_number(row, f"{prefix}attn_dp", 1), 1)
     ep = _number(row, f"{prefix}moe_ep", 1)
-    if _of_inferencemax(row) and not prefix:
+    if inferencemax.is_of_inferencemax(row) and not prefix:
         if tp == dp > 1:
             tp = 1
         elif dp > _HOST and ep > 1:
@@ -223,25 +217,33 @@ def _factors(row: Row, prefix: str) -> tuple[int, int, bool]:
 
 def _plan(row: Row, prefix: str, concurrency: int) -> Plan:
     plain, experts = _weights(row, find(row["model"]))
+    has_published_types = plain == "fp4" and _name(row) != row["model"]
     tp, dp, ep = _factors(row, prefix)
     sequences_per_rank = -(-concurrency // dp)
-    return Plan(
-        tp=tp,
-        pp=max(_number(row, f"{prefix}pp", 1), 1),
-        dp=dp,
-        ep=ep,
-        weights=plain,
-        expert_weights=experts,
-        cache="fp8" if plain != "bf16" and _keeps_fp8(row) else "bf16",
-        max_num_seqs=min(max(sequences_per_rank, 16), 2048),
-        max_num_batched_tokens=_budget(row),
-        async_scheduling=_schedules_asynchronously(row),
-        max_model_len=_longest(row),
-        gpu_memory_utilization=0.9,
-        scheduler_recv_interval=_recv_interval(row),
-        kernels=_KERNELS.get(_framework(row), "vllm"),
-        engine_version=_version(row),
-    )
+    fields: dict[str, Any] = {
+        "tp": tp,
+        "pp": max(_number(row, f"{prefix}pp", 1), 1),
+        "dp": dp,
+        "ep": ep,
+        "weights": plain,
+        "expert_weights": experts,
+        "as_published": has_published_types,
+        "cache": "fp8" if plain != "bf16" and _keeps_fp8(row) else "bf16",
+        "max_num_seqs": min(max(sequences_per_rank, 16), 2048),
+        "max_num_batched_tokens": 8192,  # every engine's default
+        "async_scheduling": _schedules_asynchronously(row),
+        "max_model_len": _longest(row),
+        "gpu_memory_utilization": 0.9,
+        "kernels": _KERNELS.get(_framework(row), "vllm"),
+        "engine_version": _version(row),
+    }
+    return Plan(**fields | inferencemax.options_of(row, _framework(row), tp))
+
+
+def _name(row: Row) -> str:
+    """The model of a row, or NVIDIA's checkpoint of it where weights are in NVFP4: most keep attention in 16 bits."""
+    published = checkpoint_of(row["model"], "NVFP4") if _WEIGHTS.get(row.get("gemm_quant", "")) == "fp4" else None
+    return published or row["model"]
 
 
 def _version(row: Row) -> str | None:
@@ -263,30 +265,7 @@ def _schedules_asynchronously(row: Row) -> bool:
     """
     version = re.match(r"0\.(\d+)", row.get("framework_version") or "")
     early = _framework(row) == "vllm" and version is not None and int(version.group(1)) < 14
-    return not early or _of_inferencemax(row)
-
-
-def _of_dsr1_scripts(row: Row) -> bool:
-    """Whether a row was made by InferenceMAX's scripts for DeepSeek-R1 with SGLang on B200, which set some options."""
-    names = _framework(row) == "sglang" and "DeepSeek" in row.get("model", "") and "B200" in row.get("gpu", "")
-    return names and _of_inferencemax(row)
-
-
-def _budget(row: Row) -> int:
-    """Tokens of a step: 8,192 is every engine's default; InferenceMAX's scripts for DeepSeek-R1 raise SGLang's."""
-    if not _of_dsr1_scripts(row):
-        return 8192
-    if row.get("gemm_quant") == "nvfp4":
-        return 16384
-    return 8192 if _factors(row, "")[0] == 4 else 32768
-
-
-def _recv_interval(row: Row) -> int:
-    """SGLang's scheduler_recv_interval in InferenceMAX's scripts for Blackwell (dsr1_fp4_b200.sh, dsr1_fp8_b200.sh)."""
-    if not _of_dsr1_scripts(row):
-        return 1
-    small = _number(row, "concurrency") < 16 or (row.get("gemm_quant") == "fp8" and _number(row, "tp") == 4)
-    return 10 if small else 30
+    return not early or inferencemax.is_of_inferencemax(row)
 
 
 def _keeps_fp8(row: Row) -> bool:
@@ -301,7 +280,7 @@ def _engine(model: str, gpu: str, plan: Plan) -> Engine:
 
 def _aggregated(row: Row) -> Deployment:
     concurrency = _number(row, "concurrency") or _MOST_SEQUENCES.get(_framework(row), 1024)
-    return Deployment(_engine(row["model"], gpu_word(row), _plan(row, "", concurrency)), router="least-loaded")
+    return Deployment(_engine(_name(row), gpu_word(row), _plan(row, "", concurrency)), router="least-loaded")
 
 
 def _disaggregated(row: Row) -> Deployment:
@@ -309,8 +288,8 @@ def _disaggregated(row: Row) -> Deployment:
     workers, first = _number(row, "decode_workers"), _number(row, "prefill_workers")
     if min(workers, first) < 1:
         raise InputError("the row lacks prefill_workers or decode_workers; add them")
-    decode = _engine(row["model"], gpu_word(row), _plan(row, "decode_", -(-concurrency // workers)))
-    prefill = _engine(row["model"], gpu_word(row), _plan(row, "prefill_", 64))
+    decode = _engine(_name(row), gpu_word(row), _plan(row, "decode_", -(-concurrency // workers)))
+    prefill = _engine(_name(row), gpu_word(row), _plan(row, "prefill_", 64))
     return Deployment(decode, workers, "least-loaded", prefill, first)
 
 

@@ -10,18 +10,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from presim import calibration
+from presim.serving.plan import Kernels
 
 
 def intervals(
-    middle: Mapping[str, Any], low: Mapping[str, Any], high: Mapping[str, Any], *, calibrated: bool
+    middle: Mapping[str, Any],
+    low: Mapping[str, Any],
+    high: Mapping[str, Any],
+    kernels: Kernels = "vllm",
+    *,
+    calibrated: bool,
 ) -> dict[str, tuple[float, float]]:
-    """The interval of each metric. ``calibrated``: TTFT was calibrated with a benchmark of this deployment."""
+    """The interval of each metric, for an engine with these kernels.
+
+    ``calibrated``: TTFT was calibrated with a benchmark of this deployment.
+    """
     triples = {key: (low[key], middle[key], high[key]) for key in middle}
     ends = {key: values for key, values in triples.items() if all(map(_is_figure, values))}
     found = {key: (min(values), max(values)) for key, values in ends.items()}
     if calibrated:
         return found
-    ttft_factor = calibration.value("serving.ttft_beyond")
+    ttft_factor = calibration.value("serving.ttft_beyond_vllm" if kernels == "vllm" else "serving.ttft_beyond")
     return {
         key: (begin, max(end, middle[key] * ttft_factor)) if "_ttft_" in key else (begin, end)
         for key, (begin, end) in found.items()

@@ -237,7 +237,8 @@ def predict(
         metrics.bench(simulate(workload, deployment.fleet(1 + sign * width, 1 + sign * _HOST_DOUBT, seed)), slo)
         for sign in (-1, 1)
     )
-    ends = intervals(figures, low, high, calibrated=deployment.engine.overheads.calibrated)
+    engine = deployment.engine
+    ends = intervals(figures, low, high, engine.plan.kernels, calibrated=engine.overheads.calibrated)
     by_clock = summary(workload)["request_rate"]
     sustainable = sustainable_rate(deployment, workload, seed) if by_clock else None
     knee = None

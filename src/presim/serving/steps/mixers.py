@@ -7,32 +7,32 @@ import functools
 from presim.models.layers import Attention, Compressed, Latent, Mixer
 from presim.serving.plan import DTYPES, Plan
 from presim.serving.steps import recurrent
-from presim.serving.steps.work import HALF, Reduce, Work, elementwise, norm, product
+from presim.serving.steps.work import HALF, MixerTypes, Reduce, Work, elementwise, norm, product
 from presim.trace.signatures import Attention as AttentionKernel
 from presim.trace.signatures import Gemm, Softmax
 
 
 @functools.singledispatch
-def projections(mixer: Mixer, hidden: int, plan: Plan, tokens: int, weights: str) -> list[Work]:
-    """Products and norms of a mixer beside its attention kernel or its states. ``weights``: their type."""
-    return recurrent.projections(mixer, hidden, plan, tokens, weights)  # type: ignore[arg-type]
+def projections(mixer: Mixer, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
+    """Products and norms of a mixer beside its attention kernel or its states. ``types``: of their weights."""
+    return recurrent.projections(mixer, hidden, plan, tokens, types)  # type: ignore[arg-type]
 
 
 @projections.register
-def _attention(mixer: Attention, hidden: int, plan: Plan, tokens: int, weights: str) -> list[Work]:
+def _attention(mixer: Attention, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
     heads, kv_heads = mixer.heads // plan.tp, max(mixer.kv_heads // plan.tp, 1)
     width = heads * mixer.head_dim + (heads * mixer.value_dim if mixer.gated else 0)
     stored_elements = 0 if mixer.reuses_cache else kv_heads * (mixer.head_dim + mixer.value_dim)
     if not mixer.reuses_cache:
         width += kv_heads * (mixer.head_dim + (mixer.value_dim if mixer.projects_values else 0))
     size = 2 if plan.cache == "bf16" else 1
-    works = product(tokens, width, hidden, weights)
+    works = product(tokens, width, hidden, types.inputs)
     if mixer.whole_norms:
         works += _whole_norms(tokens, (heads + kv_heads) * mixer.head_dim)
     works += [elementwise(2 * tokens * width, 2 * tokens * heads * mixer.head_dim, "rotary")]
     if stored_elements:
         works += [elementwise(2 * tokens * stored_elements, size * tokens * stored_elements, "store")]
-    return [*works, *product(tokens, hidden, heads * mixer.value_dim, weights, quantises=True)]
+    return [*works, *product(tokens, hidden, heads * mixer.value_dim, types.output, quantises=True)]
 
 
 def _whole_norms(tokens: int, width: int) -> list[Work]:
@@ -43,20 +43,23 @@ def _whole_norms(tokens: int, width: int) -> list[Work]:
 
 
 @projections.register
-def _latent(mixer: Latent, hidden: int, plan: Plan, tokens: int, weights: str) -> list[Work]:
+def _latent(mixer: Latent, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
     """Projections of DeepSeek's latent attention, with absorbed up-projections, as in decoding."""
     heads = mixer.heads // plan.tp
     query_in = mixer.query_rank or hidden
-    works = product(tokens, mixer.query_rank + mixer.rank + mixer.rope, hidden, weights)
+    works = product(tokens, mixer.query_rank + mixer.rank + mixer.rope, hidden, types.inputs)
     works += [norm(tokens, query_in)]
-    works += product(tokens, heads * (mixer.nope + mixer.rope), query_in, weights)
+    works += product(tokens, heads * (mixer.nope + mixer.rope), query_in, types.inputs)
     works += [Gemm(tokens, mixer.rank, mixer.nope, heads, HALF)]
     works += [elementwise(4 * tokens * heads * mixer.rope, 2 * tokens * heads * mixer.rope, "rotary")]
     works += [Gemm(tokens, mixer.value, mixer.rank, heads, HALF)]
     if mixer.indexer is not None:
         wide, dim = mixer.indexer.heads * mixer.indexer.dim, mixer.indexer.dim
-        works += [*product(tokens, wide, query_in, weights), *_indexer(wide, dim, mixer.indexer.heads, hidden, tokens)]
-    return [*works, *product(tokens, hidden, heads * mixer.value, weights, quantises=True)]
+        works += [
+            *product(tokens, wide, query_in, types.inputs),
+            *_indexer(wide, dim, mixer.indexer.heads, hidden, tokens),
+        ]
+    return [*works, *product(tokens, hidden, heads * mixer.value, types.output, quantises=True)]
 
 
 def _indexer(wide: int, dim: int, heads: int, hidden: int, tokens: int) -> list[Work]:
@@ -72,25 +75,25 @@ def _indexer(wide: int, dim: int, heads: int, hidden: int, tokens: int) -> list[
 
 
 @projections.register
-def _compressed(mixer: Compressed, hidden: int, plan: Plan, tokens: int, weights: str) -> list[Work]:
+def _compressed(mixer: Compressed, hidden: int, plan: Plan, tokens: int, types: MixerTypes) -> list[Work]:
     """Queries through a rank, one entry a token, entries of many tokens, and outputs through groups of heads."""
     heads, dim = mixer.heads // plan.tp, mixer.head_dim
     groups = max(mixer.output_groups // plan.tp, 1)
-    works = product(tokens, mixer.query_rank + dim, hidden, weights)
+    works = product(tokens, mixer.query_rank + dim, hidden, types.inputs)
     works += [norm(tokens, mixer.query_rank + dim)]
-    works += product(tokens, heads * dim, mixer.query_rank, weights)
+    works += product(tokens, heads * dim, mixer.query_rank, types.inputs)
     works += [elementwise(2 * tokens * (heads + 1) * dim, 2 * tokens * (heads + 1) * dim, "rotary and store")]
     if mixer.ratio:
         overlapping = 2 if mixer.indexer is not None else 1  # a sparse layer's entries overlap: two halves, and gates
-        works += product(tokens, 2 * overlapping * dim, hidden, weights)
+        works += product(tokens, 2 * overlapping * dim, hidden, types.inputs)
         works += [elementwise(4 * tokens * overlapping * dim, 2 * tokens * dim // mixer.ratio, "compress")]
     if mixer.indexer is not None:
         wide = mixer.indexer.heads * mixer.indexer.dim
-        works += product(tokens, wide, mixer.query_rank, weights)
-        works += product(tokens, 4 * mixer.indexer.dim, hidden, weights)
+        works += product(tokens, wide, mixer.query_rank, types.inputs)
+        works += product(tokens, 4 * mixer.indexer.dim, hidden, types.inputs)
         works += _indexer(wide, mixer.indexer.dim, mixer.indexer.heads, hidden, tokens)
     works += [Gemm(tokens, mixer.output_rank, heads * dim // groups, groups, HALF)]
-    return [*works, *product(tokens, hidden, groups * mixer.output_rank, weights, quantises=True)]
+    return [*works, *product(tokens, hidden, groups * mixer.output_rank, types.output, quantises=True)]
 
 
 def kernel(

@@ -8,6 +8,8 @@ from pathlib import Path
 from presim.errors import InputError
 from presim.files import FormatError, decode_json, read_bytes
 from presim.hardware import Cluster
+from presim.serving.plan import Plan
+from presim.trace.signatures import Gemm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +52,17 @@ class Overheads:
         return self.origin != "presim's estimates"
 
 
-# Ratio of engine kernel times to presim's prices for the same sizes, medians over tables of aiconfigurator 095f58a
-# (gemm of vLLM 0.24, SGLang 0.5.14, TensorRT-LLM 1.3; 600 to 900 shapes each): products with FP8 factors of blocks, by
-# DeepGEMM or TensorRT-LLM
-_SLOWER = {
-    ("hopper", "product", "fp8-block"): 1.35,
-    ("blackwell", "product", "fp8-block"): 1.3,
-    ("blackwell", "product", "fp4"): 1.08,
+# An engine's quantised products beside presim's prices for the same sizes: us that a call takes more, and a ratio.
+# Medians over tables of aiconfigurator 095f58a (gemm of vLLM 0.24, SGLang 0.5.14, TensorRT-LLM 1.3; 150 shapes for each
+# range of tokens), whose times include the kernel that quantises the input. On Blackwell DeepGEMM takes 11 us more for
+# up to 2,048 tokens and as long beyond; FlashInfer has TensorRT-LLM's kernels.
+_PRODUCTS = {
+    ("hopper", "fp8-block", "deepgemm"): (0.0, 1.35),
+    ("hopper", "fp8-block", "flashinfer"): (0.0, 1.35),
+    ("blackwell", "fp8-block", "deepgemm"): (11.0, 1.1),
+    ("blackwell", "fp8-block", "flashinfer"): (3.5, 1.0),
+    ("blackwell", "fp4", "deepgemm"): (0.0, 1.08),
+    ("blackwell", "fp4", "flashinfer"): (0.0, 1.08),
 }
 
 
@@ -89,9 +95,14 @@ def _is_time(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
 
 
-def slower(cluster: Cluster, kind: str, weights: str) -> float:
-    """Ratio of an engine's kernel time to presim's price."""
-    return _SLOWER.get((cluster.gpu.architecture, kind, weights), 1.0)
+def product_ns(cluster: Cluster, gemm: Gemm, plan: Plan, ns: float) -> float:
+    """Time of an engine's matrix product, ns. ``ns``: presim's price."""
+    if gemm.scaling != "block":
+        return ns
+    library = plan.fp8_products or ("flashinfer" if plan.kernels == "trtllm" else "deepgemm")
+    kind = "fp4" if gemm.dtype.startswith("float4") else "fp8-block"
+    start_us, ratio = _PRODUCTS.get((cluster.gpu.architecture, kind, library), (0.0, 1.0))
+    return start_us * 1e3 + ns * ratio
 
 
 # Custom all-reduce of engines inside CUDA graphs: (us, us per MB) of the one-shot and the two-shot kernel, fitted to

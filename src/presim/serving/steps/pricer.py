@@ -17,7 +17,7 @@ from presim.hardware import Cluster
 from presim.serving.plan import Plan
 from presim.serving.steps import experts
 from presim.serving.steps.experts import Routed
-from presim.serving.steps.overheads import Overheads, all_reduce_ns, slower
+from presim.serving.steps.overheads import Overheads, all_reduce_ns, product_ns
 from presim.serving.steps.work import Reduce, Work
 from presim.trace.schema import Group
 from presim.trace.signatures import Collective, Gemm, Signature
@@ -49,7 +49,8 @@ class Pricer:
             if isinstance(work, Reduce):
                 ranks = self.groups[_GROUPS.index(work.over)].size
                 ns, origin = (0.0, origin) if ranks == 1 else self._reduce(work, ranks, ns, origin)
-            self.known[work] = ns * self._slower(work), origin, price.uncertainty
+            ns = product_ns(self.cluster, work, self.plan, ns) if isinstance(work, Gemm) else ns
+            self.known[work] = ns, origin, price.uncertainty
             self.bounds[work] = "network" if isinstance(work, Reduce) else price.bound
         for routed in [work for work in fresh if isinstance(work, Routed)]:
             typed = dataclasses.replace(routed, weights=experts.kind_of(routed.weights, self.cluster.gpu))
@@ -67,10 +68,6 @@ class Pricer:
             return least_seconds(collective, group.ranks, self.cluster) * 1e9 if group.size > 1 else 0.0
         moved_ns = moved_bytes(work) / self.cluster.gpu.memory_bytes_per_s * 1e9
         return max(datasheet_ns(work, self.cluster.gpu), moved_ns)
-
-    def _slower(self, work: Work) -> float:
-        quantised = isinstance(work, Gemm) and work.dtype != "bfloat16"
-        return slower(self.cluster, "product", self.plan.weights) if quantised else 1.0
 
     def _signature(self, work: Signature | Reduce) -> Signature:
         """Work as the chain prices it."""

@@ -8,7 +8,7 @@ from presim.models.description import Model, active
 from presim.models.layers import Layer
 from presim.serving.plan import Plan, stage_ends
 from presim.serving.steps import feed_forwards, mixers
-from presim.serving.steps.work import HALF, Reduce, Work, elementwise, norm, of_part, product, stored_in
+from presim.serving.steps.work import HALF, Reduce, Work, elementwise, norm, of_part, product, types_of_mixer
 from presim.trace.signatures import Gemm, Index, Softmax
 
 
@@ -22,10 +22,10 @@ def block(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Work]:
     """What mixes the tokens of a layer, without attention kernels, states and communication."""
     if not layer.mixers:
         return []
-    weights = stored_in(layer, plan, "mixer")
+    types = types_of_mixer(layer, plan)
     works: list[Work] = [norm(tokens, hidden)]
     for mixer in layer.mixers:
-        works += mixers.projections(mixer, hidden, plan, tokens, weights)
+        works += mixers.projections(mixer, hidden, plan, tokens, types)
     return works
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from presim import calibration
 from presim.hardware import Cluster, Gpu
 from presim.models.description import Model
 from presim.models.layers import Cached
@@ -119,6 +120,7 @@ def build(
         mask_ns=overheads.mask_row_us * 1e3,
     )
     origins, uncertainty = pricer.rests_on(_decoding(computed_model, computed_plan))
+    uncertainty *= calibration.value(f"serving.step_width_{plan.kernels}")
     if has_other_core(plan.kernels, plan.engine_version):
         uncertainty = max(uncertainty, OLD_UNCERTAINTY)
     return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads, prices=prices)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from presim.models.layers import Layer, Weight, WeightType
 from presim.serving.plan import DTYPES, Plan
@@ -46,10 +47,34 @@ def stored_in(layer: Layer, plan: Plan, *parts: str) -> WeightType:
     """The type of most of a layer's parameters of some parts."""
     if not plan.as_published:
         return plan.of_experts if parts == ("experts",) else plan.weights
+    return _commonest(weight for weight in layer.weights if weight.part in parts)
+
+
+class MixerTypes(NamedTuple):
+    """Types of a mixer's weights: checkpoints in NVFP4 often quantise only the output projection."""
+
+    inputs: WeightType
+    output: WeightType
+
+
+_OUTPUT = re.compile(r"\b(o_proj|out_proj|wo|dense|c_proj)\b")  # names of output projections
+
+
+def types_of_mixer(layer: Layer, plan: Plan) -> MixerTypes:
+    """The types of most of a mixer's parameters before its output projection, and of that projection."""
+    if not plan.as_published:
+        return MixerTypes(plan.weights, plan.weights)
+    weights = of_part(layer.weights, "mixer")
+    outputs = [weight for weight in weights if _OUTPUT.search(weight.name)]
+    inputs = [weight for weight in weights if weight not in outputs]
+    return MixerTypes(_commonest(inputs or weights), _commonest(outputs or weights))
+
+
+def _commonest(weights: Iterable[Weight]) -> WeightType:
+    """The type of most parameters; 16 bits if there are none."""
     elements_by_type: dict[WeightType, int] = {}
-    for weight in layer.weights:
-        if weight.part in parts:
-            elements_by_type[weight.stored] = elements_by_type.get(weight.stored, 0) + weight.elements
+    for weight in weights:
+        elements_by_type[weight.stored] = elements_by_type.get(weight.stored, 0) + weight.elements
     return max(elements_by_type, key=lambda kind: elements_by_type[kind]) if elements_by_type else "bf16"
 
 
