@@ -49,7 +49,8 @@ def _of_run(result: Result) -> Summary:
     rates = result.throughput
     for key, rate, unit in (("tokens", rates.tokens_per_s, "tokens"), ("samples", rates.samples_per_s, "samples")):
         if rate is not None:
-            figures.append(Figure(key, f"{unit} per second", rate, count(rate), "whole job", 1))
+            text = count(rate) if rate >= 1000 else three_digits(rate)
+            figures.append(Figure(key, f"{unit} per second", rate, text, "whole job", 1))
     if result.mfu is not None:
         hfu = f"HFU {percent(result.hfu)}" if result.hfu is not None else ""
         figures.append(Figure("mfu", "MFU", result.mfu, percent(result.mfu), hfu, 1))

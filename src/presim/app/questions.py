@@ -36,6 +36,7 @@ class Question:
     changes: tuple[Change, ...] = ()
     apart: tuple[str, ...] = ()  # options that a form does not have: files and folders beside the result, servers
     needs: tuple[str, ...] = ()  # options without which the verb refuses, although click does not
+    hints: tuple[tuple[str, str], ...] = ()  # help of arguments, which the command line describes in its text
 
 
 _SHARES = tuple(f"{share:g}" for share in (0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.25, 1.5, 2, 4))
@@ -68,6 +69,7 @@ QUESTIONS = (
         ),
         ("like", "folder", "save", "framework", "framework_args", "precision", *_OUTPUT_FILES),
         ("gpu", "sequence"),
+        (("model", "Model: a known name, a Hugging Face id in the local cache, or a file of the folder."),),
     ),
     Question(
         "serve",
@@ -90,6 +92,7 @@ QUESTIONS = (
             Change("price_per_gpu_hour", "Price per GPU hour", ("1", "2", "3", "4", "6", "8")),
         ),
         ("html", "perfetto", "listen", "speed", "engine", "detailed", "save_workload"),
+        hints=(("model", "Model: a known name, a Hugging Face id in the local cache, or a config of the folder."),),
     ),
 )
 
@@ -134,8 +137,14 @@ def form_of(name: str) -> Form:
         InputError: there is no such question.
     """
     asked = question(name)
+    defaults, hints = _defaults(name), dict(asked.hints)
     declared = {
-        field.name: msgspec.structs.replace(field, is_required=field.is_required or field.name in asked.needs)
+        field.name: msgspec.structs.replace(
+            field,
+            is_required=field.is_required or field.name in asked.needs,
+            default=field.default or defaults.get(field.name, ""),
+            help=field.help or hints.get(field.name, ""),
+        )
         for field in declarations(name)
         if field.name not in asked.apart
     }
@@ -151,6 +160,16 @@ def form_of(name: str) -> Form:
         shown,
         _suggestions(name),
     )
+
+
+def _defaults(name: str) -> dict[str, str]:
+    """Defaults that the command line leaves to the plan."""
+    from presim.compose.plan import Plan
+
+    if name != "compose":
+        return {}
+    fields = msgspec.structs.fields(Plan)
+    return {field.name: str(field.default) for field in fields if isinstance(field.default, str | int) and field.default}
 
 
 def _suggestions(name: str) -> dict[str, list[str]]:
