@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from typing import Any
 
-import msgspec
-
-from presim.cli.declared import Declaration, declarations
 from presim.errors import InputError
 
 
@@ -67,7 +62,7 @@ QUESTIONS = (
             Change("pipeline", "Pipeline parallelism", _DEGREES[:5]),
             Change("data_style", "Data-parallel style"),
         ),
-        ("like", "folder", "save", "framework", "framework_args", "precision", *_OUTPUT_FILES),
+        ("like", "folder", "framework", "framework_args", "precision", *_OUTPUT_FILES),
         ("gpu", "sequence"),
         (("model", "Model: a known name, a Hugging Face id in the local cache, or a file of the folder."),),
     ),
@@ -94,27 +89,88 @@ QUESTIONS = (
         ("html", "perfetto", "listen", "speed", "engine", "detailed", "save_workload"),
         hints=(("model", "Model: a known name, a Hugging Face id in the local cache, or a config of the folder."),),
     ),
+    Question(
+        "search",
+        "Find the best plan",
+        "The fastest plan of a model that fits, among the values that you allow; every plan is predicted.",
+        (
+            ("Model", ("words",)),
+            ("Cluster", ("gpu", "nodes", "gpus_per_node")),
+            ("Batch", ("sequence", "micro_batch", "global_batch")),
+            ("Plans to try", ("tensor", "pipeline", "expert", "data_style", "recompute")),
+            ("Goal", ("objective", "spare_gib", "budget")),
+        ),
+        (
+            ("words", "llama3-8b"),
+            ("gpu", "h100-sxm"),
+            ("nodes", "2"),
+            ("gpus_per_node", "8"),
+            ("sequence", "4096"),
+            ("tensor", "1,2,4"),
+            ("micro_batch", "1,2"),
+        ),
+        apart=("csv_file", "html_file", "folder", "study", "ray", "confirm", "framework", "space"),
+        needs=("gpu", "sequence"),
+        hints=(("words", "Model: a known name, a Hugging Face id in the local cache, or a file of the folder."),),
+    ),
+    Question(
+        "deploy",
+        "Size a deployment",
+        "The plan with the most throughput per GPU within your latency limits, simulated request by request.",
+        (
+            ("Model", ("model",)),
+            ("Cluster", ("gpus", "max_gpus")),
+            ("Load", ("prompt", "output")),
+            ("Goal", ("slo",)),
+        ),
+        (("model", "llama3-8b"), ("gpus", "h100-sxm"), ("max_gpus", "4"), ("slo", "ttft:1000 tpot:50")),
+        apart=("out",),
+        hints=(("model", "Model: a known name, a Hugging Face id in the local cache, or a config of the folder."),),
+    ),
+    Question(
+        "training",
+        "Plan a whole training",
+        "Days, GPU hours, energy and price of training on a number of tokens, with failures and checkpoints.",
+        (
+            ("Step", ("job",)),
+            ("Work", ("tokens",)),
+            ("Prices", ("price_per_gpu_hour", "price_per_kwh")),
+            ("Failures", ("failures", "mtbf_hours", "checkpoint_s", "spares", "elastic")),
+        ),
+        (("tokens", "1e12"),),
+        apart=("html",),
+        hints=(("job", "Result or saved job: a predicted plan of the folder, e.g. compose-1.json."),),
+    ),
+    Question(
+        "simulate",
+        "Simulate a saved job",
+        "A captured, imported or composed job on this or other hardware, with what-if changes.",
+        (
+            ("Job", ("directory",)),
+            ("Cluster", ("gpu", "nodes", "gpus_per_node")),
+            ("What if", ("bandwidth", "stragglers", "scale_op")),
+        ),
+        changes=(
+            Change("gpu", "GPU", _GPUS),
+            Change("bandwidth", "Bandwidth between nodes", _SHARES, pattern="inter=%", note="times the cluster's"),
+            Change("stragglers", "Speed of node 0", _SHARES[1:6], pattern="node0=%", note="1: as the others"),
+        ),
+        apart=_OUTPUT_FILES,
+        hints=(("directory", "Saved job: a folder that presim run, import or compose wrote with --save or --out."),),
+    ),
+    Question(
+        "import",
+        "Import a profile",
+        "A job from the files of PyTorch's profiler, one for each rank: its limits, and what-if changes.",
+        (
+            ("Profile", ("files", "out", "step", "missing")),
+            ("Cluster", ("gpu", "nodes", "gpus_per_node")),
+        ),
+        (("out", "imported"),),
+        apart=_OUTPUT_FILES,
+        hints=(("files", "Files: names in the folder (add them there first), with blanks between."),),
+    ),
 )
-
-
-class Group(msgspec.Struct, frozen=True):
-    """Fields of a form under a heading."""
-
-    name: str
-    fields: list[Declaration]
-
-
-class Form(msgspec.Struct, frozen=True):
-    """A question as a page shows it."""
-
-    name: str
-    title: str
-    summary: str
-    groups: list[Group]
-    more: list[Declaration]
-    start: dict[str, str]
-    changes: list[dict[str, Any]]
-    suggestions: dict[str, list[str]]  # by option
 
 
 def question(name: str) -> Question:
@@ -127,59 +183,3 @@ def question(name: str) -> Question:
         if candidate.name == name:
             return candidate
     raise InputError(f"no question {name[:40]!r}; there are {', '.join(known.name for known in QUESTIONS)}")
-
-
-@functools.cache
-def form_of(name: str) -> Form:
-    """The form of a question, from the verb's declarations.
-
-    Raises:
-        InputError: there is no such question.
-    """
-    asked = question(name)
-    defaults, hints = _defaults(name), dict(asked.hints)
-    declared = {
-        field.name: msgspec.structs.replace(
-            field,
-            is_required=field.is_required or field.name in asked.needs,
-            default=field.default or defaults.get(field.name, ""),
-            help=field.help or hints.get(field.name, ""),
-        )
-        for field in declarations(name)
-        if field.name not in asked.apart
-    }
-    groups = [Group(title, [declared.pop(field) for field in fields]) for title, fields in asked.groups]
-    shown = [dataclasses.asdict(change) for change in asked.changes]
-    return Form(
-        asked.name,
-        asked.title,
-        asked.summary,
-        groups,
-        list(declared.values()),
-        dict(asked.start),
-        shown,
-        _suggestions(name),
-    )
-
-
-def _defaults(name: str) -> dict[str, str]:
-    """Defaults that the command line leaves to the plan."""
-    from presim.compose.plan import Plan
-
-    if name != "compose":
-        return {}
-    fields = msgspec.structs.fields(Plan)
-    return {field.name: str(field.default) for field in fields if isinstance(field.default, str | int) and field.default}
-
-
-def _suggestions(name: str) -> dict[str, list[str]]:
-    from presim.graph.take import named_models
-    from presim.hardware import Gpu, catalogue
-    from presim.hardware.cluster import Fabric, Node
-    from presim.serving import model
-
-    return {
-        "model": model.names() if name in ("serve", "deploy") else list(named_models()),
-        **{field: catalogue.ids(kind) for field, kind in (("gpu", Gpu), ("node", Node), ("fabric", Fabric))},
-        "gpus": catalogue.ids(Gpu),
-    }

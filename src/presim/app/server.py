@@ -23,7 +23,6 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from presim.app import words
-from presim.app.questions import form_of
 from presim.app.state import State
 from presim.app.what_if import RefusedError
 from presim.cli.declared import Values
@@ -77,7 +76,7 @@ class _Answers:
         return _json(self._state.overview())
 
     def form(self, request: Request) -> Response:
-        return _json(form_of(request.path_params["question"]))
+        return _json(self._state.form(request.path_params["question"]))
 
     async def check(self, request: Request) -> Response:
         question, values = request.path_params["question"], _values(await request.body())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,19 @@ import msgspec
 import presim
 from presim.app import words
 from presim.app.figures import Summary, summary_of
+from presim.app.forms import Form, form_of
 from presim.app.jobs import Job, Jobs
+from presim.app.panes import panes_of
 from presim.app.project import Project
-from presim.app.questions import QUESTIONS
+from presim.app.questions import QUESTIONS, question
 from presim.app.what_if import RefusedError, WhatIf, last_sentence
 from presim.cli.declared import Values, option_of
 from presim.errors import InputError
 from presim.files import write_file
 from presim.saved_results.read import SavedResult, read
 from presim.saved_results.show import page
-from presim.view.opened import Opened, opened
+from presim.trace.store import JOB_FILE
+from presim.view.opened import Pane
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -52,18 +56,29 @@ class State:
     def overview(self) -> dict[str, Any]:
         """The folder, the questions, the jobs of this session and the results, newest first."""
         jobs = self.jobs.all()
-        unfinished = {job.name for job in jobs if job.state in ("queued", "running")}
-        names = [name for name in self.project.names() if name not in unfinished and self.project.path(name).is_file()]
         return {
             "folder": str(self.project.folder),
             "version": presim.__version__,
             "processes": self.jobs.most_running,
-            "questions": [
-                {"name": question.name, "title": question.title, "summary": question.summary} for question in QUESTIONS
-            ],
+            "questions": [{"name": asked.name, "title": asked.title, "summary": asked.summary} for asked in QUESTIONS],
             "jobs": [self._job(job) for job in reversed(jobs) if job.state != "done"],
-            "results": [self.row(name) for name in names],
+            "results": [self.row(name) for name in self._names()],
         }
+
+    def form(self, name: str) -> Form:
+        """The form of a question, with the folder's own files among the suggestions.
+
+        Raises:
+            InputError: there is no such question.
+        """
+        form, folder = form_of(name), self.project.folder
+        suggestions = {
+            **form.suggestions,
+            "job": [f"{row.name}.json" for row in map(self.row, self._names()) if row.kind == "run"],
+            "directory": sorted(path.parent.name for path in folder.glob(f"*/{JOB_FILE}")),
+            "files": sorted(path.name for pattern in ("*.json", "*.json.gz") for path in folder.glob(pattern)),
+        }
+        return msgspec.structs.replace(form, suggestions=suggestions)
 
     def row(self, name: str) -> Row:
         """A result in a line; of a file that cannot be read, why."""
@@ -75,16 +90,16 @@ class State:
             return Row(name, "", *about, Summary("", "", "", []), str(error))
         return Row(name, kind, *about, summary)
 
-    def start(self, question: str, values: Values) -> dict[str, Any]:
+    def start(self, asked: str, values: Values) -> dict[str, Any]:
         """Queue the command of a form's values.
 
         Raises:
             RefusedError: the command line refuses them.
         """
-        if errors := words.errors(question, values):
+        if errors := words.errors(asked, values):
             raise RefusedError(errors)
-        name = self.project.free_name(question)
-        return self._job(self.jobs.start(question, words.words(question, values, f"{name}.json"), name))
+        name = self.project.free_name(asked)
+        return self._job(self.jobs.start(asked, words.words(asked, values, f"{name}.json"), name))
 
     def job(self, name: str) -> dict[str, Any]:
         """A job with its log, and by option what its command said if it failed.
@@ -113,7 +128,8 @@ class State:
             raise InputError(row.problem)
         return {
             **msgspec.to_builtins(row),
-            "panes": list(self._opened(name).panes),
+            "panes": list(self._panes(name)),
+            "is_changeable": bool(origin.question) and bool(question(origin.question).changes),
             "values": origin.values,
             "log": self.project.log(name),
         }
@@ -124,7 +140,7 @@ class State:
         Raises:
             InputError: there is no such result or pane.
         """
-        panes = self._opened(name).panes
+        panes = self._panes(name)
         if pane not in panes:
             raise InputError(f"there is no pane {pane[:40]!r} of {name}; there are {', '.join(panes)}")
         return panes[pane]()
@@ -149,6 +165,11 @@ class State:
             raise InputError(f"{name} is in the folder already: rename yours, or use that one")
         write_file(target, content)
 
+    def _names(self) -> list[str]:
+        """Names of results that no job is writing, newest first."""
+        unfinished = {job.name for job in self.jobs.all() if job.state in ("queued", "running")}
+        return [name for name in self.project.names() if name not in unfinished and self.project.path(name).is_file()]
+
     def _read(self, name: str) -> SavedResult:
         path = self.project.path(name)
         if not path.is_file():
@@ -159,8 +180,8 @@ class State:
         result = self._read(name)
         return result.kind.name, summary_of(result)
 
-    def _opened(self, name: str) -> Opened:
-        return opened(self._read(name))
+    def _panes(self, name: str) -> Mapping[str, Pane]:
+        return panes_of(self._read(name))
 
     def _job(self, job: Job) -> dict[str, Any]:
         return {

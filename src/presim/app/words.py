@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 
 import msgspec
 
-from presim.app.questions import form_of, question
-from presim.cli.declared import Values, declarations, errors_of, python_keyword, words_of
+from presim.app.forms import form_of
+from presim.app.questions import question
+from presim.cli.declared import Declaration, Values, declarations, errors_of, python_keyword, split, words_of
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -58,22 +60,22 @@ def python_call(name: str, values: Values) -> str:
         if not value or declared.name in question(name).apart:
             continue
         if not declared.flag:
-            arguments += [repr(part) for part in (shlex.split(str(value)) if declared.is_multiple else [str(value)])]
+            arguments += [repr(part) for part in (split(str(value)) if declared.is_multiple else [str(value)])]
             continue
-        options.append(
-            f"{python_keyword(declared.flag)}={_literal(declared.type, declared.is_multiple, value, declared.opposite_flag)}"
-        )
+        literal = _literal(declared, value)
+        options.append(f"{python_keyword(declared.flag)}={literal}")
     return f"import presim\n\nresult = presim.ask({', '.join([*arguments, *options])})"
 
 
-def _literal(kind: str, is_multiple: bool, value: str | bool, opposite_flag: str) -> str:
-    if kind == "switch":
+def _literal(declared: Declaration, value: str | bool) -> str:
+    text = str(value).strip()
+    if declared.type == "switch":
         return "True"
-    if opposite_flag:
-        return str(value != opposite_flag)
-    if is_multiple:
-        return repr(shlex.split(str(value)))
-    return str(value).strip() if kind == "number" and _is_number(str(value)) else repr(str(value).strip())
+    if declared.opposite_flag:
+        return str(text != declared.opposite_flag)
+    if declared.is_multiple:
+        return repr(split(text))
+    return text if declared.type == "number" and _is_number(text) else repr(text)
 
 
 def _is_number(word: str) -> bool:
@@ -81,4 +83,4 @@ def _is_number(word: str) -> bool:
         float(word)
     except ValueError:
         return False
-    return "_" not in word and word.strip().lower() not in ("nan", "inf", "-inf", "infinity")
+    return "_" not in word and math.isfinite(float(word))

@@ -62,7 +62,7 @@ def words_of(verb: str, values: Values) -> list[str]:
         elif declared.opposite_flag:
             options += [str(value)] if value else []
         elif str(value).strip():
-            parts = _split(str(value)) if declared.is_multiple else [str(value).strip()]
+            parts = split(str(value)) if declared.is_multiple else [str(value).strip()]
             options += [word for part in parts for word in _option(declared.flag, part)] if declared.flag else []
             arguments += [] if declared.flag else parts
     separator = ["--"] if any(word.startswith("-") for word in arguments) else []
@@ -140,6 +140,14 @@ def _mention(flag: str, sentence: str) -> re.Match[str] | None:
     return re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", sentence)
 
 
+def split(text: str) -> list[str]:
+    """The words of a value as a shell splits them; with an open quotation mark, by blanks alone."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
 def python_keyword(flag: str) -> str:
     """The keyword of `presim.ask` for a flag.
 
@@ -195,10 +203,3 @@ def _option(flag: str, word: str) -> Iterator[str]:
         yield f"{flag}={word}"
         return
     yield from (flag, word)
-
-
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:  # an open quotation mark, which the verb's own message names better
-        return text.split()

@@ -65,6 +65,7 @@ export interface Row {
 
 export interface Result extends Row {
   panes: string[];
+  is_changeable: boolean;
   values: Values;
   log: string;
 }

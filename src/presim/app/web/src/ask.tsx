@@ -10,6 +10,7 @@ import {
   getResult,
   type Job,
   Refused,
+  remove,
   start,
   type Values,
 } from "./api";
@@ -68,7 +69,10 @@ function Asked({ form, values, setValues }: { form: Form; values: Values; setVal
   const ended = (finished: Job) => {
     setJob(undefined);
     if (finished.state === "done") location.hash = `#/result/${finished.name}`;
-    else setRefused(finished.errors ?? {});
+    else {
+      setRefused(finished.errors ?? {});
+      remove(finished.name); // the form says why it failed
+    }
   };
   const shown = form.groups.flatMap((group) => group.fields).concat(form.more);
   const errors = {

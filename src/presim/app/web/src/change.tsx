@@ -65,6 +65,9 @@ function Changed({ result, form }: { result: Result; form: Form }) {
   useEffect(() => {
     check(form.name, values).then(setChecked, () => undefined);
   }, [form.name, values]);
+  useEffect(() => {
+    change(form.name, result.values).catch(() => undefined); // so that the first answer is as fast as the others
+  }, [form.name, result.values]);
   const set = (control: Change, word: string | undefined) => {
     const { [control.field]: _, ...others } = changes;
     setChanges(word === undefined ? others : { ...others, [control.field]: control.pattern.replace("%", word) });

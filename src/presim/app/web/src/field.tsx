@@ -53,7 +53,13 @@ export function FieldOf({
           autocomplete="off"
           spellcheck={false}
           value={text}
-          placeholder={field.default || (field.is_multiple ? "one or several, with blanks between" : field.metavar)}
+          placeholder={
+            field.default
+              ? `default: ${field.default}`
+              : field.is_multiple
+                ? "one or several, with blanks between"
+                : field.metavar
+          }
           list={suggestions.length ? `${id}-list` : undefined}
           onInput={(event) => set(event.currentTarget.value)}
         />

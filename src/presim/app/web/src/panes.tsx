@@ -2,6 +2,7 @@
 import { useMemo } from "preact/hooks";
 import { type Block, getPane, type Part, type Values } from "./api";
 import { Chart } from "./chart";
+import { DeploymentsPane } from "./deployments";
 import { bytes, number, time } from "./format";
 import { SearchPane } from "./search";
 import { ServingPane } from "./serving";
@@ -25,6 +26,8 @@ function draw(pane: string, data: never, values: Values) {
       return <CommunicationPane data={data} />;
     case "serving":
       return <ServingPane data={data} />;
+    case "deployments":
+      return <DeploymentsPane data={data} />;
     case "search":
       return <SearchPane data={data} values={values} />;
     default:

@@ -43,9 +43,11 @@ function Shown({ result, first }: { result: Result; first: string }) {
         <span class="spring" />
         {result.question && (
           <>
-            <a class="button primary" href={`#/change/${name}`}>
-              What if…
-            </a>
+            {result.is_changeable && (
+              <a class="button primary" href={`#/change/${name}`}>
+                What if…
+              </a>
+            )}
             <a class="button" href={`#/ask/${result.question}/${name}`}>
               Ask again
             </a>
