@@ -12,6 +12,7 @@ from presim.report import content
 from presim.result import Result
 from presim.saved_results.read import SavedResult
 from presim.search.study import Answer
+from presim.search.trials.trial import format_value
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
 
 
@@ -142,7 +143,8 @@ def _of_search(answer: Answer) -> Summary:
     ]
     if best.mfu is not None:
         figures.insert(1, Figure("mfu", "MFU", best.mfu, percent(best.mfu), "", 1))
-    plan = ", ".join(f"{name} {trial.point[name]}" for name in answer.varied if name in trial.point)
+    knobs = [name for name, values in answer.varied.items() if len(values) > 1 and name in trial.point]
+    plan = ", ".join(f"{name.replace('_', ' ')} {format_value(trial.point[name])}" for name in knobs)
     return Summary(
         f"{answer.subject}: {plan}" if plan else answer.subject, best.gpu, f"{best.gpus:,} x {best.gpu}", figures
     )
@@ -162,7 +164,7 @@ def _of_deployments(document: dict[str, Any]) -> Summary:
             text = _ms(best[key]) if key.endswith("_ms") else _number(best[key])
             figures.append(Figure(key, label, best[key], text, "", better))
     warning = "" if document["best"] else "no deployment meets the SLO; this is the nearest"
-    return Summary(best.get("deployment", ""), "", best.get("deployment", ""), figures, warning)
+    return Summary(best.get("deployment", ""), "", "", figures, warning)
 
 
 def _of_training(projection: Projection) -> Summary:

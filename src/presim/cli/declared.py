@@ -76,7 +76,7 @@ def values_of(verb: str, words: list[str]) -> dict[str, str | bool]:
         InputError: the words are not those of the verb.
     """
     command = command_of(verb)
-    context = click.Context(command, info_name=verb, resilient_parsing=True)
+    context = click.Context(command, info_name=verb)
     try:
         given, _, _ = command.make_parser(context).parse_args(list(words))
     except click.UsageError as error:

@@ -28,13 +28,26 @@ export function AskPage({ question, from }: { question: string; from: string }) 
   useEffect(() => {
     const load = async () => {
       const answer = await getForm(question);
-      setValues(from.startsWith("{") ? JSON.parse(from) : from ? (await getResult(from)).values : answer.start);
+      if (from.startsWith("{")) setValues(planned(answer, JSON.parse(from)));
+      else setValues(from ? (await getResult(from)).values : answer.start);
       setForm(answer);
     };
     load().catch((problem: Error) => setError(problem.message));
   }, [question, from]);
   if (!form) return <Problem text={error} />;
   return <Asked form={form} values={values} setValues={setValues} />;
+}
+
+// The values of a plan for a form: only those that it has, with pairs of flags as the flag that is meant.
+function planned(form: Form, plan: Values): Values {
+  const values: Values = {};
+  for (const field of form.groups.flatMap((group) => group.fields).concat(form.more)) {
+    const value = plan[field.name];
+    if (value === undefined) continue;
+    const flag = value === "true" ? field.flag : value === "false" ? field.opposite_flag : String(value);
+    values[field.name] = field.opposite_flag ? flag : value;
+  }
+  return values;
 }
 
 function Asked({ form, values, setValues }: { form: Form; values: Values; setValues: (values: Values) => void }) {

@@ -59,7 +59,12 @@ export function SearchPane({ data, values }: { data: SearchData; values: Values 
     }),
     [points],
   );
-  const open = (trial: Trial) => `#/ask/compose/${encodeURIComponent(JSON.stringify(planOf(trial, values)))}`;
+  const open = (trial: Trial) =>
+    `#/ask/compose/${encodeURIComponent(JSON.stringify(planOf(trial, data.subject, values)))}`;
+  const rows = data.best.slice(0, MOST_ROWS);
+  const same = data.varied.filter((name) => new Set(rows.map((trial) => String(trial.point[name]))).size === 1);
+  const varied = data.varied.filter((name) => !same.includes(name));
+  const words = (name: string) => name.replaceAll("_", " ");
   const fates = Object.entries(data.fates).map(([fate, count]) => `${number(count)} ${fate}`);
   return (
     <>
@@ -73,20 +78,23 @@ export function SearchPane({ data, values }: { data: SearchData; values: Values 
       <h2>
         Best plans <small>open one to predict or change it</small>
       </h2>
+      {rows[0] && same.length > 0 && (
+        <p class="dim">All of them: {same.map((name) => `${words(name)} ${rows[0]?.point[name]}`).join(", ")}</p>
+      )}
       <Table
-        columns={["", ...data.varied, "GPU", "step time", "memory", "MFU", "limited by"]}
-        rows={data.best.slice(0, MOST_ROWS).map((trial, rank) => [
+        columns={["", ...varied.map(words), "GPUs", "step time", "memory", "MFU", "limited by"]}
+        rows={rows.map((trial, rank) => [
           <a key={trial.number} href={open(trial)}>
             plan {rank + 1}
           </a>,
-          ...data.varied.map((name) => String(trial.point[name] ?? "")),
+          ...varied.map((name) => String(trial.point[name] ?? "")),
           `${number(trial.figures.gpus)} x ${trial.figures.gpu}`,
           time(trial.figures.step_time_s),
           bytes(trial.figures.memory_bytes),
           trial.figures.mfu === null ? "" : `${(trial.figures.mfu * 100).toFixed(1)} %`,
-          (trial.figures.limits[0] ?? "").replaceAll("_", " "),
+          words(trial.figures.limits[0] ?? ""),
         ])}
-        isNumber={[false, ...data.varied.map(() => true), false, true, true, true, false]}
+        isNumber={[false, ...varied.map(() => true), true, true, true, true, false]}
         label="Best plans"
       />
       <Notes notes={data.notes} />
@@ -95,11 +103,11 @@ export function SearchPane({ data, values }: { data: SearchData; values: Values 
 }
 
 // The values of the form that predicts a plan: those of the search, and the plan's own.
-function planOf(trial: Trial, values: Values): Values {
+function planOf(trial: Trial, subject: string, values: Values): Values {
   const plan = Object.fromEntries(
     Object.entries(trial.point)
-      .filter(([, value]) => value !== null && value !== undefined)
-      .map(([name, value]) => [name, String(value)]),
+      .filter(([name, value]) => value !== null && value !== undefined && !(name === "shard" && value === 0))
+      .map(([name, value]) => [name, name === "passes" ? String(value).replaceAll("+", " ") : String(value)]),
   );
-  return { ...values, ...plan, gpu: trial.figures.gpu };
+  return { ...values, ...plan, model: values.words ?? subject, gpu: trial.figures.gpu };
 }
