@@ -63,7 +63,14 @@ function Changed({ result, form }: { result: Result; form: Form }) {
   const { summary, error, ms, isBusy } = useLatest(form.name, values, isChanged);
   const [checked, setChecked] = useState<Checked>();
   useEffect(() => {
-    check(form.name, values).then(setChecked, () => undefined);
+    let isCurrent = true;
+    check(form.name, values).then(
+      (answer) => isCurrent && setChecked(answer),
+      () => undefined,
+    );
+    return () => {
+      isCurrent = false;
+    };
   }, [form.name, values]);
   useEffect(() => {
     change(form.name, result.values).catch(() => undefined); // so that the first answer is as fast as the others

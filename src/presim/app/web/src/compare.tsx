@@ -57,7 +57,8 @@ function Columns({ results }: { results: Result[] }) {
     result?.summary.figures.find((figure) => figure.key === key);
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by the keyboard
-    <section class="scroll" tabIndex={0} aria-label="Results as columns">
+    // biome-ignore lint/a11y/useSemanticElements: a fieldset is of forms
+    <div class="scroll" tabIndex={0} role="group" aria-label="Results as columns">
       <table class="columns">
         <thead>
           <tr>
@@ -101,6 +102,6 @@ function Columns({ results }: { results: Result[] }) {
           ))}
         </tbody>
       </table>
-    </section>
+    </div>
   );
 }

@@ -106,8 +106,9 @@ export function SearchPane({ data, values }: { data: SearchData; values: Values 
 function planOf(trial: Trial, subject: string, values: Values): Values {
   const plan = Object.fromEntries(
     Object.entries(trial.point)
-      .filter(([name, value]) => value !== null && value !== undefined && !(name === "shard" && value === 0))
+      .filter(([, value]) => value !== null && value !== undefined)
       .map(([name, value]) => [name, name === "passes" ? String(value).replaceAll("+", " ") : String(value)]),
   );
-  return { ...values, ...plan, model: values.words ?? subject, gpu: trial.figures.gpu };
+  const { shard, ...merged }: Values = { ...values, ...plan, model: values.words ?? subject, gpu: trial.figures.gpu };
+  return shard && shard !== "0" ? { ...merged, shard } : merged; // 0 stands for no sharding by hybrid FSDP
 }

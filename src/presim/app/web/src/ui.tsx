@@ -38,7 +38,7 @@ export function Copied({ label, text }: { label: string; text: string }) {
   return (
     <section class="copied" aria-label={label}>
       <header>
-        <h3>{label}</h3>
+        <h2>{label}</h2>
         <button type="button" class="small" onClick={copy}>
           {isCopied ? "Copied" : "Copy"}
         </button>
@@ -121,16 +121,21 @@ export function Table({
 }) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by the keyboard
-    <section class="scroll" tabIndex={0} aria-label={label}>
+    // biome-ignore lint/a11y/useSemanticElements: a fieldset is of forms
+    <div class="scroll" tabIndex={0} role="group" aria-label={label}>
       <table>
         {columns.some(Boolean) && (
           <thead>
             <tr>
-              {columns.map((name, column) => (
-                <th key={column} scope="col" class={isNumber[column] ? "number" : undefined}>
-                  {name}
-                </th>
-              ))}
+              {columns.map((name, column) =>
+                name ? (
+                  <th key={column} scope="col" class={isNumber[column] ? "number" : undefined}>
+                    {name}
+                  </th>
+                ) : (
+                  <td key={column} />
+                ),
+              )}
             </tr>
           </thead>
         )}
@@ -146,7 +151,7 @@ export function Table({
           ))}
         </tbody>
       </table>
-    </section>
+    </div>
   );
 }
 
@@ -164,9 +169,9 @@ function BlockOf({ block }: { block: Block }) {
   switch (block.type) {
     case "heading":
       return block.level > 1 ? (
-        <h3>
+        <h2>
           {block.name} <small>{block.caption}</small>
-        </h3>
+        </h2>
       ) : (
         <p class="dim">
           {block.name} · {block.caption}
