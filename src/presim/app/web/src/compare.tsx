@@ -87,11 +87,11 @@ function Columns({ results }: { results: Result[] }) {
                 return (
                   <td key={result.name}>
                     {figure ? (
-                      <dl>
-                        <dd class="value">{figure.text}</dd>
+                      <div class="figure">
+                        <span class="value">{figure.text}</span>
                         {result !== base && <Difference figure={figure} base={find(base, key)} />}
-                        <dd class="dim">{figure.remark}</dd>
-                      </dl>
+                        <span class="dim">{figure.remark}</span>
+                      </div>
                     ) : (
                       "—"
                     )}

@@ -58,7 +58,11 @@ export function Cards({ figures, base }: { figures: Figure[]; base?: Figure[] })
           <div key={figure.key} data-figure={figure.key}>
             <dt>{figure.label}</dt>
             <dd class="value">{figure.text}</dd>
-            {base && <Difference figure={figure} base={reference} />}
+            {reference && (
+              <dd>
+                <Difference figure={figure} base={reference} />
+              </dd>
+            )}
             <dd class="dim">{figure.remark}</dd>
           </div>
         );
@@ -72,10 +76,10 @@ export function Difference({ figure, base }: { figure: Figure; base?: Figure }) 
   const text = difference(figure.number, base.number);
   const news = verdict(figure, base);
   return (
-    <dd class={`difference ${news}`}>
+    <span class={`difference ${news}`}>
       {text || "as the base"}
       {news ? ` ${news}` : ""}
-    </dd>
+    </span>
   );
 }
 
