@@ -21,8 +21,10 @@ FRAMEWORKS := $(VENV)/.frameworks
 TRANSFORMER_ENGINE := $(VENV)/.transformer-engine
 LIBRARIES := $(SHIM)/lib/.built
 CUDA_HEADERS := build/cuda-headers
+WEB := src/presim/app/web
+WEB_SOURCES := $(sort $(wildcard $(WEB)/*.json $(WEB)/*.ts $(WEB)/*.html $(WEB)/public/* $(WEB)/src/*))
 
-.PHONY: help venv frameworks transformer-engine vllm sglang shim demo test test-long quick lint format docs site upgrade benchmarks clean
+.PHONY: app help venv frameworks transformer-engine vllm sglang shim demo test test-long quick lint format docs site upgrade benchmarks clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -126,6 +128,11 @@ format: $(PRESIM)  ## bring the style about
 
 docs: $(PRESIM)  ## the generated pages: CLI reference, schema of the result
 	$(BIN)/python docs/generate.py
+
+# The bundle is committed, with the digests of its sources: to install and run presim needs no Node.
+app:  ## the page of `presim app`, from its sources: lint, types, tests, bundle; needs Node 20
+	@cd $(WEB) && npm ci --no-fund --no-audit --silent && npm run --silent check && npm test --silent && npm run --silent build
+	@sha256sum $(WEB_SOURCES) >src/presim/app/static/SOURCES
 
 site: $(PRESIM)  ## the documentation as a site, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from presim.figures.comparison import Comparison
 from presim.options import ReplanOptions, RunOptions, SimulateOptions
@@ -191,3 +191,19 @@ def search(
             settings, vary=[*words, *(f"{name}={format_value(value)}" for name, value in fixed.items())]
         )
     return run_search(request_for_command(list(subject), settings, options, fixed))
+
+
+def ask(verb: str, *arguments: str, **options: bool | float | str | Sequence[str] | None) -> Any:
+    """Run any verb that writes a result, by the options of its command line, and return the result as data.
+
+    ``ask("compose", "llama3-8b", gpu="h100-sxm", nodes=16, seq=4096)`` is `presim compose llama3-8b --gpu h100-sxm
+    --nodes 16 --seq 4096 --json …`. True gives a flag, False the second of a pair such as --sp/--no-sp, a sequence an
+    option several times. A name that Python reserves ends in ``_``. What is returned has the type that
+    `presim.saved_results` reads, as `presim.result.Result`, or is a dictionary.
+
+    Raises:
+        InputError: there is no such verb or option, or the verb refuses its value.
+    """
+    from presim.cli.asked import answer
+
+    return answer(verb, arguments, options)

@@ -100,6 +100,7 @@ MAY_IMPORT = {
     "shim": set(),
 }
 CLIENTS = {
+    "app",
     "saved_jobs",
     "saved_results",
     "sources",

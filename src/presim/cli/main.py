@@ -29,6 +29,7 @@ VERBS = {
     "search": "Find the best plan for a model, or the best arguments for a command.",
     "deploy": "Find the deployment of a model with the most throughput within an SLO.",
     "report": "Show a saved result, or write it as an HTML page.",
+    "app": "Ask, watch, change and compare predictions in the browser.",
     "view": "Show saved jobs in the browser: timelines, memory, communication, roofline.",
     "compare": "Show what changed between predictions in time and memory, part by part.",
     "explain": "Show what limits a saved job and what would help, with each candidate simulated.",

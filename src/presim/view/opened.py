@@ -35,10 +35,14 @@ def open_result(path: Path) -> Opened:
     Raises:
         InputError: the file cannot be read, or no verb wrote it.
     """
-    result = read(path)
+    return opened(read(path))
+
+
+def opened(result: SavedResult) -> Opened:
+    """The panes of a result that was read."""
     charts = _CHARTS[result.kind.name](result) if result.kind.name in _CHARTS else {}
     report = [msgspec.to_builtins(block) for block in as_blocks(result)]
-    return Opened(path.name, {**charts, "report": lambda: {"blocks": report}})
+    return Opened(result.path.name, {**charts, "report": lambda: {"blocks": report}})
 
 
 def _run(result: SavedResult) -> dict[str, Pane]:

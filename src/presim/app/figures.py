@@ -1,0 +1,208 @@
+"""The key figures of a result of any verb, as numbers that can be compared and as text, and what they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from presim.figures.training import Projection
+from presim.report import content
+from presim.result import Result
+from presim.saved_results.read import SavedResult
+from presim.search.study import Answer
+from presim.search.trials.trial import format_value
+from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """A key figure. Two results are compared by figures of one key."""
+
+    key: str
+    label: str
+    number: float | None  # None: cannot be compared
+    text: str
+    remark: str = ""
+    better: int = 0  # 1: larger is better; -1: smaller is better
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What a result says first: of which model, GPU and cluster, and its key figures."""
+
+    subject: str
+    gpu: str
+    cluster: str
+    figures: list[Figure]
+    warning: str = ""
+
+
+def summary_of(result: SavedResult) -> Summary:
+    """The summary of a result; of kinds without key figures, its name alone."""
+    summarise = _SUMMARIES.get(result.kind.name)
+    summary = summarise(result.content) if summarise else Summary("", "", "", [])
+    return msgspec.structs.replace(summary, warning=f"partial: {result.partial}") if result.partial else summary
+
+
+def _of_run(result: Result) -> Summary:
+    job, memory = result.job, result.memory
+    figures = [_step_time(result)]
+    rates = result.throughput
+    for key, rate, unit in (("tokens", rates.tokens_per_s, "tokens"), ("samples", rates.samples_per_s, "samples")):
+        if rate is not None:
+            text = count(rate) if rate >= 1000 else three_digits(rate)
+            figures.append(Figure(key, f"{unit} per second", rate, text, "whole job", 1))
+    if result.mfu is not None:
+        hfu = f"HFU {percent(result.hfu)}" if result.hfu is not None else ""
+        figures.append(Figure("mfu", "MFU", result.mfu, percent(result.mfu), hfu, 1))
+    if memory.peak_reserved_bytes:
+        used_bytes = memory.peak_reserved_bytes + content.outside_allocator_bytes(result)
+        verdict = {True: "fits", False: "does not fit", None: "unknown"}[memory.fits]
+        text = f"{used_bytes / GIB:.1f} GiB"
+        figures.append(
+            Figure(
+                "memory", "device memory", used_bytes, text, f"of {memory.device_total_bytes / GIB:.1f}: {verdict}", -1
+            )
+        )
+    if result.step_time_s is not None:
+        exposed = result.time.exposed_communication_s
+        figures.append(
+            Figure(
+                "exposed", "exposed communication", exposed, seconds(exposed), percent(exposed / result.step_time_s), -1
+            )
+        )
+    warning = ": ".join(content.failure(result) or ()) or (
+        "does not fit into the GPU's memory" if memory.fits is False else ""
+    )
+    return Summary(job.script, job.gpu, f"{job.nodes} x {job.gpus_per_node} {job.gpu_name}", figures, warning)
+
+
+def _step_time(result: Result) -> Figure:
+    if result.step_time_s is None:
+        return Figure("step", "step time", None, "unknown", "no step completed")
+    low, high = result.step_time_low_s, result.step_time_high_s
+    interval = seconds_range(low, high) if low is not None and high is not None and low < high else ""
+    return Figure("step", "step time", result.step_time_s, seconds(result.step_time_s), interval, -1)
+
+
+_LATENCIES = (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2el", "end to end"))
+_SERVING_RATES = (("output_throughput", "output tokens per second"), ("request_throughput", "requests per second"))
+
+
+def _of_serving(document: dict[str, Any]) -> Summary:
+    deployment, served = document["deployment"], document["figures"]
+    intervals = document.get("intervals_80", {})
+    figures = []
+    for key, label in _LATENCIES:
+        for level, statistic in (("mean", "mean"), ("p99", "p99")):
+            name = f"{level}_{key}_ms"
+            if served.get(name) is not None:
+                remark = _interval(intervals.get(name), " ms")
+                figures.append(Figure(name, f"{label}, {statistic}", served[name], _ms(served[name]), remark, -1))
+    for name, label in _SERVING_RATES:
+        if served.get(name) is not None:
+            figures.append(Figure(name, label, served[name], _number(served[name]), _interval(intervals.get(name)), 1))
+    figures.append(_rate("per_gpu", "output tokens/s per GPU", document["per_gpu_output_throughput"]))
+    if document["sustainable_request_rate"]:
+        figures.append(_rate("sustainable", "sustainable requests/s", document["sustainable_request_rate"]))
+    if document["largest_request_rate_within_slo"]:
+        figures.append(_rate("within_slo", "largest requests/s in SLO", document["largest_request_rate_within_slo"]))
+    money = (document.get("cost") or {}).get("money_per_million_output_tokens")
+    if money is not None:
+        figures.append(Figure("money", "price per million output tokens", money, three_digits(money), "", -1))
+    replicas = deployment["replicas"] + deployment["prefill_replicas"]
+    engines = f"{replicas} engine{'s' if replicas > 1 else ''} of {deployment['plan']}"
+    cluster = f"{deployment['gpus']} x {deployment['gpu']}, {engines}"
+    warning = "overloaded: requests arrive faster than they are served" if document["overloaded"] else ""
+    return Summary(
+        f"{deployment['model']}: {document['workload']['name']}", deployment["gpu"], cluster, figures, warning
+    )
+
+
+def _rate(key: str, label: str, number: float) -> Figure:
+    return Figure(key, label, number, _number(number), "", 1)
+
+
+def _of_search(answer: Answer) -> Summary:
+    trial = answer.trial(answer.best[0]) if answer.best else None
+    if trial is None or trial.figures is None:
+        return Summary(answer.subject, "", "", [], "no plan fits" if not answer.best else "")
+    best = trial.figures
+    figures = [
+        Figure(
+            "step",
+            "step time of the best",
+            best.step_time_s,
+            seconds(best.step_time_s),
+            seconds_range(best.low_s, best.high_s),
+            -1,
+        ),
+        Figure("memory", "device memory", best.memory_bytes, f"{best.memory_bytes / GIB:.1f} GiB", "", -1),
+        Figure("gpus", "GPUs", best.gpus, f"{best.gpus:,}", "", -1),
+        Figure("plans", "plans", len(answer.trials), f"{len(answer.trials):,}", f"{len(answer.best):,} fit"),
+    ]
+    if best.mfu is not None:
+        figures.insert(1, Figure("mfu", "MFU", best.mfu, percent(best.mfu), "", 1))
+    knobs = [name for name, values in answer.varied.items() if len(values) > 1 and name in trial.point]
+    plan = ", ".join(f"{name.replace('_', ' ')} {format_value(trial.point[name])}" for name in knobs)
+    return Summary(
+        f"{answer.subject}: {plan}" if plan else answer.subject, best.gpu, f"{best.gpus:,} x {best.gpu}", figures
+    )
+
+
+def _of_deployments(document: dict[str, Any]) -> Summary:
+    best = document["best"] or document["nearest"] or {}
+    figures = []
+    for key, label, better in (
+        ("tokens_per_s_per_gpu", "output tokens/s per GPU", 1),
+        ("request_rate", "requests per second", 1),
+        ("ttft_ms", "TTFT, mean", -1),
+        ("tpot_ms", "TPOT, mean", -1),
+        ("gpus", "GPUs", -1),
+    ):
+        if best.get(key) is not None:
+            text = _ms(best[key]) if key.endswith("_ms") else _number(best[key])
+            figures.append(Figure(key, label, best[key], text, "", better))
+    warning = "" if document["best"] else "no deployment meets the SLO; this is the nearest"
+    return Summary(best.get("deployment", ""), "", "", figures, warning)
+
+
+def _of_training(projection: Projection) -> Summary:
+    days = projection.days
+    figures = [
+        Figure(
+            "days",
+            "days",
+            days.mean,
+            three_digits(days.mean),
+            f"{three_digits(days.p10)} to {three_digits(days.p90)}",
+            -1,
+        ),
+        Figure("goodput", "goodput", projection.goodput, percent(projection.goodput), "", 1),
+        Figure("gpu_hours", "GPU hours", projection.gpu_hours, count(projection.gpu_hours), "", -1),
+        Figure("energy", "energy", projection.energy_MWh, f"{three_digits(projection.energy_MWh)} MWh", "", -1),
+    ]
+    if projection.money is not None:
+        figures.append(Figure("money", "price", projection.money, count(projection.money), "", -1))
+    return Summary(f"{projection.script}, {count(projection.tokens)} tokens", "", projection.cluster, figures)
+
+
+def _interval(bounds: Iterable[float] | None, unit: str = "") -> str:
+    return " to ".join(_number(bound) for bound in bounds) + unit if bounds else ""
+
+
+def _ms(value: float) -> str:
+    return f"{_number(value)} ms"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+_SUMMARIES: dict[str, Callable[[Any], Summary]] = {
+    "run": _of_run,
+    "serving": _of_serving,
+    "search": _of_search,
+    "deployments": _of_deployments,
+    "training": _of_training,
+}

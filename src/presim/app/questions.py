@@ -1,0 +1,185 @@
+"""What people ask in the app: each question is a verb of the command line, with the options that matter first."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from presim.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A control of a what-if: it sets one option of the base's command."""
+
+    field: str
+    label: str
+    words: tuple[str, ...] = ()  # of a list to choose from; empty: the option's own choices
+    factors: tuple[float, ...] = ()  # of a slider: the base's number times each
+    pattern: str = "%"  # the option's value for a word; % is the word
+    note: str = ""  # what the words are, beside the label
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A question, its form and its what-if controls."""
+
+    name: str  # the verb
+    title: str
+    summary: str
+    groups: tuple[tuple[str, tuple[str, ...]], ...]  # heading -> options shown first
+    start: tuple[tuple[str, str], ...] = ()  # values of a new form
+    changes: tuple[Change, ...] = ()
+    apart: tuple[str, ...] = ()  # options that a form does not have: files and folders beside the result, servers
+    needs: tuple[str, ...] = ()  # options without which the verb refuses, although click does not
+    hints: tuple[tuple[str, str], ...] = ()  # help of arguments, which the command line describes in its text
+
+
+_SHARES = tuple(f"{share:g}" for share in (0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.25, 1.5, 2, 4))
+_DEGREES = ("1", "2", "4", "8", "16", "32")
+_GPUS = ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200", "b300", "gb200", "mi300x")
+_OUTPUT_FILES = ("html", "perfetto", "memory_snapshot", "chakra", "kineto", "tokens", "price_per_gpu_hour")
+
+QUESTIONS = (
+    Question(
+        "compose",
+        "Predict a plan",
+        "Step time, memory and bottlenecks of a training job, from a model and a parallelism plan.",
+        (
+            ("Model", ("model",)),
+            ("Cluster", ("gpu", "nodes", "gpus_per_node")),
+            ("Batch", ("sequence", "micro_batch", "global_batch")),
+            ("Parallelism", ("tensor", "pipeline", "context", "expert", "data_style")),
+            ("Memory", ("recompute", "optimizer")),
+        ),
+        (("model", "llama3-8b"), ("gpu", "h100-sxm"), ("nodes", "2"), ("gpus_per_node", "8"), ("sequence", "4096")),
+        (
+            Change("gpu", "GPU", _GPUS),
+            Change("bandwidth", "Bandwidth between nodes", _SHARES, pattern="inter=%", note="times the cluster's"),
+            Change("stragglers", "Speed of node 0", _SHARES[1:6], pattern="node0=%", note="1: as the others"),
+            Change("micro_batch", "Micro-batch", _DEGREES),
+            Change("recompute", "Recomputation"),
+            Change("tensor", "Tensor parallelism", _DEGREES[:4]),
+            Change("pipeline", "Pipeline parallelism", _DEGREES[:5]),
+            Change("data_style", "Data-parallel style"),
+        ),
+        ("like", "folder", "framework", "framework_args", "precision", *_OUTPUT_FILES),
+        ("gpu", "sequence"),
+        (("model", "Model: a known name, a Hugging Face id in the local cache, or a file of the folder."),),
+    ),
+    Question(
+        "serve",
+        "Serve a load",
+        "Latency, throughput and memory of a served model under a load of requests.",
+        (
+            ("Model", ("model", "weights", "cache")),
+            ("Engines", ("gpu", "tp", "ep", "replicas")),
+            ("Load", ("rate", "requests", "prompt", "output")),
+            ("Goal", ("slo", "price_per_gpu_hour")),
+        ),
+        (("model", "llama3-8b"), ("gpu", "h100-sxm"), ("rate", "8")),
+        (
+            Change("gpu", "GPU", _GPUS),
+            Change("rate", "Requests per second", factors=(0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4)),
+            Change("replicas", "Replicas", ("1", "2", "3", "4", "6", "8")),
+            Change("tp", "Tensor parallelism", _DEGREES[:4]),
+            Change("weights", "Weights"),
+            Change("cache", "KV cache"),
+            Change("price_per_gpu_hour", "Price per GPU hour", ("1", "2", "3", "4", "6", "8")),
+        ),
+        ("html", "perfetto", "listen", "speed", "engine", "detailed", "save_workload"),
+        hints=(("model", "Model: a known name, a Hugging Face id in the local cache, or a config of the folder."),),
+    ),
+    Question(
+        "search",
+        "Find the best plan",
+        "The fastest plan of a model that fits, among the values that you allow; every plan is predicted.",
+        (
+            ("Model", ("words",)),
+            ("Cluster", ("gpu", "nodes", "gpus_per_node")),
+            ("Batch", ("sequence", "micro_batch", "global_batch")),
+            ("Plans to try", ("tensor", "pipeline", "expert", "data_style", "recompute")),
+            ("Goal", ("objective", "spare_gib", "budget")),
+        ),
+        (
+            ("words", "llama3-8b"),
+            ("gpu", "h100-sxm"),
+            ("nodes", "2"),
+            ("gpus_per_node", "8"),
+            ("sequence", "4096"),
+            ("tensor", "1,2,4"),
+            ("micro_batch", "1,2"),
+        ),
+        apart=("csv_file", "html_file", "folder", "study", "ray", "confirm", "framework", "space"),
+        needs=("gpu", "sequence"),
+        hints=(("words", "Model: a known name, a Hugging Face id in the local cache, or a file of the folder."),),
+    ),
+    Question(
+        "deploy",
+        "Size a deployment",
+        "The plan with the most throughput per GPU within your latency limits, simulated request by request.",
+        (
+            ("Model", ("model",)),
+            ("Cluster", ("gpus", "max_gpus")),
+            ("Load", ("prompt", "output")),
+            ("Goal", ("slo",)),
+        ),
+        (("model", "llama3-8b"), ("gpus", "h100-sxm"), ("max_gpus", "4"), ("slo", "ttft:1000 tpot:50")),
+        apart=("out",),
+        hints=(("model", "Model: a known name, a Hugging Face id in the local cache, or a config of the folder."),),
+    ),
+    Question(
+        "training",
+        "Plan a whole training",
+        "Days, GPU hours, energy and price of training on a number of tokens, with failures and checkpoints.",
+        (
+            ("Step", ("job",)),
+            ("Work", ("tokens",)),
+            ("Prices", ("price_per_gpu_hour", "price_per_kwh")),
+            ("Failures", ("failures", "mtbf_hours", "checkpoint_s", "spares", "elastic")),
+        ),
+        (("tokens", "1e12"),),
+        apart=("html",),
+        hints=(("job", "Result or saved job: a predicted plan of the folder, e.g. compose-1.json."),),
+    ),
+    Question(
+        "simulate",
+        "Simulate a saved job",
+        "A captured, imported or composed job on this or other hardware, with what-if changes.",
+        (
+            ("Job", ("directory",)),
+            ("Cluster", ("gpu", "nodes", "gpus_per_node")),
+            ("What if", ("bandwidth", "stragglers", "scale_op")),
+        ),
+        changes=(
+            Change("gpu", "GPU", _GPUS),
+            Change("bandwidth", "Bandwidth between nodes", _SHARES, pattern="inter=%", note="times the cluster's"),
+            Change("stragglers", "Speed of node 0", _SHARES[1:6], pattern="node0=%", note="1: as the others"),
+        ),
+        apart=_OUTPUT_FILES,
+        hints=(("directory", "Saved job: a folder that presim run, import or compose wrote with --save or --out."),),
+    ),
+    Question(
+        "import",
+        "Import a profile",
+        "A job from the files of PyTorch's profiler, one for each rank: its limits, and what-if changes.",
+        (
+            ("Profile", ("files", "out", "step", "missing")),
+            ("Cluster", ("gpu", "nodes", "gpus_per_node")),
+        ),
+        (("out", "imported"),),
+        apart=_OUTPUT_FILES,
+        hints=(("files", "Files: names in the folder (add them there first), with blanks between."),),
+    ),
+)
+
+
+def question(name: str) -> Question:
+    """A question by name.
+
+    Raises:
+        InputError: there is none.
+    """
+    for candidate in QUESTIONS:
+        if candidate.name == name:
+            return candidate
+    raise InputError(f"no question {name[:40]!r}; there are {', '.join(known.name for known in QUESTIONS)}")

@@ -1,0 +1,200 @@
+"""What the app knows: the project's results and jobs, as the page lists and opens them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import presim
+from presim.app import words
+from presim.app.figures import Summary, summary_of
+from presim.app.forms import Form, form_of
+from presim.app.jobs import Job, Jobs
+from presim.app.panes import panes_of
+from presim.app.project import Project
+from presim.app.questions import QUESTIONS, question
+from presim.app.what_if import RefusedError, WhatIf, last_sentence
+from presim.cli.declared import Values, option_of
+from presim.errors import InputError
+from presim.files import write_file
+from presim.saved_results.read import SavedResult, read
+from presim.saved_results.show import page
+from presim.trace.store import JOB_FILE
+from presim.view.opened import Pane
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A result in the list of the project."""
+
+    name: str
+    kind: str
+    question: str
+    command: str
+    version: str
+    date: str
+    summary: Summary
+    problem: str = ""  # why it cannot be read
+
+
+class State:
+    """The state of an app: nothing but its folder and the processes that it has started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.project = Project(folder)
+        self.jobs = Jobs(self.project)
+        self.what_if = WhatIf(folder)
+
+    def close(self) -> None:
+        """End all processes."""
+        self.jobs.close()
+        self.what_if.close()
+
+    def overview(self) -> dict[str, Any]:
+        """The folder, the questions, the jobs of this session and the results, newest first."""
+        jobs = self.jobs.all()
+        return {
+            "folder": str(self.project.folder),
+            "version": presim.__version__,
+            "processes": self.jobs.most_running,
+            "questions": [{"name": asked.name, "title": asked.title, "summary": asked.summary} for asked in QUESTIONS],
+            "jobs": [self._job(job) for job in reversed(jobs) if job.state != "done"],
+            "results": [self.row(name) for name in self._names()],
+        }
+
+    def form(self, name: str) -> Form:
+        """The form of a question, with the folder's own files among the suggestions.
+
+        Raises:
+            InputError: there is no such question.
+        """
+        form, folder = form_of(name), self.project.folder
+        suggestions = {
+            **form.suggestions,
+            "job": [f"{row.name}.json" for row in map(self.row, self._names()) if row.kind == "run"],
+            "directory": sorted(path.parent.name for path in folder.glob(f"*/{JOB_FILE}")),
+            "files": sorted(path.name for pattern in ("*.json", "*.json.gz") for path in folder.glob(pattern)),
+        }
+        return msgspec.structs.replace(form, suggestions=suggestions)
+
+    def row(self, name: str) -> Row:
+        """A result in a line; of a file that cannot be read, why."""
+        origin = self.project.origin(name)
+        about = (origin.question, origin.command, origin.version, origin.date)
+        try:
+            kind, summary = self._summary(name)
+        except InputError as error:
+            return Row(name, "", *about, Summary("", "", "", []), str(error))
+        return Row(name, kind, *about, summary)
+
+    def start(self, asked: str, values: Values) -> dict[str, Any]:
+        """Queue the command of a form's values.
+
+        Raises:
+            RefusedError: the command line refuses them.
+        """
+        if errors := words.errors(asked, values):
+            raise RefusedError(errors)
+        name = self.project.free_name(asked)
+        return self._job(self.jobs.start(asked, words.words(asked, values, f"{name}.json"), name))
+
+    def job(self, name: str) -> dict[str, Any]:
+        """A job with its log, and by option what its command said if it failed.
+
+        Raises:
+            InputError: this session has started no such job.
+        """
+        job = self.jobs.get(name)
+        if job is None:
+            raise InputError(f"there is no job {name[:80]!r}; the project page lists all")
+        log = self.project.log(name)
+        errors = {}
+        if job.state == "failed":
+            sentence = last_sentence(log)
+            errors = {option_of(job.question, sentence, self.project.origin(name).values): sentence}
+        return {**self._job(job), "log": log, "errors": errors}
+
+    def result(self, name: str) -> dict[str, Any]:
+        """A result with its panes, and the values that its question was asked with.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        row, origin = self.row(name), self.project.origin(name)
+        if row.problem:
+            raise InputError(row.problem)
+        return {
+            **msgspec.to_builtins(row),
+            "panes": list(self._panes(name)),
+            "is_changeable": bool(origin.question) and bool(question(origin.question).changes),
+            "values": origin.values,
+            "log": self.project.log(name),
+        }
+
+    def pane(self, name: str, pane: str) -> dict[str, Any]:
+        """The data of a pane of a result.
+
+        Raises:
+            InputError: there is no such result or pane.
+        """
+        panes = self._panes(name)
+        if pane not in panes:
+            raise InputError(f"there is no pane {pane[:40]!r} of {name}; there are {', '.join(panes)}")
+        return panes[pane]()
+
+    def page(self, name: str) -> str:
+        """A result as a self-contained HTML page."""
+        return page(self._read(name))
+
+    def remove(self, name: str) -> None:
+        """Delete a result that no job is writing, and forget its job."""
+        self.jobs.forget(name)
+        self.project.remove(name)
+
+    def upload(self, name: str, content: bytes) -> None:
+        """Put a file into the folder.
+
+        Raises:
+            InputError: the name is not that of a file here, or is taken.
+        """
+        target = self.project.folder / self.project.checked_name(name)
+        if target.exists():
+            raise InputError(f"{name} is in the folder already: rename yours, or use that one")
+        write_file(target, content)
+
+    def _names(self) -> list[str]:
+        """Names of results that no job is writing, newest first."""
+        unfinished = {job.name for job in self.jobs.all() if job.state in ("queued", "running")}
+        return [name for name in self.project.names() if name not in unfinished and self.project.path(name).is_file()]
+
+    def _read(self, name: str) -> SavedResult:
+        path = self.project.path(name)
+        if not path.is_file():
+            raise InputError(f"there is no result {name} in {self.project.folder}")
+        return _read(path, path.stat().st_mtime_ns)
+
+    def _summary(self, name: str) -> tuple[str, Summary]:
+        result = self._read(name)
+        return result.kind.name, summary_of(result)
+
+    def _panes(self, name: str) -> Mapping[str, Pane]:
+        return panes_of(self._read(name))
+
+    def _job(self, job: Job) -> dict[str, Any]:
+        return {
+            "name": job.name,
+            "question": job.question,
+            "command": words.command(job.parts),
+            "state": job.state,
+            "seconds": job.seconds,
+            "exit_code": job.exit_code,
+        }
+
+
+@functools.lru_cache(maxsize=128)
+def _read(path: Path, modified_ns: int) -> SavedResult:
+    """A result, read again after its file has changed."""
+    return read(path)

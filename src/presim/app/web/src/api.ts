@@ -1,0 +1,153 @@
+// The JSON interface of presim.app.server, and its types.
+
+export type Values = Record<string, string | boolean>;
+
+export interface Declaration {
+  name: string;
+  flag: string;
+  opposite_flag: string;
+  type: "number" | "choice" | "switch" | "text";
+  help: string;
+  default: string;
+  choices: string[];
+  metavar: string;
+  is_required: boolean;
+  is_multiple: boolean;
+}
+
+export interface Change {
+  field: string;
+  label: string;
+  words: string[];
+  factors: number[];
+  pattern: string;
+  note: string;
+}
+
+export interface Form {
+  name: string;
+  title: string;
+  summary: string;
+  groups: { name: string; fields: Declaration[] }[];
+  more: Declaration[];
+  start: Values;
+  changes: Change[];
+  suggestions: Record<string, string[]>;
+}
+
+export interface Figure {
+  key: string;
+  label: string;
+  number: number | null;
+  text: string;
+  remark: string;
+  better: number;
+}
+
+export interface Summary {
+  subject: string;
+  gpu: string;
+  cluster: string;
+  figures: Figure[];
+  warning: string;
+}
+
+export interface Row {
+  name: string;
+  kind: string;
+  question: string;
+  command: string;
+  version: string;
+  date: string;
+  summary: Summary;
+  problem: string;
+}
+
+export interface Result extends Row {
+  panes: string[];
+  is_changeable: boolean;
+  values: Values;
+  log: string;
+}
+
+export interface Job {
+  name: string;
+  question: string;
+  command: string;
+  state: "queued" | "running" | "done" | "failed" | "cancelled";
+  seconds: number;
+  exit_code: number | null;
+  log?: string;
+  errors?: Record<string, string>;
+}
+
+export interface Project {
+  folder: string;
+  version: string;
+  processes: number;
+  questions: { name: string; title: string; summary: string }[];
+  jobs: Job[];
+  results: Row[];
+}
+
+export interface Checked {
+  command: string;
+  python: string;
+  errors: Record<string, string>;
+}
+
+export interface Part {
+  name: string;
+  figure: string;
+  share: number;
+  css_class: string;
+  letter: string;
+}
+
+export type Block =
+  | { type: "heading"; name: string; caption: string; level: number }
+  | { type: "paragraph"; text: string }
+  | { type: "lines"; text: string }
+  | { type: "table"; columns: string[]; is_number: boolean[]; rows: string[][]; caption: string }
+  | { type: "bar"; parts: Part[] };
+
+export class Refused extends Error {
+  constructor(
+    message: string,
+    readonly errors: Record<string, string>,
+  ) {
+    super(message);
+  }
+}
+
+const KEY = "presim-token";
+const fromAddress = new URLSearchParams(location.search).get("token");
+if (fromAddress) sessionStorage.setItem(KEY, fromAddress);
+export const token = fromAddress ?? sessionStorage.getItem(KEY) ?? "";
+
+async function call<T>(path: string, init: RequestInit = {}): Promise<T> {
+  let answer: Response;
+  try {
+    answer = await fetch(`/api/${path}`, { ...init, headers: { "x-presim-token": token } });
+  } catch {
+    throw new Refused("presim does not answer: is `presim app` still running?", {});
+  }
+  const content = await answer.json().catch(() => ({ error: `the server answered ${answer.status}`, errors: {} }));
+  if (!answer.ok) throw new Refused(content.error, content.errors ?? {});
+  return content as T;
+}
+
+const post = <T>(path: string, body: unknown) => call<T>(path, { method: "POST", body: JSON.stringify(body) });
+
+export const getProject = () => call<Project>("project");
+export const getForm = (question: string) => call<Form>(`questions/${question}`);
+export const check = (question: string, values: Values) => post<Checked>(`questions/${question}/check`, values);
+export const start = (question: string, values: Values) => post<Job>(`questions/${question}/start`, values);
+export const change = (question: string, values: Values) => post<Summary>(`questions/${question}/change`, values);
+export const getJob = (name: string) => call<Job>(`jobs/${name}`);
+export const cancel = (name: string) => post<object>(`jobs/${name}/cancel`, {});
+export const getResult = (name: string) => call<Result>(`results/${name}`);
+export const getPane = <T>(name: string, pane: string) => call<T>(`results/${name}/panes/${pane}`);
+export const remove = (name: string) => call<object>(`results/${name}`, { method: "DELETE" });
+export const upload = (name: string, file: Blob) => call<object>(`files/${name}`, { method: "PUT", body: file });
+export const pageAddress = (name: string) => `/api/results/${name}/page?token=${encodeURIComponent(token)}`;

@@ -1,0 +1,201 @@
+// A question's form, with the command and the Python call that it stands for.
+import { useEffect, useRef, useState } from "preact/hooks";
+import {
+  type Checked,
+  cancel,
+  check,
+  type Form,
+  getForm,
+  getJob,
+  getResult,
+  type Job,
+  Refused,
+  remove,
+  start,
+  type Values,
+} from "./api";
+import { FieldOf } from "./field";
+import { elapsed, labelled } from "./format";
+import { Copied, Problem } from "./ui";
+
+const PAUSE_MS = 150; // of typing, before the command line is asked
+const POLL_MS = 250;
+
+export function AskPage({ question, from }: { question: string; from: string }) {
+  const [form, setForm] = useState<Form>();
+  const [values, setValues] = useState<Values>({});
+  const [error, setError] = useState("");
+  useEffect(() => {
+    const load = async () => {
+      const answer = await getForm(question);
+      if (from.startsWith("{")) setValues(planned(answer, JSON.parse(from)));
+      else setValues(from ? (await getResult(from)).values : answer.start);
+      setForm(answer);
+    };
+    load().catch((problem: Error) => setError(problem.message));
+  }, [question, from]);
+  if (!form) return <Problem text={error} />;
+  return <Asked form={form} values={values} setValues={setValues} />;
+}
+
+// The values of a plan for a form: only those that it has, with pairs of flags as the flag that is meant.
+function planned(form: Form, plan: Values): Values {
+  const values: Values = {};
+  for (const field of form.groups.flatMap((group) => group.fields).concat(form.more)) {
+    const value = plan[field.name];
+    if (value === undefined) continue;
+    const flag = value === "true" ? field.flag : value === "false" ? field.opposite_flag : String(value);
+    values[field.name] = field.opposite_flag ? flag : value;
+  }
+  return values;
+}
+
+function Asked({ form, values, setValues }: { form: Form; values: Values; setValues: (values: Values) => void }) {
+  const [checked, setChecked] = useState<Checked>({ command: "", python: "", errors: {} });
+  const [touched, setTouched] = useState<Set<string>>(new Set());
+  const [refused, setRefused] = useState<Record<string, string>>({});
+  const [job, setJob] = useState<Job>();
+  const latest = useRef(0);
+  useEffect(() => {
+    const number = ++latest.current;
+    const timer = setTimeout(async () => {
+      const answer = await check(form.name, values).catch(() => undefined);
+      if (answer && number === latest.current) setChecked(answer);
+    }, PAUSE_MS);
+    return () => clearTimeout(timer);
+  }, [form.name, values]);
+  const set = (name: string, value: string | boolean) => {
+    setTouched(new Set(touched).add(name));
+    setRefused({});
+    setValues({ ...values, [name]: value });
+  };
+  const run = async (event: Event) => {
+    event.preventDefault();
+    setRefused({});
+    try {
+      setJob(await start(form.name, values));
+    } catch (problem) {
+      const errors = problem instanceof Refused ? problem.errors : {};
+      setRefused(Object.keys(errors).length ? errors : { "": (problem as Error).message });
+    }
+  };
+  const ended = (finished: Job) => {
+    setJob(undefined);
+    if (finished.state === "done") location.hash = `#/result/${finished.name}`;
+    else {
+      setRefused(finished.errors ?? {});
+      remove(finished.name); // the form says why it failed
+    }
+  };
+  const shown = form.groups.flatMap((group) => group.fields).concat(form.more);
+  const errors = {
+    ...Object.fromEntries(Object.entries(checked.errors).filter(([name]) => touched.has(name))),
+    ...refused,
+  };
+  const field = (name: string) => {
+    const declared = shown.find((other) => other.name === name);
+    return declared ? (
+      <FieldOf
+        key={name}
+        field={declared}
+        value={values[name] ?? ""}
+        error={errors[name] ?? ""}
+        suggestions={form.suggestions[name] ?? []}
+        set={(value) => set(name, value)}
+      />
+    ) : null;
+  };
+  return (
+    <div class="ask" data-ready="ask">
+      <form onSubmit={run} noValidate>
+        <h1>{form.title}</h1>
+        <p class="lead">{form.summary}</p>
+        {form.groups.map((group) => (
+          <fieldset key={group.name}>
+            <legend>{group.name}</legend>
+            <div class="fields">{group.fields.map((declared) => field(declared.name))}</div>
+          </fieldset>
+        ))}
+        <More form={form} values={values} errors={errors} field={field} />
+        <div class="row actions">
+          <button type="submit" class="primary" disabled={Boolean(job)}>
+            Predict
+          </button>
+          {job && <Running job={job} ended={ended} />}
+        </div>
+        <Problem text={refused[""]} />
+        <Problem
+          text={Object.keys(refused).some((name) => name && errors[name]) ? "See the fields marked above." : ""}
+        />
+      </form>
+      <aside aria-label="The same elsewhere">
+        <Copied label="Command" text={checked.command} />
+        <Copied label="Python" text={checked.python} />
+        <p class="dim">The app runs this command in the project folder, and adds --json with the name of the result.</p>
+      </aside>
+    </div>
+  );
+}
+
+function More({
+  form,
+  values,
+  errors,
+  field,
+}: {
+  form: Form;
+  values: Values;
+  errors: Record<string, string>;
+  field: (name: string) => preact.JSX.Element | null;
+}) {
+  const [search, setSearch] = useState("");
+  const used = form.more.filter((declared) => values[declared.name] || errors[declared.name]);
+  const [isOpen, setOpen] = useState(used.length > 0);
+  const hits = form.more.filter((declared) =>
+    `${declared.flag} ${declared.help} ${labelled(declared).label}`.toLowerCase().includes(search.toLowerCase()),
+  );
+  return (
+    <details
+      open={isOpen || used.some((declared) => errors[declared.name])}
+      onToggle={(event) => setOpen(event.currentTarget.open)}
+    >
+      <summary>
+        More options <small>{used.length ? `${used.length} of ${form.more.length} set` : form.more.length}</small>
+      </summary>
+      {isOpen && (
+        <>
+          <label class="search">
+            Find an option{" "}
+            <input type="search" value={search} onInput={(event) => setSearch(event.currentTarget.value)} />
+          </label>
+          <div class="fields">{hits.map((declared) => field(declared.name))}</div>
+          {hits.length === 0 && <p class="dim">No option has these words.</p>}
+        </>
+      )}
+    </details>
+  );
+}
+
+function Running({ job, ended }: { job: Job; ended: (job: Job) => void }) {
+  const [current, setCurrent] = useState(job);
+  useEffect(() => {
+    let timer = 0;
+    const look = async () => {
+      const answer = await getJob(job.name).catch(() => undefined);
+      if (answer) setCurrent(answer);
+      if (answer && answer.state !== "running" && answer.state !== "queued") ended(answer);
+      else timer = setTimeout(look, POLL_MS);
+    };
+    look();
+    return () => clearTimeout(timer);
+  }, [job.name, ended]);
+  return (
+    <span class="row" role="status">
+      <progress aria-label={`${job.name} runs`} />
+      {current.state === "queued" ? "waits for a free core" : `runs · ${elapsed(current.seconds)}`}
+      <button type="button" class="small" onClick={() => cancel(job.name)}>
+        Cancel
+      </button>
+    </span>
+  );
+}

@@ -1,0 +1,67 @@
+import { describe, expect, it } from "vitest";
+import type { Declaration } from "./api";
+import { difference, elapsed, labelled, positions, verdict, wordOf } from "./format";
+
+const figure = (number: number | null, better: number) => ({
+  key: "k",
+  label: "",
+  number,
+  text: "",
+  remark: "",
+  better,
+});
+const field = (help: string, flag = "--seq") => ({ name: "sequence", flag, help }) as Declaration;
+
+describe("difference", () => {
+  it("has a sign and few digits", () => {
+    expect(difference(110, 100)).toBe("+10 %");
+    expect(difference(99.4, 100)).toBe("−0.6 %");
+    expect(difference(100.001, 100)).toBe("");
+  });
+  it("is empty where a number is not known", () => {
+    expect(difference(null, 3)).toBe("");
+    expect(difference(3, 0)).toBe("");
+  });
+});
+
+describe("verdict", () => {
+  it("follows the direction that is better", () => {
+    expect(verdict(figure(2, 1), figure(1, 1))).toBe("better");
+    expect(verdict(figure(2, -1), figure(1, -1))).toBe("worse");
+    expect(verdict(figure(1, -1), figure(1, -1))).toBe("");
+    expect(verdict(figure(2, 0), figure(1, 0))).toBe("");
+  });
+});
+
+describe("labelled", () => {
+  it("takes the label from the help", () => {
+    expect(labelled(field("Sequence length: tokens per sample."))).toEqual({
+      label: "Sequence length",
+      hint: "Tokens per sample.",
+    });
+    expect(labelled(field("Number of nodes."))).toEqual({ label: "Number of nodes", hint: "" });
+  });
+  it("takes the flag where the help is long", () => {
+    const help = "The first N blocks of each rank keep activations in host memory.";
+    expect(labelled(field(help, "--offload-activations"))).toEqual({ label: "Offload activations", hint: help });
+  });
+});
+
+describe("positions", () => {
+  it("holds the base in order", () => {
+    expect(positions(["1", "2", "4"], [], "3")).toEqual(["1", "2", "3", "4"]);
+    expect(positions(["a", "b"], [], "c")).toEqual(["a", "b", "c"]);
+    expect(positions([], [0.5, 1, 2], "8")).toEqual(["4", "8", "16"]);
+  });
+});
+
+it("reads the word of a pattern", () => {
+  expect(wordOf("inter=0.5", "inter=%")).toBe("0.5");
+  expect(wordOf("intra=0.5", "inter=%")).toBe("");
+  expect(wordOf("8", "%")).toBe("8");
+});
+
+it("says how long something runs", () => {
+  expect(elapsed(1.26)).toBe("1.3 s");
+  expect(elapsed(75)).toBe("1 min 15 s");
+});

@@ -1,0 +1,73 @@
+// Figures as people read them, and what a form shows of an option.
+import type { Declaration, Figure } from "./api";
+
+const MOST_LABEL = 44; // letters of a label
+
+// The difference of a number to its base in percent, with its sign; empty where it is none.
+export function difference(number: number | null, base: number | null): string {
+  if (number === null || base === null || base === 0 || number === base) return "";
+  const percent = (number / base - 1) * 100;
+  const size = Math.abs(percent);
+  const digits = size < 0.05 ? 2 : size < 9.95 ? 1 : 0;
+  const text = size.toFixed(digits);
+  return Number(text) === 0 ? "" : `${percent > 0 ? "+" : "−"}${text} %`;
+}
+
+// Whether a difference is good or bad news: a word for a class and for readers of the screen.
+export function verdict(figure: Figure, base: Figure | undefined): "better" | "worse" | "" {
+  if (!base || figure.number === null || base.number === null || !figure.better) return "";
+  if (!difference(figure.number, base.number)) return "";
+  return figure.number > base.number === figure.better > 0 ? "better" : "worse";
+}
+
+export function elapsed(seconds: number): string {
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  const minutes = Math.floor(seconds / 60);
+  return `${minutes} min ${Math.floor(seconds % 60)} s`;
+}
+
+export function bytes(size: number): string {
+  if (size >= 2 ** 30) return `${(size / 2 ** 30).toFixed(2)} GiB`;
+  return size >= 2 ** 20 ? `${(size / 2 ** 20).toFixed(1)} MiB` : `${(size / 2 ** 10).toFixed(1)} KiB`;
+}
+
+export function time(seconds: number): string {
+  const size = Math.abs(seconds);
+  if (size >= 1) return `${seconds.toPrecision(3)} s`;
+  if (size >= 1e-3) return `${(seconds * 1e3).toPrecision(3)} ms`;
+  return size >= 1e-6 ? `${(seconds * 1e6).toPrecision(3)} us` : `${(seconds * 1e9).toFixed(0)} ns`;
+}
+
+export function number(value: number): string {
+  return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
+}
+
+// The label of a field: what its help says first, else its flag; and what is left of the help.
+export function labelled(field: Declaration): { label: string; hint: string } {
+  const match = /^(What-if: )?([^:;.(]+)[:;.]?\s*(.*)$/s.exec(field.help);
+  const text = match?.[2]?.trim() ?? "";
+  if (text && text.length <= MOST_LABEL) return { label: capital(text), hint: capital(match?.[3] ?? "") };
+  return { label: capital((field.flag || field.name).replace(/^--/, "").replaceAll("-", " ")), hint: field.help };
+}
+
+// Words such as zero1 and fp8-row are written as they are.
+export const capital = (text: string) =>
+  /^[a-z]+[\s:;,.]/.test(`${text} `) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
+
+// The words of a slider, in order: the listed ones, or the base times each factor, with the base itself among them.
+export function positions(words: string[], factors: number[], base: string): string[] {
+  const listed = factors.length
+    ? factors.map((factor) => String(Number((Number(base) * factor).toPrecision(3))))
+    : words;
+  const all = base && !listed.some((word) => Number(word) === Number(base)) ? [...listed, base] : [...listed];
+  return all.every((word) => word !== "" && !Number.isNaN(Number(word)))
+    ? all.sort((one, other) => Number(one) - Number(other))
+    : all;
+}
+
+// The word that a pattern's value holds, as 0.5 in inter=0.5; empty where the value has another form.
+export function wordOf(value: string, pattern: string): string {
+  const [before = "", after = ""] = pattern.split("%");
+  if (!value.startsWith(before) || !value.endsWith(after)) return "";
+  return value.slice(before.length, value.length - after.length);
+}

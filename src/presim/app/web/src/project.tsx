@@ -1,0 +1,165 @@
+// The project: questions to ask, jobs that run, results to open, compare and delete.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { getProject, type Project, type Row, remove, upload } from "./api";
+import { JobCard } from "./job";
+import { Problem } from "./ui";
+
+const OFTEN_MS = 700;
+const SELDOM_MS = 4000;
+
+export function ProjectPage() {
+  const [project, setProject] = useState<Project>();
+  const [error, setError] = useState("");
+  const [selected, setSelected] = useState<string[]>([]);
+  const reload = useRef(async () => {});
+  useEffect(() => {
+    let timer = 0;
+    let isOpen = true;
+    reload.current = async () => {
+      clearTimeout(timer);
+      let pause = SELDOM_MS;
+      try {
+        const answer = await getProject();
+        if (!isOpen) return;
+        setProject(answer);
+        setError("");
+        if (answer.jobs.some((job) => job.state === "running" || job.state === "queued")) pause = OFTEN_MS;
+      } catch (problem) {
+        setError((problem as Error).message);
+      }
+      if (isOpen) timer = setTimeout(() => reload.current(), pause);
+    };
+    reload.current();
+    return () => {
+      isOpen = false;
+      clearTimeout(timer);
+    };
+  }, []);
+  if (!project) return <Problem text={error} />;
+  const toggle = (name: string) =>
+    setSelected(selected.includes(name) ? selected.filter((other) => other !== name) : [...selected, name]);
+  const drop = async (name: string) => {
+    await remove(name);
+    setSelected(selected.filter((other) => other !== name));
+    await reload.current();
+  };
+  return (
+    <div data-ready="project">
+      <Problem text={error} />
+      <h1>What would you like to know?</h1>
+      <ul class="questions">
+        {project.questions.map((question) => (
+          <li key={question.name}>
+            <a href={`#/ask/${question.name}`}>
+              <b>{question.title}</b>
+              <span>{question.summary}</span>
+            </a>
+          </li>
+        ))}
+      </ul>
+      {project.jobs.length > 0 && (
+        <section aria-label="Jobs">
+          <h2>
+            Jobs <small>at most {project.processes} at a time</small>
+          </h2>
+          <div class="jobs">
+            {project.jobs.map((job) => (
+              <JobCard key={job.name} job={job} changed={() => reload.current()} />
+            ))}
+          </div>
+        </section>
+      )}
+      <section aria-label="Results">
+        <div class="row">
+          <h2>Results</h2>
+          <span class="spring" />
+          <a
+            class="button"
+            aria-disabled={selected.length < 2}
+            href={selected.length < 2 ? undefined : `#/compare/${selected.map(encodeURIComponent).join(",")}`}
+          >
+            Compare {selected.length > 1 ? selected.length : "selected"}
+          </a>
+          <Upload done={() => reload.current()} />
+        </div>
+        {project.results.length ? (
+          <Results rows={project.results} selected={selected} toggle={toggle} drop={drop} />
+        ) : (
+          <p class="empty">
+            No results yet. Ask a question above, or put files that <code>--json</code> of any verb wrote into{" "}
+            <code>{project.folder}</code>.
+          </p>
+        )}
+      </section>
+    </div>
+  );
+}
+
+function Results({
+  rows,
+  selected,
+  toggle,
+  drop,
+}: {
+  rows: Row[];
+  selected: string[];
+  toggle: (name: string) => void;
+  drop: (name: string) => void;
+}) {
+  return (
+    <ul class="results">
+      {rows.map((row) => (
+        <li key={row.name} data-result={row.name}>
+          <input
+            type="checkbox"
+            aria-label={`Compare ${row.name}`}
+            disabled={Boolean(row.problem)}
+            checked={selected.includes(row.name)}
+            onChange={() => toggle(row.name)}
+          />
+          <div class="about">
+            <a href={`#/result/${encodeURIComponent(row.name)}`}>{row.name}</a>
+            <p>{row.problem || row.summary.subject || row.kind}</p>
+            <p class="dim">{[row.summary.cluster, row.date].filter(Boolean).join(" · ")}</p>
+            {row.summary.warning && <p class="warning">{row.summary.warning}</p>}
+          </div>
+          <dl class="brief">
+            {row.summary.figures.slice(0, 3).map((figure) => (
+              <div key={figure.key}>
+                <dt>{figure.label}</dt>
+                <dd>{figure.text}</dd>
+              </div>
+            ))}
+          </dl>
+          <button type="button" class="small quiet" aria-label={`Delete ${row.name}`} onClick={() => drop(row.name)}>
+            Delete
+          </button>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Upload({ done }: { done: () => void }) {
+  const [error, setError] = useState("");
+  const take = async (files: FileList | null) => {
+    for (const file of files ?? []) {
+      try {
+        await upload(file.name, file);
+        setError("");
+      } catch (problem) {
+        setError((problem as Error).message);
+      }
+    }
+    done();
+  };
+  return (
+    <>
+      <label class="button">
+        Add files…
+        <input type="file" multiple class="unseen" onChange={(event) => take(event.currentTarget.files)} />
+      </label>
+      <Problem text={error} />
+    </>
+  );
+}

@@ -1,0 +1,76 @@
+// A result: what it is of, its key figures, and its panes.
+import { useEffect, useState } from "preact/hooks";
+import { getResult, pageAddress, type Result } from "./api";
+import { Pane } from "./panes";
+import { Cards, Copied, Problem, Tabs, useAnswer } from "./ui";
+
+export function ResultPage({ name, pane }: { name: string; pane: string }) {
+  const { answer: result, error } = useAnswer(() => getResult(name), name);
+  if (!result) return <Problem text={error} />;
+  return <Shown result={result} first={pane} />;
+}
+
+export function Facts({ result }: { result: Result }) {
+  const facts = [
+    ["GPU", result.summary.gpu],
+    ["Cluster", result.summary.cluster],
+    ["presim", result.version],
+    ["Date", result.date],
+  ].filter(([, value]) => value);
+  return (
+    <dl class="facts">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function Shown({ result, first }: { result: Result; first: string }) {
+  const names = result.log ? [...result.panes, "log"] : result.panes;
+  const [pane, setPane] = useState(names.includes(first) ? first : (names[0] ?? "report"));
+  useEffect(() => {
+    history.replaceState(null, "", `#/result/${encodeURIComponent(result.name)}/${pane}`);
+  }, [pane, result.name]);
+  const name = encodeURIComponent(result.name);
+  return (
+    <>
+      <div class="row title">
+        <h1>{result.name}</h1>
+        <span class="spring" />
+        {result.question && (
+          <>
+            {result.is_changeable && (
+              <a class="button primary" href={`#/change/${name}`}>
+                What if…
+              </a>
+            )}
+            <a class="button" href={`#/ask/${result.question}/${name}`}>
+              Ask again
+            </a>
+          </>
+        )}
+        <a class="button" href={pageAddress(result.name)} target="_blank" rel="noreferrer">
+          Report
+        </a>
+      </div>
+      <p class="lead">{result.summary.subject}</p>
+      <Facts result={result} />
+      {result.summary.warning && (
+        <p class="problem" role="alert">
+          {result.summary.warning}
+        </p>
+      )}
+      <Cards figures={result.summary.figures} />
+      {result.command && <Copied label="Command" text={result.command} />}
+      <Tabs names={names} current={pane} choose={setPane} />
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: as the WAI-ARIA practices have it for tab panels */}
+      <section id="pane" role="tabpanel" aria-label={pane} tabIndex={0}>
+        {pane === "log" ? <pre>{result.log}</pre> : <Pane name={result.name} pane={pane} values={result.values} />}
+      </section>
+    </>
+  );
+}

@@ -1,0 +1,96 @@
+"""What-if questions: commands that a kept process answers, without a result in the project folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from presim.app import words
+from presim.app.figures import Summary, summary_of
+from presim.cli.declared import Values, option_of
+from presim.errors import InputError
+from presim.files import decode_json
+from presim.saved_results.read import read
+from presim.scratch import temporary_folder
+
+LIMIT_S = 60.0  # of one question; longer ones are asked as jobs
+
+
+class RefusedError(InputError):
+    """The command line refuses values. ``errors``: what it says, by option; an empty name: of none in particular."""
+
+    def __init__(self, errors: dict[str, str]) -> None:
+        super().__init__("; ".join(errors.values()))
+        self.errors = errors
+
+
+class WhatIf:
+    """The process that answers, started at the first question. One question is answered at a time."""
+
+    def __init__(self, folder: Path, limit_s: float = LIMIT_S) -> None:
+        """``folder``: where commands run, for the files that they name."""
+        self._folder, self._limit_s = folder, limit_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def ask(self, name: str, values: Values) -> Summary:
+        """The summary of the result that a question's values have.
+
+        Raises:
+            RefusedError: the command line refuses them.
+            InputError: the answer takes too long.
+        """
+        if errors := words.errors(name, values):
+            raise RefusedError(errors)
+        with self._lock, temporary_folder("what-if") as folder:
+            result = Path(folder, "result.json")
+            said = self._answer([*words.words(name, values, str(result)), *_QUIET.get(name, ("-q",))])
+            if not result.is_file():
+                sentence = last_sentence(said["text"])
+                raise RefusedError({option_of(name, sentence, values): sentence})
+            return summary_of(read(result))
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _answer(self, parts: list[str]) -> dict[str, Any]:
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "presim.app.worker"],
+                cwd=self._folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(parts) + b"\n")
+        process.stdin.flush()
+        timer = threading.Timer(self._limit_s, process.kill)
+        timer.start()
+        line = process.stdout.readline()
+        timer.cancel()
+        if not line:
+            self.close()
+            raise InputError(f"no answer within {self._limit_s:g} s: run it as a job instead")
+        answered: dict[str, Any] = decode_json(line)
+        return answered
+
+
+def last_sentence(printed: str) -> str:
+    """What the command line says last, without its name before it."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    return lines[-1].removeprefix("presim: ").removeprefix("Error: ") if lines else "the command printed nothing"
+
+
+_QUIET: dict[str, tuple[str, ...]] = {"deploy": ()}  # verbs without -q

@@ -1,0 +1,36 @@
+"""A process that answers what-if questions: it keeps what presim has imported and compiled, so that answers are fast.
+
+It reads one JSON list of words per line, runs them as the command line does, and writes one JSON object per line:
+``{"code": exit code, "text": what was printed}``. Started as ``python -m presim.app.worker``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+
+import msgspec
+
+from presim.cli.main import run
+from presim.files import decode_json
+
+
+def answer(line: bytes) -> dict[str, int | str]:
+    """The answer to one line."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        code = run([str(word) for word in decode_json(line)])
+    return {"code": int(code), "text": printed.getvalue()}
+
+
+def main() -> None:
+    """Answer lines of standard input until it ends."""
+    out = sys.stdout.buffer
+    for line in sys.stdin.buffer:
+        out.write(msgspec.json.encode(answer(line)) + b"\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Runs a verb by keywords and returns its result: `presim.ask`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import click
+
+from presim.cli.declared import Declaration, command_of, declarations, python_keyword
+from presim.cli.main import cli
+from presim.errors import InputError
+from presim.saved_results.read import read
+from presim.scratch import temporary_folder
+
+Option: TypeAlias = bool | float | str | Sequence[str] | None
+
+
+def answer(verb: str, arguments: Sequence[str], options: Mapping[str, Option]) -> Any:
+    """The content of the result that a verb writes; what it prints is dropped.
+
+    Raises:
+        InputError: there is no such verb or option, it writes no result, or it refuses its input.
+    """
+    if not any("--json" in parameter.opts for parameter in command_of(verb).params):
+        raise InputError(f"`presim {verb}` writes no result with --json, so it cannot be asked for one")
+    words = _words(verb, options)
+    with temporary_folder("asked") as folder:
+        path = Path(folder, "result.json")
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                cli.main([verb, *arguments, *words, "--json", str(path)], prog_name="presim", standalone_mode=False)
+        except click.ClickException as error:
+            raise InputError(error.format_message()) from error
+        return read(path).content
+
+
+def _words(verb: str, options: Mapping[str, Option]) -> list[str]:
+    by_keyword = {python_keyword(field.flag): field for field in declarations(verb) if field.flag}
+    words: list[str] = []
+    for keyword, value in options.items():
+        if keyword not in by_keyword:
+            raise InputError(f"`presim {verb}` has no option {keyword!r}; `presim {verb} --help` lists all")
+        words += _option(by_keyword[keyword], value)
+    return words
+
+
+def _option(field: Declaration, value: Option) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        opposite = [field.opposite_flag] if field.opposite_flag else []
+        return [field.flag] if value else opposite
+    values = [value] if isinstance(value, str | float | int) else value
+    return [f"{field.flag}={_word(part)}" for part in values]
+
+
+def _word(value: float | str) -> str:
+    return repr(value) if isinstance(value, float) else str(value)

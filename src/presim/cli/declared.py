@@ -1,0 +1,205 @@
+"""The options of a verb as data, read from its own declarations: forms and Python calls have no second list of them."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Literal, TypeAlias
+
+import click
+import msgspec
+
+from presim.cli.main import cli
+from presim.cli.numbers import Real, Whole
+from presim.errors import InputError
+
+Values: TypeAlias = Mapping[str, str | bool]  # of a form, by option: a word, several words, or whether a flag is given
+_OUTPUTS = ("json_file", "quiet", "help")
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """An option or argument of a verb."""
+
+    name: str  # key of its value
+    flag: str  # as on the command line; empty: an argument
+    opposite_flag: str  # of a pair such as --sp/--no-sp; empty: none
+    type: Literal["number", "choice", "switch", "text"]
+    help: str
+    default: str  # in words; empty: as the help says
+    choices: list[str]
+    metavar: str
+    is_required: bool
+    is_multiple: bool  # its value is several words, as a shell splits them
+
+
+def command_of(verb: str) -> click.Command:
+    """The verb's command.
+
+    Raises:
+        InputError: there is no such verb.
+    """
+    command = cli.get_command(click.Context(cli), verb)
+    if command is None:
+        raise InputError(f"no verb {verb!r}; use one of {', '.join(cli.list_commands(click.Context(cli)))}")
+    return command
+
+
+def declarations(verb: str) -> list[Declaration]:
+    """What a verb takes, in the order of its help; without --json, --quiet and --help."""
+    return [_declaration(parameter) for parameter in _parameters(verb)]
+
+
+def words_of(verb: str, values: Values) -> list[str]:
+    """The words after ``presim VERB`` that give a verb these values; empty values are left out."""
+    options: list[str] = []
+    arguments: list[str] = []
+    for declared in declarations(verb):
+        value = values.get(declared.name, "")
+        if declared.type == "switch":
+            options += [declared.flag] if value else []
+        elif declared.opposite_flag:
+            options += [str(value)] if value else []
+        elif str(value).strip():
+            parts = split(str(value)) if declared.is_multiple else [str(value).strip()]
+            options += [word for part in parts for word in _option(declared.flag, part)] if declared.flag else []
+            arguments += [] if declared.flag else parts
+    separator = ["--"] if any(word.startswith("-") for word in arguments) else []
+    return [*arguments, *options] if not separator else [*options, *separator, *arguments]
+
+
+def values_of(verb: str, words: list[str]) -> dict[str, str | bool]:
+    """The values that words after ``presim VERB`` give: the reverse of `words_of`.
+
+    Raises:
+        InputError: the words are not those of the verb.
+    """
+    command = command_of(verb)
+    context = click.Context(command, info_name=verb)
+    try:
+        given, _, _ = command.make_parser(context).parse_args(list(words))
+    except click.UsageError as error:
+        raise InputError(f"presim {verb}: {error.format_message()}") from error
+    values: dict[str, str | bool] = {}
+    for parameter, declared in zip(_parameters(verb), declarations(verb)):
+        value = given.get(declared.name)
+        if (
+            not isinstance(value, str | bool | list | tuple) or value == ()
+        ):  # click has a mark of its own for "not given"
+            continue
+        if declared.type == "switch":
+            values[declared.name] = True
+        elif declared.opposite_flag:
+            values[declared.name] = (
+                declared.flag if value == getattr(parameter, "flag_value", True) else declared.opposite_flag
+            )
+        else:
+            values[declared.name] = shlex.join(value) if isinstance(value, list | tuple) else str(value)
+    return values
+
+
+def errors_of(verb: str, values: Values) -> dict[str, str]:
+    """By option, what the command line would say of its value; under an empty name, what it says of all together."""
+    command, words = command_of(verb), words_of(verb, values)
+    errors: dict[str, str] = {}
+    context = click.Context(command, info_name=verb)
+    given, _, _ = command.make_parser(context).parse_args(list(words))
+    for parameter in _parameters(verb):
+        try:
+            value, _ = parameter.consume_value(context, given)
+            parameter.process_value(context, value)
+        except click.MissingParameter:
+            errors[str(parameter.name)] = f"needed: {_declaration(parameter).help or parameter.human_readable_name}"
+        except click.BadParameter as error:
+            errors[str(parameter.name)] = error.message
+        except InputError as error:
+            errors[str(parameter.name)] = str(error)
+    return errors
+
+
+def option_of(verb: str, sentence: str, values: Values) -> str:
+    """The option that a sentence of the command line is about, for showing it beside its field; empty: not known.
+
+    A sentence names the flag, or begins with the field of a plan (``tensor = 3 …``), or quotes the value.
+    """
+    fields = declarations(verb)
+    named = [
+        (match.start(), field.name) for field in fields if field.flag and (match := _mention(field.flag, sentence))
+    ]
+    if named:
+        return min(named)[1]
+    if match := re.match(r"(\w+) = ", sentence):
+        return next((field.name for field in fields if field.name == match[1]), "")
+    quoted = {str(values[field.name]): field.name for field in fields if values.get(field.name)}
+    words = [word for pair in re.findall(r"'([^']+)'|^(\S+)", sentence) for word in pair]
+    return next((quoted[word] for word in words if word in quoted), "")
+
+
+def _mention(flag: str, sentence: str) -> re.Match[str] | None:
+    return re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", sentence)
+
+
+def split(text: str) -> list[str]:
+    """The words of a value as a shell splits them; with an open quotation mark, by blanks alone."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def python_keyword(flag: str) -> str:
+    """The keyword of `presim.ask` for a flag.
+
+    >>> python_keyword("--gpus-per-node"), python_keyword("--pass")
+    ('gpus_per_node', 'pass_')
+    """
+    word = flag.lstrip("-").replace("-", "_")
+    return f"{word}_" if keyword.iskeyword(word) else word
+
+
+def _parameters(verb: str) -> list[click.Parameter]:
+    return [parameter for parameter in command_of(verb).params if parameter.name not in _OUTPUTS]
+
+
+def _declaration(parameter: click.Parameter) -> Declaration:
+    option = parameter if isinstance(parameter, click.Option) else None
+    flags = sorted(option.opts, key=len, reverse=True) if option else [""]
+    opposites = option.secondary_opts if option else []
+    is_switch = option is not None and option.is_flag and not opposites
+    kind: Literal["number", "choice", "switch", "text"] = "text"
+    choices: list[str] = []
+    if is_switch:
+        kind = "switch"
+    elif opposites:
+        kind, choices = "choice", [flags[0], opposites[0]]
+    elif isinstance(parameter.type, click.Choice):
+        kind, choices = "choice", [str(word) for word in parameter.type.choices]
+    elif isinstance(parameter.type, Whole | Real):
+        kind = "number"
+    return Declaration(
+        str(parameter.name),
+        flags[0],
+        opposites[0] if opposites else "",
+        kind,
+        (option.help or "") if option else "",
+        "" if is_switch or opposites else _default(parameter),
+        choices,
+        str(parameter.metavar or ""),
+        parameter.required,
+        parameter.multiple if option else parameter.nargs != 1,
+    )
+
+
+def _default(parameter: click.Parameter) -> str:
+    value = parameter.get_default(click.Context(click.Command("default")), call=False)
+    if value is None or isinstance(value, bool | list | tuple) or not isinstance(value, str | int | float):
+        return ""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _option(flag: str, word: str) -> Iterator[str]:
+    if word.startswith("-"):
+        yield f"{flag}={word}"
+        return
+    yield from (flag, word)

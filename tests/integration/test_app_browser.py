@@ -1,0 +1,227 @@
+"""The page of `presim app` in a real browser: from an empty project to results, at three widths, by keyboard.
+
+axe-core is a development package of the page: `make app` installs it, and its test is skipped without.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import uvicorn
+
+from presim.app.server import application
+from presim.app.state import State
+from presim.cli import main
+from presim.localhost import listening_socket
+from presim.report import json
+from presim.units import seconds
+from support import layout
+from support.chromium import PROGRAM, Browser, started
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="no Chromium here")]
+TOKEN = "the-token"
+AXE = Path(__file__).parents[2] / "src/presim/app/web/node_modules/axe-core/axe.min.js"
+RESULTS = {  # name: words of its command
+    "compose-1": "compose llama3-8b --gpu h100-sxm --nodes 2 --gpus-per-node 8 --seq 4096",
+    "compose-2": "compose llama3-8b --gpu b200 --nodes 2 --gpus-per-node 8 --seq 4096",
+    "serve-1": "serve llama3-8b --gpu h100-sxm --rate 4 --requests 60 --slo ttft:500",
+    "search-1": "search llama3-8b --gpu h100-sxm --gpus-per-node 4 --seq 1024 --mbs 1 --tp 1 --sp false --pp 1 --vpp 1"
+    " --cp 1 --ep 1 --shard 0 --reshard true --recompute none --dp-style fsdp2,zero1 --jobs 1",
+    "deploy-1": "deploy llama3-8b --gpu h100-sxm --max-gpus 1 --weights bf16 --no-disaggregation --slo tpot:50",
+    "training-1": "training compose-1.json --tokens 1e12 --runs 3",
+}
+PAGES = {  # address: what is there when it is drawn
+    "": "project",
+    "ask/compose": "ask",
+    "ask/serve": "ask",
+    "ask/import": "ask",
+    "result/compose-1/summary": "summary",
+    "result/compose-1/memory": "memory",
+    "result/compose-1/communication": "communication",
+    "result/compose-1/report": "report",
+    "result/serve-1/serving": "serving",
+    "result/search-1/search": "search",
+    "result/deploy-1/deployments": "deployments",
+    "result/training-1/report": "report",
+    "change/compose-1": "change",
+    "compare/compose-1,compose-2": "compare",
+    "compare/compose-1,serve-1,training-1": "compare",
+}
+
+
+def served(state: State) -> Iterator[str]:
+    listening = listening_socket(0, "--port")
+    server = uvicorn.Server(uvicorn.Config(application(state, TOKEN), log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}/?token={TOKEN}#/"
+    server.should_exit = True
+    thread.join()
+    state.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results as the command line writes them, beside their commands."""
+    path = tmp_path_factory.mktemp("project")
+    state = State(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        for name, words in RESULTS.items():
+            parts = [*words.split(), "--json", f"{name}.json"]
+            state.project.write_command(name, parts)
+            assert main.run(parts) == 0, words
+    return path
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    yield from served(State(folder))
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[str]:
+    yield from served(State(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with started(tmp_path_factory.mktemp("chromium")) as chromium:
+        yield chromium
+
+
+def ready(name: str) -> str:
+    return f"!!document.querySelector('[data-ready={name}]')"
+
+
+def set_field(browser: Browser, identifier: str, value: str) -> None:
+    """Give a field a value, as a person who types or chooses it."""
+    browser.value(
+        f"""(() => {{
+          const field = document.getElementById({identifier!r}), kind = Object.getPrototypeOf(field);
+          Object.getOwnPropertyDescriptor(kind, "value").set.call(field, {value!r});
+          field.dispatchEvent(new Event(field.tagName === "SELECT" ? "change" : "input", {{ bubbles: true }}));
+        }})()"""
+    )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_fits_every_window_and_logs_nothing(address: str, browser: Browser, page: str) -> None:
+    for width in layout.WIDTHS:
+        browser.resize(width)
+        browser.open(f"{address}{page}", "light", ready(PAGES[page]))
+        browser.resize(width)
+        assert layout.faults(browser) == []
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="axe-core is installed by `make app`")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_violation(address: str, browser: Browser, theme: Literal["light", "dark"]) -> None:
+    """Contrast, names, roles and structure by WCAG 2.2 AA, of every page."""
+    axe = AXE.read_text()
+    run = "axe.run(document, {resultTypes: ['violations']}).then(found => { window.found = found.violations.map(one =>"
+    run += " `${one.id}: ${one.nodes[0].html.slice(0, 150)} ${one.nodes[0].failureSummary}`); })"
+    for page, name in PAGES.items():
+        browser.resize(1280)
+        browser.open(f"{address}{page}", theme, ready(name))
+        browser.value(f"window.found = null; {axe}; {run}; 0")
+        browser.wait("window.found !== null")
+        assert browser.value("window.found") == [], page
+
+
+def test_figures_are_those_of_the_files(address: str, browser: Browser, folder: Path) -> None:
+    result = json.read(folder / "compose-1.json")
+    assert result.step_time_s is not None
+    browser.open(f"{address}result/compose-1", "light", ready("summary"))
+    assert browser.value("document.querySelector('[data-figure=step] .value').textContent") == seconds(
+        result.step_time_s
+    )
+    facts = browser.value("document.querySelector('.facts').textContent")
+    assert result.job.gpu_name in facts
+    assert browser.value("document.querySelector('.copied pre').textContent") == (
+        f"presim {RESULTS['compose-1']} --json compose-1.json"
+    )
+
+
+def test_a_comparison_has_the_difference_of_the_files(address: str, browser: Browser, folder: Path) -> None:
+    first, second = (json.read(folder / f"compose-{number}.json").step_time_s for number in (1, 2))
+    assert first is not None
+    assert second is not None
+    browser.open(f"{address}compare/compose-1,compose-2", "light", ready("compare"))
+    text = browser.value("document.querySelector('tr[data-figure=step] .difference').textContent")
+    assert text == f"\u2212{(1 - second / first) * 100:.0f} % better"
+
+
+def test_from_an_empty_project_to_a_result_and_its_command(
+    empty: str, browser: Browser, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A bad value is explained beside its field; then the job runs, and its command gives the same bytes elsewhere."""
+    browser.resize(1280)
+    browser.open(empty, "light", ready("project"))
+    assert "No results yet" in browser.value("document.body.innerText")
+    browser.value("document.querySelector('a[href=\"#/ask/compose\"]').click()")
+    browser.wait(ready("ask"))
+    set_field(browser, "field-tensor", "3")
+    browser.value("document.querySelector('button[type=submit]').click()")
+    browser.wait("!!document.querySelector('[data-field=tensor] .error')")
+    error = browser.value("document.querySelector('[data-field=tensor] .error').textContent")
+    assert error == "tensor = 3 does not divide 16 GPUs (16 % 3 = 1); degrees that do: 1, 2, 4, 8"
+    set_field(browser, "field-tensor", "2")
+    browser.wait("document.querySelector('.copied pre').textContent.endsWith('--tp 2')")
+    browser.value("document.querySelector('button[type=submit]').click()")
+    browser.wait(ready("summary"))
+    command = browser.value("document.querySelector('.copied pre').textContent")
+    name = command.split()[-1]
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(elsewhere)
+        assert main.run([*command.split()[1:], "-q"]) == 0
+    assert (elsewhere / name).read_bytes() == (tmp_path / name).read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"compose-1.json", "compose-1.log", "compose-1.sh"}
+
+
+def test_a_question_is_changed_by_keyboard(address: str, browser: Browser, folder: Path) -> None:
+    """A slider moves by an arrow, the figures follow, and nothing is written."""
+    before = sorted(path.name for path in folder.iterdir())
+    browser.resize(1280)
+    browser.open(f"{address}change/compose-1", "light", ready("change"))
+    browser.value("document.getElementById('change-bandwidth').focus()")
+    browser.press("ArrowLeft")
+    browser.wait("document.querySelector('[role=status]').textContent.startsWith('Answered')")
+    assert "worse" in browser.value("document.querySelector('[data-figure=step] .difference').textContent")
+    browser.wait("document.querySelector('.copied pre').textContent.includes('--bandwidth inter=0.9')")
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_panes_change_by_arrows(address: str, browser: Browser) -> None:
+    browser.open(f"{address}result/compose-1/summary", "light", ready("summary"))
+    browser.value("document.querySelector('[role=tab][aria-selected=true]').focus()")
+    browser.press("ArrowRight")
+    browser.wait(ready("memory"))
+    assert browser.value("document.activeElement.dataset.pane") == "memory"
+
+
+def test_a_plan_of_a_search_opens_as_a_question(address: str, browser: Browser) -> None:
+    browser.open(f"{address}result/search-1", "light", ready("search"))
+    browser.value("document.querySelector('td a').click()")
+    browser.wait(f"{ready('ask')} && document.querySelector('.copied pre').textContent.includes('--dp-style')")
+    command = browser.value("document.querySelector('.copied pre').textContent")
+    assert command.startswith("presim compose llama3-8b --gpu h100-sxm --gpus-per-node 4 --seq 1024 --mbs ")
+    browser.value("document.querySelector('button[type=submit]').click()")
+    browser.wait(ready("summary"))
+
+
+@pytest.mark.parametrize("question", ["serve", "training"])
+def test_other_questions_reach_their_result(address: str, browser: Browser, question: str) -> None:
+    browser.open(f"{address}ask/{question}", "light", ready("ask"))
+    if question == "training":
+        set_field(browser, "field-job", "compose-1.json")
+    else:
+        set_field(browser, "field-requests", "60")
+    browser.value("document.querySelector('button[type=submit]').click()")
+    browser.wait("!!document.querySelector('.cards')")
+    assert browser.value("document.querySelectorAll('.cards > div').length") >= 4

@@ -1,0 +1,177 @@
+"""`presim app`: who may ask, what forms hold, and that a question's result is what its command writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import presim
+from presim.app.questions import QUESTIONS
+from presim.app.server import TOKEN, application
+from presim.app.state import State
+from presim.cli import main
+from presim.cli.declared import declarations
+from presim.report import json
+
+VALUES = {"model": "llama3-8b", "gpu": "h100-sxm", "nodes": "2", "gpus_per_node": "8", "sequence": "2048"}
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
+    state = State(tmp_path_factory.mktemp("project"))
+    yield state
+    state.close()
+
+
+@pytest.fixture(scope="module")
+def client(state: State) -> TestClient:
+    return TestClient(application(state, "secret"), base_url="http://localhost:8123", headers={TOKEN: "secret"})
+
+
+def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
+    """What a condition is worth once it is true."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end
+    return value
+
+
+def finished(client: TestClient, name: str) -> dict[str, Any]:
+    def job() -> dict[str, Any] | None:
+        answer: dict[str, Any] = client.get(f"/api/jobs/{name}").json()
+        return answer if answer["state"] not in ("queued", "running") else None
+
+    ended: dict[str, Any] = until(job)
+    return ended
+
+
+@pytest.fixture(scope="module")
+def composed(client: TestClient) -> str:
+    name: str = client.post("/api/questions/compose/start", json=VALUES).json()["name"]
+    assert finished(client, name)["state"] == "done"
+    return name
+
+
+@pytest.mark.parametrize("headers", [{TOKEN: ""}, {TOKEN: "secreT"}, {TOKEN: "é".encode("latin-1").decode("latin-1")}])
+def test_a_question_without_the_token_is_refused(client: TestClient, headers: dict[str, str]) -> None:
+    answer = client.get("/api/project", headers={name: value.encode("latin-1") for name, value in headers.items()})  # type: ignore[arg-type]
+    assert (answer.status_code, "token" in answer.json()["error"]) == (403, True)
+
+
+@pytest.mark.parametrize("headers", [{"origin": "http://evil.example"}, {"origin": "http://localhost:9"}])
+def test_pages_of_other_sites_are_refused(client: TestClient, headers: dict[str, str]) -> None:
+    assert client.post("/api/questions/compose/start", json=VALUES, headers=headers).status_code == 403
+
+
+def test_another_name_of_the_machine_is_refused(client: TestClient) -> None:
+    assert client.get("/api/project", headers={"host": "evil.example"}).status_code == 400
+
+
+def test_the_page_itself_needs_no_token_and_loads_nothing_else(client: TestClient) -> None:
+    answer = client.get("/", headers={TOKEN: ""})
+    assert answer.status_code == 200
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    assert "http" not in answer.text.replace("http-equiv", "")
+
+
+@pytest.mark.parametrize("question", [question.name for question in QUESTIONS])
+def test_a_form_has_every_option_of_its_verb(client: TestClient, question: str) -> None:
+    """Those that a question names exist, and those that it leaves out are outputs and servers that it names."""
+    form = client.get(f"/api/questions/{question}").json()
+    fields = [field["name"] for group in form["groups"] for field in group["fields"]]
+    fields += [field["name"] for field in form["more"]]
+    asked = next(known for known in QUESTIONS if known.name == question)
+    declared = {field.name for field in declarations(question)}
+    assert sorted([*fields, *asked.apart]) == sorted(declared)
+    named = {name for _, names in asked.groups for name in names} | set(dict(asked.start)) | set(dict(asked.hints))
+    assert (named | {change.field for change in asked.changes} | set(asked.needs)) <= set(fields)
+
+
+def test_a_result_is_what_its_command_writes(
+    client: TestClient, state: State, composed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command beside it gives the same bytes, and so does the Python call."""
+    shown = client.get(f"/api/results/{composed}").json()
+    assert shown["values"] == VALUES
+    assert shown["summary"]["cluster"] == "2 x 8 NVIDIA H100 80GB HBM3"
+    written = (state.project.folder / f"{composed}.json").read_bytes()
+    monkeypatch.chdir(tmp_path)
+    assert main.run([*shown["command"].split()[1:], "-q"]) == 0
+    assert (tmp_path / f"{composed}.json").read_bytes() == written
+    scope: dict[str, Any] = {}
+    exec(client.post("/api/questions/compose/check", json=VALUES).json()["python"], scope)
+    assert json.encode(scope["result"]) == written
+
+
+def test_figures_are_those_of_the_result(client: TestClient, state: State, composed: str) -> None:
+    figures = {figure["key"]: figure for figure in client.get(f"/api/results/{composed}").json()["summary"]["figures"]}
+    result = json.read(state.project.folder / f"{composed}.json")
+    assert figures["step"]["number"] == result.step_time_s
+    assert figures["mfu"]["number"] == result.mfu
+    assert figures["tokens"]["number"] == result.throughput.tokens_per_s
+
+
+def test_a_change_answers_without_a_result(client: TestClient, state: State, composed: str) -> None:
+    files = sorted(path.name for path in state.project.folder.iterdir())
+    base = client.get(f"/api/results/{composed}").json()["summary"]["figures"]
+    slower = client.post("/api/questions/compose/change", json={**VALUES, "bandwidth": "inter=0.25"}).json()["figures"]
+    assert slower[0]["number"] > base[0]["number"]
+    assert client.post("/api/questions/compose/change", json=VALUES).json()["figures"] == base
+    assert sorted(path.name for path in state.project.folder.iterdir()) == files
+
+
+@pytest.mark.parametrize(
+    ("values", "option", "sentence"),
+    [
+        ({"nodes": "x"}, "nodes", "'x' is not a whole number; a number of nodes from 1 to 1,048,576 is expected"),
+        ({"tensor": "3"}, "tensor", "tensor = 3 does not divide 16 GPUs (16 % 3 = 1); degrees that do: 1, 2, 4, 8"),
+        ({"sequence": ""}, "sequence", "needed: Sequence length: tokens per sample."),
+    ],
+)
+def test_a_bad_value_is_named_beside_its_field(
+    client: TestClient, values: dict[str, str], option: str, sentence: str
+) -> None:
+    answer = client.post("/api/questions/compose/change", json={**VALUES, **values})
+    assert (answer.status_code, answer.json()["errors"]) == (400, {option: sentence})
+
+
+def test_a_job_that_fails_says_why_and_leaves_no_result(client: TestClient, state: State) -> None:
+    name = client.post("/api/questions/compose/start", json={**VALUES, "gpu": "h100-sxmx"}).json()["name"]
+    job = finished(client, name)
+    assert (job["state"], job["exit_code"]) == ("failed", 2)
+    assert job["errors"]["gpu"].startswith("unknown GPU 'h100-sxmx'")
+    assert client.get(f"/api/results/{name}").status_code == 400
+    assert client.delete(f"/api/results/{name}").status_code == 200
+    assert not list(state.project.folder.glob(f"{name}.*"))
+
+
+@pytest.mark.parametrize("name", ["..", "../secret", ".hidden", "a/b", "a" * 200, "ä"])
+def test_no_file_outside_the_folder_is_reached(client: TestClient, name: str) -> None:
+    for method, path in (("GET", "results"), ("DELETE", "results"), ("PUT", "files")):
+        assert client.request(method, f"/api/{path}/{name}", content=b"x").status_code in (400, 404, 405)
+
+
+def test_an_uploaded_file_is_not_overwritten(client: TestClient, state: State) -> None:
+    assert client.put("/api/files/config.json", content=b"{}").status_code == 200
+    answer = client.put("/api/files/config.json", content=b"other")
+    assert answer.json()["error"].startswith("config.json is in the folder already")
+    assert (state.project.folder / "config.json").read_bytes() == b"{}"
+    row = next(row for row in client.get("/api/project").json()["results"] if row["name"] == "config")
+    assert "is not a result of presim" in row["problem"]
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b'{"model": 3}', b'{"model": ["a"]}'])
+def test_values_that_are_no_form_are_refused(client: TestClient, body: bytes) -> None:
+    assert client.post("/api/questions/compose/start", content=body).status_code == 400
+
+
+def test_asking_python_for_a_verb_without_result_is_refused() -> None:
+    with pytest.raises(presim.errors.InputError, match="writes no result"):
+        presim.ask("view", "job")
+    with pytest.raises(presim.errors.InputError, match="has no option 'sequence'"):
+        presim.ask("compose", "llama3-8b", sequence=4096)
