@@ -102,6 +102,15 @@ def _plan_options(function: Any) -> Any:
 @click.option(
     "--prune", multiple=True, metavar="RULE", help="Rules that skip plans: lossless (default), none, or names."
 )
+@click.option(
+    "--gap",
+    "gap_percent",
+    type=number(quantities.PERCENT),
+    default=1.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Simulate no plan that is proven to be at most this much faster than the best; 0: only slower ones are left out.",
+)
 @click.option("--space", metavar="NAME|FILE", help="Knobs and constraints of a framework's command, e.g. megatron.")
 @click.option(
     "--confirm",

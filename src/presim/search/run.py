@@ -80,6 +80,8 @@ def pruner(request: Request, job: Job) -> Pruner:
         request.work,
         request.constraints,
         request.space.varied,
+        gap=request.gap_percent / 100,
+        count=max(1, request.confirm),
     )
 
 
@@ -110,6 +112,7 @@ def answer(request: Request, trials: Sequence[Trial]) -> Answer:
         notes=[*notes_on_objective, *notes],
         work=work,
         knob_order=list(request.space.varied),
+        points=len(request.space),
     )
 
 
@@ -122,10 +125,19 @@ def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list
             f"{request.strategy} proposed {len(trials):,} of {len(request.space):,} points: a better point may be "
             "among the others."
         )
+    if request.gap_percent and is_feasible and any(trial.rule == "time_bound" for trial in trials):
+        notes.append(
+            f"No plan that was left out is more than {request.gap_percent:g} % faster than {_compared(request)}: lower "
+            "bounds of its step time prove it. --gap 0 also simulates those that may be faster by less."
+        )
     lossy = [rule for rule in rules_of(request.prune) if rule in LOSSY]
     if lossy and any(trial.rule in lossy for trial in trials):
         notes.append(f"Pruned by rules that may lose the best plan: {', '.join(lossy)}.")
     return notes
+
+
+def _compared(request: Request) -> str:
+    return f"the best {request.confirm}" if request.confirm > 1 else "the best"
 
 
 def _measurable(request: Request, trials: Sequence[Trial]) -> tuple[Request, list[str]]:
