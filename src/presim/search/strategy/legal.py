@@ -96,13 +96,13 @@ def equivalent(point: Point, values: Mapping[str, Sequence[Value]], cluster: Clu
         _set_if_tried(usual, "reshard", True, values)
     if point.get("tensor", 1) == 1:
         _set_if_tried(usual, "sequence_parallel", False, values)
-    if not is_pipeline and len(values.get("schedule", ())) > 1:
+    if not is_pipeline and "schedule" in point and values.get("schedule"):
         usual["schedule"] = values["schedule"][0]
     return usual
 
 
 def _set_if_tried(point: Point, knob: str, value: Value, values: Mapping[str, Sequence[Value]]) -> None:
-    if value in values.get(knob, ()):
+    if knob in point and value in values.get(knob, ()):
         point[knob] = value
 
 
