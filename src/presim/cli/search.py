@@ -109,7 +109,7 @@ def _plan_options(function: Any) -> Any:
     default=1.0,
     show_default=True,
     metavar="PERCENT",
-    help="Simulate no plan that is proven to be at most this much faster than the best; 0: only slower ones are left out.",
+    help="Leave out plans that are proven to be at most this much faster than the best; 0: only slower ones.",
 )
 @click.option("--space", metavar="NAME|FILE", help="Knobs and constraints of a framework's command, e.g. megatron.")
 @click.option(
@@ -153,7 +153,7 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     if outputs["folder"]:
         written.check(outputs["folder"])
     request = _request(words, click.get_current_context().obj or [], options)
-    with progress(outputs["quiet"]) as say:
+    with progress(outputs["quiet"], lines=True) as say:
         say("searching")
         answer = run(request, say)
     is_interrupted = interrupts.is_pending()  # then only what a later call overwrites is written

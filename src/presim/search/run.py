@@ -14,6 +14,7 @@ from presim.search.answer.why import importance, infeasible_reasons, loses_on
 from presim.search.objectives import OBJECTIVES
 from presim.search.request import Request
 from presim.search.strategy.bounds import Bounds
+from presim.search.strategy.kept_bounds import KeptBounds
 from presim.search.strategy.loop import Evaluation, NoStore, Progress, Pruner, evaluate_all_points, interrupted_trials
 from presim.search.strategy.prune import LOSSY, NoPruning, RulePruner, rules_of
 from presim.search.strategy.sampler import evaluate_sampled_points
@@ -73,15 +74,17 @@ def pruner(request: Request, job: Job) -> Pruner:
     rules = rules_of(request.prune)
     if request.command or request.plan_fields or not rules:
         return NoPruning()
+    evaluator = Evaluator(job)
     return RulePruner(
         rules,
-        Bounds(Evaluator(job)),
+        Bounds(evaluator),
         request.objectives,
         request.work,
         request.constraints,
         request.space.varied,
         gap=request.gap_percent / 100,
         count=max(1, request.confirm),
+        kept=KeptBounds(request, evaluator),
     )
 
 

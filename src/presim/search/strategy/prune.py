@@ -15,6 +15,7 @@ from presim.errors import InputError
 from presim.search.answer.why import show
 from presim.search.objectives import Constraints, Objective, Work
 from presim.search.strategy.bounds import Bound, Bounds
+from presim.search.strategy.kept_bounds import KeptBounds
 from presim.search.trials.trial import Figures, Point, Trial, Value, key
 from presim.units import gib, seconds
 
@@ -84,6 +85,7 @@ class RulePruner:
     values: Mapping[str, Sequence[Value]]  # values of the varied knobs
     gap: float = 0.0  # share of the step time that a plan must save at least
     count: int = 1  # number of best plans to find
+    kept: KeptBounds | None = None
 
     def __post_init__(self) -> None:
         self._known: dict[str, Trial] = {}
@@ -101,7 +103,12 @@ class RulePruner:
             batch = point.get("micro_batch", 1)
             return loss, point.get("recompute", "none") != "none", -int(batch), number
 
-        return sorted(points, key=promise)
+        self._bound |= self.kept.load() if self.kept is not None else {}
+        num_kept = len(self._bound)
+        in_order = sorted(points, key=promise)
+        if self.kept is not None and len(self._bound) > num_kept:
+            self.kept.save(self._bound)
+        return in_order
 
     def record(self, trial: Trial) -> None:
         """Remember a trial; bounds are compared with the best trials that meet all constraints."""
