@@ -19,6 +19,8 @@ PACKAGES := $(VENV)/.packages
 PRESIM := $(VENV)/.presim
 FRAMEWORKS := $(VENV)/.frameworks
 TRANSFORMER_ENGINE := $(VENV)/.transformer-engine
+LOOPS := $(VENV)/.loops
+LOOP_SOURCES := src/presim/compiled_loops.py src/presim/compose/allocator_loop.py $(wildcard src/presim/engine/*.py src/presim/serving/fast/*.py)
 LIBRARIES := $(SHIM)/lib/.built
 CUDA_HEADERS := build/cuda-headers
 WEB := src/presim/app/web
@@ -30,7 +32,7 @@ WEB_SOURCES := $(sort $(wildcard $(WEB)/*.json $(WEB)/*.ts $(WEB)/*.html $(WEB)/
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-venv: $(PRESIM) $(TORCH)  ## .venv with PyTorch's CUDA build and without nvidia-* packages
+venv: $(PRESIM) $(TORCH) $(LOOPS)  ## .venv with PyTorch's CUDA build and without nvidia-* packages
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "presim needs Python 3.11 as $(PYTHON); another: make PYTHON=python3.12" >&2; exit 1; }
@@ -54,6 +56,12 @@ $(PRESIM): pyproject.toml validation/pyproject.toml $(PACKAGES) | $(TORCH)
 	@$(PIP) install --constraint requirements/constraints.txt --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace \
 		--editable '.[dev,docs,examples,search,view]'
 	@$(PIP) install --no-deps --no-build-isolation --editable ./validation
+	@touch $@
+
+# So that no verb compiles at its first use.
+$(LOOPS): $(LOOP_SOURCES) $(PRESIM)
+	@echo "compiling loops for this CPU; a minute"
+	@$(BIN)/python -m presim.verbs.prepare
 	@touch $@
 
 frameworks: $(FRAMEWORKS) $(TRANSFORMER_ENGINE)  ## DeepSpeed, Lightning, PEFT, Transformer Engine and what else examples and tests run

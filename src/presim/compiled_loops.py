@@ -6,12 +6,46 @@ is cached on disk: beside the source, else in the user's cache folder, else not 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import inspect
 import sys
+import threading
+import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+_LOADED_WITHIN_S = 1.5  # CPU time; loading kept machine code takes 0.1 to 0.5 s
+_ASK_EVERY_S = 0.25
+_announce: list[Callable[[str], None]] = []
+
+
+def announce_with(function: Callable[[str], None]) -> None:
+    """Call ``function`` with a sentence whenever a loop has to be compiled, which takes seconds."""
+    _announce[:] = [function]
+
+
+@contextlib.contextmanager
+def _announced(loop: str) -> Iterator[None]:
+    """Announce what takes longer than loading kept machine code does."""
+    begin_s, has_ended = time.process_time(), threading.Event()
+    text = (
+        f"compiling {loop} for this CPU: seconds to a minute, once; `presim doctor --prepare` compiles all loops "
+        "ahead of time"
+    )
+
+    def watch() -> None:
+        while not has_ended.wait(_ASK_EVERY_S):
+            if time.process_time() - begin_s > _LOADED_WITHIN_S:
+                for function in _announce:
+                    function(text)
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        has_ended.set()
 
 
 def compile_loop(
@@ -27,7 +61,8 @@ def compile_loop(
     namespace = _compiled_functions(modules)
     entry = types.FunctionType(run.__code__, namespace, "run")
     entry.__module__ = run.__module__
-    compiled: Callable[..., Any] = _compiled(entry, modules, tuple(map(numba.typeof, arguments)))
+    with _announced(run.__module__):
+        compiled: Callable[..., Any] = _compiled(entry, modules, tuple(map(numba.typeof, arguments)))
     return compiled
 
 
@@ -48,7 +83,8 @@ def compile_for_pointers(
     entry = types.FunctionType(_run_at.__code__, namespace, "run")
     entry.__module__ = run.__module__
     addresses = numba.int64[::1]
-    machine_code = _compiled(entry, modules, (addresses, addresses))
+    with _announced(run.__module__):
+        machine_code = _compiled(entry, modules, (addresses, addresses))
 
     def call(program_columns: Any, state_columns: Any) -> Any:
         return machine_code(_addresses(program_columns, program), _addresses(state_columns, state))
@@ -128,5 +164,7 @@ def _compiled(entry: types.FunctionType, modules: Sequence[types.ModuleType], si
 
 def _fingerprint(modules: Sequence[types.ModuleType]) -> str:
     """A digest of the loop's sources."""
+    import inspect
+
     sources = [inspect.getsource(module) for module in (*modules, sys.modules[__name__])]
     return hashlib.sha256("".join(sources).encode()).hexdigest()[:16]

@@ -6,8 +6,11 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
+
+from presim import compiled_loops
 
 RUN = """
 import numpy as np
@@ -38,3 +41,29 @@ def test_the_compiled_loop_is_kept_on_disk_and_found_again(tmp_path: pathlib.Pat
 def test_a_loop_that_cannot_be_kept_runs_all_the_same(trouble: str, tmp_path: pathlib.Path) -> None:
     assert run(trouble + RUN, tmp_path) == "20\n"
     assert not list(tmp_path.rglob("*.nbc"))
+
+
+def test_what_takes_longer_than_loading_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_loops, "_LOADED_WITHIN_S", -1.0)
+    monkeypatch.setattr(compiled_loops, "_ASK_EVERY_S", 1e-3)
+    sentences, is_announced = list[str](), threading.Event()
+
+    def announce(text: str) -> None:
+        sentences.append(text)
+        is_announced.set()
+
+    monkeypatch.setattr(compiled_loops, "_announce", [announce])
+    with compiled_loops._announced("the loop"):
+        assert is_announced.wait(60)
+    assert sentences == [
+        "compiling the loop for this CPU: seconds to a minute, once; "
+        "`presim doctor --prepare` compiles all loops ahead of time"
+    ]
+
+
+def test_what_is_loaded_is_not_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = list[str]()
+    monkeypatch.setattr(compiled_loops, "_announce", [sentences.append])
+    with compiled_loops._announced("the loop"):
+        pass
+    assert not sentences

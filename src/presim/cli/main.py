@@ -13,7 +13,7 @@ with early_interrupt.EarlyInterrupt():
 
     import click
 
-    from presim import interrupts
+    from presim import compiled_loops, interrupts
     from presim.cli import streams, surroundings
 
 _BROKEN_PIPE = 141  # the shells' exit code for SIGPIPE
@@ -122,6 +122,7 @@ def main(args: list[str] | None = None) -> None:
     early_interrupt.delivered_again()
     interrupts.install()
     streams.prepare()
+    compiled_loops.announce_with(lambda text: click.echo(f"presim: {text}", err=True))
     code = run(args)
     early_interrupt.until_exit()
     sys.exit(code)

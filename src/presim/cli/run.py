@@ -102,7 +102,7 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     outputs = Outputs.pop_from(options)
     outputs.check(options["save"])
     stdout = 2 if outputs.json_file == "-" else None  # standard output is reserved for the result
-    with progress(outputs.quiet) as say:
+    with progress(outputs.quiet, lines=True) as say:
         evaluation = run_and_evaluate(
             [script, *args], RunOptions(**options), stdout=stdout, progress=say, keeps_finished=True
         )

@@ -102,6 +102,15 @@ def _plan_options(function: Any) -> Any:
 @click.option(
     "--prune", multiple=True, metavar="RULE", help="Rules that skip plans: lossless (default), none, or names."
 )
+@click.option(
+    "--gap",
+    "gap_percent",
+    type=number(quantities.PERCENT),
+    default=1.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Leave out plans that are proven to be at most this much faster than the best; 0: only slower ones.",
+)
 @click.option("--space", metavar="NAME|FILE", help="Knobs and constraints of a framework's command, e.g. megatron.")
 @click.option(
     "--confirm",
@@ -152,7 +161,7 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     if matrix := options.pop("matrix"):
         return _matrix(words, matrix, options, outputs)
     request = _request(words, click.get_current_context().obj or [], options)
-    with progress(outputs["quiet"]) as say:
+    with progress(outputs["quiet"], lines=True) as say:
         say("searching")
         answer = run(request, say)
     is_interrupted = interrupts.is_pending()  # then only what a later call overwrites is written

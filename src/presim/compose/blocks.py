@@ -71,7 +71,7 @@ class Blocks:
         ]
         self._used = [_first_and_last_use(segment) for segment in graph.segments]
         self._needed = {
-            index: len(segment.nodes) if whole_again else _needed_again(graph, index)
+            index: len(segment.nodes) if whole_again else needed_again(graph, index)
             for index, segment in enumerate(graph.segments)
         }
         self._templates: dict[object, Template] = {}
@@ -231,7 +231,7 @@ def _first_and_last_use(segment: Segment) -> tuple[dict[int, list[int]], dict[in
     return made, used
 
 
-def _needed_again(graph: OperatorGraph, index: int) -> int:
+def needed_again(graph: OperatorGraph, index: int) -> int:
     """Number of nodes of a forward segment that recomputation runs: up to the last value that backward needs."""
     segment = graph.segments[index]
     wanted = {

@@ -28,19 +28,25 @@ def emit(rows: Rows, node: Node, sizes: Sizes, groups: dict[str, int]) -> None:
         rows.wait(event, 0)
         return
     ready = f"ready {operand.value}"
-    kind = node.operator.removeprefix("comm::")
-    counted = node.inputs if node.operator == SEND_RECV else (whole(node),)
-    size = sum(sizes.elements(one) for one in counted) * dtype_bytes(operand.dtype)
+    signature = signature_of(node, sizes, groups)
     rows.record(ready, 0)
     rows.wait(ready, _STREAM)
+    rows.work(f"nccl::{signature.kind}", signature, stream=_STREAM, scope=node.scope)
+    rows.record(event, _STREAM)
+    rows.record(f"also {operand.value}", _STREAM)
+
+
+def signature_of(node: Node, sizes: Sizes, groups: dict[str, int]) -> Collective:
+    """The collective of a communication node that is no wait."""
+    operand = (node.outputs or node.inputs)[0]
+    counted = node.inputs if node.operator == SEND_RECV else (whole(node),)
+    size = sum(sizes.elements(one) for one in counted) * dtype_bytes(operand.dtype)
     group, peer = groups[str(node.attributes["group"])], int(str(node.attributes.get("peer", -1)))
     splits = _splits(node, size) if "sent" in node.attributes else None
     is_routed = node.operator in (DISPATCH, COMBINE)
     routed = _routed(node, sizes.shapes[whole(node).shape][0], size) if is_routed else None
-    signature = Collective(kind, size, operand.dtype, group, peer, len(counted), splits, routed)
-    rows.work(f"nccl::{kind}", signature, stream=_STREAM, scope=node.scope)
-    rows.record(event, _STREAM)
-    rows.record(f"also {operand.value}", _STREAM)
+    kind = node.operator.removeprefix("comm::")
+    return Collective(kind, size, operand.dtype, group, peer, len(counted), splits, routed)
 
 
 def _splits(node: Node, size: int) -> Splits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
@@ -10,7 +11,16 @@ from presim.compose.plan import Plan
 from presim.errors import InputError
 from presim.passes import expert_routing
 
+_POSITIVE = ("sequence", "micro_batch", "tensor", "context", "expert", "pipeline", "virtual")
 _MOST_TOKENS = 1 << 40  # in a micro-batch: sums of its tensors' bytes still fit in 64 bits
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """A condition on a plan."""
+
+    fields: tuple[str, ...]  # of the plan: all that it reads
+    raise_if_broken: Callable[[Plan, int, int], None]  # of plan, GPUs, and blocks of the model
 
 
 def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
@@ -19,36 +29,48 @@ def check(plan: Plan, world_size: int, blocks: int = 0) -> None:
     Raises:
         InputError: shows the equation that fails and the nearest values that work.
     """
-    for name in ("sequence", "micro_batch", "tensor", "context", "expert", "pipeline", "virtual"):
+    for condition in CHECKS:
+        condition.raise_if_broken(plan, world_size, blocks)
+
+
+def _check_positive(plan: Plan, world_size: int, blocks: int) -> None:
+    for name in _POSITIVE:
         if getattr(plan, name) < 1:
             raise InputError(f"{name} = {getattr(plan, name)} must be at least 1; correct the plan")
+
+
+def _check_tokens(plan: Plan, world_size: int, blocks: int) -> None:
     if plan.sequence * plan.micro_batch > _MOST_TOKENS:
         raise InputError(
             f"sequence x micro_batch = {plan.sequence} x {plan.micro_batch} tokens is more than 2^40 = {_MOST_TOKENS}; "
             "correct the plan"
         )
-    degrees = (("tensor", 1), ("context", plan.tensor), ("pipeline", plan.tensor * plan.context))
-    for name, others in degrees:
-        degree = getattr(plan, name)
-        if world_size % (degree * others):
-            near = _near_divisor(degree, world_size, others)
-            product = f"{name} = {degree}" if others == 1 else f"{name} x others = {degree} x {others}"
-            raise InputError(
-                f"{product} does not divide {world_size} GPUs ({world_size} % {degree * others} = "
-                f"{world_size % (degree * others)}); degrees that do: {near}"
-            )
-    _check_sequence(plan)
-    _check_budget(plan)
-    _check_offload(plan, blocks)
-    _check_shard(plan, world_size)
-    _check_ends(plan)
-    _check_experts(plan, world_size)
-    _check_batch(plan, world_size)
-    _check_rounds(plan, world_size)
-    _check_stages(plan, blocks)
 
 
-def _check_sequence(plan: Plan) -> None:
+def _check_tensor(plan: Plan, world_size: int, blocks: int) -> None:
+    _check_degree("tensor", plan.tensor, 1, world_size)
+
+
+def _check_context(plan: Plan, world_size: int, blocks: int) -> None:
+    _check_degree("context", plan.context, plan.tensor, world_size)
+
+
+def _check_pipeline(plan: Plan, world_size: int, blocks: int) -> None:
+    _check_degree("pipeline", plan.pipeline, plan.tensor * plan.context, world_size)
+
+
+def _check_degree(name: str, degree: int, inner_degree: int, world_size: int) -> None:
+    """Raise if a degree does not divide the GPUs, with the product of the degrees inside of it."""
+    if world_size % (degree * inner_degree):
+        divisors = _near_divisor(degree, world_size, inner_degree)
+        product = f"{name} = {degree}" if inner_degree == 1 else f"{name} x others = {degree} x {inner_degree}"
+        raise InputError(
+            f"{product} does not divide {world_size} GPUs ({world_size} % {degree * inner_degree} = "
+            f"{world_size % (degree * inner_degree)}); degrees that do: {divisors}"
+        )
+
+
+def _check_sequence(plan: Plan, world_size: int, blocks: int) -> None:
     if plan.context > 1 and plan.context % 2 and plan.context_style == "all-gather":
         raise InputError(
             f"context = {plan.context} is odd: each rank gets a pair of parts, from the start and the end of a "
@@ -72,7 +94,7 @@ def _check_sequence(plan: Plan) -> None:
         )
 
 
-def _check_budget(plan: Plan) -> None:
+def _check_budget(plan: Plan, world_size: int, blocks: int) -> None:
     if not 0 <= plan.activation_budget <= 1:
         raise InputError(
             f"activation_budget = {plan.activation_budget:g} must be a share of a block's activations; use 0 to 1"
@@ -84,7 +106,7 @@ def _check_budget(plan: Plan) -> None:
         )
 
 
-def _check_offload(plan: Plan, blocks: int) -> None:
+def _check_offload(plan: Plan, world_size: int, blocks: int) -> None:
     count = plan.offload_activations
     if count < 0 or (blocks and count > blocks):
         raise InputError(
@@ -100,7 +122,7 @@ def _check_offload(plan: Plan, blocks: int) -> None:
         raise InputError(f"optimizer = {plan.optimizer} has no states to offload; leave out offload_optimizer")
 
 
-def _check_ends(plan: Plan) -> None:
+def _check_ends(plan: Plan, world_size: int, blocks: int) -> None:
     if plan.separate_ends and (plan.pipeline > 1 or plan.data_style not in ("fsdp2", "hsdp")):
         raise InputError(
             "separate_ends applies to data_style fsdp2 and hsdp without a pipeline, not to "
@@ -108,7 +130,7 @@ def _check_ends(plan: Plan) -> None:
         )
 
 
-def _check_shard(plan: Plan, world_size: int) -> None:
+def _check_shard(plan: Plan, world_size: int, blocks: int) -> None:
     data = plan.sharing(world_size)
     if plan.data_style != "hsdp":
         if plan.shard:
@@ -129,7 +151,7 @@ def _check_shard(plan: Plan, world_size: int) -> None:
         )
 
 
-def _check_experts(plan: Plan, world_size: int) -> None:
+def _check_experts(plan: Plan, world_size: int, blocks: int) -> None:
     routing = expert_routing.parse(plan.routing, plan.expert_capacity, plan.pad_experts)
     if plan.expert == 1:
         if plan.expert_exchange != "all-to-all" or not routing.is_even:
@@ -154,7 +176,7 @@ def _check_experts(plan: Plan, world_size: int) -> None:
         )
 
 
-def _check_batch(plan: Plan, world_size: int) -> None:
+def _check_batch(plan: Plan, world_size: int, blocks: int) -> None:
     data = plan.data(world_size)
     each = plan.micro_batch * data
     if plan.global_batch < 0 or plan.global_batch % each:
@@ -171,7 +193,7 @@ def _check_batch(plan: Plan, world_size: int) -> None:
         )
 
 
-def _check_stages(plan: Plan, blocks: int) -> None:
+def _check_stages(plan: Plan, world_size: int, blocks: int) -> None:
     count = plan.pipeline * plan.virtual
     if plan.virtual > 1 and plan.pipeline == 1:
         raise InputError(f"virtual = {plan.virtual} needs a pipeline of at least 2; correct the plan")
@@ -202,7 +224,7 @@ def _check_stages(plan: Plan, blocks: int) -> None:
         )
 
 
-def _check_rounds(plan: Plan, world_size: int) -> None:
+def _check_rounds(plan: Plan, world_size: int, blocks: int) -> None:
     """Raise if a schedule cannot run this number of micro-batches.
 
     Raises:
@@ -244,3 +266,25 @@ def _near(wanted: int, fits: Callable[[int], bool]) -> str:
     around = (value for gap in range(3 * wanted + 1) for value in sorted({wanted - gap, wanted + gap}))
     nearest = sorted(itertools.islice((value for value in around if value > 0 and fits(value)), 4))
     return ", ".join(map(str, nearest))
+
+
+_PARTS = ("sequence", "tensor", "sequence_parallel", "context", "context_style")
+_EXPERTS = ("expert", "expert_exchange", "routing", "expert_capacity", "pad_experts", "tensor", "sequence_parallel")
+_BATCH = ("global_batch", "micro_batch", "tensor", "context", "pipeline")
+_ORDER = ("pipeline", "virtual", "schedule")
+CHECKS = (
+    Check(_POSITIVE, _check_positive),
+    Check(("sequence", "micro_batch"), _check_tokens),
+    Check(("tensor",), _check_tensor),
+    Check(("tensor", "context"), _check_context),
+    Check(("tensor", "context", "pipeline"), _check_pipeline),
+    Check(_PARTS, _check_sequence),
+    Check(("activation_budget", "recompute"), _check_budget),
+    Check(("offload_activations", "offload_optimizer", "optimizer"), _check_offload),
+    Check(("data_style", "shard", "tensor", "pipeline"), _check_shard),
+    Check(("separate_ends", "pipeline", "data_style"), _check_ends),
+    Check((*_EXPERTS, "shard", "pipeline"), _check_experts),
+    Check(_BATCH, _check_batch),
+    Check((*_ORDER, *_BATCH), _check_rounds),
+    Check((*_ORDER, "stages"), _check_stages),
+)

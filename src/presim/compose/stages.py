@@ -56,7 +56,7 @@ def split(graph: OperatorGraph, sizes: Sequence[int]) -> list[Stage]:
     Raises:
         InputError: the first and the last stage share a parameter.
     """
-    home = _homes(graph, sizes)
+    home = homes(graph, sizes)
     stages = []
     for stage in range(len(sizes)):
         passes: tuple[list[tuple[int, int]], ...] = ([], [], [])
@@ -78,7 +78,7 @@ def split(graph: OperatorGraph, sizes: Sequence[int]) -> list[Stage]:
     ]
 
 
-def _homes(graph: OperatorGraph, sizes: Sequence[int]) -> dict[tuple[int, int], int]:
+def homes(graph: OperatorGraph, sizes: Sequence[int]) -> dict[tuple[int, int], int]:
     """(segment, block) -> stage; code between blocks belongs to the preceding block of the forward pass."""
     stage_of = [stage for stage, size in enumerate(sizes) for _ in range(size)]
     home: dict[tuple[int, int], int] = {}

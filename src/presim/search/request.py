@@ -36,6 +36,7 @@ class Request:
     ray: str | None = None  # address of a Ray cluster; `jobs` then counts its processes, 0: one per CPU
     budget_s: float | None = None  # None: no limit
     prune: Sequence[str] = ()
+    gap_percent: float = 1.0  # of the step time, that a plan may save without being simulated
     study: str | None = None  # file or URL of the study that stores finished trials
     confirm: int = 0  # number of best plans to capture on a real framework
     framework: str = "auto"  # framework for these captures; auto: the first that can express a plan

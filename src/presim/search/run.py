@@ -14,6 +14,7 @@ from presim.search.answer.why import importance, infeasible_reasons, loses_on
 from presim.search.objectives import OBJECTIVES
 from presim.search.request import Request
 from presim.search.strategy.bounds import Bounds
+from presim.search.strategy.kept_bounds import KeptBounds
 from presim.search.strategy.loop import Evaluation, NoStore, Progress, Pruner, evaluate_all_points, interrupted_trials
 from presim.search.strategy.prune import LOSSY, NoPruning, RulePruner, rules_of
 from presim.search.strategy.sampler import evaluate_sampled_points
@@ -73,13 +74,17 @@ def pruner(request: Request, job: Job) -> Pruner:
     rules = rules_of(request.prune)
     if request.command or request.plan_fields or not rules:
         return NoPruning()
+    evaluator = Evaluator(job)
     return RulePruner(
         rules,
-        Bounds(Evaluator(job)),
+        Bounds(evaluator),
         request.objectives,
         request.work,
         request.constraints,
         request.space.varied,
+        gap=request.gap_percent / 100,
+        count=max(1, request.confirm),
+        kept=KeptBounds(request, evaluator),
     )
 
 
@@ -110,6 +115,7 @@ def answer(request: Request, trials: Sequence[Trial]) -> Answer:
         notes=[*notes_on_objective, *notes],
         work=work,
         knob_order=list(request.space.varied),
+        points=len(request.space),
     )
 
 
@@ -122,10 +128,19 @@ def _notes(request: Request, trials: Sequence[Trial], is_feasible: bool) -> list
             f"{request.strategy} proposed {len(trials):,} of {len(request.space):,} points: a better point may be "
             "among the others."
         )
+    if request.gap_percent and is_feasible and any(trial.rule == "time_bound" for trial in trials):
+        notes.append(
+            f"No plan that was left out is more than {request.gap_percent:g} % faster than {_compared(request)}: lower "
+            "bounds of its step time prove it. --gap 0 also simulates those that may be faster by less."
+        )
     lossy = [rule for rule in rules_of(request.prune) if rule in LOSSY]
     if lossy and any(trial.rule in lossy for trial in trials):
         notes.append(f"Pruned by rules that may lose the best plan: {', '.join(lossy)}.")
     return notes
+
+
+def _compared(request: Request) -> str:
+    return f"the best {request.confirm}" if request.confirm > 1 else "the best"
 
 
 def _measurable(request: Request, trials: Sequence[Trial]) -> tuple[Request, list[str]]:

@@ -37,6 +37,7 @@ class SearchOptions:
     budget: float | None = None  # seconds
     study: str | None = None
     prune: Sequence[str] = ()  # rules; empty: the lossless ones
+    gap_percent: float = 1.0  # of the step time, that a plan may save without being simulated; 0: none
     dtype: str = "bfloat16"
     space: str | None = None  # space file for a command, by name or path: knobs and constraints of a framework
     confirm: int = 0  # number of best plans to capture
@@ -83,6 +84,7 @@ def request_of(
         budget_s=settings.budget,
         study=settings.study,
         prune=settings.prune,
+        gap_percent=settings.gap_percent,
     )
 
 

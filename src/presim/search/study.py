@@ -49,7 +49,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     fixed: Annotated[dict[str, Value], doc("Knobs with one value.")]
     complete: Annotated[bool, doc("Whether every point of the space has a fate; false if the budget ended first.")]
     partial: Annotated[bool, doc("Whether a signal or the budget ended the search before it was done.")] = False
-    trials: Annotated[list[Trial], doc("The ledger: every point and its fate.")]
+    trials: Annotated[
+        list[Trial], doc("Every plan with its fate, and an illegal point for each value that no plan has.")
+    ]
     best: Annotated[list[Count], doc("Numbers of the feasible trials, best first by the first objective.")]
     front: Annotated[list[Count], doc("Numbers of the trials on the Pareto front.")]
     undecided: Annotated[
@@ -64,6 +66,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     knob_order: Annotated[
         list[str], doc("Names of the knobs that vary, in the order of the search; files sort their keys.")
     ] = []
+    points: Annotated[Count, doc("Points of the space, legal or not; 0 in files of earlier versions.")] = 0
     work: Annotated[Work, doc("Training tokens and GPU prices, where they were given.")] = Work()
     kind: Annotated[str, doc("Kind of the result.")] = "search"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from presim.report.rendering import template
+from presim.search.answer.table import size_of
 from presim.search.answer.why import show
 from presim.search.knobs import short
 from presim.search.objectives import OBJECTIVES, Work
@@ -33,7 +34,7 @@ def _page_data(answer: Answer, work: Work) -> dict[str, Any]:
     return {
         "subject": answer.subject,
         "fixed": ", ".join(f"{short(name)} {format_value(value)}" for name, value in answer.fixed.items()),
-        "points": f"{len(answer.trials):,} points, {answer.strategy}",
+        "points": f"{size_of(answer)}, {answer.strategy}",
         "partial": "partial: the search ended before all were reached" if answer.partial else "",
         "fates": [(fate, counts[fate]) for fate in ("priced", "pruned", "illegal", "failed", "open") if counts[fate]],
         "knobs": [short(knob) for knob in knobs],

@@ -65,7 +65,14 @@ def _fates(answer: Answer) -> Text:
     listed = [f"{counts['priced']:,} priced ({fit:,} fit)"]
     listed += [f"{counts[fate]:,} {fate}" for fate in ("pruned", "illegal", "failed", "open") if counts[fate]]
     partial_note = "; partial: the search ended before all were reached" if answer.partial else ""
-    return Text(f"{len(answer.trials):,} points, {answer.strategy}: {', '.join(listed)}{partial_note}", "dim")
+    return Text(f"{size_of(answer)}, {answer.strategy}: {', '.join(listed)}{partial_note}", "dim")
+
+
+def size_of(answer: Answer) -> str:
+    """How many plans the ledger has, and of how many points."""
+    if answer.points <= len(answer.trials) or answer.strategy != "exhaustive":
+        return f"{len(answer.trials):,} points"
+    return f"{len(answer.trials):,} plans of {answer.points:,} points"
 
 
 def _fitting(answer: Answer, work: Work, console: Console) -> Table:

@@ -1,41 +1,38 @@
 """Lower bounds on a plan's step time and memory, computed without composing the plan.
 
-Time: kernels of one stream run one after the other. A step takes at least the sum of its forward and backward kernels,
-at the prices that the simulation would use, plus the all-reduces of tensor parallelism that the next kernel waits for.
-The last rank of a pipeline starts after one micro-batch has passed all other ranks.
+Time: a rank takes at least the work of its own stages (`floors`), and what data parallelism adds to it (`data_floors`).
+In a pipeline a rank begins after one micro-batch has passed the ranks before it, and these end after it.
 
 On nodes of different kinds, a rank of each kind has at least the least work of a rank, at the prices of its node; the
 wait for other stages counts as on the fastest nodes. Memory is compared with the kind of GPU that has most.
 
-Memory: every parameter and its optimizer states are stored somewhere in the job. Tensors that the backward pass reads
-are alive when the forward pass ends.
+Parts that depend on few knobs are computed once for all plans that share them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from presim.search.strategy.data_floors import DataFloor, data_floor, reduction_ns
+from presim.search.strategy.floors import Floor, floor_of, graph_key, graph_of_rank
+from presim.search.strategy.memory_bound import memory_bytes
+from presim.search.strategy.stage_shares import StageShares, stage_shares
 from presim.search.trials.evaluator import Evaluator, plan
-from presim.search.trials.trial import Figures, Point, Value
+from presim.search.trials.trial import Figures, Point
 
 if TYPE_CHECKING:
-    from presim.compose.plan import Plan
-    from presim.graph.schema import OperatorGraph, Segment
-    from presim.graph.works import Sizes
-    from presim.hardware.cluster import Cluster
-    from presim.trace.signatures import Signature
+    from numpy.typing import NDArray
 
-# Bytes of a parameter with its states, by data-parallel style: (on every rank, sharded over all ranks). As a lower
-# bound, gradients count as zero and parameters that tensor parallelism replicates count as split.
-_STATES = {"fsdp2": (0, 12), "hsdp": (0, 12), "ddp": (6, 0), "zero1": (2, 12)}
-# The same where the host has the optimizer states.
-_ON_HOST = {"fsdp2": (0, 4), "hsdp": (0, 4), "ddp": (2, 0), "zero1": (2, 0)}
-_ADAM = 3  # an fp32 parameter with Adam's two moments is 3 times the parameter alone
+    from presim.compose.plan import Plan
+    from presim.graph.schema import OperatorGraph
+    from presim.hardware.cluster import Cluster
+
 _WHOLE_BACKWARDS = ("gpipe", "1f1b", "interleaved")  # others fill the bubble with gradients of weights
-# Degrees that split a micro-batch's work over ranks and that `_Floor` does not already account for.
-_SPREAD = ("context", "expert", "expert_tensor")
+_SHARDED = ("fsdp2", "hsdp")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,30 +72,19 @@ class _UniformBound:
     """The bound of a cluster of like nodes."""
 
     bound: Bound
-    work_s: float  # kernels of the rank with the least work, without waiting for other stages
-
-
-@dataclasses.dataclass(frozen=True)
-class _Floor:
-    """Lower bounds of one micro-batch on one tensor-parallel rank."""
-
-    blocks_ns: float  # kernels of the repeated blocks, forward and backward
-    again_ns: float  # recomputation of the blocks
-    rest_ns: float
-    blocks_bytes: int  # activations that backward reads, over all repeated blocks
-    block_bytes: int  # activations of the largest block
-    inputs_bytes: int  # inputs of all repeated blocks
-    rest_bytes: int
-    count: int  # repeated blocks
+    work_s: float  # work of the rank with the least, without waiting for other stages
 
 
 class Bounds:
-    """Computes bounds for one job's points; caches parts that depend on fewer knobs."""
+    """Computes bounds for one job's points; keeps the parts that points share."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
-        self._graphs: dict[tuple[Any, ...], OperatorGraph] = {}
-        self._floors: dict[tuple[Any, ...], _Floor] = {}
+        self._graphs: dict[Hashable, OperatorGraph] = {}
+        self._floors: dict[Hashable, Floor] = {}
+        self._shares: dict[Hashable, StageShares] = {}
+        self._rank_ns: dict[Hashable, NDArray[np.float64]] = {}
+        self._data: dict[Hashable, list[DataFloor]] = {}
 
     def of(self, point: Point) -> Bound:
         """The bound of a legal point.
@@ -107,7 +93,7 @@ class Bounds:
             InputError: the graph cannot be split this way.
         """
         candidate, cluster = plan(point), self._evaluator.cluster(point)
-        bounds = [self._uniform_bound(point, candidate, view) for view in cluster.views()]
+        bounds = [self._uniform_bound(candidate, view) for view in cluster.views()]
         slowest = max(bounds, key=lambda bound: bound.work_s)
         fastest = min(bounds, key=lambda bound: bound.bound.step_s)
         roomiest = max(bounds, key=lambda bound: bound.bound.capacity_bytes - bound.bound.memory_bytes).bound
@@ -118,182 +104,109 @@ class Bounds:
             capacity_bytes=roomiest.capacity_bytes,
         )
 
-    def _uniform_bound(self, point: Point, candidate: Plan, cluster: Cluster) -> _UniformBound:
+    def _uniform_bound(self, candidate: Plan, cluster: Cluster) -> _UniformBound:
         """The bound where all nodes are alike."""
-        floor = self._floor(candidate, cluster)
-        data = candidate.data(cluster.world_size)
+        kind = _kind(cluster)
+        floor_key = (kind, graph_key(candidate), candidate.recompute_whole)
+        floor = self._floor(floor_key, candidate, cluster)
+        split = (candidate.pipeline, candidate.virtual, candidate.order, candidate.stages)
+        shares = self._stage_shares((floor_key, split), floor.graph, candidate)
+        data = self._data_floors((kind, split, _data_key(candidate)), shares, candidate, cluster)
+        repeats = candidate.recompute == "full" and not candidate.recompute_blocks
+        ranks_ns = self._by_rank((floor_key, split, repeats), floor, shares, repeats)
         micro = candidate.micro_batches(cluster.world_size)
-        spread = _product(point, _SPREAD) * (candidate.tensor if candidate.sequence_parallel else 1)
-        stages = _at_least_one(point, "pipeline")
-        least = candidate.virtual * (floor.count // (stages * candidate.virtual))  # blocks of the smallest rank
-        if candidate.stages:
-            least = min(sum(candidate.stages[stage::stages]) for stage in range(stages))
-        share = least / floor.count if floor.count and stages > 1 else 1.0 / stages
-        blocks_ns = floor.blocks_ns + (floor.again_ns if candidate.recompute == "full" else 0.0)
-        own_ns = blocks_ns * share + (floor.rest_ns if stages == 1 else 0.0)
-        chunks = stages * candidate.virtual
-        bubble_ns = (stages - 1) * blocks_ns * (floor.count // chunks / floor.count if floor.count else 0.0)
-        has_bubble = not candidate.stages and candidate.order in _WHOLE_BACKWARDS
-        step_ns = (micro * own_ns + (bubble_ns if has_bubble else 0.0)) / spread
-        activation_bytes = self._activation_bytes(candidate, floor, share, micro) // spread
-        held_bytes = self._state_bytes(candidate, cluster.world_size) + activation_bytes
+        step_ns, work_ns = _step_ns(candidate, ranks_ns, data, micro * shares.passes)
+        least_bytes = memory_bytes(candidate, cluster, floor, shares, micro)
         bound = Bound(
             step_s=step_ns / 1e9,
-            memory_bytes=held_bytes + cluster.gpu.context_bytes,
+            memory_bytes=least_bytes + cluster.gpu.context_bytes,
             capacity_bytes=cluster.gpu.memory_bytes,
-            tokens_per_step=float(micro * candidate.micro_batch * candidate.sequence * data),
+            tokens_per_step=float(
+                micro * candidate.micro_batch * candidate.sequence * candidate.data(cluster.world_size)
+            ),
             gpus=cluster.world_size,
             gpu=cluster.gpu.id,
         )
-        return _UniformBound(bound, micro * own_ns / spread / 1e9)
+        return _UniformBound(bound, work_ns / 1e9)
 
-    def _state_bytes(self, candidate: Plan, world_size: int) -> int:
-        count = self._evaluator.graph().parameter_count()
-        on_host = candidate.offload_optimizer != "none"
-        copied, spread = (_ON_HOST if on_host else _STATES).get(candidate.data_style, (0, 0))
-        parts = candidate.tensor * candidate.pipeline * candidate.expert  # at most
-        least = count * copied // parts + count * spread // world_size
-        if candidate.data_style == "hsdp":
-            least = count * spread // (candidate.tensor * candidate.pipeline * max(candidate.shard, 1))
-        return least if candidate.optimizer == "adamw" or on_host else least // _ADAM
-
-    def _activation_bytes(self, candidate: Plan, floor: _Floor, share: float, micro: int) -> int:
-        """Activation bytes on the first stage, which holds one micro-batch in flight per stage."""
-        outside_bytes = floor.rest_bytes if candidate.pipeline == 1 else 0
-        flying = share * min(candidate.pipeline, micro)
-        if candidate.offload_activations or candidate.activation_budget < 1:
-            return outside_bytes
-        if candidate.recompute == "none":
-            return int(floor.blocks_bytes * flying) + outside_bytes
-        if candidate.recompute == "full":
-            return int(floor.inputs_bytes * flying) + max(floor.block_bytes, outside_bytes)
-        return 0
-
-    def _floor(self, candidate: Plan, cluster: Cluster) -> _Floor:
-        backend = candidate.attention
-        if backend == "auto":
-            backend = "cudnn" if cluster.gpu.compute_major >= 9 else "flash"
-        name = (
-            cluster.gpu.id,
-            cluster.node.id,
-            cluster.fabric.id,
-            cluster.world_size,
-            candidate.tensor,
-            candidate.micro_batch,
-            candidate.sequence,
-            backend,
-            candidate.passes,
-        )
+    def _floor(self, name: tuple[object, ...], candidate: Plan, cluster: Cluster) -> Floor:
         if name not in self._floors:
-            graph = self._graph(candidate, backend)
-            self._floors[name] = self._price_floor(graph, candidate, cluster)
+            needs_size = candidate.expert > 1 or candidate.passes
+            graph_name = (name[0], graph_key(candidate)[: None if needs_size else -2], candidate.data_style == "zero1")
+            if graph_name not in self._graphs:
+                self._graphs[graph_name] = graph_of_rank(self._evaluator.graph(), candidate, cluster)
+            chain = self._evaluator.chain(cluster)
+            self._floors[name] = floor_of(self._graphs[graph_name], candidate, cluster, chain)
         return self._floors[name]
 
-    def _graph(self, candidate: Plan, backend: str) -> OperatorGraph:
-        from presim.passes import attention, compiled, registry, tensor_parallel
+    def _stage_shares(self, name: Hashable, graph: OperatorGraph, candidate: Plan) -> StageShares:
+        if name not in self._shares:
+            self._shares[name] = stage_shares(graph, candidate)
+        return self._shares[name]
 
-        passes = candidate.passes
-        name = (candidate.tensor, backend, passes)
-        if name not in self._graphs:
-            graph = attention.apply(tensor_parallel.apply(self._evaluator.graph(), candidate.tensor), backend)
-            if passes:
-                graph, _ = registry.apply(compiled.apply(graph), passes, candidate.micro_batch, candidate.sequence)
-            self._graphs[name] = graph
-        return self._graphs[name]
+    def _data_floors(self, name: Hashable, shares: StageShares, candidate: Plan, cluster: Cluster) -> list[DataFloor]:
+        """What data parallelism adds to each rank."""
+        if name not in self._data:
+            chain = self._evaluator.chain(cluster)
+            floors: list[DataFloor] = []
+            floor_by_parameters: dict[Hashable, DataFloor] = {}
+            for rank, stages in enumerate(shares.stages_by_rank):
+                parameters = tuple(part for stage in dict.fromkeys(stages) for part in shares.parameters[stage])
+                first = shares.parameters[rank] if rank and candidate.order in _WHOLE_BACKWARDS else ()  # it ends last
+                if (parameters, first) not in floor_by_parameters:
+                    floor = data_floor(parameters, candidate, cluster, chain)
+                    tail_ns = floor.tail_ns + reduction_ns(first, candidate, cluster, chain)
+                    floor_by_parameters[parameters, first] = dataclasses.replace(floor, tail_ns=tail_ns)
+                floors.append(floor_by_parameters[parameters, first])
+            self._data[name] = floors
+        return self._data[name]
 
-    def _price_floor(self, graph: OperatorGraph, candidate: Plan, cluster: Cluster) -> _Floor:
-        from presim.graph.works import Sizes
-        from presim.trace.schema import Group
-
-        batch, sequence = candidate.micro_batch, candidate.sequence
-        sizes = Sizes(graph, batch, sequence)
-        per_segment = [_serial_work(segment, sizes) for segment in graph.segments]
-        signatures = list(dict.fromkeys(work for segment in per_segment for works in segment for work in works))
-        tensor = Group("tensor", tuple(range(candidate.tensor)), candidate.tensor)
-        prices, _ = self._evaluator.chain(cluster).price_all(signatures, (tensor,), cluster)
-        ns = {signature: price.duration_ns for signature, price in zip(signatures, prices)}
-        saved_bytes = [_read_backwards(graph, index, batch, sequence) for index in range(len(graph.segments))]
-        blocks = [index for index, segment in enumerate(graph.segments) if segment.name]
-        outside_blocks = [index for index, segment in enumerate(graph.segments) if not segment.name]
-        times = [[sum(ns[work] for work in works) for works in segment] for segment in per_segment]
-        count = [segment.count for segment in graph.segments]
-        forward = [index for index in blocks if not graph.segments[index].backward]
-        recompute_ends = {index: _last_product(graph.segments[index]) for index in forward}
-        return _Floor(
-            blocks_ns=float(sum(sum(times[index]) * count[index] for index in blocks)),
-            again_ns=float(sum(sum(times[index][:end]) * count[index] for index, end in recompute_ends.items())),
-            rest_ns=float(sum(sum(times[index]) for index in outside_blocks)),
-            blocks_bytes=sum(saved_bytes[index] * count[index] for index in blocks),
-            block_bytes=max((saved_bytes[index] for index in blocks), default=0),
-            inputs_bytes=sum(_input_bytes(graph.segments[index], batch, sequence) * count[index] for index in forward),
-            rest_bytes=sum(saved_bytes[index] for index in outside_blocks),
-            count=sum(count[index] for index in forward),
-        )
+    def _by_rank(self, name: Hashable, floor: Floor, shares: StageShares, repeats: bool) -> NDArray[np.float64]:
+        """Time of a micro-batch [rank, (all stages, forward pass of its first stage, backward pass of that)]."""
+        if name not in self._rank_ns:
+            forward_ns = shares.blocks @ floor.forward_ns
+            backward_ns = shares.blocks @ (floor.backward_ns + (floor.again_ns if repeats else 0.0))
+            self._rank_ns[name] = np.array(
+                [
+                    (
+                        sum(forward_ns[stage] + backward_ns[stage] for stage in stages),
+                        forward_ns[min(stages)],
+                        backward_ns[min(stages)],
+                    )
+                    for stages in shares.stages_by_rank
+                ]
+            )
+        return self._rank_ns[name]
 
 
-def _serial_work(segment: Segment, sizes: Sizes) -> list[list[Signature]]:
-    """For each node, the signatures that cannot overlap with other work of the segment."""
-    from presim.graph.works import works
-    from presim.passes.collectives import WAIT
-    from presim.trace.dtypes import dtype_bytes
-    from presim.trace.signatures import Collective
-
-    work_by_node: list[list[Signature]] = [[work for _, work in works(node, sizes)] for node in segment.nodes]
-    for index, node in enumerate(segment.nodes):
-        if not node.operator.startswith("comm::") or node.operator == WAIT:
-            continue
-        value = node.inputs[0].value
-        for later in range(index + 1, len(segment.nodes)):
-            other = segment.nodes[later]
-            if other.operator == WAIT and other.inputs[0].value == value:
-                size = sizes.elements(node.inputs[0]) * dtype_bytes(node.inputs[0].dtype)
-                work_by_node[index] = [Collective(node.operator.removeprefix("comm::"), size, node.inputs[0].dtype, 0)]
-                break
-            if work_by_node[later]:
-                break
-    return work_by_node
+def _step_ns(
+    candidate: Plan, ranks_ns: NDArray[np.float64], data: list[DataFloor], passes: float
+) -> tuple[float, float]:
+    """Least time of a step, and of the rank with the least work in it; ``passes`` of each stage."""
+    is_pipeline = candidate.pipeline > 1
+    # in a pipeline the first micro-batch starts sums of gradients and does not add to them
+    adding_passes = max(0.0, passes - 1) if is_pipeline and candidate.data_style in _SHARDED else passes
+    batch_ns, stream_ns, tail_ns = (
+        np.array([getattr(floor, name) for floor in data]) for name in ("batch_ns", "stream_ns", "tail_ns")
+    )
+    work_ns = ranks_ns[:, 0] * passes + batch_ns * adding_passes
+    ends_ns = np.maximum(work_ns + tail_ns, stream_ns * passes)
+    if is_pipeline and candidate.order in _WHOLE_BACKWARDS:
+        fill_ns, drain_ns = (np.concatenate([[0.0], np.cumsum(ranks_ns[:-1, column])]) for column in (1, 2))
+        waiting_ns = fill_ns + work_ns + (np.maximum(drain_ns, tail_ns) if candidate.clip else drain_ns)
+        ends_ns = np.maximum(ends_ns, waiting_ns)
+    return float(ends_ns.max()), float(work_ns.min())
 
 
-def _last_product(segment: Segment) -> int:
-    """Index of a block's last matrix product: recomputation runs at least everything before it."""
-    products = [index for index, node in enumerate(segment.nodes) if node.operator in ("aten::mm", "aten::addmm")]
-    return max(products, default=0)
+_PARAMETER_FIELDS = ("tensor", "sequence_parallel", "splits_words", "context", "expert", "passes")
+_DATA_FIELDS = (*_PARAMETER_FIELDS, "pipeline", "data_style", "shard", "reshard", "keep_last", "separate_ends")
 
 
-def _read_backwards(graph: OperatorGraph, index: int, batch: int, sequence: int) -> int:
-    """Bytes that a forward segment produces and the backward pass of the same block reads."""
-    from presim.graph.schema import Origin
-    from presim.graph.sizes import read
-
-    candidate: Segment = graph.segments[index]
-    if candidate.backward:
-        return 0
-    used = {
-        value.index
-        for segment in graph.segments
-        if segment.backward and (segment.twin == index or not candidate.name)
-        for value in segment.values
-        if value.origin is Origin.SEGMENT and value.segment == index
-    }
-    values = [candidate.values[number] for number in used]
-    return sum(read(value.bytes)(batch, sequence) for value in values if value.origin is Origin.OWN)
+def _data_key(candidate: Plan) -> tuple[object, ...]:
+    """What data parallelism depends on, beside the stages."""
+    return tuple(getattr(candidate, name) for name in _DATA_FIELDS)
 
 
-def _input_bytes(segment: Segment, batch: int, sequence: int) -> int:
-    """Bytes that a block receives from the block before it."""
-    from presim.graph.schema import Origin
-    from presim.graph.sizes import read
-
-    return sum(read(value.bytes)(batch, sequence) for value in segment.values if value.origin is Origin.CARRY)
-
-
-def _at_least_one(point: Mapping[str, Value], name: str) -> int:
-    value = point.get(name, 1)
-    return value if isinstance(value, int) and value > 1 else 1
-
-
-def _product(point: Mapping[str, Value], names: tuple[str, ...]) -> int:
-    product = 1
-    for name in names:
-        product *= _at_least_one(point, name)
-    return product
+def _kind(cluster: Cluster) -> tuple[object, ...]:
+    """What prices of a cluster depend on."""
+    return (cluster.gpu.id, cluster.node.id, cluster.fabric.id, cluster.world_size, cluster.gpus_per_node)

@@ -1,11 +1,14 @@
 """The exhaustive search loop: worker processes evaluate points in rounds until all have a fate or the budget ends.
 
+Legal plans of a model are generated (`legal`); the ledger has an illegal point only for values that no legal plan has.
+
 The size of a round does not depend on the number of workers, and pruning is decided only between rounds. The ledger
 therefore does not depend on which process was faster.
 """
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -13,13 +16,13 @@ from typing import Protocol
 from presim.compose.stages import blocks
 from presim.search.knobs import to_plan_fields
 from presim.search.request import Request
-from presim.search.strategy.legal import illegal_reason
+from presim.search.strategy.legal import equivalent, illegal_reason, illegal_values, legal_points
 from presim.search.study import Confirmed, ranked
 from presim.search.trials.evaluator import Evaluator
 from presim.search.trials.job import Job, Reply
 from presim.search.trials.trial import Point, Trial, key
 
-ROUND = 16
+ROUND = 8
 Progress = Callable[[str], None]
 
 
@@ -104,6 +107,39 @@ class Evaluation:
         """Whether the time budget is spent."""
         return self._ends is not None and time.monotonic() >= self._ends
 
+    def candidates(self) -> tuple[list[tuple[int, Point]], list[Trial]]:
+        """The numbered points to evaluate, and trials of points that need no evaluation: illegal or stored ones."""
+        space = self._request.space
+        if not self._is_plain:
+            numbered = list(enumerate(space))
+            screened = [self.screened(number, point) for number, point in numbered]
+            waiting = [pair for pair, trial in zip(numbered, screened) if trial is None]
+            return waiting, [trial for trial in screened if trial is not None]
+        legal = list(legal_points(space, self._evaluator.cluster, self._blocks))
+        trials = [
+            Trial(number=space.number(point), point=point, fate="illegal", words=words)
+            for point, words in illegal_values(space, self._evaluator.cluster, self._blocks, legal)
+        ]
+        waiting = []
+        for number, point in sorted(((space.number(point), point) for point in legal), key=operator.itemgetter(0)):
+            stored = self._kept.find(point)
+            if stored is None:
+                waiting.append((number, point))
+            else:
+                trials.append(_numbered(stored, number))
+        return waiting, trials
+
+    def representative(self, point: Point) -> Point:
+        """The first of the plans that are equivalent to a point."""
+        if not self._is_plain:
+            return point
+        return equivalent(point, self._request.space.varied, self._evaluator.cluster(point))
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether points are fields of plans."""
+        return not (self._request.command or self._request.rules or self._request.plan_fields)
+
     def screened(self, number: int, point: Point) -> Trial | None:
         """The trial of a point that needs no evaluation: it is illegal or already stored."""
         words = next(filter(None, (rule.broken(point) for rule in self._request.rules)), "")
@@ -144,7 +180,8 @@ class Evaluation:
             objective = request.objectives[0]
             value = objective.of(best[0].figures, request.work)
             shown = "" if value is None else f", best {objective.format(value)}"
-        return f"{len(trials)} of {len(request.space)} evaluated{shown}"
+        count = f"{len(trials)} simulated" if self._is_plain else f"{len(trials)} of {len(request.space)} evaluated"
+        return f"{count}{shown}"
 
 
 def _numbered(trial: Trial, number: int) -> Trial:
@@ -155,15 +192,10 @@ def _numbered(trial: Trial, number: int) -> Trial:
 
 def evaluate_all_points(request: Request, evaluation: Evaluation, pruner: Pruner) -> list[Trial]:
     """Trials of all points of the space, in the order of the space."""
-    trials: dict[int, Trial] = {}
-    waiting: list[tuple[int, Point]] = []
-    for number, point in enumerate(request.space):
-        screened = evaluation.screened(number, point)
-        if screened is None:
-            waiting.append((number, point))
-        else:
-            trials[number] = screened
-            pruner.record(screened)
+    waiting, screened = evaluation.candidates()
+    trials = {trial.number: trial for trial in screened}
+    for trial in screened:
+        pruner.record(trial)
     waiting = pruner.order(waiting)
     while waiting:
         round_, decided, waiting = _next_round(waiting, pruner)
@@ -182,12 +214,11 @@ def interrupted_trials(request: Request, evaluation: Evaluation) -> list[Trial]:
     """Trials of a search that was interrupted: those that are finished, and the points of the space without a fate."""
     if request.strategy != "exhaustive":
         return sorted(evaluation.trials.values(), key=lambda trial: trial.number)
-    return [
-        evaluation.trials.get(key(point))
-        or evaluation.screened(number, point)
-        or Trial(number=number, point=point, fate="open")
-        for number, point in enumerate(request.space)
+    waiting, screened = evaluation.candidates()
+    unfinished = [
+        evaluation.trials.get(key(point)) or Trial(number=number, point=point, fate="open") for number, point in waiting
     ]
+    return sorted((*screened, *unfinished), key=lambda trial: trial.number)
 
 
 def _next_round(

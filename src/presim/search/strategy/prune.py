@@ -13,16 +13,15 @@ import msgspec
 
 from presim.errors import InputError
 from presim.search.answer.why import show
-from presim.search.knobs import short
 from presim.search.objectives import Constraints, Objective, Work
 from presim.search.strategy.bounds import Bound, Bounds
+from presim.search.strategy.kept_bounds import KeptBounds
 from presim.search.trials.trial import Figures, Point, Trial, Value, key
 from presim.units import gib, seconds
 
 LOSSLESS = {
-    "same_plan": "It differs from another plan only in a knob without effect.",
     "memory_bound": "Parameters, optimizer states and activations alone do not fit.",
-    "time_bound": "Its kernels alone take longer than the upper end of the best plan's interval.",
+    "time_bound": "Its kernels and the communication they wait for take longer than the best plan.",
     "recompute_memory": "It does not fit with recomputation, so it does not fit without (Maya's first rule).",
     "sequence_memory": "It does not fit with sequence parallelism, so it does not fit without (Maya's second rule).",
     "larger_micro_batch": "It does not fit with a smaller micro-batch, so it does not fit with a larger one.",
@@ -35,7 +34,6 @@ LOSSY = {
     "needless_sharding": "It fits without sharded optimizer states (Maya's third rule; loses plans whose shorter "
     "optimizer step outweighs its communication).",
 }
-_SCOUTED = (0.15, 0.3, 0.5, 0.7)  # shares of a GPU's memory
 _TIMES = ("step_time", "tokens_per_s", "tokens_per_s_per_gpu", "gpu_hours", "money", "days")
 
 
@@ -85,10 +83,13 @@ class RulePruner:
     work: Work
     constraints: Constraints
     values: Mapping[str, Sequence[Value]]  # values of the varied knobs
+    gap: float = 0.0  # share of the step time that a plan must save at least
+    count: int = 1  # number of best plans to find
+    kept: KeptBounds | None = None
 
     def __post_init__(self) -> None:
         self._known: dict[str, Trial] = {}
-        self._best: Trial | None = None
+        self._best: list[Trial] = []  # best first, no more than ``count``
         self._bound: dict[str, Bound | None] = {}
         self._timed = len(self.objectives) == 1 and self.objectives[0].name in _TIMES
 
@@ -102,30 +103,21 @@ class RulePruner:
             batch = point.get("micro_batch", 1)
             return loss, point.get("recompute", "none") != "none", -int(batch), number
 
-        ordered = sorted(points, key=promise)
-        scouts = [ordered[index] for index in self._scouts(ordered)]
-        return [*scouts, *(numbered for numbered in ordered if numbered not in scouts)]
-
-    def _scouts(self, ordered: Sequence[tuple[int, Point]]) -> list[int]:
-        """Promising points that need little memory, so that a feasible witness is found early."""
-        scouts: list[int] = []
-        for share in _SCOUTED:
-            for index, (_, point) in enumerate(ordered):
-                bound = self._bound_of(point)
-                if bound and bound.memory_bytes <= share * bound.capacity_bytes and index not in scouts:
-                    scouts.append(index)
-                    break
-        return scouts
+        self._bound |= self.kept.load() if self.kept is not None else {}
+        num_kept = len(self._bound)
+        in_order = sorted(points, key=promise)
+        if self.kept is not None and len(self._bound) > num_kept:
+            self.kept.save(self._bound)
+        return in_order
 
     def record(self, trial: Trial) -> None:
-        """Remember a trial; bounds are compared with the best trial that meets all constraints."""
+        """Remember a trial; bounds are compared with the best trials that meet all constraints."""
         if trial.figures is None:
             return
         self._known[key(trial.point)] = trial
         if self.constraints.broken(trial, self.work):
             return
-        if self._best is None or self._loss(trial.figures) < self._loss(_figures_of(self._best)):
-            self._best = trial
+        self._best = sorted([*self._best, trial], key=lambda trial: self._loss(_figures_of(trial)))[: self.count]
 
     def waits_for(self, point: Point) -> list[Point]:
         """Plans that differ in one knob and can serve as witness."""
@@ -172,22 +164,6 @@ class RulePruner:
                 self._bound[name] = None
         return self._bound[name]
 
-    def _same_plan(self, point: Point) -> tuple[Point, str] | None:
-        """An equivalent plan: another value of a knob that has no effect in this plan.
-
-        In a pipeline, FSDP2 never frees parameters after a forward pass. Sequence parallelism needs several
-        tensor-parallel ranks, and a schedule several stages.
-        """
-        reshards = point.get("data_style", "fsdp2") in ("fsdp2", "hsdp") and point.get("pipeline", 1) == 1
-        splits = point.get("tensor", 1) != 1
-        for knob, usual, matters in (("reshard", True, reshards), ("sequence_parallel", False, splits)):
-            if not matters and point.get(knob, usual) is not usual and usual in self.values.get(knob, ()):
-                return {**point, knob: usual}, f"{short(knob)} has no effect here"
-        schedules = self.values.get("schedule", ())
-        if point.get("pipeline", 1) == 1 and len(schedules) > 1 and point["schedule"] != schedules[0]:
-            return {**point, "schedule": schedules[0]}, "schedule has no effect here"
-        return None
-
     def _memory_bound(self, point: Point) -> tuple[None, str] | None:
         bound = self._bound_of(point)
         if bound is None or self._missing_bytes(point) <= 0:
@@ -202,16 +178,17 @@ class RulePruner:
 
     def _time_bound(self, point: Point) -> tuple[Point, str] | None:
         bound = self._bound_of(point)
-        if bound is None or self._best is None or not self._timed:
+        if bound is None or len(self._best) < self.count or not self._timed:
             return None
-        best = _figures_of(self._best)
-        limit = self._loss(msgspec.structs.replace(best, step_time_s=best.high_s))
-        if self._loss(bound.figures()) <= limit:
+        witness = self._best[-1]
+        figures = _figures_of(witness)
+        limit_s = figures.step_time_s / (1 + self.gap)
+        if self._loss(bound.figures()) <= self._loss(msgspec.structs.replace(figures, step_time_s=limit_s)):
             return None
-        same = bound.tokens_per_step / best.tokens_per_step if best.tokens_per_step else 1.0
-        return self._best.point, (
-            f"takes at least {seconds(bound.step_s)}; {show(self._best.point, list(self.values))} takes at most "
-            f"{seconds(best.high_s * same)} for as many tokens on {best.gpus} GPUs"
+        same = bound.tokens_per_step / figures.tokens_per_step if figures.tokens_per_step else 1.0
+        return witness.point, (
+            f"takes at least {seconds(bound.step_s)}; {show(witness.point, list(self.values))} takes "
+            f"{seconds(figures.step_time_s * same)} for as many tokens on {figures.gpus} GPUs"
         )
 
     def _recompute_memory(self, point: Point) -> tuple[Point, str] | None:

@@ -35,7 +35,9 @@ def evaluate_sampled_points(request: Request, evaluation: Evaluation, pruner: Pr
     proposed = 0
     while len(trial_by_key) < num_trials and proposed < _PATIENCE * num_trials and not evaluation.over:
         proposals = [study.ask() for _ in range(BATCH)]
-        points = [_point(proposal, request.space, request.strategy) for proposal in proposals]
+        points = [
+            evaluation.representative(_point(proposal, request.space, request.strategy)) for proposal in proposals
+        ]
         proposed += len(points)
         _evaluate(points, trial_by_key, evaluation, pruner, num_trials)
         for proposal, point in zip(proposals, points):

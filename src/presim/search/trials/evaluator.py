@@ -96,25 +96,31 @@ class Evaluator:
     def _reply_to_plan(self, point: Point) -> Reply:
         candidate, cluster = plan(point), self.cluster(point)
         # a user's pass may change between runs, so its replies are not cached
-        if self._replies is None or any(":" in pass_name for pass_name in candidate.passes):
+        if self.replies is None or any(":" in pass_name for pass_name in candidate.passes):
             return self._evaluate_plan(candidate, cluster)
         name = self._name(candidate, cluster)
-        reply = self._replies.find(name)
+        reply = self.replies.find(name)
         if reply is None:
             reply = self._evaluate_plan(candidate, cluster)
-            self._replies.add(name, reply)
+            self.replies.add(name, reply)
         return reply
 
     def _name(self, candidate: Plan, cluster: Cluster) -> str:
         """Cache key of the reply to a plan."""
-        from presim.search.trials.reply_cache import name_of, state_of
+        from presim.search.trials.reply_cache import name_of
 
         options = {key: self._job.options.get(key) for key in _SIMULATED}
-        prices = state_of([path for folder in self._folders() for path in sorted(folder.rglob("*")) if path.is_file()])
+        prices = self.state_of_prices()
         return name_of(self._job.graph, candidate, cluster, sorted(options.items()), sorted(self._job.prune), prices)
 
+    def state_of_prices(self) -> str:
+        """Identifies the files of the user's prices."""
+        from presim.search.trials.reply_cache import state_of
+
+        return state_of([path for folder in self._folders() for path in sorted(folder.rglob("*")) if path.is_file()])
+
     @functools.cached_property
-    def _replies(self) -> ReplyCache | None:
+    def replies(self) -> ReplyCache | None:
         """Cached replies of earlier searches; None if plug-ins may change prices or plans."""
         from presim import plugins
         from presim.search.trials.reply_cache import ReplyCache
@@ -154,7 +160,7 @@ class Evaluator:
     def _reply_of_command(self, point: Point) -> Reply:
         """The reply of the command, or the cached reply of an identical capture."""
         from presim.search.trials.captured import name_of_capture
-        from presim.search.trials.reply_cache import ReplyCache, state_of
+        from presim.search.trials.reply_cache import ReplyCache
 
         cluster_options = {name: value for name, value in point.items() if name in CLUSTER}
         options, words = (
@@ -162,7 +168,7 @@ class Evaluator:
             fill_placeholders(self._job.command, point, self._job.words),
         )
         cache = None if options.get("save") or options.get("profile_missing") else ReplyCache.default("captures")
-        prices = state_of([path for folder in self._folders() for path in sorted(folder.rglob("*")) if path.is_file()])
+        prices = self.state_of_prices()
         name = name_of_capture(words, {**options, "prices": prices}) if cache is not None else None
         if cache is not None and name is not None and (cached := cache.find(name)) is not None:
             return cached

@@ -13,6 +13,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import platformdirs
@@ -22,6 +23,7 @@ from presim.errors import InputError
 from presim.files import FormatError, decode_messagepack, make_folder, read_bytes, write_file
 from presim.search.trials.job import Reply
 
+Content = TypeVar("Content")
 _VARIABLE = "PRESIM_CACHE_MB"
 _DEFAULT_MB = 64  # about 60,000 replies
 _WRITES_PER_CHECK = 256  # writes between two checks of the folder's size
@@ -53,15 +55,19 @@ class ReplyCache:
 
     def find(self, name: str) -> Reply | None:
         """The reply stored under a name; None if missing."""
+        return self.read(name, Reply)
+
+    def read(self, name: str, content: type[Content]) -> Content | None:
+        """What is stored under a name, of this type; None if missing."""
         path = self._path(name)
         try:
-            reply = decode_messagepack(read_bytes(path, "it is made again"), Reply)
+            stored = decode_messagepack(read_bytes(path, "it is made again"), content)
             os.utime(path)  # recently used files are deleted last
         except (OSError, InputError, FormatError):
             return None
-        return reply
+        return stored
 
-    def add(self, name: str, reply: Reply) -> None:
+    def add(self, name: str, reply: object) -> None:
         """Store a reply; does nothing if the disk is full."""
         path = self._path(name)
         with contextlib.suppress(InputError):

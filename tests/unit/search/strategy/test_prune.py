@@ -6,15 +6,19 @@ import functools
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as some
 
 from presim.graph.take import open_graph
 from presim.search.objectives import OBJECTIVES, Constraints, Work
 from presim.search.request import Request
 from presim.search.space import Space
 from presim.search.strategy.bounds import Bounds
+from presim.search.strategy.legal import illegal_reason
 from presim.search.strategy.loop import Evaluation, NoStore, evaluate_all_points
 from presim.search.strategy.prune import LOSSLESS, NoPruning, RulePruner
 from presim.search.study import ranked
@@ -109,6 +113,61 @@ def test_no_plan_takes_less_time_or_memory_than_its_bound(name: str) -> None:
         assert bound.step_s <= found.step_time_s, point
         assert bound.memory_bytes <= found.memory_bytes, point
         assert bound.tokens_per_step == pytest.approx(found.tokens_per_step), point
+
+
+ANY: dict[str, tuple[object, ...]] = {
+    "tensor": (1, 2, 4),
+    "pipeline": (1, 2, 4),
+    "virtual": (1, 2),
+    "schedule": ("", "gpipe", "zero-bubble", "dualpipe", "dualpipev"),
+    "sequence_parallel": (False, True),
+    "context": (1, 2),
+    "context_style": ("all-gather", "ulysses", "ring"),
+    "micro_batch": (1, 2),
+    "global_batch": (32, 64),
+    "recompute": ("none", "full"),
+    "reshard": (True, False),
+    "data_style": ("fsdp2", "hsdp", "ddp", "zero1"),
+    "shard": (0, 2, 8),
+    "clip": (True, False),
+    "optimizer": ("adamw", "sgd"),
+    "keep_last": (False, True),
+    "separate_ends": (False, True),
+    "nodes": (1, 2),
+}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@given(some.fixed_dictionaries({name: some.sampled_from(values) for name, values in ANY.items()}))
+def test_no_random_plan_takes_less_time_or_memory_than_its_bound(point: dict[str, Any]) -> None:
+    point |= {"sequence": 1024, "gpu": "h100-sxm"}
+    point |= {"shard": 0} if point["data_style"] != "hsdp" else {}
+    assume(not illegal_reason(point, evaluator().cluster(point), 4))
+    found = reply(json.dumps(point, sort_keys=True)).figures
+    assume(found is not None)
+    assert found is not None
+    bound = shared_bounds().of(point)
+    assert bound.step_s <= found.step_time_s
+    assert bound.memory_bytes <= found.memory_bytes
+
+
+@functools.cache
+def shared_bounds() -> Bounds:
+    return Bounds(evaluator())
+
+
+@pytest.mark.parametrize(
+    ("point", "knobs"),
+    [
+        ({"tensor": 1}, {"sequence_parallel": True}),
+        ({"pipeline": 2, "global_batch": 16}, {"reshard": False}),
+        ({"tensor": 2}, {"data_style": "hsdp", "shard": 4}),
+    ],
+)
+def test_plans_that_count_as_one_have_equal_figures(point: dict[str, Any], knobs: dict[str, Any]) -> None:
+    point = {"sequence": 1024, "gpu": "h100-sxm", "nodes": 1, **point}
+    first, other = evaluator().evaluate(point).figures, evaluator().evaluate({**point, **knobs}).figures
+    assert first == other
 
 
 def test_a_pipeline_whose_first_stage_does_not_fit_does_not_fit_as_a_whole() -> None:
