@@ -52,7 +52,13 @@ MAY_IMPORT = {
     "network": {"presim.hardware"},
     "replan": {"presim.trace"},
     # Programs of frameworks for a plan: the plan and what a capture depends on; the programs import torch.
-    "frameworks": {"presim.compose.plan", "presim.graph.take", "presim.hardware", "presim.capture.setup"},
+    "frameworks": {
+        "presim.compose.plan",
+        "presim.graph.take",
+        "presim.hardware",
+        "presim.capture.setup",
+        "presim.launch",
+    },
     "cost": {"presim.trace", "presim.hardware", "presim.network"},
     "engine": {"presim.trace", "presim.cost.price", "presim.cost.overlap", "presim.hardware"},
     "analysis": {

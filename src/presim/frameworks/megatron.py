@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
 from presim.compose.plan import Plan
 from presim.errors import InputError
+from presim.files import digest_of
 from presim.graph.take import config_file
 
 PROGRAM = Path(__file__).parent / "programs" / "megatron_bridge_pretrain.py"
@@ -44,6 +46,14 @@ class FrameworkRun:
     values: tuple[str, ...]  # policies for values, as `presim run --values`
     notes: tuple[str, ...]
     steps: int = 2  # to capture: the first fills the pipeline and sets everything up
+    name: str = "Megatron-Bridge"
+    what: str = "Megatron-Bridge's layers"  # is captured, for titles
+
+    @property
+    def determinants(self) -> tuple[str, ...]:
+        """What the capture depends on, besides the cluster, presim and the environment."""
+        programs = (digest_of(path) for path in sorted(self.script.parent.glob("*.py")))
+        return (*programs, shlex.join(self.arguments), digest_of(self.arguments[0]), *self.values, *self.notes)
 
 
 def plan_run(

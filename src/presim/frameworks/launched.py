@@ -1,0 +1,261 @@
+"""A plan as a job of torchtitan, Hugging Face accelerate or DeepSpeed, whose launch files presim writes itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from presim.compose.plan import Plan
+from presim.errors import InputError
+from presim.files import FormatError, decode_foreign_json, names_file, read_bytes
+from presim.graph.take import config_file
+from presim.hardware.cluster import Cluster
+from presim.launch import hugging_face, torchtitan
+from presim.launch.job import Files, Job
+from presim.launch.shapes import read_config
+
+_CONFIG = "ds_config.json"
+_FEWEST = 4  # micro-batches: the first and the last differ from those between, of which two have to be equal
+
+
+@dataclasses.dataclass(frozen=True)
+class _Framework:
+    name: str
+    packages: tuple[str, ...]
+    files_of: Callable[[Job], Files]
+    passes: Mapping[str, tuple[str, ...]]  # precision -> passes of a plan that the launch files express
+    settings: Callable[[Files, Sequence[str]], Files]  # with the user's own
+    what: str  # is captured
+
+
+@dataclasses.dataclass(frozen=True)
+class LaunchedRun:
+    """A framework's files and command, to be captured with fewer micro-batches than the step has."""
+
+    name: str  # of the framework
+    what: str  # is captured, for titles and notes
+    files: Mapping[str, str]  # name -> text
+    command: tuple[str, ...]
+    captured_micro_batches: int
+    step_micro_batches: int
+    values: tuple[str, ...]  # policies for values, as `presim run --values`
+    notes: tuple[str, ...]
+    steps: int = 2  # to capture: the first sets everything up
+
+    @property
+    def determinants(self) -> tuple[str, ...]:
+        """What the capture depends on, besides the cluster and presim."""
+        files = (part for name, text in sorted(self.files.items()) for part in (name, text))
+        return (*files, *self.command, *self.values, *self.notes)
+
+
+def launched_run(
+    framework: str,
+    model: str,
+    plan: Plan,
+    named_fields: Collection[str],
+    cluster: Cluster,
+    precision: str = "bf16",
+    arguments: Sequence[str] = (),
+) -> LaunchedRun:
+    """The job of ``torchtitan``, ``hf`` or ``deepspeed`` that trains a model by a plan.
+
+    ``named_fields``: those of the plan that the user set. ``arguments``: options of torchtitan's trainer or of
+    `accelerate launch`, or fields of DeepSpeed's configuration as ``zero_optimization.stage=2`` or a file of them.
+
+    Raises:
+        InputError: the framework is not installed, or cannot express the plan, the model or the arguments.
+    """
+    described = FRAMEWORKS[framework]
+    versions = _installed_versions(framework, described)
+    plan = msgspec.structs.replace(plan, passes=(*_passes(framework, described, precision), *plan.passes))
+    _check_sizes(plan, cluster.world_size)
+    config = config_file(model)
+    if config is None:
+        raise InputError(
+            f"{model} is no Hugging Face config, from which {described.name} builds its model; name one, or leave out "
+            "--framework"
+        )
+    step_micro_batches = plan.micro_batches(cluster.world_size)
+    captured = min(step_micro_batches, _fewest_repeating(plan))
+    job = Job(
+        config=read_config(config),
+        plan=_with_micro_batches(plan, captured, cluster.world_size),
+        nodes=cluster.nodes,
+        gpus_per_node=cluster.gpus_per_node,
+    )
+    files = described.settings(described.files_of(job), arguments)
+    values = (f"routing={plan.routing}",) if "routing" in named_fields else ()
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items())
+    notes = (
+        f"Captured from {described.what} ({packages}) in {precision}; batches are random tokens.",
+        *files.notes,
+    )
+    return LaunchedRun(
+        described.name,
+        described.what,
+        files.files,
+        tuple(word.replace("$MASTER_ADDR", "127.0.0.1") for word in files.command),
+        captured,
+        step_micro_batches,
+        values,
+        notes,
+        3 if plan.cuda_graphs else 2,  # graphs are captured in the second step, and replayed from then on
+    )
+
+
+def _installed_versions(framework: str, described: _Framework) -> Mapping[str, str]:
+    versions = {}
+    for name in described.packages:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            raise InputError(
+                f"--framework {framework} captures {described.what}, and {name} is not installed: `make frameworks` "
+                "in a checkout installs it, without its nvidia-* packages"
+            ) from None
+    return versions
+
+
+def _passes(framework: str, described: _Framework, precision: str) -> tuple[str, ...]:
+    if precision not in described.passes:
+        raise InputError(
+            f"--framework {framework} has the precisions {', '.join(described.passes)}, not {precision}; torchao's "
+            "recipes of FP8 are passes, as --pass fp8-row"
+        )
+    return described.passes[precision]
+
+
+def _check_sizes(plan: Plan, world_size: int) -> None:
+    """Check that degrees divide the ranks, and samples the batch."""
+    model_ranks = plan.tensor * plan.context * plan.pipeline
+    if world_size % model_ranks:
+        raise InputError(
+            f"--tp {plan.tensor} x --cp {plan.context} x --pp {plan.pipeline} = {model_ranks} ranks hold the model "
+            f"once, and {world_size} GPUs are no multiple of it; change one of them"
+        )
+    samples = plan.micro_batch * plan.data(world_size)
+    if plan.global_batch % samples:
+        raise InputError(
+            f"--global-batch {plan.global_batch} is no multiple of --mbs {plan.micro_batch} x {plan.data(world_size)} "
+            f"data-parallel ranks = {samples}; change one of them"
+        )
+
+
+def _fewest_repeating(plan: Plan) -> int:
+    """Micro-batches after which the schedule of each stage has repeated; a schedule of loops is captured in full."""
+    if plan.pipeline == 1:
+        return _FEWEST
+    return 5 * plan.pipeline if plan.virtual > 1 else 2 * plan.pipeline + 1
+
+
+def _with_micro_batches(plan: Plan, micro_batches: int, world_size: int) -> Plan:
+    samples = micro_batches * plan.micro_batch * plan.data(world_size)
+    return msgspec.structs.replace(plan, global_batch=samples)
+
+
+def _torchtitan_settings(files: Files, arguments: Sequence[str]) -> Files:
+    """With further options of torchtitan's trainer, as ``--compile.enable``."""
+    if arguments and not arguments[0].startswith("--"):
+        raise InputError(
+            f"--framework-args takes options of torchtitan's trainer, as --compile.enable; got {arguments[0]!r}"
+        )
+    return dataclasses.replace(files, command=[*files.command, *arguments])
+
+
+def _accelerate_settings(files: Files, arguments: Sequence[str]) -> Files:
+    """With further options of `accelerate launch`, which precede those of its file."""
+    if arguments and not arguments[0].startswith("--"):
+        raise InputError(
+            "--framework-args takes options of `accelerate launch`, as --fsdp_reshard_after_forward false; got "
+            f"{arguments[0]!r}"
+        )
+    program = next(position for position, word in enumerate(files.command) if word.endswith(".py"))
+    return dataclasses.replace(files, command=[*files.command[:program], *arguments, *files.command[program:]])
+
+
+def _deepspeed_settings(files: Files, arguments: Sequence[str]) -> Files:
+    """With further fields of DeepSpeed's configuration, or all fields of a file of the user's."""
+    settings = json.loads(files.files[_CONFIG])
+    for argument in arguments:
+        name, separator, value = argument.partition("=")
+        if separator:
+            _set_field(settings, name, _value(value))
+        elif names_file(argument):
+            _merge(settings, _read_settings(Path(argument)))
+        else:
+            raise InputError(
+                "--framework-args takes fields of DeepSpeed's configuration, as zero_optimization.stage=2, or a JSON "
+                f"file of them; got {argument!r}"
+            )
+    return dataclasses.replace(files, files={**files.files, _CONFIG: json.dumps(settings, indent=1) + "\n"})
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        settings = decode_foreign_json(read_bytes(path, "name another configuration of DeepSpeed's"))
+    except FormatError as error:
+        raise InputError(f"{path} is no configuration of DeepSpeed's: {error}; name another file") from error
+    if not isinstance(settings, dict):
+        raise InputError(f"{path} is no configuration of DeepSpeed's: it is not a JSON object; name another file")
+    return {name: value for name, value in settings.items() if value != "auto" and name not in _OF_PLAN}
+
+
+def _merge(settings: dict[str, Any], others: Mapping[str, Any]) -> None:
+    for name, value in others.items():
+        inner = settings.get(name)
+        if isinstance(inner, dict) and isinstance(value, Mapping):
+            _merge(inner, value)
+        else:
+            settings[name] = value
+
+
+def _set_field(settings: dict[str, Any], name: str, value: object) -> None:
+    *outer_names, last = name.split(".")
+    for outer in outer_names:
+        settings = settings.setdefault(outer, {})
+        if not isinstance(settings, dict):
+            raise InputError(f"DeepSpeed's {outer} is a value, so there is no field {name}; correct --framework-args")
+    settings[last] = value
+
+
+def _value(text: str) -> object:
+    try:
+        return decode_foreign_json(text.encode())
+    except FormatError:
+        return text
+
+
+_OF_PLAN = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+FRAMEWORKS: Mapping[str, _Framework] = {
+    "torchtitan": _Framework(
+        "torchtitan",
+        ("torchtitan", "torchao"),
+        torchtitan.files,
+        {"bf16": (), "mxfp8": ("mxfp8",), "nvfp4": ("nvfp4",)},
+        _torchtitan_settings,
+        "torchtitan's own trainer",
+    ),
+    "hf": _Framework(
+        "accelerate",
+        ("transformers", "accelerate"),
+        hugging_face.accelerate,
+        {"bf16": (), "fp8-current": ("fp8-tensor",)},  # torchao's tensorwise scaling takes the maximum at each use
+        _accelerate_settings,
+        "Hugging Face's model under accelerate",
+    ),
+    "deepspeed": _Framework(
+        "deepspeed",
+        ("transformers", "deepspeed"),
+        hugging_face.deepspeed,
+        {"bf16": ()},
+        _deepspeed_settings,
+        "Hugging Face's model under DeepSpeed",
+    ),
+}
