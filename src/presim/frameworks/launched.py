@@ -21,7 +21,8 @@ from presim.launch.job import Files, Job
 from presim.launch.shapes import read_config
 
 _CONFIG = "ds_config.json"
-_FEWEST = 4  # micro-batches: the first and the last differ from those between, of which two have to be equal
+_CAPTURED_LAYERS = (5, 6)  # two sizes: the second confirms what the first says of more (`presim.replan.layers`)
+_FEWEST_TO_EXTEND = 12  # layers: fewer are captured as they are, which takes as long as the two captures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,8 @@ class _Framework:
     passes: Mapping[str, tuple[str, ...]]  # precision -> passes of a plan that the launch files express
     settings: Callable[[Files, Sequence[str]], Files]  # with the user's own
     what: str  # is captured
+    # micro-batches of a captured step: the first and the last differ from those between, of which two have to be equal
+    fewest: int = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +45,19 @@ class LaunchedRun:
     what: str  # is captured, for titles and notes
     files: Mapping[str, str]  # name -> text
     command: tuple[str, ...]
+    model_layers: int
+    captured_layers: int
     captured_micro_batches: int
     step_micro_batches: int
     values: tuple[str, ...]  # policies for values, as `presim run --values`
     notes: tuple[str, ...]
     steps: int = 2  # to capture: the first sets everything up
+
+    @property
+    def progress_text(self) -> str:
+        """What is captured, for the user who waits."""
+        layers = f"{self.captured_layers} of {self.model_layers} layers and " if self.captured_layers else ""
+        return f"capturing {layers}{self.captured_micro_batches} of {self.step_micro_batches} micro-batches"
 
     @property
     def determinants(self) -> tuple[str, ...]:
@@ -63,11 +74,13 @@ def launched_run(
     cluster: Cluster,
     precision: str = "bf16",
     arguments: Sequence[str] = (),
+    layers: int | None = None,
 ) -> LaunchedRun:
     """The job of ``torchtitan``, ``hf`` or ``deepspeed`` that trains a model by a plan.
 
     ``named_fields``: those of the plan that the user set. ``arguments``: options of torchtitan's trainer or of
     `accelerate launch`, or fields of DeepSpeed's configuration as ``zero_optimization.stage=2`` or a file of them.
+    ``layers``: to capture; None: all of the model.
 
     Raises:
         InputError: the framework is not installed, or cannot express the plan, the model or the arguments.
@@ -83,9 +96,11 @@ def launched_run(
             "--framework"
         )
     step_micro_batches = plan.micro_batches(cluster.world_size)
-    captured = min(step_micro_batches, _fewest_repeating(plan))
+    captured = min(step_micro_batches, _fewest_repeating(plan, described))
+    model_config = read_config(config)
+    model_layers = _layers(model_config)
     job = Job(
-        config=read_config(config),
+        config=_with_layers(model_config, layers) if layers else model_config,
         plan=_with_micro_batches(plan, captured, cluster.world_size),
         nodes=cluster.nodes,
         gpus_per_node=cluster.gpus_per_node,
@@ -102,6 +117,8 @@ def launched_run(
         described.what,
         files.files,
         tuple(word.replace("$MASTER_ADDR", "127.0.0.1") for word in files.command),
+        model_layers,
+        layers or model_layers,
         captured,
         step_micro_batches,
         values,
@@ -148,10 +165,32 @@ def _check_sizes(plan: Plan, world_size: int) -> None:
         )
 
 
-def _fewest_repeating(plan: Plan) -> int:
+def sizes_to_capture(run: LaunchedRun, plan: Plan) -> tuple[int, ...]:
+    """Numbers of layers of the two captures that answer for all layers of a run; none if it is captured as it is.
+
+    Each stage of a pipeline has layers of its own, so pipelines are captured with all of them.
+    """
+    is_short = run.model_layers < _FEWEST_TO_EXTEND
+    return () if is_short or plan.pipeline > 1 else _CAPTURED_LAYERS
+
+
+def _layers(config: Mapping[str, Any]) -> int:
+    """Number of layers; 0: the config does not say."""
+    number = config.get("num_hidden_layers")
+    return number if isinstance(number, int) else 0
+
+
+def _with_layers(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+    """The config of a model with the first layers; lists with an entry for each layer are cut, too."""
+    number = _layers(config)
+    cut = {name: value[:layers] for name, value in config.items() if isinstance(value, list) and len(value) == number}
+    return {**config, **cut, "num_hidden_layers": layers}
+
+
+def _fewest_repeating(plan: Plan, described: _Framework) -> int:
     """Micro-batches after which the schedule of each stage has repeated; a schedule of loops is captured in full."""
     if plan.pipeline == 1:
-        return _FEWEST
+        return described.fewest
     return 5 * plan.pipeline if plan.virtual > 1 else 2 * plan.pipeline + 1
 
 
@@ -257,5 +296,6 @@ FRAMEWORKS: Mapping[str, _Framework] = {
         {"bf16": ()},
         _deepspeed_settings,
         "Hugging Face's model under DeepSpeed",
+        6,  # ZeRO-3 fetches parameters in the order of earlier micro-batches
     ),
 }

@@ -50,6 +50,11 @@ class FrameworkRun:
     what: str = "Megatron-Bridge's layers"  # is captured, for titles
 
     @property
+    def progress_text(self) -> str:
+        """What is captured, for the user who waits."""
+        return f"capturing {self.captured_micro_batches} of {self.step_micro_batches} micro-batches of each stage"
+
+    @property
     def determinants(self) -> tuple[str, ...]:
         """What the capture depends on, besides the cluster, presim and the environment."""
         programs = (digest_of(path) for path in sorted(self.script.parent.glob("*.py")))

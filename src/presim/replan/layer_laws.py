@@ -44,16 +44,17 @@ class Layout:
             end = int(first + period * (middle + 1))
             copied = np.arange(end - period, end)
             pieces += [np.arange(begin, end), np.tile(copied, self.added)]
-            shifts += [self._shift_of(np.arange(begin, end)), np.repeat(np.arange(1, self.added + 1), period)]
+            shifts += [self.shift_of(np.arange(begin, end)), np.repeat(np.arange(1, self.added + 1), period)]
             begin = end
         tail = np.arange(begin, len(self.region))
-        return np.concatenate([*pieces, tail]), np.concatenate([*shifts, self._shift_of(tail)])
+        return np.concatenate([*pieces, tail]), np.concatenate([*shifts, self.shift_of(tail)])
 
-    def _shift_of(self, calls: Ints) -> Ints:
+    def shift_of(self, calls: Ints) -> Ints:
         """By how many repetitions captured calls come later than they did."""
         region = self.region[calls]
         is_later = (region >= 0) & (self.repetition[calls] > self.middles[region]) if len(self.middles) else region >= 0
-        return np.where(is_later, self.added, 0)
+        shift: Ints = np.where(is_later, self.added, 0)
+        return shift
 
     def images(self, calls: Ints, shifts: Ints) -> Ints:
         """Where captured calls are in the extended trace, each by so many repetitions later in its region."""
@@ -61,11 +62,12 @@ class Layout:
         inserted = np.concatenate([[0], np.cumsum(self.regions.periods * self.added)])
         region = self.region[calls]
         before = np.searchsorted(ends, calls, side="right")  # regions whose added repetitions precede
-        outside = calls + inserted[before]
+        outside: Ints = calls + inserted[before]
         if not len(ends):
             return outside
         inside = calls + inserted[region] + shifts * self.regions.periods[region]
-        return np.where(region >= 0, inside, outside)
+        images: Ints = np.where(region >= 0, inside, outside)
+        return images
 
     def targets(self, captured: Ints, sources: Ints, shifts: Ints) -> tuple[Ints, Ints]:
         """What the extended trace's calls refer to, -1 for nothing, and the captured calls for which no law holds.
@@ -74,9 +76,9 @@ class Layout:
         """
         laws = self._laws(captured)
         target, law = captured[sources], laws[sources]
-        is_copy = shifts > self._shift_of(sources)
+        is_copy = shifts > self.shift_of(sources)
         shift = np.select(
-            [law == _PARALLEL, law == _REVERSED], [shifts, self.added - shifts], default=self._shift_of(target)
+            [law == _PARALLEL, law == _REVERSED], [shifts, self.added - shifts], default=self.shift_of(target)
         )
         result = np.where(target >= 0, self.images(target, shift), -1)
         return result, np.unique(sources[(law == _NONE) & is_copy])

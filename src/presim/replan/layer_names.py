@@ -42,7 +42,7 @@ def layer_list(trace: Trace) -> tuple[str, list[int]]:
     """The path of the list of modules in which most device work is, and the numbers of its layers; empty: none."""
     counts: collections.Counter[str] = collections.Counter()
     numbers: dict[str, set[int]] = collections.defaultdict(set)
-    work = trace.columns["scope"][trace.mask(Kind.WORK)]
+    work = trace.columns["scope"][trace.mask(Kind.WORK)].astype(np.int64)
     for scope, count in zip(*np.unique(work[work >= 0], return_counts=True)):
         if match := _NUMBER.search(trace.scopes[scope]):
             path = _path(trace.scopes[scope][: match.start()])

@@ -211,7 +211,7 @@ class _Extension:
     def _ends(self) -> Ints:
         """Numbers of entries after as many captured ones; what follows a call is with it."""
         images = self.position_of_call[
-            self.layout.images(np.arange(len(self._entries)), self.layout._shift_of(np.arange(len(self._entries))))
+            self.layout.images(np.arange(len(self._entries)), self.layout.shift_of(np.arange(len(self._entries))))
         ]
         before = np.searchsorted(self._entries, np.arange(len(self.trace) + 1))  # calls among the first so many entries
         ends: Ints = np.concatenate([[0], images + 1])[before]

@@ -21,11 +21,12 @@ def with_replayed_memory(trace: Trace) -> tuple[Trace, Ints]:
     ``object`` of blocks: any number that is unique; segments of the trace are none.
     """
     entries = np.flatnonzero(trace.mask(Kind.ALLOC, Kind.FREE, Kind.RETAG))
-    kinds, objects, values = (trace.columns[name][entries] for name in ("kind", "object", "value"))
+    names = ("kind", "object", "value", "stream")
+    kinds, objects, values, streams = (trace.columns[name][entries].astype(np.int64) for name in names)
     _, slots = np.unique(objects, return_inverse=True)
-    sizes = np.where(kinds == Kind.RETAG, 0, values.astype(np.int64))
+    sizes = np.where(kinds == Kind.RETAG, 0, values)
     addresses, block_bytes, segments = replay_columns(
-        kinds, slots.astype(np.int32), sizes, trace.columns["stream"][entries]
+        kinds.astype(np.uint8), slots.astype(np.int32), sizes, streams.astype(np.uint16)
     )
     columns = dict(trace.columns)
     columns["object"], columns["value"] = columns["object"].copy(), columns["value"].copy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
@@ -54,7 +55,7 @@ def capture_plan_and_evaluate(
         InputError: the framework is not installed, has no such model, or does not take the plan.
         CaptureError: the program cannot be run here.
     """
-    from presim.frameworks.launched import launched_run
+    from presim.frameworks.launched import launched_run, sizes_to_capture
     from presim.frameworks.megatron import plan_run
     from presim.replan.micro_batches import with_micro_batches
     from presim.trace import store
@@ -63,16 +64,24 @@ def capture_plan_and_evaluate(
         store.check_writable(save)
     target = chosen_cluster(options)
     run: FrameworkRun | LaunchedRun
+    sizes: tuple[int, ...] = ()
     if framework == "megatron":
         run = plan_run(model, plan, named_fields, target.world_size, precision, overrides)
     else:
-        run = launched_run(framework, model, plan, named_fields, target, precision, overrides)
-    job = _captured(run, target, progress)
-    is_whole = all(trace.manifest.exit in _WHOLE_EXITS for trace in job.traces.values())
-    traces, notes = [_titled(trace, model, run) for trace in job.traces.values()], [*run.notes, *job.manifest.notes]
+        described = functools.partial(launched_run, framework, model, plan, named_fields, target, precision, overrides)
+        run = described()
+        sizes = sizes_to_capture(run, plan)
+    job, traces, notes = (
+        _extended_layers(run, [described(layers=layers) for layers in sizes], target, progress)
+        if sizes
+        else _whole(run, target, progress)
+    )
+    traces = [_titled(trace, model, run) for trace in traces]
+    notes = [*run.notes, *notes, *job.manifest.notes]
+    is_whole = all(trace.manifest.exit in _WHOLE_EXITS for trace in traces)
     if is_whole and run.step_micro_batches > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, run.step_micro_batches)
-        notes = [*run.notes, *sentences, *job.manifest.notes]
+        notes = [*sentences, *notes]
     if save is not None:
         store.save(traces, save, stands_for=job.manifest.others(), coverage=job.manifest.coverage, notes=notes)
     return evaluate(
@@ -85,6 +94,29 @@ def capture_plan_and_evaluate(
         prices=options.price_folders,
         changes=what_if_changes(options),
     )
+
+
+def _whole(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> tuple[Job, list[Trace], list[str]]:
+    job = _captured(run, target, progress)
+    return job, list(job.traces.values()), []
+
+
+def _extended_layers(
+    run: FrameworkRun | LaunchedRun, sizes: Sequence[LaunchedRun], target: Cluster, progress: Progress
+) -> tuple[Job, list[Trace], list[str]]:
+    """Captures of two sizes, extended to all layers; where no law holds, all layers are captured."""
+    from presim.replan.layers import with_layers
+
+    jobs = [_captured(size, target, progress) for size in sizes]
+    smaller, larger = ([job.traces[rank] for rank in sorted(job.traces)] for job in jobs)
+    if any(trace.manifest.exit not in _WHOLE_EXITS for trace in (*smaller, *larger)):
+        return _whole(run, target, progress)
+    try:
+        traces, sentences = with_layers(smaller, sizes[0].model_layers, larger)
+    except InputError as error:
+        job, traces, _ = _whole(run, target, progress)
+        return job, traces, [f"All layers were captured, because {error}."]
+    return jobs[-1], traces, sentences
 
 
 def _titled(trace: Trace, model: str, run: FrameworkRun | LaunchedRun) -> Trace:
@@ -103,7 +135,7 @@ def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progre
     folder = folder_of(run, target)
     if (folder / store.JOB_FILE).exists():
         return store.load(folder)
-    progress(f"capturing {run.captured_micro_batches} of {run.step_micro_batches} micro-batches of each stage")
+    progress(run.progress_text)
     selection = select("auto", target.world_size, Checks(0, 0.0))
     with _program(run) as (launch, forks):
         request = Request(launch, selection, steps=run.steps, limit_s=_LIMIT_S, values=run.values, hides_output=True)
