@@ -22,7 +22,7 @@ from presim.launch.shapes import read_config
 
 _CONFIG = "ds_config.json"
 _CAPTURED_LAYERS = (5, 6)  # two sizes: the second confirms what the first says of more (`presim.replan.layers`)
-_FEWEST_TO_EXTEND = 12  # layers: fewer are captured as they are, which takes as long as the two captures
+_FEWEST_TO_EXTEND = 24  # layers: fewer are captured as they are, which takes no longer than the two captures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,13 +74,15 @@ def launched_run(
     cluster: Cluster,
     precision: str = "bf16",
     arguments: Sequence[str] = (),
+    *,
     layers: int | None = None,
+    whole: bool = False,
 ) -> LaunchedRun:
     """The job of ``torchtitan``, ``hf`` or ``deepspeed`` that trains a model by a plan.
 
     ``named_fields``: those of the plan that the user set. ``arguments``: options of torchtitan's trainer or of
     `accelerate launch`, or fields of DeepSpeed's configuration as ``zero_optimization.stage=2`` or a file of them.
-    ``layers``: to capture; None: all of the model.
+    ``layers``: to capture; None: all of the model. ``whole``: with all micro-batches of a step.
 
     Raises:
         InputError: the framework is not installed, or cannot express the plan, the model or the arguments.
@@ -96,7 +98,7 @@ def launched_run(
             "--framework"
         )
     step_micro_batches = plan.micro_batches(cluster.world_size)
-    captured = min(step_micro_batches, _fewest_repeating(plan, described))
+    captured = step_micro_batches if whole else min(step_micro_batches, _fewest_repeating(plan, described))
     model_config = read_config(config)
     model_layers = _layers(model_config)
     job = Job(

@@ -68,11 +68,13 @@ def plan_run(
     world_size: int,
     precision: str = "bf16",
     overrides: Sequence[str] = (),
+    *,
+    whole: bool = False,
 ) -> FrameworkRun:
     """The run of Megatron-Bridge that trains a model by a plan.
 
     ``named_fields``: those of the plan that the user set. ``overrides``: of Bridge's configuration, as
-    ``model.recompute_granularity=selective``; they take precedence.
+    ``model.recompute_granularity=selective``; they take precedence. ``whole``: with all micro-batches of a step.
 
     Raises:
         InputError: Bridge is not installed, the plan does not divide the ranks, or it sets what only composing a graph
@@ -86,7 +88,7 @@ def plan_run(
             f"{model} is no Hugging Face config, which Megatron-Bridge needs; name one, or leave out --framework"
         )
     step_micro_batches = plan.micro_batches(world_size)
-    captured = min(step_micro_batches, _fewest_repeating(plan))
+    captured = step_micro_batches if whole else min(step_micro_batches, _fewest_repeating(plan))
     arguments = (
         str(config),
         *_model_overrides(plan, named_fields),

@@ -21,6 +21,7 @@ from presim.trace.signatures import MemoryBound, Signature
 Ints = NDArray[np.int64]
 Growth: TypeAlias = Mapping[int, Mapping[str, float]]  # call -> quantity -> factor
 _BYTES = "value"  # of an allocation
+_UNSPLIT_BYTES = 1 << 20  # PyTorch leaves a large block whole if no more than this remains
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -96,13 +97,18 @@ def growth_between(extended: Calls, larger: Calls, is_outside: NDArray[np.bool_]
                 raise InputError(_refusal(larger, larger_begin, extended, begin))
             continue
         factors = {
-            name: max(0.0, 1 + further * (number - before.get(name, 0)) / number)
+            name: 1 + further * (number - before.get(name, 0)) / number
             for name, number in after.items()
-            if number and number != before.get(name, 0)
+            if _grows(name, before.get(name, 0), number)
         }
         for call in range(larger_begin, larger_end):
             growth[call] = factors
     return growth
+
+
+def _grows(name: str, before: int, after: int) -> bool:
+    """Whether a quantity grows by more than what the allocator may add to a block."""
+    return after - before > (_UNSPLIT_BYTES if name == _BYTES and before > _UNSPLIT_BYTES else 0)
 
 
 def _is_equal(first: Calls, begin: int, end: int, second: Calls, second_begin: int, second_end: int) -> bool:

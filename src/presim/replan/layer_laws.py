@@ -90,15 +90,19 @@ class Layout:
             self.regions.begins, self.regions.periods, self.regions.counts, self.middles
         ):
             rows = captured[begin : begin + period * count].reshape(count, period)
-            neighbour = middle - 1
             region, position = (np.where(rows >= 0, column[rows], -1) for column in (self.region, self.position))
             repetition = np.where(region >= 0, self.repetition[rows], 0)
-            is_like = (region[middle] == region[neighbour]) & (position[middle] == position[neighbour])
-            is_like &= (region[middle] >= 0) | (rows[middle] == rows[neighbour])
-            step = repetition[middle] - repetition[neighbour]
-            law = np.select(
-                [~is_like, step == 1, step == -1, step == 0], [_NONE, _PARALLEL, _REVERSED, _IMAGE], default=_NONE
-            )
+            law = np.full(period, _NONE, np.int64)
+            step = np.zeros(period, np.int64)
+            for neighbour in (middle + 1, middle - 1):  # the first or last repetition may differ; the latter decides
+                if not 0 <= neighbour < count:
+                    continue
+                is_like = (region[middle] == region[neighbour]) & (position[middle] == position[neighbour])
+                is_like &= (region[middle] >= 0) | (rows[middle] == rows[neighbour])
+                steps = (repetition[middle] - repetition[neighbour]) * (middle - neighbour)
+                is_law = is_like & (np.abs(steps) <= 1)
+                law = np.where(is_law, np.select([steps == 1, steps == -1], [_PARALLEL, _REVERSED], _IMAGE), law)
+                step = np.where(is_law, steps, step)
             line = repetition[middle] + step * (np.arange(count) - middle)[:, None]
             follows = (region == region[middle]) & (position == position[middle]) & (repetition == line)
             block = np.where(follows, law, _IMAGE)

@@ -43,13 +43,14 @@ def capture_plan_and_evaluate(
     framework: str = "megatron",
     precision: str = "bf16",
     overrides: Sequence[str] = (),
+    whole: bool = False,
     save: str | os.PathLike[str] | None = None,
     progress: Progress = lambda text: None,
 ) -> Evaluation:
     """Capture a framework with a few micro-batches of a plan, extend them to all, and evaluate the job.
 
     ``named_fields``, ``overrides``: see `presim.frameworks.megatron.plan_run` and
-    `presim.frameworks.launched.launched_run`.
+    `presim.frameworks.launched.launched_run`. ``whole``: capture all micro-batches and layers, to compare with.
 
     Raises:
         InputError: the framework is not installed, has no such model, or does not take the plan.
@@ -66,11 +67,11 @@ def capture_plan_and_evaluate(
     run: FrameworkRun | LaunchedRun
     sizes: tuple[int, ...] = ()
     if framework == "megatron":
-        run = plan_run(model, plan, named_fields, target.world_size, precision, overrides)
+        run = plan_run(model, plan, named_fields, target.world_size, precision, overrides, whole=whole)
     else:
         described = functools.partial(launched_run, framework, model, plan, named_fields, target, precision, overrides)
-        run = described()
-        sizes = sizes_to_capture(run, plan)
+        run = described(whole=whole)
+        sizes = () if whole else sizes_to_capture(run, plan)
     job, traces, notes = (
         _extended_layers(run, [described(layers=layers) for layers in sizes], target, progress)
         if sizes
