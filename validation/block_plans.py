@@ -123,7 +123,7 @@ def compared(case: PlanCase, folder: Path) -> dict[str, object]:
 
 def page(rows: Mapping[str, Mapping[str, object]]) -> str:
     """The result as a page."""
-    errors = [[abs(float(value)) for value in row["errors"]] for row in rows.values()]  # type: ignore[attr-defined]
+    errors = [[abs(value) for value in _floats(row["errors"])] for row in rows.values()]
     figures = "; ".join(
         f"{name}: {statistics.median(column):.2%} in the median, {_ninetieth(column):.2%} at p90, {max(column):.2%} at "
         "most"
@@ -133,7 +133,7 @@ def page(rows: Mapping[str, Mapping[str, object]]) -> str:
         "# Plans from few layers and micro-batches, and whole captures",
         "",
         f"{datetime.date.today()}, by `python validation/block_plans.py`. Models have {LAYERS} layers and steps "
-        f"{MICRO_BATCHES} micro-batches, 16 in pipelines. Composed plans are captured with 5 and 6 layers and with as "
+        f"{MICRO_BATCHES} micro-batches, 16 in pipelines. Composed plans are captured with 5 and 7 layers and with as "
         "few micro-batches as repeat; those of pipelines and of Megatron with all layers.",
         "",
         f"{len(rows)} plans. {figures}.",
@@ -142,14 +142,19 @@ def page(rows: Mapping[str, Mapping[str, object]]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in rows.items():
-        step, allocated, reserved = row["errors"]  # type: ignore[misc]
-        seconds = row["step_s"][1]  # type: ignore[index]
+        step, allocated, reserved = _floats(row["errors"])
+        _, seconds = _floats(row["step_s"])
         extended = "yes" if row["is_extended"] else "no"
         lines.append(
             f"| {name} | {row['framework']} | {row['run']} | {seconds:.4g} s | {step:+.2%} | {allocated:+.2%} "
             f"| {reserved:+.2%} | {extended} | {row['took_s']:.0f} | {row['whole_took_s']:.0f} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _floats(values: object) -> list[float]:
+    assert isinstance(values, list | tuple), "written by `compared`"
+    return [float(value) for value in values]
 
 
 def _ninetieth(values: tuple[float, ...]) -> float:

@@ -21,7 +21,8 @@ from presim.launch.job import Files, Job
 from presim.launch.shapes import read_config
 
 _CONFIG = "ds_config.json"
-_CAPTURED_LAYERS = (5, 6)  # two sizes: the second confirms what the first says of more (`presim.replan.layers`)
+# Two sizes: the second confirms what the first says (`presim.replan.layers`). Few parts of a layer come so often.
+_CAPTURED_LAYERS = (5, 7)
 _FEWEST_TO_EXTEND = 24  # layers: fewer are captured as they are, which takes no longer than the two captures
 
 

@@ -40,7 +40,8 @@ def find_regions(trace: Trace, calls: Ints, scopes: Names, operators: Names, num
     """The regions of ``calls``, longest first and without overlap, in ascending order."""
     contents, layers, sizes = _contents(trace, calls, scopes, operators)
     candidates: list[tuple[int, int, int, int]] = []  # begin, period, repetitions, step of the layer's number
-    for period in _candidate_periods(contents):
+    _, sized = np.unique(np.stack([contents, sizes]), axis=1, return_inverse=True)
+    for period in _candidate_periods(sized.reshape(-1)):
         candidates += _repetitions(contents, layers, sizes, int(period), num_layers)
     taken = np.zeros(len(calls), np.bool_)
     regions = []

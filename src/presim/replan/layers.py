@@ -14,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
+from presim.replan.allocator_pools import pools_of
 from presim.replan.cycles import program_calls
 from presim.replan.layer_growth import Calls, Growth, growth_between, growth_with_parameters, with_growth
 from presim.replan.layer_laws import Layout
 from presim.replan.layer_names import layer_list, names_of
 from presim.replan.layer_regions import find_regions
 from presim.replan.object_names import DEFINES, REFERS, definitions
-from presim.replan.parameter_bytes import parameter_growth
+from presim.replan.parameter_bytes import parameter_bytes
 from presim.replan.replayed_memory import with_replayed_memory
+from presim.replan.single_capture import check_alone
 from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
 
 Ints = NDArray[np.int64]
@@ -87,25 +89,33 @@ def _confirmed(trace: Trace, larger: Trace, num_layers: int, largest: int, layer
     extension = _Extension(larger, largest, layers - largest)
     further = (layers - largest) / (largest - num_layers)
     growth = growth_between(compared, extension.calls, smaller.is_outside, further)
-    return _completed(extension, growth)
+    model = {
+        name: number + round(further * (number - trace.manifest.model.get(name, number)))
+        for name, number in larger.manifest.model.items()
+    }
+    return _completed(extension, growth, model)
 
 
 def _extended_alone(trace: Trace, num_layers: int, layers: int) -> Trace:
     extension = _Extension(trace, num_layers, layers - num_layers)
-    factor = parameter_growth(trace, extension.extended()[0])
+    before, after = (parameter_bytes(part) for part in (trace, extension.extended()[0]))
     outside = extension.layout.region < 0
-    return _completed(extension, growth_with_parameters(extension.calls, outside, num_layers, factor))
+    other_bytes = before - (after - before) // (layers - num_layers) * num_layers
+    check_alone(extension.calls, extension.layout.regions, outside, num_layers, other_bytes)
+    growth = growth_with_parameters(extension.calls, outside, num_layers, after / before if before else 1.0)
+    return _completed(extension, growth, {})
 
 
-def _completed(extension: _Extension, growth: Growth) -> Trace:
+def _completed(extension: _Extension, growth: Growth, model: dict[str, int]) -> Trace:
+    """``model``: numbers of parameters, as in `Manifest.model`."""
     extended, positions = extension.extended()
-    factor = parameter_growth(extension.trace, extended)
     outside = np.flatnonzero(extension.is_outside)
     extended = with_growth(
         extension.renamed(extended), extension.position_of_call[outside], extension.sources[outside].tolist(), growth
     )
-    extended, later_positions = with_replayed_memory(extended)
-    manifest = _manifest(extension.trace.manifest, later_positions[positions], factor)
+    pools = pools_of(extension.trace, extension.calls.scopes, extension.calls.operators)[extension.entries]
+    extended, later_positions = with_replayed_memory(extended, pools)
+    manifest = _manifest(extension.trace.manifest, later_positions[positions], model)
     return dataclasses.replace(extended, manifest=manifest)
 
 
@@ -241,12 +251,10 @@ def _family(kind: Kind) -> str:
     return DEFINES.get(kind) or REFERS[kind]
 
 
-def _manifest(manifest: Manifest, positions: Ints, growth: float) -> Manifest:
+def _manifest(manifest: Manifest, positions: Ints, model: dict[str, int]) -> Manifest:
     """The manifest of an extended trace. What PyTorch itself counted of its memory holds no longer."""
     facts = manifest.step
     phases = tuple(msgspec.structs.replace(phase, end=int(positions[phase.end])) for phase in facts.phases)
     step = msgspec.structs.replace(facts, begin=int(positions[facts.begin]), phases=phases)
-    counted = ("parameters", "parameters_local")
-    model = {name: round(number * growth) if name in counted else number for name, number in manifest.model.items()}
     measured = manifest.measured and msgspec.structs.replace(manifest.measured, step_ns=0)
     return msgspec.structs.replace(manifest, step=step, model=model, allocator={}, measured=measured)

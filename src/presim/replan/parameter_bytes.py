@@ -7,13 +7,7 @@ import numpy as np
 from presim.trace.schema import Category, Kind, Trace
 
 
-def parameter_growth(captured: Trace, extended: Trace) -> float:
-    """The bytes of the extended trace's parameters relative to the captured trace's."""
-    before, after = (_parameter_bytes(trace) for trace in (captured, extended))
-    return after / before if before else 1.0
-
-
-def _parameter_bytes(trace: Trace) -> int:
+def parameter_bytes(trace: Trace) -> int:
     """Bytes of the blocks that are parameters to the end."""
     sizes: dict[int, int] = {}
     parameters: set[int] = set()

@@ -15,18 +15,19 @@ Ints = NDArray[np.int64]
 _TABLES = ("signature", "scope", "operator", "site")
 
 
-def with_replayed_memory(trace: Trace) -> tuple[Trace, Ints]:
+def with_replayed_memory(trace: Trace, pools: Ints) -> tuple[Trace, Ints]:
     """The trace with addresses and segments as the allocator gives them, and where its entries are [len(trace) + 1].
 
-    ``object`` of blocks: any number that is unique; segments of the trace are none.
+    ``object`` of blocks: any number that is unique; segments of the trace are none. ``pools``: of the allocator, by
+    entry that allocates.
     """
     entries = np.flatnonzero(trace.mask(Kind.ALLOC, Kind.FREE, Kind.RETAG))
-    names = ("kind", "object", "value", "stream")
-    kinds, objects, values, streams = (trace.columns[name][entries].astype(np.int64) for name in names)
+    names = ("kind", "object", "value")
+    kinds, objects, values = (trace.columns[name][entries].astype(np.int64) for name in names)
     _, slots = np.unique(objects, return_inverse=True)
     sizes = np.where(kinds == Kind.RETAG, 0, values)
     addresses, block_bytes, segments = replay_columns(
-        kinds.astype(np.uint8), slots.astype(np.int32), sizes, streams.astype(np.uint16)
+        kinds.astype(np.uint8), slots.astype(np.int32), sizes, pools[entries].astype(np.uint16)
     )
     columns = dict(trace.columns)
     columns["object"], columns["value"] = columns["object"].copy(), columns["value"].copy()
