@@ -75,7 +75,7 @@ CASES = (
 )  # fmt: skip
 
 
-def evaluated(case: PlanCase, config: Path, *, whole: bool) -> Result:
+def evaluated(case: PlanCase, config: Path, *, extends: bool) -> Result:
     """The plan's result, composed or captured in full."""
     fields = dict(case.fields)
     micro_batches = int(str(fields.pop("micro_batches", MICRO_BATCHES)))
@@ -91,7 +91,7 @@ def evaluated(case: PlanCase, config: Path, *, whole: bool) -> Result:
         options,
         framework=case.framework,
         overrides=case.arguments,
-        whole=whole,
+        extends=extends,
     ).result
 
 
@@ -102,9 +102,9 @@ def compared(case: PlanCase, folder: Path) -> dict[str, object]:
     model["num_hidden_layers"] = LAYERS
     config.write_text(json.dumps({name: value for name, value in model.items() if name != "presim_source"}))
     begin_s = time.monotonic()
-    composed = evaluated(case, config, whole=False)
+    composed = evaluated(case, config, extends=True)
     took_s = time.monotonic() - begin_s
-    captured = evaluated(case, config, whole=True)
+    captured = evaluated(case, config, extends=False)
     pairs = (
         (composed.step_time_s or 0.0, captured.step_time_s or 0.0),
         (composed.memory.peak_allocated_bytes, captured.memory.peak_allocated_bytes),

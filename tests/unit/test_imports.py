@@ -50,7 +50,8 @@ MAY_IMPORT = {
     "figures": set(),
     "result": {"presim.figures"},
     "network": {"presim.hardware"},
-    "replan": {"presim.trace"},
+    # Blocks of an extended trace are given addresses by the allocator's own rules.
+    "replan": {"presim.trace", "presim.compose.allocator"},
     # Programs of frameworks for a plan: the plan and what a capture depends on; the programs import torch.
     "frameworks": {
         "presim.compose.plan",

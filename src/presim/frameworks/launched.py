@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from presim.compose.plan import Plan
 from presim.errors import InputError
-from presim.files import FormatError, decode_foreign_json, names_file, read_bytes
+from presim.frameworks.framework_arguments import accelerate_files, deepspeed_files, torchtitan_files
 from presim.graph.take import config_file
 from presim.hardware.cluster import Cluster
 from presim.launch import hugging_face, torchtitan
 from presim.launch.job import Files, Job
 from presim.launch.shapes import read_config
 
-_CONFIG = "ds_config.json"
 # Two sizes: the second confirms what the first says (`presim.replan.layers`). Few parts of a layer come so often.
 _CAPTURED_LAYERS = (5, 7)
 _FEWEST_TO_EXTEND = 24  # layers: fewer are captured as they are, which takes no longer than the two captures
@@ -33,7 +30,7 @@ class _Framework:
     files_of: Callable[[Job], Files]
     passes: Mapping[str, tuple[str, ...]]  # precision -> passes of a plan that the launch files express
     settings: Callable[[Files, Sequence[str]], Files]  # with the user's own
-    what: str  # is captured
+    subject: str  # is captured
     # micro-batches of a captured step: the first and the last differ from those between, of which two have to be equal
     fewest: int = 4
 
@@ -43,7 +40,7 @@ class LaunchedRun:
     """A framework's files and command, to be captured with fewer micro-batches than the step has."""
 
     name: str  # of the framework
-    what: str  # is captured, for titles and notes
+    subject: str  # is captured, for titles and notes
     files: Mapping[str, str]  # name -> text
     command: tuple[str, ...]
     model_layers: int
@@ -77,13 +74,13 @@ def launched_run(
     arguments: Sequence[str] = (),
     *,
     layers: int | None = None,
-    whole: bool = False,
+    all_micro_batches: bool = False,
 ) -> LaunchedRun:
     """The job of ``torchtitan``, ``hf`` or ``deepspeed`` that trains a model by a plan.
 
     ``named_fields``: those of the plan that the user set. ``arguments``: options of torchtitan's trainer or of
     `accelerate launch`, or fields of DeepSpeed's configuration as ``zero_optimization.stage=2`` or a file of them.
-    ``layers``: to capture; None: all of the model. ``whole``: with all micro-batches of a step.
+    ``layers``: to capture; None: all of the model. ``all_micro_batches``: of a step, not as few as repeat.
 
     Raises:
         InputError: the framework is not installed, or cannot express the plan, the model or the arguments.
@@ -99,7 +96,7 @@ def launched_run(
             "--framework"
         )
     step_micro_batches = plan.micro_batches(cluster.world_size)
-    captured = step_micro_batches if whole else min(step_micro_batches, _fewest_repeating(plan, described))
+    captured = step_micro_batches if all_micro_batches else min(step_micro_batches, _fewest_repeating(plan, described))
     model_config = read_config(config)
     model_layers = _layers(model_config)
     job = Job(
@@ -112,12 +109,12 @@ def launched_run(
     values = (f"routing={plan.routing}",) if "routing" in named_fields else ()
     packages = ", ".join(f"{name} {version}" for name, version in versions.items())
     notes = (
-        f"Captured from {described.what} ({packages}) in {precision}; batches are random tokens.",
+        f"Captured from {described.subject} ({packages}) in {precision}; batches are random tokens.",
         *files.notes,
     )
     return LaunchedRun(
         described.name,
-        described.what,
+        described.subject,
         files.files,
         tuple(word.replace("$MASTER_ADDR", "127.0.0.1") for word in files.command),
         model_layers,
@@ -137,7 +134,7 @@ def _installed_versions(framework: str, described: _Framework) -> Mapping[str, s
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             raise InputError(
-                f"--framework {framework} captures {described.what}, and {name} is not installed: `make frameworks` "
+                f"--framework {framework} captures {described.subject}, and {name} is not installed: `make frameworks` "
                 "in a checkout installs it, without its nvidia-* packages"
             ) from None
     return versions
@@ -202,86 +199,13 @@ def _with_micro_batches(plan: Plan, micro_batches: int, world_size: int) -> Plan
     return msgspec.structs.replace(plan, global_batch=samples)
 
 
-def _torchtitan_settings(files: Files, arguments: Sequence[str]) -> Files:
-    """With further options of torchtitan's trainer, as ``--compile.enable``."""
-    if arguments and not arguments[0].startswith("--"):
-        raise InputError(
-            f"--framework-args takes options of torchtitan's trainer, as --compile.enable; got {arguments[0]!r}"
-        )
-    return dataclasses.replace(files, command=[*files.command, *arguments])
-
-
-def _accelerate_settings(files: Files, arguments: Sequence[str]) -> Files:
-    """With further options of `accelerate launch`, which precede those of its file."""
-    if arguments and not arguments[0].startswith("--"):
-        raise InputError(
-            "--framework-args takes options of `accelerate launch`, as --fsdp_reshard_after_forward false; got "
-            f"{arguments[0]!r}"
-        )
-    program = next(position for position, word in enumerate(files.command) if word.endswith(".py"))
-    return dataclasses.replace(files, command=[*files.command[:program], *arguments, *files.command[program:]])
-
-
-def _deepspeed_settings(files: Files, arguments: Sequence[str]) -> Files:
-    """With further fields of DeepSpeed's configuration, or all fields of a file of the user's."""
-    settings = json.loads(files.files[_CONFIG])
-    for argument in arguments:
-        name, separator, value = argument.partition("=")
-        if separator:
-            _set_field(settings, name, _value(value))
-        elif names_file(argument):
-            _merge(settings, _read_settings(Path(argument)))
-        else:
-            raise InputError(
-                "--framework-args takes fields of DeepSpeed's configuration, as zero_optimization.stage=2, or a JSON "
-                f"file of them; got {argument!r}"
-            )
-    return dataclasses.replace(files, files={**files.files, _CONFIG: json.dumps(settings, indent=1) + "\n"})
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    try:
-        settings = decode_foreign_json(read_bytes(path, "name another configuration of DeepSpeed's"))
-    except FormatError as error:
-        raise InputError(f"{path} is no configuration of DeepSpeed's: {error}; name another file") from error
-    if not isinstance(settings, dict):
-        raise InputError(f"{path} is no configuration of DeepSpeed's: it is not a JSON object; name another file")
-    return {name: value for name, value in settings.items() if value != "auto" and name not in _OF_PLAN}
-
-
-def _merge(settings: dict[str, Any], others: Mapping[str, Any]) -> None:
-    for name, value in others.items():
-        inner = settings.get(name)
-        if isinstance(inner, dict) and isinstance(value, Mapping):
-            _merge(inner, value)
-        else:
-            settings[name] = value
-
-
-def _set_field(settings: dict[str, Any], name: str, value: object) -> None:
-    *outer_names, last = name.split(".")
-    for outer in outer_names:
-        settings = settings.setdefault(outer, {})
-        if not isinstance(settings, dict):
-            raise InputError(f"DeepSpeed's {outer} is a value, so there is no field {name}; correct --framework-args")
-    settings[last] = value
-
-
-def _value(text: str) -> object:
-    try:
-        return decode_foreign_json(text.encode())
-    except FormatError:
-        return text
-
-
-_OF_PLAN = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 FRAMEWORKS: Mapping[str, _Framework] = {
     "torchtitan": _Framework(
         "torchtitan",
         ("torchtitan", "torchao"),
         torchtitan.files,
         {"bf16": (), "mxfp8": ("mxfp8",), "nvfp4": ("nvfp4",)},
-        _torchtitan_settings,
+        torchtitan_files,
         "torchtitan's own trainer",
     ),
     "hf": _Framework(
@@ -289,7 +213,7 @@ FRAMEWORKS: Mapping[str, _Framework] = {
         ("transformers", "accelerate"),
         hugging_face.accelerate,
         {"bf16": (), "fp8-current": ("fp8-tensor",)},  # torchao's tensorwise scaling takes the maximum at each use
-        _accelerate_settings,
+        accelerate_files,
         "Hugging Face's model under accelerate",
     ),
     "deepspeed": _Framework(
@@ -297,7 +221,7 @@ FRAMEWORKS: Mapping[str, _Framework] = {
         ("transformers", "deepspeed"),
         hugging_face.deepspeed,
         {"bf16": ()},
-        _deepspeed_settings,
+        deepspeed_files,
         "Hugging Face's model under DeepSpeed",
         6,  # ZeRO-3 fetches parameters in the order of earlier micro-batches
     ),

@@ -47,7 +47,7 @@ class FrameworkRun:
     notes: tuple[str, ...]
     steps: int = 2  # to capture: the first fills the pipeline and sets everything up
     name: str = "Megatron-Bridge"
-    what: str = "Megatron-Bridge's layers"  # is captured, for titles
+    subject: str = "Megatron-Bridge's layers"  # is captured, for titles
 
     @property
     def progress_text(self) -> str:
@@ -69,12 +69,13 @@ def plan_run(
     precision: str = "bf16",
     overrides: Sequence[str] = (),
     *,
-    whole: bool = False,
+    all_micro_batches: bool = False,
 ) -> FrameworkRun:
     """The run of Megatron-Bridge that trains a model by a plan.
 
     ``named_fields``: those of the plan that the user set. ``overrides``: of Bridge's configuration, as
-    ``model.recompute_granularity=selective``; they take precedence. ``whole``: with all micro-batches of a step.
+    ``model.recompute_granularity=selective``; they take precedence. ``all_micro_batches``: of a
+    step, not as few as repeat.
 
     Raises:
         InputError: Bridge is not installed, the plan does not divide the ranks, or it sets what only composing a graph
@@ -88,7 +89,7 @@ def plan_run(
             f"{model} is no Hugging Face config, which Megatron-Bridge needs; name one, or leave out --framework"
         )
     step_micro_batches = plan.micro_batches(world_size)
-    captured = step_micro_batches if whole else min(step_micro_batches, _fewest_repeating(plan))
+    captured = step_micro_batches if all_micro_batches else min(step_micro_batches, _fewest_repeating(plan))
     arguments = (
         str(config),
         *_model_overrides(plan, named_fields),

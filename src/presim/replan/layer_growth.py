@@ -85,9 +85,9 @@ def growth_between(extended: Calls, larger: Calls, is_outside: NDArray[np.bool_]
     if differs.any() or len(runs) != len(larger_runs):
         first = int(np.flatnonzero(differs)[0]) if differs.any() else length - 1
         raise InputError(_refusal(larger, int(larger_runs[first]), extended, int(runs[first])))
-    ends, larger_ends = np.append(runs[1:], len(keys)), np.append(larger_runs[1:], len(larger_keys))
+    run_ends, larger_run_ends = np.append(runs[1:], len(keys)), np.append(larger_runs[1:], len(larger_keys))
     growth: dict[int, dict[str, float]] = {}
-    pairs = zip(*(column.tolist() for column in (runs, ends, larger_runs, larger_ends)))
+    pairs = zip(*(column.tolist() for column in (runs, run_ends, larger_runs, larger_run_ends)))
     for begin, end, larger_begin, larger_end in pairs:
         if _is_equal(extended, begin, end, larger, larger_begin, larger_end):
             continue

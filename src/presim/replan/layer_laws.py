@@ -58,12 +58,12 @@ class Layout:
 
     def images(self, calls: Ints, shifts: Ints) -> Ints:
         """Where captured calls are in the extended trace, each by so many repetitions later in its region."""
-        ends = self.regions.begins + self.regions.periods * (self.middles + 1)
+        copied_ends = self.regions.begins + self.regions.periods * (self.middles + 1)
         inserted = np.concatenate([[0], np.cumsum(self.regions.periods * self.added)])
         region = self.region[calls]
-        before = np.searchsorted(ends, calls, side="right")  # regions whose added repetitions precede
+        before = np.searchsorted(copied_ends, calls, side="right")  # regions whose added repetitions precede
         outside: Ints = calls + inserted[before]
-        if not len(ends):
+        if not len(copied_ends):
             return outside
         inside = calls + inserted[region] + shifts * self.regions.periods[region]
         images: Ints = np.where(region >= 0, inside, outside)

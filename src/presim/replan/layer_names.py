@@ -29,8 +29,8 @@ class Names:
         names, index_by_name = list(table), {name: index for index, name in enumerate(table)}
         pairs, inverse = np.unique(np.stack([self.rests[indices], layers]), axis=1, return_inverse=True)
         renamed = []
-        for rest, layer in pairs.T.tolist():
-            name = self.templates[rest].replace("{}", str(layer))
+        for template_number, layer in pairs.T.tolist():
+            name = self.templates[template_number].replace("{}", str(layer))
             if name not in index_by_name:
                 index_by_name[name] = len(names)
                 names.append(name)

@@ -43,11 +43,11 @@ def find_regions(trace: Trace, calls: Ints, scopes: Names, operators: Names, num
     _, sized = np.unique(np.stack([contents, sizes]), axis=1, return_inverse=True)
     for period in _candidate_periods(sized.reshape(-1)):
         candidates += _repetitions(contents, layers, sizes, int(period), num_layers)
-    taken = np.zeros(len(calls), np.bool_)
+    is_taken = np.zeros(len(calls), np.bool_)
     regions = []
     for begin, period, count, step in sorted(candidates, key=lambda region: (-region[1] * region[2], region[1])):
-        if not taken[begin : begin + period * count].any():
-            taken[begin : begin + period * count] = True
+        if not is_taken[begin : begin + period * count].any():
+            is_taken[begin : begin + period * count] = True
             regions.append((begin, period, count, step))
     columns = np.array(sorted(regions), np.int64).reshape(-1, 4)
     return Regions(*columns.T)

@@ -34,7 +34,7 @@ def with_replayed_memory(trace: Trace, pools: Ints) -> tuple[Trace, Ints]:
     columns["object"][entries] = addresses
     is_block = kinds != Kind.RETAG
     columns["value"][entries[is_block]] = block_bytes[is_block]
-    insertions = [_segment(trace, int(entries[place]), address, size) for place, address, size in segments]
+    insertions = [_segment(trace, int(entries[row]), address, size) for row, address, size in segments]
     replayed = dataclasses.replace(trace, columns=columns)
     return insert(replayed, insertions, columns["object"].astype(np.int64))
 

@@ -43,14 +43,14 @@ def capture_plan_and_evaluate(
     framework: str = "megatron",
     precision: str = "bf16",
     overrides: Sequence[str] = (),
-    whole: bool = False,
+    extends: bool = True,
     save: str | os.PathLike[str] | None = None,
     progress: Progress = lambda text: None,
 ) -> Evaluation:
     """Capture a framework with a few micro-batches of a plan, extend them to all, and evaluate the job.
 
     ``named_fields``, ``overrides``: see `presim.frameworks.megatron.plan_run` and
-    `presim.frameworks.launched.launched_run`. ``whole``: capture all micro-batches and layers, to compare with.
+    `presim.frameworks.launched.launched_run`. ``extends``: False: capture all layers and micro-batches.
 
     Raises:
         InputError: the framework is not installed, has no such model, or does not take the plan.
@@ -67,11 +67,13 @@ def capture_plan_and_evaluate(
     run: FrameworkRun | LaunchedRun
     sizes: tuple[int, ...] = ()
     if framework == "megatron":
-        run = plan_run(model, plan, named_fields, target.world_size, precision, overrides, whole=whole)
+        run = plan_run(
+            model, plan, named_fields, target.world_size, precision, overrides, all_micro_batches=not extends
+        )
     else:
         described = functools.partial(launched_run, framework, model, plan, named_fields, target, precision, overrides)
-        run = described(whole=whole)
-        sizes = () if whole else sizes_to_capture(run, plan)
+        run = described(all_micro_batches=not extends)
+        sizes = sizes_to_capture(run, plan) if extends else ()
     job, traces, notes = (
         _extended_layers(run, [described(layers=layers) for layers in sizes], target, progress)
         if sizes
@@ -122,7 +124,7 @@ def _extended_layers(
 
 def _titled(trace: Trace, model: str, run: FrameworkRun | LaunchedRun) -> Trace:
     """The trace under the name of what it shows, not of the program that was captured."""
-    manifest = msgspec.structs.replace(trace.manifest, script=f"composed from {run.what}: {model}")
+    manifest = msgspec.structs.replace(trace.manifest, script=f"composed from {run.subject}: {model}")
     return dataclasses.replace(trace, manifest=manifest)
 
 
