@@ -58,6 +58,8 @@ class SimulateKeywords(EvaluationKeywords, total=False):
 class ReplanKeywords(EvaluationKeywords, total=False):
     """Fields of `presim.options.ReplanOptions`, likewise."""
 
+    layers: int | None
+    larger: str | os.PathLike[str] | None
     micro_batches: int | None
     data_parallel: int | None
     save: str | os.PathLike[str] | None
@@ -93,14 +95,14 @@ def simulate(directory: str | os.PathLike[str], **options: Unpack[SimulateKeywor
 
 
 def replan(directory: str | os.PathLike[str], **options: Unpack[ReplanKeywords]) -> Result:
-    """Simulate a saved job with more micro-batches or data-parallel ranks than it was captured with.
+    """Simulate a saved job with more layers, micro-batches or data-parallel ranks than it was captured with.
 
     The options are those of ``presim replan``, as `presim.options.ReplanOptions` lists them:
     ``replan("DIR", micro_batches=64, data_parallel=16)``.
 
     Raises:
-        InputError: there is no such job, or it repeats no cycle of micro-batches, or its ranks hold shards of the
-            parameters.
+        InputError: there is no such job, or it repeats no layers or no cycle of micro-batches, or its ranks hold shards
+            of the parameters.
     """
     return replan_and_evaluate(directory, ReplanOptions(**options)).result
 

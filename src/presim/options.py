@@ -24,6 +24,7 @@ _BOUNDS = {
     "steps": quantities.STEPS,
     "limit": quantities.POSITIVE_SECONDS,
     "draws": quantities.DRAWS,
+    "layers": quantities.BLOCKS_OF_MODEL,
     "micro_batches": quantities.MICRO_BATCHES,
     "data_parallel": quantities.DEGREE,
 }
@@ -97,12 +98,16 @@ class SimulateOptions(EvaluationOptions):
 class ReplanOptions(EvaluationOptions):
     """Further options of simulating a saved job under another plan."""
 
+    layers: int | None = None  # of the model; None: as captured
+    larger: str | os.PathLike[str] | None = None  # the job captured with more layers, which confirms the law
     micro_batches: int | None = None  # of each step; None: as captured
     data_parallel: int | None = None  # number of data-parallel ranks; None: as captured, or as the cluster's size asks
     save: str | os.PathLike[str] | None = None  # directory to keep the new job in
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.larger is not None and self.layers is None:
+            raise InputError("--larger confirms how layers are added, and no number of them is asked for: add --layers")
         if self.data_parallel is not None and (self.nodes or self.world_size):
             raise InputError(
                 f"--dp {self.data_parallel} sets the number of ranks, and so do --nodes and --world-size; leave one out"

@@ -50,9 +50,16 @@ MAY_IMPORT = {
     "figures": set(),
     "result": {"presim.figures"},
     "network": {"presim.hardware"},
-    "replan": {"presim.trace"},
+    # Blocks of an extended trace are given addresses by the allocator's own rules.
+    "replan": {"presim.trace", "presim.compose.allocator"},
     # Programs of frameworks for a plan: the plan and what a capture depends on; the programs import torch.
-    "frameworks": {"presim.compose.plan", "presim.graph.take", "presim.hardware", "presim.capture.setup"},
+    "frameworks": {
+        "presim.compose.plan",
+        "presim.graph.take",
+        "presim.hardware",
+        "presim.capture.setup",
+        "presim.launch",
+    },
     "cost": {"presim.trace", "presim.hardware", "presim.network"},
     "engine": {"presim.trace", "presim.cost.price", "presim.cost.overlap", "presim.hardware"},
     "analysis": {

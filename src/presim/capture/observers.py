@@ -131,7 +131,7 @@ class Observers:
         self.steps.install()
         self.step_observer.install()
         DataLoading(hook, directory).install()
-        deepspeed.install(self.steps.whole_step)
+        deepspeed.install(self.steps.whole_step, self.step_observer.expect_update)
         self.flat_buffers.install()
         hook.install()
         hook.set_call_site_callback(current_line.calling_line)

@@ -154,7 +154,7 @@ def _plan_options(function: Any) -> Any:
 )
 @click.option(
     "--framework",
-    type=click.Choice(("megatron",)),
+    type=click.Choice(("megatron", "torchtitan", "hf", "deepspeed")),
     help="Capture this framework's own trainer by the plan, instead of composing MODEL's graph.",
 )
 @click.option(
@@ -164,8 +164,10 @@ def _plan_options(function: Any) -> Any:
 )
 @click.option(
     "--framework-args",
-    metavar="'FIELD=VALUE …'",
-    help="With --framework megatron: fields of Megatron-Bridge's configuration, as ddp.average_in_collective=false.",
+    metavar="'OPTION …'",
+    help="With --framework: the framework's own options: fields of Megatron-Bridge's configuration, as "
+    "ddp.average_in_collective=false; options of torchtitan's trainer or `accelerate launch`; fields of DeepSpeed's "
+    "configuration, as zero_optimization.stage=2, or its JSON file.",
 )
 @click.option("--like", metavar="DIR", help="Compose the job of a saved capture on its cluster, and compare the two.")
 @click.option("--write", "folder", metavar="DIR", help="Write launch files for each framework that supports the plan.")
@@ -208,7 +210,7 @@ def command(
     if framework is not None:
         _refuse_with_framework({"--like": like, "--write": folder, "--dtype": dtype})
         plan, set_fields = read_plan(plan_file, plan_fields), named_fields(plan_file, plan_fields).keys()
-        _deliver_framework_run(outputs, model, plan, set_fields, evaluated, precision, framework_args, save)
+        _deliver_framework_run(outputs, framework, model, plan, set_fields, evaluated, precision, framework_args, save)
         return
     _refuse_without_framework({"--precision": precision, "--framework-args": framework_args})
     if like is not None:
@@ -254,11 +256,14 @@ def _refuse_without_framework(options: dict[str, str | None]) -> None:
     from presim.errors import InputError
 
     if named := [name for name, value in options.items() if value is not None]:
-        raise InputError(f"{named[0]} is of a framework's program: add --framework megatron")
+        raise InputError(
+            f"{named[0]} is of a framework's program: add --framework megatron, torchtitan, hf or deepspeed"
+        )
 
 
 def _deliver_framework_run(
     outputs: Outputs,
+    framework: str,
     model: str,
     plan: Any,
     named_fields: Collection[str],
@@ -284,6 +289,7 @@ def _deliver_framework_run(
             plan,
             named_fields,
             options,
+            framework=framework,
             precision=precision or "bf16",
             overrides=overrides,
             save=save,

@@ -14,6 +14,17 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 @click.command("replan")
 @click.argument("directory", metavar="DIR")
 @click.option(
+    "--layers",
+    type=number(quantities.BLOCKS_OF_MODEL),
+    metavar="N",
+    help="Layers of the model. Default: as captured.",
+)
+@click.option(
+    "--larger",
+    metavar="DIR",
+    help="The same job captured with more layers: it confirms how layers are added, and says how the rest grows.",
+)
+@click.option(
     "--micro-batches",
     type=number(quantities.MICRO_BATCHES),
     metavar="N",
@@ -34,10 +45,11 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 @engine_options
 @output_options
 def command(directory: str, **options: Any) -> int:
-    """Simulate the job in DIR with more micro-batches or data-parallel ranks than it was captured with.
+    """Simulate the job in DIR with more layers, micro-batches or data-parallel ranks than it was captured with.
 
     Pipeline schedules and gradient accumulation repeat a cycle of micro-batches. A job that was captured with a few of
-    them, about twice as many as it has pipeline stages, answers for any larger number. Nothing is captured again.
+    them, about twice as many as it has pipeline stages, answers for any larger number. Layers repeat each other, too: a
+    capture of five answers for a deeper model. Nothing is captured again.
     """
     from presim.options import ReplanOptions
     from presim.verbs.replan import replan_and_evaluate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from presim.compose.plan import Plan
 from presim.errors import InputError
-from presim.files import decode_json, read_bytes
+from presim.files import decode_json, digest_of, read_bytes
 from presim.frameworks.megatron_recipes import Recipe, recipe_for
 from presim.graph.take import config_file
 
@@ -48,6 +49,19 @@ class FrameworkRun:
     notes: tuple[str, ...]
     steps: int = 2  # to capture: the first fills the pipeline and sets everything up
     is_whole_graph: bool = False  # the iteration is one CUDA graph: no kernel waits for the host
+    name: str = "Megatron-Bridge"
+    subject: str = "Megatron-Bridge's layers"  # is captured, for titles
+
+    @property
+    def progress_text(self) -> str:
+        """What is captured, for the user who waits."""
+        return f"capturing {self.captured_micro_batches} of {self.step_micro_batches} micro-batches of each stage"
+
+    @property
+    def determinants(self) -> tuple[str, ...]:
+        """What the capture depends on, besides the cluster, presim and the environment."""
+        programs = (digest_of(path) for path in sorted(self.script.parent.glob("*.py")))
+        return (*programs, shlex.join(self.arguments), digest_of(self.arguments[0]), *self.values, *self.notes)
 
 
 def plan_run(
@@ -59,6 +73,7 @@ def plan_run(
     overrides: Sequence[str] = (),
     *,
     gpu: str = "",
+    all_micro_batches: bool = False,
 ) -> FrameworkRun:
     """The run of Megatron-Bridge that trains a model by a plan.
 
@@ -66,6 +81,7 @@ def plan_run(
 
     ``named_fields``: those of the plan that the user set. ``overrides``: of Bridge's configuration, as
     ``model.recompute_granularity=selective``; they take precedence. ``gpu``: its id in the catalogue.
+    ``all_micro_batches``: of a step, not as few as repeat.
 
     Raises:
         InputError: Bridge is not installed, the plan does not divide the ranks, or it sets what only composing a graph
@@ -79,7 +95,7 @@ def plan_run(
             f"{model} is no Hugging Face config, which Megatron-Bridge needs; name one, or leave out --framework"
         )
     step_micro_batches = plan.micro_batches(world_size)
-    captured = min(step_micro_batches, _fewest_repeating(plan))
+    captured = step_micro_batches if all_micro_batches else min(step_micro_batches, _fewest_repeating(plan))
     recipe = recipe_for(_decoded(config), gpu, precision, plan, world_size)
     settings = (*(recipe.overrides(plan, named_fields, overrides) if recipe else ()), *overrides)
     arguments = (

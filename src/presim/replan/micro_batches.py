@@ -78,7 +78,7 @@ def with_micro_batches(traces: Sequence[Trace], micro_batches: int) -> tuple[lis
         reference = min((rank.cycles[step] for rank in repeating), key=lambda cycle: cycle.step_micro_batches)
         for rank in repeating:
             rank.prepare(step, reference)
-    first_step = _first_repeating_step(ranks)
+    first_step = _first_like_the_last(ranks, _first_repeating_step(ranks))
     captured = {cycle.step_micro_batches for rank in ranks for step, cycle in rank.cycles.items() if step >= first_step}
     if len(captured) > 1:
         numbers = " and ".join(map(str, sorted(captured)))
@@ -102,7 +102,7 @@ def with_micro_batches(traces: Sequence[Trace], micro_batches: int) -> tuple[lis
 
 def _first_repeating_step(ranks: Sequence[_Rank]) -> int:
     """The first step from which on each rank repeats a cycle in each step."""
-    num_steps = min(len(rank.cycles) + len(rank.reasons) for rank in ranks)
+    num_steps = _steps(ranks)
     if not num_steps:
         raise InputError("this job has no steps, so nothing is known of micro-batches; capture a training script")
     rank_by_step = {step: rank for rank in ranks for step in rank.reasons}
@@ -116,6 +116,20 @@ def _first_repeating_step(ranks: Sequence[_Rank]) -> int:
             "all forward passes first cannot be extended"
         )
     return first_step
+
+
+def _first_like_the_last(ranks: Sequence[_Rank], first_step: int) -> int:
+    """The first step from which on all have as many micro-batches as the last; earlier ones set something up.
+
+    torchtitan runs each stage of a pipeline once more in the first step, for its shapes.
+    """
+    counts = [{rank.cycles[step].step_micro_batches for rank in ranks} for step in range(first_step, _steps(ranks))]
+    differing = [step for step, numbers in enumerate(counts, first_step) if numbers != counts[-1]]
+    return differing[-1] + 1 if differing else first_step
+
+
+def _steps(ranks: Sequence[_Rank]) -> int:
+    return min(len(rank.cycles) + len(rank.reasons) for rank in ranks)
 
 
 def _extension(rank: _Rank, first_step: int, num_captured: int, micro_batches: int) -> Extension:

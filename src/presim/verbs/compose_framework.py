@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import os
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,8 +18,11 @@ from presim.pipeline import Evaluation, evaluate
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
+    from presim.capture.launchers.launch import Launch
+    from presim.capture.processes.forks import Forks
     from presim.capture.run import Capture
     from presim.compose.plan import Plan
+    from presim.frameworks.launched import LaunchedRun
     from presim.frameworks.megatron import FrameworkRun
     from presim.hardware.cluster import Cluster
     from presim.trace.schema import Trace
@@ -35,19 +40,23 @@ def capture_plan_and_evaluate(
     named_fields: Collection[str],
     options: EvaluationOptions,
     *,
+    framework: str = "megatron",
     precision: str = "bf16",
     overrides: Sequence[str] = (),
+    extends: bool = True,
     save: str | os.PathLike[str] | None = None,
     progress: Progress = lambda text: None,
 ) -> Evaluation:
-    """Capture Megatron-Bridge with a few micro-batches of a plan, extend them to all, and evaluate the job.
+    """Capture a framework with a few micro-batches of a plan, extend them to all, and evaluate the job.
 
-    ``named_fields``, ``overrides``: see `presim.frameworks.megatron.plan_run`.
+    ``named_fields``, ``overrides``: see `presim.frameworks.megatron.plan_run` and
+    `presim.frameworks.launched.launched_run`. ``extends``: False: capture all layers and micro-batches.
 
     Raises:
         InputError: the framework is not installed, has no such model, or does not take the plan.
         CaptureError: the program cannot be run here.
     """
+    from presim.frameworks.launched import launched_run, sizes_to_capture
     from presim.frameworks.megatron import plan_run
     from presim.replan.micro_batches import with_micro_batches
     from presim.trace import store
@@ -55,15 +64,36 @@ def capture_plan_and_evaluate(
     if save is not None:
         store.check_writable(save)
     target = chosen_cluster(options)
-    run = plan_run(model, plan, named_fields, target.world_size, precision, overrides, gpu=target.gpu.id)
-    if run.is_whole_graph:
-        options = dataclasses.replace(options, host_time=False)
-    job = _captured(run, target, progress)
-    is_whole = all(trace.manifest.exit in _WHOLE_EXITS for trace in job.traces.values())
-    traces, notes = [_titled(trace, model) for trace in job.traces.values()], [*run.notes, *job.manifest.notes]
+    run: FrameworkRun | LaunchedRun
+    sizes: tuple[int, ...] = ()
+    if framework == "megatron":
+        run = plan_run(
+            model,
+            plan,
+            named_fields,
+            target.world_size,
+            precision,
+            overrides,
+            gpu=target.gpu.id,
+            all_micro_batches=not extends,
+        )
+        if run.is_whole_graph:
+            options = dataclasses.replace(options, host_time=False)
+    else:
+        described = functools.partial(launched_run, framework, model, plan, named_fields, target, precision, overrides)
+        run = described(all_micro_batches=not extends)
+        sizes = sizes_to_capture(run, plan) if extends else ()
+    job, traces, notes = (
+        _extended_layers(run, [described(layers=layers) for layers in sizes], target, progress)
+        if sizes
+        else _whole(run, target, progress)
+    )
+    traces = [_titled(trace, model, run) for trace in traces]
+    notes = [*run.notes, *notes, *job.manifest.notes]
+    is_whole = all(trace.manifest.exit in _WHOLE_EXITS for trace in traces)
     if is_whole and run.step_micro_batches > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, run.step_micro_batches)
-        notes = [*run.notes, *sentences, *job.manifest.notes]
+        notes = [*sentences, *notes]
     if save is not None:
         store.save(traces, save, stands_for=job.manifest.others(), coverage=job.manifest.coverage, notes=notes)
     return evaluate(
@@ -78,16 +108,37 @@ def capture_plan_and_evaluate(
     )
 
 
-def _titled(trace: Trace, model: str) -> Trace:
+def _whole(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> tuple[Job, list[Trace], list[str]]:
+    job = _captured(run, target, progress)
+    return job, list(job.traces.values()), []
+
+
+def _extended_layers(
+    run: FrameworkRun | LaunchedRun, sizes: Sequence[LaunchedRun], target: Cluster, progress: Progress
+) -> tuple[Job, list[Trace], list[str]]:
+    """Captures of two sizes, extended to all layers; where no law holds, all layers are captured."""
+    from presim.replan.layers import with_layers
+
+    jobs = [_captured(size, target, progress) for size in sizes]
+    smaller, larger = ([job.traces[rank] for rank in sorted(job.traces)] for job in jobs)
+    if any(trace.manifest.exit not in _WHOLE_EXITS for trace in (*smaller, *larger)):
+        return _whole(run, target, progress)
+    try:
+        traces, sentences = with_layers(smaller, sizes[0].model_layers, larger)
+    except InputError as error:
+        job, traces, _ = _whole(run, target, progress)
+        return job, traces, [f"All layers were captured, because {error}."]
+    return jobs[-1], traces, sentences
+
+
+def _titled(trace: Trace, model: str, run: FrameworkRun | LaunchedRun) -> Trace:
     """The trace under the name of what it shows, not of the program that was captured."""
-    manifest = msgspec.structs.replace(trace.manifest, script=f"composed from Megatron-Bridge's layers of {model}")
+    manifest = msgspec.structs.replace(trace.manifest, script=f"composed from {run.subject}: {model}")
     return dataclasses.replace(trace, manifest=manifest)
 
 
-def _captured(run: FrameworkRun, target: Cluster, progress: Progress) -> Job:
+def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> Job:
     """The captured job; it is kept for the next call, unless the framework refused the plan."""
-    from presim.capture.launchers.launch import Launch
-    from presim.capture.processes.forks import RECIPE, Forks
     from presim.capture.ranks.selection import Checks, select
     from presim.capture.run import Request, capture
     from presim.frameworks.kept_captures import folder_of
@@ -96,28 +147,43 @@ def _captured(run: FrameworkRun, target: Cluster, progress: Progress) -> Job:
     folder = folder_of(run, target)
     if (folder / store.JOB_FILE).exists():
         return store.load(folder)
-    progress(f"capturing {run.captured_micro_batches} of {run.step_micro_batches} micro-batches of each stage")
-    request = Request(
-        Launch(str(run.script), run.arguments),
-        select("auto", target.world_size, Checks(0, 0.0)),
-        steps=run.steps,
-        limit_s=_LIMIT_S,
-        values=run.values,
-        hides_output=True,
-    )
-    with Forks((RECIPE, str(run.script))) as forks:  # stages share the imports
+    progress(run.progress_text)
+    selection = select("auto", target.world_size, Checks(0, 0.0))
+    with _program(run) as (launch, forks):
+        request = Request(launch, selection, steps=run.steps, limit_s=_LIMIT_S, values=run.values, hides_output=True)
         job = capture(request, target, progress, forks=forks)
-    _check_end(job)
+    _check_end(job, run)
     represented = {rank: list(ranks) for rank, ranks in job.stands_for.items()}
     store.save(job.traces, folder, stands_for=represented, coverage=job.coverage, notes=job.notes)
     return store.load(folder)
 
 
-def _check_end(job: Capture) -> None:
+@contextlib.contextmanager
+def _program(run: FrameworkRun | LaunchedRun) -> Iterator[tuple[Launch, Forks | None]]:
+    """What starts a run, and where its ranks are forked; launch files lie in the current folder meanwhile."""
+    from presim.capture.launchers.launch import Launch
+    from presim.capture.launchers.read import read_command
+    from presim.capture.processes.forks import RECIPE, Forks
+    from presim.files import make_folder, write_file
+    from presim.frameworks.megatron import FrameworkRun
+    from presim.scratch import temporary_folder
+
+    if isinstance(run, FrameworkRun):
+        with Forks((RECIPE, str(run.script))) as forks:  # stages share the imports
+            yield Launch(str(run.script), run.arguments), forks
+        return
+    with temporary_folder("framework") as folder, contextlib.chdir(folder):
+        for name, text in run.files.items():
+            make_folder((folder / name).parent)
+            write_file(folder / name, text.encode())
+        yield read_command(run.command), None
+
+
+def _check_end(job: Capture, run: FrameworkRun | LaunchedRun) -> None:
     """Raise InputError with the framework's words if it failed, other than for want of device memory."""
     if any(trace.manifest.exit == "out_of_memory" for trace in job.traces):
         return
     for trace in job.traces:
         if trace.manifest.exit not in _WHOLE_EXITS:
             words = " ".join((trace.manifest.error or trace.manifest.exit).split())
-            raise InputError(f"Megatron-Bridge refused the plan: {textwrap.shorten(words, _MOST_CHARACTERS)}")
+            raise InputError(f"{run.name} refused the plan: {textwrap.shorten(words, _MOST_CHARACTERS)}")

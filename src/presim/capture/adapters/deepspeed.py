@@ -22,11 +22,24 @@ from presim.capture.script.after_import import when_imported
 _NUMBERS = 4096  # of eight bytes each: half of the size that keeps its values (shim/core/transfer.h)
 
 
-def install(whole_step: Callable[[], AbstractContextManager[None]]) -> None:
-    """Run each step of a DeepSpeed engine inside ``whole_step()``; no effect without DeepSpeed."""
+def install(whole_step: Callable[[], AbstractContextManager[None]], expect_update: Callable[[], None]) -> None:
+    """Run each step of a DeepSpeed engine inside ``whole_step()``; no effect without DeepSpeed.
+
+    ``expect_update`` is called for an engine with an optimizer. With ZeRO-3 the optimizer holds parameters only while
+    it steps, so it does not show that micro-batches are parts of a step.
+    """
 
     def wrap(module: Any) -> None:
         engine = module.DeepSpeedEngine
+        make = engine.__init__
+
+        @functools.wraps(make)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            make(self, *args, **kwargs)
+            if getattr(self, "optimizer", None) is not None:
+                expect_update()
+
+        engine.__init__ = init
         take_step = engine._take_model_step
 
         @functools.wraps(take_step)

@@ -67,6 +67,7 @@ class StepObserver:
         self._versions: dict[int, int] = {}  # id(module) -> sum of versions of some of its parameters
         self.is_in_model = False  # an outermost module has been called and has not returned
         self._recorded: _Recorded | None = None  # while a CUDA graph is captured
+        self._is_framework_updating = False  # an engine will update parameters
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     def install(self) -> None:
@@ -124,6 +125,10 @@ class StepObserver:
         self._updates += 1
         self.mark(Event.UPDATE, self._updates - 1, is_small, target=target)
 
+    def expect_update(self) -> None:
+        """A framework's engine will update parameters, whatever its optimizer holds between its steps."""
+        self._is_framework_updating = True
+
     def _is_small(self, elements: int) -> bool:
         """Whether an optimizer of so many parameters is no sign of a step."""
         world_size = torch.distributed.get_world_size() if _is_distributed() else 1
@@ -131,6 +136,8 @@ class StepObserver:
 
     def _expects_update(self) -> bool:
         """Whether there is an optimizer of parameters."""
+        if self._is_framework_updating:
+            return True
         for optimizer in list(self._optimizers):
             groups = getattr(optimizer, "param_groups", ())  # none while it is being made
             elements = elements_of(parameter for group in groups for parameter in group["params"])

@@ -1,0 +1,188 @@
+"""Compares plans composed from few layers and micro-batches with captures of the whole plans.
+
+    python validation/block_plans.py [--only WORD]
+
+Both are captured from the same framework, and kept in the user's cache. Writes `results/block-plans.md`; the file of
+the same name with `.json` keeps the rows, so that a part of the plans can be compared again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from presim.cli.script import sentences
+from presim.compose.plan import Plan
+from presim.errors import InputError, PresimError
+from presim.graph.take import config_file
+from presim.options import EvaluationOptions
+from presim.result import Result
+from presim.verbs.compose_framework import capture_plan_and_evaluate
+
+RESULT = Path(__file__).parent / "results" / "block-plans.md"
+ROWS = RESULT.with_suffix(".json")
+LAYERS, MICRO_BATCHES = 24, 8  # of the whole plans
+COLUMNS = ("step time", "peak allocated", "peak reserved")
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanCase:
+    """A plan of a model with 24 layers, and 8 micro-batches unless it says otherwise."""
+
+    name: str
+    framework: str
+    model: str
+    gpu: str
+    world_size: int
+    fields: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+
+
+_FULL = {"recompute": "full"}
+_ZERO1 = {"data_style": "zero1"}
+_PIPELINE = {"pipeline": 2, "micro_batches": 16}
+CASES = (
+    PlanCase("FSDP2", "hf", "llama3-8b", "h100-sxm", 64),
+    PlanCase("FSDP2 on 1,024", "hf", "llama3-8b", "h100-sxm", 1024),
+    PlanCase("FSDP2, recomputed", "hf", "llama3-8b", "a100-80gb-sxm", 128, _FULL),
+    PlanCase("FSDP2 without resharding", "hf", "llama3-3b", "h100-sxm", 32, {"reshard": False}),
+    PlanCase("HSDP", "hf", "llama3-8b", "b200", 64, {"data_style": "hsdp", "shard": 8}),
+    PlanCase("FSDP2 of Qwen3", "hf", "qwen3-8b", "b200", 64, _FULL),
+    PlanCase("FSDP2 of Mistral", "hf", "mistral-7b", "a100-80gb-sxm", 64, {"micro_batch": 2, **_FULL}),
+    PlanCase("FSDP2 in FP8", "hf", "llama3-8b", "h100-sxm", 64, {"passes": ("fp8-row",)}),
+    PlanCase("ZeRO-3", "deepspeed", "llama3-8b", "h100-sxm", 64),
+    PlanCase("ZeRO-3, recomputed", "deepspeed", "llama2-7b", "a100-80gb-sxm", 128, _FULL),
+    PlanCase("ZeRO-3 of Qwen3", "deepspeed", "qwen3-8b", "b200", 256),
+    PlanCase("ZeRO-2", "deepspeed", "llama3-3b", "h100-sxm", 64, _ZERO1, ("zero_optimization.stage=2",)),
+    PlanCase("ZeRO-1", "deepspeed", "llama3-3b", "a100-80gb-sxm", 32, _ZERO1),
+    PlanCase("torchtitan FSDP2", "torchtitan", "llama3-8b", "h100-sxm", 64, _FULL),
+    PlanCase("torchtitan on 1,024", "torchtitan", "llama3-8b", "b200", 1024),
+    PlanCase("torchtitan TP", "torchtitan", "llama3-8b", "h100-sxm", 128, {"tensor": 8, "sequence_parallel": True}),
+    PlanCase("torchtitan CP", "torchtitan", "llama3-8b", "h100-sxm", 64, {"context": 2, "sequence": 8192, **_FULL}),
+    PlanCase("torchtitan HSDP", "torchtitan", "llama3-8b", "a100-80gb-sxm", 64, {"data_style": "hsdp", "shard": 8}),
+    PlanCase("torchtitan PP", "torchtitan", "llama3-8b", "h100-sxm", 64, _PIPELINE),
+    PlanCase("torchtitan compiled", "torchtitan", "llama3-8b", "h100-sxm", 64, {"passes": ("fuse-pointwise",)}),
+    PlanCase("Megatron DP", "megatron", "llama3-8b", "h100-sxm", 64, {"data_style": "zero1"}),
+    PlanCase("Megatron TP, PP", "megatron", "llama3-8b", "h100-sxm", 64, {"tensor": 2, **_PIPELINE}),
+    PlanCase("Megatron interleaved", "megatron", "llama3-8b", "b200", 64, {"virtual": 2, **_PIPELINE}),
+)  # fmt: skip
+
+
+def evaluated(case: PlanCase, config: Path, *, extends: bool) -> Result:
+    """The plan's result, composed or captured in full."""
+    fields = dict(case.fields)
+    micro_batches = int(str(fields.pop("micro_batches", MICRO_BATCHES)))
+    fields.setdefault("sequence", 4096)
+    plan = Plan(**fields)  # type: ignore[arg-type]  # of mixed types
+    samples = plan.micro_batch * plan.data(case.world_size) * micro_batches
+    plan = Plan(**fields, global_batch=samples)  # type: ignore[arg-type]
+    options = EvaluationOptions(gpu=case.gpu, world_size=case.world_size)
+    return capture_plan_and_evaluate(
+        str(config),
+        plan,
+        [*fields, "global_batch"],
+        options,
+        framework=case.framework,
+        overrides=case.arguments,
+        extends=extends,
+    ).result
+
+
+def compared(case: PlanCase, folder: Path) -> dict[str, object]:
+    """A row of the result."""
+    config = folder / "config.json"
+    model = json.loads((config_file(case.model) or Path()).read_bytes())
+    model["num_hidden_layers"] = LAYERS
+    config.write_text(json.dumps({name: value for name, value in model.items() if name != "presim_source"}))
+    begin_s = time.monotonic()
+    composed = evaluated(case, config, extends=True)
+    took_s = time.monotonic() - begin_s
+    captured = evaluated(case, config, extends=False)
+    pairs = (
+        (composed.step_time_s or 0.0, captured.step_time_s or 0.0),
+        (composed.memory.peak_allocated_bytes, captured.memory.peak_allocated_bytes),
+        (composed.memory.peak_reserved_bytes, captured.memory.peak_reserved_bytes),
+    )
+    return {
+        "framework": case.framework,
+        "run": f"{case.model}, {case.world_size:,} {case.gpu}",
+        "step_s": pairs[0],
+        "errors": [value / reference - 1 if reference else 0.0 for value, reference in pairs],
+        "is_extended": any("layers: those added" in note for note in composed.notes),
+        "took_s": took_s,
+        "whole_took_s": time.monotonic() - begin_s - took_s,
+    }
+
+
+def page(rows: Mapping[str, Mapping[str, object]]) -> str:
+    """The result as a page."""
+    errors = [[abs(value) for value in _floats(row["errors"])] for row in rows.values()]
+    figures = "; ".join(
+        f"{name}: {statistics.median(column):.2%} in the median, {_ninetieth(column):.2%} at p90, {max(column):.2%} at "
+        "most"
+        for name, column in zip(COLUMNS, zip(*errors))
+    )
+    lines = [
+        "# Plans from few layers and micro-batches, and whole captures",
+        "",
+        f"{datetime.date.today()}, by `python validation/block_plans.py`. Models have {LAYERS} layers and steps "
+        f"{MICRO_BATCHES} micro-batches, 16 in pipelines. Composed plans are captured with 5 and 7 layers and with as "
+        "few micro-batches as repeat; those of pipelines and of Megatron with all layers.",
+        "",
+        f"{len(rows)} plans. {figures}.",
+        "",
+        "| plan | framework | run | step | step time | allocated | reserved | layers extended | seconds | whole |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in rows.items():
+        step, allocated, reserved = _floats(row["errors"])
+        _, seconds = _floats(row["step_s"])
+        extended = "yes" if row["is_extended"] else "no"
+        lines.append(
+            f"| {name} | {row['framework']} | {row['run']} | {seconds:.4g} s | {step:+.2%} | {allocated:+.2%} "
+            f"| {reserved:+.2%} | {extended} | {row['took_s']:.0f} | {row['whole_took_s']:.0f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _floats(values: object) -> list[float]:
+    assert isinstance(values, list | tuple), "written by `compared`"
+    return [float(value) for value in values]
+
+
+def _ninetieth(values: tuple[float, ...]) -> float:
+    return sorted(values)[int(0.9 * (len(values) - 1) + 0.5)]
+
+
+def main() -> None:
+    """Compare, and write the page after each plan."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", metavar="WORD", help="plans whose name or framework contains it")
+    only = parser.parse_args().only
+    cases = [case for case in CASES if only in case.name or only in case.framework]
+    if not cases:
+        raise InputError(f"no plan contains {only!r}; plans are {', '.join(case.name for case in CASES)}")
+    rows = json.loads(ROWS.read_text()) if ROWS.exists() else {}
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases:
+            try:
+                rows[case.name] = compared(case, Path(folder))
+            except PresimError as error:
+                print(f"{case.name}: {error}", flush=True)
+                continue
+            print(case.name, rows[case.name], flush=True)
+            ordered = {name: rows[name] for name in (case.name for case in CASES) if name in rows}
+            ROWS.write_text(json.dumps(ordered, indent=1) + "\n")
+            RESULT.write_text(page(ordered))
+
+
+if __name__ == "__main__":
+    with sentences():
+        main()
