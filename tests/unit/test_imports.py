@@ -100,6 +100,7 @@ MAY_IMPORT = {
     "shim": set(),
 }
 CLIENTS = {
+    "rl",  # of serving, compose and the pipeline together
     "saved_jobs",
     "saved_results",
     "sources",

@@ -108,6 +108,7 @@ _ENGINE = (
         type=number(quantities.MEMORY_SHARE),
         help="Share of GPU memory for the engine. Default: 0.5 colocated, else the engine's.",
     ),
+    click.option("--eager", "engine_cuda_graphs", flag_value=False, default=None, type=bool, help="No CUDA graphs."),
     click.option("--max-num-seqs", "engine_max_num_seqs", type=number(quantities.SEQUENCES), help="Same as in vLLM."),
     click.option(
         "--max-num-batched-tokens",

@@ -1,8 +1,8 @@
 """Spread sequences of different lengths over data-parallel ranks and micro-batches, as post-training frameworks do.
 
 verl (utils/seqlen_balancing.py) deals a batch to ranks in equal numbers of balanced sums, by Karmarkar and Karp's
-differencing, and packs each rank's share into as many micro-batches as the fullest rank needs. Here sequences go longest
-first to the least loaded part with room, whose largest sum differs from that by less than one short sequence.
+differencing, and packs each rank's share into as many micro-batches as the fullest rank needs. Here sequences go
+longest first to the least loaded part with room, whose largest sum differs from that by less than one short sequence.
 """
 
 from __future__ import annotations

@@ -6,10 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from presim.compose.plan import Plan as TrainPlan
 from presim.compose.plan import read_plan
 from presim.errors import InputError
 from presim.graph.schema import OperatorGraph
@@ -25,7 +23,6 @@ from presim.rl.training import TrainingPrices, price_training
 from presim.rl.weights import host_copy_s, weight_sync
 from presim.serving.defaults import with_defaults
 from presim.serving.model import find
-from presim.serving.plan import Plan as EnginePlan
 from presim.serving.steps.times import Engine, build
 
 _COLOCATED_SHARE = 0.5  # verl's default of rollout.gpu_memory_utilization (verl/trainer/config/rollout/rollout.yaml)
@@ -82,8 +79,10 @@ def build_job(request: RlRequest, cluster: Cluster, progress: Callable[[str], No
 def _fitting(
     job: RlJob, graph: OperatorGraph, pool: Cluster, progress: Callable[[str], None]
 ) -> tuple[TrainingPrices, memory.TrainerBytes, list[memory.PhaseMemory]]:
-    most = max(job.trainer.update_tokens, job.trainer.logprob_tokens)
-    training = price_training(graph, job.trainer.plan, pool, most, _typical_length(job.batch), progress)
+    trainer = job.trainer
+    training = price_training(
+        graph, trainer.plan, pool, trainer.update_tokens, trainer.logprob_tokens, _typical_length(job.batch), progress
+    )
     held = memory.trainer_bytes(job, graph, training)
     return training, held, memory.check(job, held)
 
@@ -195,6 +194,7 @@ def _trainer(request: RlRequest, batch: Batch, context: int) -> Trainer:
         "recompute": request.recompute,
         "sequence_parallel": request.tp > 1,
         "passes": ("fuse-cross-entropy",),
+        "attention": "auto" if request.dp_style == "zero1" else "flash",  # verl's FSDP models use flash-attention 2
     }
     return Trainer(
         read_plan(None, fields),

@@ -136,7 +136,7 @@ def check(job: RlJob) -> None:
     if mini_batch % ranks:
         raise InputError(
             f"a mini-batch of {mini_batch:,} responses does not divide over {ranks} data-parallel ranks "
-            f"({mini_batch} % {ranks} = {mini_batch % ranks}); change --prompts, --samples, --mini-batches or the degrees"
+            f"({mini_batch} % {ranks} = {mini_batch % ranks}); change --prompts, --samples, --mini-batch or a degree"
         )
     replica_gpus, pool = job.engine.plan.gpus, job.placement.rollout_gpus
     if pool % replica_gpus:

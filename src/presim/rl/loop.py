@@ -237,7 +237,7 @@ def _summary(
     responses, live = state.responses, window.responses
     rank_end_s = np.minimum(window.rank_end_s, cut_s - state.now_s)
     lengths = responses.length[is_batch]
-    batch_groups, first = np.unique(responses.group[is_batch], return_index=True)
+    _, first = np.unique(responses.group[is_batch], return_index=True)
     half_done_s = float(np.median(rank_end_s))
     return Step(
         number,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -69,3 +70,17 @@ class RlRequest:
             raise InputError(f"staleness is from 0 to {_MOST_STALENESS} steps, not {self.staleness:g}; correct it")
         if (self.steps or 1) > _MOST_STEPS:
             raise InputError(f"{self.steps:,} steps are more than {_MOST_STEPS:,}; use fewer --steps")
+
+
+def request_of(model: str, fields: Mapping[str, Any]) -> RlRequest:
+    """The request with these fields.
+
+    Raises:
+        InputError: one of them is unknown, with the nearest that is known, or out of bounds.
+    """
+    names = {field.name for field in dataclasses.fields(RlRequest)}
+    for name in fields:
+        if name not in names:
+            near = difflib.get_close_matches(name, sorted(names), 1)
+            raise InputError(f"a post-training job has no {name!r}; " + (f"use {near[0]}" if near else "leave it out"))
+    return RlRequest(model=model, **fields)

@@ -44,8 +44,8 @@ def _headline(answer: RlAnswer) -> Text:
         f"{figures.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {figures.responses_per_s:,.3g} responses/s",
         f"{answer.prompts:,} prompts x {answer.samples} responses of {figures.mean_response:,.0f} tokens on average, "
         f"{figures.longest_response:,} at most; {answer.mini_batches} updates a pass",
-        f"Rollout: engines idle {figures.rollout_idle_share:.0%} of it; {figures.rollout_tail_s:,.3g} s from the median "
-        f"engine's end to the last response; {figures.preemptions:,.0f} preemptions",
+        f"Rollout: engines idle {figures.rollout_idle_share:.0%} of it; {figures.rollout_tail_s:,.3g} s from the "
+        f"median engine's end to the last response; {figures.preemptions:,.0f} preemptions",
     ]
     return Text("\n".join([*lines, *_asynchronous(figures), *_costs(figures)]))
 

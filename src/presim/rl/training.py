@@ -88,23 +88,28 @@ class _Point:
 
 
 def price_training(
-    graph: OperatorGraph, plan: Plan, cluster: Cluster, most_tokens: int, typical_length: int,
+    graph: OperatorGraph, plan: Plan, cluster: Cluster, update_tokens: int, forward_tokens: int, typical_length: int,
     progress: Callable[[str], None] = lambda text: None,
 ) -> TrainingPrices:  # fmt: skip
-    """Compose and simulate the grid of micro-batches up to ``most_tokens`` on a pool of GPUs.
+    """Compose and simulate the grid of micro-batches on a pool of GPUs.
+
+    ``update_tokens``: of the largest micro-batch of an update, whose memory counts; ``forward_tokens``: of
+    log-probabilities.
 
     Raises:
         InputError: the plan is invalid for the model or the pool.
     """
-    full, _ = _long_and_short(plan, most_tokens, typical_length)
+    full, _ = _long_and_short(plan, update_tokens, typical_length)
     double = _evaluated(graph, full, cluster, 2 * plan.pipeline)
     once = _evaluated(graph, full, cluster, plan.pipeline)
     slope_s = (_step_s(double) - _step_s(once)) / plan.pipeline
     rest_s = max(_step_s(once) - slope_s * plan.pipeline, 0.0)
+    counts = [int(update_tokens * share) for share in _TOKEN_SHARES]
+    counts += [forward_tokens] if forward_tokens > update_tokens else []
     grid: list[tuple[int, _Point, _Point]] = []
-    for share in _TOKEN_SHARES:
-        progress(f"composing micro-batches of {int(most_tokens * share):,} tokens")
-        plans = _long_and_short(plan, int(most_tokens * share), typical_length)
+    for tokens in counts:
+        progress(f"composing micro-batches of {tokens:,} tokens")
+        plans = _long_and_short(plan, tokens, typical_length)
         evaluations = [
             once if point_plan == full else _evaluated(graph, point_plan, cluster, plan.pipeline)
             for point_plan in plans
@@ -113,14 +118,16 @@ def price_training(
         grid.append((plans[0].sequence, long, short))
     result = double.result
     return TrainingPrices(
-        plan,
-        plan.data(cluster.world_size),
-        *(_curve(grid, figure) for figure in ("update_s", "forward_s", "fill_s")),
-        rest_s,
-        result.energy.watts if result.energy else None,
-        result.memory,
-        _uncertainty(double),
-        tuple(result.not_modelled),
+        plan=plan,
+        data_ranks=plan.data(cluster.world_size),
+        update=_curve(grid, "update_s"),
+        forward=_curve(grid, "forward_s"),
+        forward_fill_s=_curve(grid, "fill_s"),
+        rest_s=rest_s,
+        watts=result.energy.watts if result.energy else None,
+        memory=result.memory,
+        uncertainty=_uncertainty(double),
+        not_modelled=tuple(result.not_modelled),
     )
 
 
