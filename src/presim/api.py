@@ -191,9 +191,7 @@ def search(
     return run_search(request_for_command(list(subject), settings, options, fixed))
 
 
-def rl(
-    model: str, *, cluster: ClusterOptions, price_per_gpu_hour: float | None = None, **request: Any
-) -> RlAnswer:
+def rl(model: str, *, cluster: ClusterOptions, price_per_gpu_hour: float | None = None, **request: Any) -> RlAnswer:
     """Predict the steps of a post-training job: rollouts, log-probabilities, updates and transfers of weights.
 
     ``request``: fields of `presim.rl.request.RlRequest`, which documents each and its default:

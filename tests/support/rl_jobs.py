@@ -45,7 +45,7 @@ def job(
         choose_cluster(gpu="h100-sxm", world_size=4),
         Batch(prompts, samples, Lengths(64), response or Lengths(200, 0.6, most=1000), mini_batches),
         Placement(train, rollout, is_colocated, staleness, is_partial),
-        Trainer(Plan(sequence=2048), 2048, 2048),
+        Trainer(Plan(sequence=4096), 4096, 4096),
         engine(sequences),
         steps=steps,
         seed=seed,
@@ -55,10 +55,10 @@ def job(
 
 def prices(token_s: float = 1e-5, *, sync_s: float = 0.25, **fields: Any) -> Prices:
     """Training that takes so many seconds a token, a quarter of it forward."""
-    grid = np.array([256.0, 2048.0])
+    grid = np.array([256.0, 4096.0])
     update, forward = (Curve(grid, grid * token_s * share, np.zeros(2)) for share in (0.75, 0.25))
     fill = Curve(grid, np.zeros(2), np.zeros(2))
-    training = TrainingPrices(Plan(sequence=2048), 2, update, forward, fill, 0.05, 500.0, memory(), 0.1, ())
+    training = TrainingPrices(Plan(sequence=4096), 2, update, forward, fill, 0.05, 500.0, memory(), 0.1, ())
     return Prices(training, WeightSync(sync_s / 2, sync_s / 4, sync_s / 4, _GIB), **fields)
 
 

@@ -13,6 +13,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from presim.errors import InputError
+
 Ints = NDArray[np.int64]
 
 
@@ -30,7 +32,16 @@ def balanced(lengths: Ints, parts: int, *, is_equal: bool) -> list[Ints]:
 
 
 def micro_batches(ranks: list[Ints], most_tokens: int) -> list[list[Ints]]:
-    """Lengths of each micro-batch by rank, all ranks with as many as the fullest needs; none above ``most_tokens``."""
+    """Lengths of each micro-batch by rank, all ranks with as many as the fullest needs; none above ``most_tokens``.
+
+    Raises:
+        InputError: a sequence alone has more tokens.
+    """
+    longest = max(int(lengths.max(initial=0)) for lengths in ranks)
+    if longest > most_tokens:
+        raise InputError(
+            f"a sequence has {longest:,} tokens, more than the {most_tokens:,} of a micro-batch; use more --micro-tokens"
+        )
     count = max(math.ceil(int(lengths.sum()) / most_tokens) for lengths in ranks)
     while True:
         packed = [[lengths[part] for part in balanced(lengths, count, is_equal=False)] for lengths in ranks]

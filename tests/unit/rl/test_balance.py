@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from presim.errors import InputError
 from presim.rl.balance import balanced, micro_batches, sizes
 
 LENGTHS = st.lists(st.integers(1, 4000), min_size=8, max_size=64).map(lambda found: np.array(found, np.int64))
@@ -31,3 +33,11 @@ def test_micro_batches_hold_all_tokens_and_none_is_too_large(first: np.ndarray, 
     assert tokens.sum(axis=1).tolist() == [first.sum(), second.sum()]
     assert squares.sum(axis=1).tolist() == [(first**2).sum(), (second**2).sum()]
     assert tokens.max() <= most
+
+
+def test_a_sequence_above_a_micro_batch_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        micro_batches([np.array([10, 300])], 256)
+    assert str(error.value) == (
+        "a sequence has 300 tokens, more than the 256 of a micro-batch; use more --micro-tokens"
+    )
