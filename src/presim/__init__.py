@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from presim.result import Result
 
 __version__ = "0.1.0"
-__all__ = ["Evaluator", "Job", "Result", "__version__", "compare", "evaluate", "replan", "rl", "run", "search", "simulate"]
+__all__ = ["Evaluator", "Job", "Result", "__version__", "compare", "evaluate"]
+__all__ += ["replan", "rl", "run", "search", "simulate"]
 
 # Loaded when first used: `presim --help` and `presim.__version__` need neither numpy nor msgspec.
 _LAZY = {"compare": "presim.api", "run": "presim.api", "search": "presim.api", "simulate": "presim.api"}

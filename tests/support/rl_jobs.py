@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from presim.compose.plan import Plan
+from presim.figures.memory import MemoryTimeline
 from presim.hardware.choose import choose_cluster
 from presim.result import Memory
-from presim.figures.memory import MemoryTimeline
 from presim.rl.build import Built
 from presim.rl.job import Batch, Placement, RlJob, Trainer
 from presim.rl.loop import Prices

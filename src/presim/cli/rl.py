@@ -21,7 +21,6 @@ _BATCH = (
     ),
     click.option(
         "--response",
-        required=True,
         metavar="LENGTHS",
         help="Tokens of responses: N, N~SPREAD, a file, or lognormal:mean=8000,p99=30000,max=32768.",
     ),
@@ -130,45 +129,49 @@ _OTHERS = (
     click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output."),
     click.option("-q", "--quiet", is_flag=True, help="Print no report."),
 )
-_CLUSTER = ("gpu", "node", "fabric", "nodes", "gpus_per_node", "world_size", "cluster")
 
 
 @click.command("rl")
-@click.argument("model")
+@click.argument("words", nargs=-1, metavar="[MODEL] [KEY=VALUE]...")
+@click.option(
+    "--from",
+    "recipe",
+    nargs=2,
+    metavar="FRAMEWORK FILE",
+    help="Read a recipe of verl, nemo-rl, trl or slime; KEY=VALUE override its keys, other options override both.",
+)
 @cluster_options
 @add_options(_BATCH, _PLACEMENT, _TRAINER, _ENGINE, _OTHERS)
-def command(model: str, json_file: str | None, quiet: bool, price_per_gpu_hour: float | None, **options: Any) -> None:
+@click.pass_context
+def command(
+    context: click.Context,
+    words: tuple[str, ...],
+    recipe: tuple[str, str] | None,
+    json_file: str | None,
+    quiet: bool,
+    price_per_gpu_hour: float | None,
+    **options: Any,
+) -> None:
     """Predict a step of reinforcement learning of MODEL: rollout, log-probabilities, update and weight sync.
 
     Rollouts run on simulated engines with vLLM's or SGLang's scheduling; log-probabilities and updates are composed
     training steps with packed sequences, balanced over ranks.
     """
+    from presim.cli import rl_inputs
     from presim.cli.progress import progress
     from presim.cli.serve import deliver
     from presim.files import check_writable
-    from presim.options import ClusterOptions
     from presim.rl import show
     from presim.verbs.rl import predict_rl
 
     if json_file not in (None, "-"):
         check_writable(json_file)
-    cluster = ClusterOptions(**{name: options.pop(name) for name in _CLUSTER})
-    request = _request(model, options)
+    sources = {name: context.get_parameter_source(name) for name in options}
+    explicit = {name for name, source in sources.items() if source is click.core.ParameterSource.COMMANDLINE}
+    request, cluster, notes = rl_inputs.request_of(words, recipe, options, explicit)
     with progress(quiet or json_file == "-") as say:
-        answer = predict_rl(request, cluster, price_per_gpu_hour=price_per_gpu_hour, progress=say)
+        answer = predict_rl(request, cluster, price_per_gpu_hour=price_per_gpu_hour, notes=notes, progress=say)
     if json_file:
         deliver(show.encode(answer), json_file)
     if not quiet and json_file != "-":
         show.write(answer)
-
-
-def _request(model: str, options: dict[str, Any]) -> Any:
-    from presim.errors import InputError
-    from presim.rl.request import RlRequest
-
-    engine = {name.removeprefix("engine_"): options.pop(name) for name in list(options) if name.startswith("engine_")}
-    offload = tuple(filter(None, options.pop("offload").split(",")))
-    if unknown := [word for word in offload if word not in ("parameters", "optimizer")]:
-        raise InputError(f"--offload takes parameters, optimizer, or both with a comma; got {unknown[0]!r}")
-    engine = {name: value for name, value in engine.items() if value is not None}
-    return RlRequest(model=model, engine=engine, offload=offload, **options)

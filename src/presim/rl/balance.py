@@ -40,7 +40,8 @@ def micro_batches(ranks: list[Ints], most_tokens: int) -> list[list[Ints]]:
     longest = max(int(lengths.max(initial=0)) for lengths in ranks)
     if longest > most_tokens:
         raise InputError(
-            f"a sequence has {longest:,} tokens, more than the {most_tokens:,} of a micro-batch; use more --micro-tokens"
+            f"a sequence has {longest:,} tokens, more than the {most_tokens:,} of a micro-batch; use more "
+            "--micro-tokens"
         )
     count = max(math.ceil(int(lengths.sum()) / most_tokens) for lengths in ranks)
     while True:

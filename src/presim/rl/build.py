@@ -57,7 +57,7 @@ def build_job(request: RlRequest, cluster: Cluster, progress: Callable[[str], No
     sync = weight_sync(model, engine, cluster, placement)
     refusal = None
     for context in (request.cp,) if request.cp else _contexts(model, pool, request):
-        trainer = _trainer(request, batch, context)
+        trainer = _trainer(request, batch, context, placement.train_gpus // (request.tp * request.pp))
         job = RlJob(
             request.model, cluster, batch, placement, trainer, engine, request.algorithm, request.reward_seconds,
             request.reward_workers, request.steps or (1 if not placement.staleness else 6), request.seed,
@@ -179,10 +179,11 @@ def _contexts(model: Model, pool: Cluster, request: RlRequest) -> list[int]:
     ] or [1]
 
 
-def _trainer(request: RlRequest, batch: Batch, context: int) -> Trainer:
+def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Trainer:
     tokens = request.micro_tokens or max(
         -(-batch.longest // context // _ROUND_TOKENS) * _ROUND_TOKENS, _LEAST_MICRO_TOKENS
     )
+    is_hybrid = 0 < request.shard < sharers and request.dp_style == "fsdp2"
     fields: dict[str, Any] = {
         "sequence": tokens * context,
         "context": context,
@@ -190,7 +191,8 @@ def _trainer(request: RlRequest, batch: Batch, context: int) -> Trainer:
         "tensor": request.tp,
         "pipeline": request.pp,
         "expert": request.ep,
-        "data_style": request.dp_style,
+        "data_style": "hsdp" if is_hybrid else request.dp_style,
+        "shard": request.shard if is_hybrid else 0,
         "recompute": request.recompute,
         "sequence_parallel": request.tp > 1,
         "passes": ("fuse-cross-entropy",),

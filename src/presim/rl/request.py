@@ -47,6 +47,7 @@ class RlRequest:
     pp: int = 1
     ep: int = 1
     dp_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"
+    shard: int = 0  # consecutive data-parallel ranks that shard parameters, with copies on others; 0: all
     recompute: Literal["none", "full"] = "full"
     micro_tokens: int | None = None  # most tokens of a micro-batch on a GPU; None: the longest sample, at least 16,384
     logprob_tokens: int | None = None  # likewise, of log-probabilities; None: as micro_tokens

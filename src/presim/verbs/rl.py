@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from presim.options import ClusterOptions
@@ -18,9 +19,10 @@ def predict_rl(
     options: ClusterOptions,
     *,
     price_per_gpu_hour: float | None = None,
+    notes: Sequence[str] = (),
     progress: Callable[[str], None] = lambda text: None,
 ) -> RlAnswer:
-    """Predict the steps of a job.
+    """Predict the steps of a job; ``notes``: sentences to include in the answer.
 
     Raises:
         InputError: the request cannot be, or a role does not fit its GPUs.
@@ -31,4 +33,5 @@ def predict_rl(
 
     built = build_job(request, chosen_cluster(options), progress)
     progress("simulating rollouts")
-    return answer(built, simulate(built.job, built.prices), price_per_gpu_hour)
+    run = simulate(built.job, built.prices)
+    return answer(dataclasses.replace(built, notes=(*notes, *built.notes)), run, price_per_gpu_hour)
