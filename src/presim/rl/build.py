@@ -43,8 +43,10 @@ class Built:
     notes: tuple[str, ...]  # what was chosen in place of options
 
 
-def build_job(request: RlRequest, cluster: Cluster, progress: Callable[[str], None] = lambda text: None) -> Built:
-    """The job that a request describes.
+def build_job(
+    request: RlRequest, cluster: Cluster, progress: Callable[[str], None] = lambda text: None, *, must_fit: bool = True
+) -> Built:
+    """The job that a request describes; without ``must_fit`` also one whose memory is predicted not to suffice.
 
     Raises:
         InputError: batches do not divide, a role does not fit its GPUs, or lengths are above what a side takes.
@@ -64,7 +66,7 @@ def build_job(request: RlRequest, cluster: Cluster, progress: Callable[[str], No
         )  # fmt: skip
         check(job)
         try:
-            training, held, phases = _fitting(job, graph, pool, progress)
+            training, held, phases = _fitting(job, graph, pool, progress, must_fit=must_fit)
         except InputError as error:
             refusal = refusal or error
             continue
@@ -77,14 +79,14 @@ def build_job(request: RlRequest, cluster: Cluster, progress: Callable[[str], No
 
 
 def _fitting(
-    job: RlJob, graph: OperatorGraph, pool: Cluster, progress: Callable[[str], None]
+    job: RlJob, graph: OperatorGraph, pool: Cluster, progress: Callable[[str], None], *, must_fit: bool
 ) -> tuple[TrainingPrices, memory.TrainerBytes, list[memory.PhaseMemory]]:
     trainer = job.trainer
     training = price_training(
         graph, trainer.plan, pool, trainer.update_tokens, trainer.logprob_tokens, _typical_length(job.batch), progress
     )
     held = memory.trainer_bytes(job, graph, training)
-    return training, held, memory.check(job, held)
+    return training, held, memory.check(job, held) if must_fit else memory.phases_of(job, held)
 
 
 def _typical_length(batch: Batch) -> int:

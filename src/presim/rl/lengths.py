@@ -9,7 +9,7 @@ from presim.files import shortened
 from presim.serving.workloads.generate import Lengths, lengths_of
 
 _Z99 = 2.3263  # standard deviations from the median to the 99th percentile of a normal distribution
-_LARGEST_RATIO = math.exp(_Z99**2 / 2)  # of the 99th percentile of a log-normal to its mean
+LARGEST_RATIO = math.exp(_Z99**2 / 2)  # of the 99th percentile of a log-normal to its mean
 _EXAMPLE = "lognormal:mean=8000,p99=30000,max=32768"
 _KEYS = ("mean", "p99", "cv", "max")
 _MOST_TOKENS = 1 << 20
@@ -61,10 +61,10 @@ def _spread(mean: float, percentile_99: float) -> float:
     ln(p99 / mean) is z s - s^2 / 2, for the standard deviation s of the logarithm; the smaller solution is meant.
     """
     ratio = percentile_99 / mean
-    if not 1 <= ratio <= _LARGEST_RATIO:
+    if not 1 <= ratio <= LARGEST_RATIO:
         raise InputError(
             f"no log-normal with a mean of {mean:,.0f} has its 99th percentile at {percentile_99:,.0f}: that lies from "
-            f"{mean:,.0f} to {mean * _LARGEST_RATIO:,.0f}; correct p99"
+            f"{mean:,.0f} to {mean * LARGEST_RATIO:,.0f}; correct p99"
         )
     deviation = _Z99 - math.sqrt(max(_Z99**2 - 2 * math.log(ratio), 0.0))
     return math.sqrt(math.expm1(deviation**2))

@@ -132,12 +132,14 @@ NEMO_RL = Framework(
         "logger.*", "checkpointing.*", "data.*", "env.*", "grpo.val_*", "grpo.max_*", "grpo.seed", "grpo.normalize*",
         "grpo.use_leave_one_out*", "grpo.reward_*", "loss_fn.*", "*.optimizer*", "*.scheduler*", "policy.tokenizer.*",
         "policy.max_grad_norm", "policy.precision", "policy.make_sequence_length*", "*.env_vars*", "*.temperature",
-        "*.top_p", "*.top_k", "*.stop_*", "*.vllm_cfg.async_engine", "policy.dtensor_cfg.enabled", "reward_penalties.*",
+        "*.sequence_parallel", "*.top_p", "*.top_k", "*.stop_*", "*.vllm_cfg.async_engine",
+        "policy.dtensor_cfg.enabled", "reward_penalties.*",
     ),
     {"grpo.use_dynamic_sampling": if_on("dynamic sampling"), "policy.generation.vllm_cfg.precision": lambda value: (
         "" if str(value) in ("bfloat16", "${policy.precision}") else "engines of another precision are not read yet; "
         "give --rollout-tp and other options instead of the recipe"
     )},
+    always={"offloads_all": True},  # colocated engines have the GPU alone, as the file says beside its key
 )  # fmt: skip
 
 TRL = Framework(
@@ -187,6 +189,7 @@ SLIME = Framework(
         "actor-num-nodes": Key("train_nodes", whole, 1),
         "actor-num-gpus-per-node": Key("train_gpus_per_node", whole, 8),
         "colocate": Key("is_colocated", truth, False),
+        "offload": Key("offloads_all", truth, True),
         "rollout-num-gpus": Key("rollout_gpus", whole),
         "rollout-num-gpus-per-engine": Key("engine.tp", whole, 1),
         "sglang-mem-fraction-static": Key("engine.gpu_memory_utilization", real),

@@ -30,23 +30,31 @@ _PRODUCT = re.compile(r"\$\{mul: ?(\d+), ?(\d+)\}")
 _SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)
 
 
-def settings_of(path: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """The flat settings of a recipe, with overrides in Hydra's notation.
+def settings_of(path: str, overrides: Sequence[str]) -> tuple[dict[str, Any], frozenset[str]]:
+    """The flat settings of a recipe, with overrides in Hydra's notation, and which are not of an inherited file.
 
     Raises:
         InputError: a file cannot be read, or an override is no ``key=value``.
     """
     file = Path(path)
-    settings = _of_yaml(file, 0) if file.suffix in (".yaml", ".yml") else _of_script(read_text(file, "name a recipe"))
+    if file.suffix in (".yaml", ".yml"):
+        settings, named = _of_yaml(file, 0)
+    else:
+        settings = _of_script(read_text(file, "name a recipe"))
+        named = set(settings)
     for override in overrides:
         match = _SETTING.fullmatch(override)
         if match is None:
             raise InputError(f"{shortened(override)!r} is no override; write it as KEY=VALUE")
         settings[match[1]] = match[2]
-    return {name: None if value == "" else _referred(value, settings) for name, value in settings.items()}
+        named.add(match[1])
+    return {name: None if value == "" else _referred(value, settings) for name, value in settings.items()}, frozenset(
+        named
+    )
 
 
-def _of_yaml(file: Path, depth: int) -> dict[str, Any]:
+def _of_yaml(file: Path, depth: int) -> tuple[dict[str, Any], set[str]]:
+    """Settings of a file and of those that it inherits, and the names of its own."""
     try:
         content = decode_yaml(read_text(file, "name a recipe"))
     except FormatError as error:
@@ -56,8 +64,9 @@ def _of_yaml(file: Path, depth: int) -> dict[str, Any]:
     parent = content.get("defaults")
     if depth >= _MOST_PARENTS:
         raise InputError(f"{file} inherits more than {_MOST_PARENTS} files; leave some out")
-    inherited = _of_yaml(file.parent / parent, depth + 1) if isinstance(parent, str) else {}
-    return {**inherited, **_flat({key: value for key, value in content.items() if key != "defaults"})}
+    inherited = _of_yaml(file.parent / parent, depth + 1)[0] if isinstance(parent, str) else {}
+    settings = _flat({key: value for key, value in content.items() if key != "defaults"})
+    return {**inherited, **settings}, set(settings)
 
 
 def _flat(content: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:

@@ -35,7 +35,7 @@ def read_recipe(framework: str, path: str, overrides: Sequence[str], gpus: int |
     Raises:
         InputError: the recipe cannot be read, or asks for what cannot be simulated.
     """
-    recipe = FRAMEWORKS[framework].recipe(settings_of(path, overrides))
+    recipe = FRAMEWORKS[framework].recipe(*settings_of(path, overrides))
     facts = dict(recipe.facts)
     known_fields = {field.name for field in dataclasses.fields(RlRequest)}
     fields: dict[str, Any] = {name: value for name, value in facts.items() if name in known_fields}
@@ -115,7 +115,9 @@ def _batches(facts: Mapping[str, Any], fields: Mapping[str, Any], gpus: int | No
 
 def _training(facts: Mapping[str, Any]) -> dict[str, Any]:
     names = ("parameters", "optimizer")
-    fields: dict[str, Any] = {"offload": tuple(name for name in names if facts.get(f"offloads_{name}"))}
+    moves_all = facts.get("offloads_all") and facts.get("is_colocated", True)
+    offload = tuple(name for name in names if moves_all or facts.get(f"offloads_{name}"))
+    fields: dict[str, Any] = {"offload": offload}
     if facts.get("dp_style") == "fsdp2":  # of NeMo RL's two trainers, the one without Megatron
         own = {name.removeprefix("dtensor."): value for name, value in facts.items() if name.startswith("dtensor.")}
         fields |= {**own, **({"pp": 1, "ep": 1} if own else {})}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import fnmatch
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from presim.errors import InputError
 from presim.files import shortened
 
-_ALIKE = 0.8  # of the letters of two keys of a section, above which the one is taken for a slip of the other
+_ALIKE = 0.92  # of the letters of two keys of a section, above which the one is taken for a slip of the other
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,14 +40,15 @@ class Framework:
     keys: Mapping[str, Key]
     no_effect: tuple[str, ...]  # patterns of keys that change no time: data, logs, learning rates
     refused: Mapping[str, Callable[[Any], str]]  # key: why its value cannot be simulated; empty: it can
+    always: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # facts that no key sets
 
-    def recipe(self, settings: Mapping[str, Any]) -> Recipe:
-        """What flat settings mean.
+    def recipe(self, settings: Mapping[str, Any], named: Collection[str]) -> Recipe:
+        """What flat settings mean; those that are not among ``named`` are inherited, and need not be understood.
 
         Raises:
             InputError: a key looks like a slip of one that counts, or a value cannot be simulated.
         """
-        facts = {key.field: key.default for key in self.keys.values() if key.default is not None}
+        facts = {key.field: key.default for key in self.keys.values() if key.default is not None} | dict(self.always)
         ignored = []
         for name, value in settings.items():
             if value is None:
@@ -56,7 +57,11 @@ class Framework:
                 raise InputError(f"{name}={shortened(str(value))}: {reason}")
             if name in self.keys:
                 facts[self.keys[name].field] = self._read(name, value)
-            elif not any(fnmatch.fnmatchcase(name, pattern) for pattern in self.no_effect) and name not in self.refused:
+            elif (
+                name in named
+                and not any(fnmatch.fnmatchcase(name, pattern) for pattern in self.no_effect)
+                and name not in self.refused
+            ):
                 self._check_spelling(name)
                 ignored.append(name)
         return Recipe(self.name, facts, tuple(ignored))
