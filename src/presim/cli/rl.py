@@ -118,6 +118,13 @@ _ENGINE = (
 )
 _OTHERS = (
     click.option(
+        "--transfer",
+        type=click.Choice(("per-parameter", "packed")),
+        default="per-parameter",
+        show_default=True,
+        help="Weights go to engines one by one, as verl measured it, or packed, as fast as links are.",
+    ),
+    click.option(
         "--reward-seconds", type=number(quantities.SECONDS), default=0.0, help="Seconds of a response's reward."
     ),
     click.option(
@@ -145,6 +152,7 @@ _OTHERS = (
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     words: tuple[str, ...],
     recipe: tuple[str, str] | None,
     json_file: str | None,

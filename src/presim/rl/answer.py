@@ -15,7 +15,8 @@ _J_PER_KWH = 3.6e6
 _THOUSAND = 1000
 _TRAINING = ("old log-probabilities", "reference log-probabilities", "update")
 _NOT_MODELLED = (
-    "The Python time of the controller between phases, and waking and emptying an engine's memory, are not modelled.",
+    "The Python time of the controller between phases, padded batches that pass through it, and waking and emptying an "
+    "engine's memory are not modelled.",
     "Advantages are computed in no time.",
     "Weights are sent while the engines stand still; transfers that overlap with generation are not modelled.",
     "Critics, reward models on GPUs, and tools or environments inside a response are not modelled.",
@@ -119,7 +120,12 @@ def answer(built: Built, run: Run, price_per_gpu_hour: float | None = None) -> R
         figures=figures,
         phases=phases,
         memory=built.phases,
-        weight_sync={"gather_s": sync.gather_s, "broadcast_s": sync.broadcast_s, "load_s": sync.load_s},
+        weight_sync={
+            "gather_s": sync.gather_s,
+            "broadcast_s": sync.broadcast_s,
+            "load_s": sync.load_s,
+            "software_s": sync.software_s,
+        },
         timeline=[TimelineSpan(span.pool, span.phase, span.step, span.start_s, span.end_s) for span in run.spans],
         tokens={"generated": run.generated_tokens, "trained": trained, "in_flight": run.in_flight_tokens},
         notes=list(built.notes),

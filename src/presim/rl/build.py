@@ -51,12 +51,13 @@ def build_job(
     Raises:
         InputError: batches do not divide, a role does not fit its GPUs, or lengths are above what a side takes.
     """
-    model, graph = find(request.model), training_graph(request.model)
+    model = find(request.model)
     placement = _placement(request, cluster)
     batch = _batch(request)
     engine, notes = _engine(request, model, cluster, placement, batch)
     pool = pool_of(cluster, placement.train_gpus, "training")
-    sync = weight_sync(model, engine, cluster, placement)
+    sync = weight_sync(model, engine, cluster, placement, is_packed=request.transfer == "packed")
+    graph = None
     refusal = None
     for context in (request.cp,) if request.cp else _contexts(model, pool, request):
         trainer = _trainer(request, batch, context, placement.train_gpus // (request.tp * request.pp))
@@ -65,6 +66,7 @@ def build_job(
             request.reward_workers, request.steps or (1 if not placement.staleness else 6), request.seed,
         )  # fmt: skip
         check(job)
+        graph = graph or training_graph(request.model)
         try:
             training, held, phases = _fitting(job, graph, pool, progress, must_fit=must_fit)
         except InputError as error:

@@ -268,8 +268,7 @@ def _advance(
     version[waited] = np.maximum(
         version[waited], number + 1
     )  # a response that has no token starts with the next weights
-    responses = dataclasses.replace(state.responses, generated=progress)
-    state.responses = responses.part(~is_batch)
-    state.end_s = np.where(ends <= cut_s, ends, np.inf)[~is_batch]
+    state.end_s = np.where(progress == state.responses.length, ends, np.inf)[~is_batch]
+    state.responses = dataclasses.replace(state.responses, generated=progress).part(~is_batch)
     state.version = version[~is_batch]
     state.now_s = next_s

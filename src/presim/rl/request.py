@@ -53,6 +53,7 @@ class RlRequest:
     logprob_tokens: int | None = None  # likewise, of log-probabilities; None: as micro_tokens
     reference: bool | None = None  # None: as the algorithm usually has
     old_logprobs: bool = True
+    transfer: Literal["per-parameter", "packed"] = "per-parameter"  # of weights; packed: limited by links alone
     offload: tuple[Offloads, ...] = ()
     engine: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `presim.serving.plan.Plan`
     reward_seconds: float = 0.0

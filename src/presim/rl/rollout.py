@@ -60,7 +60,7 @@ class Window:
         """Tokens of each response at a moment: an engine's step gives each of its sequences one."""
         served, responses = self.served, self.responses
         remaining = responses.length - responses.generated
-        cut_ns = int(cut_s * 1e9)
+        cut_ns = round(cut_s * 1e9)
         tokens = np.where(served.last <= cut_ns, remaining, 0)
         steps_by_replica = _step_ends(served)
         for index in np.flatnonzero((served.last > cut_ns) & (served.first <= cut_ns)).tolist():

@@ -15,6 +15,11 @@ from presim.trace.collective import Collective
 from presim.trace.schema import Group
 
 _TRAINED_BYTES = 2  # of a parameter as it is sent: bf16
+# A transfer parameter by parameter is bound by software, not by links: verl's full broadcast takes 5.5 to 6.0 s for
+# Qwen2.5-7B on 1 + 1 nodes and 28.5 to 29.1 s for 72B on 4 + 4 (verl's docs/advance/delta_weight_sync.md, 2026-07): a
+# line through both, which gives 14.7 s for 32B on 2 + 2 nodes, where 14.2 s were measured.
+_SOFTWARE_START_S = 3.06
+_SOFTWARE_BYTES_PER_S = 5.64e9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,18 +30,22 @@ class WeightSync:
     broadcast_s: float  # to the GPUs of the engines; 0 where both sides share GPUs
     load_s: float  # copies into the engine's own tensors
     sent_bytes: int
+    software_s: float = 0.0  # what software takes for all of this, where it handles one parameter after the other
 
     @property
     def seconds(self) -> float:
-        """All of it."""
-        return self.gather_s + self.broadcast_s + self.load_s
+        """All of it: the slower of links and software."""
+        return max(self.gather_s + self.broadcast_s + self.load_s, self.software_s)
 
 
-def weight_sync(model: Model, engine: Engine, cluster: Cluster, placement: Placement) -> WeightSync:
+def weight_sync(
+    model: Model, engine: Engine, cluster: Cluster, placement: Placement, *, is_packed: bool = False
+) -> WeightSync:
     """Price the transfer on the described network: parameters are gathered by all training GPUs, then sent as bf16.
 
     Separate pools get them by a broadcast from the first training GPU. An engine copies its own part of each parameter
-    into its tensors, and reads and writes what its weight type needs.
+    into its tensors, and reads and writes what its weight type needs. ``is_packed``: many parameters are sent together,
+    so that links alone limit it.
     """
     sent_bytes = int(model.parameters * _TRAINED_BYTES)
     train = tuple(range(placement.train_gpus))
@@ -47,7 +56,8 @@ def weight_sync(model: Model, engine: Engine, cluster: Cluster, placement: Place
         broadcast_s = _collective_s("broadcast", sent_bytes, (0, *rollout), cluster)
     part = model.parameters / (engine.plan.tp * engine.plan.pp)
     load_bytes = part * (_TRAINED_BYTES + WEIGHT_BYTES[engine.plan.weights])
-    return WeightSync(gather_s, broadcast_s, load_bytes / cluster.gpu.memory_bytes_per_s, sent_bytes)
+    software_s = 0.0 if is_packed else _SOFTWARE_START_S + sent_bytes / _SOFTWARE_BYTES_PER_S
+    return WeightSync(gather_s, broadcast_s, load_bytes / cluster.gpu.memory_bytes_per_s, sent_bytes, software_s)
 
 
 def _collective_s(kind: str, size_bytes: int, ranks: tuple[int, ...], cluster: Cluster) -> float:

@@ -90,7 +90,7 @@ def _steady(run: Run) -> float:
 def test_staleness_hides_rollouts_and_partial_responses_cost_recomputed_tokens() -> None:
     lengths = Lengths(300, 1.0, most=2000)
     jobs = {
-        name: simulate(rl_jobs.job(response=lengths, steps=6, **fields), rl_jobs.prices(2e-5))  # type: ignore[arg-type]
+        name: simulate(rl_jobs.job(response=lengths, steps=6, **fields), rl_jobs.prices(3e-4))  # type: ignore[arg-type]
         for name, fields in {
             "on-policy": {},
             "waits": {"staleness": 1.0},

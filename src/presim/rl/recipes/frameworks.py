@@ -139,7 +139,8 @@ NEMO_RL = Framework(
         "" if str(value) in ("bfloat16", "${policy.precision}") else "engines of another precision are not read yet; "
         "give --rollout-tp and other options instead of the recipe"
     )},
-    always={"offloads_all": True},  # colocated engines have the GPU alone, as the file says beside its key
+    # Colocated engines have the GPU alone, as the file says beside a key; transfers go through packed buffers.
+    always={"offloads_all": True, "transfer": "packed"},
 )  # fmt: skip
 
 TRL = Framework(
