@@ -57,7 +57,7 @@ _MEGATRON = {
     "reference": True, "cp": 1, "transfer": "packed",
 }  # fmt: skip
 _OFF_POLICY = {"placement": "separate", "staleness": 1.0, "partial": True}
-_COLOCATED = {"offload": ("parameters", "optimizer")}
+_COLOCATED = {"offload": ("parameters", "optimizer", "reference")}
 _LARGE = {**_MEGATRON, "recompute": "full", "cp": 2, "logprob_tokens": 4096}  # 8,192 tokens over two ranks
 # id: fields of the request, and where they are from
 RECIPES: dict[str, tuple[dict[str, Any], str]] = {
@@ -129,7 +129,7 @@ def request_of(row: Mapping[str, str]) -> RlRequest:
     longest -= 0 if row["max_response_len"] else _PROMPT
     return RlRequest(
         model=_model(row), prompt_tokens=str(_PROMPT), response=_lengths(mean, longest), engine=engine, steps=4,
-        **degrees, **fields,
+        force=True, **degrees, **fields,
     )  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def compare(row: Mapping[str, str]) -> list[Compared]:
     """
     if row["mode"].startswith("weight sync"):
         return [Compared("weight_sync_time_s", _middle(row["weight_sync_time_s"]), _sync_s(row))]
-    built = build_job(request_of(row), _cluster(row), must_fit=False)
+    built = build_job(request_of(row), _cluster(row))
     predicted = answer(built, simulate(built.job, built.prices))
     figures = [Compared("step_time_s", float(row["step_time_s"]), predicted.figures.step_time_s)]
     if row["weight_sync_time_s"]:

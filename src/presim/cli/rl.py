@@ -90,7 +90,10 @@ _TRAINER = (
         "--old-logprobs/--no-old-logprobs", default=True, help="Log-probabilities of the policy before the update."
     ),
     click.option(
-        "--offload", metavar="WHAT", default="", help="In host memory during rollouts: parameters, optimizer, or both."
+        "--offload",
+        metavar="WHAT",
+        default="",
+        help="In host memory while not used: parameters, optimizer, reference, with commas.",
     ),
 )
 _ENGINE = (
@@ -130,6 +133,7 @@ _OTHERS = (
     click.option(
         "--reward-workers", type=number(quantities.BATCH), default=64, show_default=True, help="Rewards at once."
     ),
+    click.option("--force", is_flag=True, help="Predict also what memory is predicted not to hold."),
     click.option("--steps", type=number(quantities.STEPS), help="Steps to simulate. Default: 1, or 6 off-policy."),
     click.option("--seed", type=number(quantities.SEED), default=0, show_default=True, help="Of the lengths."),
     click.option("--price-per-gpu-hour", type=number(quantities.PRICE), help="Price per GPU hour."),

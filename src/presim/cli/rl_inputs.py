@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Sequence
 from typing import Any
 
 from presim.errors import InputError
 from presim.files import shortened
 from presim.options import ClusterOptions
+from presim.rl.job import Offloads
 from presim.rl.lengths import longest, response_lengths
 from presim.rl.recipes.frameworks import FRAMEWORKS
 from presim.rl.recipes.request import FromRecipe, read_recipe
@@ -60,8 +62,11 @@ def _fields(options: dict[str, Any]) -> dict[str, Any]:
     others = {name: value for name, value in options.items() if name not in _CLUSTER}
     engine = {name.removeprefix("engine_"): others.pop(name) for name in list(others) if name.startswith("engine_")}
     offload = tuple(filter(None, others.pop("offload").split(",")))
-    if unknown := [word for word in offload if word not in ("parameters", "optimizer")]:
-        raise InputError(f"--offload takes parameters, optimizer, or both with a comma; got {unknown[0]!r}")
+    if unknown := [word for word in offload if word not in typing.get_args(Offloads)]:
+        raise InputError(
+            f"--offload takes {', '.join(typing.get_args(Offloads))}, or several with commas; got "
+            f"{shortened(unknown[0])!r}"
+        )
     engine = {name: value for name, value in engine.items() if value is not None}
     return {**others, "engine": engine, "offload": offload}
 

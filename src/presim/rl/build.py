@@ -43,10 +43,8 @@ class Built:
     notes: tuple[str, ...]  # what was chosen in place of options
 
 
-def build_job(
-    request: RlRequest, cluster: Cluster, progress: Callable[[str], None] = lambda text: None, *, must_fit: bool = True
-) -> Built:
-    """The job that a request describes; without ``must_fit`` also one whose memory is predicted not to suffice.
+def build_job(request: RlRequest, cluster: Cluster, progress: Callable[[str], None] = lambda text: None) -> Built:
+    """The job that a request describes.
 
     Raises:
         InputError: batches do not divide, a role does not fit its GPUs, or lengths are above what a side takes.
@@ -68,7 +66,7 @@ def build_job(
         check(job)
         graph = graph or training_graph(request.model)
         try:
-            training, held, phases = _fitting(job, graph, pool, progress, must_fit=must_fit)
+            training, held, phases = _fitting(job, graph, pool, progress, must_fit=not request.force)
         except InputError as error:
             refusal = refusal or error
             continue
@@ -217,5 +215,5 @@ def _copies(job: RlJob, held: memory.TrainerBytes) -> tuple[float, float]:
     offloads = job.trainer.offloads
     state = held.optimizer if "optimizer" in offloads else 0
     state += held.parameters if "parameters" in offloads else 0
-    reference = held.reference if "parameters" in offloads else 0
+    reference = held.reference if "reference" in offloads else 0
     return host_copy_s(state + reference, job.cluster), host_copy_s(state, job.cluster)

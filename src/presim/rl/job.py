@@ -16,7 +16,7 @@ from presim.serving.steps.times import Engine
 from presim.serving.workloads.generate import Lengths
 
 Algorithm = Literal["grpo", "dapo", "reinforce", "rloo"]
-Offloads = Literal["parameters", "optimizer"]
+Offloads = Literal["parameters", "optimizer", "reference"]
 
 
 @dataclasses.dataclass(frozen=True)

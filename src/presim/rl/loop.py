@@ -140,7 +140,7 @@ def _step(job: RlJob, prices: Prices, state: _State, number: int) -> tuple[Step,
     generated = window.generated_at(cut_s - state.now_s)
     is_begun = generated > live.generated
     step = _summary(job, state, window, number, is_batch, ends, cut_s, next_s, generated)
-    _advance(state, is_live, is_batch, ends, generated, is_begun, number, cut_s, next_s)
+    _advance(state, is_live, is_batch, ends, generated, is_begun, number, next_s)
     return step, timeline.spans
 
 
@@ -258,7 +258,7 @@ def _summary(
 
 def _advance(
     state: _State, is_live: NDArray[np.bool_], is_batch: NDArray[np.bool_], ends: Floats, generated: Ints,
-    is_begun: NDArray[np.bool_], number: int, cut_s: float, next_s: float,
+    is_begun: NDArray[np.bool_], number: int, next_s: float,
 ) -> None:  # fmt: skip
     """Take the batch out, and keep what the others have generated."""
     progress = state.responses.generated.copy()

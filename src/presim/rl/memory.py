@@ -8,6 +8,7 @@ import msgspec
 
 from presim.errors import InputError
 from presim.graph.schema import OperatorGraph
+from presim.models.description import elements
 from presim.rl.job import RlJob
 from presim.rl.training import TrainingPrices
 from presim.units import GIB
@@ -56,11 +57,20 @@ def trainer_bytes(job: RlJob, graph: OperatorGraph, prices: TrainingPrices) -> T
     shards = (plan.shard or job.placement.train_gpus // (plan.tensor * plan.pipeline)) * plan.tensor * plan.pipeline
     if plan.data_style in ("fsdp2", "hsdp"):  # the category counts parameters that are gathered for a moment, too
         parameters = _SHARDED_PARAMETER_BYTES * graph.parameter_count() // shards
+        rank_parameters = graph.parameter_count() / shards
     else:
-        shards = plan.tensor * plan.pipeline
+        rank_parameters = _rank_parameters(job)
     working = memory.peak_reserved_bytes - parameters - optimizer
-    reference = _REFERENCE_BYTES * graph.parameter_count() // shards if job.trainer.has_reference else 0
+    reference = int(_REFERENCE_BYTES * rank_parameters) if job.trainer.has_reference else 0
     return TrainerBytes(parameters, optimizer, reference, working, beyond)
+
+
+def _rank_parameters(job: RlJob) -> float:
+    """Parameters of a rank by model parallelism alone, without a data-parallel share."""
+    plan, model = job.trainer.plan, job.engine.model
+    experts = sum(count * elements(layer.weights, "experts") for layer, count in model.counts())
+    dense = (model.parameters - experts) / plan.tensor
+    return (dense + experts / max(plan.expert, plan.tensor)) / plan.pipeline
 
 
 def phases_of(job: RlJob, held: TrainerBytes) -> list[PhaseMemory]:
@@ -69,7 +79,9 @@ def phases_of(job: RlJob, held: TrainerBytes) -> list[PhaseMemory]:
     capacity = engine.total
     resident = {"trainer's context": held.beyond}
     if "parameters" not in offloads:
-        resident |= {"parameters": held.parameters, "reference": held.reference}
+        resident["parameters"] = held.parameters
+    if "reference" not in offloads:
+        resident["reference"] = held.reference
     if "optimizer" not in offloads:
         resident["optimizer states"] = held.optimizer
     serving = {"engine's weights": engine.weights, "KV cache": engine.cache, "engine's working memory": _working(job)}
@@ -78,7 +90,7 @@ def phases_of(job: RlJob, held: TrainerBytes) -> list[PhaseMemory]:
         "parameters": held.parameters,
         "optimizer states": held.optimizer,
         "gradients, activations, gathered parameters": held.working,
-        **({} if "parameters" in offloads else {"reference": held.reference}),
+        **({} if "reference" in offloads else {"reference": held.reference}),
     }
     asleep = {"sleeping engine's context": engine.beside}
     if job.placement.is_colocated:
@@ -114,7 +126,8 @@ def check(job: RlJob, held: TrainerBytes) -> list[PhaseMemory]:
             parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in phase.parts.items())
             raise InputError(
                 f"the {phase.phase} does not fit {phase.pool}: {phase.total_bytes / GIB:.1f} GiB ({parts}) of "
-                f"{phase.capacity_bytes / GIB:.1f}, {missing:.1f} too many; {_advice(job, held, phase, missing)}"
+                f"{phase.capacity_bytes / GIB:.1f}, {missing:.1f} too many; {_advice(job, held, phase, missing)}; "
+                "--force predicts it anyway"
             )
     return phases
 
@@ -122,7 +135,8 @@ def check(job: RlJob, held: TrainerBytes) -> list[PhaseMemory]:
 def _advice(job: RlJob, held: TrainerBytes, phase: PhaseMemory, missing: float) -> str:
     choices = {
         "optimizer": held.optimizer / GIB,
-        "parameters": (held.parameters + held.reference) / GIB,
+        "parameters": held.parameters / GIB,
+        "reference": held.reference / GIB,
     }
     unused = {name: size for name, size in choices.items() if name not in job.trainer.offloads}
     if phase.phase == "rollout" and unused:

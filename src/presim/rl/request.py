@@ -58,6 +58,7 @@ class RlRequest:
     engine: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `presim.serving.plan.Plan`
     reward_seconds: float = 0.0
     reward_workers: int = 64
+    force: bool = False  # predict also what does not fit memory
     steps: int | None = None  # None: 1, or 6 where generation runs ahead
     seed: int = 0
 

@@ -26,9 +26,11 @@ def test_an_engine_beside_the_optimizer_is_refused_with_the_offload_that_helps()
     with pytest.raises(InputError) as error:
         check(rl_jobs.job(is_colocated=True), HELD)
     assert str(error.value).startswith("the rollout does not fit all GPUs: ")
-    assert str(error.value).endswith("too many; --offload optimizer,parameters frees 14.0 GiB of it")
+    assert str(error.value).endswith(
+        "too many; --offload optimizer,parameters,reference frees 14.0 GiB of it; --force predicts it anyway"
+    )
     job = rl_jobs.job(is_colocated=True)
-    trainer = dataclasses.replace(job.trainer, offloads=frozenset({"optimizer", "parameters"}))
+    trainer = dataclasses.replace(job.trainer, offloads=frozenset({"optimizer", "parameters", "reference"}))
     assert all(phase.fits for phase in check(dataclasses.replace(job, trainer=trainer), HELD))
 
 
@@ -36,5 +38,6 @@ def test_an_update_that_is_too_large_is_refused() -> None:
     with pytest.raises(InputError) as error:
         check(rl_jobs.job(), dataclasses.replace(HELD, working=70 * GIB))
     assert str(error.value).endswith(
-        "5.8 too many; use fewer --micro-tokens, a larger --cp, --tp or --pp, or more training GPUs"
+        "5.8 too many; use fewer --micro-tokens, a larger --cp, --tp or --pp, or more training GPUs; "
+        "--force predicts it anyway"
     )

@@ -87,7 +87,7 @@ def test_a_recipe_of_nemo_rl_with_the_file_that_it_inherits(tmp_path: Path) -> N
     expected = {
         "model": "qwen3-32b", "prompts": 32, "samples": 8, "mini_batch": 32, "tp": 4, "dp_style": "zero1",
         "placement": "separate", "rollout_gpus": 8, "staleness": 2.0, "partial": True, "micro_tokens": 8192,
-        "transfer": "packed", "offload": (),
+        "transfer": "packed", "offload": ("reference",),
     }  # fmt: skip
     assert {name: recipe.fields[name] for name in expected} == expected
     assert recipe.world_size == 24

@@ -57,6 +57,8 @@ VERL = Framework(
         f"{_ACTOR}megatron.pipeline_model_parallel_size": Key("pp", whole),
         f"{_ACTOR}megatron.context_parallel_size": Key("cp", whole),
         f"{_ACTOR}megatron.expert_model_parallel_size": Key("ep", whole),
+        f"{_REF}fsdp_config.param_offload": Key("offloads_reference", truth),
+        f"{_REF}megatron.param_offload": Key("offloads_reference", truth),
         f"{_ACTOR}use_kl_loss": Key("reference", truth, False),
         "algorithm.use_kl_in_reward": Key("reference_in_reward", truth),
         "actor_rollout_ref.model.enable_gradient_checkpointing": Key("recompute", recomputation, "full"),
@@ -85,8 +87,9 @@ VERL = Framework(
         "reward*",
         "algorithm.kl_ctrl.*", "algorithm.norm_adv*", "*.use_remove_padding", "*.use_dynamic_bsz",
         "*.log_prob_use_dynamic_bsz", "*_micro_batch_size_per_gpu", "*_micro_batch_size",
-        f"{_REF}log_prob_max_token_len_per_gpu", f"{_REF}ulysses_sequence_parallel_size", f"{_REF}fsdp_config.*",
-        f"{_REF}megatron.*", f"{_ROLLOUT}mode", f"{_ROLLOUT}enable_chunked_prefill", f"{_ROLLOUT}free_cache_engine",
+        f"{_REF}log_prob_max_token_len_per_gpu", f"{_REF}ulysses_sequence_parallel_size",
+        f"{_REF}fsdp_config.fsdp_size", f"{_REF}megatron.*_parallel_size", f"{_ROLLOUT}mode",
+        f"{_ROLLOUT}enable_chunked_prefill", f"{_ROLLOUT}free_cache_engine",
     ),
     {"algorithm.adv_estimator": _critic, "algorithm.filter_groups.enable": if_on("filtering of prompt groups")},
 )  # fmt: skip
@@ -140,7 +143,7 @@ NEMO_RL = Framework(
         "give --rollout-tp and other options instead of the recipe"
     )},
     # Colocated engines have the GPU alone, as the file says beside a key; transfers go through packed buffers.
-    always={"offloads_all": True, "transfer": "packed"},
+    always={"offloads_all": True, "offloads_reference": True, "transfer": "packed"},
 )  # fmt: skip
 
 TRL = Framework(

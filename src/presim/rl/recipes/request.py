@@ -114,7 +114,7 @@ def _batches(facts: Mapping[str, Any], fields: Mapping[str, Any], gpus: int | No
 
 
 def _training(facts: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("parameters", "optimizer")
+    names = ("parameters", "optimizer", "reference")
     moves_all = facts.get("offloads_all") and facts.get("is_colocated", True)
     offload = tuple(name for name in names if moves_all or facts.get(f"offloads_{name}"))
     fields: dict[str, Any] = {"offload": offload}
