@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from presim.figures.comparison import Comparison
-from presim.options import ReplanOptions, RunOptions, SimulateOptions
+from presim.options import ClusterOptions, ReplanOptions, RunOptions, SimulateOptions
 from presim.result import Result
 from presim.saved_jobs import compare_jobs
 from presim.verbs.replan import replan_and_evaluate
@@ -17,6 +17,7 @@ from presim.verbs.run import run_and_evaluate
 from presim.verbs.simulate import evaluate_saved
 
 if TYPE_CHECKING:
+    from presim.rl.answer import RlAnswer
     from presim.search.study import Answer
 
 
@@ -195,6 +196,7 @@ def search(
     return run_search(request_for_command(list(subject), settings, options, fixed))
 
 
+<<<<<<< HEAD
 def ask(verb: str, *arguments: str, **options: bool | float | str | Sequence[str] | None) -> Any:
     """Run any verb that writes a result, by the options of its command line, and return the result as data.
 
@@ -209,3 +211,18 @@ def ask(verb: str, *arguments: str, **options: bool | float | str | Sequence[str
     from presim.cli.asked import answer
 
     return answer(verb, arguments, options)
+=======
+def rl(model: str, *, cluster: ClusterOptions, price_per_gpu_hour: float | None = None, **request: Any) -> RlAnswer:
+    """Predict the steps of a post-training job: rollouts, log-probabilities, updates and transfers of weights.
+
+    ``request``: fields of `presim.rl.request.RlRequest`, which documents each and its default:
+    ``rl("qwen3-8b", cluster=ClusterOptions(gpu="h100-sxm", nodes=4), response="lognormal:mean=8000,p99=30000")``.
+
+    Raises:
+        InputError: a field is unknown or invalid, batches do not divide, or a role does not fit its GPUs.
+    """
+    from presim.rl.request import request_of
+    from presim.verbs.rl import predict_rl
+
+    return predict_rl(request_of(model, request), cluster, price_per_gpu_hour=price_per_gpu_hour)
+>>>>>>> w-rl

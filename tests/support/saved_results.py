@@ -15,6 +15,9 @@ from presim.compose.compare import Agreement, Difference, Figure, Turn
 from presim.graph import store as graphs
 from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
 from presim.report import agreement
+from presim.rl import answer as rl_answer
+from presim.rl import show
+from presim.rl.loop import simulate as simulate_rl
 from presim.search import matrix, study
 from presim.search.answer import matrix_page, table
 from presim.search.matrix import Matrix, Run
@@ -24,7 +27,7 @@ from presim.search.run import answer
 from presim.search.space import Space
 from presim.search.trials.trial import Trial
 from presim.trace import store
-from support import workloads
+from support import rl_jobs, workloads
 from support.searching import figures
 
 _SERVE = "llama3-8b --gpu h100-sxm"
@@ -64,14 +67,20 @@ class Sample:
 
 def kinds() -> tuple[str, ...]:
     """The kinds that have a sample."""
-    return (*COMMANDS, "search", "search-matrix", "agreement")
+    return (*COMMANDS, "search", "search-matrix", "agreement", "rl")
 
 
 def samples(folder: Path) -> dict[str, Sample]:
     """A result of every kind, written into a folder."""
     files = _files(folder)
     found = {kind: _called(kind, words, asked, files, folder) for kind, (words, asked) in COMMANDS.items()}
-    return {**found, "search": _search(folder), "search-matrix": _matrix(folder), "agreement": _agreement(folder)}
+    return {
+        **found,
+        "search": _search(folder),
+        "search-matrix": _matrix(folder),
+        "agreement": _agreement(folder),
+        "rl": _rl(folder),
+    }
 
 
 def printed(call: Callable[[], object]) -> str:
@@ -183,6 +192,15 @@ def _agreement(folder: Path) -> Sample:
     path = folder / "agreement.json"
     path.write_bytes(agreement.encode(found))
     return Sample(path, printed(lambda: agreement.write(found)))
+
+
+def _rl(folder: Path) -> Sample:
+    """Two steps of post-training on separate pools, whose training side nobody composed."""
+    built = rl_jobs.built(rl_jobs.job(staleness=1.0, steps=2))
+    found = rl_answer.answer(built, simulate_rl(built.job, built.prices))
+    path = folder / "rl.json"
+    path.write_bytes(show.encode(found))
+    return Sample(path, printed(lambda: show.write(found)))
 
 
 if __name__ == "__main__":

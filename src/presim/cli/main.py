@@ -25,6 +25,7 @@ VERBS = {
     "graph": "Export a model as a graph of operators, or inspect one.",
     "compose": "Predict a training job from a model and a plan, without a program.",
     "serve": "Predict latency and throughput of a served model under a load.",
+    "rl": "Predict post-training by reinforcement learning, rollouts and training together.",
     "prefill": "Plan over which GPUs the prompts of a batch are split.",
     "search": "Find the best plan for a model, or the best arguments for a command.",
     "deploy": "Find the deployment of a model with the most throughput within an SLO.",

@@ -140,6 +140,14 @@ KINDS = (
     ResultKind(
         "serving", "presim serve --json", 1, "presim.serving.answer.record:screen", "deployment workload figures"
     ),
+    ResultKind(
+        "rl",
+        "presim rl --json",
+        1,
+        "presim.rl.show:render",
+        "placement pools phases",
+        struct="presim.rl.answer:RlAnswer",
+    ),
     ResultKind("prefill", "presim prefill --json", 1, "presim.serving.prompts.record:screen", "plan_of_a_rank batches"),
     ResultKind(
         "deployments",

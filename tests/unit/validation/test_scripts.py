@@ -87,6 +87,8 @@ BAD = [
     ("validation/choices", ("{tmp}/no.csv", *OUT), "cannot read {tmp}/no.csv: No such"),
     ("validation/choices", ("{tmp}/other.csv", *OUT), "{tmp}/other.csv has no column 'id'"),
     ("validation/choices", (CASES, *OUT), "no two of 61 cases differ only in their plan"),
+    ("validation/rl_steps", ("{tmp}/no.csv",), "cannot read {tmp}/no.csv: No such"),
+    ("validation/rl_steps", ("{tmp}/other.csv",), "{tmp}/other.csv has no column 'id'"),
     ("validation/two_fidelities", ("--keep", "{tmp}/other.csv", *OUT), "{tmp}/other.csv has a line that is no capture"),
     ("validation/host_repeats", ("{tmp}/no",), "there is no folder {tmp}/no of captures"),
     ("validation/host_repeats", ("{tmp}/empty",), "there are no captures in {tmp}/empty; presim validate"),

@@ -1,0 +1,189 @@
+"""``presim rl``: predict post-training by reinforcement learning, rollouts and training together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from presim import quantities
+from presim.cli.numbers import number
+from presim.cli.options import cluster_options
+from presim.cli.serving_options import add_options
+
+_BATCH = (
+    click.option("--prompts", type=number(quantities.BATCH), default=512, show_default=True, help="Prompts of a step."),
+    click.option(
+        "--samples", type=number(quantities.BATCH), default=16, show_default=True, help="Responses to each prompt."
+    ),
+    click.option(
+        "--prompt-tokens", default="1024", show_default=True, help="Tokens of prompts, notation of --response."
+    ),
+    click.option(
+        "--response",
+        metavar="LENGTHS",
+        help="Tokens of responses: N, N~SPREAD, a file, or lognormal:mean=8000,p99=30000,max=32768.",
+    ),
+    click.option(
+        "--algorithm",
+        type=click.Choice(("grpo", "dapo", "reinforce", "rloo")),
+        default="grpo",
+        show_default=True,
+        help="grpo has a reference policy, others only with --reference.",
+    ),
+    click.option("--mini-batch", type=number(quantities.BATCH), help="Prompts of an update. Default: all."),
+    click.option(
+        "--epochs", type=number(quantities.BATCH), default=1, show_default=True, help="Passes over a step's batch."
+    ),
+)
+_PLACEMENT = (
+    click.option(
+        "--placement",
+        type=click.Choice(("colocated", "separate")),
+        default="colocated",
+        show_default=True,
+        help="Both sides on the same GPUs by turns, or each on its own.",
+    ),
+    click.option(
+        "--rollout-gpus", type=number(quantities.GPUS), help="With separate: GPUs that generate. Default: half."
+    ),
+    click.option(
+        "--staleness",
+        type=float,
+        default=0.0,
+        show_default=True,
+        help="With separate: batches generated ahead of training. 1: one-step off-policy; more: fully asynchronous.",
+    ),
+    click.option("--partial", is_flag=True, help="New weights interrupt responses, which go on with them."),
+)
+_TRAINER = (
+    click.option("--tp", type=number(quantities.DEGREE), default=1, show_default=True, help="Tensor-parallel degree."),
+    click.option("--cp", type=number(quantities.DEGREE), help="Context-parallel (Ulysses) degree. Default: what fits."),
+    click.option("--pp", type=number(quantities.DEGREE), default=1, show_default=True, help="Pipeline stages."),
+    click.option("--ep", type=number(quantities.DEGREE), default=1, show_default=True, help="Expert-parallel degree."),
+    click.option(
+        "--dp-style",
+        type=click.Choice(("fsdp2", "ddp", "zero1")),
+        default="fsdp2",
+        show_default=True,
+        help="Data-parallel style; zero1: Megatron's distributed optimizer.",
+    ),
+    click.option(
+        "--recompute",
+        type=click.Choice(("none", "full")),
+        default="full",
+        show_default=True,
+        help="Recompute the activations of blocks.",
+    ),
+    click.option(
+        "--micro-tokens",
+        type=number(quantities.TOKENS),
+        help="Most tokens of a micro-batch on a GPU. Default: the longest sample, at least 16384.",
+    ),
+    click.option(
+        "--logprob-tokens",
+        type=number(quantities.TOKENS),
+        help="The same for log-probabilities. Default: --micro-tokens.",
+    ),
+    click.option("--reference/--no-reference", default=None, help="Log-probabilities of a frozen reference."),
+    click.option(
+        "--old-logprobs/--no-old-logprobs", default=True, help="Log-probabilities of the policy before the update."
+    ),
+    click.option(
+        "--offload",
+        metavar="WHAT",
+        default="",
+        help="In host memory while not used: parameters, optimizer, reference, with commas.",
+    ),
+)
+_ENGINE = (
+    click.option(
+        "--rollout-tp", "engine_tp", type=number(quantities.DEGREE), help="GPUs of an engine. Default: what fits."
+    ),
+    click.option(
+        "--rollout-ep", "engine_ep", is_flag=True, default=None, help="Engines hold whole experts on each GPU."
+    ),
+    click.option("--kernels", "engine_kernels", type=click.Choice(("vllm", "sglang")), help="Engine. Default: vllm."),
+    click.option(
+        "--gpu-memory-utilization",
+        "engine_gpu_memory_utilization",
+        type=number(quantities.MEMORY_SHARE),
+        help="Share of GPU memory for the engine. Default: 0.5 colocated, else the engine's.",
+    ),
+    click.option("--eager", "engine_cuda_graphs", flag_value=False, default=None, type=bool, help="No CUDA graphs."),
+    click.option("--max-num-seqs", "engine_max_num_seqs", type=number(quantities.SEQUENCES), help="Same as in vLLM."),
+    click.option(
+        "--max-num-batched-tokens",
+        "engine_max_num_batched_tokens",
+        type=number(quantities.TOKENS),
+        help="Same as in vLLM.",
+    ),
+)
+_OTHERS = (
+    click.option(
+        "--transfer",
+        type=click.Choice(("per-parameter", "packed")),
+        default="per-parameter",
+        show_default=True,
+        help="Weights go to engines one by one, as verl measured it, or packed, as fast as links are.",
+    ),
+    click.option(
+        "--reward-seconds", type=number(quantities.SECONDS), default=0.0, help="Seconds of a response's reward."
+    ),
+    click.option(
+        "--reward-workers", type=number(quantities.BATCH), default=64, show_default=True, help="Rewards at once."
+    ),
+    click.option("--force", is_flag=True, help="Predict also what memory is predicted not to hold."),
+    click.option("--steps", type=number(quantities.STEPS), help="Steps to simulate. Default: 1, or 6 off-policy."),
+    click.option("--seed", type=number(quantities.SEED), default=0, show_default=True, help="Of the lengths."),
+    click.option("--price-per-gpu-hour", type=number(quantities.PRICE), help="Price per GPU hour."),
+    click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output."),
+    click.option("-q", "--quiet", is_flag=True, help="Print no report."),
+)
+
+
+@click.command("rl")
+@click.argument("words", nargs=-1, metavar="[MODEL] [KEY=VALUE]...")
+@click.option(
+    "--from",
+    "recipe",
+    nargs=2,
+    metavar="FRAMEWORK FILE",
+    help="Read a recipe of verl, nemo-rl, trl or slime; KEY=VALUE override its keys, other options override both.",
+)
+@cluster_options
+@add_options(_BATCH, _PLACEMENT, _TRAINER, _ENGINE, _OTHERS)
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    words: tuple[str, ...],
+    recipe: tuple[str, str] | None,
+    json_file: str | None,
+    quiet: bool,
+    price_per_gpu_hour: float | None,
+    **options: Any,
+) -> None:
+    """Predict a step of reinforcement learning of MODEL: rollout, log-probabilities, update and weight sync.
+
+    Rollouts run on simulated engines with vLLM's or SGLang's scheduling; log-probabilities and updates are composed
+    training steps with packed sequences, balanced over ranks.
+    """
+    from presim.cli import rl_inputs
+    from presim.cli.progress import progress
+    from presim.cli.serve import deliver
+    from presim.files import check_writable
+    from presim.rl import show
+    from presim.verbs.rl import predict_rl
+
+    if json_file not in (None, "-"):
+        check_writable(json_file)
+    sources = {name: context.get_parameter_source(name) for name in options}
+    explicit = {name for name, source in sources.items() if source is click.core.ParameterSource.COMMANDLINE}
+    request, cluster, notes = rl_inputs.request_of(words, recipe, options, explicit)
+    with progress(quiet or json_file == "-") as say:
+        answer = predict_rl(request, cluster, price_per_gpu_hour=price_per_gpu_hour, notes=notes, progress=say)
+    if json_file:
+        deliver(show.encode(answer), json_file)
+    if not quiet and json_file != "-":
+        show.write(answer)

@@ -1,0 +1,94 @@
+"""Makes a request of the options of ``presim rl``, and of a framework's recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+from presim.errors import InputError
+from presim.files import shortened
+from presim.options import ClusterOptions
+from presim.rl.job import Offloads
+from presim.rl.lengths import longest, response_lengths
+from presim.rl.recipes.frameworks import FRAMEWORKS
+from presim.rl.recipes.request import FromRecipe, read_recipe
+from presim.rl.request import RlRequest
+
+_CLUSTER = tuple(field.name for field in dataclasses.fields(ClusterOptions))
+_EXAMPLE = "lognormal:mean=8000,p99=30000,max=32768"
+
+
+def request_of(
+    words: Sequence[str], recipe: tuple[str, str] | None, options: dict[str, Any], explicit: set[str]
+) -> tuple[RlRequest, ClusterOptions, tuple[str, ...]]:
+    """The request, the cluster, and notes about the recipe; ``explicit``: options of the command line itself.
+
+    Raises:
+        InputError: a word is neither a model nor an override, or something that no default can say is missing.
+    """
+    models, overrides = ([word for word in words if ("=" in word) == is_override] for is_override in (False, True))
+    if len(models) > 1:
+        raise InputError(f"{len(models)} models, {shortened(models[0])} and {shortened(models[1])}; give one")
+    if overrides and recipe is None:
+        raise InputError(f"{shortened(overrides[0])!r} overrides a recipe; add --from FRAMEWORK FILE")
+    fields = _fields(options)
+    found = _recipe(recipe, overrides, options) if recipe else None
+    if found is not None:
+        fields = _merged(fields, found, explicit)
+    if models:
+        fields["model"] = models[0]
+    if "model" not in fields:
+        raise InputError("no model is named; give one, e.g. presim rl qwen3-8b --gpu h100-sxm --response 4000")
+    _check_response(fields, found)
+    cluster = {name: options[name] for name in _CLUSTER}
+    if found is not None and not any(options[name] for name in ("nodes", "world_size", "cluster")):
+        cluster |= {"world_size": found.world_size, "gpus_per_node": options["gpus_per_node"] or found.gpus_per_node}
+    return RlRequest(**fields), ClusterOptions(**cluster), found.notes if found else ()
+
+
+def _recipe(recipe: tuple[str, str], overrides: Sequence[str], options: dict[str, Any]) -> FromRecipe:
+    framework, path = recipe
+    if framework not in FRAMEWORKS:
+        raise InputError(f"no recipes of {shortened(framework)!r} are read; there are {', '.join(FRAMEWORKS)}")
+    per_node = options["gpus_per_node"] or 8
+    gpus = options["world_size"] or (options["nodes"] * per_node if options["nodes"] else None)
+    return read_recipe(framework, path, overrides, gpus)
+
+
+def _fields(options: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a request by the options alone."""
+    others = {name: value for name, value in options.items() if name not in _CLUSTER}
+    engine = {name.removeprefix("engine_"): others.pop(name) for name in list(others) if name.startswith("engine_")}
+    offload = tuple(filter(None, others.pop("offload").split(",")))
+    if unknown := [word for word in offload if word not in typing.get_args(Offloads)]:
+        raise InputError(
+            f"--offload takes {', '.join(typing.get_args(Offloads))}, or several with commas; got "
+            f"{shortened(unknown[0])!r}"
+        )
+    engine = {name: value for name, value in engine.items() if value is not None}
+    return {**others, "engine": engine, "offload": offload}
+
+
+def _merged(fields: dict[str, Any], found: FromRecipe, explicit: set[str]) -> dict[str, Any]:
+    """The recipe's fields, unless the command line says otherwise."""
+    engine = {**found.fields["engine"], **fields["engine"]}
+    merged = {**fields, **{name: value for name, value in found.fields.items() if name not in explicit}}
+    if "prompt_tokens" not in explicit and found.longest_prompt:
+        merged["prompt_tokens"] = str(found.longest_prompt)
+    return {**merged, "engine": engine}
+
+
+def _check_response(fields: dict[str, Any], found: FromRecipe | None) -> None:
+    most = found.longest_response if found else None
+    if fields.get("response") is None:
+        bound = f"; the recipe bounds them by {most:,} tokens, and says no mean" if most else ""
+        example = f"lognormal:mean={most // 3},p99={most},max={most}" if most else _EXAMPLE
+        raise InputError(f"how long responses are decides the step{bound}; add --response, e.g. {example}")
+    drawn = longest(response_lengths(fields["response"]))
+    if most and drawn > most:
+        raise InputError(
+            f"responses have up to {drawn:,} tokens, and the recipe bounds them by {most:,}; end --response with "
+            f"max={most}"
+        )

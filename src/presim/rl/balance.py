@@ -1,0 +1,58 @@
+"""Spread sequences of different lengths over data-parallel ranks and micro-batches, as post-training frameworks do.
+
+verl (utils/seqlen_balancing.py) deals a batch to ranks in equal numbers of balanced sums, by Karmarkar and Karp's
+differencing, and packs each rank's share into as many micro-batches as the fullest rank needs. Here sequences go
+longest first to the least loaded part with room, whose largest sum differs from that by less than one short sequence.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.errors import InputError
+
+Ints = NDArray[np.int64]
+
+
+def balanced(lengths: Ints, parts: int, *, is_equal: bool) -> list[Ints]:
+    """Indices of sequences by part, sums of lengths balanced; ``is_equal``: parts have the same number of them."""
+    room = len(lengths) // parts if is_equal else len(lengths)
+    members: list[list[int]] = [[] for _ in range(parts)]
+    loads = [(0, part) for part in range(parts)]
+    for index in np.argsort(-lengths, kind="stable").tolist():
+        load, part = heapq.heappop(loads)
+        members[part].append(index)
+        if len(members[part]) < room:
+            heapq.heappush(loads, (load + int(lengths[index]), part))
+    return [np.array(part, np.int64) for part in members]
+
+
+def micro_batches(ranks: list[Ints], most_tokens: int) -> list[list[Ints]]:
+    """Lengths of each micro-batch by rank, all ranks with as many as the fullest needs; none above ``most_tokens``.
+
+    Raises:
+        InputError: a sequence alone has more tokens.
+    """
+    longest = max(int(lengths.max(initial=0)) for lengths in ranks)
+    if longest > most_tokens:
+        raise InputError(
+            f"a sequence has {longest:,} tokens, more than the {most_tokens:,} of a micro-batch; use more "
+            "--micro-tokens"
+        )
+    count = max(math.ceil(int(lengths.sum()) / most_tokens) for lengths in ranks)
+    while True:
+        packed = [[lengths[part] for part in balanced(lengths, count, is_equal=False)] for lengths in ranks]
+        if max(int(micro.sum()) for rank in packed for micro in rank) <= most_tokens:
+            return packed
+        count += 1
+
+
+def sizes(packed: list[list[Ints]]) -> tuple[Ints, Ints]:
+    """Tokens, and sums of squared lengths, of each micro-batch: [rank, micro-batch]."""
+    tokens = np.array([[int(micro.sum()) for micro in rank] for rank in packed], np.int64)
+    squares = np.array([[int((micro * micro).sum()) for micro in rank] for rank in packed], np.int64)
+    return tokens, squares

@@ -1,0 +1,80 @@
+"""Lengths of prompts and responses: a mean, a log-normal with its 99th percentile, or a file of numbers."""
+
+from __future__ import annotations
+
+import math
+
+from presim.errors import InputError
+from presim.files import shortened
+from presim.serving.workloads.generate import Lengths, lengths_of
+
+_Z99 = 2.3263  # standard deviations from the median to the 99th percentile of a normal distribution
+LARGEST_RATIO = math.exp(_Z99**2 / 2)  # of the 99th percentile of a log-normal to its mean
+_EXAMPLE = "lognormal:mean=8000,p99=30000,max=32768"
+_KEYS = ("mean", "p99", "cv", "max")
+_MOST_TOKENS = 1 << 20
+
+
+def response_lengths(word: str) -> Lengths:
+    """The distribution that a word describes, in tokens; lengths above ``max`` are cut to it, as engines do.
+
+    Raises:
+        InputError: it is none, or no log-normal has such a mean and percentile.
+    """
+    kind, colon, fields = word.partition(":")
+    if not colon or kind != "lognormal":
+        return lengths_of(word)
+    figures = _figures(fields, word)
+    mean = figures.get("mean")
+    if mean is None:
+        raise InputError(f"{shortened(word)!r} has no mean; write it like {_EXAMPLE}")
+    if ("p99" in figures) == ("cv" in figures):
+        raise InputError(f"{shortened(word)!r} needs either p99 or cv (deviation / mean); write it like {_EXAMPLE}")
+    spread = figures["cv"] if "cv" in figures else _spread(mean, figures["p99"])
+    most = int(figures.get("max", _MOST_TOKENS))
+    if most < mean:
+        raise InputError(
+            f"responses of {mean:,.0f} tokens on average are above their max={most:,}; correct one of both"
+        )
+    return Lengths(mean, spread, most=most)
+
+
+def _figures(fields: str, word: str) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for field in fields.split(","):
+        key, _, value = field.partition("=")
+        try:
+            figures[key] = float(value)
+        except ValueError:
+            figures[key] = math.nan
+        if key not in _KEYS or not 0 <= figures[key] <= _MOST_TOKENS or (key != "cv" and figures[key] < 1):
+            raise InputError(
+                f"{shortened(field)!r} in {shortened(word)!r} is not one of mean, p99 and max (1 to {_MOST_TOKENS:,} "
+                f"tokens) or cv; write it like {_EXAMPLE}"
+            )
+    return figures
+
+
+def _spread(mean: float, percentile_99: float) -> float:
+    """Standard deviation / mean of the log-normal with this mean and 99th percentile.
+
+    ln(p99 / mean) is z s - s^2 / 2, for the standard deviation s of the logarithm; the smaller solution is meant.
+    """
+    ratio = percentile_99 / mean
+    if not 1 <= ratio <= LARGEST_RATIO:
+        raise InputError(
+            f"no log-normal with a mean of {mean:,.0f} has its 99th percentile at {percentile_99:,.0f}: that lies from "
+            f"{mean:,.0f} to {mean * LARGEST_RATIO:,.0f}; correct p99"
+        )
+    deviation = _Z99 - math.sqrt(max(_Z99**2 - 2 * math.log(ratio), 0.0))
+    return math.sqrt(math.expm1(deviation**2))
+
+
+def longest(lengths: Lengths) -> int:
+    """The largest number of tokens that can be drawn in practice: the bound, or five deviations above the median."""
+    if lengths.drawn_from:
+        return max(lengths.drawn_from)
+    if not lengths.spread:
+        return round(lengths.mean)
+    deviation = math.sqrt(math.log1p(lengths.spread**2))
+    return min(lengths.most, round(lengths.mean * math.exp(5 * deviation - deviation**2 / 2)))

@@ -1,0 +1,37 @@
+"""Predict a job of reinforcement learning: rollouts and training in one simulation (`presim rl`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from presim.options import ClusterOptions
+from presim.verbs.target import chosen_cluster
+
+if TYPE_CHECKING:
+    from presim.rl.answer import RlAnswer
+    from presim.rl.request import RlRequest
+
+
+def predict_rl(
+    request: RlRequest,
+    options: ClusterOptions,
+    *,
+    price_per_gpu_hour: float | None = None,
+    notes: Sequence[str] = (),
+    progress: Callable[[str], None] = lambda text: None,
+) -> RlAnswer:
+    """Predict the steps of a job; ``notes``: sentences to include in the answer.
+
+    Raises:
+        InputError: the request cannot be, or a role does not fit its GPUs.
+    """
+    from presim.rl.answer import answer
+    from presim.rl.build import build_job
+    from presim.rl.loop import simulate
+
+    built = build_job(request, chosen_cluster(options), progress)
+    progress("simulating rollouts")
+    run = simulate(built.job, built.prices)
+    return answer(dataclasses.replace(built, notes=(*notes, *built.notes)), run, price_per_gpu_hour)

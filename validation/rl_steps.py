@@ -1,0 +1,267 @@
+"""Compares published steps of reinforcement learning with `presim rl` of the same jobs, phase by phase.
+
+    python validation/rl_steps.py TABLE [--only ID,ID...]
+
+TABLE has one published run a row. What a row's recipe says beside its columns stands in `RECIPES`, with its source.
+Responses of a row have the published mean and, where only that is known, a log-normal spread whose 99th percentile is
+the longest response. Writes `results/rl-steps.md` and `.json`; rows that are there and that ``--only`` does not name
+stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import re
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from presim.cli.script import sentences
+from presim.errors import InputError, PresimError
+from presim.files import write_file
+from presim.hardware.choose import choose_cluster
+from presim.rl.answer import RlAnswer, answer
+from presim.rl.build import build_job
+from presim.rl.job import Placement, pool_of
+from presim.rl.lengths import LARGEST_RATIO
+from presim.rl.loop import simulate
+from presim.rl.request import RlRequest
+from presim.rl.weights import weight_sync
+from presim.serving.defaults import with_defaults
+from presim.serving.model import find
+from presim.serving.steps.times import build
+from presim.validation.tables import read_table
+
+RESULT = Path(__file__).parent / "results" / "rl-steps.md"
+ROWS = RESULT.with_suffix(".json")
+_COLUMNS = ("id", "model", "gpu", "n_gpus", "mode", "step_time_s", "rollout_time_s", "mean_response_len", "note")
+_PROMPT = 200  # tokens of a question of mathematics: no row says
+_MODELS = {
+    "Qwen3-30B-A3B": "qwen3-30b-a3b",
+    "Qwen3-32B": "qwen3-32b",
+    "Qwen3-235B-A22B": "qwen3-235b-a22b",
+    "DeepSeek V3": "deepseek-v3",
+    "DeepSeek-R1-Distill-Qwen-7B": "qwen2.5-7b",
+    "Qwen2.5-7B": "qwen2.5-7b",
+    "Qwen2.5-72B": "qwen2.5-72b",
+    "Qwen3-4B": "qwen3-4b",
+}
+_GPUS = {"H100 SXM 80GB": ("h100-sxm", 8), "GB200 (NVL72)": ("gb200", 4), "H20 96GB": ("h20", 8)}
+_NEMO = "NVIDIA-NeMo/RL, examples/configs/recipes/llm/performance, commit 7ea279ab"
+_MEGATRON = {
+    "dp_style": "zero1", "recompute": "none", "micro_tokens": 4096, "logprob_tokens": 8192, "old_logprobs": False,
+    "reference": True, "cp": 1, "transfer": "packed",
+}  # fmt: skip
+_OFF_POLICY = {"placement": "separate", "staleness": 1.0, "partial": True}
+_COLOCATED = {"offload": ("parameters", "optimizer", "reference")}
+_LARGE = {**_MEGATRON, "recompute": "full", "cp": 2, "logprob_tokens": 4096}  # 8,192 tokens over two ranks
+# id: fields of the request, and where they are from
+RECIPES: dict[str, tuple[dict[str, Any], str]] = {
+    "nemorl-0.7-07": ({**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 16}, _NEMO),
+    "nemorl-0.7-08": (
+        {
+            **_MEGATRON, **_OFF_POLICY, "staleness": 8.0, "prompts": 64, "samples": 32, "mini_batch": 16,
+            "rollout_gpus": 64, "old_logprobs": True,
+        },
+        _NEMO,
+    ),
+    "nemorl-0.7-09": (
+        {**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 32, "logprob_tokens": 16384}, _NEMO
+    ),
+    "nemorl-0.7-18": ({**_LARGE, **_COLOCATED, "prompts": 16, "samples": 32}, _NEMO),
+    "nemorl-0.7-19": ({**_LARGE, **_COLOCATED, "prompts": 16, "samples": 32}, _NEMO),
+    "nemorl-0.7-22": ({**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 8}, _NEMO),
+    "nemorl-0.7-23": (
+        {**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 16, "logprob_tokens": 16384}, _NEMO
+    ),
+    "rlinf-verl-7b-64": (
+        {
+            **_COLOCATED, "prompts": 128, "samples": 16, "mini_batch": 32, "cp": 4, "micro_tokens": 30000,
+            "reference": True, "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.4},
+        },
+        "RLinf/RLinf, compare_with_verl.rst, its verl command",
+    ),
+}  # fmt: skip
+_FITTED = ("verl-wsync-0", "verl-wsync-3")  # the speed of transfers rests on them
+PHASES = {  # column: phases of an answer
+    "rollout_time_s": ("rollout",),
+    "logprob_time_s": ("old log-probabilities",),
+    "ref_logprob_time_s": ("reference log-probabilities",),
+    "train_time_s": ("update",),
+}
+
+
+class CannotPredictError(PresimError):
+    """A row does not say enough, or presim lacks its model or GPU."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """A figure of a row."""
+
+    figure: str
+    measured_s: float
+    predicted_s: float
+
+    @property
+    def error(self) -> float:
+        """Relative error, signed."""
+        return self.predicted_s / self.measured_s - 1
+
+
+def request_of(row: Mapping[str, str]) -> RlRequest:
+    """The request of a row.
+
+    Raises:
+        CannotPredictError: its batch or its lengths are not known, or presim lacks the model.
+    """
+    if row["id"] not in RECIPES:
+        raise CannotPredictError(row["confidence"].partition(":")[2].strip() or "no recipe says its batch")
+    fields = dict(RECIPES[row["id"]][0])
+    degrees: dict[str, Any] = {name: int(row[f"train_{name}"]) for name in ("tp", "pp", "ep") if row[f"train_{name}"]}
+    engine = {"tp": int(row["rollout_tp"]), **fields.pop("engine", {})}
+    longest = int(row["max_response_len"] or row["max_seq_len"])
+    mean = float(row["mean_response_len"] or _sequence(row) - _PROMPT)
+    longest -= 0 if row["max_response_len"] else _PROMPT
+    return RlRequest(
+        model=_model(row), prompt_tokens=str(_PROMPT), response=_lengths(mean, longest), engine=engine, steps=4,
+        force=True, **degrees, **fields,
+    )  # fmt: skip
+
+
+def _model(row: Mapping[str, str]) -> str:
+    name = row["model"].partition(" (")[0]
+    if name not in _MODELS:
+        raise CannotPredictError(f"presim has no training graph of {name}")
+    return _MODELS[name]
+
+
+def _sequence(row: Mapping[str, str]) -> float:
+    match = re.search(r"Average seq len \(prompt\+response\) (\d+)", row["note"])
+    if match is None:
+        raise CannotPredictError("mean length not given")
+    return float(match[1])
+
+
+def _lengths(mean: float, longest: int) -> str:
+    """A log-normal whose 99th percentile is the longest response, or as wide as there is one with that mean."""
+    percentile = min(longest, math.floor(mean * LARGEST_RATIO))
+    return f"lognormal:mean={mean:.0f},p99={percentile},max={longest}"
+
+
+def _cluster(row: Mapping[str, str]) -> Any:
+    kind = next((names for text, names in _GPUS.items() if row["gpu"].startswith(text)), None)
+    if kind is None:
+        raise CannotPredictError(f"its GPU is given as {row['gpu']!r}")
+    gpu, per_node = kind
+    gpus = int(row["n_gpus"])
+    return choose_cluster(gpu=gpu, nodes=max(gpus // per_node, 1), gpus_per_node=min(per_node, gpus))
+
+
+def compare(row: Mapping[str, str]) -> list[Compared]:
+    """The figures that a row gives, measured and predicted.
+
+    Raises:
+        CannotPredictError: it does not say enough.
+        InputError: presim refuses the job.
+    """
+    if row["mode"].startswith("weight sync"):
+        return [Compared("weight_sync_time_s", _middle(row["weight_sync_time_s"]), _sync_s(row))]
+    built = build_job(request_of(row), _cluster(row))
+    predicted = answer(built, simulate(built.job, built.prices))
+    figures = [Compared("step_time_s", float(row["step_time_s"]), predicted.figures.step_time_s)]
+    if row["weight_sync_time_s"]:
+        figures.append(Compared("weight_sync_time_s", _middle(row["weight_sync_time_s"]), built.prices.sync.seconds))
+    return figures + [
+        Compared(column, float(row[column]), _phase_s(predicted, phases))
+        for column, phases in PHASES.items()
+        if row[column]
+    ]
+
+
+def _middle(text: str) -> float:
+    return statistics.mean(float(part) for part in text.split("-"))
+
+
+def _phase_s(predicted: RlAnswer, phases: tuple[str, ...]) -> float:
+    return sum(phase.seconds for phase in predicted.phases if phase.phase in phases)
+
+
+def _sync_s(row: Mapping[str, str]) -> float:
+    """A transfer between separate pools; a row without the GPU is taken on H100."""
+    gpu = "h20" if row["gpu"].startswith("H20") else "h100-sxm"
+    gpus, train = int(row["n_gpus"]), int(row["n_gpus_train"])
+    cluster = choose_cluster(gpu=gpu, nodes=gpus // 8, gpus_per_node=8)
+    model = find(_model(row))
+    degree = 8 if model.parameters > 5e10 else 2
+    plan = with_defaults({"tp": degree, "max_model_len": 4096}, model, cluster.gpu)
+    engine = build(model, plan, pool_of(cluster, plan.gpus, "engine's"))
+    return weight_sync(model, engine, cluster, Placement(train, gpus - train, is_colocated=False)).seconds
+
+
+def _page(rows: Mapping[str, Any]) -> str:
+    """The results as Markdown."""
+    lines = ["# Published steps of reinforcement learning", "", *_summary(rows), ""]
+    lines += ["| run | figure | measured | predicted | error |", "|---|---|---|---|---|"]
+    for name, row in sorted(rows.items()):
+        for figure in row.get("figures", []):
+            measured_s, predicted_s = figure["measured_s"], figure["predicted_s"]
+            lines.append(
+                f"| {name} | {figure['figure'].removesuffix('_s').replace('_', ' ')} | {measured_s:.4g} s | "
+                f"{predicted_s:.4g} s | {predicted_s / measured_s - 1:+.0%} |"
+            )
+    missing = [f"- {name}: {row['reason']}" for name, row in sorted(rows.items()) if "reason" in row]
+    return "\n".join([*lines, "", "## Rows without a prediction", "", *missing, ""])
+
+
+def _summary(rows: Mapping[str, Any]) -> list[str]:
+    errors: dict[str, list[float]] = {}
+    for name, row in rows.items():
+        for figure in row.get("figures", []) if name not in _FITTED else ():
+            errors.setdefault(figure["figure"], []).append(figure["predicted_s"] / figure["measured_s"] - 1)
+    lines = [
+        "`python validation/rl_steps.py TABLE` predicts published steps of NeMo RL and verl. Each row gives the mean",
+        "length of responses and no spread, and no row gives prompts: a log-normal and prompts of 200 tokens are",
+        "assumed, so that no error here is of the simulation alone. Transfers of weights parameter by parameter rest",
+        "on verl-wsync-0 and verl-wsync-3, which do not count below; nothing else was fitted to these rows.",
+        "",
+        "| figure | rows | median absolute error | median error |",
+        "|---|---|---|---|",
+    ]
+    for figure, values in sorted(errors.items()):
+        absolute = statistics.median(abs(value) for value in values)
+        name = figure.removesuffix("_s").replace("_", " ")
+        lines.append(f"| {name} | {len(values)} | {absolute:.0%} | {statistics.median(values):+.0%} |")
+    return lines
+
+
+def main() -> None:
+    """Predict the rows and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table")
+    parser.add_argument("--only", default="", help="ids, separated by commas")
+    arguments = parser.parse_args()
+    table = read_table(Path(arguments.table), _COLUMNS, "a published step of reinforcement learning has")
+    names = set(filter(None, arguments.only.split(",")))
+    if unknown := sorted(names - {row["id"] for row in table}):
+        raise InputError(f"the table has no row {unknown[0]!r}")
+    results = json.loads(ROWS.read_text()) if ROWS.exists() and names else {}
+    for row in table:
+        if names and row["id"] not in names:
+            continue
+        try:
+            results[row["id"]] = {"figures": [dataclasses.asdict(figure) for figure in compare(row)]}
+        except (CannotPredictError, InputError) as error:
+            results[row["id"]] = {"reason": str(error)}
+        print(row["id"], results[row["id"]], flush=True)
+    write_file(ROWS, (json.dumps(results, indent=2, sort_keys=True) + "\n").encode())
+    write_file(RESULT, _page(results).encode())
+
+
+if __name__ == "__main__":
+    with sentences():
+        main()
