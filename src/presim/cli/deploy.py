@@ -13,7 +13,9 @@ from presim.cli.options import PRICES
 from presim.cli.serving_options import WEIGHTS
 
 if TYPE_CHECKING:
-    from presim.serving.deployments.search import Point
+    from presim.serving.deployments.capacity import Load
+    from presim.serving.deployments.ranking import Outcome
+    from presim.serving.launching.launch_set import RouterProgram
     from presim.serving.workloads.workload import Workload
 
 
@@ -39,16 +41,23 @@ if TYPE_CHECKING:
 @click.option("--no-disaggregation", is_flag=True, help="Do not separate prefill from decode.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option(
+    "--write",
     "--out",
+    "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the launch files.",
+    help="Folder for the files that start, measure and explain the best.",
+)
+@click.option(
+    "--router",
+    type=click.Choice(("vllm", "sglang", "dynamo")),
+    help="Router before several engines in these files; default: the engine's own.",
 )
 def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     """Find the deployment of MODEL with the highest throughput per GPU within an SLO.
 
     Plans are estimated in closed form. Those that may be best are simulated request by request, with arrivals at a
-    rate: the largest within the SLO is sought. --out receives the command, a Compose file and Kubernetes manifests of
-    the best. Exit code 4: none meets the SLO.
+    rate: the largest within the SLO is sought. --write receives all that starts and measures the best. Exit code 4:
+    none meets the SLO.
     """
     from presim.errors import ExitCode
     from presim.serving.answer import metrics
@@ -74,8 +83,8 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     shape = find(model)
     estimated = search.search(shape, space, *tokens, slo, longest=longest)
     ranking = Ranking((), 0, True) if estimated.partial else rank(estimated, load)
-    if options["out"] is not None and ranking.best is not None and not ranking.partial:
-        _write(options["out"], model, ranking.best.point)
+    if options["folder"] is not None and ranking.best is not None and not ranking.partial:
+        _write(options["folder"], model, ranking.best, load, options["router"])
     nearest = None if ranking.partial else ranking.nearest
     sentences = advice(nearest, shape, space, *tokens, slo) if nearest else []
     answer = record.document(estimated, ranking, slo, sentences)
@@ -96,14 +105,15 @@ def _workload(options: dict[str, Any]) -> Workload:
     return generate(Recipe(MOST_REQUESTS, lengths_of(options["prompt"]), lengths_of(options["output"]), rate=1.0))
 
 
-def _write(folder: Path, model: str, best: Point) -> None:
-    from presim.files import make_folder, write_file
-    from presim.serving.deployments import launch as deploy
+def _write(folder: Path, word: str, best: Outcome, load: Load, router: RouterProgram | None) -> None:
+    """The files of a deployment, with a benchmark at the rate that it serves."""
+    from presim.serving.deployments.ranking import deployment_of
+    from presim.serving.launching.bench import benchmark
+    from presim.serving.launching.folder import DeploymentFolder, write
+    from presim.serving.launching.launch_set import launch_set_of
 
-    make_folder(folder)
-    plan = best.engine.plan  # with the limits that were simulated
-    role = "decode" if best.prefill_replicas else "any"
-    write_file(folder / "serve.sh", f"#!/bin/sh\nexec {deploy.command(model, plan, role)}\n".encode())
-    write_file(folder / "compose.json", deploy.compose(model, plan, best.replicas, best.prefill_replicas).encode())
-    manifests = deploy.kubernetes(model, plan, best.replicas, best.prefill_replicas)
-    write_file(folder / "kubernetes.json", manifests.encode())
+    assert best.trial is not None  # of every deployment that meets an SLO
+    deployment = deployment_of(best.point)
+    bench = benchmark(deployment, load, best.trial.rate, best.trial.in_flight)
+    launch_set = launch_set_of(best.point, word, router)
+    write(DeploymentFolder(word, best.point.name, launch_set, deployment, bench, load.slo), folder)

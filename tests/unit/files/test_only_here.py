@@ -45,6 +45,7 @@ EXCEPTIONS = {
     "presim.frameworks.programs": "programs that are captured, which read what presim has checked",
     "presim.search.trials.storage": "Optuna's journal is locked and cut off where a killed search left it",
     "presim.serving.engines.real": "arrays for the engine's own process, in a temporary folder",
+    "presim.serving.launching.slo_check": "a script that runs beside a benchmark, without presim",
     "presim.cli.streams": "standard streams that were closed",
 }
 PACKAGED = ("resources",)  # `resources.files(…).joinpath(…).read_text()` reads presim's own data
