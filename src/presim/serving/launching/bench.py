@@ -17,6 +17,7 @@ from presim.serving.workloads.workload import Workload
 BLOCK_TOKENS = 512  # of a hash id: AIPerf's default for Mooncake's traces
 _LONGEST_S = 600.0  # of arrivals, unless a steady state needs more
 _FEWEST = 200  # requests in steady state
+_MOST = 50_000  # requests
 WORKLOAD, RESULT = "workload.jsonl", "result.json"
 
 
@@ -32,8 +33,9 @@ class Benchmark:
 
 def benchmark(deployment: Deployment, load: Load, rate: float, in_flight: float) -> Benchmark:
     """The first requests of the load at a rate, as many as a steady state needs or arrive within ten minutes."""
-    count = min(round(max(4 * in_flight + _FEWEST, rate * _LONGEST_S)), len(load.workload))
-    workload = load.workload.first(count).scaled(rate)
+    steady = round(4 * in_flight + _FEWEST)
+    count = min(max(steady, min(round(rate * _LONGEST_S), len(load.workload))), _MOST)
+    workload = (load if count <= len(load.workload) else load.redrawn(0, count)).workload.first(count).scaled(rate)
     served = simulate(workload, deployment.fleet())
     return Benchmark(workload, rate, judge(served, load.slo, rate), metrics.bench(served, load.slo))
 

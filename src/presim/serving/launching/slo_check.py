@@ -100,10 +100,9 @@ def main(path: str) -> int:
     for (name, statistic), limit in shown.items():
         measured, predicted = figure(judged, name, statistic), plan["predicted"].get(f"{statistic}_{name}_ms")
         is_met = is_met and (limit is None or measured <= limit)
-        shown_prediction = f"{predicted:11.1f}" if predicted is not None else f"{'':>11}"
-        print(
-            f"{statistic + ' ' + name.upper():>14}{measured:11.1f}{shown_prediction}{'' if limit is None else f'{limit:9.1f}'}"
-        )
+        cells = [f"{measured:11.1f}", " " * 11 if predicted is None else f"{predicted:11.1f}"]
+        cells += [] if limit is None else [f"{limit:9.1f}"]
+        print(f"{statistic + ' ' + name.upper():>14}{''.join(cells)}")
     print("The SLO is met." if is_met else "The SLO is missed.")
     return 0 if is_met else 1
 
