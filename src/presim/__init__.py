@@ -6,16 +6,11 @@ TYPE_CHECKING = False  # without typing, whose import takes 20 ms, in which Ctrl
 if TYPE_CHECKING:
     from typing import Any
 
-<<<<<<< HEAD
-    from presim.api import ask, compare, replan, run, search, simulate
-=======
-    from presim.api import compare, replan, rl, run, search, simulate
->>>>>>> w-rl
+    from presim.api import ask, compare, replan, rl, run, search, simulate
     from presim.job import Evaluator, Job, evaluate
     from presim.result import Result
 
 __version__ = "0.1.0"
-<<<<<<< HEAD
 __all__ = [
     "Evaluator",
     "Job",
@@ -25,6 +20,7 @@ __all__ = [
     "compare",
     "evaluate",
     "replan",
+    "rl",
     "run",
     "search",
     "simulate",
@@ -32,15 +28,7 @@ __all__ = [
 
 # Loaded when first used: `presim --help` and `presim.__version__` need neither numpy nor msgspec.
 _LAZY = {"compare": "presim.api", "run": "presim.api", "search": "presim.api", "simulate": "presim.api"}
-_LAZY |= {"ask": "presim.api", "replan": "presim.api"}
-=======
-__all__ = ["Evaluator", "Job", "Result", "__version__", "compare", "evaluate"]
-__all__ += ["replan", "rl", "run", "search", "simulate"]
-
-# Loaded when first used: `presim --help` and `presim.__version__` need neither numpy nor msgspec.
-_LAZY = {"compare": "presim.api", "run": "presim.api", "search": "presim.api", "simulate": "presim.api"}
-_LAZY |= {"replan": "presim.api", "rl": "presim.api"}
->>>>>>> w-rl
+_LAZY |= {"ask": "presim.api", "replan": "presim.api", "rl": "presim.api"}
 _LAZY |= {"Evaluator": "presim.job", "Job": "presim.job", "evaluate": "presim.job"}
 _LAZY["Result"] = "presim.result"
 

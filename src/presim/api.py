@@ -196,7 +196,6 @@ def search(
     return run_search(request_for_command(list(subject), settings, options, fixed))
 
 
-<<<<<<< HEAD
 def ask(verb: str, *arguments: str, **options: bool | float | str | Sequence[str] | None) -> Any:
     """Run any verb that writes a result, by the options of its command line, and return the result as data.
 
@@ -211,7 +210,8 @@ def ask(verb: str, *arguments: str, **options: bool | float | str | Sequence[str
     from presim.cli.asked import answer
 
     return answer(verb, arguments, options)
-=======
+
+
 def rl(model: str, *, cluster: ClusterOptions, price_per_gpu_hour: float | None = None, **request: Any) -> RlAnswer:
     """Predict the steps of a post-training job: rollouts, log-probabilities, updates and transfers of weights.
 
@@ -225,4 +225,3 @@ def rl(model: str, *, cluster: ClusterOptions, price_per_gpu_hour: float | None 
     from presim.verbs.rl import predict_rl
 
     return predict_rl(request_of(model, request), cluster, price_per_gpu_hour=price_per_gpu_hour)
->>>>>>> w-rl

@@ -107,11 +107,8 @@ MAY_IMPORT = {
     "shim": set(),
 }
 CLIENTS = {
-<<<<<<< HEAD
     "app",
-=======
     "rl",  # of serving, compose and the pipeline together
->>>>>>> w-rl
     "saved_jobs",
     "saved_results",
     "sources",

@@ -13,15 +13,20 @@ from presim.cli.options import PRICES
 from presim.cli.serving_options import WEIGHTS
 
 if TYPE_CHECKING:
-    from presim.serving.deployments.search import Point
-    from presim.serving.workloads.workload import Workload
+    from presim.serving.answer.metrics import Slo
+    from presim.serving.deployments.capacity import Load
+    from presim.serving.deployments.demand import Demand
+    from presim.serving.deployments.search import Space
+
+_MOST_GPUS = 16  # of a deployment, unless the user says otherwise
 
 
 @click.command("deploy")
 @click.argument("model")
 @click.option("--gpu", "gpus", multiple=True, required=True, metavar="ID", help="GPU to consider; repeatable.")
-@click.option("--input", "prompt", default="1024", show_default=True, help="Prompt tokens: N, N~SPREAD or a file.")
-@click.option("--output", default="256", show_default=True, help="Output tokens: N, N~SPREAD or a file.")
+@click.option("--input", "prompt", help="Prompt tokens: N, N~SPREAD or a file; default: 1024.")
+@click.option("--output", help="Output tokens: N, N~SPREAD or a file; default: 256.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Public request trace: its lengths and gaps are taken.")
 @click.option(
     "--slo",
     multiple=True,
@@ -29,8 +34,14 @@ if TYPE_CHECKING:
     help="ttft:500 or tpot:50, at p99 unless e.g. tpot:50@p90 or tpot:50@mean; repeatable.",
 )
 @click.option(
-    "--max-gpus", type=number(quantities.GPUS), default=16, show_default=True, help="Most GPUs per deployment."
+    "--max-gpus", type=number(quantities.GPUS), help="Most GPUs of a deployment that is searched; default: 16."
 )
+@click.option("--total-gpus", type=number(quantities.GPUS), help="Find the best use of so many GPUs.")
+@click.option("--rate", type=number(quantities.RATE), help="Requests/s to serve with the fewest GPUs, or least money.")
+@click.option("--max-price", "hourly", type=number(quantities.PRICE), help="Most money an hour.")
+@click.option("--max-cost", "cost", type=number(quantities.PRICE), help="Most money for a million output tokens.")
+@click.option("--max-power", metavar="POWER", help="Most power to provide, e.g. 40kW: GPUs' limits and nodes' parts.")
+@click.option("--price-per-gpu-hour", "gpu_prices", multiple=True, metavar="[GPU=]PRICE", help="Repeatable.")
 @click.option("--weights", multiple=True, type=WEIGHTS, help="Types to try.")
 @click.option(
     "--engine", "engines", multiple=True, type=click.Choice(("vllm", "sglang")), help="Engines to try; default: vllm."
@@ -39,71 +50,87 @@ if TYPE_CHECKING:
 @click.option("--no-disaggregation", is_flag=True, help="Do not separate prefill from decode.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option(
+    "--write",
     "--out",
+    "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the launch files.",
+    help="Folder for the files that start, measure and explain the best.",
+)
+@click.option(
+    "--router",
+    type=click.Choice(("vllm", "sglang", "dynamo")),
+    help="Router before several engines in these files; default: the engine's own.",
 )
 def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     """Find the deployment of MODEL with the highest throughput per GPU within an SLO.
 
     Plans are estimated in closed form. Those that may be best are simulated request by request, with arrivals at a
-    rate: the largest within the SLO is sought. --out receives the command, a Compose file and Kubernetes manifests of
-    the best. Exit code 4: none meets the SLO.
+    rate: the largest within the SLO is sought. --write receives all that starts and measures the best. Exit code 4:
+    none meets the SLO.
     """
     from presim.errors import ExitCode
     from presim.serving.answer import metrics
-    from presim.serving.deployments import capacity, record, search
-    from presim.serving.deployments.advice import advice
-    from presim.serving.deployments.ranking import Ranking, rank
-    from presim.serving.model import find
+    from presim.serving.deployments import record
+    from presim.verbs.deploy import Question, decide, write_files
 
-    slo = metrics.slo_of(options["slo"])
+    slo = metrics.slo_of([limit for words in options["slo"] for limit in words.split()])
     if slo.e2el_ms is not None:
         raise click.UsageError("`presim deploy` supports ttft and tpot in --slo; use `presim serve` for e2el")
-    space = search.Space(
+    demand = _demand(options, gpus)
+    decision = decide(Question(model, _space(options, gpus), _load(options, slo), demand))
+    if options["folder"] is not None and decision.answer is not None:
+        write_files(decision, options["folder"], options["router"])
+    if options["json_file"]:
+        from presim.cli.serve import deliver
+
+        deliver(record.encode(decision.document), options["json_file"])
+    if options["json_file"] != "-":
+        click.echo(record.text(decision.document))
+    return int(ExitCode.STANDS if decision.is_reached else ExitCode.DOES_NOT_FIT)
+
+
+def _demand(options: dict[str, Any], gpus: tuple[str, ...]) -> Demand:
+    from presim.errors import InputError
+    from presim.serving.deployments.demand import Demand, price_of, watts_of
+
+    power_w = watts_of(options["max_power"]) if options["max_power"] else None
+    prices = dict(map(price_of, options["gpu_prices"]))
+    demand = Demand(options["rate"], options["total_gpus"], options["hourly"], power_w, options["cost"], prices)
+    demand.check(gpus)
+    if options["total_gpus"] and options["max_gpus"] and options["max_gpus"] > options["total_gpus"]:
+        raise InputError(
+            f"--max-gpus {options['max_gpus']} for one deployment exceeds --total-gpus {options['total_gpus']}; leave "
+            "out one of them"
+        )
+    return demand
+
+
+def _space(options: dict[str, Any], gpus: tuple[str, ...]) -> Space:
+    from presim.serving.deployments.search import Space
+
+    return Space(
         gpus,
         weights=options["weights"] or (None, "fp8"),
-        most_gpus=options["max_gpus"],
+        most_gpus=options["max_gpus"] or min(options["total_gpus"] or _MOST_GPUS, _MOST_GPUS),
         engines=options["engines"] or ("vllm",),
         disaggregated=not options["no_disaggregation"],
         prices=tuple(map(Path, options["prices"])),
     )
-    load = capacity.load_of(_workload(options), slo)
-    tokens = round(float(load.workload.prompt.mean())), max(round(load.output), 1)
-    longest = int((load.workload.prompt + load.workload.output).max())
-    shape = find(model)
-    estimated = search.search(shape, space, *tokens, slo, longest=longest)
-    ranking = Ranking((), 0, True) if estimated.partial else rank(estimated, load)
-    if options["out"] is not None and ranking.best is not None and not ranking.partial:
-        _write(options["out"], model, ranking.best.point)
-    nearest = None if ranking.partial else ranking.nearest
-    sentences = advice(nearest, shape, space, *tokens, slo) if nearest else []
-    answer = record.document(estimated, ranking, slo, sentences)
-    if options["json_file"]:
-        from presim.cli.serve import deliver
-
-        deliver(record.encode(answer), options["json_file"])
-    if options["json_file"] != "-":
-        click.echo(record.text(answer))
-    return int(ExitCode.STANDS if ranking.best or ranking.partial else ExitCode.DOES_NOT_FIT)
 
 
-def _workload(options: dict[str, Any]) -> Workload:
+def _load(options: dict[str, Any], slo: Slo) -> Load:
     """The requests of a simulation; they arrive at 1/s."""
-    from presim.serving.deployments.capacity import MOST_REQUESTS
+    from presim.errors import InputError
+    from presim.serving.deployments.capacity import BLOCK, MOST_REQUESTS, load_of
     from presim.serving.workloads.generate import Recipe, generate, lengths_of
+    from presim.serving.workloads.traces import read_trace
 
-    return generate(Recipe(MOST_REQUESTS, lengths_of(options["prompt"]), lengths_of(options["output"]), rate=1.0))
-
-
-def _write(folder: Path, model: str, best: Point) -> None:
-    from presim.files import make_folder, write_file
-    from presim.serving.deployments import launch as deploy
-
-    make_folder(folder)
-    plan = best.engine.plan  # with the limits that were simulated
-    role = "decode" if best.prefill_replicas else "any"
-    write_file(folder / "serve.sh", f"#!/bin/sh\nexec {deploy.command(model, plan, role)}\n".encode())
-    write_file(folder / "compose.json", deploy.compose(model, plan, best.replicas, best.prefill_replicas).encode())
-    manifests = deploy.kubernetes(model, plan, best.replicas, best.prefill_replicas)
-    write_file(folder / "kubernetes.json", manifests.encode())
+    lengths = lengths_of(options["prompt"] or "1024"), lengths_of(options["output"] or "256")
+    if options["trace"] is None:
+        return load_of(generate(Recipe(MOST_REQUESTS, *lengths, rate=1.0)), slo)
+    if options["prompt"] or options["output"]:
+        raise InputError("--trace has the lengths of requests: leave out --input and --output")
+    traced = load_of(read_trace(options["trace"], None), slo, BLOCK)
+    if not traced.workload.arrival_ns[-1]:
+        raise InputError(f"{options['trace']} has no times of arrival: give its lengths as --input and --output")
+    return traced.redrawn(0, MOST_REQUESTS)

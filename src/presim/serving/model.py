@@ -30,6 +30,7 @@ from presim.models.layers import Indexer as Indexer
 from presim.models.layers import Latent as Latent
 
 TABLE = Path(__file__).parent / "data" / "models.toml"
+_OF_TABLE = ("id", "names", "named", "quantised", "repository")  # keys that a config does not have
 _BESIDE = "hf_quant_config.json"  # ModelOpt's file beside a config without quantization_config
 _QUANTISED_NAMES = ("nvfp4", "fp4", "fp8", "awq", "gptq", "int4", "int8", "w4a16", "w8a8", "bnb")
 
@@ -61,6 +62,18 @@ def checkpoint_of(word: str, algorithm: str) -> str | None:
     return next((name for name, types in reversed(checkpoints) if types.get("quant_algo") == algorithm), None)
 
 
+def repositories(word: str) -> tuple[str, ...]:
+    """Ids of published checkpoints of a known model, the one that a word means first; none for another word."""
+    table = _table().get(_plain(word))
+    if table is None:
+        return ()
+    ids = [name for name in table["names"] if "/" in name]
+    follows = [name for name in ids if "instruct" in name.lower() or "chat" in name.lower()]
+    usual = str(table.get("repository") or (follows or ids)[0])
+    meant = str(table.get("named") or (word if word in ids else usual))
+    return tuple(dict.fromkeys((meant, usual, *table.get("quantised", ()))))
+
+
 def find(word: str) -> Model:
     """Find a model by name, by id, by ``config.json``, or by a folder that contains one.
 
@@ -73,8 +86,8 @@ def find(word: str) -> Model:
 def config_of(word: str) -> tuple[dict[str, Any], str]:
     """The config that a word means, with the model's name; a known name's has only the keys that change a step."""
     if (table := _table().get(_plain(word))) is not None:
-        of_table = ("id", "names", "named", "quantised")
-        return {key: value for key, value in table.items() if key not in of_table}, str(table.get("named", table["id"]))
+        config = {key: value for key, value in table.items() if key not in _OF_TABLE}
+        return config, str(table.get("named", table["id"]))
     path = Path(word)
     if names_folder(path):
         path = path / "config.json"

@@ -46,6 +46,7 @@ EXCEPTIONS = {
     "presim.search.trials.storage": "Optuna's journal is locked and cut off where a killed search left it",
     "presim.serving.engines.real": "arrays for the engine's own process, in a temporary folder",
     "presim.app.jobs": "logs, which processes write while they run",
+    "presim.serving.launching.slo_check": "a script that runs beside a benchmark, without presim",
     "presim.cli.streams": "standard streams that were closed",
 }
 PACKAGED = ("resources",)  # `resources.files(…).joinpath(…).read_text()` reads presim's own data

@@ -7,6 +7,7 @@ import math
 
 from presim.models.description import Model
 from presim.serving.answer.metrics import Slo
+from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.ranking import Outcome
 from presim.serving.deployments.search import Space, estimates, excess
 
@@ -17,6 +18,26 @@ _MARGIN = 1.02  # of a looser limit, beyond the simulated figure
 def advice(nearest: Outcome, model: Model, space: Space, prompt: int, output: int, slo: Slo) -> list[str]:
     """Sentences: the SLO that the nearest deployment meets, and one with more GPUs that is estimated to meet this."""
     return [sentence for sentence in (_looser(nearest, slo), _larger(model, space, prompt, output, slo)) if sentence]
+
+
+def shortfall(best: Outcome, demand: Demand) -> str:
+    """Why nothing serves what is demanded: the most that the limits allow, in a sentence."""
+    assert best.trial is not None
+    gpu = best.point.engine.cluster.gpu.id
+    cost = demand.per_million(gpu, best.per_gpu)
+    if demand.rate is None and demand.cost is not None:
+        return (
+            f"No deployment within the SLO costs {demand.cost:g} or less per million output tokens: the cheapest, "
+            f"{best.point.name}, costs {cost:.3g}. Allow more with --max-cost, or a looser SLO."
+        )
+    units = demand.relaxed().units(best.point, best.trial.rate)
+    wanted = demand.rate or 0.0
+    needed = math.ceil(wanted / best.trial.rate) * best.point.gpus
+    return (
+        f"No deployment serves {wanted:g} requests/s within the limits: {units} times {best.point.name} serve "
+        f"{best.trial.rate * units:.3g} requests/s on {units * best.point.gpus} GPUs, and {needed} GPUs are needed. "
+        "Allow more, or ask for a lower rate."
+    )
 
 
 def _looser(nearest: Outcome, slo: Slo) -> str | None:

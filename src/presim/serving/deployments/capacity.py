@@ -10,14 +10,16 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from presim.serving.answer import metrics
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.simulate import Served, simulate
-from presim.serving.workloads.workload import Workload
+from presim.serving.workloads.workload import Workload, make
 
 MOST_REQUESTS = 4000  # of a simulation
+BLOCK = 64  # requests of a trace that are drawn together, so that bursts stay bursts: a round value
 PRECISION = 0.02  # of the largest rate
 _JUDGED = 1000  # requests, beside those during which engines fill and drain
 _STEPS = 200_000  # of decoding in a simulation, beyond which fewer requests are judged
@@ -46,19 +48,42 @@ class Load:
     workload: Workload
     slo: Slo
     output: float  # tokens of a request, in the mean
+    block: int = 1  # requests that are drawn together: more than one where what follows a request depends on it
+
+    def redrawn(self, seed: int, count: int | None = None) -> Load:
+        """The load with requests drawn anew from its own, lengths and gaps between arrivals apart."""
+        rng = np.random.default_rng((seed, 43))
+        workload, total = self.workload, count or len(self.workload)
+        gaps = np.diff(workload.arrival_ns, prepend=0)
+
+        def indices() -> NDArray[np.int64]:
+            size = min(self.block, len(workload))
+            starts = rng.integers(0, len(workload) - size + 1, -(-total // size))
+            return (starts[:, None] + np.arange(size)).ravel()[:total]
+
+        arrival, lengths = np.cumsum(gaps[indices()]), indices()
+        scale = total * 1e9 / max(float(arrival[-1]), 1.0)  # to 1 request/s
+        times = (arrival * scale).astype(np.int64)
+        drawn = make(workload.name, times, workload.prompt[lengths], workload.output[lengths], seed=seed)
+        return dataclasses.replace(self, workload=drawn)
 
 
-def load_of(workload: Workload, slo: Slo) -> Load:
+def load_of(workload: Workload, slo: Slo, block: int = 1) -> Load:
     """The load of a workload that arrives at 1 request/s."""
-    return Load(workload, slo, float(workload.output.mean()))
+    return Load(workload, slo, float(workload.output.mean()), block)
 
 
-def trial(deployment: Deployment, load: Load, rate: float, stay_s: float) -> Trial:
-    """Simulate requests that arrive at ``rate``/s and stay for about ``stay_s`` s each."""
+def trial(
+    deployment: Deployment, load: Load, rate: float, stay_s: float, *, device: float = 1.0, fewest: int = _JUDGED
+) -> Trial:
+    """Simulate requests that arrive at ``rate``/s and stay for about ``stay_s`` s each.
+
+    ``device``: how many times as long device work takes. ``fewest``: requests to judge where steps allow so many.
+    """
     flying = rate * stay_s
-    count = min(_JUDGED + 3 * flying, _STEPS * max(flying, 1.0) / load.output)
+    count = min(fewest + 3 * flying, _STEPS * max(flying, 1.0) / load.output)
     count = round(min(max(count, 3 * flying + _FEWEST), MOST_REQUESTS))
-    return judge(simulate(load.workload.first(count).scaled(rate), deployment.fleet()), load.slo, rate)
+    return judge(simulate(load.workload.first(count).scaled(rate), deployment.fleet(device)), load.slo, rate)
 
 
 def judge(served: Served, slo: Slo, rate: float) -> Trial:

@@ -15,6 +15,7 @@ from presim.errors import reason_of
 from presim.interrupts import caught
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.capacity import IDLE, PRECISION, Load, Trial, largest, trial
+from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.deployment import STEADY, Deployment, sustainable_rate
 from presim.serving.deployments.search import Found, Point, excess
 
@@ -23,6 +24,7 @@ Verdict = Literal["meets", "fewer", "misses"]  # fewer: it does not serve a load
 # How far the closed form's TPOT is from the simulated one: tests/unit/serving/deployments/test_search.py
 _SLACK, _SLACK_WITH_EXPERTS = 1.25, 1.75
 _MOST_SIMULATED = 40  # plans of a kind
+_ANY = Demand()
 _NEAREST = 4  # plans that are simulated where no estimate is near the SLO
 
 
@@ -37,6 +39,11 @@ class Outcome:
     reason: str = ""  # why it could not be simulated
 
     @property
+    def stay_s(self) -> float:
+        """Seconds of a request in the engines, as estimated."""
+        return (self.point.ttft_ms + self.output * self.point.tpot_ms) / 1e3
+
+    @property
     def per_gpu(self) -> float:
         """Output tokens/s per GPU at the load of the trial; 0 without one."""
         return self.trial.rate * self.output / self.point.gpus if self.trial else 0.0
@@ -46,13 +53,13 @@ class Outcome:
 class Ranking:
     """Deployments that were simulated."""
 
-    outcomes: tuple[Outcome, ...]  # those with the largest load first
+    outcomes: tuple[Outcome, ...]  # those that are worth most first
     plans: int  # that could have been simulated
     partial: bool  # a signal ended it before the last simulation
 
     @property
     def best(self) -> Outcome | None:
-        """The deployment with most output tokens/s per GPU within the SLO."""
+        """The deployment that is worth most within the SLO: without a demand, the most output tokens/s per GPU."""
         return next((outcome for outcome in self.outcomes if outcome.verdict == "meets"), None)
 
     @property
@@ -64,17 +71,30 @@ class Ranking:
         return min(tried, key=lambda outcome: outcome.trial.excess if outcome.trial else 0.0)
 
 
-def rank(search: Found, load: Load) -> Ranking:
-    """Simulate the deployments that may serve most, best first."""
-    plans = plans_of(search.points)
+def rank(search: Found, load: Load, demand: Demand = _ANY) -> Ranking:
+    """Simulate the deployments that may be worth most, best first."""
+    plans = [plan for plan in plans_of(search.points) if demand.most_units(plan[0]) != 0]
     outcomes: list[Outcome] = []
     with caught() as stop:
         for is_apart in (False, True):
-            _contest([plan for plan in plans if bool(plan[0].prefill_replicas) == is_apart], load, outcomes)
+            _contest([plan for plan in plans if bool(plan[0].prefill_replicas) == is_apart], load, demand, outcomes)
         if not any(outcome.verdict == "meets" for outcome in outcomes):
             _reach(plans, load, outcomes)
-    ordered = sorted(outcomes, key=lambda outcome: (outcome.verdict != "meets", -outcome.per_gpu))
-    return Ranking(tuple(ordered), len(plans), stop.is_partial)
+    judged = [_judged(outcome, demand) for outcome in outcomes]
+    judged.sort(key=lambda outcome: (outcome.verdict != "meets", -_worth(outcome, demand), -outcome.per_gpu))
+    return Ranking(tuple(judged), len(plans), stop.is_partial)
+
+
+def _worth(outcome: Outcome, demand: Demand) -> float:
+    return demand.worth(outcome.point, outcome.per_gpu, outcome.output)
+
+
+def _judged(outcome: Outcome, demand: Demand) -> Outcome:
+    """An outcome within the SLO that the demand does not allow serves too little."""
+    least = demand.least_per_gpu(outcome.point, 0.0, outcome.output)
+    if outcome.verdict == "meets" and (outcome.per_gpu < least or not _worth(outcome, demand)):
+        return dataclasses.replace(outcome, verdict="fewer")
+    return outcome
 
 
 def plans_of(points: Sequence[Point]) -> list[list[Point]]:
@@ -91,22 +111,29 @@ def _most(plan: Sequence[Point], slo: Slo, slack: float) -> Point | None:
     return max(within, key=lambda point: point.per_gpu, default=None)
 
 
-def _contest(plans: Sequence[Sequence[Point]], load: Load, outcomes: list[Outcome]) -> None:
+def _contest(plans: Sequence[Sequence[Point]], load: Load, demand: Demand, outcomes: list[Outcome]) -> None:
     """Append the outcomes of plans of a kind, in order of what their estimates allow."""
     bounded: list[tuple[float, Point]] = []  # tokens/s per GPU that a plan may reach, and its estimate
     for plan in plans:
         slack = _SLACK_WITH_EXPERTS if plan[0].engine.model.experts else _SLACK
         if (point := _most(plan, load.slo, slack)) is not None:
             bounded.append((point.per_gpu * slack, _most(plan, load.slo, 1.0) or point))
+
+    def worth(point: Point, per_gpu: float) -> float:
+        return demand.worth(point, per_gpu, load.output)
+
     # A good first result leaves little to simulate: those that are estimated to meet the SLO come first.
-    bounded.sort(key=lambda entry: (excess(entry[1], load.slo) > 1, -entry[1].per_gpu))
+    bounded.sort(
+        key=lambda entry: (excess(entry[1], load.slo) > 1, -worth(entry[1], entry[1].per_gpu), -entry[1].per_gpu)
+    )
     best = 0.0
     for bound, point in bounded[:_MOST_SIMULATED]:
-        if bound <= best * (1 + PRECISION):
+        least = demand.least_per_gpu(point, best * (1 + PRECISION), load.output)
+        if bound <= least:
             continue
-        outcomes.append(outcome_of(point, load, best * (1 + PRECISION)))
+        outcomes.append(outcome_of(point, load, least))
         if outcomes[-1].verdict == "meets":
-            best = outcomes[-1].per_gpu
+            best = worth(point, outcomes[-1].per_gpu)
 
 
 def _reach(plans: Sequence[Sequence[Point]], load: Load, outcomes: list[Outcome]) -> None:
@@ -133,7 +160,7 @@ def outcome_of(point: Point, load: Load, least_per_gpu: float, *, starts_idle: b
 
     ``starts_idle``: the search for it starts at the lowest rate, since the SLO is probably missed there already.
     """
-    stay_s = (point.ttft_ms + load.output * point.tpot_ms) / 1e3
+    stay_s = Outcome(point, "misses", None, load.output).stay_s
     deployment = deployment_of(point)
     lowest = IDLE / stay_s
     guess, least = point.tokens_per_s / load.output, least_per_gpu * point.gpus / load.output

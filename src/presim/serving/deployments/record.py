@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from presim.serving.deployments.confirm import DRAWS
+from presim.serving.deployments.sentences import first_lines, latencies
+
 if TYPE_CHECKING:
     from presim.serving.answer.metrics import Slo
+    from presim.serving.deployments.answer import Answer
+    from presim.serving.deployments.demand import Demand
     from presim.serving.deployments.ranking import Outcome, Ranking
     from presim.serving.deployments.search import Found, Point
 
@@ -19,9 +24,17 @@ _FEWER = 3  # deployments that miss the SLO at a load that another serves
 _Point = TypeVar("_Point")
 
 
-def document(search: Found, ranking: Ranking, slo: Slo, advice: Sequence[str] = ()) -> dict[str, Any]:
+def document(
+    search: Found,
+    ranking: Ranking,
+    slo: Slo,
+    advice: Sequence[str] = (),
+    shortfall: str | None = None,
+    answer: Answer | None = None,
+    demand: Demand | None = None,
+) -> dict[str, Any]:
     """The deployments that were simulated request by request, best first, and the estimated Pareto front."""
-    best, nearest = ranking.best, ranking.nearest
+    best, nearest = answer.best.outcome if answer else ranking.best, ranking.nearest
     return {
         "schema": SCHEMA,
         "slo": slo.bounds,
@@ -31,11 +44,42 @@ def document(search: Found, ranking: Ranking, slo: Slo, advice: Sequence[str] = 
         "refused": search.refused,
         "pareto": [_entry(point) for point in search.pareto],
         "best": _outcome(best) if best else None,
+        **(_confirmed(answer, demand) if answer and demand else {}),
         "nearest": _outcome(nearest) if nearest else None,
         "would_help": list(advice),
+        "shortfall": shortfall,
         "plans": ranking.plans,
         "simulated": [_outcome(outcome) for outcome in ranking.outcomes],
         "not_modelled": list(search.not_modelled),
+    }
+
+
+def _confirmed(answer: Answer, demand: Demand) -> dict[str, Any]:
+    """How sure the best is, what it costs, and what follows it."""
+    best, following = answer.best, answer.following
+    return {
+        "rate_asked": demand.rate,
+        "units": answer.units,
+        "spare_units": answer.spare_units,
+        "costs": _costs(best.outcome, demand),
+        "ranges": {name: list(ends) for name, ends in best.ranges.items()},
+        "draws": DRAWS,
+        "rate_range": list(best.rates),
+        "queue_rate": best.queue_rate,
+        "next_best": _outcome(following.outcome) | {"rate_range": list(following.rates)} if following else None,
+        "next_costs": _costs(following.outcome, demand) if following else None,
+        "ranges_overlap": answer.overlaps,
+        "losses": [{"plan": name, "share": share} for name, share in answer.losses],
+    }
+
+
+def _costs(outcome: Outcome, demand: Demand) -> dict[str, float | None]:
+    gpu = outcome.point.engine.cluster.gpu.id
+    price, watts = demand.price(gpu), demand.watts(gpu)
+    return {
+        "hour": price * outcome.point.gpus if price is not None else None,
+        "million_output_tokens": demand.per_million(gpu, outcome.per_gpu),
+        "watts": watts * outcome.point.gpus if watts is not None else None,
     }
 
 
@@ -83,7 +127,7 @@ def encode(answer: dict[str, Any]) -> bytes:
 def text(answer: dict[str, Any]) -> str:
     """A document in lines."""
     front, simulated, statistics = answer["pareto"], answer["simulated"], answer.get("slo_statistics", {})
-    lines = [*_first(answer, statistics), *answer.get("would_help", ())]
+    lines = [*first_lines(answer), *answer.get("would_help", ())]
     if answer.get("partial"):
         lines.append("Partial: it was interrupted before the end.")
     fewer = [entry for entry in simulated if entry.get("verdict") == "fewer"]
@@ -109,35 +153,13 @@ def text(answer: dict[str, Any]) -> str:
     return "\n".join([*lines, *answer["not_modelled"]])
 
 
-def _first(answer: dict[str, Any], statistics: dict[str, str]) -> list[str]:
-    """The answer in a sentence."""
-    best, nearest = answer["best"], answer["nearest"]
-    if best is not None and "request_rate" in best:
-        return [
-            f"Best: {best['deployment']}, {best['gpus']} GPUs; serves {best['request_rate']:.3g} requests/s, "
-            f"{best['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU, with {_latencies(best, statistics)}"
-        ]
-    if nearest is not None and "reason" not in nearest and "request_rate" in nearest:
-        return [
-            f"None meets the SLO; the nearest: {nearest['deployment']}, with {_latencies(nearest, statistics)} at "
-            f"{nearest['request_rate']:.2g} requests/s"
-        ]
-    return [f"None meets the SLO; the nearest: {nearest['deployment']}"] if nearest is not None else []
-
-
-def _latencies(entry: dict[str, Any], statistics: dict[str, str]) -> str:
-    """The latencies that the SLO limits; the mean of the others."""
-    levels = {name: statistics.get(name, "mean") for name in ("ttft", "tpot")}
-    return ", ".join(f"{level} {name.upper()} {entry[f'{level}_{name}_ms']:.4g} ms" for name, level in levels.items())
-
-
 def _simulated(entry: dict[str, Any], statistics: dict[str, str]) -> str:
     """A line about a deployment; presim once simulated so many requests in flight, without a rate."""
     if "request_rate" not in entry:
         if "reason" in entry:
             return f"  not simulated: {entry['deployment']}: {entry['reason']}"
-        return f"  {entry['output_throughput']:8,.0f} tokens/s  {_latencies(entry, statistics)}  {entry['deployment']}"
-    figures = entry.get("reason") or _latencies(entry, statistics)
+        return f"  {entry['output_throughput']:8,.0f} tokens/s  {latencies(entry, statistics)}  {entry['deployment']}"
+    figures = entry.get("reason") or latencies(entry, statistics)
     verdict = "" if entry["meets_slo"] or not statistics else ", misses the SLO"
     load = f"{entry['tokens_per_s_per_gpu']:8,.0f} tokens/s/GPU {entry['request_rate']:7.3g} requests/s"
     return f"  {load}  {figures}{verdict}  {entry['deployment']}"

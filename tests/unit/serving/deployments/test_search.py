@@ -8,7 +8,6 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 from click.testing import CliRunner
 
@@ -18,12 +17,9 @@ from presim.cost.measured.rows import PROFILE, Measurement
 from presim.errors import InputError
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.deployment import predict
-from presim.serving.deployments.launch import arguments, compose, kubernetes
-from presim.serving.deployments.launch import command as command_of
 from presim.serving.deployments.ranking import deployment_of
 from presim.serving.deployments.search import Point, Space, search
 from presim.serving.model import find
-from presim.serving.plan import Plan
 from presim.serving.workloads.generate import Lengths, Recipe, generate
 from presim.trace.signatures import Gemm
 
@@ -77,28 +73,6 @@ def test_a_search_without_any_plan_says_why() -> None:
         search(find("deepseek-v3"), SMALL, 1024, 256, Slo())
 
 
-def test_what_starts_an_engine_has_its_limits() -> None:
-    words = arguments("m", Plan(tp=4, weights="fp8", cache="fp8", max_num_seqs=64, ep=True))
-    text = " ".join(words)
-    for part in ("--tensor-parallel-size 4", "--quantization fp8", "--kv-cache-dtype fp8", "--max-num-seqs 64"):
-        assert part in text
-    assert "--enable-expert-parallel" in words
-    assert "--kv-cache-dtype int8_per_token_head" in " ".join(arguments("m", Plan(cache="int8")))
-
-
-def test_sglang_is_started_with_its_own_names() -> None:
-    plan = Plan(tp=4, kernels="sglang", weights="fp8", max_num_seqs=64, max_num_batched_tokens=4096, max_model_len=9000)
-    words = command_of("m", plan, "prefill")
-    assert words.startswith("python3 -m sglang.launch_server --model-path m ")
-    for part in ("--tp-size 4", "--max-running-requests 64", "--chunked-prefill-size 4096", "--context-length 9000"):
-        assert part in words
-    assert "--disaggregation-mode prefill" in words
-    (service,) = json.loads(compose("m", plan, 1))["services"].values()
-    assert service["command"][:3] == ["python3", "-m", "sglang.launch_server"]
-    for item in json.loads(kubernetes("m", plan, 2))["items"]:
-        kubernetes_validate.validate(item, "1.31", strict=True)
-
-
 def test_engines_are_compared() -> None:
     """SGLang's decodes wait for prompts; the closed form is as near to its simulation."""
     both = dataclasses.replace(SMALL, engines=("vllm", "sglang"), disaggregated=False)
@@ -141,36 +115,19 @@ def test_tables_that_do_not_apply_are_named(tmp_path: Path) -> None:
         search(find("llama3-8b"), space, 512, 128, Slo())
 
 
-def test_manifests_hold_each_engine() -> None:
-    services = json.loads(compose("m", Plan(tp=2), 2, 1))["services"]
-    assert list(services) == ["prefill-0", "decode-0", "decode-1"]
-    devices = services["decode-1"]["deploy"]["resources"]["reservations"]["devices"]
-    assert devices == [{"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}]
-    items = json.loads(kubernetes("m", Plan(tp=2), 3))["items"]
-    assert [item["kind"] for item in items] == ["Deployment", "Service"]
-    assert items[0]["spec"]["replicas"] == 3
-    assert items[0]["spec"]["selector"]["matchLabels"] == items[0]["spec"]["template"]["metadata"]["labels"]
-
-
-@pytest.mark.parametrize("prefill", [0, 1])
-def test_manifests_keep_kubernetes_schema(prefill: int) -> None:
-    """That of a release, without a field that it does not know."""
-    for item in json.loads(kubernetes("m", Plan(tp=2), 3, prefill))["items"]:
-        kubernetes_validate.validate(item, "1.31", strict=True)
-
-
 def test_the_verb_writes_what_starts_the_best(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
     words = "llama3-8b --gpu h100-sxm --input 512 --output 64 --slo tpot:20@p90 --max-gpus 2 --weights bf16"
-    done = CliRunner().invoke(command, [*shlex.split(words), "--json", "-", "--out", str(tmp_path / "out")])
+    done = CliRunner().invoke(command, [*shlex.split(words), "--json", "-", "--write", str(folder)])
     said = json.loads(done.stdout)
     best = said["best"]
     assert (best["basis"], best["verdict"], best["meets_slo"]) == ("simulated", "meets", True)
     assert best["p90_tpot_ms"] <= 20
     assert {entry["basis"] for entry in said["pareto"]} == {"estimated"}
     assert {entry["verdict"] for entry in said["simulated"]} <= {"meets", "fewer"}
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["compose.json", "kubernetes.json", "serve.sh"]
-    script = (tmp_path / "out" / "serve.sh").read_text()
-    assert script.startswith("#!/bin/sh\nexec vllm serve llama3-8b ")
+    assert {"compose.json", "kubernetes.json", "engine.sh", "bench.sh"} < {path.name for path in folder.iterdir()}
+    script = (folder / "engine.sh").read_text()
+    assert 'MODEL=${MODEL:-meta-llama/Llama-3.1-8B-Instruct}\nexec vllm serve "$MODEL" ' in script
     assert "--max-num-seqs 1024" in script  # the limit that was simulated
 
 

@@ -1,0 +1,89 @@
+"""The answer of `presim deploy` in its first lines: the best, what it costs, what follows, and how sure that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def first_lines(answer: dict[str, Any]) -> list[str]:
+    """The answer in a sentence, and the reasons for it."""
+    best, nearest, statistics = answer["best"], answer["nearest"], answer.get("slo_statistics", {})
+    if best is not None and "request_rate" in best:
+        return [_best(answer, statistics), *_reasons(answer, statistics)]
+    if answer.get("shortfall"):
+        return [answer["shortfall"]]
+    if nearest is not None and "reason" not in nearest and "request_rate" in nearest:
+        return [
+            f"None meets the SLO; the nearest: {nearest['deployment']}, with {latencies(nearest, statistics)} at "
+            f"{nearest['request_rate']:.2g} requests/s"
+        ]
+    return [f"None meets the SLO; the nearest: {nearest['deployment']}"] if nearest is not None else []
+
+
+def latencies(entry: dict[str, Any], statistics: dict[str, str]) -> str:
+    """The latencies that the SLO limits; the means of TTFT and TPOT where it does not limit them."""
+    levels = {name: statistics.get(name, "mean") for name in ("ttft", "tpot")} | statistics
+    return ", ".join(f"{level} {name.upper()} {entry[f'{level}_{name}_ms']:.4g} ms" for name, level in levels.items())
+
+
+def _best(answer: dict[str, Any], statistics: dict[str, str]) -> str:
+    best = answer["best"]
+    sentence = (
+        f"Best: {best['deployment']}, {best['gpus']} GPUs; serves {best['request_rate']:.3g} requests/s, "
+        f"{best['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU, with {latencies(best, statistics)}"
+    )
+    costs = _costs(answer.get("costs"))
+    following = answer.get("next_best")
+    if following is not None:
+        share = following["tokens_per_s_per_gpu"] / best["tokens_per_s_per_gpu"]
+        amount = f"{abs(1 - share):.0%} {'less' if share <= 1 else 'more'} per GPU"
+        costs += f"; next best {following['deployment']}, {following['gpus']} GPUs: {amount}"
+    return sentence + costs
+
+
+def _costs(costs: dict[str, float | None] | None) -> str:
+    if not costs or costs["hour"] is None:
+        return ""
+    return f"; costs {costs['hour']:.3g} an hour, {costs['million_output_tokens']:.3g} per million output tokens"
+
+
+def _reasons(answer: dict[str, Any], statistics: dict[str, str]) -> list[str]:
+    if "rate_range" not in answer:  # a saved answer of an earlier version
+        return []
+    lines = []
+    if answer["losses"]:
+        losses = "; ".join(f"{entry['plan']} {entry['share']:.0%}" for entry in answer["losses"])
+        lines.append(f"Others serve less per GPU: {losses}.")
+    lines.append(_sureness(answer, statistics))
+    if answer["ranges_overlap"]:
+        lines.append(
+            "If its steps take 10 % more time and those of the next best 10 % less, that serves more: measure both."
+        )
+    if answer["rate_asked"] is not None:
+        lines.append(_headroom(answer))
+    return lines
+
+
+def _sureness(answer: dict[str, Any], statistics: dict[str, str]) -> str:
+    slow, fast = answer["rate_range"]
+    ranges = answer["ranges"]
+    shown = {name: level for name, level in statistics.items() if f"{level}_{name}_ms" in ranges}
+    draws = [
+        f"{level} {name.upper()} is {ranges[f'{level}_{name}_ms'][0]:.4g} to {ranges[f'{level}_{name}_ms'][1]:.4g} ms"
+        for name, level in shown.items()
+    ]
+    drawn = f"Over {answer['draws']} draws of the load {' and '.join(draws)}. " if draws else ""
+    serves = f"{slow:.3g} to {fast:.3g} requests/s" if slow else f"at most {fast:.3g} requests/s, or none"
+    doubt = f"If steps take 10 % more or less time, it serves {serves}. "
+    return f"{drawn}{doubt}Its queues grow without end from {answer['queue_rate']:.3g} requests/s on."
+
+
+def _headroom(answer: dict[str, Any]) -> str:
+    best, units, rate = answer["best"], answer["units"], answer["rate_asked"]
+    unit_gpus = best["gpus"] // units
+    more = units + answer["spare_units"]
+    what = "engine" if "P" not in best["deployment"].partition(" x ")[0] else "group of engines"
+    return (
+        f"{rate:.3g} requests/s are {rate / best['request_rate']:.0%} of that; with one {what} more, "
+        f"{more * unit_gpus} GPUs, one may fail."
+    )

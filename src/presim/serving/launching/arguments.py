@@ -1,0 +1,80 @@
+"""Arguments of vLLM's and SGLang's servers for a plan, by the role of an engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Callable
+
+from presim.serving.engines.engine import Role
+from presim.serving.launching.checkpoint_source import CheckpointSource
+from presim.serving.plan import AUTO_LENGTH, VLLM_CACHES, Plan, Scheduler
+
+_CONNECTOR = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
+_VLLM_METHODS = {"mtp": "mtp", "ngram": "ngram"}  # of drafting without another checkpoint
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """How an engine is started."""
+
+    image: str
+    command: tuple[str, ...]
+    arguments: Callable[[CheckpointSource, Plan, Role], list[str]]
+
+
+def arguments(source: CheckpointSource, plan: Plan, role: Role = "any") -> list[str]:
+    """Arguments of the engine's server; omitted where presim and the engine share the default."""
+    return SERVERS[plan.decides].arguments(source, plan, role)
+
+
+def command(source: CheckpointSource, plan: Plan, role: Role = "any") -> str:
+    """The command that starts one engine on one machine."""
+    return shlex.join([*SERVERS[plan.decides].command, *arguments(source, plan, role)])
+
+
+def _vllm(source: CheckpointSource, plan: Plan, role: Role) -> list[str]:
+    words = [source.name, "--tensor-parallel-size", str(plan.tp)]
+    words += ["--pipeline-parallel-size", str(plan.pp)] if plan.pp > 1 else []
+    words += ["--data-parallel-size", str(plan.dp)] if plan.dp > 1 else []
+    words += ["--enable-expert-parallel"] if plan.ep else []
+    words += ["--quantization", source.quantization] if source.quantization else []
+    words += ["--kv-cache-dtype", VLLM_CACHES[plan.cache]] if plan.cache != "bf16" else []
+    words += ["--max-num-seqs", str(plan.max_num_seqs), "--max-num-batched-tokens", str(plan.max_num_batched_tokens)]
+    if plan.max_model_len is not None:
+        words += ["--max-model-len", "auto" if plan.max_model_len == AUTO_LENGTH else str(plan.max_model_len)]
+    words += ["--gpu-memory-utilization", f"{plan.gpu_memory_utilization:g}", "--block-size", str(plan.block_size)]
+    words += ["--kv-offloading-size", f"{plan.offload.host_gib:g}"] if plan.offload and plan.offload.host_gib else []
+    words += [] if plan.async_scheduling else ["--no-async-scheduling"]
+    words += [] if plan.prefix_caching else ["--no-enable-prefix-caching"]
+    words += [] if plan.cuda_graphs else ["--enforce-eager"]
+    words += ["--scheduling-policy", plan.policy] if plan.policy != "fcfs" else []
+    if plan.drafting is not None and plan.drafting.method in _VLLM_METHODS:
+        drafts = {"method": _VLLM_METHODS[plan.drafting.method], "num_speculative_tokens": plan.drafting.tokens}
+        words += ["--speculative-config", json.dumps(drafts)]
+    words += ["--kv-transfer-config", json.dumps(_CONNECTOR)] if role != "any" else []
+    return words
+
+
+def _sglang(source: CheckpointSource, plan: Plan, role: Role) -> list[str]:
+    ranks = plan.tp * plan.dp
+    words = ["--model-path", source.name, "--tp-size", str(ranks)]
+    words += ["--attn-dp-size", str(plan.dp)] if plan.dp > 1 else []
+    words += ["--ep-size", str(ranks)] if plan.ep else []
+    words += ["--quantization", source.quantization] if source.quantization else []
+    words += ["--kv-cache-dtype", "fp8_e4m3"] if plan.cache == "fp8" else []
+    words += ["--max-running-requests", str(plan.max_num_seqs)]
+    words += ["--chunked-prefill-size", str(plan.max_num_batched_tokens)]
+    words += ["--context-length", str(plan.max_model_len)] if plan.max_model_len not in (None, AUTO_LENGTH) else []
+    words += ["--page-size", str(plan.block_size)]
+    words += [] if plan.async_scheduling else ["--disable-overlap-schedule"]
+    words += [] if plan.prefix_caching else ["--disable-radix-cache"]
+    words += ["--disaggregation-mode", role, "--disaggregation-transfer-backend", "nixl"] if role != "any" else []
+    return words
+
+
+SERVERS: dict[Scheduler, Server] = {
+    "vllm": Server("vllm/vllm-openai:v0.33.0", ("vllm", "serve"), _vllm),
+    "sglang": Server("lmsysorg/sglang:v0.5.23", ("python3", "-m", "sglang.launch_server"), _sglang),
+}

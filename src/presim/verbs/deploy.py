@@ -1,0 +1,83 @@
+"""What `presim deploy` answers: from a question to the deployment, its document and its files."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from presim.serving.deployments import record, search
+from presim.serving.deployments.advice import advice, shortfall
+from presim.serving.deployments.answer import Answer, answer
+from presim.serving.deployments.capacity import Load
+from presim.serving.deployments.demand import Demand
+from presim.serving.deployments.ranking import Ranking, deployment_of, rank
+from presim.serving.deployments.search import Found, Space
+from presim.serving.launching.bench import benchmark
+from presim.serving.launching.folder import DeploymentFolder, write
+from presim.serving.launching.launch_set import RouterProgram, launch_set_of
+from presim.serving.model import find
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A model, what it is asked to serve, and where."""
+
+    word: str  # for the model
+    space: Space
+    load: Load
+    demand: Demand = dataclasses.field(default_factory=Demand)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Decision:
+    """All that is known of a question's deployments."""
+
+    question: Question
+    ranking: Ranking
+    answer: Answer | None  # None: nothing meets the SLO and the demand, or a signal came
+    document: dict[str, Any]
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether a deployment stands, or might have been found."""
+        return self.answer is not None or self.ranking.partial
+
+
+def decide(question: Question) -> Decision:
+    """Search, simulate and confirm the deployments of a question.
+
+    Raises:
+        InputError: no plan can serve such requests.
+    """
+    load, demand, space = question.load, question.demand, question.space
+    model = find(question.word)
+    tokens = round(float(load.workload.prompt.mean())), max(round(load.output), 1)
+    longest = int((load.workload.prompt + load.workload.output).max())
+    estimated = search.search(model, space, *tokens, load.slo, longest=longest)
+    ranking = Ranking((), 0, True) if estimated.partial else rank(estimated, load, demand)
+    best = None if ranking.partial else answer(ranking, load, demand)
+    lacks = None if best or ranking.partial else _shortfall(estimated, load, demand)
+    nearest = None if best or lacks or ranking.partial else ranking.nearest
+    sentences = advice(nearest, model, space, *tokens, load.slo) if nearest else []
+    content = record.document(estimated, ranking, load.slo, sentences, lacks, best, demand)
+    return Decision(question, ranking, best, content)
+
+
+def _shortfall(estimated: Found, load: Load, demand: Demand) -> str | None:
+    """What the limits allow at most, where it is less than what is asked."""
+    if demand.relaxed() == demand:
+        return None
+    best = rank(estimated, load, demand.relaxed()).best
+    return shortfall(best, demand) if best is not None else None
+
+
+def write_files(decision: Decision, folder: Path, router: RouterProgram | None = None) -> None:
+    """The files of the answer, with a benchmark at the rate that it serves."""
+    assert decision.answer is not None
+    best, load, word = decision.answer.best.outcome, decision.question.load, decision.question.word
+    assert best.trial is not None  # of every deployment that meets an SLO
+    deployment = deployment_of(best.point)
+    bench = benchmark(deployment, load, best.trial.rate, best.trial.in_flight)
+    launch_set = launch_set_of(best.point, word, router)
+    write(DeploymentFolder(word, best.point.name, launch_set, deployment, bench, load.slo), folder)
