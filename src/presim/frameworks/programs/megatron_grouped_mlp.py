@@ -1,7 +1,7 @@
 """A stand-in for cuDNN's grouped MLP, with which newer releases run a rank's experts: products and activation in one.
 
 The kernel multiplies for all experts of a rank, adds the bias, activates, weights by the router's probabilities and
-writes the result in MXFP8 while it has it on chip; backward likewise. Transformer Engine calls it where a newer Megatron
+writes the result in MXFP8 while it has it on chip; backward likewise. Transformer Engine calls it if a newer Megatron
 asks; Megatron-core 0.16 does not. Here the products are run as before, one after the other, and what their kernels do
 besides is left out: nothing is launched for it, and the numbers are not those of a model. Its writes to memory hide
 behind the products. What one more kernel sums for the bias' gradients is launched.
