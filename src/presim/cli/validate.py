@@ -111,8 +111,9 @@ def command(
         return _single_times(kind, table, out, report)
     from presim.engine.options import Options
     from presim.validation.cases import read_cases, select
+    from presim.validation.providers import open_providers
     from presim.validation.results import ResultTable
-    from presim.validation.runs import Settings, open_providers
+    from presim.validation.runs import Settings
 
     cases = read_cases(table)
     _check_recipes(recipes)
@@ -159,7 +160,7 @@ def _check_recipes(folder: Path | None) -> None:
 def _solve(cases: list[Case], providers: Providers, jobs: int, options: Options, results: ResultTable) -> bool:
     """Predict the selected cases; writes the table after each. Returns whether a signal ended it before the last."""
     from presim.cli.progress import progress
-    from presim.validation.solve import solve_all
+    from presim.validation.workers import solve_all
 
     with caught() as stop, progress() as say:
         for number, (case, prediction) in enumerate(solve_all(cases, providers, jobs, options), start=1):

@@ -136,7 +136,7 @@ def price_trace(trace: Trace, cluster: Cluster, chain: Chain | None = None, pric
     if trace.manifest.measured is not None:
         from presim.cost.profiled import as_measured
 
-        return as_measured(trace, cluster, chain, answers, uncovered)
+        return as_measured(trace, cluster, chain, answers, uncovered, lambda origin: Chain.default(origin, nccl))
     demands = demands_of(trace.signatures, answers, trace.manifest.groups, cluster, nccl)
     unread_notes = _notes({**cluster.nccl, **nccl})
     of_network = _network_note(trace.signatures, answers) if cluster.network else ()

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from presim.cost.analytic.device import Device, device_of
 from presim.cost.price import Origin, Price, PricedTrace
 from presim.errors import InputError
 from presim.hardware import Cluster, choose_cluster
-from presim.trace.schema import Measured, Trace
+from presim.trace.schema import Group, Measured, Trace
 from presim.trace.signatures import Collective, Kernel, Signature
-
-if TYPE_CHECKING:
-    from presim.cost.chain import Chain
 
 NAME = "profile"
 SCALED = "profile, scaled by predictions"
@@ -34,10 +31,27 @@ _TYPES = (("fp8", r"e4m3|e5m2|fp8"), ("bf16", r"bf16|bfloat"), ("fp16", r"f16|ha
 _FORGOTTEN = "Slowdown of overlapping kernels is part of the measured times."
 
 
+class Predictor(Protocol):
+    """What prices signatures without a measurement: `presim.cost.chain.Chain`."""
+
+    def price_all(
+        self, signatures: Sequence[Signature], groups: Sequence[Group], cluster: Cluster
+    ) -> tuple[list[Price], list[int]]:
+        """Prices of signatures, and the indices of those that no estimator covers."""
+        ...
+
+
 def as_measured(
-    trace: Trace, cluster: Cluster, chain: Chain, predicted: Sequence[Price], uncovered: Sequence[int]
+    trace: Trace,
+    cluster: Cluster,
+    chain: Predictor,
+    predicted: Sequence[Price],
+    uncovered: Sequence[int],
+    chain_on: Callable[[Cluster], Predictor],
 ) -> PricedTrace:
     """The priced trace of a profile. ``predicted``: prices of its signatures on the cluster by the chain.
+
+    ``chain_on`` returns the chain of another cluster, for what the profile was recorded on.
 
     Raises:
         InputError: the profile is damaged, or was recorded on hardware that the catalogue lacks.
@@ -56,7 +70,7 @@ def as_measured(
             for measured_and_predicted in zip(measured.durations_ns, predicted, strict=True)
         ]
         return PricedTrace(trace, tuple(prices), (), (), (_FORGOTTEN,))
-    origin_prices = _predictions(trace, chain, origin, cluster)
+    origin_prices = _predictions(trace, chain if origin == cluster else chain_on(origin), chain, origin, cluster)
     devices = device_of(origin.gpu), device_of(cluster.gpu)
     prices = [
         _price(signature, duration, before, after, index in uncovered, devices, origin, cluster)
@@ -92,11 +106,10 @@ def _same_wires(origin: Cluster, cluster: Cluster) -> bool:
     return links and all(getattr(origin, part) == getattr(cluster, part) for part in parts)
 
 
-def _predictions(trace: Trace, chain: Chain, origin: Cluster, cluster: Cluster) -> Sequence[Price]:
+def _predictions(
+    trace: Trace, origin_chain: Predictor, chain: Predictor, origin: Cluster, cluster: Cluster
+) -> Sequence[Price]:
     """Predicted prices on the hardware of the profile."""
-    from presim.cost.chain import Chain as Models
-
-    origin_chain = chain if origin == cluster else Models.default(origin, trace.manifest.nccl)
     highest = max((max(group.ranks) for group in trace.manifest.groups if group.ranks), default=0)
     if highest >= origin.world_size:  # re-scaled to more ranks than were measured, so collectives are predicted there
         return chain.price_all(trace.signatures, trace.manifest.groups, cluster)[0]

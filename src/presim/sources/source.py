@@ -1,17 +1,14 @@
 """Interface of trace sources.
 
 A source delivers a `presim.job.Job`: traces, the ranks that each represents, and provenance. Functions of the
-entry-point group ``presim.sources`` open files; programs and plans are sources, too (`presim.sources.programs`).
+entry-point group ``presim.sources`` open files (`presim.sources.readers`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol
 
-from presim.errors import InputError
 from presim.job import Job
 from presim.options import ClusterOptions
 
@@ -43,42 +40,3 @@ class Request(ClusterOptions):
     # ranks without a file: refuse, or assume that they behave like the others
     missing: Literal["refuse", "same"] = "refuse"
     keeps_pauses: bool = True  # pauses of the device that nothing explains count as part of the kernel after them
-
-
-Opener: TypeAlias = Callable[[Sequence[Path], Request], Source | None]  # None: the files have another format
-
-
-def open_files(paths: Sequence[Path], request: Request, kind: str | None = None) -> Source:
-    """Find the source that reads these files: plug-ins first, by name, then presim's own.
-
-    ``kind``: restrict to one entry point or built-in source.
-
-    Raises:
-        InputError: a file is missing, or no source reads files like these.
-    """
-    from presim import plugins
-
-    openers: dict[str, Opener] = {**plugins.factories(GROUP), **_built_in()}
-    for path in paths:
-        if not path.exists():
-            raise InputError(f"{path} does not exist; give the files of a recorded run, one per rank")
-    if kind is not None and kind not in openers:
-        raise InputError(f"no source is called {kind!r}; use one of {', '.join(openers)}")
-    for name, opener in openers.items():
-        if kind in (None, name) and (source := opener(paths, request)) is not None:
-            return source
-    named = ", ".join(map(str, paths[:3])) + (", …" if len(paths) > 3 else "")
-    raise InputError(f"no source reads {named}; presim reads {', '.join(openers)}: see docs/guide/import.md")
-
-
-def _built_in() -> dict[str, Opener]:
-    from presim.sources import chakra, nsys, rocpd, saved
-    from presim.sources.kineto import source as kineto
-
-    return {
-        "saved": saved.open_saved,
-        "chakra": chakra.open_chakra,
-        "nsys": nsys.open_nsys,
-        "rocpd": rocpd.open_rocpd,
-        "kineto": kineto.open_kineto,
-    }

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, Self
 
-from presim import plugins
 from presim.engine.options import Options
 from presim.hardware.cluster import Cluster
 from presim.pipeline import Evaluation
@@ -124,18 +123,3 @@ class Providers:
             with contextlib.suppress(UnknownCaseError):
                 return provider.prepare(case)
         raise CannotBuildError(_NOBODY)
-
-
-@contextlib.contextmanager
-def open_providers(settings: Settings) -> Iterator[Providers]:
-    """All installed providers. They are closed afterwards."""
-    from presim.validation.commands import Commands
-
-    with contextlib.ExitStack() as stack:
-        providers: list[CaseProvider] = [
-            Commands(settings),
-            *(make(settings) for make in plugins.factories(GROUP).values()),
-        ]
-        for provider in providers:
-            stack.callback(provider.close)
-        yield Providers(tuple(providers))

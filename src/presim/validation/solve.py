@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -115,15 +115,3 @@ def _measured_peak(case: Case, stands_for: Mapping[int, Sequence[int]], traces: 
 def _one_line(error: object) -> str:
     text = " ".join(str(error).split())
     return text if len(text) <= 300 else text[:300] + " …"
-
-
-def solve_all(
-    cases: Sequence[Case], providers: Providers, jobs: int, options: Options | None = None
-) -> Iterator[tuple[Case, Prediction]]:
-    """The cases with their predictions, in order of completion; in this process, or in ``jobs`` worker processes."""
-    if jobs == 1:
-        yield from ((case, solve(case, providers, options)) for case in cases)
-        return
-    from presim.validation.workers import predictions
-
-    yield from predictions(cases, providers, jobs, options)

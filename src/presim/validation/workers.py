@@ -19,6 +19,7 @@ from presim.engine.options import Options
 from presim.validation.cases import Case
 from presim.validation.results import RUN_FAILED, Prediction
 from presim.validation.runs import Providers
+from presim.validation.solve import solve
 
 _SPAWN = multiprocessing.get_context("spawn")
 _SECONDS_TO_END = 10.0  # of a worker that ends its captures after SIGTERM, before it is killed
@@ -32,6 +33,16 @@ class _Worker:
     process: BaseProcess
     connection: Connection
     case: Case | None = None
+
+
+def solve_all(
+    cases: Sequence[Case], providers: Providers, jobs: int, options: Options | None = None
+) -> Iterator[tuple[Case, Prediction]]:
+    """The cases with their predictions, in order of completion; in this process, or in ``jobs`` worker processes."""
+    if jobs == 1:
+        yield from ((case, solve(case, providers, options)) for case in cases)
+        return
+    yield from predictions(cases, providers, jobs, options)
 
 
 def predictions(
@@ -137,8 +148,6 @@ def _workers(providers: Providers, options: Options | None) -> Iterator[_Workers
 
 def _work(connection: Connection, providers: Providers, options: Options | None, parent: int) -> None:
     """Predict cases until the pipe ends; a signal ends what a case has started, without a word."""
-    from presim.validation.solve import solve
-
     end_with_parent(parent)  # a parent that is killed cannot end its workers
     try:
         interrupts.install()

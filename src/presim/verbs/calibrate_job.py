@@ -94,7 +94,8 @@ def _by_profile(
     from presim.hardware import choose_cluster
     from presim.run_calibration import fit
     from presim.sources.kineto.source import Kineto
-    from presim.sources.source import Request, open_files
+    from presim.sources.readers import open_files
+    from presim.sources.source import Request
 
     request = Request(**dataclasses.asdict(options), step=step, missing=missing)
     source = open_files(paths, request, "kineto")

@@ -28,7 +28,8 @@ def import_and_evaluate(
     Raises:
         InputError: the files cannot be used, or the folder cannot be written.
     """
-    from presim.sources.source import Request, open_files
+    from presim.sources.readers import open_files
+    from presim.sources.source import Request
     from presim.trace import store
 
     store.check_writable(out)

@@ -208,7 +208,7 @@ CASES = (
     Moment("profile --import, nothing read", _two_profiles, "profile --import run.json --out prices",
            "presim.cost.measured.rows:Intake.take",
            note="nothing is written, because no DATA was read to its end"),
-    Moment("import", _verb("import"), "import profiles --out job", "presim.sources.source:open_files",
+    Moment("import", _verb("import"), "import profiles --out job", "presim.sources.readers:open_files",
            note="nothing is written, because the files were not read to their end"),
     Moment("import, while it simulates", _verb("import"), "import profiles --out job",
            "presim.verbs.import_job:evaluate_saved", earlier="job",

@@ -16,7 +16,8 @@ from presim.job import Job
 from presim.pipeline import Evaluation, evaluate
 from presim.report import chakra
 from presim.sources import conformance
-from presim.sources.source import Request, open_files
+from presim.sources.readers import open_files
+from presim.sources.source import Request
 from presim.trace.schema import Kind
 from support.profiles import CLUSTER, program
 

@@ -20,7 +20,8 @@ from presim.pipeline import evaluate as run
 from presim.sources import conformance
 from presim.sources.kineto.source import _message_ends
 from presim.sources.kineto.work import _outputs
-from presim.sources.source import Request, open_files
+from presim.sources.readers import open_files
+from presim.sources.source import Request
 from presim.trace.collective import Collective
 from presim.trace.schema import Kind
 from presim.trace.signatures import Copy, Gemm

@@ -10,8 +10,8 @@ import pytest
 from presim.hardware import choose_cluster
 from presim.job import Job, evaluate
 from presim.sources import conformance
-from presim.sources.programs import Captured
-from presim.sources.source import Request, Source, open_files
+from presim.sources.readers import open_files
+from presim.sources.source import Request
 from presim.trace.builder import TraceBuilder
 from support.profiles import program
 
@@ -47,10 +47,3 @@ def test_conformance_refuses_what_a_job_must_not_be() -> None:
         conformance.check_job(Job((trace,), {3: [0]}))
     with pytest.raises(AssertionError, match="notes are sentences"):
         conformance.check_job(Job((trace,), notes=("unfinished",)))
-
-
-def test_programs_have_the_interface_of_sources() -> None:
-    from presim.options import RunOptions
-
-    source: Source = Captured(["train.py"], RunOptions(gpu="h100-sxm"))
-    assert source.name == "capture"

@@ -19,7 +19,8 @@ from presim.units import GIB
 from presim.validation.cases import Case
 from presim.validation.results import Prediction
 from presim.validation.runs import Providers
-from presim.validation.solve import solve, solve_all
+from presim.validation.solve import solve
+from presim.validation.workers import solve_all
 from presim_study.captures import Captures
 from presim_study.plan import Plan, Repeats
 from presim_study.planners import plan

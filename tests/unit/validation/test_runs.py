@@ -13,7 +13,8 @@ import pytest
 
 from presim import plugins
 from presim.validation.cases import CannotBuildError, Case
-from presim.validation.runs import GROUP, Providers, Run, Settings, UnknownCaseError, open_providers
+from presim.validation.providers import open_providers
+from presim.validation.runs import GROUP, Providers, Run, Settings, UnknownCaseError
 
 ROOT = Path(__file__).parents[3]
 

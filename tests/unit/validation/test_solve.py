@@ -11,7 +11,7 @@ from pathlib import Path
 
 from presim.validation.cases import Case
 from presim.validation.runs import Providers
-from presim.validation.solve import solve_all
+from presim.validation.workers import solve_all
 from support.killed_cases import REASON, KillingProvider
 
 WORKER = """

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import transformers
 
+from presim.models.export.instances import configured, instantiated
 from presim.models.export.refusal import Refusal
 
 # vLLM 0.33's registry serves these by the other class (model_executor/models/registry.py), or by a subclass that adds
@@ -25,26 +26,22 @@ RENAMED = {
 
 def _minimax_m1(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
     """MiniMax-M1 and -Text-01: transformers' MiniMax with the layers by `attn_type_list` (1: softmax, 0: lightning)."""
-    from presim.models.export import classes
-
     kinds = raw.pop("attn_type_list", None)
     if kinds is not None:
         raw["layer_types"] = ["full_attention" if kind else "linear_attention" for kind in kinds]
-    config = classes.configured(transformers.MiniMaxConfig, raw)
-    return classes.instantiated(transformers.MiniMaxForCausalLM, config), config
+    config = configured(transformers.MiniMaxConfig, raw)
+    return instantiated(transformers.MiniMaxForCausalLM, config), config
 
 
 def _nemotron_nas(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
     """Llama's blocks with heads, widths and absences by `block_configs`, as vLLM 0.33's nemotron_nas.py has them."""
-    from presim.models.export import classes
-
     blocks = raw.pop("block_configs", None)
     if not isinstance(blocks, list) or len(blocks) != raw.get("num_hidden_layers"):
         raise Refusal("has no block_configs for each of its num_hidden_layers; give the published config.json")
     raw |= {"intermediate_size": 1, "num_key_value_heads": raw.get("num_attention_heads")}
     raw.pop("rope_scaling", None)
-    config = classes.configured(transformers.LlamaConfig, raw)
-    model = classes.instantiated(transformers.LlamaForCausalLM, config)
+    config = configured(transformers.LlamaConfig, raw)
+    model = instantiated(transformers.LlamaForCausalLM, config)
     with torch.device("meta"):
         for index, (layer, block) in enumerate(zip(model.model.layers, blocks)):  # type: ignore[union-attr,arg-type]
             _set_block(layer, block, config, index)
@@ -82,8 +79,6 @@ def _nas_width(feed_forward: dict[str, Any], hidden: int) -> int:
 
 def _mimo_v2(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
     """transformers' MiMo-V2 with the published names of its patterns: 1 is a window, and experts."""
-    from presim.models.export import classes
-
     windows, sparse = raw.pop("hybrid_layer_pattern", None), raw.pop("moe_layer_freq", None)
     if windows is not None:
         raw["layer_types"] = ["sliding_attention" if window else "full_attention" for window in windows]
@@ -94,8 +89,8 @@ def _mimo_v2(raw: dict[str, Any]) -> tuple[torch.nn.Module, Any]:
         raise Refusal(
             f"has {sliding} KV heads in layers with a window and {full} in others; presim knows twice as many"
         )
-    config = classes.configured(transformers.MiMoV2FlashConfig, raw)
-    return classes.instantiated(transformers.MiMoV2FlashForCausalLM, config), config
+    config = configured(transformers.MiMoV2FlashConfig, raw)
+    return instantiated(transformers.MiMoV2FlashForCausalLM, config), config
 
 
 MODELS: dict[str, Callable[[dict[str, Any]], tuple[torch.nn.Module, Any]]] = {

@@ -15,9 +15,8 @@ from transformers.generation.utils import GenerationMixin
 from transformers.models.auto import modeling_auto
 
 from presim.models.export import adapted, keys, vllm_class
+from presim.models.export.instances import configured, instantiated, plain_config
 from presim.models.export.refusal import Refusal
-
-_FOR_TRAINING = ("quantization_config", "compression_config", "auto_map", "torch_dtype", "dtype")  # change no layer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +39,7 @@ def build(raw: dict[str, Any]) -> Built:
     architecture = _architecture(raw)
     kind = str(raw.get("model_type", ""))
     if (make := adapted.MODELS.get(architecture)) is not None:
-        return _built(*make(_plain(raw)), raw, architecture, inspect.getsource(adapted))
+        return _built(*make(plain_config(raw)), raw, architecture, inspect.getsource(adapted))
     model_class = _class_of(architecture) if architecture else None
     config_class = CONFIG_MAPPING[kind] if kind in CONFIG_MAPPING else getattr(model_class, "config_class", None)
     if config_class is None or (architecture and model_class is None):
@@ -54,7 +53,7 @@ def build(raw: dict[str, Any]) -> Built:
 
 
 def _of_vllm(raw: dict[str, Any], architecture: str) -> Built:
-    plain = _plain(raw)
+    plain = plain_config(raw)
     keys.check_sizes(plain, transformers.PretrainedConfig)
     model, text = vllm_class.build(plain, architecture)
     return Built(model, text, architecture, f"vLLM {vllm_class.version()}, {type(model).__name__}", ())
@@ -88,12 +87,6 @@ def _built(model: Any, config: Any, raw: dict[str, Any], architecture: str, also
 def _is_causal(model: torch.nn.Module) -> bool:
     """Whether a token sees only earlier ones although its config has no flag for decoders (GPT-NeoX)."""
     return any(getattr(module, "is_causal", None) is True for module in model.modules())
-
-
-def _plain(raw: dict[str, Any]) -> dict[str, Any]:
-    """The config without keys that are of the checkpoint rather than the model."""
-    config = {key: value for key, value in raw.items() if key not in _FOR_TRAINING}
-    return {key: _plain(value) if isinstance(value, dict) else value for key, value in config.items()}
 
 
 def _architecture(raw: Mapping[str, Any]) -> str:
@@ -146,37 +139,3 @@ def _unknown(name: str, raw: Mapping[str, Any]) -> str:
         f"has the architecture {name}, which transformers {transformers.__version__} does not have.{remote} A newer "
         "transformers, or vLLM (pip install vllm) where it serves this model, makes it known"
     )
-
-
-def configured(config_class: Any, raw: dict[str, Any]) -> Any:
-    """The class's config, after a check of the sizes that the file must have.
-
-    Raises:
-        Refusal: sizes are missing, or the class refuses them, with its own message.
-    """
-    plain = _plain(raw)
-    keys.check_sizes(plain, config_class)
-    plain.pop("model_type", None)
-    try:
-        return config_class.from_dict(plain)
-    except Exception as error:
-        raise Refusal(f"is refused by transformers' {config_class.__name__}: {_sentence(error)}") from error
-
-
-def instantiated(model_class: Any, config: Any) -> torch.nn.Module:
-    """The model without memory.
-
-    Raises:
-        Refusal: its code cannot build it, with its own message.
-    """
-    try:
-        with torch.device("meta"):
-            model: torch.nn.Module = model_class._from_config(config)
-    except Exception as error:
-        raise Refusal(f"cannot be built by transformers' {model_class.__name__}: {_sentence(error)}") from error
-    return model
-
-
-def _sentence(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines)[:300] or type(error).__name__

@@ -1,0 +1,52 @@
+"""Instances of transformers' classes: a config of the text part, and the model on the meta device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from presim.models.export import keys
+from presim.models.export.refusal import Refusal
+
+_FOR_TRAINING = ("quantization_config", "compression_config", "auto_map", "torch_dtype", "dtype")  # change no layer
+
+
+def plain_config(raw: dict[str, Any]) -> dict[str, Any]:
+    """The config without keys that are of the checkpoint rather than the model."""
+    config = {key: value for key, value in raw.items() if key not in _FOR_TRAINING}
+    return {key: plain_config(value) if isinstance(value, dict) else value for key, value in config.items()}
+
+
+def configured(config_class: Any, raw: dict[str, Any]) -> Any:
+    """The class's config, after a check of the sizes that the file must have.
+
+    Raises:
+        Refusal: sizes are missing, or the class refuses them, with its own message.
+    """
+    plain = plain_config(raw)
+    keys.check_sizes(plain, config_class)
+    plain.pop("model_type", None)
+    try:
+        return config_class.from_dict(plain)
+    except Exception as error:
+        raise Refusal(f"is refused by transformers' {config_class.__name__}: {_sentence(error)}") from error
+
+
+def instantiated(model_class: Any, config: Any) -> torch.nn.Module:
+    """The model without memory.
+
+    Raises:
+        Refusal: its code cannot build it, with its own message.
+    """
+    try:
+        with torch.device("meta"):
+            model: torch.nn.Module = model_class._from_config(config)
+    except Exception as error:
+        raise Refusal(f"cannot be built by transformers' {model_class.__name__}: {_sentence(error)}") from error
+    return model
+
+
+def _sentence(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines)[:300] or type(error).__name__
