@@ -23,7 +23,8 @@ from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.job import Job
 from presim.pipeline import Evaluation, evaluate
-from presim.sources.source import Request, open_files
+from presim.sources.readers import open_files
+from presim.sources.source import Request
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Collective, family
 

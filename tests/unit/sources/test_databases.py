@@ -13,7 +13,8 @@ import pytest
 from presim.errors import InputError
 from presim.job import evaluate
 from presim.sources import conformance
-from presim.sources.source import Request, open_files
+from presim.sources.readers import open_files
+from presim.sources.source import Request
 from presim.trace.schema import Kind
 from support import databases
 from support.profiles import CLUSTER, as_pytorch, exported, simulated
