@@ -1,6 +1,6 @@
 """Interface of trace sources.
 
-A source delivers a `presim.job.Job`: traces, the ranks that each represents, and provenance. Functions of the
+A source delivers a `presim.evaluation.job.Job`: traces, the ranks that each represents, and provenance. Functions of the
 entry-point group ``presim.sources`` open files (`presim.sources.readers`).
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, Protocol
 
-from presim.job import Job
-from presim.options import ClusterOptions
+from presim.evaluation.job import Job
+from presim.evaluation.options import ClusterOptions
 
 GROUP = "presim.sources"
 

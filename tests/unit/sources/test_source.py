@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from presim.evaluation.job import Job, evaluate
 from presim.hardware import choose_cluster
-from presim.job import Job, evaluate
 from presim.sources import conformance
 from presim.sources.readers import open_files
 from presim.sources.source import Request
