@@ -135,7 +135,7 @@ def test_an_exception_is_still_there() -> None:
     for name in EXCEPTIONS:
         part, _, last = name.removeprefix("presim.").rpartition(".")
         path = PACKAGE.joinpath(*part.split("."), last)
-        modules = path, path.with_suffix(".py"), path.parent.with_suffix(".py"), path.parent / "__init__.py"  # or a struct
+        modules = path, path.with_suffix(".py"), path.parent.with_suffix(".py"), path.parent / "__init__.py"
         assert any(module.exists() for module in modules), name
 
 
