@@ -13,15 +13,15 @@ import msgspec
 from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
 from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.trace.job import Job
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
-    from presim.capture.run import Capture
     from presim.composition.frameworks.megatron import FrameworkRun
     from presim.composition.plan import Plan
     from presim.hardware.cluster import Cluster
     from presim.trace.schema import Trace
-    from presim.trace.store import Job
+    from presim.trace.store import StoredJob
     from presim.verbs.run import Progress
 
 _LIMIT_S = 3600.0
@@ -62,15 +62,13 @@ def capture_plan_and_evaluate(
     if is_whole and run.step_micro_batches > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, run.step_micro_batches)
         notes = [*run.notes, *sentences, *job.manifest.notes]
+    planned = Job(traces, job.manifest.others(), job.manifest.coverage, notes)
     if save is not None:
-        store.save(traces, save, stands_for=job.manifest.others(), coverage=job.manifest.coverage, notes=notes)
+        planned.save(save)
     return evaluate(
-        traces,
+        planned,
         target,
         engine_options(options),
-        stands_for=job.manifest.others(),
-        coverage=job.manifest.coverage,
-        notes=notes,
         prices=options.price_folders,
         changes=what_if_changes(options),
     )
@@ -82,7 +80,7 @@ def _titled(trace: Trace, model: str) -> Trace:
     return dataclasses.replace(trace, manifest=manifest)
 
 
-def _captured(run: FrameworkRun, target: Cluster, progress: Progress) -> Job:
+def _captured(run: FrameworkRun, target: Cluster, progress: Progress) -> StoredJob:
     """The captured job; it is kept for the next call, unless the framework refused the plan."""
     from presim.capture.launchers.launch import Launch
     from presim.capture.processes.forks import RECIPE, Forks
@@ -111,7 +109,7 @@ def _captured(run: FrameworkRun, target: Cluster, progress: Progress) -> Job:
     return store.load(folder)
 
 
-def _check_end(job: Capture) -> None:
+def _check_end(job: Job) -> None:
     """Raise InputError with the framework's words if it failed, other than for want of device memory."""
     if any(trace.manifest.exit == "out_of_memory" for trace in job.traces):
         return

@@ -7,6 +7,8 @@ import os
 
 from presim.evaluation.options import ReplanOptions
 from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.trace.coverage import RankCoverage
+from presim.trace.job import Job
 from presim.verbs.simulate import at_size, world_size_of
 from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
@@ -34,18 +36,15 @@ def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOption
         options = dataclasses.replace(options, world_size=world_size, data_parallel=None)
     target = cluster_of_captured(job.manifest, options)
     traces, stands_for, scaled = at_size(job, target.world_size)
-    notes = [*scaled, *notes]
-    coverage = None if scaled else job.manifest.coverage
+    coverage = RankCoverage() if scaled else job.manifest.coverage
+    planned = Job(traces, stands_for, coverage, [*scaled, *notes])
     if options.save is not None:
-        store.save(traces, options.save, stands_for=stands_for, coverage=coverage, notes=notes)
+        planned.save(options.save)
     return evaluate(
-        traces,
+        planned,
         target,
         engine_options(options),
         rank=options.rank,
-        stands_for=stands_for,
-        coverage=coverage,
-        notes=notes,
         prices=options.price_folders,
         changes=what_if_changes(options),
     )

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions, SimulateOptions
 from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.trace.coverage import RankCoverage
+from presim.trace.job import Job
 from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from presim.trace.schema import Group, Trace
-    from presim.trace.store import Job
+    from presim.trace.store import StoredJob
 
 
 def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions) -> Evaluation:
@@ -32,14 +34,12 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
         options = dataclasses.replace(options, world_size=_world_of(job, options.scale), scale=None)
     target = cluster_of_captured(captured, options)
     traces, stands_for, scaled = at_size(job, target.world_size)
+    coverage = RankCoverage() if scaled else captured.coverage
     evaluation = evaluate(
-        traces,
+        Job(traces, stands_for, coverage, [*scaled, *captured.notes]),
         target,
         engine_options(options),
         rank=options.rank,
-        stands_for=stands_for,
-        coverage=None if scaled else captured.coverage,
-        notes=[*scaled, *captured.notes],
         prices=options.price_folders,
         changes=changes,
     )
@@ -50,7 +50,7 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
     return with_every_rank(evaluation, changes.cluster(target), options)
 
 
-def _world_of(job: Job, scale: str) -> int:
+def _world_of(job: StoredJob, scale: str) -> int:
     """The world size with another degree of data parallelism, as ``dp=N``."""
     name, _, number = scale.partition("=")
     if name != "dp" or not number.isdecimal() or int(number) < 1:
@@ -61,7 +61,7 @@ def _world_of(job: Job, scale: str) -> int:
     return world_size_of(job, int(number))
 
 
-def world_size_of(job: Job, data_parallel_ranks: int) -> int:
+def world_size_of(job: StoredJob, data_parallel_ranks: int) -> int:
     """The world size of a job with another number of data-parallel ranks.
 
     Raises:
@@ -83,7 +83,7 @@ def _holds_shards(shards: Group, world_size: int) -> InputError:
     )
 
 
-def at_size(job: Job, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:
+def at_size(job: StoredJob, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:
     """A job's traces at a world size, the ranks that each represents, and notes for the result.
 
     Raises:

@@ -15,9 +15,9 @@ from presim.engine.calls import NO_CALLS, TYPICAL_CALLS
 from presim.engine.options import Options
 from presim.errors import InputError
 from presim.evaluation import pipeline
-from presim.evaluation.job import Job
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
 from presim.evaluation.prepared import prepare
+from presim.trace.job import Job
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
@@ -111,7 +111,7 @@ def _with_memory(
     elif captured is None:
         note = "Memory is not compared: only the captured job (--trace) tells what presim predicts."
     else:
-        memory = pipeline.evaluate(captured.traces, cluster, stands_for=captured.stands_for).result.memory
+        memory = pipeline.evaluate(captured, cluster).result.memory
         predicted = memory.step_peak_allocated_bytes, memory.step_peak_reserved_bytes
         return dataclasses.replace(calibration, memory=MemoryCheck(peaks.allocated, peaks.reserved, *predicted))
     return dataclasses.replace(calibration, notes=(*calibration.notes, note))
@@ -128,15 +128,7 @@ def _predictor(job: Job, options: Options | None = None) -> Callable[[Cluster], 
     prepared = prepare(job.traces)
 
     def predict(cluster: Cluster) -> float:
-        result = pipeline.evaluate(
-            job.traces,
-            cluster,
-            options,
-            stands_for=job.stands_for,
-            coverage=job.coverage,
-            prepared=prepared,
-            brief=True,
-        ).result
+        result = pipeline.evaluate(job, cluster, options, prepared=prepared, brief=True).result
         if result.step_time_s is None:
             raise InputError("the captured job has no step time; capture it with an optimizer step or a profiled step")
         return result.step_time_s

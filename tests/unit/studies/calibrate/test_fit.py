@@ -11,13 +11,14 @@ import pytest
 from presim.cli import main
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.evaluation.job import Job, evaluate
+from presim.evaluation.evaluator import evaluate
 from presim.evaluation.options import ClusterOptions
 from presim.evaluation.pipeline import evaluate as run
 from presim.hardware import choose_cluster
 from presim.studies.calibrate import parts, show
 from presim.studies.calibrate.job import calibrate_job
 from presim.studies.calibrate.logs import median_step_times_s, step_times_s
+from presim.trace.job import Job
 from presim.trace.schema import Trace
 from support.profiles import CLUSTER, exported, program
 
@@ -35,7 +36,7 @@ def saved(folder: Path) -> Path:
 
 def test_a_profile_finds_the_rates_of_the_machine_it_was_recorded_on(tmp_path: Path) -> None:
     job = Job(tuple(traces()))
-    paths = exported(tmp_path, run(job.traces, SLOW, Options(host_factor=1.0, contention=False)))
+    paths = exported(tmp_path, run(job, SLOW, Options(host_factor=1.0, contention=False)))
     found = calibrate_job(list(map(str, paths)), ClusterOptions())
     factors = {change.part: change.factor for change in found.changes}
     assert factors["arithmetic"] == pytest.approx(0.8, rel=0.02)
