@@ -18,9 +18,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 os.environ["PRESIM_ENGINE"] = "compiled"
 
 from presim.engine.options import Options
-from presim.evaluation.job import Evaluator, Job
+from presim.evaluation.evaluator import Evaluator
 from presim.evaluation.pipeline import evaluate
 from presim.hardware import choose_cluster
+from presim.trace.job import Job
 from support import workloads
 
 CALLS = 30
@@ -43,7 +44,7 @@ def main() -> None:
         ("another cluster, priced before", clusters[1], None),
     ):
         found = evaluator.evaluate(job, cluster, options)
-        assert found == evaluate(trace, cluster, options).result
+        assert found == evaluate(Job.of(trace), cluster, options).result
         times = []
         for _ in range(CALLS):
             begun = time.process_time()

@@ -67,7 +67,7 @@ def main() -> None:
 
 def _predict(graph, sequence, cluster) -> None:  # type: ignore[no-untyped-def]
     job = compose(graph, Plan(sequence=sequence, recompute="full"), cluster)
-    result = evaluate(job.traces, cluster, stands_for=job.stands_for).result
+    result = evaluate(job, cluster).result
     assert result.step_time_s
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from presim.cli.script import sentences
 from presim.composition.graph.take import open_graph
 from presim.composition.plan import Plan
+from presim.evaluation.pipeline import pricer_of
 from presim.evaluation.plans import evaluate_plan
 from presim.hardware.choose import choose_cluster
 from presim.planner.trials.evaluator import Evaluator
@@ -79,9 +80,7 @@ def rows(model: str) -> list[str]:
             took, step_s = [], 0.0
             for _ in range(1 + REPEATS):
                 start = time.process_time()
-                evaluation = evaluate_plan(
-                    graph, plan, cluster, repeat=repeat, chain=lambda _, chain=chain: chain, brief=True
-                )
+                evaluation = evaluate_plan(graph, plan, cluster, repeat=repeat, pricer=pricer_of((), chain), brief=True)
                 took.append(time.process_time() - start)
                 step_s = evaluation.result.step_time_s or 0.0
             before.append((f"{model}, {name}", min(took[1:]), step_s))

@@ -27,6 +27,7 @@ from presim.hardware import choose_cluster
 from presim.hardware.network.describe import topology_of
 from presim.hardware.network.exchange import Exchange, run
 from presim.trace.builder import TraceBuilder
+from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Phase, Trace
 from presim.trace.signatures import Attention, Collective, Elementwise, Gemm, Signature
 
@@ -120,7 +121,7 @@ def job(world: int, **network: object) -> tuple[str, str]:
     options = Options(host_factor=0.0)
 
     def predict(*stragglers: str) -> Evaluation:
-        return evaluate(traces, cluster, options, stands_for=others, changes=changes_of((), stragglers, ()))
+        return evaluate(Job(traces, others), cluster, options, changes=changes_of((), stragglers, ()))
 
     predict()  # loads inner loops
     begin = time.process_time()

@@ -89,7 +89,7 @@ def row(case: Case, folder: Path) -> str:
     theirs = evaluate_saved(folder, EvaluationOptions()).result
     cluster = choose_cluster(gpu="h100-sxm", world_size=case.gpus)
     job = compose(graph(case), plan(case), cluster)
-    mine = evaluate(job.traces, cluster, stands_for=job.stands_for).result
+    mine = evaluate(job, cluster).result
     ranks = {trace.manifest.rank: trace for trace in job.traces}
     same = sum(work(captured[rank]) == work(trace) for rank, trace in ranks.items())
     figures = (

@@ -1,4 +1,4 @@
-"""Writes what Megatron-Bridge's own performance recipes set: `src/presim/composition/frameworks/data/megatron_recipes.json`.
+"""Writes what Megatron-Bridge's own performance recipes set, for `presim compose --framework megatron`.
 
     python validation/megatron_recipes.py CHECKOUT
 

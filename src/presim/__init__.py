@@ -7,8 +7,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from presim.api import ask, compare, replan, rl, run, search, simulate
-    from presim.evaluation.job import Evaluator, Job, evaluate
+    from presim.evaluation.evaluator import Evaluator, evaluate
     from presim.result import Result
+    from presim.trace.job import Job
 
 __version__ = "0.1.0"
 __all__ = [
@@ -29,7 +30,8 @@ __all__ = [
 # Loaded when first used: `presim --help` and `presim.__version__` need neither numpy nor msgspec.
 _LAZY = {"compare": "presim.api", "run": "presim.api", "search": "presim.api", "simulate": "presim.api"}
 _LAZY |= {"ask": "presim.api", "replan": "presim.api", "rl": "presim.api"}
-_LAZY |= {"Evaluator": "presim.evaluation.job", "Job": "presim.evaluation.job", "evaluate": "presim.evaluation.job"}
+_LAZY |= {"Evaluator": "presim.evaluation.evaluator", "evaluate": "presim.evaluation.evaluator"}
+_LAZY["Job"] = "presim.trace.job"
 _LAZY["Result"] = "presim.result"
 
 

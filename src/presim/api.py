@@ -134,7 +134,7 @@ def compare(*jobs: str | os.PathLike[str]) -> Comparison:
 
 
 class SearchKeywords(TypedDict, total=False):
-    """Fields of `presim.planner.settings.SearchOptions`, which documents each and its default."""
+    """Fields of `presim.planner.search_options.SearchOptions`, which documents each and its default."""
 
     objective: Sequence[str]
     spare_gib: float

@@ -48,7 +48,7 @@ def test_the_composed_step_equals_the_capture(name: str) -> None:
     (gpu, gpus), arguments, plan = CASES[name]
     captured = run("llama_fsdp2.py", *arguments, gpu=gpu, world_size=gpus).evaluation
     job = compose(llama(32, is_8b=True), plan, choose_cluster(gpu=gpu, world_size=gpus))
-    composed = evaluate(job.traces, choose_cluster(gpu=gpu, world_size=gpus), stands_for=job.stands_for)
+    composed = evaluate(job, choose_cluster(gpu=gpu, world_size=gpus))
     assert communication_and_products(composed) == communication_and_products(captured)
     assert composed.result.step_time_s == pytest.approx(captured.result.step_time_s, rel=0.01)
     mine, theirs = composed.result.memory, captured.result.memory

@@ -16,6 +16,7 @@ from presim.hardware.choose import choose_cluster
 from presim.process.localhost import listening_socket
 from presim.report import content, html, json
 from presim.result import Held, Result
+from presim.trace.job import Job
 from presim.view.opened import open_result
 from presim.view.panes import Shown
 from presim.view.saved.read import read
@@ -83,7 +84,7 @@ def crowded(result: Result) -> Result:
 def panes(folder: Path) -> Iterator[dict[str, tuple[str, str]]]:
     """The address of every pane of jobs and results, and its name."""
     trace = workloads.llama_8b(steps=2, layers=3)
-    job = Shown("a job", evaluate(trace, choose_cluster(gpu="h100-sxm", world_size=128)))
+    job = Shown("a job", evaluate(Job.of(trace), choose_cluster(gpu="h100-sxm", world_size=128)))
     results = [open_result(folder / f"{name}.json") for name in (*saved_results.kinds(), "crowded")]
     listening = listening_socket(0, "--port")
     comparison = (folder / "comparison.json").read_bytes

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from presim.engine.options import Options
 from presim.evaluation.pipeline import evaluate
 from presim.hardware import choose_cluster
+from presim.trace.job import Job
 from presim.trace.rescale import at_world_size
 from presim.trace.schema import Kind, Phase, Trace
 from support.captured import run
@@ -42,5 +43,5 @@ def test_gpt2_with_ddp_on_8_gpus_is_rescaled_to_32() -> None:
         assert np.array_equal(from_first_forward(scaled, name), from_first_forward(large, name)), name
     assert asked(scaled) == asked(large)
     cluster, options = choose_cluster(gpu="h100-sxm", world_size=32), Options.of(host_time=False)
-    times = [evaluate(one, cluster, options).result.step_time_s for one in (scaled, large)]
+    times = [evaluate(Job.of(one), cluster, options).result.step_time_s for one in (scaled, large)]
     assert times[0] == pytest.approx(times[1], rel=1e-3)

@@ -18,6 +18,7 @@ import uvicorn
 from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
 from presim.process.localhost import listening_socket
+from presim.trace.job import Job
 from presim.units import seconds
 from presim.view.opened import Opened
 from presim.view.panes import Shown
@@ -60,7 +61,7 @@ SEARCHED = {
 @pytest.fixture(scope="module")
 def address() -> Iterator[tuple[str, Shown]]:
     trace = workloads.llama_8b(steps=2, layers=3)
-    shown = Shown("a job", evaluate(trace, choose_cluster(gpu="h100-sxm", world_size=128)))
+    shown = Shown("a job", evaluate(Job.of(trace), choose_cluster(gpu="h100-sxm", world_size=128)))
     listening = listening_socket(0, "--port")
     results = [Opened("s.json", {"serving": lambda: SERVED}), Opened("q.json", {"search": lambda: SEARCHED})]
     config = uvicorn.Config(application([shown], results=results), log_level="warning", lifespan="off")

@@ -15,6 +15,7 @@ from presim.evaluation.what_if import Changes
 from presim.hardware import Cluster, choose_cluster
 from presim.trace.builder import TraceBuilder
 from presim.trace.grids import Axes, members_of, origin_of
+from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Trace
 from presim.trace.signatures import Collective, Gemm
 from presim.verbs.every_rank import with_every_rank
@@ -57,7 +58,9 @@ class NetworkJob:
             first: range(first + 1, first + stage_ranks) for first in range(0, cluster.world_size, stage_ranks)
         }
         traces = [self._trace(rank, cluster.world_size) for rank in represented_ranks]
-        return evaluate(traces, cluster, _WITHOUT_HOST, stands_for=represented_ranks, changes=changes or Changes())
+        return evaluate(
+            Job.of(traces, stands_for=represented_ranks), cluster, _WITHOUT_HOST, changes=changes or Changes()
+        )
 
     def step_ns(self, changes: Changes | None = None) -> int:
         """The end of the slowest simulated rank."""

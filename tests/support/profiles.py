@@ -13,6 +13,7 @@ from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware import Cluster, choose_cluster
 from presim.report import kineto
 from presim.trace.builder import TraceBuilder
+from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Phase, Trace
 from presim.trace.signatures import Collective, Copy, Elementwise, Gemm, Kernel
 
@@ -50,7 +51,7 @@ def program(rank: int, steps: int = 3, layers: int = 6) -> Trace:
 
 def simulated(cluster: Cluster = CLUSTER) -> Evaluation:
     """Both ranks."""
-    return evaluate([program(0), program(1)], cluster, Options(host_factor=1.0))
+    return evaluate(Job.of([program(0), program(1)]), cluster, Options(host_factor=1.0))
 
 
 def exported(folder: Path, evaluation: Evaluation) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import sys
 import tomllib
@@ -13,54 +14,55 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "presim"
 
-# Part -> what it may import of presim, besides itself and these: they know at most each other.
+# Known everywhere; among themselves they know only what stands here.
 EVERYWHERE = {
-    "presim.process.budgets",
-    "presim.constants",
-    "presim.process.compiled_loops",
-    "presim.errors",
-    "presim.files",
-    "presim.process.interrupts",
-    "presim.process.localhost",
-    "presim.files.scratch",
-    "presim.plugins",
-    "presim.quantities",
-    "presim.files.field_bounds",
-    "presim.files.field_docs",
-    "presim.units",
-    "presim.verb_packages",
+    f"presim.{part}" for part in ("constants", "errors", "files", "plugins", "process", "quantities", "units")
 }
+# Part -> what it may import of presim besides itself and these, in the order of the data flow. A part within a room has
+# a line of its own where it may know less than the room.
 MAY_IMPORT = {
-    "budgets": set(),
-    "verb_packages": set(),
-    "calibration": set(),
-    "compiled_loops": set(),
     "errors": set(),
-    "files": set(),
-    "interrupts": set(),
-    "localhost": set(),
-    "scratch": set(),
-    "plugins": set(),
-    "quantities": set(),
-    "field_bounds": set(),
-    "field_docs": set(),
     "units": set(),
+    "quantities": {"presim.errors"},
+    "plugins": {"presim.errors"},
+    "process": {"presim.errors"},
+    "files": {"presim.errors", "presim.quantities"},
+    "constants": {"presim.files"},
     "trace": set(),
     "hardware": set(),
-    "figures": set(),
-    "result": {"presim.result"},
-    "network": {"presim.hardware"},
+    "shim": set(),
+    "result": set(),
+    "capture": {"presim.trace", "presim.hardware"},
+    # A model's graph is taken in a process of its own, with the emulated libraries where PyTorch lacks its own.
+    # What an operator's work is, is asked of the reading of captures itself.
+    "composition.graph": {"presim.trace", "presim.hardware", "presim.capture.setup", "presim.capture.reading"},
+    "composition.passes": {
+        "presim.composition.graph",
+        *(f"presim.trace.{name}" for name in ("dtypes", "group_sizes", "routing", "routing_policy")),
+    },
     # Blocks of an extended trace are given addresses by the allocator's own rules.
-    "replan": {"presim.trace", "presim.composition.allocator"},
+    "composition.replan": {"presim.trace", "presim.composition.allocator"},
     # Programs of frameworks for a plan: the plan and what a capture depends on; the programs import torch.
-    "frameworks": {
+    "composition.frameworks": {
         "presim.composition.plan",
         "presim.composition.graph.take",
         "presim.hardware",
         "presim.capture.setup",
         "presim.composition.launch_files",
     },
-    "cost": {"presim.trace", "presim.hardware", "presim.hardware.network"},
+    # Files that start a plan on frameworks: a client of the plan alone; nothing is composed for them.
+    "composition.launch_files": {
+        "presim.composition.plan",
+        "presim.composition.stages",
+        "presim.composition.graph.take",
+        "presim.hardware",
+    },
+    "composition": {"presim.trace", "presim.hardware"},
+    # What a model's own code says of its layers is asked in a process of its own, as its graph is.
+    "models": {"presim.composition.graph.take", "presim.composition.graph.export.vllm_models", "presim.capture.setup"},
+    "cost": {"presim.trace", "presim.hardware"},
+    # What a capture would say of a call is asked of the reading itself.
+    "profile": {"presim.trace", "presim.hardware", "presim.cost.measured", "presim.capture.reading"},
     "engine": {"presim.trace", "presim.cost.price", "presim.cost.overlap", "presim.hardware"},
     "analysis": {
         "presim.trace",
@@ -71,13 +73,14 @@ MAY_IMPORT = {
         "presim.engine.matching",
         "presim.engine.timeline",
         "presim.result",
-        "presim.result",
     },
-    "gate": {"presim.result", "presim.report.json", "presim.studies.gate.text", "presim.capture.ctrl_c"},
-    "training": {"presim.hardware", "presim.result", "presim.result"},
+    # The simulation of what is being captured: a client of both ends, started by the launcher.
+    "evaluation.live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},
+    "evaluation": {
+        *(f"presim.{part}" for part in ("trace", "hardware", "cost", "engine", "analysis", "result")),
+        "presim.composition",
+    },
     "report": {
-        "presim.studies.gate.check",
-        "presim.result",
         "presim.trace",
         "presim.cost.price",
         "presim.hardware",
@@ -85,57 +88,51 @@ MAY_IMPORT = {
         "presim.analysis",
         "presim.result",
     },
-    # What a capture would say of a call is asked of the reading itself.
-    "profile": {"presim.trace", "presim.hardware", "presim.cost.measured", "presim.capture.reading"},
-    "capture": {"presim.trace", "presim.hardware"},
-    # A model's graph is taken in a process of its own, with the emulated libraries where PyTorch lacks its own.
-    # What an operator's work is, is asked of the reading of captures itself.
-    "graph": {"presim.trace", "presim.hardware", "presim.capture.setup", "presim.capture.reading"},
-    "passes": {
-        "presim.composition.graph",
-        *(f"presim.trace.{name}" for name in ("dtypes", "group_sizes", "routing", "routing_policy")),
+    "sources": {
+        *(f"presim.{part}" for part in ("trace", "hardware", "engine.options", "evaluation.job", "evaluation.options")),
+        "presim.capture.reading",
+        "presim.report.chakra",  # the format that it writes
     },
-    "compose": {"presim.composition.graph", "presim.passes", "presim.trace", "presim.hardware"},
-    # Files that start a plan on frameworks: a client of the plan alone; nothing is composed for them.
-    "launch": {
-        "presim.composition.plan",
-        "presim.composition.stages",
-        "presim.composition.graph.take",
-        "presim.hardware",
-    },
-    # The simulation of what is being captured: a client of both ends, started by the launcher.
-    "live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},
-    # What a model's own code says of its layers is asked in a process of its own, as its graph is.
-    "models": {"presim.composition.graph.take", "presim.composition.graph.export.vllm_models", "presim.capture.setup"},
     # Deployments of models: a client of prices and hardware, with a loop of its own over requests.
     "serving": {"presim.trace", "presim.hardware", "presim.cost", "presim.models", "presim.composition.graph.take"},
-    "shim": set(),
+    "verbs": {
+        *(f"presim.{part}" for part in ("trace", "hardware", "capture", "composition", "profile", "cost", "engine")),
+        *(f"presim.{part}" for part in ("analysis", "result", "evaluation", "sources", "serving")),
+    },
+    "planner": {
+        *(f"presim.{part}" for part in ("trace", "hardware", "composition", "cost", "engine.options", "evaluation")),
+        "presim.capture.launchers.read",
+        "presim.report.rendering",
+        "presim.verbs.run",
+    },
+    "studies.gate": {"presim.result", "presim.report", "presim.capture.ctrl_c"},
+    "studies.projection": {"presim.hardware", "presim.result"},
+    "studies.explain": {
+        *(f"presim.{part}" for part in ("hardware", "composition.plan", "analysis", "result", "evaluation", "planner")),
+    },
+    "studies.calibrate": {
+        *(f"presim.{part}" for part in ("trace", "hardware", "cost", "engine", "evaluation", "sources", "verbs")),
+    },
+    "studies": {
+        *(
+            f"presim.{part}"
+            for part in ("trace", "hardware", "composition", "analysis", "result", "evaluation", "report")
+        ),
+        "presim.verbs",
+    },
+    "view": {
+        *(f"presim.{part}" for part in ("trace", "cost", "engine", "analysis", "result", "evaluation", "report")),
+        *(f"presim.{part}" for part in ("composition.graph", "planner", "studies.saved_jobs")),
+    },
+    "validation": {
+        *(f"presim.{part}" for part in ("trace", "hardware", "capture", "cost", "engine", "analysis", "result")),
+        *(f"presim.{part}" for part in ("evaluation", "models", "serving", "verbs")),
+    },
+    "api": {f"presim.{part}" for part in ("evaluation", "result", "verbs", "planner", "studies")},
+    "cli": {"presim"},
+    "__init__": {"presim"},
+    "__main__": {"presim.cli"},
 }
-CLIENTS = {
-    "app",
-    "rl",  # of serving, compose and the pipeline together
-    "saved_jobs",
-    "saved_results",
-    "sources",
-    "run_calibration",
-    "view",
-    "explain",
-    "changes",
-    "mixed_clusters",
-    "cli",
-    "search",
-    "validation",
-    "pipeline",
-    "prepared",
-    "target",
-    "plans",
-    "options",
-    "verbs",
-    "api",
-    "job",
-    "__init__",
-    "__main__",
-}  # they call the flow from outside
 
 # They run inside the script's own process, or in one of their own on a machine with a GPU.
 MAY_IMPORT_TORCH = {
@@ -168,7 +165,10 @@ def module_name(path: Path) -> str:
 
 def modules() -> dict[str, ast.Module]:
     """All modules of presim; the shim's build scripts belong to no package."""
-    apart = {PACKAGE / "shim", PACKAGE / "frameworks" / "programs"}  # build scripts, and programs that are captured
+    apart = {
+        PACKAGE / "shim",
+        PACKAGE / "composition" / "frameworks" / "programs",
+    }  # build scripts, and programs that are captured
     paths = (path for path in PACKAGE.rglob("*.py") if apart.isdisjoint(path.parents))
     return {module_name(path): ast.parse(path.read_text(), str(path)) for path in sorted(paths)}
 
@@ -206,13 +206,44 @@ def imports_torch(module: str) -> bool:
 IMPORTS = {module: imported(tree) for module, tree in modules().items()}
 
 
-@pytest.mark.parametrize("module", [module for module in IMPORTS if part_of(module) not in CLIENTS])
+def allow_list_of(module: str) -> str:
+    """The key of `MAY_IMPORT` for a module: the innermost part that has one."""
+    path = module.removeprefix("presim.")
+    while path not in MAY_IMPORT:
+        path = path.rpartition(".")[0] or part_of(module)
+    return path
+
+
+def modules_imported_by(module: str) -> set[str]:
+    """The modules of presim that a module imports, without itself and the top of the package."""
+    reached = set()
+    for name in IMPORTS[module]:
+        while name and name not in IMPORTS:
+            name = name.rpartition(".")[0]
+        reached.add(name)
+    return reached - {"", "presim", module}
+
+
+@pytest.mark.parametrize("module", list(IMPORTS))
 def test_a_part_imports_only_what_lies_before_it(module: str) -> None:
     """The flow is trace, price, engine, analysis, report, with hardware beside it; nobody imports from the right."""
-    part = part_of(module)
-    allowed = EVERYWHERE | MAY_IMPORT[part] | {f"presim.{part}"}
-    wrong = {name for name in IMPORTS[module] if within(name, {"presim"}) and not within(name, allowed)}
+    part = allow_list_of(module)
+    own = set() if part == "__init__" else {f"presim.{part}"}
+    allowed = MAY_IMPORT[part] | own | (EVERYWHERE if f"presim.{part}" not in EVERYWHERE else set())
+    names = IMPORTS[module] - {"presim"}  # for its version
+    wrong = {name for name in names if within(name, {"presim"}) and not within(name, allowed)}
     assert not wrong, f"{module} imports {sorted(wrong)}; a part named {part!r} may import {sorted(allowed)}"
+
+
+def test_no_modules_import_each_other() -> None:
+    graphlib.TopologicalSorter({module: modules_imported_by(module) for module in IMPORTS}).prepare()  # CycleError
+
+
+def test_no_rooms_import_each_other() -> None:
+    rooms: dict[str, set[str]] = {part_of(module): set() for module in IMPORTS}
+    for module in IMPORTS:
+        rooms[part_of(module)] |= {part_of(other) for other in modules_imported_by(module)} - {part_of(module)}
+    graphlib.TopologicalSorter(rooms).prepare()  # CycleError
 
 
 @pytest.mark.parametrize("module", [module for module in IMPORTS if not within(module, MAY_IMPORT_TORCH)])
@@ -223,7 +254,7 @@ def test_torch_is_imported_only_where_a_script_runs(module: str) -> None:
 
 def test_importing_a_client_brings_no_torch() -> None:
     """What holds for each module by itself holds for what they reach together, up to the runner."""
-    reached, pending = set[str](), [name for name in IMPORTS if part_of(name) in CLIENTS]
+    reached, pending = set[str](), [name for name in IMPORTS if part_of(name) in ("api", "cli", "view")]
     while pending:
         module = pending.pop()
         if module in reached:

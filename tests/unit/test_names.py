@@ -16,7 +16,7 @@ FILLERS = frozenset(WORDS.split())
 LIMIT = 0.005  # share of a package's names
 # Packages above the limit, each with its share so far, rounded up: lower it when the package has improved.
 LIMITS_SO_FAR = {
-    "compose": 0.146,
+    "composition": 0.062,
     "serving": 0.086,
 }
 SAMPLE = """

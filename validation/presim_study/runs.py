@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from presim.analysis.time.steps import find_steps
-from presim.cost.chain import Chain
+from presim.cost.chain import Chain, price_trace
 from presim.engine.calls import NO_CALLS
 from presim.engine.options import Options
 from presim.engine.timeline import Timeline
-from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.evaluation.pipeline import Evaluation, Pricer, evaluate
 from presim.hardware.cluster import Cluster
 from presim.trace.capture_speed import on_idle_machine
+from presim.trace.job import Job
 from presim.trace.schema import Kind, Trace
 from presim_study.as_graphs import as_graphs
 from presim_study.between_steps import longer_between_steps
@@ -74,7 +75,12 @@ def simulate(
     plan: Plan, traces: Sequence[Trace], options: Options | None = None, chain: Callable[[Trace], Chain] | None = None
 ) -> Evaluation:
     """The traces of a plan's ranks, `as_published`, on hosts that do what the published run's did."""
-    return evaluate(traces, plan.cluster, _hosts(plan, options), rank=plan.ranks[0], chain=chain)
+    pricer = None if chain is None else _pricer_by(chain)
+    return evaluate(Job(traces), plan.cluster, _hosts(plan, options), rank=plan.ranks[0], pricer=pricer)
+
+
+def _pricer_by(chain: Callable[[Trace], Chain]) -> Pricer:
+    return lambda trace, cluster: price_trace(trace, cluster, chain(trace))
 
 
 def step_s(plan: Plan, traces: Sequence[Trace], evaluation: Evaluation) -> float | None:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import importlib.machinery
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import msgspec
 from presim.capture.device_values.policies import parse
 from presim.capture.launchers.launch import Launch
 from presim.capture.processes.blocked import BlockedRanks
-from presim.capture.processes.captured import STOPPED, read_trace
+from presim.capture.processes.captured import read_trace
 from presim.capture.processes.forks import Forks
 from presim.capture.processes.launch_config import LaunchConfig, Simulator, Wave
 from presim.capture.processes.wave import run_wave
@@ -28,7 +28,7 @@ from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
 from presim.process.interrupts import caught
-from presim.trace.coverage import RankCoverage
+from presim.trace.job import Job
 from presim.trace.schema import FAILED, Kind, Trace
 from presim.units import gib
 
@@ -51,31 +51,13 @@ class Request:
     hides_output: bool = False  # show the script's output, warnings included, only if it fails
 
 
-@dataclasses.dataclass(frozen=True)
-class Capture:
-    """The traces of a job's captured ranks."""
-
-    traces: tuple[Trace, ...]  # ascending by rank
-    stands_for: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict)  # captured rank -> ranks like it
-    coverage: RankCoverage = dataclasses.field(default_factory=RankCoverage)  # which ranks ran and were compared
-    notes: tuple[str, ...] = ()
-    partial: bool = False  # an interrupt ended it; a note says what is missing
-
-    @property
-    def reported(self) -> int:
-        """The rank whose figures are reported: the first that failed by itself, else the lowest."""
-        manifests = [trace.manifest for trace in self.traces]
-        failed = [manifest.rank for manifest in manifests if manifest.exit in FAILED and manifest.error != STOPPED]
-        return failed[0] if failed else manifests[0].rank
-
-
 def capture(
     request: Request,
     cluster: Cluster,
     progress: Callable[[str], None] = lambda text: None,
     simulator: Callable[[BlockedRanks], AbstractContextManager[Simulator]] | None = None,
     forks: Forks | None = None,
-) -> Capture:
+) -> Job:
     """Run the script on the emulated cluster and return the traces of its ranks.
 
     ``simulator`` creates a clock simulator for each set of ranks that run together. Without it, the script sees this
@@ -101,7 +83,7 @@ def capture(
         captured_job = (
             _capture_differing(request, setting, progress)
             if request.selection.ranks is None
-            else Capture(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
+            else Job(_capture_ranks(request.selection.ranks, request.steps, setting, progress))
         )
         if not captured_job.partial:
             captured_job = _with_policy_trial(captured_job, request, setting, progress)
@@ -111,8 +93,8 @@ def capture(
 
 
 def _with_policy_trial(
-    captured_job: Capture, request: Request, setting: LaunchConfig, progress: Callable[[str], None]
-) -> Capture:
+    captured_job: Job, request: Request, setting: LaunchConfig, progress: Callable[[str], None]
+) -> Job:
     """Say whether collectives depend on policy values that the program reads, if ranks may be compared at all."""
     selection, exits = request.selection, [trace.manifest.exit for trace in captured_job.traces]
     compares = len(selection.ranks) > 1 if selection.ranks is not None else selection.checks.count != 0
@@ -142,11 +124,10 @@ def _no_work_message(script: str, trace: Trace) -> str:
     )
 
 
-def _capture_differing(request: Request, setting: LaunchConfig, progress: Callable[[str], None]) -> Capture:
-    differing = capture_differing(
+def _capture_differing(request: Request, setting: LaunchConfig, progress: Callable[[str], None]) -> Job:
+    return capture_differing(
         request.steps, request.selection.checks, setting, progress, keeps_finished=request.keeps_finished
     )
-    return Capture(differing.traces, differing.stands_for, differing.coverage, differing.notes, differing.partial)
 
 
 def _capture_ranks(

@@ -189,8 +189,8 @@ def command(
     """Predict the training of MODEL from a parallelism plan, without running a program.
 
     MODEL is a graph that `presim graph` wrote, or anything that `presim graph` accepts. The plan comes from options, or
-    from a TOML file with the fields of `presim.composition.plan.Plan`. With --like, missing fields come from the capture.
-    With --like, --json - prints the comparison.
+    from a TOML file with the fields of `presim.composition.plan.Plan`. With --like, missing fields come from the
+    capture. With --like, --json - prints the comparison.
 
     With --framework, the framework's trainer runs on the emulated GPU with a few micro-batches of the plan, one rank of
     each kind, and the rest of the step is repeated from them. The capture is kept for the next call.

@@ -8,7 +8,7 @@ from presim.composition import stages
 from presim.composition.all_memory import Lacks
 from presim.composition.graph.schema import OperatorGraph
 from presim.composition.host_memory import host_memory_notes
-from presim.composition.job import Job
+from presim.composition.job import Composition
 from presim.composition.kept_traces import Kept
 from presim.composition.layout import layout
 from presim.composition.names import Ints
@@ -17,6 +17,7 @@ from presim.composition.plan import Plan
 from presim.composition.plan_check import check
 from presim.errors import InputError
 from presim.hardware.cluster import Cluster
+from presim.trace.job import Job
 from presim.trace.schema import Trace
 
 _TENSOR_HOSTS = (
@@ -36,13 +37,10 @@ _EVEN_EXPERTS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Composed:
-    """Composed traces, each with the other ranks that it represents."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Composed(Job):
+    """A job, with what the composer knows of its micro-batches."""
 
-    traces: tuple[Trace, ...]
-    stands_for: dict[int, tuple[int, ...]]
-    notes: tuple[str, ...] = ()
     begins: tuple[Ints, ...] = ()  # per trace: entries at which its micro-batches begin
     memory: tuple[Trace, ...] = ()  # per trace: memory events of all micro-batches; for most ranks only segments
 
@@ -61,7 +59,7 @@ def compose(
     check(plan, cluster.world_size, count)
     if not count:
         _check_whole(graph, plan)
-    job = Job(graph, plan, cluster, lacks)
+    job = Composition(graph, plan, cluster, lacks)
     count_of_stages = 1 if first_only else plan.pipeline
     places = [layout(plan, cluster.world_size, stage) for stage in range(count_of_stages)]
     made = Kept()
@@ -84,7 +82,9 @@ def compose(
     if not count:
         notes.append(f"{graph.model} has no list of equal blocks: FSDP2 gathers all of its parameters at once.")
     stands_for = {place.rank: place.stands_for for place in places}
-    return Composed(tuple(made.traces), stands_for, tuple(notes), tuple(made.begins), tuple(made.memory))
+    return Composed(
+        tuple(made.traces), stands_for, notes=tuple(notes), begins=tuple(made.begins), memory=tuple(made.memory)
+    )
 
 
 def _check_whole(graph: OperatorGraph, plan: Plan) -> None:

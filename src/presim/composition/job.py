@@ -42,7 +42,7 @@ _NORMS = {"fsdp2": ("data", "tensor"), "hsdp": ("shard", "tensor"), "ddp": ("ten
 _WORKSPACE = {True: 32 << 20, False: 8_519_680}
 
 
-class Job:
+class Composition:
     """State shared by all ranks of a plan."""
 
     def __init__(self, graph: OperatorGraph, plan: Plan, cluster: Cluster, lacks: Lacks | None) -> None:

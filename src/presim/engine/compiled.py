@@ -1,4 +1,4 @@
-"""Compiles the engine's loop to machine code from the same source that runs uncompiled (`presim.process.compiled_loops`).
+"""Compiles the engine's loop to machine code, from the same source that runs uncompiled (`presim.process`).
 
 `presim.engine.loop` does not import numba, so importing the engine stays fast.
 """

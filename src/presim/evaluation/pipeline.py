@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -32,7 +33,7 @@ from presim.evaluation.target import device_of, engine_options, host_factor_sour
 from presim.evaluation.what_if import Changes
 from presim.hardware.cluster import Cluster
 from presim.result import Coverage, Memory, Rank, Result
-from presim.trace.coverage import RankCoverage
+from presim.trace.job import Job
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Trace
 
@@ -52,38 +53,33 @@ class Evaluation:
     cluster: Cluster
 
 
+Pricer: TypeAlias = Callable[[Trace, Cluster], PricedTrace]
+
+
 def evaluate(
-    traces: Trace | Sequence[Trace],
+    job: Job,
     cluster: Cluster,
     options: Options | None = None,
     *,
     rank: int | None = None,
-    stands_for: Mapping[int, Sequence[int]] | None = None,
-    coverage: RankCoverage | None = None,
-    notes: Sequence[str] = (),
     prices: Sequence[Path] = (),
-    chain: Callable[[Trace], Chain] | None = None,
+    pricer: Pricer | None = None,
     changes: Changes | None = None,
     prepared: Prepared | None = None,
-    pricer: Callable[[Trace, Cluster], PricedTrace] | None = None,
     brief: bool = False,
     repeats: Repeats | None = None,
 ) -> Evaluation:
     """Price the traces of a job for a cluster, simulate them together, and report on one rank.
 
     Args:
-        traces: traces of the captured ranks.
+        job: traces of the captured ranks, and which ranks they represent.
         cluster: the cluster to predict.
         options: options of the engine.
         rank: global rank to report on; by default the lowest captured rank.
-        stands_for: captured rank -> the other ranks that do the same work.
-        coverage: the ranks that were run and compared.
-        notes: sentences to include in the result.
         prices: folders with the user's own prices.
-        chain: prices a trace; by default presim's own chain.
+        pricer: prices a trace, in place of presim's own chain with ``prices``.
         changes: changes to the captured job or the cluster.
         prepared: result of `prepare`, for callers that evaluate a job repeatedly.
-        pricer: prices a trace, in place of ``prices`` and ``chain``.
         brief: leave out the tables by operator, family and module.
         repeats: micro-batches that the traces lack and the result includes.
 
@@ -91,18 +87,27 @@ def evaluate(
         InputError: the rank was not captured, the cluster has another world size, or a change is impossible.
         NotRepeatedError: the simulation does not prove that the micro-batches of ``repeats`` only repeat.
     """
-    prepared = prepared or prepare([traces] if isinstance(traces, Trace) else list(traces), rank=rank)
+    prepared = prepared or prepare(job.traces, rank=rank)
     reported_trace = choose_trace(prepared.traces, rank)
     _check_size(reported_trace, cluster)
     views = Views(cluster, changes or Changes())
-    job = _simulate(
-        prepared, reported_trace, views, options or Options(), stands_for or {}, pricer or _pricer(prices, chain)
+    simulation = _simulate(
+        prepared, reported_trace, views, options or Options(), job.stands_for, pricer or pricer_of(prices)
     )
-    coverage_report = _coverage(prepared.traces, stands_for, coverage)
-    result = _report(job, prepared, coverage_report, notes, brief=brief, repeats=repeats)
-    reported_rank = job.rank
-    ranks = (job.priced[reported_rank], job.timelines[reported_rank], result, job.timelines, job.device, job.priced)
-    return Evaluation(*ranks, job.representatives, job.options, job.cluster)
+    coverage_report = _coverage(prepared.traces, job)
+    result = _report(simulation, prepared, coverage_report, job.notes, brief=brief, repeats=repeats)
+    reported_rank = simulation.rank
+    return Evaluation(
+        priced=simulation.priced[reported_rank],
+        timeline=simulation.timelines[reported_rank],
+        result=result,
+        timelines=simulation.timelines,
+        device=simulation.device,
+        ranks=simulation.priced,
+        representatives=simulation.representatives,
+        options=simulation.options,
+        cluster=simulation.cluster,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,13 +244,16 @@ def _overlap_note(options: Options) -> list[str]:
     return [f"What if: kernels beside communication are slowed as {described(options.overlap)} says."]
 
 
-def _pricer(prices: Sequence[Path], chain: Callable[[Trace], Chain] | None) -> Callable[[Trace, Cluster], PricedTrace]:
-    """A function that prices a trace. Ranks with the same environment share a chain and its cache."""
+def pricer_of(prices: Sequence[Path], chain: Chain | None = None) -> Pricer:
+    """A function that prices a trace, by ``chain`` or presim's own.
+
+    Ranks with the same environment share a chain and its cache. ``prices``: folders with the user's own prices.
+    """
     chains: dict[tuple[tuple[tuple[str, str], ...], str, str, str], Chain] = {}
 
     def price(trace: Trace, cluster: Cluster) -> PricedTrace:
         if chain is not None:
-            return price_trace(trace, cluster, chain(trace), prices=prices)
+            return price_trace(trace, cluster, chain, prices=prices)
         nccl = trace.manifest.nccl
         environment = (tuple(sorted(nccl.items())), cluster.gpu.id, cluster.node.id, cluster.fabric.id)
         if environment not in chains:
@@ -255,13 +263,11 @@ def _pricer(prices: Sequence[Path], chain: Callable[[Trace], Chain] | None) -> C
     return price
 
 
-def _coverage(
-    captured: Sequence[Trace], stands_for: Mapping[int, Sequence[int]] | None, coverage: RankCoverage | None
-) -> tuple[Coverage, list[str]]:
+def _coverage(captured: Sequence[Trace], job: Job) -> tuple[Coverage, list[str]]:
     """Counts of captured and represented ranks, and notes on them."""
     world_size = captured[0].manifest.world_size
-    by_capture = Representatives([trace.manifest.rank for trace in captured], stands_for)
-    figures = coverage_figures(world_size, by_capture, coverage or RankCoverage())
+    by_capture = Representatives([trace.manifest.rank for trace in captured], job.stands_for)
+    figures = coverage_figures(world_size, by_capture, job.coverage)
     stopped = any(trace.manifest.exit == "stopped" for trace in captured)
     composed = all(trace.manifest.origin == "composed" for trace in captured)
     sentences = coverage_sentences(world_size, figures, stopped=stopped, composed=composed)

@@ -52,7 +52,7 @@ def evaluate_plan(
 
 
 def _evaluated(job: Composed, cluster: Cluster, options: Options | None, **evaluate_options: Any) -> Evaluation:
-    return evaluate(job.traces, cluster, options, stands_for=job.stands_for, notes=job.notes, **evaluate_options)
+    return evaluate(job, cluster, options, **evaluate_options)
 
 
 def _rounds(ranks: int, micros: int) -> list[Lacks]:

@@ -145,7 +145,7 @@ def _long_and_short(plan: Plan, tokens: int, typical_length: int) -> tuple[Plan,
 def _evaluated(graph: OperatorGraph, plan: Plan, cluster: Cluster, micro_batches: int) -> Evaluation:
     samples = plan.micro_batch * plan.data(cluster.world_size) * micro_batches
     composed = compose(graph, msgspec.structs.replace(plan, global_batch=samples), cluster)
-    return evaluate(composed.traces, cluster, stands_for=composed.stands_for, notes=composed.notes, brief=True)
+    return evaluate(composed, cluster, brief=True)
 
 
 def _step_s(evaluation: Evaluation) -> float:

@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
-from presim.evaluation.job import Job
 from presim.files import FormatError, convert, decode_json, read_bytes, shortened
 from presim.files.field_bounds import Count
 from presim.hardware import Cluster, choose_cluster
@@ -26,6 +25,7 @@ from presim.sources.source import Request
 from presim.trace import spans
 from presim.trace.builder import TraceBuilder
 from presim.trace.collective import Collective
+from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Measured, Trace
 from presim.trace.signatures import Kernel, Signature
 

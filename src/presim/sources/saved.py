@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from presim.evaluation.job import Job
 from presim.sources.source import Request
+from presim.trace.job import Job
 from presim.trace.store import JOB_FILE
 
 

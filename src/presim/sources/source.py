@@ -1,7 +1,7 @@
 """Interface of trace sources.
 
-A source delivers a `presim.evaluation.job.Job`: traces, the ranks that each represents, and provenance. Functions of the
-entry-point group ``presim.sources`` open files (`presim.sources.readers`).
+A source delivers a `presim.trace.job.Job`: traces, the ranks that each represents, and provenance. Functions of
+the entry-point group ``presim.sources`` open files (`presim.sources.readers`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, Protocol
 
-from presim.evaluation.job import Job
 from presim.evaluation.options import ClusterOptions
+from presim.trace.job import Job
 
 GROUP = "presim.sources"
 

@@ -48,6 +48,7 @@ COLUMNS: dict[str, type] = {
 
 
 FAILED = ("raised", "exited", "out_of_memory", "killed")  # `Manifest.exit` of a script that failed
+STOPPED_WITH_ANOTHER = "stopped, because another rank failed"  # `Manifest.error` of the ranks beside one that failed
 COMPILING = "torch.compile"  # scope of device work by a compiler
 BUCKETS = "gradient_buckets"  # scope in which DDP and ZeRO allocate what they reduce gradients in
 

@@ -54,7 +54,7 @@ class JobManifest(msgspec.Struct, frozen=True):
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class StoredJob:
     """The traces of a job's captured ranks, in ascending order of rank."""
 
     manifest: JobManifest
@@ -128,7 +128,7 @@ def owns(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> boo
     return folder == os.path.realpath(directory) and (name == JOB_FILE or name.endswith(".parquet"))
 
 
-def load(directory: str | os.PathLike[str], *, ranks: Collection[int] | None = None) -> Job:
+def load(directory: str | os.PathLike[str], *, ranks: Collection[int] | None = None) -> StoredJob:
     """Read a job, or some of its ranks; a bad file raises an `InputError` of one sentence."""
     folder = Path(directory)
     body = _read_job(folder)
@@ -137,7 +137,7 @@ def load(directory: str | os.PathLike[str], *, ranks: Collection[int] | None = N
     if missing:
         raise InputError(f"{folder} has no trace of rank {missing[0]}; it has {sorted(saved_ranks)}")
     requested_ranks = saved_ranks if ranks is None else set(ranks)
-    return Job(
+    return StoredJob(
         body.manifest, {file.rank: _read_rank(folder, file) for file in body.files if file.rank in requested_ranks}
     )
 

@@ -16,23 +16,13 @@ from presim.evaluation.options import RunOptions
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware.cluster import Cluster
 from presim.trace import store
-from presim.trace.coverage import RankCoverage
+from presim.trace.job import Job
 from presim.trace.schema import Trace
 from presim.validation.cases import CannotBuildError, Case
 from presim.validation.gpus import gpu_of
 from presim.validation.runs import Run, Settings, UnknownCaseError
 from presim.verbs import run as running
 from presim.verbs import target as targets
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """The traces of a job, and the ranks that they represent."""
-
-    traces: Sequence[Trace]
-    stands_for: Mapping[int, Sequence[int]]
-    coverage: RankCoverage
-    notes: Sequence[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,16 +49,11 @@ class ProgramRun:
         """The job: read if it is stored, else captured."""
         folder = self.saved or self._capture_folder()
         if folder and (self.saved or (folder / store.JOB_FILE).exists()):
-            stored = store.load(folder)
-            manifest = stored.manifest
-            traces = [stored.traces[number] for number in sorted(stored.traces)]
-            return Job(traces, manifest.others(), manifest.coverage, manifest.notes)
-        capture = running.capture_command(self.command, self.cluster, self.options, stdout=subprocess.DEVNULL)
+            return Job.load(folder)
+        job = running.capture_command(self.command, self.cluster, self.options, stdout=subprocess.DEVNULL)
         if folder:
-            store.save(
-                capture.traces, folder, stands_for=capture.stands_for, coverage=capture.coverage, notes=capture.notes
-            )
-        return Job(capture.traces, capture.stands_for, capture.coverage, capture.notes)
+            job.save(folder)
+        return job
 
     def _capture_folder(self) -> Path | None:
         """Folder of the stored capture, by command and cluster. Changes of the program are not detected."""
@@ -93,10 +78,7 @@ class ProgramRun:
 
     def evaluate(self, traces: Sequence[Trace], options: Options | None) -> Evaluation:
         """Price and simulate the traces, like ``presim run`` and ``presim simulate``."""
-        job = self.job
-        return evaluate(
-            traces, self.cluster, options, stands_for=job.stands_for, coverage=job.coverage, notes=job.notes
-        )
+        return evaluate(dataclasses.replace(self.job, traces=traces), self.cluster, options)
 
     def step_s(self, traces: Sequence[Trace], evaluation: Evaluation) -> float | None:
         """Seconds of the run's steady step."""

@@ -20,11 +20,11 @@ from presim.cost.profiled import origin_of
 from presim.engine.ops import host_ns
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.evaluation.job import Job
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware import Cluster
 from presim.sources.readers import open_files
 from presim.sources.source import Request
+from presim.trace.job import Job
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Collective, family
 
@@ -149,7 +149,7 @@ def _simulated(
     if factor is None and job.traces[0].manifest.measured is not None:
         factor = 1.0  # recorded host time is that of these hosts
     options = Options.of(host_factor=factor, host_time=factor != 0, contention=contention)
-    return evaluate(job.traces, cluster, options, stands_for=job.stands_for, pricer=pricer, brief=True)
+    return evaluate(job, cluster, options, pricer=pricer, brief=True)
 
 
 def _of_capture(path: Path, recorded: Evaluation, before_s: float) -> list[ErrorPart]:

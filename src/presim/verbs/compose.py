@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from presim.evaluation.options import EvaluationOptions
@@ -35,7 +35,7 @@ def compose_and_evaluate(
 
 def _compose(
     model: str, plan: Plan, options: EvaluationOptions, *, dtype: str, save: str | os.PathLike[str] | None
-) -> tuple[Evaluation, tuple[Trace, ...]]:
+) -> tuple[Evaluation, Sequence[Trace]]:
     from presim.composition.compose import compose
     from presim.composition.graph.take import open_graph
     from presim.cost.estimators import holds_prices
@@ -46,13 +46,11 @@ def _compose(
     target = chosen_cluster(options)
     job = compose(open_graph(model, dtype), plan, target)
     if save is not None:
-        store.save(list(job.traces), save, stands_for=job.stands_for, notes=job.notes)
+        job.save(save)
     evaluation = evaluate(
-        job.traces,
+        job,
         target,
         engine_options(options),
-        stands_for=job.stands_for,
-        notes=job.notes,
         prices=[folder for folder in options.price_folders if holds_prices(folder)],
         changes=what_if_changes(options),
     )

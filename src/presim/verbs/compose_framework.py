@@ -15,18 +15,18 @@ import msgspec
 from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions
 from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.trace.job import Job
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from presim.capture.launchers.launch import Launch
     from presim.capture.processes.forks import Forks
-    from presim.capture.run import Capture
     from presim.composition.frameworks.launched import LaunchedRun
     from presim.composition.frameworks.megatron import FrameworkRun
     from presim.composition.plan import Plan
     from presim.hardware.cluster import Cluster
     from presim.trace.schema import Trace
-    from presim.trace.store import Job
+    from presim.trace.store import StoredJob
     from presim.verbs.run import Progress
 
 _LIMIT_S = 3600.0
@@ -94,28 +94,28 @@ def capture_plan_and_evaluate(
     if is_whole and run.step_micro_batches > run.captured_micro_batches:
         traces, sentences = with_micro_batches(traces, run.step_micro_batches)
         notes = [*sentences, *notes]
+    planned = Job(traces, job.manifest.others(), job.manifest.coverage, notes)
     if save is not None:
-        store.save(traces, save, stands_for=job.manifest.others(), coverage=job.manifest.coverage, notes=notes)
+        planned.save(save)
     return evaluate(
-        traces,
+        planned,
         target,
         engine_options(options),
-        stands_for=job.manifest.others(),
-        coverage=job.manifest.coverage,
-        notes=notes,
         prices=options.price_folders,
         changes=what_if_changes(options),
     )
 
 
-def _whole(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> tuple[Job, list[Trace], list[str]]:
+def _whole(
+    run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress
+) -> tuple[StoredJob, list[Trace], list[str]]:
     job = _captured(run, target, progress)
     return job, list(job.traces.values()), []
 
 
 def _extended_layers(
     run: FrameworkRun | LaunchedRun, sizes: Sequence[LaunchedRun], target: Cluster, progress: Progress
-) -> tuple[Job, list[Trace], list[str]]:
+) -> tuple[StoredJob, list[Trace], list[str]]:
     """Captures of two sizes, extended to all layers; where no law holds, all layers are captured."""
     from presim.composition.replan.layers import with_layers
 
@@ -137,7 +137,7 @@ def _titled(trace: Trace, model: str, run: FrameworkRun | LaunchedRun) -> Trace:
     return dataclasses.replace(trace, manifest=manifest)
 
 
-def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> Job:
+def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progress) -> StoredJob:
     """The captured job; it is kept for the next call, unless the framework refused the plan."""
     from presim.capture.ranks.selection import Checks, select
     from presim.capture.run import Request, capture
@@ -179,7 +179,7 @@ def _program(run: FrameworkRun | LaunchedRun) -> Iterator[tuple[Launch, Forks | 
         yield read_command(run.command), None
 
 
-def _check_end(job: Capture, run: FrameworkRun | LaunchedRun) -> None:
+def _check_end(job: Job, run: FrameworkRun | LaunchedRun) -> None:
     """Raise InputError with the framework's words if it failed, other than for want of device memory."""
     if any(trace.manifest.exit == "out_of_memory" for trace in job.traces):
         return

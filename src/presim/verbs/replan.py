@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from presim.errors import InputError
 from presim.evaluation.options import ReplanOptions
 from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.trace.coverage import RankCoverage
+from presim.trace.job import Job
 from presim.verbs.simulate import at_size, world_size_of
 from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from presim.trace.schema import Trace
-    from presim.trace.store import Job
+    from presim.trace.store import StoredJob
 
 
 def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOptions) -> Evaluation:
@@ -48,24 +50,21 @@ def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOption
         options = dataclasses.replace(options, world_size=world_size, data_parallel=None)
     target = cluster_of_captured(job.manifest, options)
     traces, stands_for, scaled = at_size(job, target.world_size)
-    notes = [*scaled, *notes]
-    coverage = None if scaled else job.manifest.coverage
+    coverage = RankCoverage() if scaled else job.manifest.coverage
+    planned = Job(traces, stands_for, coverage, [*scaled, *notes])
     if options.save is not None:
-        store.save(traces, options.save, stands_for=stands_for, coverage=coverage, notes=notes)
+        planned.save(options.save)
     return evaluate(
-        traces,
+        planned,
         target,
         engine_options(options),
         rank=options.rank,
-        stands_for=stands_for,
-        coverage=coverage,
-        notes=notes,
         prices=options.price_folders,
         changes=what_if_changes(options),
     )
 
 
-def _larger_traces(job: Job, directory: str | os.PathLike[str]) -> list[Trace]:
+def _larger_traces(job: StoredJob, directory: str | os.PathLike[str]) -> list[Trace]:
     """The traces of the same job with more layers."""
     from presim.trace import store
 
@@ -78,5 +77,5 @@ def _larger_traces(job: Job, directory: str | os.PathLike[str]) -> list[Trace]:
     return list(larger.traces.values())
 
 
-def _numbers(job: Job) -> str:
+def _numbers(job: StoredJob) -> str:
     return ", ".join(map(str, sorted(job.traces)))

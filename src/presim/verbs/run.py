@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from presim.capture.launchers.launch import Launch
     from presim.capture.processes.blocked import BlockedRanks
     from presim.capture.processes.forks import Forks
-    from presim.capture.run import Capture
     from presim.hardware import Gpu
     from presim.hardware.cluster import Cluster
     from presim.result import Result
+    from presim.trace.job import Job
     from presim.trace.schema import Trace
 
 Progress = Callable[[str], None]  # takes a description of the current work
@@ -131,18 +131,15 @@ def _over_draws(
     return _as_partial(drawn, f"Only {len(times)} of {options.draws} draws ran, because presim was interrupted.")
 
 
-def _evaluate_capture(job: Capture, target: Cluster, options: RunOptions) -> Evaluation:
+def _evaluate_capture(job: Job, target: Cluster, options: RunOptions) -> Evaluation:
     """Evaluate a capture; price folders without any measurement are skipped."""
     from presim.cost.estimators import holds_prices
 
     evaluation = evaluate(
-        job.traces,
+        job,
         target,
         engine_options(options),
-        rank=job.reported,
-        stands_for=job.stands_for,
-        coverage=job.coverage,
-        notes=job.notes,
+        rank=job.reported_rank,
         prices=[folder for folder in options.price_folders if holds_prices(folder)],
         changes=what_if_changes(options),
     )
@@ -196,7 +193,7 @@ def capture_command(
     *,
     stdout: int | None = None,
     hides_output: bool = False,
-) -> Capture:
+) -> Job:
     """Capture a script or a launch command with its arguments on the emulated cluster.
 
     ``hides_output``: show what the script prints, warnings included, only if it fails.
@@ -265,7 +262,7 @@ def _capture(
     keeps_finished: bool = False,
     *,
     hides_output: bool = False,
-) -> Capture:
+) -> Job:
     from presim.capture.ranks.auto import SMALL_WORLD
     from presim.capture.ranks.selection import Checks, select
     from presim.capture.run import Request, capture

@@ -15,12 +15,14 @@ from presim.errors import InputError
 from presim.evaluation.options import EvaluationOptions, SimulateOptions
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.evaluation.prepared import prepare
+from presim.trace.coverage import RankCoverage
+from presim.trace.job import Job
 from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from presim.evaluation.what_if import Changes
     from presim.trace.schema import Group, Trace
-    from presim.trace.store import Job
+    from presim.trace.store import StoredJob
     from presim.verbs.hardware_events import EventFile
 
 
@@ -41,18 +43,17 @@ def evaluate_saved(directory: str | os.PathLike[str], options: EvaluationOptions
     traces, stands_for, scaled = at_size(job, target.world_size)
     events = options.events if isinstance(options, SimulateOptions) else None
     file = None if events is None else _read_events(Path(events), changes)
+    coverage = RankCoverage() if scaled else captured.coverage
     evaluate_with = functools.partial(
         evaluate,
-        traces,
+        Job(traces, stands_for, coverage, [*scaled, *captured.notes]),
         target,
         engine_options(options),
         rank=options.rank,
-        stands_for=stands_for,
-        coverage=None if scaled else captured.coverage,
         prices=options.price_folders,
         prepared=prepare(traces, rank=options.rank),
     )
-    evaluation = evaluate_with(notes=[*scaled, *captured.notes], changes=changes)
+    evaluation = evaluate_with(changes=changes)
     if not isinstance(options, SimulateOptions):
         return evaluation
     if file is not None:
@@ -90,7 +91,7 @@ def _with_events(
     )
 
 
-def _world_of(job: Job, scale: str) -> int:
+def _world_of(job: StoredJob, scale: str) -> int:
     """The world size with another degree of data parallelism, as ``dp=N``."""
     name, _, number = scale.partition("=")
     if name != "dp" or not number.isdecimal() or int(number) < 1:
@@ -101,7 +102,7 @@ def _world_of(job: Job, scale: str) -> int:
     return world_size_of(job, int(number))
 
 
-def world_size_of(job: Job, data_parallel_ranks: int) -> int:
+def world_size_of(job: StoredJob, data_parallel_ranks: int) -> int:
     """The world size of a job with another number of data-parallel ranks.
 
     Raises:
@@ -123,7 +124,7 @@ def _holds_shards(shards: Group, world_size: int) -> InputError:
     )
 
 
-def at_size(job: Job, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:
+def at_size(job: StoredJob, world_size: int) -> tuple[list[Trace], Mapping[int, Sequence[int]], list[str]]:
     """A job's traces at a world size, the ranks that each represents, and notes for the result.
 
     Raises:

@@ -11,12 +11,13 @@ from presim.errors import InputError
 from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
 from presim.result import Result
+from presim.trace.job import Job
 from support import workloads
 
 
 def result(gpu: str = "h100-sxm", host_factor: float = 1.0) -> Result:
     trace = workloads.llama_8b(steps=2, layers=3)
-    return evaluate(trace, choose_cluster(gpu=gpu, world_size=128), Options(host_factor=host_factor)).result
+    return evaluate(Job.of(trace), choose_cluster(gpu=gpu, world_size=128), Options(host_factor=host_factor)).result
 
 
 @pytest.fixture(scope="module")

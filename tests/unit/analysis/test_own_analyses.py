@@ -15,6 +15,7 @@ from presim.evaluation.pipeline import evaluate
 from presim.hardware import choose_cluster
 from presim.report import html, json, terminal
 from presim.result import Analysis, Figure, Result
+from presim.trace.job import Job
 from support import workloads
 from support.packages import install
 
@@ -29,7 +30,7 @@ def with_package(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, dec
     (folder / f"{module}.py").write_text(source)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     monkeypatch.delitem(sys.modules, module, raising=False)
-    return evaluate(workloads.launch_bound(kernels=20), CLUSTER, Options.of(host_factor=1.0)).result
+    return evaluate(Job.of(workloads.launch_bound(kernels=20)), CLUSTER, Options.of(host_factor=1.0)).result
 
 
 def test_the_analysis_of_the_documentation_is_part_of_result_and_reports(

@@ -8,6 +8,7 @@ from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
 from presim.result import Rank
 from presim.trace.builder import TraceBuilder
+from presim.trace.job import Job
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Group, Manifest, Trace
 from presim.trace.signatures import Collective
@@ -45,11 +46,11 @@ def test_the_job_fits_only_if_its_fullest_rank_does() -> None:
     """Whichever rank the report is about."""
     cluster = choose_cluster(gpu="h100-sxm", world_size=2)
     small, large = trace(0, GIB), trace(1, 90 * GIB)
-    memory = evaluate([small, large], cluster).result.memory
+    memory = evaluate(Job.of([small, large]), cluster).result.memory
     assert memory.fits is False
     assert memory.peak_reserved_bytes == 90 * GIB
     assert memory.verdict.startswith("Rank 1, the fullest: Does not fit")
-    assert evaluate([small, large], cluster, rank=1).result.memory.verdict.startswith("Does not fit")
+    assert evaluate(Job.of([small, large]), cluster, rank=1).result.memory.verdict.startswith("Does not fit")
 
 
 def test_a_rank_that_ran_out_of_memory_is_the_fullest() -> None:

@@ -17,10 +17,10 @@ from presim.composition.plan import Plan
 from presim.composition.plan_check import check as check_plan
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.evaluation.job import Job
 from presim.evaluation.pipeline import evaluate
 from presim.trace import store
 from presim.trace.check import check
+from presim.trace.job import Job
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Attention, Gemm
 from support.models import llama
@@ -73,7 +73,7 @@ def test_stages_conserve_flops_and_parameters_and_their_messages_meet(
     )
     covered = sorted([*job.stands_for, *(rank for ranks in job.stands_for.values() for rank in ranks)])
     assert covered == list(range(8))
-    result = evaluate(job.traces, CLUSTER, stands_for=job.stands_for).result
+    result = evaluate(job, CLUSTER).result
     assert result.step_time_s is not None
 
 
@@ -99,7 +99,7 @@ def test_weights_that_wait_fill_the_bubble() -> None:
     for schedule in ("1f1b", "zero-bubble"):
         job = made(pipeline=4, schedule=schedule)
         options = Options(host_factor=0.0)
-        result = evaluate(job.traces, CLUSTER, options, stands_for=job.stands_for).result
+        result = evaluate(job, CLUSTER, options).result
         waits.append(result.ranks[0].bubble_s)
     assert waits[1] < waits[0]
 
@@ -145,7 +145,7 @@ def test_a_composed_job_is_the_same_when_it_was_saved(tmp_path: Path) -> None:
     store.save(list(job.traces), tmp_path / "job", stands_for=job.stands_for, notes=job.notes)
     again = Job.load(tmp_path / "job")
     first, second = (
-        evaluate(traces, CLUSTER, stands_for=job.stands_for).result for traces in (job.traces, again.traces)
+        evaluate(Job.of(traces, stands_for=job.stands_for), CLUSTER).result for traces in (job.traces, again.traces)
     )
     assert first == second
     assert first.notes[0].startswith("8 ranks: 2 composed; by the plan the others do the same")
@@ -163,7 +163,7 @@ def test_a_v_starts_and_ends_on_the_first_rank(style: str) -> None:
         rows = trace.columns["signature"][trace.steps()[-1]]
         sent = [trace.signatures[one] for one in rows[rows >= 0].tolist()]
         assert sum(getattr(one, "kind", "") == "send" for one in sent) == 2 * 4  # of each micro-batch
-    assert evaluate(job.traces, CLUSTER, stands_for=job.stands_for).result.step_time_s
+    assert evaluate(job, CLUSTER).result.step_time_s
 
 
 @pytest.mark.torch_cuda
@@ -181,7 +181,7 @@ def test_dual_pipe_has_each_parameter_twice_and_the_work_of_once(style: str) -> 
     assert held == once if style == "fsdp2" else held == 2 * once  # FSDP2 shards both copies over all
     for trace in job.traces:
         check(trace)
-    assert evaluate(job.traces, CLUSTER, stands_for=job.stands_for).result.step_time_s
+    assert evaluate(job, CLUSTER).result.step_time_s
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from presim.cost import overlap
 from presim.cost.overlap import NOTHING, Demand, added_time, table
 from presim.errors import InputError
+from presim.trace.job import Job
 
 
 def test_arithmetic_has_the_sms_that_are_left() -> None:
@@ -73,7 +74,9 @@ def test_a_ratio_is_the_step_of_two_streams_in_closed_form() -> None:
     build.work(Gemm(8192, 8192, 8192, 1, "bfloat16"), host_ns=100_000, phase=Phase.BACKWARD)
     build.step()
     options = Options.of(host_factor=1.0, overlap=overlap.model_of("ratio=1.5"))
-    evaluation = evaluate(build.trace(), choose_cluster(gpu="h100-sxm", world_size=2), options, stands_for={0: (1,)})
+    evaluation = evaluate(
+        Job.of(build.trace(), stands_for={0: (1,)}), choose_cluster(gpu="h100-sxm", world_size=2), options
+    )
     (product,) = evaluation.priced.trace.mask(Kind.WORK).nonzero()[0].tolist()
     lasted_ns = int(evaluation.timeline.end_ns[product] - evaluation.timeline.start_ns[product])
     assert lasted_ns == pytest.approx(1.5 * evaluation.priced.prices[1].duration_ns, rel=1e-3)

@@ -15,6 +15,7 @@ from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.evaluation.what_if import changes_of
 from presim.hardware import choose_cluster
 from presim.trace.builder import TraceBuilder
+from presim.trace.job import Job
 from presim.trace.schema import Phase
 from presim.trace.signatures import Elementwise, Gemm
 
@@ -30,7 +31,7 @@ def evaluated(texts: list[str], folders: list[Path] | None = None) -> Evaluation
         build.work(SUM, phase=Phase.BACKWARD)
         build.step()
     changes = changes_of((), (), (), estimators=selection_of(texts, folders or []))
-    return evaluate(build.trace(), CLUSTER, Options.of(host_factor=0.0, host_time=False), changes=changes)
+    return evaluate(Job.of(build.trace()), CLUSTER, Options.of(host_factor=0.0, host_time=False), changes=changes)
 
 
 def durations(evaluation: Evaluation) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from presim.hardware import Cluster, choose_cluster
 from presim.hardware.host import host_factor
 from presim.hardware.network.describe import topology_of
 from presim.trace.builder import TraceBuilder
+from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Phase, Trace
 from presim.trace.signatures import Collective, Gemm
 from presim.verbs.every_rank import with_every_rank
@@ -51,7 +52,7 @@ def trace() -> Trace:
 
 
 def predicted(cluster: Cluster) -> Evaluation:
-    return evaluate(trace(), cluster, Options(host_factor=1.0), stands_for={0: range(1, WORLD)})
+    return evaluate(Job.of(trace(), stands_for={0: range(1, WORLD)}), cluster, Options(host_factor=1.0))
 
 
 def test_each_rank_has_the_prices_of_its_own_nodes_and_the_slowest_group_is_named(tmp_path: Path) -> None:
@@ -100,7 +101,9 @@ def test_groups_are_on_one_described_network(tmp_path: Path) -> None:
     step_s = []
     for failed in ((), ("node3.nic0=0.9",)):
         changes = changes_of((), (), (), failed)
-        found = evaluate(trace(), mixed, Options(host_factor=1.0), stands_for={0: range(1, WORLD)}, changes=changes)
+        found = evaluate(
+            Job.of(trace(), stands_for={0: range(1, WORLD)}), mixed, Options(host_factor=1.0), changes=changes
+        )
         step_s.append(found.result.step_time_s or 0.0)
         assert {0, 16} <= set(found.timelines)
     assert step_s[1] > step_s[0]
@@ -120,7 +123,7 @@ def test_hosts_take_the_time_of_their_own_nodes(tmp_path: Path) -> None:
     text = MIXED + '\n[groups.node]\nbase = "dgx-a100"\nhost_factor = 9.0\n'
     cluster = choose_cluster(cluster=described(tmp_path, text))
     assert cluster.groups[0].node.host_factor == 9.0
-    found = evaluate(slow_host(), cluster, stands_for={0: range(1, WORLD)})
+    found = evaluate(Job.of(slow_host(), stands_for={0: range(1, WORLD)}), cluster)
     assert found.options.host_factor is not None
     ratio = found.ranks[16].trace.columns["host_ns"].sum() / found.ranks[0].trace.columns["host_ns"].sum()
     assert ratio == pytest.approx(

@@ -12,6 +12,7 @@ from presim.engine.options import Options
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware.choose import choose_cluster
 from presim.hardware.host import TYPICAL_FACTOR
+from presim.trace.job import Job
 from presim.trace.schema import Trace
 from support import workloads
 from support.products import products
@@ -27,7 +28,7 @@ def trace(disturbed_ns: int = 0) -> Trace:
 
 
 def evaluated(captured: Trace, gpu: str, factor: float | None = None) -> Evaluation:
-    return evaluate(captured, choose_cluster(gpu=gpu, world_size=1), Options(host_factor=factor))
+    return evaluate(Job.of(captured), choose_cluster(gpu=gpu, world_size=1), Options(host_factor=factor))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.evaluation.what_if import Changes, changes_of
 from presim.hardware import choose_cluster
 from presim.trace.builder import TraceBuilder
+from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Phase, Trace
 from presim.trace.signatures import Collective, Gemm
 
@@ -32,7 +33,7 @@ def trace() -> Trace:
 
 def predicted(changes: Changes) -> Evaluation:
     options = Options.of(host_factor=0.0, host_time=False)
-    return evaluate(trace(), CLUSTER, options, stands_for={0: range(1, WORLD)}, changes=changes)
+    return evaluate(Job.of(trace(), stands_for={0: range(1, WORLD)}), CLUSTER, options, changes=changes)
 
 
 def durations(evaluation: Evaluation) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from presim.engine.options import Options
 from presim.evaluation.pipeline import evaluate
 from presim.hardware import choose_cluster
 from presim.trace.builder import TraceBuilder
+from presim.trace.job import Job
 from presim.trace.schema import Kind, Manifest
 from presim.trace.signatures import Signature
 from support.profiles import content, exported, simulated
@@ -71,7 +72,9 @@ def test_every_kind_of_work_is_written(tmp_path: Path, signature: Signature) -> 
     )
     build.work(signature, host_ns=5_000)
     build.step()
-    evaluation = evaluate([build.trace()], choose_cluster(gpu="h100-sxm", world_size=1), Options(host_factor=1.0))
+    evaluation = evaluate(
+        Job.of([build.trace()]), choose_cluster(gpu="h100-sxm", world_size=1), Options(host_factor=1.0)
+    )
     (path,) = exported(tmp_path, evaluation)
     kernels = [
         event for event in content(path)["traceEvents"] if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")

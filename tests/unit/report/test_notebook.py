@@ -12,6 +12,7 @@ import pytest
 from presim.errors import InputError
 from presim.report import notebook
 from presim.result import Result
+from presim.trace.job import Job
 from support.profiles import simulated
 from support.workloads import llama_8b
 
@@ -54,7 +55,7 @@ def test_charts_of_memory_and_operators_have_the_figures_of_the_result() -> None
     cluster = hardware.choose_cluster(
         gpu=manifest.gpu, world_size=manifest.world_size, gpus_per_node=manifest.gpus_per_node
     )
-    found = evaluate(trace, cluster).result
+    found = evaluate(Job.of(trace), cluster).result
     operators = notebook.chart_spec(found, "operators")["data"]["values"]
     assert [row["operator"] for row in operators] == [each.name for each in found.operators[: len(operators)]]
     line = notebook.chart_spec(found, "memory-over-time")["data"]["values"]

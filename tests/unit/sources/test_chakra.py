@@ -12,19 +12,19 @@ import pytest
 from presim.engine.ops import host_ns
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.evaluation.job import Job
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.report import chakra
 from presim.sources import conformance
 from presim.sources.readers import open_files
 from presim.sources.source import Request
+from presim.trace.job import Job
 from presim.trace.schema import Kind
 from support.profiles import CLUSTER, program
 
 
 def simulated(job: Job) -> Evaluation:
     options = Options(host_factor=1.0, contention=False)
-    return evaluate(job.traces, CLUSTER, options, stands_for=job.stands_for)
+    return evaluate(job, CLUSTER, options)
 
 
 def written(folder: Path, evaluation: Evaluation) -> list[Path]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from presim.errors import InputError
-from presim.evaluation.job import evaluate
+from presim.evaluation.evaluator import evaluate
 from presim.sources import conformance
 from presim.sources.readers import open_files
 from presim.sources.source import Request

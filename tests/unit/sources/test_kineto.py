@@ -14,7 +14,7 @@ from presim.capture.reading.operators import Operand
 from presim.cost import profiled
 from presim.cost.price import Origin
 from presim.errors import InputError
-from presim.evaluation.job import Job, evaluate
+from presim.evaluation.evaluator import evaluate
 from presim.evaluation.pipeline import evaluate as run
 from presim.hardware import choose_cluster
 from presim.sources import conformance
@@ -23,6 +23,7 @@ from presim.sources.kineto.work import _outputs
 from presim.sources.readers import open_files
 from presim.sources.source import Request
 from presim.trace.collective import Collective
+from presim.trace.job import Job
 from presim.trace.schema import Kind
 from presim.trace.signatures import Copy, Gemm
 from support.profiles import CLUSTER, as_pytorch, content, exported, program, simulated
@@ -111,7 +112,7 @@ def test_kernels_that_overlap_in_a_profile_overlap_in_its_replay(tmp_path: Path)
     body["traceEvents"] += [second, dict(launch, args={**launch["args"], "correlation": 10**6})]
     paths[0].write_bytes(gzip.compress(json.dumps(body).encode()))
     job = imported([paths[0]], missing="same")
-    found = run(job.traces, CLUSTER)
+    found = run(job, CLUSTER)
     work = found.priced.trace.mask(Kind.WORK)
     starts = sorted(zip(found.timeline.start_ns[work], found.timeline.end_ns[work]))[-2:]
     assert starts[1][0] < starts[0][1]
@@ -121,7 +122,7 @@ def test_other_hardware_scales_what_was_measured_and_says_how_wide(tmp_path: Pat
     paths = [as_pytorch(path) for path in exported(tmp_path, simulated())]
     job = imported(paths)
     other = choose_cluster(gpu="b200", world_size=2)
-    here, there = (run(job.traces, cluster) for cluster in (CLUSTER, other))
+    here, there = (run(job, cluster) for cluster in (CLUSTER, other))
     for before, after, signature in zip(here.priced.prices, there.priced.prices, job.traces[0].signatures):
         assert before.origin is Origin.MEASURED
         if isinstance(signature, Gemm):
@@ -139,7 +140,7 @@ def test_without_shapes_kernels_go_by_datasheet_rates_and_the_result_says_so(tmp
     paths = [as_pytorch(path, shapes=False) for path in exported(tmp_path, simulated())]
     job = imported(paths)
     assert any("no shapes" in note for note in job.notes)
-    prices = run(job.traces, choose_cluster(gpu="b200", world_size=2)).priced.prices
+    prices = run(job, choose_cluster(gpu="b200", world_size=2)).priced.prices
     assert {price.uncertainty for price in prices if price.origin is Origin.GUESSED} == {profiled.RATE_UNCERTAINTY}
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from presim.evaluation.job import Job, evaluate
+from presim.evaluation.evaluator import evaluate
 from presim.hardware import choose_cluster
 from presim.sources import conformance
 from presim.sources.readers import open_files
 from presim.sources.source import Request
 from presim.trace.builder import TraceBuilder
+from presim.trace.job import Job
 from support.profiles import program
 
 PAGE = Path(__file__).parents[3] / "docs" / "extend" / "sources.md"

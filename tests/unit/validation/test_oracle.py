@@ -15,6 +15,7 @@ from presim.errors import InputError
 from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware import Cluster
 from presim.sources.source import Request
+from presim.trace.job import Job
 from presim.trace.schema import Trace
 from presim.trace.signatures import Collective, Gemm
 from presim.validation.oracle import OracleSplit, render, split_error
@@ -33,7 +34,7 @@ def recorded(folder: Path, factors: dict[type, float], *, is_host_bound: bool = 
         return dataclasses.replace(priced, prices=tuple(prices), demands=())
 
     options = Options.of(host_factor=1.0 if is_host_bound else 0.01, contention=False)
-    evaluation = evaluate([program(0, layers=3), program(1, layers=3)], CLUSTER, options, pricer=planted)
+    evaluation = evaluate(Job.of([program(0, layers=3), program(1, layers=3)]), CLUSTER, options, pricer=planted)
     return exported(folder, evaluation), evaluation
 
 

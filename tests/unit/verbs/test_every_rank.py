@@ -15,6 +15,7 @@ from presim.evaluation.what_if import Changes, changes_of
 from presim.hardware import choose_cluster
 from presim.result import EveryRank
 from presim.trace.builder import TraceBuilder
+from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Phase, Trace
 from presim.trace.signatures import Collective, Gemm
 from presim.verbs.every_rank import jitter_of, with_every_rank
@@ -42,7 +43,10 @@ def trace(rank: int = 0, tensor: int = 1) -> Trace:
 
 def predicted(changes: Changes | None = None, tensor: int = 1) -> Evaluation:
     return evaluate(
-        trace(tensor=tensor), CLUSTER, Options(host_factor=1.0), stands_for={0: range(1, WORLD)}, changes=changes
+        Job.of(trace(tensor=tensor), stands_for={0: range(1, WORLD)}),
+        CLUSTER,
+        Options(host_factor=1.0),
+        changes=changes,
     )
 
 
@@ -124,7 +128,7 @@ def test_a_jitter_that_cannot_be_is_refused(text: str) -> None:
 def test_what_is_given_twice_or_not_known_is_refused() -> None:
     with pytest.raises(InputError, match="--jitter hosts is given twice"):
         jitter_of(("hosts=0.1", "hosts=0.2"))
-    alone = evaluate(trace(), CLUSTER, Options(host_factor=1.0))
+    alone = evaluate(Job.of(trace()), CLUSTER, Options(host_factor=1.0))
     with pytest.raises(InputError, match=r"31 of 32 ranks, e\.g\. rank 1, are not known"):
         every(alone)
 

@@ -20,6 +20,7 @@ from presim.planner.study import encode
 from presim.planner.trials.trial import Trial
 from presim.report import content
 from presim.report.bars import SMALLEST_SHARE
+from presim.trace.job import Job
 from presim.trace.schema import Kind
 from presim.view.opened import Opened, open_result
 from presim.view.panes import Shown
@@ -32,7 +33,7 @@ from support.searching import figures
 @pytest.fixture(scope="module")
 def shown() -> Shown:
     trace = workloads.llama_8b(steps=2, layers=3)
-    return Shown("a job", evaluate(trace, choose_cluster(gpu="h100-sxm", world_size=128)))
+    return Shown("a job", evaluate(Job.of(trace), choose_cluster(gpu="h100-sxm", world_size=128)))
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,6 @@ from presim.units import gib
 _SIGKILL = ", which the kernel sends when this machine runs out of memory"
 _HOST_LIMIT = "host-limit "  # start of the note (shim/core/memory.cpp)
 _MIN_FREE_BYTES = 1 << 20  # bytes: with less free space, the outcome of a script may not have been written
-STOPPED = "stopped, because another rank failed"  # `Manifest.error` of such ranks
 PEERS = "peers"  # outcome of a scout that exchanges messages with ranks that do not run
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from presim.capture.launchers.launch import Worker
 from presim.capture.processes.blocked import BlockedRanks
-from presim.capture.processes.captured import PEERS, STOPPED, Captured, read_outcome, stop_alike
+from presim.capture.processes.captured import PEERS, Captured, read_outcome, stop_alike
 from presim.capture.processes.idle_processes import IdleProcesses
 from presim.capture.processes.launch_config import LaunchConfig, Simulator, Wave
 from presim.capture.processes.process import Start
@@ -28,6 +28,7 @@ from presim.errors import CaptureError
 from presim.files.scratch import temporary_folder
 from presim.hardware.device_config import device_config
 from presim.trace import spans
+from presim.trace.schema import STOPPED_WITH_ANOTHER
 
 _EXCHANGE = "ranks"  # subdirectory for exchanges between the ranks
 _STDOUT, _STDERR = "stdout", "stderr"  # files with a hidden rank's output, in its directory
@@ -102,7 +103,7 @@ def _collect_outcomes(
     captured = []
     for rank in wave.ranks:
         rank_directory = directory / str(rank)
-        stopped = Outcome(exit="killed", code=1, error=STOPPED)
+        stopped = Outcome(exit="killed", code=1, error=STOPPED_WITH_ANOTHER)
         captured.append(
             Captured(rank, rank_directory, read_outcome(rank_directory, codes[rank]) if rank in finished else stopped)
         )

@@ -35,6 +35,7 @@ from presim.process.interrupts import caught
 from presim.trace import spans
 from presim.trace.call_order import have_common_order
 from presim.trace.coverage import RankCoverage, unconfined
+from presim.trace.job import Job
 from presim.trace.schema import FAILED, Trace
 
 SMALL_WORLD = 16  # ranks: all of them run
@@ -63,20 +64,9 @@ _BETWEEN = "ranks between those that differ"
 Progress = Callable[[str], None]
 
 
-@dataclasses.dataclass(frozen=True)
-class DifferingRanks:
-    """The distinct ranks of a job."""
-
-    traces: tuple[Trace, ...]  # ascending by rank
-    stands_for: Mapping[int, Sequence[int]]  # captured rank -> the ranks that do the same
-    coverage: RankCoverage
-    notes: tuple[str, ...]
-    partial: bool = False  # an interrupt ended the comparison with other ranks
-
-
 def capture_differing(
     steps: int | None, checks: Checks, setting: LaunchConfig, progress: Progress, *, keeps_finished: bool = False
-) -> DifferingRanks:
+) -> Job:
     """Run the ranks that may differ, and compare them. ``keeps_finished``: an interrupt ends only the comparison.
 
     Raises:
@@ -97,7 +87,7 @@ def capture_differing(
     return dataclasses.replace(distinct_ranks, notes=(_INTERRUPTED, *distinct_ranks.notes), partial=True)
 
 
-def _all_ranks(steps: int | None, setting: LaunchConfig, progress: Progress) -> DifferingRanks:
+def _all_ranks(steps: int | None, setting: LaunchConfig, progress: Progress) -> Job:
     world = tuple(range(setting.cluster.world_size))
     wave = Wave(world, steps, hidden=frozenset(world[1:]))
     doing = "running the script" if len(world) == 1 else f"running all {len(world)} ranks"
@@ -116,21 +106,21 @@ def _rank_reads(captured: Sequence[Captured]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for item in captured for line in item.outcome.rank_reads))
 
 
-def _merge_alike_ranks(traces: Sequence[Trace]) -> DifferingRanks:
+def _merge_alike_ranks(traces: Sequence[Trace]) -> Job:
     """Merge the traces of all ranks of a world, ascending, into the distinct ones."""
     ranks = exchange_closure([group for trace in traces for group in message_groups(trace)])
     layout = find_layout(ranks, len(traces))
     coverage = RankCoverage(_EVERY_RANK, steps=len(traces[0].steps()))
     if layout is None:
-        return DifferingRanks(tuple(traces), {}, coverage, (_no_grid_note(ranks),))
+        return Job(tuple(traces), {}, coverage, (_no_grid_note(ranks),))
     if not any(trace.manifest.exit in FAILED for trace in traces) and not have_common_order(traces):
-        return DifferingRanks(tuple(traces), {}, coverage, (_ORDER_NOTE,))
+        return Job(tuple(traces), {}, coverage, (_ORDER_NOTE,))
     kinds = DistinctReplicas(layout)
     notes: list[str] = []
     for number in range(len(kinds.origins)):
         notes += _difference_note(kinds, number, kinds.add(number, [traces[rank] for rank in kinds.ranks(number)]))
     coverage = msgspec.structs.replace(coverage, compared=spans.to_text(kinds.compared()))
-    return DifferingRanks(kinds.captured(), kinds.stands_for(), coverage, tuple(notes))
+    return Job(kinds.captured(), kinds.stands_for(), coverage, tuple(notes))
 
 
 class _Sampling:
@@ -291,7 +281,7 @@ class _Sampling:
                 return replicas
         return []
 
-    def distinct_ranks(self) -> DifferingRanks:
+    def distinct_ranks(self) -> Job:
         """The final result."""
         traces, kinds = self.kinds.captured(), self.kinds
         coverage = RankCoverage(
@@ -303,7 +293,7 @@ class _Sampling:
             rank_reads=self.reads,
         )
         is_known = self.is_regular and not self.has_failed
-        return DifferingRanks(traces, kinds.stands_for() if is_known else {}, coverage, tuple(self.notes))
+        return Job(traces, kinds.stands_for() if is_known else {}, coverage, tuple(self.notes))
 
 
 def _difference_note(kinds: DistinctReplicas, number: int, different: str) -> list[str]:

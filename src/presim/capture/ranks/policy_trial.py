@@ -52,7 +52,7 @@ class Call:
 
 
 class CapturedRanks(Protocol):
-    """A job as `presim.capture.run.Capture` has it."""
+    """A job as `presim.trace.job.Job` has it."""
 
     @property
     def traces(self) -> Sequence[Trace]:

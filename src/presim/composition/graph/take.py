@@ -104,7 +104,7 @@ def hub_config(model_id: str) -> Path | None:
 
 @functools.cache
 def named_models() -> tuple[str, ...]:
-    """Published models that are known by name: `presim.composition.graph.models` holds their configs, each with its source."""
+    """Names of published models; `presim.composition.graph.models` holds their configs, each with its source."""
     return tuple(sorted(file.name.removesuffix(".json") for file in _models().iterdir() if file.name.endswith(".json")))
 
 

@@ -113,4 +113,4 @@ def _value(node: ast.AST, values: Mapping[str, Value]) -> Any:
             return values[node.id]
         case ast.Constant():
             return node.value
-    raise AssertionError(f"tests/unit/planner/spaces/test_expression.py reaches {node}")
+    raise AssertionError(f"tests/unit/planner/spaces/test_spaces.py reaches {node}")

@@ -1,8 +1,8 @@
 """The legal plans of a space: knobs get values one after the other, and a value that breaks a condition ends there.
 
-Each condition of `presim.composition.plan_check` says which fields it reads. It is tried as soon as these have values, once
-for each combination of them, so illegal points are never listed. Plans that differ only in a knob without effect are
-one plan.
+Each condition of `presim.composition.plan_check` says which fields it reads. It is tried as soon as these have values,
+once for each combination of them, so illegal points are never listed. Plans that differ only in a knob without effect
+are one plan.
 """
 
 from __future__ import annotations

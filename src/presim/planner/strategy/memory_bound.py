@@ -1,7 +1,7 @@
 """A lower bound on the memory of a plan's fullest rank: parameters with their states, and activations in flight.
 
-Parameters and states are counted by style of data parallelism, as `presim.composition.runtime` allocates them. Tensors that
-the backward pass reads are alive when the forward pass ends.
+Parameters and states are counted by style of data parallelism, as `presim.composition.runtime` allocates them. Tensors
+that the backward pass reads are alive when the forward pass ends.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
-from presim.evaluation.job import Job
 from presim.hardware import Cluster, catalogue, choose_cluster
 from presim.sources.kineto.collectives import Groups
 from presim.sources.kineto.entries import Entry, Steps, rebuild_entries
@@ -19,6 +18,7 @@ from presim.sources.kineto.events import WHOLE, Profile, is_profile, read
 from presim.sources.kineto.steps import Window, choose_window
 from presim.sources.source import Request
 from presim.trace.coverage import RankCoverage
+from presim.trace.job import Job
 from presim.trace.schema import COLUMNS, Group, Kind, Manifest, Measured, Trace
 from presim.trace.signatures import Collective, Signature
 

@@ -94,8 +94,9 @@ def fit_to_profile(
 ) -> Calibration:
     """Fit rates to an imported profile; ``predict`` gives the step time on a cluster.
 
-    ``alone``: by trace and entry, whether work ran without other work beside it (`presim.studies.calibrate.overlapped`);
-    only such work tells a slow rate from a slowdown by overlap. None: all work did.
+    ``alone``: by trace and entry, whether work ran without other work beside it
+    (`presim.studies.calibrate.overlapped`); only such work tells a slow rate from a slowdown by overlap. None: all work
+    did.
     """
     alone = alone if alone is not None else [np.ones(len(trace), np.bool_) for trace in traces]
     kinds = _kinds(traces, cluster, alone)

@@ -15,9 +15,9 @@ from presim.engine.calls import NO_CALLS, TYPICAL_CALLS
 from presim.engine.options import Options
 from presim.errors import InputError
 from presim.evaluation import pipeline
-from presim.evaluation.job import Job
 from presim.evaluation.options import ClusterOptions, EvaluationOptions
 from presim.evaluation.prepared import prepare
+from presim.trace.job import Job
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
@@ -68,13 +68,7 @@ def _step_work(captured: Job, trace: str | os.PathLike[str] | None, options: Clu
     """What a step of the captured job works on, for logs of rates."""
     from presim.studies.calibrate.log_lines import StepWork
 
-    result = pipeline.evaluate(
-        captured.traces,
-        _cluster_of(trace, options),
-        stands_for=captured.stands_for,
-        coverage=captured.coverage,
-        brief=True,
-    ).result
+    result = pipeline.evaluate(captured, _cluster_of(trace, options), brief=True).result
     throughput, step_s = result.throughput, result.step_time_s or 0.0
     tokens, samples = (
         rate * step_s if rate is not None else None for rate in (throughput.tokens_per_s, throughput.samples_per_s)
@@ -123,7 +117,7 @@ def _find_alone(profiled: Job, cluster: Cluster, options: Options) -> list[np.nd
     """By rank and entry, whether work of the profile ran without other work beside it."""
     from presim.studies.calibrate.overlapped import runs_alone
 
-    evaluation = pipeline.evaluate(profiled.traces, cluster, options, stands_for=profiled.stands_for, brief=True)
+    evaluation = pipeline.evaluate(profiled, cluster, options, brief=True)
     ranks = [trace.manifest.rank for trace in profiled.traces]
     return [
         runs_alone(evaluation.ranks[rank].trace, evaluation.timelines[rank], evaluation.ranks[rank].durations_ns())
@@ -144,7 +138,7 @@ def _with_memory(
     elif captured is None:
         note = "Memory is not compared: only the captured job (--trace) tells what presim predicts."
     else:
-        memory = pipeline.evaluate(captured.traces, cluster, stands_for=captured.stands_for).result.memory
+        memory = pipeline.evaluate(captured, cluster).result.memory
         predicted = memory.step_peak_allocated_bytes, memory.step_peak_reserved_bytes
         return dataclasses.replace(calibration, memory=MemoryCheck(peaks.allocated, peaks.reserved, *predicted))
     return dataclasses.replace(calibration, notes=(*calibration.notes, note))
@@ -161,15 +155,7 @@ def _predictor(job: Job, options: Options | None = None) -> Callable[[Cluster], 
     prepared = prepare(job.traces)
 
     def predict(cluster: Cluster) -> float:
-        result = pipeline.evaluate(
-            job.traces,
-            cluster,
-            options,
-            stands_for=job.stands_for,
-            coverage=job.coverage,
-            prepared=prepared,
-            brief=True,
-        ).result
+        result = pipeline.evaluate(job, cluster, options, prepared=prepared, brief=True).result
         if result.step_time_s is None:
             raise InputError("the captured job has no step time; capture it with an optimizer step or a profiled step")
         return result.step_time_s

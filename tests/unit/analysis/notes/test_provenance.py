@@ -10,6 +10,7 @@ from presim.evaluation.pipeline import evaluate
 from presim.result import Result
 from presim.trace.builder import TraceBuilder
 from presim.trace.collective import Routed, Splits
+from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Phase, Trace
 from presim.trace.signatures import Collective, Gemm, Kernel, Signature
 
@@ -82,4 +83,4 @@ def result_on(gpu: str, signature: Signature) -> Result:
     for _ in range(3):
         build.work(signature, phase=Phase.FORWARD)
         build.step()
-    return evaluate(build.trace(), hardware.choose_cluster(gpu=gpu, world_size=1)).result
+    return evaluate(Job.of(build.trace()), hardware.choose_cluster(gpu=gpu, world_size=1)).result

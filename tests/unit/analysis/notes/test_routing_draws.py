@@ -11,6 +11,7 @@ from presim.evaluation.pipeline import evaluate
 from presim.result import Result
 from presim.trace.builder import TraceBuilder
 from presim.trace.collective import Routed
+from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Trace
 from presim.trace.signatures import Collective
 from support import workloads
@@ -20,7 +21,7 @@ TIMES = (1.0, 1.4, 1.1, 1.3, 1.2)
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return evaluate(workloads.launch_bound(), hardware.choose_cluster(gpu="h100-sxm")).result
+    return evaluate(Job.of(workloads.launch_bound()), hardware.choose_cluster(gpu="h100-sxm")).result
 
 
 def with_host(result: Result, seconds: float) -> Result:

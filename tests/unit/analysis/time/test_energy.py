@@ -9,12 +9,15 @@ from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
 from presim.hardware.power import shares
 from presim.result import Energy, Result
+from presim.trace.job import Job
 from support import workloads
 
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return evaluate(workloads.llama_8b(steps=2, layers=3), choose_cluster(gpu="h100-sxm", world_size=128)).result
+    return evaluate(
+        Job.of(workloads.llama_8b(steps=2, layers=3)), choose_cluster(gpu="h100-sxm", world_size=128)
+    ).result
 
 
 def of(result: Result) -> Energy:
@@ -51,7 +54,7 @@ def test_published_power_of_trainings_is_within_the_range(result: Result) -> Non
 
 def test_a_job_that_waits_for_its_host_draws_less() -> None:
     cluster = choose_cluster(gpu="h100-sxm", world_size=1)
-    slow = of(evaluate(workloads.launch_bound(), cluster).result)
+    slow = of(evaluate(Job.of(workloads.launch_bound()), cluster).result)
     assert slow.watts < 0.5 * slow.limit_watts
     assert {part.name for part in slow.parts} == {"latency", "idle"}
 
@@ -59,4 +62,4 @@ def test_a_job_that_waits_for_its_host_draws_less() -> None:
 def test_without_a_power_limit_there_is_no_energy() -> None:
     plain = choose_cluster(gpu="h100-sxm", world_size=1)
     cluster = msgspec.structs.replace(plain, gpu=msgspec.structs.replace(plain.gpu, power_w=0.0))
-    assert evaluate(workloads.launch_bound(), cluster).result.energy is None
+    assert evaluate(Job.of(workloads.launch_bound()), cluster).result.energy is None

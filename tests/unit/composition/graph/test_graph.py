@@ -57,7 +57,8 @@ def test_a_graph_is_read_as_it_was_written_and_without_torch(tmp_path: Path) -> 
     path = tmp_path / "llama.graph"
     store.save(llama(), path)
     assert store.load(path) == llama()
-    code = f"import sys; from presim.composition.graph import store; store.load({str(path)!r}); assert 'torch' not in sys.modules"
+    load = f"from presim.composition.graph import store; store.load({str(path)!r})"
+    code = f"import sys; {load}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

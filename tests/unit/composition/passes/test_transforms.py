@@ -24,6 +24,7 @@ from presim.composition.plan import Plan
 from presim.errors import InputError
 from presim.evaluation.pipeline import evaluate
 from presim.trace.check import check
+from presim.trace.job import Job
 from presim.trace.schema import Trace
 from presim.trace.signatures import Gemm
 from support.models import llama
@@ -33,7 +34,7 @@ CLUSTER = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
 FUSIONS = [name for name in registry.names() if name.startswith("fuse-")]
 FP8 = ("fp8-tensor", "fp8-row", "fp8-block")
 NARROW = (*FP8, "int8")
-GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "compose.md"
+GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "compose.md"
 
 
 def trace(*passes: str, **fields: object) -> Trace:
@@ -110,7 +111,7 @@ def test_selective_recomputation_keeps_products_and_saves_memory(before: tuple[s
     plain, selective, full = trace(*before), trace(*before, "recompute-selective"), trace(*before, recompute="full")
     assert work(selective) == work(plain)
     assert len(selective) > len(plain)
-    peaks = [evaluate(one, CLUSTER).result.memory.peak_allocated_bytes for one in (full, selective, plain)]
+    peaks = [evaluate(Job.of(one), CLUSTER).result.memory.peak_allocated_bytes for one in (full, selective, plain)]
     assert peaks[0] < peaks[1] < peaks[2]
     once = registry.apply(llama(), (*before, "recompute-selective"), 1, 512)[0]
     assert registry.apply(once, ("recompute-selective",), 1, 512)[0] == once

@@ -40,7 +40,7 @@ def made(**fields: Any) -> Composed:
 
 
 def seconds(job: Composed) -> float:
-    return evaluate(job.traces, CLUSTER, stands_for=job.stands_for).result.step_time_s or 0.0
+    return evaluate(job, CLUSTER).result.step_time_s or 0.0
 
 
 def copied(trace: Trace, stream: int) -> int:

@@ -54,6 +54,6 @@ def test_gpus_that_cannot_be_captured_are_composed_and_priced(gpu: str, tmp_path
         Path(gpu).write_text(known.read_text().replace("AMD Instinct MI300X", "Own NPU"))
     cluster = hardware.choose_cluster(gpu=gpu, world_size=8)
     job = compose(llama(), Plan(sequence=512), cluster)
-    result = evaluate(job.traces, cluster, stands_for=job.stands_for).result
+    result = evaluate(job, cluster).result
     assert result.step_time_s
     assert {one.backend for one in job.traces[0].signatures if isinstance(one, Attention)} == {"flash"}

@@ -19,6 +19,7 @@ from presim.hardware import Cluster, choose_cluster
 from presim.hardware.network.describe import topology_of
 from presim.hardware.network.sharing import congestible_links
 from presim.trace.builder import TraceBuilder
+from presim.trace.job import Job
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Group, Manifest, Phase, Trace
 from presim.trace.signatures import Collective
@@ -48,7 +49,7 @@ def evaluated(
     traces: Trace | list[Trace], target: Cluster, stands_for: dict[int, Sequence[int]], *, contention: bool = True
 ) -> Evaluation:
     options = Options.of(host_factor=0.0, host_time=False, contention=contention)
-    return evaluate(traces, target, options, stands_for=stands_for, changes=Changes())
+    return evaluate(Job.of(traces, stands_for=stands_for), target, options, changes=Changes())
 
 
 def beside(target: Cluster, *, overlap: bool, contention: bool = True) -> Evaluation:
@@ -103,7 +104,7 @@ def test_sisters_that_run_at_other_times_leave_the_links() -> None:
     for wait_ns in (0, 10**9):
         job = [trace_of(0, ((0, 32),), (7,)), trace_of(8, ((8, 40),), (7,), host_ns=wait_ns)]
         options = Options(host_factor=1.0)
-        found = evaluate(job, target, options, stands_for=shares, changes=Changes())
+        found = evaluate(Job.of(job, stands_for=shares), target, options, changes=Changes())
         took.append([int(one.end_ns[0] - one.start_ns[0]) for one in found.timelines.values()])
     assert took[0] == pytest.approx([2 * each for each in took[1]], rel=0.1)
 

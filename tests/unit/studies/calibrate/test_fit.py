@@ -11,7 +11,7 @@ import pytest
 from presim.cli import main
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.evaluation.job import Job, evaluate
+from presim.evaluation.evaluator import evaluate
 from presim.evaluation.options import ClusterOptions
 from presim.evaluation.pipeline import evaluate as run
 from presim.hardware import choose_cluster
@@ -19,6 +19,7 @@ from presim.studies.calibrate import parts, show
 from presim.studies.calibrate.job import calibrate_job
 from presim.studies.calibrate.logs import median_step_times_s, step_times_s
 from presim.trace.builder import TraceBuilder
+from presim.trace.job import Job
 from presim.trace.schema import Group, Manifest, Phase, Trace
 from presim.trace.signatures import Collective, Gemm
 from support.profiles import CLUSTER, exported, program
@@ -38,7 +39,7 @@ def saved(folder: Path) -> Path:
 
 def test_a_profile_finds_the_rates_of_the_machine_it_was_recorded_on(tmp_path: Path) -> None:
     job = Job(tuple(traces()))
-    paths = exported(tmp_path, run(job.traces, SLOW, Options(host_factor=1.0, contention=False)))
+    paths = exported(tmp_path, run(job, SLOW, Options(host_factor=1.0, contention=False)))
     found = calibrate_job(list(map(str, paths)), ClusterOptions())
     factors = {change.part: change.factor for change in found.changes}
     assert factors["arithmetic"] == pytest.approx(0.8, rel=0.02)
@@ -69,7 +70,7 @@ def test_a_profile_finds_the_rates_of_the_machine_it_was_recorded_on(tmp_path: P
 def test_planted_rates_are_recovered_although_work_overlaps(tmp_path: Path, planted: dict[parts.Part, float]) -> None:
     """What runs beside a collective is slowed by it; that slowdown is not taken for a slow rate."""
     machine = parts.with_factors(CLUSTER, planted)
-    paths = exported(tmp_path, run(traces(), machine, Options(host_factor=1.0)))
+    paths = exported(tmp_path, run(Job.of(traces()), machine, Options(host_factor=1.0)))
     fitted = calibrate_job(list(map(str, paths)), ClusterOptions())
     factors = {change.part: change.factor for change in fitted.changes}
     assert factors == pytest.approx(planted, rel=0.03)
@@ -94,7 +95,7 @@ def across_nodes(rank: int) -> Trace:
 def test_a_planted_network_is_recovered_from_one_rank_of_many(tmp_path: Path) -> None:
     """One profile of sixteen ranks stands for all."""
     machine = parts.with_factors(WIDE, {"network": 0.6})
-    job = run([across_nodes(0)], machine, Options(host_factor=1.0), stands_for={0: range(1, 16)})
+    job = run(Job([across_nodes(0)], stands_for={0: range(1, 16)}), machine, Options(host_factor=1.0))
     fitted = calibrate_job(list(map(str, exported(tmp_path, job))), ClusterOptions())
     assert {change.part: change.factor for change in fitted.changes} == pytest.approx({"network": 0.6}, rel=0.03)
 
@@ -102,7 +103,7 @@ def test_a_planted_network_is_recovered_from_one_rank_of_many(tmp_path: Path) ->
 def test_planted_hosts_are_recovered_beside_slow_arithmetic(tmp_path: Path) -> None:
     """The captured job tells the hosts' factor, the profile the rate."""
     machine = parts.with_factors(CLUSTER, {"arithmetic": 0.769})
-    paths = exported(tmp_path, run(traces(), machine, Options(host_factor=1.6)))
+    paths = exported(tmp_path, run(Job.of(traces()), machine, Options(host_factor=1.6)))
     captured = [
         dataclasses.replace(trace, manifest=msgspec.structs.replace(trace.manifest, reference_host=True))
         for trace in traces()
@@ -127,7 +128,7 @@ def always_beside(rank: int) -> Trace:
 
 def test_slow_arithmetic_that_always_overlaps_is_not_told_from_overlap(tmp_path: Path) -> None:
     machine = parts.with_factors(CLUSTER, {"arithmetic": 0.7})
-    paths = exported(tmp_path, run([always_beside(0), always_beside(1)], machine, Options(host_factor=1.0)))
+    paths = exported(tmp_path, run(Job.of([always_beside(0), always_beside(1)]), machine, Options(host_factor=1.0)))
     fitted = calibrate_job(list(map(str, paths)), ClusterOptions())
     assert "arithmetic" not in {change.part for change in fitted.changes}
     assert any(

@@ -10,13 +10,13 @@ import pytest
 
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.evaluation.job import Job
 from presim.evaluation.options import ClusterOptions
 from presim.evaluation.pipeline import evaluate
 from presim.sources.kineto.memory import Peaks, read_peaks
 from presim.studies.calibrate import show
 from presim.studies.calibrate.job import calibrate_job
 from presim.trace.builder import TraceBuilder
+from presim.trace.job import Job
 from presim.trace.schema import Category, Manifest, Phase, Trace
 from presim.trace.signatures import Gemm
 from support.profiles import CLUSTER, as_pytorch, exported
@@ -50,7 +50,7 @@ def event(allocated: Any, reserved: int, device: int = 1) -> dict[str, Any]:
 
 @pytest.fixture
 def profiles(tmp_path: Path) -> list[Path]:
-    evaluation = evaluate([program(0), program(1)], CLUSTER, Options(host_factor=1.0))
+    evaluation = evaluate(Job.of([program(0), program(1)]), CLUSTER, Options(host_factor=1.0))
     return [as_pytorch(path) for path in exported(tmp_path, evaluation)]
 
 

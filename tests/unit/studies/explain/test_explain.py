@@ -19,6 +19,7 @@ from presim.studies import saved_jobs
 from presim.studies.explain.candidates import neighbour_plans, simulation_candidates
 from presim.studies.explain.explain import gain
 from presim.trace import store
+from presim.trace.job import Job
 from support import workloads
 
 CLUSTER = choose_cluster(gpu="h100-sxm", world_size=128)
@@ -84,7 +85,7 @@ def test_the_critical_path_covers_the_step(saved: Path, capsysbinary: pytest.Cap
 
 def test_parts_without_time_give_no_candidate() -> None:
     """A job whose host and network take no time is not told to hurry them."""
-    result = evaluate(workloads.llama_8b(steps=2, layers=3), CLUSTER).result
+    result = evaluate(Job.of(workloads.llama_8b(steps=2, layers=3)), CLUSTER).result
     time = msgspec.structs.replace(
         result.time, host_bound_s=0.0, idle_s=0.0, exposed_communication_s=0.0, contention_s=0.0
     )
@@ -106,7 +107,7 @@ def test_neighbours_of_a_plan_differ_in_one_thing() -> None:
 
 
 def test_a_slower_change_has_a_negative_gain() -> None:
-    result = evaluate(workloads.llama_8b(steps=2, layers=3), CLUSTER).result
+    result = evaluate(Job.of(workloads.llama_8b(steps=2, layers=3)), CLUSTER).result
     slower = msgspec.structs.replace(result, step_time_s=2 * (result.step_time_s or 0))
     row = gain(result, slower, "a", "b", "change", "")
     assert row.gain_s == pytest.approx(-(result.step_time_s or 0))

@@ -21,13 +21,16 @@ from presim.studies.gate import text as report
 from presim.studies.gate.budgets import Budget
 from presim.studies.gate.check import used_bytes, verdict
 from presim.trace import store
+from presim.trace.job import Job
 from presim.units import GIB
 from support import workloads
 
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return evaluate(workloads.llama_8b(steps=2, layers=3), choose_cluster(gpu="h100-sxm", world_size=128)).result
+    return evaluate(
+        Job.of(workloads.llama_8b(steps=2, layers=3)), choose_cluster(gpu="h100-sxm", world_size=128)
+    ).result
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from presim.result.training import Projection
 from presim.studies.projection.projection import project
 from presim.studies.projection.reliability import load_reliability
 from presim.studies.projection.request import Request
+from presim.trace.job import Job
 from support import workloads
 
 GPU = catalogue.gpu("h100-sxm")
@@ -22,7 +23,9 @@ GPU = catalogue.gpu("h100-sxm")
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return evaluate(workloads.llama_8b(steps=2, layers=3), choose_cluster(gpu="h100-sxm", world_size=128)).result
+    return evaluate(
+        Job.of(workloads.llama_8b(steps=2, layers=3)), choose_cluster(gpu="h100-sxm", world_size=128)
+    ).result
 
 
 def large(result: Result, gpus: int, step_s: float, tokens: float) -> Result:

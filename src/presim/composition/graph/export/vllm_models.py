@@ -1,8 +1,8 @@
 """vLLM's models on tensors without memory: the forward pass over prompts that its model runner executes.
 
 ``vllm:MODEL`` names a config whose architecture vLLM has, or such an architecture, with the sizes that transformers
-gives its family. The layers are vLLM's own, for a Hopper GPU (`presim.composition.graph.export.vllm_layers`). Only the last token
-of each prompt has logits.
+gives its family. The layers are vLLM's own, for a Hopper GPU (`presim.composition.graph.export.vllm_layers`). Only the
+last token of each prompt has logits.
 """
 
 from __future__ import annotations

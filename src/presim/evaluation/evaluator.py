@@ -1,4 +1,4 @@
-"""A job and its evaluation: the stable interface for studies that evaluate many jobs in one process.
+"""Evaluation of jobs: the stable interface for studies that evaluate many jobs in one process.
 
 >>> import presim
 >>> from presim.hardware import choose_cluster
@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,44 +24,8 @@ from presim.evaluation import pipeline
 from presim.evaluation.prepared import Prepared, prepare
 from presim.hardware.cluster import Cluster
 from presim.result import Result
-from presim.trace import store
-from presim.trace.coverage import RankCoverage
+from presim.trace.job import Job
 from presim.trace.schema import Trace
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Job:
-    """What a trace source delivers: traces, and which ranks they represent.
-
-    Traces must not change once they are in a job, because results computed from them are cached.
-    """
-
-    traces: Sequence[Trace]  # ascending by rank
-    stands_for: Mapping[int, Sequence[int]] = dataclasses.field(
-        default_factory=dict
-    )  # rank with a trace -> the other ranks that it represents
-    coverage: RankCoverage = dataclasses.field(default_factory=RankCoverage)  # which ranks were run and compared
-    notes: Sequence[str] = ()  # sentences for the result
-
-    @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> Job:
-        """Read a job that was saved by `save` or by ``presim run --save``.
-
-        Raises:
-            InputError: there is no job, or it is damaged.
-        """
-        stored = store.load(directory)
-        manifest = stored.manifest
-        traces = tuple(stored.traces[rank] for rank in sorted(stored.traces))
-        return cls(traces, manifest.others(), manifest.coverage, manifest.notes)
-
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the job; ``presim simulate`` reads it.
-
-        Raises:
-            InputError: the directory cannot be written.
-        """
-        store.save(list(self.traces), directory, stands_for=self.stands_for, coverage=self.coverage, notes=self.notes)
 
 
 class Evaluator:
@@ -88,12 +51,9 @@ class Evaluator:
         """
         prepared = self._prepare(job)
         evaluation = pipeline.evaluate(
-            job.traces,
+            job,
             cluster,
             options,
-            stands_for=job.stands_for,
-            coverage=job.coverage,
-            notes=job.notes,
             prepared=prepared,
             pricer=self._price,
         )

@@ -11,11 +11,12 @@ import pytest
 import presim
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.evaluation.job import Evaluator, Job
+from presim.evaluation.evaluator import Evaluator
 from presim.evaluation.pipeline import evaluate
 from presim.hardware import choose_cluster
 from presim.report import json
 from presim.trace.coverage import RankCoverage
+from presim.trace.job import Job
 from support import workloads
 
 CLUSTER = choose_cluster(gpu="h100-sxm", nodes=16, gpus_per_node=8)
@@ -31,7 +32,7 @@ def job() -> Job:
 def test_the_answer_is_the_pipelines_at_every_call(job: Job) -> None:
     evaluator = Evaluator()
     for cluster, options in ((CLUSTER, None), (OTHER, None), (CLUSTER, Options(host_factor=3.0)), (CLUSTER, None)):
-        wanted = evaluate(list(job.traces), cluster, options, stands_for=job.stands_for, notes=job.notes).result
+        wanted = evaluate(Job(list(job.traces), stands_for=job.stands_for, notes=job.notes), cluster, options).result
         assert json.encode(evaluator.evaluate(job, cluster, options)) == json.encode(wanted)
 
 
