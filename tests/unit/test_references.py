@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "presim"
 GROUPS = {  # entry-point groups, which are no modules
-    f"presim.{group}" for group in ("estimators", "collectives", "cases", "sources", "passes")
+    f"presim.{group}" for group in ("analyses", "cases", "collectives", "estimators", "passes", "sources")
 }
 NAME = re.compile(r"`(presim(?:\.\w+)+)(?:\([^`]*\))?`")
 PLACEHOLDERS = ("presim.cli.VERB", "presim.R.et", "presim.comm_groups.json", "presim.groups.json")  # files, not modules
