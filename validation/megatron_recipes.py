@@ -1,4 +1,4 @@
-"""Writes what Megatron-Bridge's own performance recipes set: `src/presim/frameworks/data/megatron_recipes.json`.
+"""Writes what Megatron-Bridge's own performance recipes set: `src/presim/composition/frameworks/data/megatron_recipes.json`.
 
     python validation/megatron_recipes.py CHECKOUT
 
@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from presim.cli.script import sentences
+from presim.composition.frameworks.megatron_recipes import MODELS, PLAN_FIELDS, RECIPES, SETTINGS
 from presim.errors import InputError
 from presim.files import write_file
-from presim.frameworks.megatron_recipes import MODELS, PLAN_FIELDS, RECIPES, SETTINGS
 
 _PACKAGE = "megatron.bridge.perf_recipes"
 _OF_CHECKOUT = (_PACKAGE, "megatron.bridge.recipes")

@@ -1,1 +1,1 @@
-../../src/presim/frameworks/programs/megatron_grouped_mlp.py
+../../src/presim/composition/frameworks/programs/megatron_grouped_mlp.py

@@ -1,0 +1,165 @@
+"""What Megatron-Bridge's own performance recipes set for a model, a GPU and a precision, beside the plan.
+
+Made by ``validation/megatron_recipes.py`` from a checkout of Megatron-Bridge.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from presim.composition.plan import Plan
+from presim.files import read_bytes
+
+RECIPES = Path(__file__).parent / "data" / "megatron_recipes.json"
+PLAN_FIELDS = {  # of presim's plan: what Bridge calls it
+    "tensor": "model.tensor_model_parallel_size",
+    "pipeline": "model.pipeline_model_parallel_size",
+    "virtual": "model.virtual_pipeline_model_parallel_size",
+    "context": "model.context_parallel_size",
+    "expert": "model.expert_model_parallel_size",
+    "micro_batch": "train.micro_batch_size",
+    "global_batch": "train.global_batch_size",
+}
+_EXCHANGE = (
+    "model.moe_token_dispatcher_type",
+    "model.moe_flex_dispatcher_backend",
+    "model.moe_hybridep_num_sms",
+    "model.moe_shared_expert_overlap",
+)
+_RECOMPUTATION = tuple(f"model.recompute_{name}" for name in ("granularity", "method", "num_layers", "modules"))
+_GRAPHS = ("model.cuda_graph_impl", "model.cuda_graph_scope")
+_OVERLAPS = tuple(
+    f"comm_overlap.{name}"
+    for name in ("overlap_moe_expert_parallel_comm", "delay_wgrad_compute", "overlap_param_gather_with_optimizer_step")
+)
+_OF_EXPERTS = (*_EXCHANGE, *_OVERLAPS[:2], "model.moe_router_fusion", "model.moe_permute_fusion")
+_TAKEN = (
+    *_OF_EXPERTS,
+    *_RECOMPUTATION,
+    *_GRAPHS,
+    _OVERLAPS[2],
+    *(f"mixed_precision.{name}" for name in ("grad_reduce_in_fp32", "first_last_layers_bf16")),
+    *(f"mixed_precision.num_layers_at_{end}_in_bf16" for end in ("start", "end")),
+)
+_GROUPED_MLP = "model.use_transformer_engine_op_fuser"
+_NOT_TAKEN = (  # the installed Megatron lacks them, or presim does not model them
+    *(f"model.{name}" for name in ("fp8_output_proj", "moe_paged_stash")),
+    *(f"model.{name}" for name in ("cpu_offloading", "fine_grained_activation_offloading")),
+    "mixed_precision.fp8_dot_product_attention",
+    "optimizer.use_precision_aware_optimizer",
+    "ddp.nccl_ub",
+)
+SETTINGS = (*_TAKEN, _GROUPED_MLP, *_NOT_TAKEN)
+_WHOLE_GRAPH = "full_iteration"
+MODELS = {  # as Bridge's recipes are called: type, layers, hidden size, experts and vocabulary of config.json
+    "llama3_8b": ("llama", 32, 4096, 0, 128256),
+    "llama3_70b": ("llama", 80, 8192, 0, 128256),
+    "llama31_405b": ("llama", 126, 16384, 0, 128256),
+    "qwen3_30b_a3b": ("qwen3_moe", 48, 2048, 128, 151936),
+    "qwen3_235b_a22b": ("qwen3_moe", 94, 4096, 128, 151936),
+    "qwen3_next_80b_a3b": ("qwen3_next", 48, 2048, 512, 151936),
+    "deepseek_v3": ("deepseek_v3", 61, 7168, 256, 129280),
+    "kimi_k2": ("kimi_k2", 61, 7168, 384, 163840),
+    "gpt_oss_20b": ("gpt_oss", 24, 2880, 32, 201088),
+    "gpt_oss_120b": ("gpt_oss", 36, 2880, 128, 201088),
+}
+
+
+class Recipe(msgspec.Struct, frozen=True):
+    """A recipe's plan, and what it sets beside it."""
+
+    recipe: str
+    model: str
+    gpu: str
+    gpus: int
+    precision: str
+    plan: dict[str, int]
+    settings: dict[str, Any]
+
+    def overrides(self, plan: Plan, named_fields: Collection[str], overrides: Sequence[str]) -> tuple[str, ...]:
+        """Fields of Bridge's configuration, without those that the user set or that the plan has no use for."""
+        said = {override.partition("=")[0] for override in overrides}
+        if "expert_exchange" in named_fields:
+            said |= {*_EXCHANGE}
+        if "recompute" in named_fields:
+            said |= {*_RECOMPUTATION}
+        if not plan.overlap:
+            said |= {*_OVERLAPS}
+        if plan.pipeline > 1 and plan.virtual == 1:
+            said |= {*_OVERLAPS}  # Megatron overlaps them under virtual stages only
+        if plan.expert == 1:
+            said |= {*_EXCHANGE}
+        if self.is_whole_graph:
+            said |= {*_GRAPHS}
+        taken = {field: value for field, value in self.settings.items() if field in _TAKEN and field not in said}
+        if taken.get("model.moe_token_dispatcher_type") != "flex":
+            taken = {field: value for field, value in taken.items() if field not in _EXCHANGE[1:3]}
+        return tuple(f"{field}={_text(value)}" for field, value in taken.items() if value is not None)
+
+    @property
+    def is_whole_graph(self) -> bool:
+        """The whole iteration is one CUDA graph, so that no kernel waits for the host."""
+        graphs = [self.settings.get(field) for field in _GRAPHS]
+        return _WHOLE_GRAPH in graphs or _WHOLE_GRAPH in (graphs[1] or ())
+
+    @property
+    def groups_mlp(self) -> bool:
+        """One kernel multiplies for all experts of a rank and activates, in MXFP8."""
+        return bool(self.settings.get(_GROUPED_MLP)) and self.precision == "mxfp8"
+
+    @property
+    def not_taken(self) -> tuple[str, ...]:
+        """Names of settings that a capture does not have."""
+        return tuple(field.partition(".")[2] for field in _NOT_TAKEN if self.settings.get(field))
+
+
+class _Table(msgspec.Struct, frozen=True):
+    source: str
+    recipes: tuple[Recipe, ...]
+
+
+@functools.cache
+def table() -> _Table:
+    """All recipes with their source."""
+    return msgspec.json.decode(read_bytes(RECIPES, "install presim again"), type=_Table)
+
+
+def recipe_for(config: Mapping[str, Any], gpu: str, precision: str, plan: Plan, world_size: int) -> Recipe | None:
+    """The recipe of a model for a GPU and a precision whose plan differs least; None where Bridge has none.
+
+    ``config``: the model's ``config.json``. ``gpu``: its id in the catalogue.
+    """
+    model = _named(config)
+    fitting = [
+        recipe
+        for recipe in table().recipes
+        if recipe.model == model and recipe.gpu == gpu.partition("-")[0] and recipe.precision == precision
+    ]
+    return min(fitting, key=lambda recipe: _difference(recipe, plan, world_size), default=None)
+
+
+def _difference(recipe: Recipe, plan: Plan, world_size: int) -> tuple[int, int, str]:
+    degrees = ("tensor", "pipeline", "virtual", "context", "expert", "micro_batch")
+    differing = sum(recipe.plan[name] != getattr(plan, name) for name in degrees)
+    return differing, abs(recipe.gpus - world_size), recipe.recipe
+
+
+def _named(config: Mapping[str, Any]) -> str | None:
+    text = config.get("text_config") or config
+    experts = next((text[name] for name in ("n_routed_experts", "num_local_experts", "num_experts") if name in text), 0)
+    sizes = (
+        *(text.get(name) for name in ("model_type", "num_hidden_layers", "hidden_size")),
+        experts,
+        text.get("vocab_size"),
+    )
+    return next((name for name, known_sizes in MODELS.items() if known_sizes == sizes), None)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":")).replace('"', "") if isinstance(value, list | bool) else str(value)

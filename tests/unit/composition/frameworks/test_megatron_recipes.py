@@ -1,0 +1,77 @@
+"""What a plan does not say is as in Megatron-Bridge's own recipe; what the user says takes precedence."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from presim.composition.frameworks.megatron_recipes import MODELS, Recipe, recipe_for, table
+from presim.composition.graph.take import config_file
+from presim.composition.plan import Plan
+
+
+def config_of(model: str) -> dict[str, Any]:
+    path = config_file(model)
+    assert path is not None
+    decoded: dict[str, Any] = json.loads(path.read_text())
+    return decoded
+
+
+def chosen(model: str, gpu: str, precision: str, world_size: int, **fields: int) -> Recipe | None:
+    return recipe_for(config_of(model), gpu, precision, Plan(sequence=4096, **fields), world_size)
+
+
+def test_every_row_has_a_known_model_and_says_where_it_is_from() -> None:
+    assert {recipe.model for recipe in table().recipes} == set(MODELS)
+    assert "NVIDIA-NeMo/Megatron-Bridge" in table().source
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "precision", "world_size", "fields", "recipe"),
+    [
+        ("llama3-70b", "h100-sxm", "fp8-current", 64, {}, "llama3_70b_pretrain_64gpu_h100_fp8cs"),
+        ("qwen3-30b-a3b", "b200", "mxfp8", 8, {"expert": 8}, "qwen3_30b_a3b_pretrain_8gpu_b200_fp8mx"),
+        (
+            "deepseek-v3",
+            "gb300",
+            "mxfp8",
+            512,
+            {"pipeline": 2, "virtual": 8},
+            "deepseek_v3_pretrain_256gpu_gb300_fp8mx",
+        ),
+    ],
+)
+def test_the_recipe_of_the_gpu_and_precision_with_the_nearest_plan_is_taken(
+    model: str, gpu: str, precision: str, world_size: int, fields: dict[str, int], recipe: str
+) -> None:
+    found = chosen(model, gpu, precision, world_size, **fields)
+    assert found is not None
+    assert found.recipe.startswith(recipe)
+
+
+def test_other_models_and_gpus_have_none() -> None:
+    assert chosen("llama2-7b", "h100-sxm", "bf16", 8) is None
+    assert chosen("llama3-8b", "a100-80gb-sxm", "bf16", 8) is None
+
+
+def test_what_the_user_says_is_not_overridden() -> None:
+    recipe = chosen("llama3-8b", "h100-sxm", "fp8-current", 8)
+    assert recipe is not None
+    plan = Plan(sequence=8192)
+    assert "model.recompute_granularity=full" in recipe.overrides(plan, (), ())
+    assert not [field for field in recipe.overrides(plan, {"recompute"}, ()) if "recompute" in field]
+    overrides = ("model.recompute_granularity=selective",)
+    assert "model.recompute_granularity=full" not in recipe.overrides(plan, (), overrides)
+
+
+def test_a_graph_of_the_whole_iteration_is_no_setting_but_a_property() -> None:
+    recipe = chosen("qwen3-30b-a3b", "gb200", "mxfp8", 8, expert=8)
+    assert recipe is not None
+    assert recipe.is_whole_graph
+    assert recipe.groups_mlp
+    fields = recipe.overrides(Plan(sequence=4096, expert=8), (), ())
+    assert not [field for field in fields if "cuda_graph" in field]
+    assert "model.moe_flex_dispatcher_backend=hybridep" in fields
+    assert not [field for field in recipe.overrides(Plan(sequence=4096), (), ()) if "dispatcher" in field]
