@@ -16,9 +16,9 @@ from presim.analysis.ranks import straggler_note
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
 from presim.errors import InputError
-from presim.figures.analysis import Analysis
 from presim.hardware import Cluster
 from presim.result import Rank
+from presim.result.analysis import Analysis
 
 GROUP = "presim.analyses"
 

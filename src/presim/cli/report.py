@@ -19,8 +19,8 @@ def command(result: Path, html: str | None, *, modules: bool) -> None:
     """
     from presim.errors import InputError
     from presim.files import check_writable, write_file
-    from presim.saved_results import show
-    from presim.saved_results.read import read
+    from presim.view.saved import show
+    from presim.view.saved.read import read
 
     if modules and html is not None:
         raise InputError("--modules prints a table, which --html holds already; leave one of them out")

@@ -20,9 +20,9 @@ from presim.cost.profiled import origin_of
 from presim.engine.ops import host_ns
 from presim.engine.options import Options
 from presim.errors import InputError
+from presim.evaluation.job import Job
+from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware import Cluster
-from presim.job import Job
-from presim.pipeline import Evaluation, evaluate
 from presim.sources.source import Request, open_files
 from presim.trace.schema import Kind, Trace
 from presim.trace.signatures import Collective, family

@@ -25,12 +25,12 @@ from typing import Annotated
 
 import msgspec
 
-from presim.changes import Changes, changes_of
 from presim.errors import InputError
-from presim.field_bounds import Seconds, bounds
-from presim.figures.hardware_events import HardwareEvents, HardwareState
+from presim.evaluation.what_if import Changes, changes_of
 from presim.files import FormatError, convert, decode_toml, read_text
+from presim.files.field_bounds import Seconds, bounds
 from presim.quantities import POSITIVE_SECONDS, STEPS
+from presim.result.hardware_events import HardwareEvents, HardwareState
 from presim.units import seconds
 
 _MOST_STRETCHES = 100_000

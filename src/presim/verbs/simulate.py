@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from presim.errors import InputError
-from presim.options import EvaluationOptions, SimulateOptions
-from presim.pipeline import Evaluation, evaluate
-from presim.prepared import prepare
+from presim.evaluation.options import EvaluationOptions, SimulateOptions
+from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.evaluation.prepared import prepare
 from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
 if TYPE_CHECKING:
-    from presim.changes import Changes
+    from presim.evaluation.what_if import Changes
     from presim.trace.schema import Group, Trace
     from presim.trace.store import Job
     from presim.verbs.hardware_events import EventFile

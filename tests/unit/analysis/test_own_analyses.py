@@ -11,8 +11,8 @@ from rich.console import Console
 
 from presim.engine.options import Options
 from presim.errors import InputError
+from presim.evaluation.pipeline import evaluate
 from presim.hardware import choose_cluster
-from presim.pipeline import evaluate
 from presim.report import html, json, terminal
 from presim.result import Analysis, Figure, Result
 from support import workloads

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from presim.changes import changes_of
 from presim.cost.measured import table
 from presim.cost.measured.rows import PROFILE, Measurement
 from presim.cost.selection import selection_of
 from presim.engine.options import Options
 from presim.errors import InputError
+from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.evaluation.what_if import changes_of
 from presim.hardware import choose_cluster
-from presim.pipeline import Evaluation, evaluate
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Phase
 from presim.trace.signatures import Elementwise, Gemm

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from presim.errors import InputError
-from presim.job import evaluate
+from presim.evaluation.job import evaluate
 from presim.sources import conformance
 from presim.sources.source import Request, open_files
 from presim.trace.schema import Kind

@@ -12,8 +12,8 @@ from presim.cost.chain import price_trace
 from presim.cost.price import PricedTrace
 from presim.engine.options import Options
 from presim.errors import InputError
+from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware import Cluster
-from presim.pipeline import Evaluation, evaluate
 from presim.sources.source import Request
 from presim.trace.schema import Trace
 from presim.trace.signatures import Collective, Gemm

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presim.changes import Changes
 from presim.errors import InputError
-from presim.options import SimulateOptions
+from presim.evaluation.options import SimulateOptions
+from presim.evaluation.what_if import Changes
 from presim.trace import store
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase
