@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from presim.cli.script import sentences
-from presim.compose.plan import Plan
+from presim.composition.graph.take import config_file
+from presim.composition.plan import Plan
 from presim.errors import InputError, PresimError
-from presim.graph.take import config_file
-from presim.options import EvaluationOptions
+from presim.evaluation.options import EvaluationOptions
 from presim.result import Result
 from presim.verbs.compose_framework import capture_plan_and_evaluate
 

@@ -51,7 +51,7 @@ def command(directory: str, **options: Any) -> int:
     them, about twice as many as it has pipeline stages, answers for any larger number. Layers repeat each other, too: a
     capture of five answers for a deeper model. Nothing is captured again.
     """
-    from presim.options import ReplanOptions
+    from presim.evaluation.options import ReplanOptions
     from presim.verbs.replan import replan_and_evaluate
 
     outputs = Outputs.pop_from(options)

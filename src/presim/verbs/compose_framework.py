@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from presim.errors import InputError
-from presim.options import EvaluationOptions
-from presim.pipeline import Evaluation, evaluate
+from presim.evaluation.options import EvaluationOptions
+from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from presim.capture.launchers.launch import Launch
     from presim.capture.processes.forks import Forks
     from presim.capture.run import Capture
-    from presim.compose.plan import Plan
-    from presim.frameworks.launched import LaunchedRun
-    from presim.frameworks.megatron import FrameworkRun
+    from presim.composition.frameworks.launched import LaunchedRun
+    from presim.composition.frameworks.megatron import FrameworkRun
+    from presim.composition.plan import Plan
     from presim.hardware.cluster import Cluster
     from presim.trace.schema import Trace
     from presim.trace.store import Job
@@ -49,16 +49,16 @@ def capture_plan_and_evaluate(
 ) -> Evaluation:
     """Capture a framework with a few micro-batches of a plan, extend them to all, and evaluate the job.
 
-    ``named_fields``, ``overrides``: see `presim.frameworks.megatron.plan_run` and
-    `presim.frameworks.launched.launched_run`. ``extends``: False: capture all layers and micro-batches.
+    ``named_fields``, ``overrides``: see `presim.composition.frameworks.megatron.plan_run` and
+    `presim.composition.frameworks.launched.launched_run`. ``extends``: False: capture all layers and micro-batches.
 
     Raises:
         InputError: the framework is not installed, has no such model, or does not take the plan.
         CaptureError: the program cannot be run here.
     """
-    from presim.frameworks.launched import launched_run, sizes_to_capture
-    from presim.frameworks.megatron import plan_run
-    from presim.replan.micro_batches import with_micro_batches
+    from presim.composition.frameworks.launched import launched_run, sizes_to_capture
+    from presim.composition.frameworks.megatron import plan_run
+    from presim.composition.replan.micro_batches import with_micro_batches
     from presim.trace import store
 
     if save is not None:
@@ -108,7 +108,7 @@ def _extended_layers(
     run: FrameworkRun | LaunchedRun, sizes: Sequence[LaunchedRun], target: Cluster, progress: Progress
 ) -> tuple[Job, list[Trace], list[str]]:
     """Captures of two sizes, extended to all layers; where no law holds, all layers are captured."""
-    from presim.replan.layers import with_layers
+    from presim.composition.replan.layers import with_layers
 
     jobs = [_captured(size, target, progress) for size in sizes]
     smaller, larger = ([job.traces[rank] for rank in sorted(job.traces)] for job in jobs)
@@ -132,7 +132,7 @@ def _captured(run: FrameworkRun | LaunchedRun, target: Cluster, progress: Progre
     """The captured job; it is kept for the next call, unless the framework refused the plan."""
     from presim.capture.ranks.selection import Checks, select
     from presim.capture.run import Request, capture
-    from presim.frameworks.kept_captures import folder_of
+    from presim.composition.frameworks.kept_captures import folder_of
     from presim.trace import store
 
     folder = folder_of(run, target)
@@ -155,9 +155,9 @@ def _program(run: FrameworkRun | LaunchedRun) -> Iterator[tuple[Launch, Forks | 
     from presim.capture.launchers.launch import Launch
     from presim.capture.launchers.read import read_command
     from presim.capture.processes.forks import RECIPE, Forks
+    from presim.composition.frameworks.megatron import FrameworkRun
     from presim.files import make_folder, write_file
-    from presim.frameworks.megatron import FrameworkRun
-    from presim.scratch import temporary_folder
+    from presim.files.scratch import temporary_folder
 
     if isinstance(run, FrameworkRun):
         with Forks((RECIPE, str(run.script))) as forks:  # stages share the imports

@@ -1,0 +1,127 @@
+"""A framework's own options beside a plan: they are added to the files and the command that presim writes for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from presim.composition.launch_files.job import Files
+from presim.errors import InputError
+from presim.files import FormatError, decode_foreign_json, decode_json, names_file, read_bytes
+
+_CONFIG = "ds_config.json"
+# What a plan sets: what is composed from a capture would not know of another value.
+_TORCHTITAN_PLAN = (
+    *("--training.local_batch_size", "--training.global_batch_size", "--training.seq_len", "--training.steps"),
+    *("--module", "--config", "--parallelism."),
+)
+_ACCELERATE_PLAN = (
+    *("--config_file", "--num_processes", "--num_machines", "--gradient_accumulation_steps"),
+    "--parallelism_config_",
+)
+_DEEPSPEED_PLAN = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+
+
+def _check_beside_plan(names: Sequence[str], plan_names: Collection[str]) -> None:
+    for name in names:
+        if any(name == other or (other[-1] in "._" and name.startswith(other)) for other in plan_names):
+            raise InputError(
+                f"--framework-args sets {name}, which follows from the plan; use the plan's options, as --mbs and "
+                "--global-batch"
+            )
+
+
+def _option_names(arguments: Sequence[str]) -> list[str]:
+    return [word.partition("=")[0].replace("-", "_").replace("__", "--", 1) for word in arguments if word[:2] == "--"]
+
+
+def torchtitan_files(files: Files, arguments: Sequence[str]) -> Files:
+    """torchtitan's files and command with further options of its trainer, as ``--compile.enable``.
+
+    Raises:
+        InputError: these are no options, or follow from the plan.
+    """
+    if arguments and not arguments[0].startswith("--"):
+        raise InputError(
+            f"--framework-args takes options of torchtitan's trainer, as --compile.enable; got {arguments[0]!r}"
+        )
+    _check_beside_plan(_option_names(arguments), _TORCHTITAN_PLAN)
+    return dataclasses.replace(files, command=[*files.command, *arguments])
+
+
+def accelerate_files(files: Files, arguments: Sequence[str]) -> Files:
+    """accelerate's files and command with further options of `accelerate launch`, which precede those of its file.
+
+    Raises:
+        InputError: these are no options, or follow from the plan.
+    """
+    if arguments and not arguments[0].startswith("--"):
+        raise InputError(
+            "--framework-args takes options of `accelerate launch`, as --fsdp_reshard_after_forward false; got "
+            f"{arguments[0]!r}"
+        )
+    _check_beside_plan(_option_names(arguments), _ACCELERATE_PLAN)
+    program = next(position for position, word in enumerate(files.command) if word.endswith(".py"))
+    return dataclasses.replace(files, command=[*files.command[:program], *arguments, *files.command[program:]])
+
+
+def deepspeed_files(files: Files, arguments: Sequence[str]) -> Files:
+    """DeepSpeed's files with further fields of its configuration, or all fields of a JSON file of the user's.
+
+    Sizes of batches in such a file give way to the plan's, and so does what it leaves to be set ("auto").
+
+    Raises:
+        InputError: these are no fields, or follow from the plan.
+    """
+    settings = decode_json(files.files[_CONFIG].encode(), dict[str, Any])
+    for argument in arguments:
+        name, separator, value = argument.partition("=")
+        if separator:
+            _check_beside_plan([name], _DEEPSPEED_PLAN)
+            _set_field(settings, name, _value(value))
+        elif names_file(argument):
+            _merge(settings, _read_settings(Path(argument)))
+        else:
+            raise InputError(
+                "--framework-args takes fields of DeepSpeed's configuration, as zero_optimization.stage=2, or a JSON "
+                f"file of them; got {argument!r}"
+            )
+    return dataclasses.replace(files, files={**files.files, _CONFIG: json.dumps(settings, indent=1) + "\n"})
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        settings = decode_foreign_json(read_bytes(path, "name another configuration of DeepSpeed's"))
+    except FormatError as error:
+        raise InputError(f"{path} is no configuration of DeepSpeed's: {error}; name another file") from error
+    if not isinstance(settings, dict):
+        raise InputError(f"{path} is no configuration of DeepSpeed's: it is not a JSON object; name another file")
+    return {name: value for name, value in settings.items() if value != "auto" and name not in _DEEPSPEED_PLAN}
+
+
+def _merge(settings: dict[str, Any], added_settings: Mapping[str, Any]) -> None:
+    for name, value in added_settings.items():
+        inner = settings.get(name)
+        if isinstance(inner, dict) and isinstance(value, Mapping):
+            _merge(inner, value)
+        else:
+            settings[name] = value
+
+
+def _set_field(settings: dict[str, Any], name: str, value: object) -> None:
+    *outer_names, last = name.split(".")
+    for outer in outer_names:
+        settings = settings.setdefault(outer, {})
+        if not isinstance(settings, dict):
+            raise InputError(f"DeepSpeed's {outer} is a value, so there is no field {name}; correct --framework-args")
+    settings[last] = value
+
+
+def _value(text: str) -> object:
+    try:
+        return decode_foreign_json(text.encode())
+    except FormatError:
+        return text

@@ -1,0 +1,177 @@
+"""What grows with the layers without repeating: work on all parameters together, and buffers of them.
+
+Two captures of different size say by how much.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.composition.replan.layer_names import Names
+from presim.errors import InputError
+from presim.trace.schema import Kind, Phase, Trace
+from presim.trace.signatures import MemoryBound, Signature
+
+Ints = NDArray[np.int64]
+Growth: TypeAlias = Mapping[int, Mapping[str, float]]  # call -> quantity -> factor
+_BYTES = "value"  # of an allocation
+_UNSPLIT_BYTES = 1 << 20  # PyTorch leaves a large block whole if no more than this remains
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Calls:
+    """A trace's calls, with the names that are compared."""
+
+    trace: Trace
+    entries: Ints
+    scopes: Names
+    operators: Names
+
+    def keys(self, words: dict[str, int]) -> Ints:
+        """What each call is, without quantities and layers [calls, columns]; ``words``: numbers of names so far."""
+        columns = [self.trace.columns[name][self.entries].astype(np.int64) for name in ("kind", "phase", "stream")]
+        for name, table in (("scope", self.scopes), ("operator", self.operators)):
+            numbers = [words.setdefault(template, len(words)) for template in table.templates]
+            by_rest = np.array([*numbers, -1], np.int64)
+            columns.append(by_rest[table.rests[self.trace.columns[name][self.entries].astype(np.int64)]])
+        return np.stack(columns, axis=1)
+
+    def runs(self, keys: Ints) -> Ints:
+        """First calls of runs of device work that differ in nothing but quantities; others are runs by themselves."""
+        is_same = (keys[1:] == keys[:-1]).all(axis=1) & (keys[1:, 0] == Kind.WORK)
+        return np.flatnonzero(np.concatenate([[True], ~is_same]))
+
+    def signature(self, call: int) -> Signature | None:
+        """The work of a call."""
+        number = int(self.trace.columns["signature"][self.entries[call]])
+        return self.trace.signatures[number] if number >= 0 else None
+
+    def quantities(self, begin: int, end: int) -> dict[str, int]:
+        """Sums over calls of what may grow."""
+        totals: dict[str, int] = {}
+        for call in range(begin, end):
+            signature = self.signature(call)
+            if signature is None:
+                is_block = self.trace.columns["kind"][self.entries[call]] == Kind.ALLOC
+                numbers = {_BYTES: int(self.trace.columns["value"][self.entries[call]])} if is_block else {}
+            else:
+                fields = msgspec.structs.asdict(signature)
+                numbers = {name: value for name, value in fields.items() if type(value) is int}
+            for name, value in numbers.items():
+                totals[name] = totals.get(name, 0) + value
+        return totals
+
+
+def growth_between(extended: Calls, larger: Calls, is_outside: NDArray[np.bool_], further: float) -> Growth:
+    """For calls of the larger capture, by what factor quantities outside of layers grow.
+
+    ``extended``: the smaller capture, with as many layers as the larger one; ``is_outside``: which of its calls belong
+    to no layer. ``further``: layers to be added, relative to those that the larger capture has more.
+
+    Raises:
+        InputError: the extended capture does something else than the larger one, so no law holds.
+    """
+    words: dict[str, int] = {}
+    keys, larger_keys = extended.keys(words), larger.keys(words)
+    runs, larger_runs = extended.runs(keys), larger.runs(larger_keys)
+    length = min(len(runs), len(larger_runs))
+    differs = (keys[runs[:length]] != larger_keys[larger_runs[:length]]).any(axis=1)
+    if differs.any() or len(runs) != len(larger_runs):
+        first = int(np.flatnonzero(differs)[0]) if differs.any() else length - 1
+        raise InputError(_refusal(larger, int(larger_runs[first]), extended, int(runs[first])))
+    run_ends, larger_run_ends = np.append(runs[1:], len(keys)), np.append(larger_runs[1:], len(larger_keys))
+    growth: dict[int, dict[str, float]] = {}
+    pairs = zip(*(column.tolist() for column in (runs, run_ends, larger_runs, larger_run_ends)))
+    for begin, end, larger_begin, larger_end in pairs:
+        if _is_equal(extended, begin, end, larger, larger_begin, larger_end):
+            continue
+        before, after = extended.quantities(begin, end), larger.quantities(larger_begin, larger_end)
+        if not is_outside[begin]:
+            if set(before) != {_BYTES}:  # the allocator did not split a block here or there
+                raise InputError(_refusal(larger, larger_begin, extended, begin))
+            continue
+        factors = {
+            name: 1 + further * (number - before.get(name, 0)) / number
+            for name, number in after.items()
+            if _grows(name, before.get(name, 0), number)
+        }
+        for call in range(larger_begin, larger_end):
+            growth[call] = factors
+    return growth
+
+
+def _grows(name: str, before: int, after: int) -> bool:
+    """Whether a quantity grows by more than what the allocator may add to a block."""
+    return after - before > (_UNSPLIT_BYTES if name == _BYTES and before > _UNSPLIT_BYTES else 0)
+
+
+def _is_equal(first: Calls, begin: int, end: int, second: Calls, second_begin: int, second_end: int) -> bool:
+    if end - begin != second_end - second_begin:
+        return False
+    for call, other in zip(range(begin, end), range(second_begin, second_end)):
+        signature, other_signature = first.signature(call), second.signature(other)
+        if signature != other_signature:
+            return False
+        if signature is None and first.quantities(call, call + 1) != second.quantities(other, other + 1):
+            return False
+    return True
+
+
+def _refusal(larger: Calls, larger_call: int, extended: Calls, call: int) -> str:
+    return (
+        f"the larger capture does not confirm the law of the smaller one: it has {_words(larger, larger_call)} where "
+        f"layers alike would have {_words(extended, call)}; capture the whole model"
+    )
+
+
+def _words(calls: Calls, call: int) -> str:
+    trace, entry = calls.trace, int(calls.entries[call])
+    kind = Kind(int(trace.columns["kind"][entry])).name
+    operator, scope = int(trace.columns["operator"][entry]), int(trace.columns["scope"][entry])
+    parts = (kind, trace.operators[operator] if operator >= 0 else "", trace.scopes[scope] if scope >= 0 else "")
+    return f"{' '.join(part for part in parts if part)} (entry {entry})"
+
+
+def growth_with_parameters(calls: Calls, is_outside: NDArray[np.bool_], num_layers: int, factor: float) -> Growth:
+    """Growth of launches over lists of tensors, of each layer at least one, in proportion to the parameters' bytes.
+
+    One capture does not say more.
+    """
+    counted = dict.fromkeys(("bytes_read", "bytes_written", "elements", "fused_tensors"), factor)
+    phases = calls.trace.columns["phase"][calls.entries]
+    is_update = is_outside & np.isin(phases, [Phase.OTHER, Phase.OPTIMIZER])
+    growth: dict[int, Mapping[str, float]] = {}
+    for call in np.flatnonzero(is_update).tolist():
+        signature = calls.signature(call)
+        if isinstance(signature, MemoryBound) and signature.fused_tensors >= num_layers:
+            growth[call] = counted
+    return growth
+
+
+def with_growth(trace: Trace, entries: Ints, calls: Sequence[int], growth: Growth) -> Trace:
+    """The trace in which the calls at ``entries``, copies of captured ``calls``, have grown."""
+    signatures: list[Signature] = list(trace.signatures)
+    number_by_change: dict[tuple[int, tuple[tuple[str, float], ...]], int] = {}
+    columns = {**trace.columns, "signature": trace.columns["signature"].copy(), "value": trace.columns["value"].copy()}
+    for entry, call in zip(entries.tolist(), calls):
+        factors = growth.get(call)
+        if not factors:
+            continue
+        if _BYTES in factors:
+            columns["value"][entry] = round(int(columns["value"][entry]) * factors[_BYTES])
+            continue
+        number = int(columns["signature"][entry])
+        change = (number, tuple(factors.items()))
+        if change not in number_by_change:
+            number_by_change[change] = len(signatures)
+            signature = signatures[number]
+            grown = {name: round(getattr(signature, name) * factor) for name, factor in factors.items()}
+            signatures.append(msgspec.structs.replace(signature, **grown))
+        columns["signature"][entry] = number_by_change[change]
+    return dataclasses.replace(trace, columns=columns, signatures=tuple(signatures))
