@@ -24,13 +24,13 @@ from presim.cli.script import sentences
 from presim.errors import InputError, PresimError
 from presim.files import write_file
 from presim.hardware.choose import choose_cluster
-from presim.rl.answer import RlAnswer, answer
-from presim.rl.build import build_job
-from presim.rl.job import Placement, pool_of
-from presim.rl.lengths import LARGEST_RATIO
-from presim.rl.loop import simulate
-from presim.rl.request import RlRequest
-from presim.rl.weights import weight_sync
+from presim.post_training.answer import RlAnswer, answer
+from presim.post_training.build import build_job
+from presim.post_training.job import Placement, pool_of
+from presim.post_training.lengths import LARGEST_RATIO
+from presim.post_training.loop import simulate
+from presim.post_training.request import RlRequest
+from presim.post_training.weights import weight_sync
 from presim.serving.defaults import with_defaults
 from presim.serving.model import find
 from presim.serving.steps.times import build

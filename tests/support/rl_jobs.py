@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from presim.compose.plan import Plan
-from presim.figures.memory import MemoryTimeline
+from presim.composition.plan import Plan
 from presim.hardware.choose import choose_cluster
+from presim.post_training.build import Built
+from presim.post_training.job import Batch, Placement, RlJob, Trainer
+from presim.post_training.loop import Prices
+from presim.post_training.memory import PhaseMemory
+from presim.post_training.training import Curve, TrainingPrices
+from presim.post_training.weights import WeightSync
 from presim.result import Memory
-from presim.rl.build import Built
-from presim.rl.job import Batch, Placement, RlJob, Trainer
-from presim.rl.loop import Prices
-from presim.rl.memory import PhaseMemory
-from presim.rl.training import Curve, TrainingPrices
-from presim.rl.weights import WeightSync
+from presim.result.memory import MemoryTimeline
 from presim.serving.defaults import with_defaults
 from presim.serving.model import find
 from presim.serving.steps.times import Engine, build

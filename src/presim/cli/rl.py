@@ -173,7 +173,7 @@ def command(
     from presim.cli.progress import progress
     from presim.cli.serve import deliver
     from presim.files import check_writable
-    from presim.rl import show
+    from presim.post_training import show
     from presim.verbs.rl import predict_rl
 
     if json_file not in (None, "-"):

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from presim.errors import InputError
+from presim.evaluation.options import ClusterOptions
 from presim.files import shortened
-from presim.options import ClusterOptions
-from presim.rl.job import Offloads
-from presim.rl.lengths import longest, response_lengths
-from presim.rl.recipes.frameworks import FRAMEWORKS
-from presim.rl.recipes.request import FromRecipe, read_recipe
-from presim.rl.request import RlRequest
+from presim.post_training.job import Offloads
+from presim.post_training.lengths import longest, response_lengths
+from presim.post_training.recipes.frameworks import FRAMEWORKS
+from presim.post_training.recipes.request import FromRecipe, read_recipe
+from presim.post_training.request import RlRequest
 
 _CLUSTER = tuple(field.name for field in dataclasses.fields(ClusterOptions))
 _EXAMPLE = "lognormal:mean=8000,p99=30000,max=32768"

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from presim.options import ClusterOptions
+from presim.evaluation.options import ClusterOptions
 from presim.verbs.target import chosen_cluster
 
 if TYPE_CHECKING:
-    from presim.rl.answer import RlAnswer
-    from presim.rl.request import RlRequest
+    from presim.post_training.answer import RlAnswer
+    from presim.post_training.request import RlRequest
 
 
 def predict_rl(
@@ -27,9 +27,9 @@ def predict_rl(
     Raises:
         InputError: the request cannot be, or a role does not fit its GPUs.
     """
-    from presim.rl.answer import answer
-    from presim.rl.build import build_job
-    from presim.rl.loop import simulate
+    from presim.post_training.answer import answer
+    from presim.post_training.build import build_job
+    from presim.post_training.loop import simulate
 
     built = build_job(request, chosen_cluster(options), progress)
     progress("simulating rollouts")

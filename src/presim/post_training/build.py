@@ -1,0 +1,219 @@
+"""Make a job and its prices of a request: plans with defaults, pools, and what fits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from presim.composition.graph.schema import OperatorGraph
+from presim.composition.plan import read_plan
+from presim.errors import InputError
+from presim.hardware import Cluster
+from presim.models.description import Model
+from presim.post_training import memory
+from presim.post_training.job import Batch, Placement, RlJob, Trainer, check, pool_of
+from presim.post_training.lengths import longest, response_lengths
+from presim.post_training.loop import Prices
+from presim.post_training.models import training_graph
+from presim.post_training.request import RlRequest
+from presim.post_training.training import TrainingPrices, price_training
+from presim.post_training.weights import host_copy_s, weight_sync
+from presim.serving.defaults import with_defaults
+from presim.serving.model import find
+from presim.serving.steps.times import Engine, build
+
+_COLOCATED_SHARE = 0.5  # verl's default of rollout.gpu_memory_utilization (verl/trainer/config/rollout/rollout.yaml)
+_DEGREES = (1, 2, 4, 8, 16, 32)
+_LEAST_MICRO_TOKENS = 16384
+_ROUND_TOKENS = 1024
+_SPREAD_SEED = 0  # of the draw that says what a typical length is
+_DRAWN = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """A job that fits, with its prices."""
+
+    job: RlJob
+    prices: Prices
+    phases: list[memory.PhaseMemory]
+    notes: tuple[str, ...]  # what was chosen in place of options
+
+
+def build_job(request: RlRequest, cluster: Cluster, progress: Callable[[str], None] = lambda text: None) -> Built:
+    """The job that a request describes.
+
+    Raises:
+        InputError: batches do not divide, a role does not fit its GPUs, or lengths are above what a side takes.
+    """
+    model = find(request.model)
+    placement = _placement(request, cluster)
+    batch = _batch(request)
+    engine, notes = _engine(request, model, cluster, placement, batch)
+    pool = pool_of(cluster, placement.train_gpus, "training")
+    sync = weight_sync(model, engine, cluster, placement, is_packed=request.transfer == "packed")
+    graph = None
+    refusal = None
+    for context in (request.cp,) if request.cp else _contexts(model, pool, request):
+        trainer = _trainer(request, batch, context, placement.train_gpus // (request.tp * request.pp))
+        job = RlJob(
+            request.model, cluster, batch, placement, trainer, engine, request.algorithm, request.reward_seconds,
+            request.reward_workers, request.steps or (1 if not placement.staleness else 6), request.seed,
+        )  # fmt: skip
+        check(job)
+        graph = graph or training_graph(request.model)
+        try:
+            training, held, phases = _fitting(job, graph, pool, progress, must_fit=not request.force)
+        except InputError as error:
+            refusal = refusal or error
+            continue
+        if not request.cp and context > 1:
+            notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
+        load_s, offload_s = _copies(job, held) if placement.is_colocated else (0.0, 0.0)
+        return Built(job, Prices(training, sync, load_s, offload_s), phases, tuple(notes))
+    assert refusal is not None
+    raise refusal
+
+
+def _fitting(
+    job: RlJob, graph: OperatorGraph, pool: Cluster, progress: Callable[[str], None], *, must_fit: bool
+) -> tuple[TrainingPrices, memory.TrainerBytes, list[memory.PhaseMemory]]:
+    trainer = job.trainer
+    training = price_training(
+        graph, trainer.plan, pool, trainer.update_tokens, trainer.logprob_tokens, _typical_length(job.batch), progress
+    )
+    held = memory.trainer_bytes(job, graph, training)
+    return training, held, memory.check(job, held) if must_fit else memory.phases_of(job, held)
+
+
+def _typical_length(batch: Batch) -> int:
+    """The length in which an average token lies: attention's work for a token depends on it."""
+    rng = np.random.default_rng(_SPREAD_SEED)
+    lengths = (batch.prompt.draw(rng, _DRAWN) + batch.response.draw(rng, _DRAWN)).astype(float)
+    return int((lengths**2).sum() / lengths.sum())
+
+
+def _placement(request: RlRequest, cluster: Cluster) -> Placement:
+    if request.placement == "colocated":
+        if request.rollout_gpus or request.staleness or request.partial:
+            raise InputError(
+                "--rollout-gpus, --staleness and --partial are of separate pools; add --placement separate, or leave "
+                "them out"
+            )
+        return Placement(cluster.world_size, cluster.world_size)
+    rollout_gpus = request.rollout_gpus or cluster.world_size // 2
+    if not 0 < rollout_gpus < cluster.world_size:
+        raise InputError(
+            f"{rollout_gpus} GPUs that generate leave {cluster.world_size - rollout_gpus} of {cluster.world_size} to "
+            "train; use a --rollout-gpus between both"
+        )
+    pool_of(cluster, rollout_gpus, "rollout")
+    if request.partial and not request.staleness:
+        raise InputError("--partial interrupts responses that go on with newer weights; add --staleness 1 or more")
+    return Placement(
+        cluster.world_size - rollout_gpus, rollout_gpus, is_colocated=False, staleness=request.staleness,
+        is_partial=request.partial,
+    )  # fmt: skip
+
+
+def _batch(request: RlRequest) -> Batch:
+    mini_batch = request.mini_batch or request.prompts
+    if request.prompts % mini_batch:
+        raise InputError(
+            f"{request.prompts} prompts do not divide into mini-batches of {mini_batch} "
+            f"({request.prompts} % {mini_batch} = {request.prompts % mini_batch}); use a --mini-batch that divides them"
+        )
+    return Batch(
+        request.prompts, request.samples, response_lengths(request.prompt_tokens), response_lengths(request.response),
+        request.prompts // mini_batch, request.epochs,
+    )  # fmt: skip
+
+
+def _engine(
+    request: RlRequest, model: Model, cluster: Cluster, placement: Placement, batch: Batch
+) -> tuple[Engine, list[str]]:
+    """The engine of the request, or of the smallest tensor-parallel degree that holds a sequence of full length."""
+    fields: dict[str, Any] = dict(request.engine)
+    notes = []
+    if placement.is_colocated and "gpu_memory_utilization" not in fields and fields.get("kernels") != "sglang":
+        fields["gpu_memory_utilization"] = _COLOCATED_SHARE
+        notes.append(
+            f"The engine takes {_COLOCATED_SHARE:.0%} of GPU memory, verl's default (--gpu-memory-utilization)."
+        )
+    if model.longest < batch.longest:
+        raise InputError(
+            f"a prompt with its response has up to {batch.longest:,} tokens, and {model.name} takes {model.longest:,}; "
+            f"shorten --response with max={model.longest - longest(batch.prompt)}"
+        )
+    fields.setdefault("max_model_len", min(-(-batch.longest // _ROUND_TOKENS) * _ROUND_TOKENS, model.longest))
+    degrees = (fields["tp"],) if "tp" in fields else _DEGREES
+    refusal = None
+    for degree in degrees:
+        try:
+            plan = with_defaults({**fields, "tp": degree}, model, cluster.gpu)
+            plan.check(model)
+            engine = build(model, plan, pool_of(cluster, plan.gpus, "engine's"))
+        except InputError as error:
+            refusal = refusal or error
+            continue
+        if engine.limits.kv_tokens >= batch.longest:
+            if len(degrees) > 1 and degree > 1:
+                notes.append(f"Engines of {degree} GPUs (--rollout-tp) were chosen: the fewest that hold a response.")
+            return engine, notes
+        refusal = refusal or InputError(
+            f"an engine as {plan.text} has a KV cache of {engine.limits.kv_tokens:,} tokens, and a prompt with its "
+            f"response has up to {batch.longest:,}; use a larger --rollout-tp or --gpu-memory-utilization"
+        )
+    assert refusal is not None
+    raise refusal
+
+
+def _contexts(model: Model, pool: Cluster, request: RlRequest) -> list[int]:
+    """Context-parallel degrees that divide the heads and the pool."""
+    ranks = pool.world_size // (request.tp * request.pp)
+    return [
+        degree
+        for degree in _DEGREES
+        if not ranks % degree and all(heads % (degree * request.tp) == 0 for heads in model.heads)
+    ] or [1]
+
+
+def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Trainer:
+    tokens = request.micro_tokens or max(
+        -(-batch.longest // context // _ROUND_TOKENS) * _ROUND_TOKENS, _LEAST_MICRO_TOKENS
+    )
+    is_hybrid = 0 < request.shard < sharers and request.dp_style == "fsdp2"
+    fields: dict[str, Any] = {
+        "sequence": tokens * context,
+        "context": context,
+        "context_style": "ulysses",
+        "tensor": request.tp,
+        "pipeline": request.pp,
+        "expert": request.ep,
+        "data_style": "hsdp" if is_hybrid else request.dp_style,
+        "shard": request.shard if is_hybrid else 0,
+        "recompute": request.recompute,
+        "sequence_parallel": request.tp > 1,
+        "passes": ("fuse-cross-entropy",),
+        "attention": "auto" if request.dp_style == "zero1" else "flash",  # verl's FSDP models use flash-attention 2
+    }
+    return Trainer(
+        read_plan(None, fields),
+        tokens * context,
+        (request.logprob_tokens or tokens) * context,
+        request.old_logprobs,
+        request.algorithm in ("grpo",) if request.reference is None else request.reference,
+        frozenset(request.offload),
+    )
+
+
+def _copies(job: RlJob, held: memory.TrainerBytes) -> tuple[float, float]:
+    """Seconds to bring offloaded state to the GPU, and back: a frozen reference has a copy on the host anyhow."""
+    offloads = job.trainer.offloads
+    state = held.optimizer if "optimizer" in offloads else 0
+    state += held.parameters if "parameters" in offloads else 0
+    reference = held.reference if "reference" in offloads else 0
+    return host_copy_s(state + reference, job.cluster), host_copy_s(state, job.cluster)

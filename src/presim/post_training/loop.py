@@ -1,0 +1,274 @@
+"""The outer simulation: groups of responses flow from the engines through rewards to training, step after step.
+
+A window lies between two changes of the engines' weights. At its start, prompts are admitted up to the staleness bound,
+and the engines' schedulers run. Training takes the groups that must be in this step, then those that ended first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.post_training import balance
+from presim.post_training.job import RlJob
+from presim.post_training.rollout import Responses, Window, generate
+from presim.post_training.training import TrainingPrices
+from presim.post_training.weights import WeightSync
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Prices:
+    """Durations of everything but the rollout."""
+
+    training: TrainingPrices
+    sync: WeightSync
+    load_s: float = 0.0  # state of the trainer from host memory, before it is used; colocated
+    offload_s: float = 0.0  # and back
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """A phase of a pool."""
+
+    pool: str
+    phase: str
+    step: int
+    start_s: float
+    end_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Its duration."""
+        return self.end_s - self.start_s
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A step of training: its batch, and what happened until the next weights were in the engines."""
+
+    number: int
+    start_s: float  # when the engines had the weights that it starts with
+    end_s: float  # when they have the next
+    trained_tokens: int  # of prompts and responses
+    trained_responses: int
+    generated_tokens: int  # in its window
+    recomputed_tokens: int  # of interrupted responses, whose caches new weights invalidated
+    staleness: Ints  # of each group of its batch: updates since its first token
+    rank_busy_s: float  # sum over ranks of engines of the time in which they generate, in its window
+    rollout_tail_s: float  # from the moment half of the engines are done to the end of the batch's last response
+    preemptions: int
+    mean_response: float
+    longest_response: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """All steps, and the phases of all pools."""
+
+    steps: tuple[Step, ...]
+    spans: tuple[Span, ...]
+    in_flight_tokens: int  # generated for responses that no step has trained on when the simulation ends
+    generated_tokens: int
+
+
+@dataclasses.dataclass
+class _State:
+    """What changes from window to window."""
+
+    now_s: float
+    responses: Responses  # admitted, not trained on
+    end_s: Floats  # when each was complete; infinite: it is not
+    version: Ints  # of the weights at its first token
+    admitted: int = 0  # groups
+
+
+def simulate(job: RlJob, prices: Prices) -> Run:
+    """Simulate ``job.steps`` steps of training."""
+    rng = np.random.default_rng(job.seed)
+    nothing = np.zeros(0, np.int64)
+    state = _State(0.0, Responses(nothing, nothing, nothing, nothing), np.zeros(0), nothing)
+    steps, spans = [], []
+    generated_tokens = 0
+    for number in range(job.steps):
+        _admit(job, state, number, rng)
+        step, phases = _step(job, prices, state, number)
+        steps.append(step)
+        spans += phases
+        generated_tokens += step.generated_tokens
+    return Run(tuple(steps), tuple(spans), int(state.responses.generated.sum()), generated_tokens)
+
+
+def _admit(job: RlJob, state: _State, version: int, rng: np.random.Generator) -> None:
+    """Admit as many prompts as the staleness bound lets start with these weights."""
+    batch = job.batch
+    last = math.floor((version + 1 + job.placement.staleness) * batch.prompts)
+    groups = np.arange(state.admitted, last)
+    responses = Responses(
+        np.repeat(groups, batch.samples),
+        np.repeat(batch.prompt.draw(rng, len(groups)), batch.samples),
+        batch.response.draw(rng, len(groups) * batch.samples),
+        np.zeros(len(groups) * batch.samples, np.int64),
+    )
+    state.responses = state.responses.with_others(responses)
+    state.end_s = np.concatenate([state.end_s, np.full(len(responses), np.inf)])
+    state.version = np.concatenate([state.version, np.full(len(responses), version)])
+    state.admitted = last
+
+
+def _step(job: RlJob, prices: Prices, state: _State, number: int) -> tuple[Step, list[Span]]:
+    is_live = np.isinf(state.end_s)
+    live = state.responses.part(is_live)
+    window = generate(live, job.engine, job.replicas, job.seed + number)
+    ends = state.end_s.copy()
+    ends[is_live] = state.now_s + window.end_s
+    is_batch = _batch(job, state, ends, number)
+    ready_s = max(float(ends[is_batch].max()), state.now_s)
+    rewarded_s = _rewarded_s(job, ends[is_batch], state.now_s)
+    lengths = (state.responses.prompt + state.responses.length)[is_batch]
+    timeline = _Phases(job, prices, number, state.now_s, ready_s, max(ready_s, rewarded_s))
+    train_end_s = timeline.train(lengths)
+    all_end_s = float(ends.max())
+    cut_s = train_end_s if job.placement.is_partial else max(train_end_s, all_end_s)
+    next_s = timeline.sync(cut_s, all_end_s)
+    generated = window.generated_at(cut_s - state.now_s)
+    is_begun = generated > live.generated
+    step = _summary(job, state, window, number, is_batch, ends, cut_s, next_s, generated)
+    _advance(state, is_live, is_batch, ends, generated, is_begun, number, next_s)
+    return step, timeline.spans
+
+
+def _batch(job: RlJob, state: _State, ends: Floats, version: int) -> NDArray[np.bool_]:
+    """Responses of the groups of this step: those that would be too stale in the next, then those that end first."""
+    groups, index = np.unique(state.responses.group, return_inverse=True)
+    group_end_s = np.zeros(len(groups))
+    np.maximum.at(group_end_s, index, ends)
+    group_version = np.full(len(groups), np.iinfo(np.int64).max)
+    np.minimum.at(group_version, index, state.version)
+    is_due = group_version + math.ceil(job.placement.staleness) <= version
+    order = np.lexsort((groups, group_end_s, ~is_due))
+    selected = np.zeros(len(groups), np.bool_)
+    selected[order[: job.batch.prompts]] = True
+    return selected[index]
+
+
+def _rewarded_s(job: RlJob, ends: Floats, start_s: float) -> float:
+    """When the last reward of a batch is computed: by so many workers, each response when it is complete."""
+    if not job.reward_s:
+        return start_s
+    free_s = [start_s] * min(job.reward_workers, len(ends))
+    done_s = start_s
+    for end_s in np.sort(ends).tolist():
+        done_s = max(heapq.heappop(free_s), end_s) + job.reward_s
+        heapq.heappush(free_s, done_s)
+    return max(free_s)
+
+
+class _Phases:
+    """Lays the phases of a step behind each other."""
+
+    def __init__(
+        self, job: RlJob, prices: Prices, number: int, start_s: float, ready_s: float, rewarded_s: float
+    ) -> None:
+        self.job, self.prices, self.number = job, prices, number
+        self.spans: list[Span] = []
+        self.is_colocated = job.placement.is_colocated
+        self.trainer = "all GPUs" if self.is_colocated else "training"
+        self.start_s, self.now_s = start_s, start_s
+        if self.is_colocated:
+            self._add("rollout", ready_s)
+        else:
+            self._add("waiting for rollouts", ready_s)
+        self._add("reward", rewarded_s)
+
+    def _add(self, phase: str, end_s: float) -> None:
+        if end_s > self.now_s:
+            self.spans.append(Span(self.trainer, phase, self.number, self.now_s, end_s))
+            self.now_s = end_s
+
+    def train(self, lengths: Ints) -> float:
+        """Log-probabilities and updates of a batch; returns when they end."""
+        job, training = self.job, self.prices.training
+        self._add("reload", self.now_s + self.prices.load_s)
+        shares = balance.balanced(lengths, job.data_ranks, is_equal=True)
+        ranks = [lengths[np.sort(share)] for share in shares]
+        packed = balance.micro_batches(ranks, job.trainer.logprob_tokens)
+        forward_s = training.forward_s(*balance.sizes(packed))
+        if job.trainer.recomputes_old:
+            self._add("old log-probabilities", self.now_s + forward_s)
+        if job.trainer.has_reference:
+            self._add("reference log-probabilities", self.now_s + forward_s)
+        self._add("update", self.now_s + self._updates_s(ranks))
+        return self.now_s
+
+    def _updates_s(self, ranks: list[Ints]) -> float:
+        """All epochs: each rank's share is cut into as many mini-batches."""
+        job, training = self.job, self.prices.training
+        pass_s = 0.0
+        for number in range(job.batch.mini_batches):
+            parts = [np.array_split(lengths, job.batch.mini_batches)[number] for lengths in ranks]
+            pass_s += training.update_s(*balance.sizes(balance.micro_batches(parts, job.trainer.update_tokens)))
+        return job.batch.epochs * pass_s
+
+    def sync(self, cut_s: float, all_end_s: float) -> float:
+        """The transfer of weights from ``cut_s`` on; returns when the engines go on."""
+        if not self.is_colocated:
+            generated_s = min(all_end_s, cut_s)
+            end_s = cut_s + self.prices.sync.seconds
+            self._add("waiting for rollouts", cut_s)
+            rollouts = [("rollout", self.start_s, generated_s), ("waiting for weights", generated_s, cut_s)]
+            rollouts.append(("weight sync", cut_s, end_s))
+            self.spans += [Span("rollout", phase, self.number, *ends) for phase, *ends in rollouts if ends[1] > ends[0]]
+        self._add("weight sync", self.now_s + self.prices.sync.seconds)
+        self._add("offload", self.now_s + self.prices.offload_s)
+        return self.now_s
+
+
+def _summary(
+    job: RlJob, state: _State, window: Window, number: int, is_batch: NDArray[np.bool_], ends: Floats, cut_s: float,
+    next_s: float, generated: Ints,
+) -> Step:  # fmt: skip
+    responses, live = state.responses, window.responses
+    rank_end_s = np.minimum(window.rank_end_s, cut_s - state.now_s)
+    lengths = responses.length[is_batch]
+    _, first = np.unique(responses.group[is_batch], return_index=True)
+    half_done_s = float(np.median(rank_end_s))
+    return Step(
+        number,
+        state.now_s,
+        next_s,
+        int((responses.prompt + responses.length)[is_batch].sum()),
+        int(is_batch.sum()),
+        int((generated - live.generated).sum()),
+        int(live.generated.sum()),
+        number - np.minimum(state.version[is_batch][first], number),
+        float(rank_end_s.sum()),
+        max(min(float(ends[is_batch].max()), cut_s) - state.now_s - half_done_s, 0.0),
+        window.preemptions,
+        float(lengths.mean()),
+        int(lengths.max()),
+    )
+
+
+def _advance(
+    state: _State, is_live: NDArray[np.bool_], is_batch: NDArray[np.bool_], ends: Floats, generated: Ints,
+    is_begun: NDArray[np.bool_], number: int, next_s: float,
+) -> None:  # fmt: skip
+    """Take the batch out, and keep what the others have generated."""
+    progress = state.responses.generated.copy()
+    progress[is_live] = generated
+    version = state.version.copy()
+    waited = np.flatnonzero(is_live)[~is_begun]
+    version[waited] = np.maximum(
+        version[waited], number + 1
+    )  # a response that has no token starts with the next weights
+    state.end_s = np.where(progress == state.responses.length, ends, np.inf)[~is_batch]
+    state.responses = dataclasses.replace(state.responses, generated=progress).part(~is_batch)
+    state.version = version[~is_batch]
+    state.now_s = next_s

@@ -1,0 +1,152 @@
+"""Memory of each role in each phase, on the fullest GPU of each pool."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+
+from presim.composition.graph.schema import OperatorGraph
+from presim.errors import InputError
+from presim.models.description import elements
+from presim.post_training.job import RlJob
+from presim.post_training.training import TrainingPrices
+from presim.units import GIB
+
+_SHARDED_PARAMETER_BYTES = 4  # of composed FSDP: fp32, gathered as bf16
+_REFERENCE_BYTES = 2  # bf16: no update rounds it
+
+
+class PhaseMemory(msgspec.Struct, frozen=True):
+    """What is on the fullest GPU of a pool in a phase."""
+
+    pool: str
+    phase: str
+    parts: dict[str, int]  # bytes by role and content
+    capacity_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return sum(self.parts.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is at most what the GPU has."""
+        return self.total_bytes <= self.capacity_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainerBytes:
+    """State of the trainer on its fullest GPU, bytes."""
+
+    parameters: int
+    optimizer: int
+    reference: int  # the frozen policy, sharded as the trained one
+    working: int  # gradients, activations, gathered parameters, and what the allocator reserves beside them
+    beyond: int  # context and communication buffers
+
+
+def trainer_bytes(job: RlJob, graph: OperatorGraph, prices: TrainingPrices) -> TrainerBytes:
+    """The trainer's state, from the composed update of full micro-batches."""
+    memory = prices.memory
+    held = {part.name: part.bytes for part in memory.by_category}
+    parameters, optimizer = held.get("parameter", 0), held.get("optimizer_state", 0)
+    beyond = sum(estimate.bytes for estimate in memory.beyond_allocator)
+    plan = job.trainer.plan
+    shards = (plan.shard or job.placement.train_gpus // (plan.tensor * plan.pipeline)) * plan.tensor * plan.pipeline
+    if plan.data_style in ("fsdp2", "hsdp"):  # the category counts parameters that are gathered for a moment, too
+        parameters = _SHARDED_PARAMETER_BYTES * graph.parameter_count() // shards
+        rank_parameters = graph.parameter_count() / shards
+    else:
+        rank_parameters = _rank_parameters(job)
+    working = memory.peak_reserved_bytes - parameters - optimizer
+    reference = int(_REFERENCE_BYTES * rank_parameters) if job.trainer.has_reference else 0
+    return TrainerBytes(parameters, optimizer, reference, working, beyond)
+
+
+def _rank_parameters(job: RlJob) -> float:
+    """Parameters of a rank by model parallelism alone, without a data-parallel share."""
+    plan, model = job.trainer.plan, job.engine.model
+    experts = sum(count * elements(layer.weights, "experts") for layer, count in model.counts())
+    dense = (model.parameters - experts) / plan.tensor
+    return (dense + experts / max(plan.expert, plan.tensor)) / plan.pipeline
+
+
+def phases_of(job: RlJob, held: TrainerBytes) -> list[PhaseMemory]:
+    """Memory of the phases of each pool."""
+    engine, offloads = job.engine.memory, job.trainer.offloads
+    capacity = engine.total
+    resident = {"trainer's context": held.beyond}
+    if "parameters" not in offloads:
+        resident["parameters"] = held.parameters
+    if "reference" not in offloads:
+        resident["reference"] = held.reference
+    if "optimizer" not in offloads:
+        resident["optimizer states"] = held.optimizer
+    serving = {"engine's weights": engine.weights, "KV cache": engine.cache, "engine's working memory": _working(job)}
+    updating = {
+        "trainer's context": held.beyond,
+        "parameters": held.parameters,
+        "optimizer states": held.optimizer,
+        "gradients, activations, gathered parameters": held.working,
+        **({} if "reference" in offloads else {"reference": held.reference}),
+    }
+    asleep = {"sleeping engine's context": engine.beside}
+    if job.placement.is_colocated:
+        return [
+            _phase("all GPUs", "rollout", {**serving, **resident}, capacity),
+            _phase("all GPUs", "update", {**updating, **asleep}, capacity),
+        ]
+    return [
+        _phase("rollout", "rollout", serving, capacity),
+        _phase("training", "update", updating, capacity),
+    ]
+
+
+def _working(job: RlJob) -> int:
+    memory = job.engine.memory
+    return memory.activations + memory.beside
+
+
+def _phase(pool: str, phase: str, parts: dict[str, int], capacity: int) -> PhaseMemory:
+    return PhaseMemory(pool, phase, {name: size for name, size in parts.items() if size}, capacity)
+
+
+def check(job: RlJob, held: TrainerBytes) -> list[PhaseMemory]:
+    """The phases' memory.
+
+    Raises:
+        InputError: a phase does not fit, with by how much and what would help.
+    """
+    phases = phases_of(job, held)
+    for phase in phases:
+        if not phase.fits:
+            missing = (phase.total_bytes - phase.capacity_bytes) / GIB
+            parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in phase.parts.items())
+            raise InputError(
+                f"the {phase.phase} does not fit {phase.pool}: {phase.total_bytes / GIB:.1f} GiB ({parts}) of "
+                f"{phase.capacity_bytes / GIB:.1f}, {missing:.1f} too many; {_advice(job, held, phase, missing)}; "
+                "--force predicts it anyway"
+            )
+    return phases
+
+
+def _advice(job: RlJob, held: TrainerBytes, phase: PhaseMemory, missing: float) -> str:
+    choices = {
+        "optimizer": held.optimizer / GIB,
+        "parameters": held.parameters / GIB,
+        "reference": held.reference / GIB,
+    }
+    unused = {name: size for name, size in choices.items() if name not in job.trainer.offloads}
+    if phase.phase == "rollout" and unused:
+        for name in unused:
+            if unused[name] >= missing:
+                return f"--offload {name} frees {unused[name]:.1f} GiB of it"
+        freed = sum(unused.values())
+        if freed >= missing:
+            return f"--offload {','.join(choices)} frees {freed:.1f} GiB of it"
+    if phase.phase == "rollout":
+        share = job.engine.plan.gpu_memory_utilization - missing * GIB / phase.capacity_bytes
+        return f"use --gpu-memory-utilization {max(share - 0.005, 0.01):.2f}, or a larger --rollout-tp"
+    return "use fewer --micro-tokens, a larger --cp, --tp or --pp, or more training GPUs"

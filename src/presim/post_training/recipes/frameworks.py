@@ -1,0 +1,222 @@
+"""Keys of verl, NeMo RL, TRL and slime, with the defaults that change time.
+
+verl: verl/trainer/config of commit 1dda039b (2026-08). NeMo RL: examples/configs/grpo_math_1B.yaml of commit 7ea279ab
+(2026-08). TRL: fields of GRPOConfig. slime: arguments of its launch scripts, which are Megatron's and its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from presim.post_training.recipes.table import (
+    Framework,
+    Key,
+    if_on,
+    inverted,
+    is_positive,
+    real,
+    recomputation,
+    truth,
+    whole,
+)
+
+_STYLES = {"fsdp": "fsdp2", "fsdp2": "fsdp2", "megatron": "zero1"}
+_ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "actor_rollout_ref.ref."
+
+
+def _algorithm(name: Any) -> str:
+    known = {
+        "grpo": "grpo",
+        "rloo": "rloo",
+        "reinforce_plus_plus": "reinforce",
+        "reinforce_plus_plus_baseline": "reinforce",
+    }
+    return known[str(name)]
+
+
+def _critic(name: Any) -> str:
+    return "a critic is not modelled; use grpo, rloo or reinforce_plus_plus" if str(name) == "gae" else ""
+
+
+def _engine(name: Any) -> str:
+    return {"vllm": "vllm", "sglang": "sglang"}[str(name)]
+
+
+VERL = Framework(
+    "verl",
+    {
+        "actor_rollout_ref.model.path": Key("model", str),
+        "data.train_batch_size": Key("prompts", whole, 1024),
+        f"{_ROLLOUT}n": Key("samples", whole, 1),
+        "data.max_prompt_length": Key("longest_prompt", whole, 512),
+        "data.max_response_length": Key("longest_response", whole, 512),
+        "algorithm.adv_estimator": Key("algorithm", _algorithm),
+        f"{_ACTOR}ppo_mini_batch_size": Key("mini_batch", whole, 256),
+        f"{_ACTOR}ppo_epochs": Key("epochs", whole, 1),
+        f"{_ACTOR}strategy": Key("dp_style", lambda name: _STYLES[str(name)], "fsdp2"),
+        f"{_ACTOR}fsdp_config.strategy": Key("dp_style", lambda name: _STYLES[str(name)]),
+        f"{_ACTOR}ppo_max_token_len_per_gpu": Key("micro_tokens", whole, 16384),
+        f"{_ROLLOUT}log_prob_max_token_len_per_gpu": Key("logprob_tokens", whole),
+        f"{_ACTOR}ulysses_sequence_parallel_size": Key("cp", whole, 1),
+        f"{_ACTOR}fsdp_config.fsdp_size": Key("shard", lambda size: max(whole(size), 0)),
+        f"{_ACTOR}fsdp_config.param_offload": Key("offloads_parameters", truth),
+        f"{_ACTOR}fsdp_config.optimizer_offload": Key("offloads_optimizer", truth),
+        f"{_ACTOR}megatron.param_offload": Key("offloads_parameters", truth),
+        f"{_ACTOR}megatron.optimizer_offload": Key("offloads_optimizer", truth),
+        f"{_ACTOR}megatron.tensor_model_parallel_size": Key("tp", whole),
+        f"{_ACTOR}megatron.pipeline_model_parallel_size": Key("pp", whole),
+        f"{_ACTOR}megatron.context_parallel_size": Key("cp", whole),
+        f"{_ACTOR}megatron.expert_model_parallel_size": Key("ep", whole),
+        f"{_REF}fsdp_config.param_offload": Key("offloads_reference", truth),
+        f"{_REF}megatron.param_offload": Key("offloads_reference", truth),
+        f"{_ACTOR}use_kl_loss": Key("reference", truth, False),
+        "algorithm.use_kl_in_reward": Key("reference_in_reward", truth),
+        "actor_rollout_ref.model.enable_gradient_checkpointing": Key("recompute", recomputation, "full"),
+        f"{_ROLLOUT}name": Key("engine.kernels", _engine),
+        f"{_ROLLOUT}tensor_model_parallel_size": Key("engine.tp", whole, 2),
+        f"{_ROLLOUT}gpu_memory_utilization": Key("engine.gpu_memory_utilization", real, 0.5),
+        f"{_ROLLOUT}max_num_seqs": Key("engine.max_num_seqs", whole, 256),
+        f"{_ROLLOUT}max_num_batched_tokens": Key("engine.max_num_batched_tokens", whole, 8192),
+        f"{_ROLLOUT}enforce_eager": Key("engine.cuda_graphs", inverted),
+        f"{_ROLLOUT}enable_prefix_caching": Key("engine.prefix_caching", truth),
+        "actor_rollout_ref.hybrid_engine": Key("is_colocated", truth, True),
+        "trainer.nnodes": Key("train_nodes", whole, 1),
+        "trainer.n_gpus_per_node": Key("train_gpus_per_node", whole, 8),
+        "rollout.nnodes": Key("rollout_nodes", whole),
+        "rollout.n_gpus_per_node": Key("rollout_gpus_per_node", whole),
+        "async_training.staleness_threshold": Key("staleness", real),
+        "async_training.partial_rollout": Key("partial", truth),
+    },
+    (
+        "data.train_files", "data.val_files", "data.prompt_key", "data.truncation", "data.filter_overlong*",
+        "data.shuffle", "data.seed", "data.image_key", "data.return_raw_chat", "trainer.*_name", "trainer.logger",
+        "trainer.save_freq", "trainer.test_freq", "trainer.total_*", "trainer.val_*", "trainer.log_val*",
+        "trainer.default_local_dir", "trainer.resume_mode", "trainer.critic_warmup", "trainer.balance_batch",
+        "*.optim.*", "*.clip_ratio*", "*.kl_loss_coef", "*.kl_loss_type", "*.loss_agg_mode", "*.grad_clip",
+        "*.entropy_coeff", "*.temperature", "*.top_p", "*.top_k", "*.do_sample", "*.val_kwargs.*", "critic.*",
+        "reward*",
+        "algorithm.kl_ctrl.*", "algorithm.norm_adv*", "*.use_remove_padding", "*.use_dynamic_bsz",
+        "*.log_prob_use_dynamic_bsz", "*_micro_batch_size_per_gpu", "*_micro_batch_size",
+        f"{_REF}log_prob_max_token_len_per_gpu", f"{_REF}ulysses_sequence_parallel_size",
+        f"{_REF}fsdp_config.fsdp_size", f"{_REF}megatron.*_parallel_size", f"{_ROLLOUT}mode",
+        f"{_ROLLOUT}enable_chunked_prefill", f"{_ROLLOUT}free_cache_engine",
+    ),
+    {"algorithm.adv_estimator": _critic, "algorithm.filter_groups.enable": if_on("filtering of prompt groups")},
+)  # fmt: skip
+
+_GENERATION, _MEGATRON = "policy.generation.", "policy.megatron_cfg."
+NEMO_RL = Framework(
+    "nemo-rl",
+    {
+        "policy.model_name": Key("model", str),
+        "grpo.num_prompts_per_step": Key("prompts", whole, 32),
+        "grpo.num_generations_per_prompt": Key("samples", whole, 16),
+        "policy.train_global_batch_size": Key("mini_batch_responses", whole, 512),
+        "policy.max_total_sequence_length": Key("longest_sequence", whole, 512),
+        "policy.sequence_packing.train_mb_tokens": Key("micro_tokens", whole),
+        "policy.sequence_packing.logprob_mb_tokens": Key("logprob_tokens", whole),
+        "policy.train_micro_batch_size": Key("micro_batch", whole, 4),
+        "policy.logprob_batch_size": Key("logprob_batch", whole),
+        "loss_fn.reference_policy_kl_penalty": Key("reference", is_positive, True),
+        "loss_fn.force_on_policy_ratio": Key("old_logprobs", inverted),
+        f"{_MEGATRON}enabled": Key("dp_style", lambda value: "zero1" if truth(value) else "fsdp2", "fsdp2"),
+        f"{_MEGATRON}tensor_model_parallel_size": Key("tp", whole),
+        f"{_MEGATRON}pipeline_model_parallel_size": Key("pp", whole),
+        f"{_MEGATRON}context_parallel_size": Key("cp", whole, 1),
+        f"{_MEGATRON}expert_model_parallel_size": Key("ep", whole),
+        f"{_MEGATRON}activation_checkpointing": Key("recompute", recomputation, "none"),
+        "policy.dtensor_cfg.tensor_parallel_size": Key("dtensor.tp", whole, 1),
+        "policy.dtensor_cfg.context_parallel_size": Key("dtensor.cp", whole, 1),
+        "policy.dtensor_cfg.activation_checkpointing": Key("dtensor.recompute", recomputation, "none"),
+        f"{_GENERATION}backend": Key("engine.kernels", _engine),
+        f"{_GENERATION}vllm_cfg.tensor_parallel_size": Key("engine.tp", whole, 1),
+        f"{_GENERATION}vllm_cfg.gpu_memory_utilization": Key("engine.gpu_memory_utilization", real, 0.6),
+        f"{_GENERATION}vllm_cfg.enforce_eager": Key("engine.cuda_graphs", inverted),
+        f"{_GENERATION}colocated.enabled": Key("is_colocated", truth, True),
+        f"{_GENERATION}colocated.resources.num_nodes": Key("rollout_nodes", whole),
+        f"{_GENERATION}colocated.resources.gpus_per_node": Key("rollout_gpus_per_node", whole),
+        "grpo.async_grpo.enabled": Key("is_asynchronous", truth, False),
+        "grpo.async_grpo.max_trajectory_age_steps": Key("staleness", real),
+        "grpo.async_grpo.in_flight_weight_updates": Key("partial", truth),
+        "cluster.num_nodes": Key("nodes", whole, 1),
+        "cluster.gpus_per_node": Key("gpus_per_node", whole, 1),
+    },
+    (
+        "logger.*", "checkpointing.*", "data.*", "env.*", "grpo.val_*", "grpo.max_*", "grpo.seed", "grpo.normalize*",
+        "grpo.use_leave_one_out*", "grpo.reward_*", "loss_fn.*", "*.optimizer*", "*.scheduler*", "policy.tokenizer.*",
+        "policy.max_grad_norm", "policy.precision", "policy.make_sequence_length*", "*.env_vars*", "*.temperature",
+        "*.sequence_parallel", "*.top_p", "*.top_k", "*.stop_*", "*.vllm_cfg.async_engine",
+        "policy.dtensor_cfg.enabled", "reward_penalties.*",
+    ),
+    {"grpo.use_dynamic_sampling": if_on("dynamic sampling"), "policy.generation.vllm_cfg.precision": lambda value: (
+        "" if str(value) in ("bfloat16", "${policy.precision}") else "engines of another precision are not read yet; "
+        "give --rollout-tp and other options instead of the recipe"
+    )},
+    # Colocated engines have the GPU alone, as the file says beside a key; transfers go through packed buffers.
+    always={"offloads_all": True, "offloads_reference": True, "transfer": "packed"},
+)  # fmt: skip
+
+TRL = Framework(
+    "trl",
+    {
+        "model_name_or_path": Key("model", str),
+        "num_generations": Key("samples", whole, 8),
+        "per_device_train_batch_size": Key("device_batch", whole, 8),
+        "gradient_accumulation_steps": Key("accumulation", whole, 1),
+        "steps_per_generation": Key("generation_steps", whole),
+        "num_iterations": Key("epochs", whole, 1),
+        "max_prompt_length": Key("longest_prompt", whole),
+        "max_completion_length": Key("longest_response", whole, 256),
+        "beta": Key("reference", is_positive, False),
+        "vllm_mode": Key("is_colocated", lambda mode: {"colocate": True, "server": False}[str(mode)]),
+        "vllm_gpu_memory_utilization": Key("engine.gpu_memory_utilization", real, 0.3),
+        "vllm_tensor_parallel_size": Key("engine.tp", whole, 1),
+        "gradient_checkpointing": Key("recompute", recomputation, "full"),
+    },
+    (
+        "learning_rate", "lr_*", "warmup_*", "weight_decay", "max_grad_norm", "logging_*", "save_*", "output_dir",
+        "report_to", "run_name", "seed", "num_train_epochs", "max_steps", "bf16", "temperature", "top_p", "top_k",
+        "min_p", "epsilon*", "scale_rewards", "loss_type", "remove_unused_columns", "dataset_*", "use_vllm", "eval_*",
+        "push_to_hub", "log_completions", "reward_*", "torch_dtype", "attn_implementation", "do_eval", "hub_*",
+    ),
+    {},
+)  # fmt: skip
+
+SLIME = Framework(
+    "slime",
+    {
+        "hf-checkpoint": Key("model", str),
+        "rollout-batch-size": Key("prompts", whole),
+        "n-samples-per-prompt": Key("samples", whole, 1),
+        "global-batch-size": Key("mini_batch_responses", whole),
+        "rollout-max-prompt-len": Key("longest_prompt", whole),
+        "rollout-max-response-len": Key("longest_response", whole, 1024),
+        "max-tokens-per-gpu": Key("micro_tokens", whole),
+        "log-probs-max-tokens-per-gpu": Key("logprob_tokens", whole),
+        "tensor-model-parallel-size": Key("tp", whole),
+        "pipeline-model-parallel-size": Key("pp", whole),
+        "context-parallel-size": Key("cp", whole, 1),
+        "expert-model-parallel-size": Key("ep", whole),
+        "recompute-granularity": Key("recompute", {"full": "full", "selective": "none"}.__getitem__, "none"),
+        "advantage-estimator": Key("algorithm", _algorithm),
+        "use-kl-loss": Key("reference", truth, False),
+        "actor-num-nodes": Key("train_nodes", whole, 1),
+        "actor-num-gpus-per-node": Key("train_gpus_per_node", whole, 8),
+        "colocate": Key("is_colocated", truth, False),
+        "offload": Key("offloads_all", truth, True),
+        "rollout-num-gpus": Key("rollout_gpus", whole),
+        "rollout-num-gpus-per-engine": Key("engine.tp", whole, 1),
+        "sglang-mem-fraction-static": Key("engine.gpu_memory_utilization", real),
+    },
+    (
+        "load", "save*", "ref-load", "prompt-data", "input-key", "label-key", "metadata-key", "apply-chat-template",
+        "rollout-shuffle", "rm-type", "num-rollout", "rollout-temperature", "rollout-top*", "eval-*",
+        "n-samples-per-eval*",
+        "lr*", "optimizer", "weight-decay", "adam-*", "kl-loss-*", "kl-coef", "entropy-coef", "eps-*", "use-wandb",
+        "wandb-*", "attention-dropout", "hidden-dropout", "sequence-parallel", "use-dynamic-batch-size", "balance-data",
+        "accumulate-allreduce*", "attention-softmax*", "attention-backend", "recompute-method", "recompute-num-layers",
+        "micro-batch-size", "qkv-format",
+    ),
+    {},
+)  # fmt: skip
+FRAMEWORKS = {framework.name: framework for framework in (VERL, NEMO_RL, TRL, SLIME)}

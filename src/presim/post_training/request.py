@@ -1,0 +1,89 @@
+"""What a user asks of `presim rl`: the options of the verb as one value, which recipes of frameworks fill, too."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from presim import quantities
+from presim.errors import InputError
+from presim.post_training.job import Algorithm, Offloads
+
+_BOUNDS = {
+    "prompts": quantities.BATCH,
+    "samples": quantities.BATCH,
+    "epochs": quantities.BATCH,
+    "tp": quantities.DEGREE,
+    "pp": quantities.DEGREE,
+    "ep": quantities.DEGREE,
+    "reward_seconds": quantities.SECONDS,
+    "reward_workers": quantities.BATCH,
+    "seed": quantities.SEED,
+}
+_MOST_STALENESS = 1000
+_MOST_STEPS = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RlRequest:
+    """Options of a job; those that are None follow from the others."""
+
+    model: str
+    prompts: int = 512
+    samples: int = 16
+    prompt_tokens: str = "1024"
+    response: str = "2048"
+    algorithm: Algorithm = "grpo"
+    mini_batch: int | None = None  # prompts of an update; None: all
+    epochs: int = 1
+    placement: Literal["colocated", "separate"] = "colocated"
+    rollout_gpus: int | None = None  # of separate pools; None: half
+    staleness: float = 0.0
+    partial: bool = False
+    tp: int = 1
+    cp: int | None = None  # None: the smallest with which a micro-batch fits
+    pp: int = 1
+    ep: int = 1
+    dp_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"
+    shard: int = 0  # consecutive data-parallel ranks that shard parameters, with copies on others; 0: all
+    recompute: Literal["none", "full"] = "full"
+    micro_tokens: int | None = None  # most tokens of a micro-batch on a GPU; None: the longest sample, at least 16,384
+    logprob_tokens: int | None = None  # likewise, of log-probabilities; None: as micro_tokens
+    reference: bool | None = None  # None: as the algorithm usually has
+    old_logprobs: bool = True
+    transfer: Literal["per-parameter", "packed"] = "per-parameter"  # of weights; packed: limited by links alone
+    offload: tuple[Offloads, ...] = ()
+    engine: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `presim.serving.plan.Plan`
+    reward_seconds: float = 0.0
+    reward_workers: int = 64
+    force: bool = False  # predict also what does not fit memory
+    steps: int | None = None  # None: 1, or 6 where generation runs ahead
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise InputError on a number out of bounds."""
+        for name, quantity in _BOUNDS.items():
+            quantity.check(getattr(self, name), name)
+        for name in ("mini_batch", "rollout_gpus", "cp", "micro_tokens", "logprob_tokens", "steps"):
+            if (number := getattr(self, name)) is not None:
+                quantities.BATCH.check(number, name)
+        if not 0 <= self.staleness <= _MOST_STALENESS:
+            raise InputError(f"staleness is from 0 to {_MOST_STALENESS} steps, not {self.staleness:g}; correct it")
+        if (self.steps or 1) > _MOST_STEPS:
+            raise InputError(f"{self.steps:,} steps are more than {_MOST_STEPS:,}; use fewer --steps")
+
+
+def request_of(model: str, fields: Mapping[str, Any]) -> RlRequest:
+    """The request with these fields.
+
+    Raises:
+        InputError: one of them is unknown, with the nearest that is known, or out of bounds.
+    """
+    names = {field.name for field in dataclasses.fields(RlRequest)}
+    for name in fields:
+        if name not in names:
+            near = difflib.get_close_matches(name, sorted(names), 1)
+            raise InputError(f"a post-training job has no {name!r}; " + (f"use {near[0]}" if near else "leave it out"))
+    return RlRequest(model=model, **fields)

@@ -1,0 +1,118 @@
+"""Generate responses on the engines of a pool: their own schedulers in simulated time, between changes of weights."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.errors import InputError
+from presim.serving.deployments.deployment import Deployment
+from presim.serving.engines.simulate import Served, simulate
+from presim.serving.fast import state
+from presim.serving.steps.times import Engine
+from presim.serving.workloads.workload import make
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Responses:
+    """Responses that are generated or remain to be: one entry of every column each."""
+
+    group: Ints  # number of the prompt in the whole run
+    prompt: Ints  # tokens
+    length: Ints  # tokens that the response will have
+    generated: Ints  # tokens that it has
+
+    def part(self, selected: NDArray[np.bool_]) -> Responses:
+        """Some of them."""
+        return Responses(*(getattr(self, field.name)[selected] for field in dataclasses.fields(self)))
+
+    def with_others(self, others: Responses) -> Responses:
+        """Both."""
+        names = [field.name for field in dataclasses.fields(self)]
+        return Responses(*(np.concatenate([getattr(self, name), getattr(others, name)]) for name in names))
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Window:
+    """What the engines do from one change of weights on, if nothing interrupts them; seconds from its start."""
+
+    responses: Responses
+    end_s: Floats  # by response
+    served: Served
+    ranks: int  # of all engines: an engine has one for each part of its data parallelism
+
+    @property
+    def rank_end_s(self) -> Floats:
+        """When each rank of the engines has generated its last token."""
+        ends = np.zeros(self.ranks)
+        np.maximum.at(ends, self.served.replica, self.end_s)
+        return ends
+
+    def generated_at(self, cut_s: float) -> Ints:
+        """Tokens of each response at a moment: an engine's step gives each of its sequences one."""
+        served, responses = self.served, self.responses
+        remaining = responses.length - responses.generated
+        cut_ns = round(cut_s * 1e9)
+        tokens = np.where(served.last <= cut_ns, remaining, 0)
+        steps_by_replica = _step_ends(served)
+        for index in np.flatnonzero((served.last > cut_ns) & (served.first <= cut_ns)).tolist():
+            ends = steps_by_replica[int(served.replica[index])]
+            first, now, last = np.searchsorted(ends, (served.first[index], cut_ns, served.last[index]))
+            share = (now - first) / max(last - first, 1)
+            tokens[index] = min(1 + int(share * (remaining[index] - 1)), remaining[index] - 1)
+        return np.asarray(responses.generated + tokens)
+
+    @property
+    def preemptions(self) -> int:
+        """Requests that lost their cache blocks to others."""
+        return int(self.served.preemptions.sum())
+
+
+def _step_ends(served: Served) -> dict[int, Ints]:
+    replicas, ends = served.steps[:, state.LOG_REPLICA], served.steps[:, state.LOG_END]
+    return {int(replica): np.sort(ends[replicas == replica]) for replica in np.unique(replicas)}
+
+
+def generate(responses: Responses, engine: Engine, replicas: int, seed: int) -> Window:
+    """Simulate the engines from now until all responses are generated.
+
+    All requests are sent at once. A response that was interrupted is sent with the tokens that it has, which are
+    computed again: new weights invalidate the cache. Responses to one prompt share its cached tokens on an engine.
+
+    Raises:
+        InputError: an engine takes no request of such a length.
+    """
+    block = engine.limits.block_size
+    shared_blocks = responses.prompt // block  # of the prompt: the same for all responses to it
+    first = np.concatenate([[0], np.cumsum(shared_blocks)]).astype(np.int64)
+    within = np.arange(first[-1]) - np.repeat(first[:-1], shared_blocks)
+    most_blocks = int(shared_blocks.max(initial=0)) + 1
+    workload = make(
+        f"{len(responses)} responses",
+        np.zeros(len(responses), np.int64),
+        responses.prompt + responses.generated,
+        responses.length - responses.generated,
+        segment_first=first,
+        segments=np.repeat(responses.group, shared_blocks) * most_blocks + within,
+        segment_tokens=block,
+        seed=seed,
+        origin="presim.post_training.rollout",
+    )
+    fleet = Deployment(engine, replicas, "least-loaded").fleet(seed=seed)
+    served = simulate(workload, fleet)
+    if not served.finished.all():
+        refused = int(np.flatnonzero(~served.finished)[0])
+        raise InputError(
+            f"an engine refuses {int((~served.finished).sum()):,} of {len(responses):,} responses, first one of "
+            f"{int(responses.prompt[refused]):,} prompt and {int(responses.length[refused]):,} response tokens: its KV "
+            f"cache holds {engine.limits.kv_tokens:,}; use a larger --rollout-tp or --gpu-memory-utilization"
+        )
+    return Window(responses, served.last / 1e9, served, len(fleet.replicas))

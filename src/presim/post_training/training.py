@@ -1,0 +1,204 @@
+"""Times and memory of training steps of any micro-batch, from a few composed and simulated ones.
+
+A micro-batch of packed sequences does work by its tokens (matrix products, norms, logits) and, in attention, by the sum
+of its squared lengths. Steps are composed at a grid of tokens, each with one long sequence and with many short ones;
+between grid points both parts are linear in the tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.composition.compose import compose
+from presim.composition.graph.schema import OperatorGraph
+from presim.composition.plan import Plan
+from presim.engine.timeline import Timeline
+from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.hardware import Cluster
+from presim.result import Memory
+from presim.trace.schema import Kind, Phase, Trace
+
+Floats = NDArray[np.float64]
+_PIECES = 64  # a sequence is a multiple of so many tokens for each rank that has a part of it
+_TOKEN_SHARES = (1 / 8, 1 / 2, 1.0)  # grid, of the fullest micro-batch
+_LOCKSTEP = ("fsdp2", "hsdp")  # data-parallel ranks meet in every micro-batch, as they gather parameters
+_MESSAGES = ("send", "recv", "sendrecv")
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """Seconds of a micro-batch by its tokens and its sum of squared lengths."""
+
+    tokens: Floats
+    linear_s: Floats  # without attention's quadratic part, at each grid point
+    quadratic_s: Floats  # for each unit of squared length, likewise
+
+    def seconds(self, tokens: Floats, squares: Floats) -> Floats:
+        """Seconds of each micro-batch; below the grid in proportion to the part above the first point's tokens."""
+        grid = np.concatenate([[0.0], self.tokens])
+        floor_s = max(2 * self.linear_s[0] - self.linear_s[-1] * 2 * self.tokens[0] / self.tokens[-1], 0.0)
+        linear = np.interp(tokens, grid, np.concatenate([[min(floor_s, self.linear_s[0])], self.linear_s]))
+        return np.asarray(linear + np.interp(tokens, self.tokens, self.quadratic_s) * squares)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingPrices:
+    """Prices of a training pool."""
+
+    plan: Plan
+    data_ranks: int
+    update: Curve  # forward, backward and recomputation of a micro-batch, on the stage that takes longest
+    forward: Curve  # forward alone
+    forward_fill_s: Curve  # of a micro-batch on all stages of the pipeline but one
+    rest_s: float  # of an update: reduction of gradients, norm, optimizer, and the pipeline's fill and drain
+    watts: float | None  # of a GPU in a step
+    memory: Memory  # of an update with full micro-batches
+    uncertainty: float
+    not_modelled: tuple[str, ...]
+
+    def update_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
+        """Seconds of an update whose micro-batches have these sizes: [rank, micro-batch]."""
+        return self._of_ranks(self.update.seconds(tokens.astype(float), squares.astype(float))) + self.rest_s
+
+    def forward_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
+        """Seconds of the forward passes of such micro-batches."""
+        floats = tokens.astype(float), squares.astype(float)
+        fill = float(self.forward_fill_s.seconds(*floats).mean(axis=1).max()) if self.plan.pipeline > 1 else 0.0
+        return self._of_ranks(self.forward.seconds(*floats)) + fill
+
+    def _of_ranks(self, seconds: Floats) -> float:
+        if self.plan.data_style in _LOCKSTEP:
+            return float(seconds.max(axis=0).sum())
+        return float(seconds.sum(axis=1).max())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Point:
+    """A composed micro-batch."""
+
+    squares: float
+    update_s: float
+    forward_s: float
+    fill_s: float
+
+
+def price_training(
+    graph: OperatorGraph, plan: Plan, cluster: Cluster, update_tokens: int, forward_tokens: int, typical_length: int,
+    progress: Callable[[str], None] = lambda text: None,
+) -> TrainingPrices:  # fmt: skip
+    """Compose and simulate the grid of micro-batches on a pool of GPUs.
+
+    ``update_tokens``: of the largest micro-batch of an update, whose memory counts; ``forward_tokens``: of
+    log-probabilities.
+
+    Raises:
+        InputError: the plan is invalid for the model or the pool.
+    """
+    full, _ = _long_and_short(plan, update_tokens, typical_length)
+    double = _evaluated(graph, full, cluster, 2 * plan.pipeline)
+    once = _evaluated(graph, full, cluster, plan.pipeline)
+    slope_s = (_step_s(double) - _step_s(once)) / plan.pipeline
+    rest_s = max(_step_s(once) - slope_s * plan.pipeline, 0.0)
+    counts = [int(update_tokens * share) for share in _TOKEN_SHARES]
+    counts += [forward_tokens] if forward_tokens > update_tokens else []
+    grid: list[tuple[int, _Point, _Point]] = []
+    for tokens in counts:
+        progress(f"composing micro-batches of {tokens:,} tokens")
+        plans = _long_and_short(plan, tokens, typical_length)
+        evaluations = [
+            once if point_plan == full else _evaluated(graph, point_plan, cluster, plan.pipeline)
+            for point_plan in plans
+        ]
+        long, short = (_point(*pair, rest_s) for pair in zip(evaluations, plans))
+        grid.append((plans[0].sequence, long, short))
+    result = double.result
+    return TrainingPrices(
+        plan=plan,
+        data_ranks=plan.data(cluster.world_size),
+        update=_curve(grid, "update_s"),
+        forward=_curve(grid, "forward_s"),
+        forward_fill_s=_curve(grid, "fill_s"),
+        rest_s=rest_s,
+        watts=result.energy.watts if result.energy else None,
+        memory=result.memory,
+        uncertainty=_uncertainty(double),
+        not_modelled=tuple(result.not_modelled),
+    )
+
+
+def _long_and_short(plan: Plan, tokens: int, typical_length: int) -> tuple[Plan, Plan]:
+    """Plans with micro-batches of the same number of tokens, about ``tokens``: one sequence, and typical ones."""
+    step = _PIECES * plan.context * plan.tensor  # a sequence splits over the ranks that have parts of it
+    length = max(min(typical_length, tokens // 2) // step, 1) * step
+    count = max(tokens // length, 1)
+    return (
+        msgspec.structs.replace(plan, sequence=length * count, micro_batch=1),
+        msgspec.structs.replace(plan, sequence=length, micro_batch=count),
+    )
+
+
+def _evaluated(graph: OperatorGraph, plan: Plan, cluster: Cluster, micro_batches: int) -> Evaluation:
+    samples = plan.micro_batch * plan.data(cluster.world_size) * micro_batches
+    composed = compose(graph, msgspec.structs.replace(plan, global_batch=samples), cluster)
+    return evaluate(composed.traces, cluster, stands_for=composed.stands_for, notes=composed.notes, brief=True)
+
+
+def _step_s(evaluation: Evaluation) -> float:
+    return float(evaluation.result.step_time_s or 0.0)
+
+
+def _uncertainty(evaluation: Evaluation) -> float:
+    """Relative half-width of the step's 80 % interval."""
+    result = evaluation.result
+    low, high = result.step_time_low_s, result.step_time_high_s
+    return (high - low) / 2 / _step_s(evaluation) if low is not None and high is not None else 0.0
+
+
+def _point(evaluation: Evaluation, plan: Plan, rest_s: float) -> _Point:
+    forwards = [
+        _forward_s(evaluation.ranks[rank].trace, timeline, by_window=plan.pipeline == 1) / plan.pipeline
+        for rank, timeline in evaluation.timelines.items()
+    ]
+    update_s = max(_step_s(evaluation) - rest_s, 0.0) / plan.pipeline
+    squares = float(plan.micro_batch) * plan.sequence**2
+    return _Point(squares, update_s, max(forwards), sum(forwards) - max(forwards))
+
+
+def _forward_s(trace: Trace, timeline: Timeline, *, by_window: bool) -> float:
+    """Seconds of the last step's forward passes; of a pipeline stage without what it waits for others."""
+    step = trace.steps()[-1]
+    is_forward = (trace.columns["phase"] == Phase.FORWARD) & trace.mask(Kind.WORK, Kind.COLLECTIVE)
+    inside = np.zeros(len(trace), np.bool_)
+    inside[step] = True
+    entries = np.flatnonzero(is_forward & inside)
+    if not by_window:
+        numbers = trace.columns["signature"][entries]
+        entries = entries[[getattr(trace.signatures[number], "kind", "") not in _MESSAGES for number in numbers]]
+    starts, ends = timeline.start_ns[entries], timeline.end_ns[entries]
+    if not len(entries):
+        return 0.0
+    return float(ends.max() - starts.min()) / 1e9 if by_window else _covered_s(starts, ends)
+
+
+def _covered_s(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> float:
+    """Seconds that some interval covers."""
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    before = np.concatenate([starts[:1], ends[:-1]])
+    return float(np.maximum(ends - np.maximum(starts, before), 0).sum()) / 1e9
+
+
+def _curve(grid: Sequence[tuple[int, _Point, _Point]], figure: str) -> Curve:
+    tokens, linear_s, quadratic_s = [], [], []
+    for count, long, short in grid:
+        seconds, squares = (getattr(long, figure), getattr(short, figure)), (long.squares, short.squares)
+        slope = max((seconds[0] - seconds[1]) / (squares[0] - squares[1]), 0.0) if squares[0] > squares[1] else 0.0
+        tokens.append(float(count))
+        linear_s.append(max(seconds[1] - slope * squares[1], 0.0))
+        quadratic_s.append(slope)
+    return Curve(np.array(tokens), np.array(linear_s), np.array(quadratic_s))

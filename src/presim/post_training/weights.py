@@ -1,0 +1,76 @@
+"""Time to bring new weights to the engines, and to copy a role's state between GPU and host memory."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from presim import constants as calibration
+from presim.cost.collectives.hierarchical import Hierarchical
+from presim.hardware import Cluster
+from presim.models.description import Model
+from presim.post_training.job import Placement
+from presim.serving.plan import WEIGHT_BYTES
+from presim.serving.steps.times import Engine
+from presim.trace.collective import Collective
+from presim.trace.schema import Group
+
+_TRAINED_BYTES = 2  # of a parameter as it is sent: bf16
+# A transfer parameter by parameter is bound by software, not by links: verl's full broadcast takes 5.5 to 6.0 s for
+# Qwen2.5-7B on 1 + 1 nodes and 28.5 to 29.1 s for 72B on 4 + 4 (verl's docs/advance/delta_weight_sync.md, 2026-07): a
+# line through both, which gives 14.7 s for 32B on 2 + 2 nodes, where 14.2 s were measured.
+_SOFTWARE_START_S = 3.06
+_SOFTWARE_BYTES_PER_S = 5.64e9
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightSync:
+    """Parts of a transfer of all weights from trainer to engines, one after the other; seconds."""
+
+    gather_s: float  # trainer's shards to whole parameters
+    broadcast_s: float  # to the GPUs of the engines; 0 where both sides share GPUs
+    load_s: float  # copies into the engine's own tensors
+    sent_bytes: int
+    software_s: float = 0.0  # what software takes for all of this, where it handles one parameter after the other
+
+    @property
+    def seconds(self) -> float:
+        """All of it: the slower of links and software."""
+        return max(self.gather_s + self.broadcast_s + self.load_s, self.software_s)
+
+
+def weight_sync(
+    model: Model, engine: Engine, cluster: Cluster, placement: Placement, *, is_packed: bool = False
+) -> WeightSync:
+    """Price the transfer on the described network: parameters are gathered by all training GPUs, then sent as bf16.
+
+    Separate pools get them by a broadcast from the first training GPU. An engine copies its own part of each parameter
+    into its tensors, and reads and writes what its weight type needs. ``is_packed``: many parameters are sent together,
+    so that links alone limit it.
+    """
+    sent_bytes = int(model.parameters * _TRAINED_BYTES)
+    train = tuple(range(placement.train_gpus))
+    gather_s = _collective_s("all_gather", sent_bytes, train, cluster)
+    broadcast_s = 0.0
+    if not placement.is_colocated:
+        rollout = tuple(range(placement.train_gpus, placement.gpus))
+        broadcast_s = _collective_s("broadcast", sent_bytes, (0, *rollout), cluster)
+    part = model.parameters / (engine.plan.tp * engine.plan.pp)
+    load_bytes = part * (_TRAINED_BYTES + WEIGHT_BYTES[engine.plan.weights])
+    software_s = 0.0 if is_packed else _SOFTWARE_START_S + sent_bytes / _SOFTWARE_BYTES_PER_S
+    return WeightSync(gather_s, broadcast_s, load_bytes / cluster.gpu.memory_bytes_per_s, sent_bytes, software_s)
+
+
+def _collective_s(kind: str, size_bytes: int, ranks: tuple[int, ...], cluster: Cluster) -> float:
+    if len(ranks) < 2:
+        return 0.0
+    call = Collective(kind, size_bytes, "bfloat16", 0, peer=0 if kind == "broadcast" else -1)
+    return Hierarchical().alone(call, Group("weights", ranks, len(ranks)), cluster).duration_ns / 1e9
+
+
+def host_copy_s(size_bytes: float, cluster: Cluster) -> float:
+    """Seconds to copy so many bytes of one GPU to or from host memory that is not pinned, all GPUs of a node at once.
+
+    GPUs with a link of their own to the host's memory use it (`c2c`); others, PCIe.
+    """
+    link = max(cluster.pcie_bytes_per_s, cluster.gpu.c2c_bytes_per_s)
+    return size_bytes / (link * calibration.value("copy.pinned_share"))

@@ -1,0 +1,64 @@
+"""Bad input of `presim rl`: one sentence with the numbers and what to do next, before anything is composed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from presim.errors import InputError
+from presim.hardware.choose import choose_cluster
+from presim.post_training.build import build_job
+from presim.post_training.request import RlRequest, request_of
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    (
+        {"prompts": 100, "mini_batch": 33},
+        "100 prompts do not divide into mini-batches of 33 (100 % 33 = 1); use a --mini-batch that divides them",
+    ),
+    (
+        {"prompts": 9, "samples": 1},
+        "a mini-batch of 9 responses does not divide over 8 data-parallel ranks (9 % 8 = 1); change --prompts, "
+        "--samples, --mini-batch or a degree",
+    ),
+    (
+        {"response": "lognormal:mean=9000,p99=60000"},
+        "a prompt with its response has up to 1,007,094 tokens, and qwen3-0.6b takes 40,960; shorten --response with "
+        "max=39936",
+    ),
+    (
+        {"micro_tokens": 2048, "cp": 1},
+        "a prompt with its response has up to 3,072 tokens, more than the 2,048 of a micro-batch; use --micro-tokens "
+        "3072 or more for each of 1 context-parallel ranks",
+    ),
+    (
+        {"staleness": 1.0},
+        "--rollout-gpus, --staleness and --partial are of separate pools; add --placement separate, or leave them out",
+    ),
+    (
+        {"placement": "separate", "rollout_gpus": 8},
+        "8 GPUs that generate leave 0 of 8 to train; use a --rollout-gpus between both",
+    ),
+    (
+        {"placement": "separate", "partial": True},
+        "--partial interrupts responses that go on with newer weights; add --staleness 1 or more",
+    ),
+    (
+        {"engine": {"tp": 4, "max_num_seqs": 8}, "placement": "separate", "rollout_gpus": 2, "samples": 12},
+        "engines of 4 GPUs do not fill the rollout pool of 2 GPUs; use a --rollout-tp that divides 2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "sentence"), BAD)
+def test_a_request_that_cannot_be_is_refused(fields: dict[str, Any], sentence: str) -> None:
+    request = RlRequest(model="qwen3-0.6b", **{"response": "2048", **fields})
+    with pytest.raises(InputError) as error:
+        build_job(request, choose_cluster(gpu="h100-sxm", world_size=8))
+    assert str(error.value) == sentence
+
+
+def test_an_unknown_field_is_refused_with_the_nearest() -> None:
+    with pytest.raises(InputError) as error:
+        request_of("qwen3-8b", {"stalness": 1})
+    assert str(error.value) == "a post-training job has no 'stalness'; use staleness"

@@ -1,0 +1,138 @@
+"""Recipes of frameworks are read as they are given: each key that counts has its meaning, others are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from presim.errors import InputError
+from presim.post_training.recipes.request import FromRecipe, read_recipe
+
+VERL = """
+set -x
+prompts=64
+longest=$((1024 * 2))
+budget=$(((longest + 4 * 1024) * 2))
+MODEL=${MODEL:-Qwen/Qwen3-8B}
+
+# data.train_batch_size=7
+python3 -m verl.trainer.main_ppo \\
+    algorithm.adv_estimator=grpo \\
+    data.train_batch_size=${prompts} \\
+    data.max_prompt_length=$longest \\
+    data.max_response_length=$((longest * 2)) \\
+    actor_rollout_ref.model.path="$MODEL" \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=16 \\
+    actor_rollout_ref.actor.ppo_max_token_len_per_gpu=$budget \\
+    actor_rollout_ref.actor.optim.lr=1e-6 \\
+    actor_rollout_ref.actor.fsdp_config.param_offload=True \\
+    actor_rollout_ref.rollout.n=8 \\
+    actor_rollout_ref.rollout.name=sglang \\
+    actor_rollout_ref.rollout.moon_phase=3 \\
+    trainer.n_gpus_per_node=8 trainer.nnodes=2
+"""
+NEMO = """
+defaults: base.yaml
+grpo:
+  num_prompts_per_step: 32
+  async_grpo: {enabled: true, max_trajectory_age_steps: 2, in_flight_weight_updates: true}
+policy:
+  train_global_batch_size: 256
+  generation:
+    colocated: {enabled: false, resources: {num_nodes: 1, gpus_per_node: 8}}
+cluster: {num_nodes: 3}
+"""
+BASE = """
+grpo: {num_generations_per_prompt: 8, some_setting: 1}
+policy:
+  model_name: Qwen/Qwen3-32B
+  max_total_sequence_length: 4096
+  train_micro_batch_size: 2
+  megatron_cfg: {enabled: true, tensor_model_parallel_size: 4}
+  sequence_packing:
+    train_mb_tokens: "${mul:${policy.max_total_sequence_length}, ${policy.train_micro_batch_size}}"
+cluster: {gpus_per_node: 8}
+"""
+TRL = "{num_generations: 8, per_device_train_batch_size: 4, gradient_accumulation_steps: 4, beta: 0.04}"
+SLIME = "python train.py --hf-checkpoint /models/Qwen3-4B --rollout-batch-size 32 --n-samples-per-prompt 8 \\\n"
+SLIME += "--global-batch-size 128 --colocate --max-tokens-per-gpu 9216 --rollout-num-gpus-per-engine 2\n"
+
+
+def read(
+    folder: Path, framework: str, text: str, *overrides: str, name: str = "recipe.sh", gpus: int | None = None
+) -> FromRecipe:
+    (folder / "base.yaml").write_text(BASE)
+    (folder / name).write_text(text)
+    return read_recipe(framework, str(folder / name), overrides, gpus)
+
+
+def test_a_launch_script_of_verl(tmp_path: Path) -> None:
+    recipe = read(tmp_path, "verl", VERL, "actor_rollout_ref.rollout.n=4")
+    expected = {
+        "model": "qwen3-8b", "prompts": 64, "samples": 4, "mini_batch": 16, "micro_tokens": 12288,
+        "offload": ("parameters",), "placement": "colocated", "algorithm": "grpo", "reference": False,
+    }  # fmt: skip
+    assert {name: recipe.fields[name] for name in expected} == expected
+    assert recipe.fields["engine"]["kernels"] == "sglang"
+    assert (recipe.world_size, recipe.gpus_per_node) == (16, 8)
+    assert (recipe.longest_prompt, recipe.longest_response) == (2048, 4096)
+    assert recipe.notes[1:] == (
+        "Keys of the recipe that are not understood, and left out: actor_rollout_ref.rollout.moon_phase.",
+    )
+
+
+def test_a_recipe_of_nemo_rl_with_the_file_that_it_inherits(tmp_path: Path) -> None:
+    recipe = read(tmp_path, "nemo-rl", NEMO, name="recipe.yaml")
+    expected = {
+        "model": "qwen3-32b", "prompts": 32, "samples": 8, "mini_batch": 32, "tp": 4, "dp_style": "zero1",
+        "placement": "separate", "rollout_gpus": 8, "staleness": 2.0, "partial": True, "micro_tokens": 8192,
+        "transfer": "packed", "offload": ("reference",),
+    }  # fmt: skip
+    assert {name: recipe.fields[name] for name in expected} == expected
+    assert recipe.world_size == 24
+    assert len(recipe.notes) == 1
+
+
+def test_trl_counts_responses_of_a_gpu(tmp_path: Path) -> None:
+    recipe = read(tmp_path, "trl", TRL, name="recipe.yaml", gpus=8)
+    assert (recipe.fields["prompts"], recipe.fields["mini_batch"], recipe.fields["reference"]) == (16, 16, True)
+
+
+def test_arguments_of_slime(tmp_path: Path) -> None:
+    recipe = read(tmp_path, "slime", SLIME)
+    expected = {"model": "qwen3-4b", "prompts": 32, "mini_batch": 16, "micro_tokens": 9216, "placement": "colocated"}
+    assert {name: recipe.fields[name] for name in expected} == expected
+    assert recipe.fields["engine"] == {"tp": 2}
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "sentence"),
+    [
+        (
+            "verl",
+            "run actor_rollout_ref.actor.ppo_mini_batch_sise=4",
+            "verl has no key 'actor_rollout_ref.actor.ppo_mini_batch_sise'; did you mean "
+            "actor_rollout_ref.actor.ppo_mini_batch_size?",
+        ),
+        (
+            "verl",
+            "run algorithm.adv_estimator=gae",
+            "algorithm.adv_estimator=gae: a critic is not modelled; use grpo, rloo or reinforce_plus_plus",
+        ),
+        (
+            "verl",
+            "run data.train_batch_size=many",
+            "data.train_batch_size has a value that is not understood, 'many'; correct it",
+        ),
+        (
+            "trl",
+            "run --num_generations 8",
+            "TRL's batch is per GPU, and its recipe does not say how many there are: add --world-size",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_refused(tmp_path: Path, framework: str, text: str, sentence: str) -> None:
+    with pytest.raises(InputError) as error:
+        read(tmp_path, framework, text)
+    assert str(error.value) == sentence
