@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from presim import calibration
+from presim import constants as calibration
 from presim.hardware import Cluster, Gpu
 from presim.models.description import Model
 from presim.models.layers import Cached
