@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from presim.serving.deployments.launch import arguments
 
 from presim.capture.setup.shim import SHIM_DIRECTORY
-from presim.serving.deployments.launch import arguments
 from presim.serving.plan import Plan
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("sglang"), pytest.mark.slow]
