@@ -16,7 +16,7 @@ import uvicorn
 from presim.app.server import application
 from presim.app.state import State
 from presim.cli import main
-from presim.localhost import listening_socket
+from presim.process.localhost import listening_socket
 from presim.report import json
 from presim.units import seconds
 from support import layout

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from presim.figures.training import Projection
+from presim.planner.study import Answer
+from presim.planner.trials.trial import format_value
 from presim.report import content
 from presim.result import Result
-from presim.saved_results.read import SavedResult
-from presim.search.study import Answer
-from presim.search.trials.trial import format_value
+from presim.result.training import Projection
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
+from presim.view.saved.read import SavedResult
 
 
 class Figure(msgspec.Struct, frozen=True):

@@ -69,7 +69,7 @@ def form_of(name: str) -> Form:
 
 def _defaults(name: str) -> dict[str, str]:
     """Defaults that the command line leaves to the plan."""
-    from presim.compose.plan import Plan
+    from presim.composition.plan import Plan
 
     if name != "compose":
         return {}
@@ -80,7 +80,7 @@ def _defaults(name: str) -> dict[str, str]:
 
 
 def _suggestions(name: str) -> dict[str, list[str]]:
-    from presim.graph.take import named_models
+    from presim.composition.graph.take import named_models
     from presim.hardware import Gpu, catalogue
     from presim.hardware.cluster import Fabric, Node
     from presim.serving import model

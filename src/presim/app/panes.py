@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from presim.saved_results.read import SavedResult
 from presim.view.opened import Pane, opened
+from presim.view.saved.read import SavedResult
 
 
 def panes_of(result: SavedResult) -> Mapping[str, Pane]:

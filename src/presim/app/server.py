@@ -28,7 +28,7 @@ from presim.app.what_if import RefusedError
 from presim.cli.declared import Values
 from presim.errors import InputError
 from presim.files import FormatError, decode_json
-from presim.localhost import HOSTS
+from presim.process.localhost import HOSTS
 from presim.report.palette import stylesheet
 
 STATIC = Path(__file__).with_name("static")

@@ -21,10 +21,10 @@ from presim.app.what_if import RefusedError, WhatIf, last_sentence
 from presim.cli.declared import Values, option_of
 from presim.errors import InputError
 from presim.files import write_file
-from presim.saved_results.read import SavedResult, read
-from presim.saved_results.show import page
 from presim.trace.store import JOB_FILE
 from presim.view.opened import Pane
+from presim.view.saved.read import SavedResult, read
+from presim.view.saved.show import page
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -15,8 +15,8 @@ from presim.app.figures import Summary, summary_of
 from presim.cli.declared import Values, option_of
 from presim.errors import InputError
 from presim.files import decode_json
-from presim.saved_results.read import read
-from presim.scratch import temporary_folder
+from presim.files.scratch import temporary_folder
+from presim.view.saved.read import read
 
 LIMIT_S = 60.0  # of one question; longer ones are asked as jobs
 

@@ -23,7 +23,7 @@ def command(folder: str, port: int, opens: bool) -> None:
     """
     try:
         from presim.app.server import application
-        from presim.localhost import HOSTS, listening_socket
+        from presim.process.localhost import HOSTS, listening_socket
         from presim.view.server import serve
     except ImportError as error:
         from presim.errors import InputError

@@ -13,8 +13,8 @@ import click
 from presim.cli.declared import Declaration, command_of, declarations, python_keyword
 from presim.cli.main import cli
 from presim.errors import InputError
-from presim.saved_results.read import read
-from presim.scratch import temporary_folder
+from presim.files.scratch import temporary_folder
+from presim.view.saved.read import read
 
 Option: TypeAlias = bool | float | str | Sequence[str] | None
 
