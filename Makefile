@@ -20,7 +20,7 @@ PRESIM := $(VENV)/.presim
 FRAMEWORKS := $(VENV)/.frameworks
 TRANSFORMER_ENGINE := $(VENV)/.transformer-engine
 LOOPS := $(VENV)/.loops
-LOOP_SOURCES := src/presim/compiled_loops.py src/presim/compose/allocator_loop.py $(wildcard src/presim/engine/*.py src/presim/serving/fast/*.py)
+LOOP_SOURCES := src/presim/process/compiled_loops.py src/presim/composition/allocator_loop.py $(wildcard src/presim/engine/*.py src/presim/serving/fast/*.py)
 LIBRARIES := $(SHIM)/lib/.built
 CUDA_HEADERS := build/cuda-headers
 

@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 os.environ["PRESIM_ENGINE"] = "compiled"
 
 from presim.engine.options import Options
+from presim.evaluation.job import Evaluator, Job
+from presim.evaluation.pipeline import evaluate
 from presim.hardware import choose_cluster
-from presim.job import Evaluator, Job
-from presim.pipeline import evaluate
 from support import workloads
 
 CALLS = 30

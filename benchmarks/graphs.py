@@ -17,16 +17,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from presim.cli.script import cpu_s, sentences
-from presim.compose.compose import compose
-from presim.compose.plan import Plan
-from presim.graph import store
-from presim.graph.take import take
+from presim.composition.compose import compose
+from presim.composition.graph import store
+from presim.composition.graph.take import take
+from presim.composition.plan import Plan
+from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
-from presim.pipeline import evaluate
 
 PARAMETERS = 405_853_388_800
 RESULT = Path(__file__).parent / "results" / "graphs.md"
-_READING = "import sys; from presim.graph import store; store.load(sys.argv[1]); assert 'torch' not in sys.modules"
+_READING = (
+    "import sys; from presim.composition.graph import store; store.load(sys.argv[1]); assert 'torch' not in sys.modules"
+)
 
 
 def seconds(action: Callable[[], object]) -> float:

@@ -18,12 +18,12 @@ import time
 from pathlib import Path
 
 from presim.cli.script import sentences
-from presim.compose.plan import Plan
-from presim.graph.take import open_graph
+from presim.composition.graph.take import open_graph
+from presim.composition.plan import Plan
+from presim.evaluation.plans import evaluate_plan
 from presim.hardware.choose import choose_cluster
-from presim.plans import evaluate_plan
-from presim.search.trials.evaluator import Evaluator
-from presim.search.trials.job import Job
+from presim.planner.trials.evaluator import Evaluator
+from presim.planner.trials.job import Job
 
 RESULT = Path(__file__).parent / "results" / "plans.md"
 MEGATRON = {"sequence": 4096, "tensor": 8, "sequence_parallel": True, "data_style": "zero1"}

@@ -18,14 +18,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from presim.changes import changes_of
 from presim.cli.script import sentences
 from presim.engine.options import Options
+from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.evaluation.what_if import changes_of
 from presim.files import write_file
 from presim.hardware import choose_cluster
-from presim.network.describe import topology_of
-from presim.network.exchange import Exchange, run
-from presim.pipeline import Evaluation, evaluate
+from presim.hardware.network.describe import topology_of
+from presim.hardware.network.exchange import Exchange, run
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase, Trace
 from presim.trace.signatures import Attention, Collective, Elementwise, Gemm, Signature

@@ -28,12 +28,12 @@ import msgspec
 
 from presim.cli.script import cpu_s, sentences
 from presim.errors import InputError
+from presim.evaluation.options import RunOptions
 from presim.files import make_folder
-from presim.options import RunOptions
-from presim.search.of_model import request_for_model
-from presim.search.run import run
-from presim.search.search_options import SearchOptions
-from presim.search.study import Answer
+from presim.planner.of_model import request_for_model
+from presim.planner.run import run
+from presim.planner.search_options import SearchOptions
+from presim.planner.study import Answer
 
 RESULT = Path(__file__).parent / "results" / "search.md"
 DEFAULT = ["tp=1,2,4,8", "pp=1,2,4,8,16", "vpp=1,2", "cp=1,2", "mbs=1,2,4,8", "shard=0", "sp=false"]
@@ -93,7 +93,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = str(given.keep or stack.enter_context(tempfile.TemporaryDirectory()))
         make_folder(Path(folder))
-        config = json.loads(resources.files("presim.graph").joinpath("models/gpt3-175b.json").read_text())
+        config = json.loads(resources.files("presim.composition.graph").joinpath("models/gpt3-175b.json").read_text())
         Path(folder, "config.json").write_text(json.dumps(config | GPT3_18B))
         spaces = {
             "Llama 3 70B on 512 H100": Space("llama3-70b", 64, 4096, 1024, DEFAULT),

@@ -24,12 +24,12 @@ import msgspec
 
 from composed_cases import CASES, WHY, Case, fitted
 from presim.cli.script import sentences
-from presim.compose.compare import Agreement
+from presim.composition.compare import Agreement
+from presim.composition.graph import store
+from presim.composition.graph.take import config_file, take
 from presim.errors import InputError
+from presim.evaluation.options import EvaluationOptions
 from presim.files import check_folder
-from presim.graph import store
-from presim.graph.take import config_file, take
-from presim.options import EvaluationOptions
 from presim.verbs.compose import compose_like
 
 ROOT = Path(__file__).parent.parent

@@ -14,15 +14,15 @@ import tempfile
 from pathlib import Path
 
 from presim.cli.script import sentences
-from presim.compose.compare import work
-from presim.compose.compose import compose
-from presim.compose.plan import Plan
+from presim.composition.compare import work
+from presim.composition.compose import compose
+from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.take import take
+from presim.composition.plan import Plan
+from presim.evaluation.options import EvaluationOptions, RunOptions
+from presim.evaluation.pipeline import evaluate
 from presim.files import check_folder
-from presim.graph.schema import OperatorGraph
-from presim.graph.take import take
 from presim.hardware.choose import choose_cluster
-from presim.options import EvaluationOptions, RunOptions
-from presim.pipeline import evaluate
 from presim.trace import store
 from presim.verbs.run import run_and_evaluate
 from presim.verbs.simulate import evaluate_saved

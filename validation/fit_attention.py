@@ -3,7 +3,7 @@
     python validation/fit_attention.py GPU PRECISION [papers/cudnn.csv]
 
 Example: ``gb300 bfloat16``. The printed constants are those of `[attention.…]` in
-`src/presim/calibration/operators.toml`, with more digits. The shapes of Kimi K2 are held out. Takes a few seconds.
+`src/presim/constants/operators.toml`, with more digits. The shapes of Kimi K2 are held out. Takes a few seconds.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python validation/fit_deepep.py [papers/deepep.csv]
 
-The printed constants are those of `[exchange.deepep]` in `src/presim/calibration/collectives.toml`, unrounded. Each
+The printed constants are those of `[exchange.deepep]` in `src/presim/constants/collectives.toml`, unrounded. Each
 source has the same weight for each kind of exchange, independent of its number of rows. Takes ten seconds.
 """
 

@@ -3,7 +3,7 @@
     python validation/fit_experts.py AICONFIGURATOR [--toml FILE]
 
 AICONFIGURATOR is the folder with `data/GPU/moe/ENGINE/VERSION/moe_perf.parquet`. The constants are those of
-`src/presim/calibration/experts.toml`; `presim.serving.steps.experts` explains each. Held out: every second shape
+`src/presim/constants/experts.toml`; `presim.serving.steps.experts` explains each. Held out: every second shape
 (hidden size, experts, experts per token) of a table, predicted by constants of the others. Takes two minutes.
 """
 

@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from presim.cli.script import sentences
-from presim.compose.plan import Plan
+from presim.composition.plan import Plan
 from presim.errors import PresimError
-from presim.options import EvaluationOptions
+from presim.evaluation.options import EvaluationOptions
 from presim.validation.cases import CannotBuildError, Case, read_cases
 from presim.validation.gpus import gpu_of
 from presim.verbs.compose_framework import capture_plan_and_evaluate

@@ -1,6 +1,6 @@
 """Measures the table of known host work, which removes the effect of other processes, from captures of many programs.
 
-    python validation/known_stretches.py FOLDER... [--out src/presim/calibration/known_stretches.parquet]
+    python validation/known_stretches.py FOLDER... [--out src/presim/constants/known_stretches.parquet]
 
 Each FOLDER holds captures of `presim validate --captures`. The model is additive in logarithms: the median time of a
 stretch in a capture is the stretch's time plus the capture's slowdown. Both are estimated by alternating weighted

@@ -23,16 +23,16 @@ import msgspec
 
 from presim.cli.script import cpu_s, sentences
 from presim.errors import InputError
+from presim.evaluation.options import RunOptions
 from presim.files import check_writable, write_file
-from presim.options import RunOptions
-from presim.search.answer.why import show
-from presim.search.confirm.capture import capture
-from presim.search.of_model import request_for_model
-from presim.search.request import Request
-from presim.search.run import run
-from presim.search.search_options import SearchOptions
-from presim.search.study import Answer
-from presim.search.trials.trial import Point, Trial, key
+from presim.planner.answer.why import show
+from presim.planner.confirm.capture import capture
+from presim.planner.of_model import request_for_model
+from presim.planner.request import Request
+from presim.planner.run import run
+from presim.planner.search_options import SearchOptions
+from presim.planner.study import Answer
+from presim.planner.trials.trial import Point, Trial, key
 from presim.units import percent, seconds
 
 RESULTS = Path(__file__).parent / "results"

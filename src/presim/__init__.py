@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from presim.api import compare, replan, run, search, simulate
-    from presim.job import Evaluator, Job, evaluate
+    from presim.evaluation.job import Evaluator, Job, evaluate
     from presim.result import Result
 
 __version__ = "0.1.0"
@@ -16,7 +16,7 @@ __all__ = ["Evaluator", "Job", "Result", "__version__", "compare", "evaluate", "
 # Loaded when first used: `presim --help` and `presim.__version__` need neither numpy nor msgspec.
 _LAZY = {"compare": "presim.api", "run": "presim.api", "search": "presim.api", "simulate": "presim.api"}
 _LAZY["replan"] = "presim.api"
-_LAZY |= {"Evaluator": "presim.job", "Job": "presim.job", "evaluate": "presim.job"}
+_LAZY |= {"Evaluator": "presim.evaluation.job", "Job": "presim.evaluation.job", "evaluate": "presim.evaluation.job"}
 _LAZY["Result"] = "presim.result"
 
 

@@ -8,20 +8,20 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from presim.figures.comparison import Comparison
-from presim.options import ReplanOptions, RunOptions, SimulateOptions
+from presim.evaluation.options import ReplanOptions, RunOptions, SimulateOptions
 from presim.result import Result
-from presim.saved_jobs import compare_jobs
+from presim.result.comparison import Comparison
+from presim.studies.saved_jobs import compare_jobs
 from presim.verbs.replan import replan_and_evaluate
 from presim.verbs.run import run_and_evaluate
 from presim.verbs.simulate import evaluate_saved
 
 if TYPE_CHECKING:
-    from presim.search.study import Answer
+    from presim.planner.study import Answer
 
 
 class EvaluationKeywords(TypedDict, total=False):
-    """Fields of `presim.options.EvaluationOptions`, which documents each and its default."""
+    """Fields of `presim.evaluation.options.EvaluationOptions`, which documents each and its default."""
 
     gpu: str | None
     node: str | None
@@ -41,7 +41,7 @@ class EvaluationKeywords(TypedDict, total=False):
 
 
 class SimulateKeywords(EvaluationKeywords, total=False):
-    """Fields of `presim.options.SimulateOptions`, likewise."""
+    """Fields of `presim.evaluation.options.SimulateOptions`, likewise."""
 
     scale: str | None
     fail: Sequence[str]
@@ -53,7 +53,7 @@ class SimulateKeywords(EvaluationKeywords, total=False):
 
 
 class ReplanKeywords(EvaluationKeywords, total=False):
-    """Fields of `presim.options.ReplanOptions`, likewise."""
+    """Fields of `presim.evaluation.options.ReplanOptions`, likewise."""
 
     micro_batches: int | None
     data_parallel: int | None
@@ -61,7 +61,7 @@ class ReplanKeywords(EvaluationKeywords, total=False):
 
 
 class RunKeywords(EvaluationKeywords, total=False):
-    """Fields of `presim.options.RunOptions`, likewise."""
+    """Fields of `presim.evaluation.options.RunOptions`, likewise."""
 
     module: bool
     ranks: str
@@ -80,7 +80,7 @@ class RunKeywords(EvaluationKeywords, total=False):
 def simulate(directory: str | os.PathLike[str], **options: Unpack[SimulateKeywords]) -> Result:
     """Price and simulate a saved trace, for another cluster where the options name one.
 
-    The options are those of ``presim simulate``, as `presim.options.SimulateOptions` lists them:
+    The options are those of ``presim simulate``, as `presim.evaluation.options.SimulateOptions` lists them:
     ``simulate("DIR", gpu="h200-sxm", host_time=False)``.
 
     Raises:
@@ -92,7 +92,7 @@ def simulate(directory: str | os.PathLike[str], **options: Unpack[SimulateKeywor
 def replan(directory: str | os.PathLike[str], **options: Unpack[ReplanKeywords]) -> Result:
     """Simulate a saved job with more micro-batches or data-parallel ranks than it was captured with.
 
-    The options are those of ``presim replan``, as `presim.options.ReplanOptions` lists them:
+    The options are those of ``presim replan``, as `presim.evaluation.options.ReplanOptions` lists them:
     ``replan("DIR", micro_batches=64, data_parallel=16)``.
 
     Raises:
@@ -105,7 +105,7 @@ def replan(directory: str | os.PathLike[str], **options: Unpack[ReplanKeywords])
 def run(script: str | os.PathLike[str], *args: str, quiet: bool = False, **options: Unpack[RunKeywords]) -> Result:
     """Capture a script and predict its performance on a cluster.
 
-    The options are those of ``presim run``, as `presim.options.RunOptions` lists them:
+    The options are those of ``presim run``, as `presim.evaluation.options.RunOptions` lists them:
     ``run("train.py", "--batch", "2", gpu="h100-sxm", nodes=16)``. ``script`` with ``args`` may be a launch command:
     ``run("torchrun", "--nnodes", "16", "train.py", gpu=…)``. The script runs in a process of its own; ``quiet`` drops
     what it prints.
@@ -128,7 +128,7 @@ def compare(*jobs: str | os.PathLike[str]) -> Comparison:
 
 
 class SearchKeywords(TypedDict, total=False):
-    """Fields of `presim.search.settings.SearchOptions`, which documents each and its default."""
+    """Fields of `presim.planner.settings.SearchOptions`, which documents each and its default."""
 
     objective: Sequence[str]
     spare_gib: float
@@ -168,12 +168,12 @@ def search(
     Raises:
         InputError: a knob, a value or an option is invalid, or the model cannot be traced.
     """
-    from presim.search.knobs import field_of
-    from presim.search.of_command import request_for_command
-    from presim.search.of_model import request_for_model
-    from presim.search.run import run as run_search
-    from presim.search.search_options import SearchOptions
-    from presim.search.trials.trial import format_value
+    from presim.planner.knobs import field_of
+    from presim.planner.of_command import request_for_command
+    from presim.planner.of_model import request_for_model
+    from presim.planner.run import run as run_search
+    from presim.planner.search_options import SearchOptions
+    from presim.planner.trials.trial import format_value
 
     words = vary
     if isinstance(vary, Mapping):

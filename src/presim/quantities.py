@@ -1,7 +1,7 @@
 """The numbers that options take, each with its least and its largest sensible value, for the command line and Python.
 
 A bound is beyond anything that exists, and below what 64 bits or a simulation's time can hold. Work that depends on the
-product of several numbers has a budget beside it (`presim.budgets`).
+product of several numbers has a budget beside it (`presim.process.budgets`).
 """
 
 from __future__ import annotations

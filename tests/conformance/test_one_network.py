@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.changes import Changes
+from presim.evaluation.what_if import Changes
 from support.network_jobs import Call, NetworkJob
 
 _AGREE = 0.01

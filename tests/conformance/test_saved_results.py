@@ -11,10 +11,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from presim.errors import InputError
-from presim.saved_results.kinds import KINDS, ResultKind
-from presim.saved_results.read import read
-from presim.saved_results.show import page
 from presim.view.opened import open_result
+from presim.view.saved.kinds import KINDS, ResultKind
+from presim.view.saved.read import read
+from presim.view.saved.show import page
 from presim.view.server import application
 from support import saved_results
 from support.saved_results import Sample

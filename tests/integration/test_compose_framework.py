@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from presim.compose.plan import Plan
+from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.options import EvaluationOptions
+from presim.evaluation.options import EvaluationOptions
 from presim.result import Result
 from presim.verbs.compose_framework import capture_plan_and_evaluate
 
@@ -58,7 +58,7 @@ def test_a_plan_is_captured_with_few_micro_batches_and_extended(tmp_path: Path) 
 @pytest.mark.long
 def test_an_extended_step_is_as_if_it_were_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     extended = evaluated(tmp_path, **PLAN)
-    monkeypatch.setattr("presim.frameworks.megatron._fewest_repeating", lambda plan: 12)
+    monkeypatch.setattr("presim.composition.frameworks.megatron._fewest_repeating", lambda plan: 12)
     captured = evaluated(tmp_path, **PLAN)
     assert extended.step_time_s == pytest.approx(captured.step_time_s, rel=0.01)
     assert extended.memory.peak_allocated_bytes == pytest.approx(captured.memory.peak_allocated_bytes, rel=0.01)

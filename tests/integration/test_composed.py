@@ -7,10 +7,10 @@ from collections.abc import Hashable
 
 import pytest
 
-from presim.compose.compose import compose
-from presim.compose.plan import Plan
+from presim.composition.compose import compose
+from presim.composition.plan import Plan
+from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware.choose import choose_cluster
-from presim.pipeline import Evaluation, evaluate
 from presim.trace.signatures import Attention, Collective, Gemm
 from support.captured import run
 from support.long_cases import marked

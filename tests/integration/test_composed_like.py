@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.options import EvaluationOptions, RunOptions
+from presim.evaluation.options import EvaluationOptions, RunOptions
 from presim.verbs.compose import compose_like
 from support.captured import evaluated
 from support.long_cases import marked

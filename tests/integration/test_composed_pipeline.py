@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from presim.compose.compare import work
-from presim.compose.compose import compose
-from presim.compose.plan import Plan
+from presim.composition.compare import work
+from presim.composition.compose import compose
+from presim.composition.plan import Plan
+from presim.evaluation.options import RunOptions
 from presim.hardware.choose import choose_cluster
-from presim.options import RunOptions
 from presim.trace import store
 from presim.trace.schema import Kind, Trace
 from support.captured import SCRIPTS, evaluated

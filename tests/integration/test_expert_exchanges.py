@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from presim import hardware
-from presim.compose.compose import compose
-from presim.compose.plan import Plan
-from presim.graph.take import take
+from presim.composition.compose import compose
+from presim.composition.graph.take import take
+from presim.composition.plan import Plan
 from presim.trace.signatures import Collective
 from support.captured import run
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from presim.compose.plan import Plan
-from presim.launch.job import Job as Launch
-from presim.launch.write_files import write_all
-from presim.options import EvaluationOptions
+from presim.composition.launch_files.job import Job as Launch
+from presim.composition.launch_files.write_files import write_all
+from presim.composition.plan import Plan
+from presim.evaluation.options import EvaluationOptions
 from presim.trace.schema import Phase
 from presim.trace.signatures import Copy, Fused, Gemm
 from presim.verbs.simulate import evaluate_saved

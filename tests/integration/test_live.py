@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from presim.options import EvaluationOptions
+from presim.evaluation.options import EvaluationOptions
 from presim.trace.schema import Kind
 from presim.verbs.simulate import evaluate_saved
 from support.captured import EXAMPLES, SCRIPTS, run

@@ -11,15 +11,15 @@ import pytest
 import uvicorn
 
 from presim.analysis.summarise import summarise
+from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
-from presim.localhost import listening_socket
-from presim.pipeline import evaluate
+from presim.process.localhost import listening_socket
 from presim.report import content, html, json
 from presim.result import Held, Result
-from presim.saved_results.read import read
-from presim.saved_results.show import page
 from presim.view.opened import open_result
 from presim.view.panes import Shown
+from presim.view.saved.read import read
+from presim.view.saved.show import page
 from presim.view.server import application
 from support import fakes, layout, saved_results, workloads
 from support.chromium import PROGRAM, Browser, started

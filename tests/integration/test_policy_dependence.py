@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.options import RunOptions
+from presim.evaluation.options import RunOptions
 from presim.result import Result
 from support.captured import evaluated
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from presim.errors import HangError
-from presim.options import RunOptions
+from presim.evaluation.options import RunOptions
 from support.captured import evaluated
 from support.long_cases import marked
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from presim.capture.ranks import auto
-from presim.options import RunOptions
+from presim.evaluation.options import RunOptions
 from presim.result import Result
 from support.captured import evaluated
 from support.long_cases import marked

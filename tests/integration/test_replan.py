@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
+from presim.composition.replan.micro_batches import with_micro_batches
 from presim.errors import InputError
-from presim.options import RunOptions
-from presim.replan.micro_batches import with_micro_batches
+from presim.evaluation.options import RunOptions
 from presim.trace.schema import Trace
 from support.captured import EXAMPLES, SCRIPTS, evaluated
 from support.replanned import broken_rules, calls_that_differ, live_blocks

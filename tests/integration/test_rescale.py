@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from presim.engine.options import Options
+from presim.evaluation.pipeline import evaluate
 from presim.hardware import choose_cluster
-from presim.pipeline import evaluate
 from presim.trace.rescale import at_world_size
 from presim.trace.schema import Kind, Phase, Trace
 from support.captured import run

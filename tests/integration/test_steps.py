@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from presim.options import RunOptions
+from presim.evaluation.options import RunOptions
 from presim.trace.signatures import Gemm
 from support import captured, emulated
 from support.captured import Job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from presim.options import RunOptions
+from presim.evaluation.options import RunOptions
 from presim.trace.signatures import Copy, Gemm, Kernel
 from support.captured import SCRIPTS, Job, evaluated
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from presim.errors import CaptureError
-from presim.options import RunOptions
+from presim.evaluation.options import RunOptions
 from presim.result import Result
 from presim.trace.schema import Kind, Trace
 from support.captured import SCRIPTS, evaluated, run

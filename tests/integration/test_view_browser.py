@@ -15,9 +15,9 @@ from typing import Literal
 import pytest
 import uvicorn
 
+from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
-from presim.localhost import listening_socket
-from presim.pipeline import evaluate
+from presim.process.localhost import listening_socket
 from presim.units import seconds
 from presim.view.opened import Opened
 from presim.view.panes import Shown

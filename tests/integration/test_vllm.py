@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from presim.options import RunOptions
+from presim.evaluation.options import RunOptions
 from presim.trace.schema import Kind
 from presim.trace.signatures import Attention, Gemm, Kernel
 from presim.verbs.run import run_and_evaluate

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from presim import hardware
-from presim.compose.compose import compose
-from presim.compose.plan import Plan
+from presim.composition.compose import compose
+from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.take import take
+from presim.composition.graph.works import Sizes, works
+from presim.composition.plan import Plan
 from presim.errors import InputError
-from presim.graph.schema import OperatorGraph
-from presim.graph.take import take
-from presim.graph.works import Sizes, works
 from presim.trace.signatures import Attention, Fused, Gemm, Signature
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("vllm"), pytest.mark.slow]

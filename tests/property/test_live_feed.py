@@ -17,9 +17,9 @@ from presim.cost.chain import price_trace
 from presim.engine.live import LiveEngine
 from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
+from presim.evaluation.live.collective_matching import CollectiveMatcher
+from presim.evaluation.live.feed import Feed
 from presim.hardware.choose import choose_cluster
-from presim.live.collective_matching import CollectiveMatcher
-from presim.live.feed import Feed
 from presim.trace.host_noise import without_host_noise
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Kind, Manifest

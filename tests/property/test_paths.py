@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presim.hardware import choose_cluster
-from presim.network.describe import topology_of
-from presim.network.path_kernels import meet, walk
-from presim.network.routing import _adjacency_of, _Same
-from presim.network.topology import Builder, Topology
+from presim.hardware.network.describe import topology_of
+from presim.hardware.network.path_kernels import meet, walk
+from presim.hardware.network.routing import _adjacency_of, _Same
+from presim.hardware.network.topology import Builder, Topology
 
 
 def found(topology: Topology, pairs: list[tuple[int, int]], seed: int) -> list[tuple[int, list[list[int]]]]:

@@ -19,7 +19,7 @@ from presim.engine.options import Options
 from presim.engine.simulate import simulate_job
 from presim.engine.state import SCALE
 from presim.engine.timeline import Timeline
-from presim.network.sharing import Load, shared_seconds
+from presim.hardware.network.sharing import Load, shared_seconds
 from presim.trace.signatures import Collective, Signature
 from support.long_cases import examples
 
@@ -73,7 +73,7 @@ def test_the_order_in_which_ranks_are_handed_in_does_not_matter(job: list[Priced
 @given(linked_jobs(), options)
 @settings(deadline=None, max_examples=examples(20))
 def test_at_every_moment_links_are_shared_max_min(job: list[PricedTrace], chosen: Options) -> None:
-    """The work of each transfer is done at the rates that `presim.network.sharing` finds for what runs then."""
+    """The work of each transfer is done at the rates that `presim.hardware.network.sharing` finds for what runs then."""
     timelines = simulate_job(job, options=chosen, compiled=False)
     items = {item.trace.manifest.rank: item for item in job}
     meetings = check_meetings(items, timelines, chosen)

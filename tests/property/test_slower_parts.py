@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presim.changes import Changes
+from presim.evaluation.what_if import Changes
 from support.long_cases import examples
 from support.network_jobs import Call, NetworkJob
 

@@ -7,8 +7,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from presim.graph.schema import OperatorGraph
-from presim.graph.take import take
+from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.take import take
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],

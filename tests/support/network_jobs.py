@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from presim.changes import Changes
 from presim.engine.options import Options
+from presim.evaluation.options import SimulateOptions
+from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.evaluation.what_if import Changes
 from presim.hardware import Cluster, choose_cluster
-from presim.options import SimulateOptions
-from presim.pipeline import Evaluation, evaluate
 from presim.trace.builder import TraceBuilder
 from presim.trace.grids import Axes, members_of, origin_of
 from presim.trace.schema import Group, Manifest, Trace

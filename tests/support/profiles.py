@@ -9,8 +9,8 @@ from typing import Any
 
 from presim.engine.ops import host_ns
 from presim.engine.options import Options
+from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware import Cluster, choose_cluster
-from presim.pipeline import Evaluation, evaluate
 from presim.report import kineto
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase, Trace

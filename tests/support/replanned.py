@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from presim.replan.cycles import program_calls
-from presim.replan.object_names import DEFINES, REFERS, definitions
+from presim.composition.replan.cycles import program_calls
+from presim.composition.replan.object_names import DEFINES, REFERS, definitions
 from presim.trace.check import check
 from presim.trace.schema import BUCKETS, COLUMNS, Kind, Trace, fetch_worker
 

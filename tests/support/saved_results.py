@@ -11,17 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from presim.cli import main
-from presim.compose.compare import Agreement, Difference, Figure, Turn
-from presim.graph import store as graphs
-from presim.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
+from presim.composition.compare import Agreement, Difference, Figure, Turn
+from presim.composition.graph import store as graphs
+from presim.composition.graph.schema import Node, Operand, OperatorGraph, Origin, Parameter, Segment, Value
+from presim.planner import study
+from presim.planner.answer import table
+from presim.planner.objectives import OBJECTIVES, Work
+from presim.planner.request import Request
+from presim.planner.run import answer
+from presim.planner.space import Space
+from presim.planner.trials.trial import Trial
 from presim.report import agreement
-from presim.search import study
-from presim.search.answer import table
-from presim.search.objectives import OBJECTIVES, Work
-from presim.search.request import Request
-from presim.search.run import answer
-from presim.search.space import Space
-from presim.search.trials.trial import Trial
 from presim.trace import store
 from support import workloads
 from support.searching import figures

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-from presim.options import EvaluationOptions
+from presim.evaluation.options import EvaluationOptions
 from presim.verbs.simulate import evaluate_saved
 from support.captured import EXAMPLES, ROOT, SCRIPTS, Job
 from support.command import presim

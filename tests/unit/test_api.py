@@ -16,7 +16,7 @@ from presim.cli.replan import command as replan_command
 from presim.cli.run import command as run_command
 from presim.cli.simulate import command as simulate_command
 from presim.errors import InputError
-from presim.options import ReplanOptions, RunOptions, SimulateOptions
+from presim.evaluation.options import ReplanOptions, RunOptions, SimulateOptions
 from presim.trace import store
 from presim.trace.schema import Trace
 from support import workloads

@@ -15,18 +15,18 @@ PACKAGE = ROOT / "src" / "presim"
 
 # Part -> what it may import of presim, besides itself and these: they know at most each other.
 EVERYWHERE = {
-    "presim.budgets",
-    "presim.calibration",
-    "presim.compiled_loops",
+    "presim.process.budgets",
+    "presim.constants",
+    "presim.process.compiled_loops",
     "presim.errors",
     "presim.files",
-    "presim.interrupts",
-    "presim.localhost",
-    "presim.scratch",
+    "presim.process.interrupts",
+    "presim.process.localhost",
+    "presim.files.scratch",
     "presim.plugins",
     "presim.quantities",
-    "presim.field_bounds",
-    "presim.field_docs",
+    "presim.files.field_bounds",
+    "presim.files.field_docs",
     "presim.units",
     "presim.verb_packages",
 }
@@ -48,12 +48,17 @@ MAY_IMPORT = {
     "trace": set(),
     "hardware": set(),
     "figures": set(),
-    "result": {"presim.figures"},
+    "result": {"presim.result"},
     "network": {"presim.hardware"},
     "replan": {"presim.trace"},
     # Programs of frameworks for a plan: the plan and what a capture depends on; the programs import torch.
-    "frameworks": {"presim.compose.plan", "presim.graph.take", "presim.hardware", "presim.capture.setup"},
-    "cost": {"presim.trace", "presim.hardware", "presim.network"},
+    "frameworks": {
+        "presim.composition.plan",
+        "presim.composition.graph.take",
+        "presim.hardware",
+        "presim.capture.setup",
+    },
+    "cost": {"presim.trace", "presim.hardware", "presim.hardware.network"},
     "engine": {"presim.trace", "presim.cost.price", "presim.cost.overlap", "presim.hardware"},
     "analysis": {
         "presim.trace",
@@ -63,14 +68,14 @@ MAY_IMPORT = {
         "presim.engine.calls",
         "presim.engine.matching",
         "presim.engine.timeline",
-        "presim.figures",
+        "presim.result",
         "presim.result",
     },
-    "gate": {"presim.result", "presim.report.json", "presim.report.gate", "presim.capture.ctrl_c"},
-    "training": {"presim.hardware", "presim.figures", "presim.result"},
+    "gate": {"presim.result", "presim.report.json", "presim.studies.gate.text", "presim.capture.ctrl_c"},
+    "training": {"presim.hardware", "presim.result", "presim.result"},
     "report": {
-        "presim.gate.check",
-        "presim.figures",
+        "presim.studies.gate.check",
+        "presim.result",
         "presim.trace",
         "presim.cost.price",
         "presim.hardware",
@@ -85,18 +90,23 @@ MAY_IMPORT = {
     # What an operator's work is, is asked of the reading of captures itself.
     "graph": {"presim.trace", "presim.hardware", "presim.capture.setup", "presim.capture.reading"},
     "passes": {
-        "presim.graph",
+        "presim.composition.graph",
         *(f"presim.trace.{name}" for name in ("dtypes", "group_sizes", "routing", "routing_policy")),
     },
-    "compose": {"presim.graph", "presim.passes", "presim.trace", "presim.hardware"},
+    "compose": {"presim.composition.graph", "presim.passes", "presim.trace", "presim.hardware"},
     # Files that start a plan on frameworks: a client of the plan alone; nothing is composed for them.
-    "launch": {"presim.compose.plan", "presim.compose.stages", "presim.graph.take", "presim.hardware"},
+    "launch": {
+        "presim.composition.plan",
+        "presim.composition.stages",
+        "presim.composition.graph.take",
+        "presim.hardware",
+    },
     # The simulation of what is being captured: a client of both ends, started by the launcher.
     "live": {"presim.trace", "presim.hardware", "presim.capture", "presim.cost", "presim.engine"},
     # What a model's own code says of its layers is asked in a process of its own, as its graph is.
-    "models": {"presim.graph.take", "presim.graph.export.vllm_models", "presim.capture.setup"},
+    "models": {"presim.composition.graph.take", "presim.composition.graph.export.vllm_models", "presim.capture.setup"},
     # Deployments of models: a client of prices and hardware, with a loop of its own over requests.
-    "serving": {"presim.trace", "presim.hardware", "presim.cost", "presim.models", "presim.graph.take"},
+    "serving": {"presim.trace", "presim.hardware", "presim.cost", "presim.models", "presim.composition.graph.take"},
     "shim": set(),
 }
 CLIENTS = {
@@ -125,9 +135,9 @@ CLIENTS = {
 
 # They run inside the script's own process, or in one of their own on a machine with a GPU.
 MAY_IMPORT_TORCH = {
-    "presim.graph.compiled",
-    "presim.graph.export",
-    "presim.graph.libraries",
+    "presim.composition.graph.compiled",
+    "presim.composition.graph.export",
+    "presim.composition.graph.libraries",
     "presim.models.export",
     "presim.serving.engines.sglang_engine",
     "presim.serving.engines.sglang_scheduler",

@@ -14,7 +14,7 @@ from presim import quantities
 from presim.cli import main
 from presim.cli.numbers import Real, Whole, number
 from presim.errors import InputError
-from presim.options import RunOptions, SimulateOptions
+from presim.evaluation.options import RunOptions, SimulateOptions
 from presim.quantities import Quantity
 
 ALL = {name: kind for name, kind in vars(quantities).items() if isinstance(kind, Quantity)}

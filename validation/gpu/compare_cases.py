@@ -3,7 +3,7 @@
     python validation/gpu/compare_cases.py DIR
 
 Quantised work is timed again by the same script on the emulated GPU, whose clock is simulated. Latencies stand beside
-presim's constants, power beside the shares of `presim/calibration/power.toml`.
+presim's constants, power beside the shares of `presim/constants/power.toml`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 import numpy as np
 from campaign import HERE, SCRIPTS, lines_of
 
-from presim.calibration import value
 from presim.cli.script import sentences
+from presim.constants import value
 from presim.cost.estimators import estimators
 from presim.errors import InputError
+from presim.evaluation.options import RunOptions
 from presim.hardware import choose_cluster
 from presim.hardware.power import shares
-from presim.options import RunOptions
 from presim.profile.job import gpu_named
 from presim.trace.schema import Kind
 from presim.trace.signatures import Copy

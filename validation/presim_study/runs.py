@@ -12,8 +12,8 @@ from presim.cost.chain import Chain
 from presim.engine.calls import NO_CALLS
 from presim.engine.options import Options
 from presim.engine.timeline import Timeline
+from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware.cluster import Cluster
-from presim.pipeline import Evaluation, evaluate
 from presim.trace.capture_speed import on_idle_machine
 from presim.trace.schema import Kind, Trace
 from presim_study.as_graphs import as_graphs

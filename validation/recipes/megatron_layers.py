@@ -1,1 +1,1 @@
-../../src/presim/frameworks/programs/megatron_layers.py
+../../src/presim/composition/frameworks/programs/megatron_layers.py

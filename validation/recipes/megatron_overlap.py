@@ -1,1 +1,1 @@
-../../src/presim/frameworks/programs/megatron_overlap.py
+../../src/presim/composition/frameworks/programs/megatron_overlap.py

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from presim.errors import InputError
-from presim.figures.comparison import Compared, Comparison, Delta, Difference
 from presim.result import Result
+from presim.result.comparison import Compared, Comparison, Delta, Difference
 
 SCHEMA_VERSION = 1
 HOST, IDLE = "waiting for the host", "idle"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from presim.interrupts import SIGNALS
+from presim.process.interrupts import SIGNALS
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from presim.capture.setup.hook_build import ensure_hook, hook_path
 from presim.capture.setup.shim import require_shim
 from presim.errors import CaptureError, InputError
 from presim.hardware.cluster import Cluster
-from presim.interrupts import caught
+from presim.process.interrupts import caught
 from presim.trace.coverage import RankCoverage
 from presim.trace.schema import FAILED, Kind, Trace
 from presim.units import gib

@@ -12,7 +12,7 @@ from presim.cli.numbers import number
 from presim.cli.options import PRICES, cluster_options
 from presim.cli.serving_inputs import plan_of
 from presim.cli.serving_options import ENGINE, add_options
-from presim.interrupts import noted
+from presim.process.interrupts import noted
 
 _WHOLE = "nothing is written, because the calibration was not fitted to its end"
 
@@ -88,10 +88,10 @@ def job(
     corrects the GPU's rates and bandwidths, and with --trace the host overhead; a step time corrects one of these. With
     --trace, the memory peaks of a profile (profile_memory=True) are shown beside the predicted ones.
     """
-    from presim.options import ClusterOptions
-    from presim.run_calibration import parts
-    from presim.run_calibration import show as report
-    from presim.verbs.calibrate_job import calibrate_job
+    from presim.evaluation.options import ClusterOptions
+    from presim.studies.calibrate import parts
+    from presim.studies.calibrate import show as report
+    from presim.studies.calibrate.job import calibrate_job
 
     parts.check_new(out)
     with noted(_WHOLE):

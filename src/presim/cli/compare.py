@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from presim.interrupts import noted
+from presim.process.interrupts import noted
 
 _NOTHING = "nothing is compared, because fewer than two results were there"
 
@@ -36,7 +36,7 @@ def command(
     from presim.cli import partial_results
     from presim.files import check_writable
     from presim.report import comparison as report
-    from presim.saved_jobs import compare_jobs
+    from presim.studies.saved_jobs import compare_jobs
 
     for path in (json_file, html):
         if path is not None and path != "-":
@@ -69,7 +69,7 @@ def _options(job: str, words: str) -> Any:
 
     from presim.cli import simulate
     from presim.errors import InputError
-    from presim.options import EvaluationOptions
+    from presim.evaluation.options import EvaluationOptions
 
     try:
         context = simulate.command.make_context(

@@ -187,14 +187,14 @@ def command(
     """Predict the training of MODEL from a parallelism plan, without running a program.
 
     MODEL is a graph that `presim graph` wrote, or anything that `presim graph` accepts. The plan comes from options, or
-    from a TOML file with the fields of `presim.compose.plan.Plan`. With --like, missing fields come from the capture.
+    from a TOML file with the fields of `presim.composition.plan.Plan`. With --like, missing fields come from the capture.
     With --like, --json - prints the comparison.
 
     With --framework, the framework's trainer runs on the emulated GPU with a few micro-batches of the plan, one rank of
     each kind, and the rest of the step is repeated from them. The capture is kept for the next call.
     """
-    from presim.compose.plan import Plan, named_fields, read_plan
-    from presim.options import EvaluationOptions
+    from presim.composition.plan import Plan, named_fields, read_plan
+    from presim.evaluation.options import EvaluationOptions
     from presim.verbs.compose import compose_and_evaluate
 
     outputs = Outputs.pop_from(options)
@@ -307,7 +307,7 @@ def _write(model: str, plan: Any, options: Any, folder: str) -> None:
     """Write launch files, and report each framework on standard error."""
     from pathlib import Path
 
-    from presim.launch.write_files import write_for_model
+    from presim.composition.launch_files.write_files import write_for_model
 
     names = ("gpu", "node", "fabric", "nodes", "gpus_per_node", "world_size", "cluster")
     cluster = {name: getattr(options, name) for name in names}

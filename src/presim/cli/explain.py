@@ -11,7 +11,7 @@ from presim import quantities
 from presim.cli.behind import CommandBehind
 from presim.cli.numbers import number
 from presim.cli.options import cluster_options, engine_options
-from presim.interrupts import noted
+from presim.process.interrupts import noted
 
 
 @click.command("explain", cls=CommandBehind)
@@ -52,11 +52,11 @@ def command(
     """
     from presim.cli import partial_results
     from presim.cli.progress import progress
-    from presim.explain.confirm import CaptureOptions
+    from presim.evaluation.options import EvaluationOptions
     from presim.files import check_writable, write_file
-    from presim.options import EvaluationOptions
     from presim.report import explanation as report
-    from presim.saved_jobs import explain_job
+    from presim.studies.explain.confirm import CaptureOptions
+    from presim.studies.saved_jobs import explain_job
 
     if json_file is not None and json_file != "-":
         check_writable(json_file)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from presim.interrupts import noted
+from presim.process.interrupts import noted
 
 
 @click.command("gate")
@@ -36,9 +36,9 @@ def command(
     from presim.cli.progress import progress
     from presim.errors import ExitCode
     from presim.files import check_writable, write_file
-    from presim.gate.budgets import read
-    from presim.gate.jobs import gate
-    from presim.report import gate as report
+    from presim.studies.gate import text as report
+    from presim.studies.gate.budgets import read
+    from presim.studies.gate.jobs import gate
 
     for path in (json_file, markdown_file, junit_file):
         if path is not None and path != "-":

@@ -42,9 +42,9 @@ def take_(model: str, out: str, dtype: str) -> None:
     package.module:function, which returns a torch.nn.Module. vllm:MODEL, or vllm:ARCHITECTURE, traces the forward pass
     of vLLM's own model over prompts.
     """
+    from presim.composition.graph import store
+    from presim.composition.graph.take import open_graph
     from presim.files import check_writable
-    from presim.graph import store
-    from presim.graph.take import open_graph
 
     check_writable(out)
     model_graph = open_graph(model, dtype)
@@ -68,12 +68,12 @@ def take_(model: str, out: str, dtype: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
 def show(model: str, batch: int, sequence: int, depth: int, plot: str | None, as_json: bool) -> None:
     """Show FLOPs, bytes and parameters of the modules in GRAPH, for one batch and sequence length."""
-    from presim.graph import store, summary
+    from presim.composition.graph import store, summary
 
     graph = store.load(model)
     if plot is not None:
+        from presim.composition.graph.plot import svg
         from presim.files import write_file
-        from presim.graph.plot import svg
 
         write_file(plot, svg(graph, batch, sequence).encode())
     content = summary.GraphSummary(summary.by_module(graph, batch, sequence, depth))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from presim.hardware.network.topology import Topology
     from presim.hardware.schema import Sourced
-    from presim.network.topology import Topology
 
 
 @click.group("hardware")
@@ -51,7 +51,7 @@ def show(name: str, as_json: bool, as_toml: bool, plot: str | None) -> None:
     """
     if as_json and as_toml:
         raise click.UsageError("--json and --toml exclude each other; use one")
-    from presim.network.drawn import is_cluster, network_of_part
+    from presim.hardware.network.drawn import is_cluster, network_of_part
     from presim.report import hardware as report
 
     if is_cluster(name):
@@ -69,7 +69,7 @@ def show(name: str, as_json: bool, as_toml: bool, plot: str | None) -> None:
 
 
 def _show_cluster(name: str, as_json: bool, as_toml: bool, plot: str | None) -> None:
-    from presim.network.drawn import network_of_cluster
+    from presim.hardware.network.drawn import network_of_cluster
     from presim.report import hardware as report
 
     cluster, topology = network_of_cluster(name)
@@ -88,7 +88,7 @@ def _show_cluster(name: str, as_json: bool, as_toml: bool, plot: str | None) -> 
 
 def _draw(topology: Topology, file: str) -> None:
     from presim.files import check_writable, write_file
-    from presim.network.plot import svg
+    from presim.hardware.network.plot import svg
 
     check_writable(file)
     write_file(file, svg(topology).encode())

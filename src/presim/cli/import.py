@@ -41,7 +41,7 @@ def command(files: tuple[Path, ...], out: str, kind: str | None, **options: Any)
     the hardware that it was recorded on, where the file does not say. Then simulate the job on other hardware:
     `presim simulate DIR --gpu b200`.
     """
-    from presim.options import EvaluationOptions
+    from presim.evaluation.options import EvaluationOptions
     from presim.verbs.import_job import import_and_evaluate
 
     outputs = Outputs.pop_from(options)

@@ -13,8 +13,8 @@ with early_interrupt.EarlyInterrupt():
 
     import click
 
-    from presim import compiled_loops, interrupts
     from presim.cli import streams, surroundings
+    from presim.process import compiled_loops, interrupts
 
 _BROKEN_PIPE = 141  # the shells' exit code for SIGPIPE
 VERBS = {

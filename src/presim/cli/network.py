@@ -9,7 +9,7 @@ import click
 from presim.cli.options import cluster_options
 
 if TYPE_CHECKING:
-    from presim.network.topology import Topology
+    from presim.hardware.network.topology import Topology
 
 
 class _FileFirst(click.Group):
@@ -69,8 +69,8 @@ def show_(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
     (.xml) or `nvidia-smi topo -m`.
     """
     from presim.files import check_writable, write_file
-    from presim.network import answer
-    from presim.network.open import open_network
+    from presim.hardware.network import answer
+    from presim.hardware.network.open import open_network
 
     if plot:
         check_writable(plot)
@@ -82,7 +82,7 @@ def show_(file: str, as_json: bool, plot: str | None, **query: Any) -> None:
         content = answer.answer(topology, outcome, groups, query["kind"])
         content = answer.with_relief(content, topology, outcome, exchanges)
     if plot:
-        from presim.network.plot import svg
+        from presim.hardware.network.plot import svg
 
         write_file(plot, svg(topology).encode())
     click.echo(answer.encode(content) if as_json else answer.text(content))
@@ -120,7 +120,7 @@ def explain_(
     from presim.cost.collectives import explained
     from presim.cost.collectives.nccl_rules import rules
     from presim.hardware import choose_cluster
-    from presim.network.open import bytes_of, ranks_of
+    from presim.hardware.network.open import bytes_of, ranks_of
 
     cluster = choose_cluster(**cluster_names)
     if nccl_version:
@@ -173,11 +173,11 @@ def _run(
     resolution: Any,
     budget: str | None,
 ) -> Any:
-    from presim.budgets import budget_of
     from presim.errors import InputError
-    from presim.network import work
-    from presim.network.exchange import Exchange, run
-    from presim.network.open import bytes_of, ranks_of
+    from presim.hardware.network import work
+    from presim.hardware.network.exchange import Exchange, run
+    from presim.hardware.network.open import bytes_of, ranks_of
+    from presim.process.budgets import budget_of
     from presim.trace.grids import sisters
 
     participants = ranks_of(ranks) if ranks else tuple(range(topology.gpus))

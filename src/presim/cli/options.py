@@ -17,7 +17,7 @@ from presim.cli.numbers import number
 from presim.errors import ExitCode
 
 if TYPE_CHECKING:
-    from presim.pipeline import Evaluation
+    from presim.evaluation.pipeline import Evaluation
     from presim.result import Result
 
 _FAILED = ("raised", "exited", "killed")  # values of `Result.exit` for a script that did not finish
@@ -243,8 +243,8 @@ class Outputs:
 
     def _report_training(self, evaluation: Evaluation, tokens: float) -> None:
         from presim.report import training
-        from presim.training.projection import project
-        from presim.training.request import Request
+        from presim.studies.projection.projection import project
+        from presim.studies.projection.request import Request
 
         request = Request(tokens=tokens, price_per_gpu_hour=self.price_per_gpu_hour)
         training.write(project(evaluation.result, request, evaluation.cluster.gpu))

@@ -11,7 +11,7 @@ from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.serving_options import WEIGHTS
 from presim.errors import ExitCode, InputError
-from presim.interrupts import caught, noted
+from presim.process.interrupts import caught, noted
 
 if TYPE_CHECKING:
     from presim.hardware import Cluster
@@ -74,8 +74,8 @@ def _plan_prefills(
     model: Model, plan: Plan, cluster: Cluster, batches: list[tuple[int, ...]], options: dict[str, Any]
 ) -> tuple[list[Prefilled], dict[str, Any]]:
     """The batches with their plans, and the document about them."""
-    from presim.budgets import budget_of
     from presim.cli.progress import progress
+    from presim.process.budgets import budget_of
     from presim.serving.prompts import prefill, record
     from presim.serving.prompts.prices import Prices
 

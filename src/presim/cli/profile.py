@@ -8,7 +8,7 @@ import click
 
 from presim import quantities
 from presim.cli.numbers import number
-from presim.interrupts import noted
+from presim.process.interrupts import noted
 
 
 @click.command("profile")

@@ -39,7 +39,7 @@ def command(directory: str, **options: Any) -> int:
     Pipeline schedules and gradient accumulation repeat a cycle of micro-batches. A job that was captured with a few of
     them, about twice as many as it has pipeline stages, answers for any larger number. Nothing is captured again.
     """
-    from presim.options import ReplanOptions
+    from presim.evaluation.options import ReplanOptions
     from presim.verbs.replan import replan_and_evaluate
 
     outputs = Outputs.pop_from(options)

@@ -18,8 +18,8 @@ def command(result: Path, html: str | None) -> None:
     """
     from presim.errors import InputError
     from presim.files import check_writable, write_file
-    from presim.saved_results import show
-    from presim.saved_results.read import read
+    from presim.view.saved import show
+    from presim.view.saved.read import read
 
     if html is not None:
         check_writable(html)

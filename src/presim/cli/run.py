@@ -93,7 +93,7 @@ def command(script: str, args: tuple[str, ...], **options: Any) -> int:
     """
     from presim.cli.progress import progress
     from presim.errors import InputError
-    from presim.options import RunOptions
+    from presim.evaluation.options import RunOptions
     from presim.report.content import in_a_line
     from presim.verbs.run import run_and_evaluate
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
-from presim import interrupts, quantities
+from presim import quantities
 from presim.cli.behind import CommandBehind
 from presim.cli.numbers import number
 from presim.cli.options import cluster_options, engine_options
 from presim.cli.progress import progress
+from presim.process import interrupts
 
 _PLAN = (  # option, field, help: values of one knob; several vary it
     ("--seq", "sequence", "Sequence length: tokens per sample."),
@@ -50,7 +51,7 @@ def _duration(context: click.Context, option: click.Parameter, text: str | None)
 
 
 def _prices(context: click.Context, option: click.Parameter, text: str | None) -> Any:
-    from presim.search.objectives import read_prices
+    from presim.planner.objectives import read_prices
 
     return None if text is None else read_prices(text)
 
@@ -141,10 +142,10 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     captures the best plans with the COMMAND.
     """
     from presim.files import check_writable, write_file
-    from presim.search.answer import written
-    from presim.search.answer.table import csv_table, write
-    from presim.search.run import run
-    from presim.search.study import encode
+    from presim.planner.answer import written
+    from presim.planner.answer.table import csv_table, write
+    from presim.planner.run import run
+    from presim.planner.study import encode
 
     outputs = {name: options.pop(name) for name in ("json_file", "csv_file", "html_file", "folder", "quiet")}
     for path in (outputs["json_file"], outputs["csv_file"], outputs["html_file"]):
@@ -160,7 +161,7 @@ def command(words: tuple[str, ...], **options: Any) -> int:
     if outputs["csv_file"]:
         write_file(outputs["csv_file"], csv_table(answer))
     if outputs["html_file"]:
-        from presim.search.answer.page import render
+        from presim.planner.answer.page import render
 
         write_file(outputs["html_file"], render(answer).encode())
     if outputs["json_file"] == "-":
@@ -176,7 +177,7 @@ def command(words: tuple[str, ...], **options: Any) -> int:
 
 def _write(request: Any, answer: Any, folder: str) -> None:
     """Write the files of the best point, and report each framework on standard error."""
-    from presim.search.answer import written
+    from presim.planner.answer import written
 
     written.write(request, answer, folder)
     launch_files = written.launch(request, answer.best_point, folder)
@@ -195,9 +196,9 @@ def _exit_code(answer: Any) -> int:
 
 def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any]) -> Any:
     from presim.errors import InputError
-    from presim.search.of_command import request_for_command
-    from presim.search.of_model import request_for_model
-    from presim.search.search_options import SearchOptions, knob_options
+    from presim.planner.of_command import request_for_command
+    from presim.planner.of_model import request_for_model
+    from presim.planner.search_options import SearchOptions, knob_options
 
     settings = {name: options.pop(name) for name in SearchOptions.__dataclass_fields__ if name in options}
     models = [word for word in words if "=" not in word]
@@ -225,9 +226,9 @@ def _request(words: tuple[str, ...], behind: list[str], options: dict[str, Any])
 def _request_of_space(command: list[str], settings: Any, options: Any, fixed: dict[str, Any], models: list[str]) -> Any:
     """Request with a space; the model's sizes and fixed options are facts for its constraints."""
     from presim.errors import InputError
-    from presim.search.of_command import request_for_command
-    from presim.search.spaces.facts import facts_of
-    from presim.search.spaces.space_request import request_for_space
+    from presim.planner.of_command import request_for_command
+    from presim.planner.spaces.facts import facts_of
+    from presim.planner.spaces.space_request import request_for_space
 
     if len(models) > 1:
         raise InputError(
@@ -240,6 +241,6 @@ def _request_of_space(command: list[str], settings: Any, options: Any, fixed: di
 
 
 def _options(options: dict[str, Any]) -> Any:
-    from presim.options import RunOptions
+    from presim.evaluation.options import RunOptions
 
     return RunOptions(**options)

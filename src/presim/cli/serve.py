@@ -112,7 +112,7 @@ def _listen(deployment: Deployment, port: int, speed: float, grammar_ms: float) 
 
         raise InputError(f"`presim serve --listen` needs {error.name}: pip install 'presim[view]'") from error
 
-    from presim.localhost import listening_socket
+    from presim.process.localhost import listening_socket
 
     endpoint = Endpoint(deployment.fleet(), deployment.engine.model.name, speed, round(grammar_ms * 1e6))
     listening = listening_socket(port, "--listen")

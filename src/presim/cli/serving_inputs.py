@@ -113,7 +113,7 @@ def workload_of(options: dict[str, Any], deployment: Deployment) -> Workload:
     Raises:
         InputError: it cannot be read, or its simulation would exceed the budget.
     """
-    from presim import budgets
+    from presim.process import budgets
     from presim.serving import work
     from presim.serving.workloads import generate, traces, workload
 

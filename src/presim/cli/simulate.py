@@ -65,7 +65,7 @@ def command(directory: str, **options: Any) -> int:
     no new capture. Another number of GPUs needs none if data-parallel ranks share gradients only; if they hold shards,
     presim names the capture that it needs.
     """
-    from presim.options import SimulateOptions
+    from presim.evaluation.options import SimulateOptions
     from presim.verbs.simulate import evaluate_saved
 
     outputs = Outputs.pop_from(options)

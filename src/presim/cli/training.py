@@ -9,7 +9,7 @@ import click
 
 from presim import quantities
 from presim.cli.numbers import number
-from presim.interrupts import noted
+from presim.process.interrupts import noted
 
 
 @click.command("training")
@@ -74,12 +74,12 @@ def command(job: str, json_file: str | None, html: str | None, quiet: bool, budg
     JOB is a folder that `presim run --save` or `presim compose --save` made, or a result that --json wrote. Failures,
     checkpoints, restarts and repairs are simulated; each figure that was not predicted is listed with its source.
     """
-    from presim.budgets import budget_of
     from presim.cli import partial_results
     from presim.files import check_writable, write_file
+    from presim.process.budgets import budget_of
     from presim.report import training as report
-    from presim.saved_jobs import project_training
-    from presim.training.request import Request, check
+    from presim.studies.projection.request import Request, check
+    from presim.studies.saved_jobs import project_training
 
     for path in (json_file, html):
         if path is not None and path != "-":

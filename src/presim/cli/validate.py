@@ -11,7 +11,7 @@ import click
 
 from presim import quantities
 from presim.cli.numbers import number
-from presim.interrupts import caught
+from presim.process.interrupts import caught
 
 if TYPE_CHECKING:
     from presim.engine.options import Options

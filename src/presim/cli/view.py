@@ -22,15 +22,15 @@ def command(names: tuple[str, ...], port: int, opens: bool) -> None:
     version or the last. The page needs no network. The server listens on this machine only and ends with Ctrl-C.
     """
     try:
-        from presim.localhost import HOSTS, listening_socket
+        from presim.process.localhost import HOSTS, listening_socket
         from presim.view.server import application, serve
     except ImportError as error:
         from presim.errors import InputError
 
         raise InputError(f"`presim view` needs {error.name}: pip install 'presim[view]'") from error
+    from presim.evaluation.options import EvaluationOptions
     from presim.files import names_file
-    from presim.options import EvaluationOptions
-    from presim.saved_jobs import compare_jobs
+    from presim.studies.saved_jobs import compare_jobs
     from presim.verbs.simulate import evaluate_saved
     from presim.view.opened import open_result
     from presim.view.panes import Shown

@@ -78,7 +78,7 @@ class Chain:
     ) -> tuple[list[Price], list[int]]:
         """One price per signature on the slowest GPU, and the indices of guessed ones.
 
-        Whole traces and growing ones (`presim.live.feed`) are both priced here, so their prices agree.
+        Whole traces and growing ones (`presim.evaluation.live.feed`) are both priced here, so their prices agree.
         """
         prices = self.price(signatures, groups, cluster)
         factor = slowdown(cluster.world_size)

@@ -14,7 +14,7 @@ import statistics
 
 import msgspec
 
-from presim.calibration import value
+from presim.constants import value
 from presim.cost.price import Price
 from presim.trace.signatures import Attention, Convolution, Gemm, GroupedGemm, Signature
 

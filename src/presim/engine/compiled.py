@@ -1,4 +1,4 @@
-"""Compiles the engine's loop to machine code from the same source that runs uncompiled (`presim.compiled_loops`).
+"""Compiles the engine's loop to machine code from the same source that runs uncompiled (`presim.process.compiled_loops`).
 
 `presim.engine.loop` does not import numba, so importing the engine stays fast.
 """
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from presim.compiled_loops import compile_loop
 from presim.engine import heap, hosts, links, loop, pace, slowdown, state, streams
+from presim.process.compiled_loops import compile_loop
 
 _MODULES = (state, heap, hosts, pace, links, slowdown, streams, loop)
 

@@ -31,7 +31,7 @@ def advance(p: Program, s: State, slot: int, now: int) -> None:
         if op < 0 or s.issue[op] < 0 or (s.in_flight[slot] > 0 and p.joins[op] == 0):
             return
         code = p.code[op]
-        # With presim.live an op can become known late. It then starts after ops that have ended there meanwhile.
+        # With presim.evaluation.live an op can become known late. It then starts after ops that have ended there meanwhile.
         ready = max(s.issue[op] + p.launch_latency[0], s.last_end[slot])
         if code == RUN:
             ready = max(ready, s.freed[p.slot_rank[slot] * EXCLUSIVE + p.resource[op]])

@@ -1,4 +1,4 @@
-"""Converts decoded documents to structs, whose fields have bounds (`presim.field_bounds`)."""
+"""Converts decoded documents to structs, whose fields have bounds (`presim.files.field_bounds`)."""
 
 from __future__ import annotations
 

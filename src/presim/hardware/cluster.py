@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from presim.field_bounds import Count
-from presim.field_docs import doc
+from presim.files.field_bounds import Count
+from presim.files.field_docs import doc
 from presim.hardware.schema import GBPS, US, Gpu, Sourced, figure, pcie_bytes_per_s
 from presim.units import GIB
 
@@ -124,7 +124,9 @@ class Cluster(msgspec.Struct, frozen=True):
     )
     nccl: dict[str, str] = {}  # NCCL's environment variables on this cluster, as in /etc/nccl.conf
     collectives: dict[str, Any] = {}  # constants of the collective model, fitted to this cluster
-    network: dict[str, Any] = {}  # network topology (presim.network.describe); empty: unknown, no links are shared
+    network: dict[
+        str, Any
+    ] = {}  # network topology (presim.hardware.network.describe); empty: unknown, no links are shared
     groups: tuple[NodeGroup, ...] = ()  # nodes that are otherwise than ``gpu``, ``node`` and ``fabric`` say
     neighbours: tuple[NodeGroup, ...] = ()  # of a view: the rest, then the groups, for the network between all nodes
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from presim.field_docs import doc
+from presim.files.field_docs import doc
 from presim.units import GIB, KIB, MIB
 
 MHZ, GBPS, TFLOPS, US = 10**6, 1e9, 1e12, 1000

@@ -18,12 +18,12 @@ import msgspec
 import platformdirs
 
 from presim.capture.setup.environment import install_torch
+from presim.composition.graph.take import run_exporter
 from presim.errors import InputError
 from presim.files import decode_json, digest_of, make_folder, read_bytes, write_file
-from presim.graph.take import run_exporter
+from presim.files.scratch import temporary_folder
 from presim.models.answers import Answer
 from presim.models.description import Model
-from presim.scratch import temporary_folder
 
 SHIPPED = Path(__file__).parent / "data" / "descriptions.json"
 _QUANTIZATION = ("quantization_config", "compression_config")  # says types, not layers

@@ -16,10 +16,10 @@ from presim.cost.measured import table
 from presim.cost.measured.rows import PROFILE, Intake, Measurement
 from presim.errors import InputError
 from presim.files import check_folder, decode_json_lines, make_folder, read_text, write_file
+from presim.files.scratch import temporary_folder
 from presim.hardware import Gpu, catalogue
 from presim.profile import CARD_LOST, NO_GPU
 from presim.profile.plan import Plan, plan
-from presim.scratch import temporary_folder
 from presim.trace.signatures import Signature
 
 _RESULTS = "results.jsonl"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from presim.figures.memory import OTHER_PROCESSES
 from presim.report.bars import Part
 from presim.result import Result, StepPhase
+from presim.result.memory import OTHER_PROCESSES
 from presim.units import GIB, count, percent, seconds, seconds_range, three_digits
 
 PARTIAL = "partial: the work was interrupted; the notes say what is missing"

@@ -10,11 +10,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from presim.figures.explanation import Captured, Explanation, Gain
-from presim.figures.time import Slice
 from presim.report.bars import Bar, Part
 from presim.report.rendering import json_text
 from presim.report.screen import Heading, Title, show
+from presim.result.explanation import Captured, Explanation, Gain
+from presim.result.time import Slice
 from presim.units import gib, percent, seconds, seconds_range
 
 _WIDTH, _ROWS = 104, 6

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
-from presim.field_bounds import Integer
 from presim.files import FormatError, decode_json, names_folder, read_bytes, write_file
+from presim.files.field_bounds import Integer
 from presim.result import SCHEMA_VERSION, Result
 
 _NUMBERS = re.compile(rb"\[\s+(?:-?[\d.eE+-]+,\s+)*-?[\d.eE+-]+\s+\]")

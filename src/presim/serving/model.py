@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from presim.composition.graph.take import hub_config
 from presim.errors import InputError
 from presim.files import (
     FormatError,
@@ -21,7 +22,6 @@ from presim.files import (
     read_text,
     shortened,
 )
-from presim.graph.take import hub_config
 from presim.models import checkpoint
 from presim.models.describe import describe
 from presim.models.description import Model as Model

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from presim import budgets
-from presim.budgets import Budget, Estimate
 from presim.errors import InputError
+from presim.process import budgets
+from presim.process.budgets import Budget, Estimate
 
 if TYPE_CHECKING:
     from presim.serving.deployments.deployment import Deployment

@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
-from presim.field_bounds import Count
+from presim.evaluation.job import Job
 from presim.files import FormatError, convert, decode_json, read_bytes, shortened
+from presim.files.field_bounds import Count
 from presim.hardware import Cluster, choose_cluster
-from presim.job import Job
 from presim.report import chakra
 from presim.sources.source import Request
 from presim.trace import spans

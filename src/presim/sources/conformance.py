@@ -1,6 +1,6 @@
 """Conformance checks for trace sources; plug-in authors run them over their own.
 
->>> from presim.job import Job
+>>> from presim.evaluation.job import Job
 >>> from presim.trace.builder import TraceBuilder
 >>> check_job(Job((TraceBuilder().trace(),)))
 """
@@ -11,7 +11,7 @@ import tempfile
 
 import numpy as np
 
-from presim.job import Job
+from presim.evaluation.job import Job
 from presim.sources.source import Source
 from presim.trace.check import check
 from presim.trace.schema import Trace

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from presim.job import Job
-from presim.options import ClusterOptions, RunOptions
+from presim.evaluation.job import Job
+from presim.evaluation.options import ClusterOptions, RunOptions
 
 if TYPE_CHECKING:
-    from presim.compose.plan import Plan
+    from presim.composition.plan import Plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Composed:
         Raises:
             InputError: the model cannot be traced, or the plan is invalid.
         """
-        from presim.compose.compose import compose
-        from presim.graph.take import open_graph
+        from presim.composition.compose import compose
+        from presim.composition.graph.take import open_graph
         from presim.verbs.target import chosen_cluster
 
         composition = compose(open_graph(self.model, self.dtype), self.plan, chosen_cluster(self.cluster))

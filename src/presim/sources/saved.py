@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from presim.job import Job
+from presim.evaluation.job import Job
 from presim.sources.source import Request
 from presim.trace.store import JOB_FILE
 

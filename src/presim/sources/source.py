@@ -1,6 +1,6 @@
 """Interface of trace sources.
 
-A source delivers a `presim.job.Job`: traces, the ranks that each represents, and provenance. Functions of the
+A source delivers a `presim.evaluation.job.Job`: traces, the ranks that each represents, and provenance. Functions of the
 entry-point group ``presim.sources`` open files; programs and plans are sources, too (`presim.sources.programs`).
 """
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from presim.errors import InputError
-from presim.job import Job
-from presim.options import ClusterOptions
+from presim.evaluation.job import Job
+from presim.evaluation.options import ClusterOptions
 
 GROUP = "presim.sources"
 

@@ -47,7 +47,7 @@ def key(before: int, operator_before: str, kind: int, operator: str, phase: int,
 @functools.cache
 def reference_ns() -> dict[str, float]:
     """The median time of known stretches, by `key`."""
-    with resources.as_file(resources.files("presim.calibration").joinpath("known_stretches.parquet")) as path:
+    with resources.as_file(resources.files("presim.constants").joinpath("known_stretches.parquet")) as path:
         table, _ = read_parquet(path)
     return dict(zip(table["stretch"].to_pylist(), table["ns"].to_pylist()))
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from presim.engine.options import Options
 from presim.errors import InputError, PresimError
+from presim.evaluation.options import RunOptions
+from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.hardware.cluster import Cluster
-from presim.options import RunOptions
-from presim.pipeline import Evaluation, evaluate
 from presim.trace import store
 from presim.trace.coverage import RankCoverage
 from presim.trace.schema import Trace

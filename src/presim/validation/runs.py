@@ -15,8 +15,8 @@ from typing import Protocol, Self
 
 from presim import plugins
 from presim.engine.options import Options
+from presim.evaluation.pipeline import Evaluation
 from presim.hardware.cluster import Cluster
-from presim.pipeline import Evaluation
 from presim.trace.schema import Trace
 from presim.validation.cases import CannotBuildError, Case
 

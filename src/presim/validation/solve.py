@@ -12,7 +12,7 @@ import msgspec
 from presim.analysis.memory.blocks import allocated_bytes, reserved_bytes
 from presim.engine.options import Options
 from presim.errors import reason_of
-from presim.pipeline import Evaluation
+from presim.evaluation.pipeline import Evaluation
 from presim.result import Result
 from presim.trace.schema import Trace
 from presim.units import GIB

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from presim import interrupts
 from presim.capture.processes.process import end_with_parent
 from presim.engine.options import Options
+from presim.process import interrupts
 from presim.validation.cases import Case
 from presim.validation.results import RUN_FAILED, Prediction
 from presim.validation.runs import Providers

@@ -21,7 +21,7 @@ import platformdirs
 
 from presim.errors import CaptureError, InputError
 from presim.files import FormatError, decode_json, make_folder, read_bytes, write_file
-from presim.scratch import temporary_folder
+from presim.files.scratch import temporary_folder
 from presim.serving.steps import batches as step_batches
 from presim.serving.steps.captured import Captured, with_captured
 from presim.serving.steps.times import Engine

@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from presim.options import EvaluationOptions
-from presim.pipeline import Evaluation, evaluate
+from presim.evaluation.options import EvaluationOptions
+from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.verbs.simulate import evaluate_saved
 from presim.verbs.target import as_captured, chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
-    from presim.compose.compare import Agreement
-    from presim.compose.plan import Plan
+    from presim.composition.compare import Agreement
+    from presim.composition.plan import Plan
     from presim.trace.schema import Trace
 
 
@@ -36,9 +36,9 @@ def compose_and_evaluate(
 def _compose(
     model: str, plan: Plan, options: EvaluationOptions, *, dtype: str, save: str | os.PathLike[str] | None
 ) -> tuple[Evaluation, tuple[Trace, ...]]:
-    from presim.compose.compose import compose
+    from presim.composition.compose import compose
+    from presim.composition.graph.take import open_graph
     from presim.cost.estimators import holds_prices
-    from presim.graph.take import open_graph
     from presim.trace import store
 
     if save is not None:
@@ -76,9 +76,9 @@ def compose_like(
     Raises:
         InputError: there is no such job, the model cannot be traced, or the plan cannot be.
     """
-    from presim.compose.compare import Figure, compare
-    from presim.compose.like import plan_of
-    from presim.compose.plan import read_plan
+    from presim.composition.compare import Figure, compare
+    from presim.composition.like import plan_of
+    from presim.composition.plan import read_plan
     from presim.trace import store
 
     job = store.load(directory)

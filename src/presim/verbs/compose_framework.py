@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from presim.errors import InputError
-from presim.options import EvaluationOptions
-from presim.pipeline import Evaluation, evaluate
+from presim.evaluation.options import EvaluationOptions
+from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
     from presim.capture.run import Capture
-    from presim.compose.plan import Plan
-    from presim.frameworks.megatron import FrameworkRun
+    from presim.composition.frameworks.megatron import FrameworkRun
+    from presim.composition.plan import Plan
     from presim.hardware.cluster import Cluster
     from presim.trace.schema import Trace
     from presim.trace.store import Job
@@ -42,14 +42,14 @@ def capture_plan_and_evaluate(
 ) -> Evaluation:
     """Capture Megatron-Bridge with a few micro-batches of a plan, extend them to all, and evaluate the job.
 
-    ``named_fields``, ``overrides``: see `presim.frameworks.megatron.plan_run`.
+    ``named_fields``, ``overrides``: see `presim.composition.frameworks.megatron.plan_run`.
 
     Raises:
         InputError: the framework is not installed, has no such model, or does not take the plan.
         CaptureError: the program cannot be run here.
     """
-    from presim.frameworks.megatron import plan_run
-    from presim.replan.micro_batches import with_micro_batches
+    from presim.composition.frameworks.megatron import plan_run
+    from presim.composition.replan.micro_batches import with_micro_batches
     from presim.trace import store
 
     if save is not None:
@@ -88,7 +88,7 @@ def _captured(run: FrameworkRun, target: Cluster, progress: Progress) -> Job:
     from presim.capture.processes.forks import RECIPE, Forks
     from presim.capture.ranks.selection import Checks, select
     from presim.capture.run import Request, capture
-    from presim.frameworks.kept_captures import folder_of
+    from presim.composition.frameworks.kept_captures import folder_of
     from presim.trace import store
 
     folder = folder_of(run, target)

@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from presim import budgets
 from presim.cost.collectives.fabric_flows import on_fabric
 from presim.cost.price import PricedTrace
 from presim.engine.every_rank import Factors, Floats, Outcome, outcomes, window_of
 from presim.errors import InputError
-from presim.figures.every_rank import EveryRank, Straggler
+from presim.evaluation.options import SimulateOptions
+from presim.evaluation.pipeline import Evaluation
 from presim.hardware import Cluster
-from presim.options import SimulateOptions
-from presim.pipeline import Evaluation
+from presim.process import budgets
+from presim.result.every_rank import EveryRank, Straggler
 from presim.trace.collective import Collective
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from presim.interrupts import noted
-from presim.options import ClusterOptions, EvaluationOptions
-from presim.pipeline import Evaluation
+from presim.evaluation.options import ClusterOptions, EvaluationOptions
+from presim.evaluation.pipeline import Evaluation
+from presim.process.interrupts import noted
 from presim.verbs.simulate import evaluate_saved
 
 

@@ -1,6 +1,6 @@
 """Compile all loops for this CPU ahead of time: ``python -m presim.verbs.prepare``, at installation.
 
-Verbs then load machine code in tenths of a second. It is kept where `presim.compiled_loops` says, and made again where
+Verbs then load machine code in tenths of a second. It is kept where `presim.process.compiled_loops` says, and made again where
 sources or the CPU differ.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 def compile_loops() -> None:
     """Compile the loops of the engine, of the memory allocator and of the serving scheduler, or load them."""
-    from presim.compose import allocator
+    from presim.composition import allocator
     from presim.engine import compiled as engine
     from presim.serving.fast import compiled as scheduler
 

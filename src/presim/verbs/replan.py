@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from presim.options import ReplanOptions
-from presim.pipeline import Evaluation, evaluate
+from presim.evaluation.options import ReplanOptions
+from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.verbs.simulate import at_size, world_size_of
 from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
@@ -18,7 +18,7 @@ def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOption
         InputError: there is no such job, it does not repeat micro-batches, its ranks hold shards, or it does not fit
             the cluster.
     """
-    from presim.replan.micro_batches import with_micro_batches
+    from presim.composition.replan.micro_batches import with_micro_batches
     from presim.trace import store
 
     if options.save is not None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from presim.errors import InputError
-from presim.interrupts import caught, noted
-from presim.options import ClusterOptions, RunOptions
-from presim.pipeline import Evaluation, evaluate
+from presim.evaluation.options import ClusterOptions, RunOptions
+from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.process.interrupts import caught, noted
 from presim.verbs.target import chosen_cluster, engine_options, what_if_changes
 
 if TYPE_CHECKING:
@@ -270,8 +270,8 @@ def _capture(
     from presim.capture.ranks.selection import Checks, select
     from presim.capture.run import Request, capture
     from presim.cost.estimators import holds_prices
+    from presim.evaluation.live.server import LiveServer
     from presim.hardware.host import ORDINARY, host_factor
-    from presim.live.server import LiveServer
 
     ranks = options.ranks if options.rank is None else str(options.rank)
     if ranks == "auto" and options.live and target.groups and target.world_size > SMALL_WORLD:

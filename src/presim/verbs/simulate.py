@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from presim.errors import InputError
-from presim.options import EvaluationOptions, SimulateOptions
-from presim.pipeline import Evaluation, evaluate
+from presim.evaluation.options import EvaluationOptions, SimulateOptions
+from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.verbs.target import cluster_of_captured, engine_options, what_if_changes
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.options import ClusterOptions, EvaluationOptions, SimulateOptions
+from presim.evaluation.options import ClusterOptions, EvaluationOptions, SimulateOptions
 
 if TYPE_CHECKING:
-    from presim.changes import Changes
+    from presim.evaluation.what_if import Changes
     from presim.hardware.cluster import Cluster
     from presim.trace.store import JobManifest
 
@@ -128,7 +128,7 @@ def what_if_changes(options: EvaluationOptions) -> Changes:
     Raises:
         InputError: one of them cannot be read.
     """
-    from presim.changes import changes_of
+    from presim.evaluation.what_if import changes_of
 
     failed = options.fail if isinstance(options, SimulateOptions) else ()
     return changes_of(

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from presim.errors import InputError
+from presim.planner.study import Answer
+from presim.planner.trials.trial import Trial
 from presim.result import Result
-from presim.saved_results.read import SavedResult, read
-from presim.saved_results.show import as_blocks
-from presim.search.study import Answer
-from presim.search.trials.trial import Trial
 from presim.view import result_panes
+from presim.view.saved.read import SavedResult, read
+from presim.view.saved.show import as_blocks
 
 _MOST_TRIALS = 5000  # that are drawn
 Pane = Callable[[], dict[str, Any]]

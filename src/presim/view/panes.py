@@ -14,7 +14,7 @@ from presim.analysis.time.energy import power_over_time
 from presim.analysis.time.flops import executed_flops
 from presim.analysis.time.steps import find_steps
 from presim.errors import InputError
-from presim.pipeline import Evaluation
+from presim.evaluation.pipeline import Evaluation
 from presim.report import content
 from presim.trace.dtypes import dtype_bytes
 from presim.trace.schema import Kind

@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from presim.errors import InputError
-from presim.localhost import HOSTS
+from presim.process.localhost import HOSTS
 from presim.report.palette import stylesheet
 from presim.view import panes
 from presim.view.opened import Opened

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from presim.graph.schema import Node
-from presim.passes.collectives import ALL_GATHER, ALL_TO_ALL, COMBINE, DISPATCH, REDUCE_SCATTER
+from presim.composition.graph.schema import Node
+from presim.composition.passes.collectives import ALL_GATHER, ALL_TO_ALL, COMBINE, DISPATCH, REDUCE_SCATTER
 
 if TYPE_CHECKING:
-    from presim.compose.schedule import Run
+    from presim.composition.schedule import Run
     from support.executing.interpreter import Rank
 
 GROUP = "experts"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from presim.compose.schedule import Run, value_key
-from presim.graph.schema import Node, Origin, Segment
-from presim.passes import fusion
+from presim.composition.graph.schema import Node, Origin, Segment
+from presim.composition.passes import fusion
+from presim.composition.schedule import Run, value_key
 
 if TYPE_CHECKING:
     from support.executing.interpreter import Rank

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from presim.graph.schema import Node
-from presim.passes.ring import ADD, MERGE, STEP
+from presim.composition.graph.schema import Node
+from presim.composition.passes.ring import ADD, MERGE, STEP
 from support.executing import ring
 
 if TYPE_CHECKING:

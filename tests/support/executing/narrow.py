@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from presim.compose.schedule import Run, value_key
-from presim.graph.schema import Node, Operand
-from presim.passes.quantisation import CAST, FORMATS, LARGEST
-from presim.passes.sparse import TILE
+from presim.composition.graph.schema import Node, Operand
+from presim.composition.passes.quantisation import CAST, FORMATS, LARGEST
+from presim.composition.passes.sparse import TILE
+from presim.composition.schedule import Run, value_key
 
 if TYPE_CHECKING:
     from support.executing.interpreter import Rank

@@ -17,10 +17,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from presim.compose.runtime import recompute
-from presim.compose.schedule import training_step, value_key
-from presim.graph.schema import Node, OperatorGraph, Parameter
-from presim.passes import (
+from presim.composition.graph.schema import Node, OperatorGraph, Parameter
+from presim.composition.passes import (
     attention,
     budget,
     compiled,
@@ -35,6 +33,8 @@ from presim.passes import (
     weight_only,
     zero_bubble,
 )
+from presim.composition.runtime import recompute
+from presim.composition.schedule import training_step, value_key
 from support.executing import fused, narrow, recording
 from support.executing.interpreter import Rank, names, part_of
 

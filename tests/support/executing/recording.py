@@ -8,11 +8,11 @@ import msgspec
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from presim.graph import segments
-from presim.graph.export import recorder, step
-from presim.graph.export.models import shorten
-from presim.graph.schema import OperatorGraph
-from presim.graph.sizes import choose_witnesses
+from presim.composition.graph import segments
+from presim.composition.graph.export import recorder, step
+from presim.composition.graph.export.models import shorten
+from presim.composition.graph.schema import OperatorGraph
+from presim.composition.graph.sizes import choose_witnesses
 
 
 class Tensor:

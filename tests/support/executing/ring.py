@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from presim.graph.schema import Node
-from presim.passes.ring import STEP
+from presim.composition.graph.schema import Node
+from presim.composition.passes.ring import STEP
 
 if TYPE_CHECKING:
     from support.executing.interpreter import Rank

@@ -91,7 +91,7 @@ def _cluster_of_logs(folder: Path) -> Path:
 
 
 def _graph(folder: Path) -> Path:
-    from presim.graph import store
+    from presim.composition.graph import store
     from support.models import llama
 
     graph = msgspec.structs.replace(llama(2), model="llama")  # its own name is that of a temporary file

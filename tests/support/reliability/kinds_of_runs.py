@@ -89,9 +89,9 @@ def _served(folder: Path) -> Path:
 
 def _open_space(path: Path) -> None:
     """As a search does it, up to the first capture."""
-    from presim.options import RunOptions
-    from presim.search.of_command import request_for_command
-    from presim.search.search_options import SearchOptions
+    from presim.evaluation.options import RunOptions
+    from presim.planner.of_command import request_for_command
+    from presim.planner.search_options import SearchOptions
 
     settings = SearchOptions(space=str(path), trials=10, sampler="random")
     request = request_for_command(["train.py"], settings, RunOptions(gpu="h100-sxm", world_size=8), {"layers": 32})

@@ -8,8 +8,8 @@ import pytest
 from presim.analysis.compare import HOST, compare
 from presim.engine.options import Options
 from presim.errors import InputError
+from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
-from presim.pipeline import evaluate
 from presim.result import Result
 from support import workloads
 

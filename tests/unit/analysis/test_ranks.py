@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from golden.scenarios import kernel
 from presim.analysis.ranks import find_fullest_rank, straggler_note, unmatched_group_note
+from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
-from presim.pipeline import evaluate
 from presim.result import Rank
 from presim.trace.builder import TraceBuilder
 from presim.trace.representatives import Representatives

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from presim import saved_jobs
 from presim.cli import main
+from presim.studies import saved_jobs
 from presim.trace import store
 from support import workloads
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from presim.composition.launch_files.shapes import shapes
 from presim.errors import InputError
-from presim.launch.shapes import shapes
-from presim.network.open import bytes_of, open_network, ranks_of
+from presim.hardware.network.open import bytes_of, open_network, ranks_of
 from presim.report import json as report
 from presim.serving.calibrate import read_result
 from presim.serving.workloads import traces

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from presim.graph.take import run_exporter
+from presim.composition.graph.take import run_exporter
 from support import architectures
 from support.architectures import ARCHITECTURES
 

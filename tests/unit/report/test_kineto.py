@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 
 from conformance.strategies import signatures
 from presim.engine.options import Options
+from presim.evaluation.pipeline import evaluate
 from presim.hardware import choose_cluster
-from presim.pipeline import evaluate
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Kind, Manifest
 from presim.trace.signatures import Signature

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from presim.budgets import Budget
 from presim.errors import InputError
 from presim.hardware.choose import choose_cluster
+from presim.process.budgets import Budget
 from presim.serving import work
 from presim.serving.deployments.deployment import Deployment
 from presim.serving.engines.engine import Life, Scaling

@@ -12,8 +12,8 @@ import pytest
 from presim.engine.ops import host_ns
 from presim.engine.options import Options
 from presim.errors import InputError
-from presim.job import Job
-from presim.pipeline import Evaluation, evaluate
+from presim.evaluation.job import Job
+from presim.evaluation.pipeline import Evaluation, evaluate
 from presim.report import chakra
 from presim.sources import conformance
 from presim.sources.source import Request, open_files

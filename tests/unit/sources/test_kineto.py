@@ -12,9 +12,9 @@ import pytest
 from presim.cost import profiled
 from presim.cost.price import Origin
 from presim.errors import InputError
+from presim.evaluation.job import Job, evaluate
+from presim.evaluation.pipeline import evaluate as run
 from presim.hardware import choose_cluster
-from presim.job import Job, evaluate
-from presim.pipeline import evaluate as run
 from presim.sources import conformance
 from presim.sources.kineto.source import _message_ends
 from presim.sources.source import Request, open_files

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from presim.evaluation.job import Job, evaluate
 from presim.hardware import choose_cluster
-from presim.job import Job, evaluate
 from presim.sources import conformance
 from presim.sources.programs import Captured
 from presim.sources.source import Request, Source, open_files
@@ -50,7 +50,7 @@ def test_conformance_refuses_what_a_job_must_not_be() -> None:
 
 
 def test_programs_have_the_interface_of_sources() -> None:
-    from presim.options import RunOptions
+    from presim.evaluation.options import RunOptions
 
     source: Source = Captured(["train.py"], RunOptions(gpu="h100-sxm"))
     assert source.name == "capture"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from presim.capture.run import Capture
+from presim.evaluation.options import RunOptions
 from presim.hardware.cluster import Cluster
-from presim.options import RunOptions
 from presim.trace import store
 from presim.trace.schema import Trace
 from presim.units import GIB

@@ -7,12 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from presim.changes import Changes, changes_of
 from presim.engine.options import Options
 from presim.errors import InputError
+from presim.evaluation.options import SimulateOptions
+from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.evaluation.what_if import Changes, changes_of
 from presim.hardware import choose_cluster
-from presim.options import SimulateOptions
-from presim.pipeline import Evaluation, evaluate
 from presim.result import EveryRank
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase, Trace

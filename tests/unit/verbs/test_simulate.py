@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from presim.errors import InputError
-from presim.options import SimulateOptions
-from presim.pipeline import Evaluation
+from presim.evaluation.options import SimulateOptions
+from presim.evaluation.pipeline import Evaluation
 from presim.trace import store
 from presim.trace.builder import TraceBuilder
 from presim.trace.schema import Group, Manifest, Phase

@@ -10,16 +10,16 @@ from starlette.testclient import TestClient
 
 from presim.cli import main
 from presim.errors import InputError
+from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
-from presim.pipeline import evaluate
+from presim.planner.objectives import OBJECTIVES
+from presim.planner.request import Request
+from presim.planner.run import answer as answer_of_search
+from presim.planner.space import Space
+from presim.planner.study import encode
+from presim.planner.trials.trial import Trial
 from presim.report import content
 from presim.report.bars import SMALLEST_SHARE
-from presim.search.objectives import OBJECTIVES
-from presim.search.request import Request
-from presim.search.run import answer as answer_of_search
-from presim.search.space import Space
-from presim.search.study import encode
-from presim.search.trials.trial import Trial
 from presim.trace.schema import Kind
 from presim.view.opened import Opened, open_result
 from presim.view.panes import Shown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from presim.figures.memory import OTHER_PROCESSES
 from presim.result import Estimate
+from presim.result.memory import OTHER_PROCESSES
 from presim.trace.schema import GpuUse, Kind, Trace
 from presim.trace.signatures import Attention, Collective
 

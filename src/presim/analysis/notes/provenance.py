@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 from presim.analysis.time.breakdown import Breakdown, Instant
-from presim.calibration import value
+from presim.constants import value
 from presim.cost.price import Origin, PricedTrace
 from presim.engine.calls import CallCosts
 from presim.result import Provenance, Share
@@ -25,7 +25,7 @@ _REPLAYED = 0.02  # as the kernels of a profile (presim.cost.profiled)
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """Constants of the interval (docs/decisions/intervals.md); `presim.calibration` has their meanings and sources."""
+    """Constants of the interval (docs/decisions/intervals.md); `presim.constants` has their meanings and sources."""
 
     prices_together: float = value("interval.prices_together")
     clusters: float = value("interval.clusters")

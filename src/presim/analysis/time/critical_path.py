@@ -27,8 +27,8 @@ from presim.analysis.time.breakdown import is_transfer
 from presim.analysis.time.steps import find_steps
 from presim.engine.matching import match_collectives
 from presim.engine.timeline import Timeline
-from presim.figures.critical_path import CriticalPath, Link
-from presim.figures.time import OUTSIDE_MODULES, Slice
+from presim.result.critical_path import CriticalPath, Link
+from presim.result.time import OUTSIDE_MODULES, Slice
 from presim.trace.representatives import Representatives
 from presim.trace.schema import WAITS, Kind, Trace
 from presim.trace.signatures import Collective, family

@@ -1,6 +1,6 @@
 """Energy of a step: the time of each class of work multiplied by its power.
 
-Power is a share of the GPU's limit, by class of work (`presim/calibration/power.toml`). Communication hidden behind
+Power is a share of the GPU's limit, by class of work (`presim/constants/power.toml`). Communication hidden behind
 kernels adds its power above idle; the sum never exceeds the limit. A collective that waits for other ranks spins on a
 few SMs and counts as idle. Throttling at the power limit is not modelled here: measured kernel times include it.
 """
@@ -14,8 +14,8 @@ from presim.analysis.time.segments import Floats, Ints
 from presim.analysis.time.steps import Step
 from presim.cost.price import PricedTrace
 from presim.engine.timeline import Timeline
-from presim.figures.energy import Energy, PowerPart
 from presim.hardware.power import shares
+from presim.result.energy import Energy, PowerPart
 from presim.trace.schema import Kind
 
 _KERNELS = ("compute", "memory", "latency")

@@ -15,7 +15,7 @@ from presim.hardware.cluster import Cluster
 
 
 class Simulator(Protocol):
-    """Provides the emulated device's times while scripts run: `presim.live.server.LiveServer`."""
+    """Provides the emulated device's times while scripts run: `presim.evaluation.live.server.LiveServer`."""
 
     def add(self, rank: int, directory: Path, represented_ranks: Sequence[int] = ()) -> dict[str, str]:
         """Listen in a rank's log directory; returns variables for its environment. Add all ranks before one starts.

@@ -31,7 +31,7 @@ from presim.capture.ranks.sample import (
 from presim.capture.ranks.selection import Checks
 from presim.capture.reading.gpu_sharing import absent_neighbours_note
 from presim.errors import CaptureError
-from presim.interrupts import caught
+from presim.process.interrupts import caught
 from presim.trace import spans
 from presim.trace.call_order import have_common_order
 from presim.trace.coverage import RankCoverage, unconfined

@@ -7,8 +7,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from presim import calibration
-from presim.field_bounds import Count, Microseconds, Nanoseconds, PositiveCount, PositiveGBps, PositiveRatio, Ratio
+from presim import constants as calibration
+from presim.files.field_bounds import (
+    Count,
+    Microseconds,
+    Nanoseconds,
+    PositiveCount,
+    PositiveGBps,
+    PositiveRatio,
+    Ratio,
+)
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Prices of copies and memsets: over PCIe, within device memory, or over NVLink to a peer.
 
-Durations are those that profilers show for the copy. The call itself is host time. `presim.calibration` has the sources
+Durations are those that profilers show for the copy. The call itself is host time. `presim.constants` has the sources
 of the constants (copy.*).
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from presim.calibration import value
+from presim.constants import value
 from presim.cost.analytic.constants import MemoryConstants, find_constants
 from presim.cost.analytic.device import Device
 from presim.cost.analytic.memory_bound import seconds

@@ -12,7 +12,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from presim.calibration import value
+from presim.constants import value
 from presim.cost.collectives.constants import FabricConstants, LinkConstants, hop_shares
 from presim.cost.collectives.nccl_rules import smooth_tree_factor
 from presim.cost.collectives.placement import Layout, Links

@@ -1,7 +1,7 @@
 """Time to create NCCL communicators and to connect their ranks. It occurs once, at first use, in no steady step.
 
 The intervals span a factor of ten and more. The time depends on topology detection, memory registration and the host,
-which a trace does not show. Single figures are the geometric mean of both ends. `presim.calibration` has the sources
+which a trace does not show. Single figures are the geometric mean of both ends. `presim.constants` has the sources
 (nccl.*).
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from presim.calibration import interval, value
+from presim.constants import interval, value
 
 _CREATION_S = interval("nccl.creation_s")
 _RANK_S = value("nccl.creation_minutes_at_4096_ranks") * 60 / 4096

@@ -30,7 +30,7 @@ from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.model import Transfer
 from presim.cost.price import Price
 from presim.hardware import Cluster
-from presim.network.sharing import Load, shared_seconds
+from presim.hardware.network.sharing import Load, shared_seconds
 from presim.trace.collective import Collective
 from presim.trace.schema import Group
 

@@ -19,11 +19,11 @@ from presim.cost.collectives.hierarchical import Hierarchical
 from presim.cost.collectives.placement import layout_of
 from presim.cost.overlap import Paths
 from presim.hardware import Cluster
-from presim.network.aggregate import all_to_alls
-from presim.network.describe import topology_of
-from presim.network.exchange import KINDS, Exchange, flows_of, link_loads, run
-from presim.network.sharing import congestible_links, port_links, shared_links
-from presim.network.topology import Floats, Topology
+from presim.hardware.network.aggregate import all_to_alls
+from presim.hardware.network.describe import topology_of
+from presim.hardware.network.exchange import KINDS, Exchange, flows_of, link_loads, run
+from presim.hardware.network.sharing import congestible_links, port_links, shared_links
+from presim.hardware.network.topology import Floats, Topology
 from presim.trace.collective import MESSAGES, Collective
 from presim.trace.grids import sisters
 from presim.trace.schema import Group

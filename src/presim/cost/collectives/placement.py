@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 
-from presim.calibration import value
+from presim.constants import value
 from presim.cost.collectives.environment import Tuning
 from presim.cost.collectives.rings import count_rings
 from presim.errors import InputError

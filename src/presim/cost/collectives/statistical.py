@@ -21,8 +21,8 @@ from presim.cost.collectives.placement import Layout, check_kind, layout_of
 from presim.cost.conformance import wires_ns
 from presim.cost.price import Origin, Price
 from presim.errors import InputError
-from presim.field_bounds import Coefficient, GBps, Microseconds, Ratio
 from presim.files import FormatError, convert
+from presim.files.field_bounds import Coefficient, GBps, Microseconds, Ratio
 from presim.hardware import Cluster
 from presim.trace.collective import Collective
 from presim.trace.schema import Group

@@ -16,7 +16,7 @@ from presim.cost.measured.importers.find import commit, digest, located, reader_
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
 from presim.files import check_folder, make_folder
-from presim.interrupts import caught
+from presim.process.interrupts import caught
 
 _BOUND_ALIKE = (
     "grouped-gemm",

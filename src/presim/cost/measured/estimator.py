@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from presim.calibration import value
+from presim.constants import value
 from presim.cost.analytic.estimator import AnalyticEstimator, slowdown_at_work
 from presim.cost.bounds import datasheet_ns
 from presim.cost.measured.axes import Key, axes

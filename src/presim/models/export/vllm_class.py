@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from presim.files import write_file
+from presim.files.scratch import temporary_folder
 from presim.models.export.refusal import Refusal
-from presim.scratch import temporary_folder
 
 
 def version() -> str:
@@ -29,7 +29,7 @@ def build(raw: dict[str, Any], architecture: str) -> tuple[torch.nn.Module, Any]
     Raises:
         Refusal: vLLM does not have the architecture, or its code cannot build it, with its own message.
     """
-    from presim.graph.export import vllm_models
+    from presim.composition.graph.export import vllm_models
 
     vllm_models.prepare()
     from vllm.model_executor.models.registry import ModelRegistry

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from presim import calibration
+from presim import constants as calibration
 
 
 def intervals(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from presim.errors import reason_of
-from presim.interrupts import caught
+from presim.process.interrupts import caught
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.capacity import IDLE, PRECISION, Load, Trial, largest, trial
 from presim.serving.deployments.deployment import STEADY, Deployment, sustainable_rate

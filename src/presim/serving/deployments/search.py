@@ -15,8 +15,8 @@ from presim.cost.estimators import check, notes
 from presim.errors import InputError, PresimError, reason_of
 from presim.hardware import catalogue
 from presim.hardware.choose import choose_cluster
-from presim.interrupts import caught
 from presim.models.description import Model
+from presim.process.interrupts import caught
 from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.estimate import disaggregated, steady
 from presim.serving.plan import Plan, Scheduler, Weights

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from presim.errors import InputError
 from presim.files import FormatError, decode_foreign_json
-from presim.localhost import HOSTS
+from presim.process.localhost import HOSTS
 from presim.serving.endpoint.answers import Choice, Writer, counts_of
 from presim.serving.endpoint.asked import Asked, RefusedError, asked_of, detokenized, invalid, tokenized
 from presim.serving.endpoint.clients import Clients

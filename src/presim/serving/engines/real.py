@@ -20,7 +20,7 @@ import numpy as np
 
 from presim.errors import InputError
 from presim.files import decode_json, read_bytes, write_file
-from presim.scratch import temporary_folder
+from presim.files.scratch import temporary_folder
 from presim.serving.engines.engine import Apart, Fleet, Limits, StepTimes, Tiers
 from presim.serving.workloads import workload as workloads
 from presim.serving.workloads.workload import Ints, Workload

@@ -1,4 +1,4 @@
-"""The compiled scheduler loop, from the same source that also runs uncompiled: see `presim.compiled_loops`."""
+"""The compiled scheduler loop, from the same source that also runs uncompiled: see `presim.process.compiled_loops`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from presim.compiled_loops import compile_for_pointers
+from presim.process.compiled_loops import compile_for_pointers
 from presim.serving.fast import (
     admission,
     batch,

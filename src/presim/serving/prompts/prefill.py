@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from presim import budgets
 from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.models.description import Model
+from presim.process import budgets
 from presim.serving.plan import Plan
 from presim.serving.prompts import shares
 from presim.serving.prompts.assign import Batch, Found

@@ -14,8 +14,8 @@ import math
 
 import msgspec
 
-from presim import calibration
-from presim.field_bounds import Count, Microseconds, PositiveRatio, Ratio
+from presim import constants as calibration
+from presim.files.field_bounds import Count, Microseconds, PositiveRatio, Ratio
 from presim.hardware import Gpu
 
 BYTES = {

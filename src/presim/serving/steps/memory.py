@@ -6,7 +6,7 @@ import dataclasses
 
 import msgspec
 
-from presim import calibration
+from presim import constants as calibration
 from presim.errors import InputError
 from presim.hardware import Cluster, Gpu
 from presim.models.description import Model

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.errors import InputError
+from presim.evaluation.job import Job
 from presim.hardware import Cluster, catalogue, choose_cluster
-from presim.job import Job
 from presim.sources.kineto.collectives import Groups
 from presim.sources.kineto.entries import Entry, Steps, rebuild_entries
 from presim.sources.kineto.events import WHOLE, Profile, is_profile, read

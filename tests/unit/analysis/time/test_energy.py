@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from presim.evaluation.pipeline import evaluate
 from presim.hardware.choose import choose_cluster
 from presim.hardware.power import shares
-from presim.pipeline import evaluate
 from presim.result import Energy, Result
 from support import workloads
 

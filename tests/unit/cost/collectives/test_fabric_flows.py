@@ -9,15 +9,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from presim.changes import Changes
 from presim.cost.chain import price_trace
 from presim.cost.collectives.fabric_flows import on_fabric
 from presim.cost.collectives.running import concurrent_groups
 from presim.engine.options import Options
+from presim.evaluation.pipeline import Evaluation, evaluate
+from presim.evaluation.what_if import Changes
 from presim.hardware import Cluster, choose_cluster
-from presim.network.describe import topology_of
-from presim.network.sharing import congestible_links
-from presim.pipeline import Evaluation, evaluate
+from presim.hardware.network.describe import topology_of
+from presim.hardware.network.sharing import congestible_links
 from presim.trace.builder import TraceBuilder
 from presim.trace.representatives import Representatives
 from presim.trace.schema import Group, Manifest, Phase, Trace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim import calibration
+from presim import constants as calibration
 from presim.serving.answer.intervals import intervals
 
 

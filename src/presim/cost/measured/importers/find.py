@@ -24,7 +24,7 @@ from presim.cost.measured.importers import (
 from presim.cost.measured.rows import Intake, Measurement
 from presim.errors import InputError
 from presim.files import check_folder, digest_of, make_folder, read_text
-from presim.interrupts import caught
+from presim.process.interrupts import caught
 
 READERS: dict[str, ModuleType] = {
     "presim": own,

@@ -1,0 +1,178 @@
+"""Assemble a trace from placed templates: concatenate columns, and turn names into addresses and event recordings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from presim.composition.all_memory import Lacks, all_memory, without_memory
+from presim.composition.allocator import replay_columns
+from presim.composition.blocks import Placed
+from presim.composition.names import Ints, Names
+from presim.composition.rows import COLUMNS as ROW_COLUMNS
+from presim.composition.rows import NO_SLOT, Tables
+from presim.trace.schema import COLUMNS, Kind, Manifest, Trace
+
+_POINTS = ("signature", "operator", "site")  # columns of indices: -1 for none
+FLAGS = ("begins", "of_all")  # per-entry flags during assembly: see `Placed`
+
+
+@dataclasses.dataclass(frozen=True)
+class Assembled:
+    """A trace, the entries at which its micro-batches begin, and its memory events."""
+
+    trace: Trace
+    begins: Ints
+    memory: Trace  # memory events of all micro-batches if the trace omits some; else the trace itself
+
+
+def assemble(
+    setup: Placed,
+    steps: Sequence[Placed],
+    names: Names,
+    tables: Tables,
+    manifest: Manifest,
+    root: str,
+    lacks: Lacks | None = None,
+) -> Assembled:
+    """Build the trace from setup and steps. ``lacks``: the micro-batches that steps omit."""
+    scopes: dict[str, int] = {}
+    made: dict[int, dict[str, NDArray[Any]]] = {}
+    parts = []
+    for placed in (setup, *steps):
+        if id(placed) not in made:
+            made[id(placed)] = _columns(placed, scopes, names, root)
+        parts.append(made[id(placed)])
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[-1]}
+    memory = _with_memory(all_memory(parts, names, lacks)) if lacks else {}
+    columns = without_memory(columns) if lacks else _with_memory(columns)
+    kind, objects = columns["kind"], columns["object"]
+    _number_events(columns)
+    begins = columns.pop("begins")
+    for counted, first in ((Kind.STEP, 0), (Kind.COLLECTIVE, 1)):
+        chosen = np.flatnonzero(kind == counted)
+        objects[chosen] = np.arange(first, first + len(chosen))
+    columns["site"] = np.full(len(kind), -1, np.int32)
+    unknown = np.flatnonzero((kind == Kind.STREAM_WAIT) & (objects == 0))  # waits for an event that was never recorded
+    finished = {name: np.delete(columns[name], unknown) if len(unknown) else columns[name] for name in COLUMNS}
+    trace = Trace(manifest, tuple(tables.signatures), tuple(scopes), tuple(tables.operators), finished)
+    whole = dataclasses.replace(trace, columns=_completed(memory)) if memory else trace
+    return Assembled(trace, np.flatnonzero(np.delete(begins, unknown)), whole)
+
+
+def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) -> dict[str, NDArray[Any]]:
+    """Concatenate the templates' columns; scope and slot numbers become trace-wide."""
+    templates = placed.templates
+    if not templates:
+        flags = {name: np.empty(0, np.bool_) for name in FLAGS}
+        return flags | {name: np.empty(0, dtype) for name, dtype in ROW_COLUMNS.items()}
+    columns = {name: np.concatenate([one.columns[name] for one in templates]) for name in ROW_COLUMNS}
+    lengths = np.array([len(one) for one in templates], np.int64)
+    slots = np.array([len(one.slots) for one in templates], np.int64)
+    meant = np.append(names.dense(placed.names), NO_SLOT).astype(np.int32)
+    columns["slot"] = meant[_counted(columns["slot"], np.cumsum(slots) - slots, lengths, nothing=len(meant) - 1)]
+    # (template, module path) -> trace-wide scope numbers, the path's own first
+    known: dict[tuple[int, str], list[int]] = {}
+    where = []
+    for one, prefix in zip(templates, placed.prefixes):
+        key = (id(one), prefix)
+        if key not in known:
+            own = [scopes.setdefault(_scope(root, prefix, scope), len(scopes)) for scope in one.scopes]
+            known[key] = [scopes.setdefault(_scope(root, prefix, "."), len(scopes)) if prefix else -1, *own]
+        where.append(known[key])
+    sizes = np.array([len(one) for one in where], np.int64)
+    whole = np.array([scope for one in where for scope in one], np.int32)
+    first = np.repeat(np.cumsum(sizes) - sizes + 1, lengths)
+    columns["scope"] = whole[first + columns["scope"]]  # -1 is the module path itself
+    columns["begins"] = np.zeros(len(columns["kind"]), np.bool_)
+    columns["begins"][list(placed.begins)] = True
+    of_all = np.zeros(len(templates), np.bool_)
+    of_all[list(placed.of_all)] = True
+    columns["of_all"] = np.repeat(of_all, lengths)
+    return columns
+
+
+def _counted(local: NDArray[Any], firsts: Ints, lengths: Ints, nothing: int) -> Ints:
+    """Convert template-local indices to indices into the concatenation."""
+    result: Ints = np.where(local < 0, nothing, np.repeat(firsts, lengths) + local)
+    return result
+
+
+def _scope(root: str, block: str, scope: str) -> str:
+    if scope.startswith("."):
+        return ".".join(filter(None, (root, block, scope[1:])))
+    return ".".join(filter(None, (root, scope)))
+
+
+def _with_memory(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Replay the allocator: fill in addresses and sizes of blocks, and insert an entry for each new segment."""
+    kind, slot, value = columns["kind"], columns["slot"], columns["value"]
+    rows = np.flatnonzero(_kinds(Kind.ALLOC, Kind.FREE, Kind.RETAG)[kind])
+    requests = (column[rows] for column in (kind, slot, value, columns["stream"]))
+    addresses, held, segments = replay_columns(*requests)
+    columns["stream"][rows] = 0  # allocations are host entries, whatever stream the block is for
+    objects = np.zeros(len(kind), np.int64)
+    objects[rows] = addresses
+    columns["object"] = objects
+    sized = kind[rows] != Kind.RETAG
+    value[rows[sized]] = held[sized]
+    places = rows[[place for place, _, _ in segments]] if segments else rows[:0]
+    at = places + np.arange(len(places))
+    grown = {name: _grown(columns.pop(name), places) for name in list(columns)}  # one by one: they are large
+    for name, values in (
+        ("kind", int(Kind.SEGMENT_ALLOC)),
+        ("object", [address for _, address, _ in segments]),
+        ("value", [size for _, _, size in segments]),
+        ("host_ns", 0),
+        ("slot", -1),
+        *((name, False) for name in FLAGS),
+    ):
+        if name in grown:
+            grown[name][at] = values
+    return grown
+
+
+def _grown(column: NDArray[Any], places: Ints) -> NDArray[Any]:
+    """With each entry at these places twice."""
+    made = np.empty(len(column) + len(places), column.dtype)
+    before = 0
+    for count, place in enumerate((*places.tolist(), len(column))):
+        made[before + count : place + count] = column[before:place]
+        if count < len(places):
+            made[place + count] = column[place]
+        before = place
+    return made
+
+
+def _completed(memory: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """All columns of a trace; those that say nothing of memory have one value, which takes no room."""
+    count = len(memory["kind"])
+    one: dict[str, NDArray[Any]] = {
+        name: np.array(-1 if name in _POINTS else 0, dtype) for name, dtype in COLUMNS.items()
+    }
+    return {name: memory[name] if name in memory else np.broadcast_to(one[name], count) for name in COLUMNS}
+
+
+def _number_events(columns: dict[str, NDArray[Any]]) -> None:
+    """Number event recordings; a wait refers to the last recording of its name."""
+    kind, slot, objects = columns["kind"], columns.pop("slot"), columns["object"]
+    events = np.flatnonzero(_kinds(Kind.EVENT_RECORD, Kind.STREAM_WAIT, Kind.EVENT_SYNC)[kind])
+    records = kind[events] == Kind.EVENT_RECORD
+    objects[events[records]] = np.arange(1, int(records.sum()) + 1)
+    order = np.argsort(slot[events], kind="stable")
+    named, is_record = slot[events][order], records[order]
+    last = np.maximum.accumulate(np.where(is_record, np.arange(len(order)), -1))
+    is_known = (last >= 0) & (named[last] == named)
+    waits = ~is_record
+    objects[events[order[waits]]] = np.where(is_known, objects[events[order[last]]], 0)[waits]
+
+
+def _kinds(*kinds: Kind) -> NDArray[np.bool_]:
+    """Boolean table over entry kinds: true for the given ones."""
+    table = np.zeros(len(Kind), np.bool_)
+    table[list(map(int, kinds))] = True
+    return table

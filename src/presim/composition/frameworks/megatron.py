@@ -1,0 +1,231 @@
+"""A plan as arguments of Megatron-Bridge, whose trainer is captured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from presim.composition.graph.take import config_file
+from presim.composition.plan import Plan
+from presim.errors import InputError
+
+PROGRAM = Path(__file__).parent / "programs" / "megatron_bridge_pretrain.py"
+PRECISIONS = {  # as Bridge's mixed-precision settings are called
+    "bf16": "bf16_mixed",
+    "fp8-delayed": "bf16_with_fp8_delayed_scaling_mixed",
+    "fp8-current": "bf16_with_fp8_current_scaling_mixed",
+    "fp8-block": "bf16_with_fp8_subchannel_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+}
+_PACKAGES = ("megatron-bridge", "megatron-core", "transformer_engine")
+_TAKEN = {  # fields of a plan that become arguments
+    *("sequence", "micro_batch", "global_batch", "tensor", "sequence_parallel", "context", "context_style", "expert"),
+    *("expert_exchange", "routing", "pipeline", "virtual", "schedule", "data_style", "overlap", "recompute"),
+}
+_EXCHANGES = {
+    "all-to-all": ("model.moe_token_dispatcher_type=alltoall",),
+    "all-gather": ("model.moe_token_dispatcher_type=allgather",),
+    "deepep": ("model.moe_token_dispatcher_type=flex", "model.moe_flex_dispatcher_backend=deepep"),
+}
+_CONTEXT_STYLES = {"all-gather": "all_gather", "ulysses": "a2a", "ring": "p2p"}
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameworkRun:
+    """A framework's program with its arguments, to be captured with fewer micro-batches than the step has."""
+
+    script: Path
+    arguments: tuple[str, ...]
+    captured_micro_batches: int
+    step_micro_batches: int
+    values: tuple[str, ...]  # policies for values, as `presim run --values`
+    notes: tuple[str, ...]
+    steps: int = 2  # to capture: the first fills the pipeline and sets everything up
+
+
+def plan_run(
+    model: str,
+    plan: Plan,
+    named_fields: Collection[str],
+    world_size: int,
+    precision: str = "bf16",
+    overrides: Sequence[str] = (),
+) -> FrameworkRun:
+    """The run of Megatron-Bridge that trains a model by a plan.
+
+    ``named_fields``: those of the plan that the user set. ``overrides``: of Bridge's configuration, as
+    ``model.recompute_granularity=selective``; they take precedence.
+
+    Raises:
+        InputError: Bridge is not installed, the plan does not divide the ranks, or it sets what only composing a graph
+            knows.
+    """
+    versions = _installed_versions()
+    _check(plan, named_fields, world_size, overrides)
+    config = config_file(model)
+    if config is None:
+        raise InputError(
+            f"{model} is no Hugging Face config, which Megatron-Bridge needs; name one, or leave out --framework"
+        )
+    step_micro_batches = plan.micro_batches(world_size)
+    captured = min(step_micro_batches, _fewest_repeating(plan))
+    arguments = (
+        str(config),
+        *_model_overrides(plan, named_fields),
+        *_training_overrides(plan, captured, plan.micro_batch * plan.data(world_size)),
+        *_graph_overrides(overrides),
+        *overrides,
+        *("--mixed-precision", PRECISIONS[precision]),
+        *(("--tp-overlap",) if _overlaps_tensor(plan, named_fields) else ()),
+    )
+    values = (f"routing={plan.routing}",) if "routing" in named_fields else ()
+    notes = _notes(plan, named_fields, versions, precision)
+    steps = 3 if _graph_overrides(overrides) else 2  # graphs are captured in the second step, and replayed from then on
+    return FrameworkRun(PROGRAM, arguments, captured, step_micro_batches, values, notes, steps)
+
+
+def _installed_versions() -> Mapping[str, str]:
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            raise InputError(
+                f"--framework megatron captures Megatron-Bridge, and {name} is not installed: `make frameworks` in a "
+                "checkout installs it, without its nvidia-* packages"
+            ) from None
+    return versions
+
+
+def _check(plan: Plan, named_fields: Collection[str], world_size: int, overrides: Sequence[str]) -> None:
+    for override in overrides:
+        if override.startswith("-") or "=" not in override:
+            raise InputError(
+                f"--framework-args takes fields of Megatron-Bridge's configuration, as model.recompute_granularity="
+                f"selective; got {override!r}"
+            )
+    unused = sorted(set(named_fields) - _TAKEN)
+    if unused:
+        raise InputError(
+            f"the plan sets {', '.join(unused)}, which --framework megatron does not take; set Megatron's own field "
+            "with --framework-args, or leave out --framework"
+        )
+    if plan.schedule not in ("", "interleaved" if plan.virtual > 1 else "1f1b"):
+        raise InputError(
+            f"Megatron does not run {plan.schedule} with {plan.virtual} virtual stages: its schedule is 1f1b, or "
+            "interleaved with --vpp above 1"
+        )
+    for field, option, degree in (("expert_exchange", "--ep", plan.expert), ("context_style", "--cp", plan.context)):
+        if field in named_fields and degree == 1:
+            raise InputError(f"the plan sets {field}, which takes {option} above 1")
+    if "data_style" in named_fields and plan.data_style not in ("zero1", "ddp"):
+        raise InputError(
+            f"--dp-style {plan.data_style} is not taken with --framework megatron; choose zero1 (its distributed "
+            "optimizer) or ddp"
+        )
+    ranks = plan.tensor * plan.context * plan.pipeline
+    if world_size % ranks:
+        raise InputError(
+            f"{world_size} GPUs are no multiple of tp x cp x pp = {ranks}; choose degrees that divide them"
+        )
+    samples = plan.micro_batch * plan.data(world_size)
+    if plan.global_batch % samples:
+        raise InputError(
+            f"a global batch of {plan.global_batch} is no multiple of {plan.data(world_size)} data-parallel ranks with "
+            f"micro-batches of {plan.micro_batch}; choose a multiple of {samples}"
+        )
+    if plan.virtual > 1 and plan.micro_batches(world_size) % plan.pipeline:
+        raise InputError(
+            f"the interleaved schedule takes multiples of {plan.pipeline} micro-batches, and the step has "
+            f"{plan.micro_batches(world_size)}; change --global-batch"
+        )
+
+
+def _fewest_repeating(plan: Plan) -> int:
+    """Micro-batches after which the schedule of each stage has repeated, with all that its warm-up left in flight.
+
+    In the interleaved schedule, the first chunk's activations live for two cycles, of one micro-batch per stage each.
+    """
+    return max(4, 5 * plan.pipeline if plan.virtual > 1 else 2 * plan.pipeline + 1)
+
+
+def _overlaps_tensor(plan: Plan, named_fields: Collection[str]) -> bool:
+    """Bridge's performance recipes overlap tensor parallelism's exchanges wherever sequences are parallel."""
+    return plan.tensor > 1 and _is_sequence_parallel(plan, named_fields) and plan.overlap
+
+
+def _is_sequence_parallel(plan: Plan, named_fields: Collection[str]) -> bool:
+    return plan.tensor > 1 and (plan.sequence_parallel or "sequence_parallel" not in named_fields)
+
+
+def _model_overrides(plan: Plan, named_fields: Collection[str]) -> list[str]:
+    fields: dict[str, object] = {
+        "seq_length": plan.sequence,
+        "tensor_model_parallel_size": plan.tensor,
+        "sequence_parallel": _is_sequence_parallel(plan, named_fields),
+        "context_parallel_size": plan.context,
+        "pipeline_model_parallel_size": plan.pipeline,
+        "expert_model_parallel_size": plan.expert,
+    }
+    if plan.pipeline > 1:
+        fields["pipeline_dtype"] = "torch.bfloat16"
+    if plan.virtual > 1:
+        fields["virtual_pipeline_model_parallel_size"] = plan.virtual
+    if plan.expert > 1:
+        fields["expert_tensor_parallel_size"] = 1
+    if plan.context > 1 and "context_style" in named_fields:
+        fields["cp_comm_type"] = _CONTEXT_STYLES[plan.context_style]
+    if plan.recompute == "full":
+        fields |= {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    exchange = _EXCHANGES[plan.expert_exchange] if plan.expert > 1 else ()
+    return [*(f"model.{name}={_text(value)}" for name, value in fields.items()), *exchange]
+
+
+def _training_overrides(plan: Plan, micro_batches: int, samples: int) -> list[str]:
+    """``samples``: of one micro-batch on all data-parallel ranks.
+
+    The first step, which allocates memory and sets up communicators, has no more micro-batches than fill the pipeline.
+    """
+    fields: dict[str, object] = {
+        "train.micro_batch_size": plan.micro_batch,
+        "train.global_batch_size": micro_batches * samples,
+        **{f"{group}.overlap_grad_reduce": plan.overlap for group in ("ddp", "comm_overlap")},
+        **{
+            f"{group}.overlap_param_gather": plan.overlap and plan.data_style != "ddp"
+            for group in ("ddp", "comm_overlap")
+        },
+        "ddp.use_distributed_optimizer": plan.data_style != "ddp",
+        "optimizer.use_distributed_optimizer": plan.data_style != "ddp",
+    }
+    filling = plan.pipeline if plan.virtual > 1 else 2 * plan.pipeline
+    if filling < micro_batches:
+        added = (micro_batches - filling) * samples
+        fields["train.rampup_batch_size"] = f"[{filling * samples},{added},{filling * samples}]"
+    return [f"{name}={_text(value)}" for name, value in fields.items()]
+
+
+def _graph_overrides(overrides: Sequence[str]) -> tuple[str, ...]:
+    """What Megatron needs for the CUDA graphs that the overrides ask for; they are made after one step, not three."""
+    values = dict(override.split("=", 1) for override in overrides)
+    needed = ("model.cuda_graph_warmup_steps=1", "model.use_te_rng_tracker=true", "rng.te_rng_tracker=true")
+    return needed if values.get("model.cuda_graph_impl", "none") != "none" else ()
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _notes(plan: Plan, named_fields: Collection[str], versions: Mapping[str, str], precision: str) -> tuple[str, ...]:
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items())
+    settings = ["fused RoPE and cross-entropy", "weight gradients accumulated in the product"]
+    if plan.overlap:
+        settings.append("gradients and parameters exchanged beside compute")
+    if _is_sequence_parallel(plan, named_fields):
+        settings.append("sequence parallelism")
+    if _overlaps_tensor(plan, named_fields):
+        settings.append("tensor parallelism's exchanges beside products, by a stand-in for userbuffers")
+    trainer = f"Captured from Megatron's own trainer ({packages}) in {precision}, with {'; '.join(settings)}."
+    return (f"{trainer} Loading data takes no time.",)

@@ -1,0 +1,181 @@
+"""Obtain graphs of models by running the exporter in a separate process, so that this process never imports torch."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import msgspec
+import platformdirs
+
+from presim.capture.setup.environment import find_torch, install_torch
+from presim.capture.setup.shim import SHIM_DIRECTORY
+from presim.composition.graph import segments, store
+from presim.composition.graph.recording import Recording
+from presim.composition.graph.schema import VERSION, OperatorGraph
+from presim.errors import InputError
+from presim.files import decode_messagepack, digest_of, first_bytes, make_folder, read_bytes, read_text, write_file
+from presim.files.scratch import temporary_folder
+
+DTYPES = ("bfloat16", "float16", "float32")
+_LIMIT_S = 300
+_VLLM = "vllm:"  # a model of vLLM's, for inference
+_TRACER = 5  # version of the exporter, part of the cache key
+
+
+def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
+    """Open a graph file, or export a model's graph; graphs of config files are cached.
+
+    Raises:
+        InputError: it is neither, or the model cannot be traced.
+    """
+    if os.path.isfile(model) and not model.endswith("config.json") and _is_graph(Path(model)):
+        return store.load(model)
+    config = config_file(model)
+    if config is None:
+        return take(model, dtype)
+    torch = find_torch()
+    cache_key = (
+        str(VERSION),
+        str(_TRACER),
+        dtype,
+        torch.version if torch else "",
+        digest_of(config),
+    )
+    cached_graph = (
+        Path(platformdirs.user_cache_dir("presim"))
+        / "graphs"
+        / hashlib.sha256("\n".join(cache_key).encode()).hexdigest()
+    )
+    if cached_graph.is_file():
+        return store.load(cached_graph)
+    graph = take(model, dtype)
+    make_folder(cached_graph.parent)
+    store.save(graph, cached_graph)
+    return graph
+
+
+def _is_graph(path: Path) -> bool:
+    return b"presim-graph" in first_bytes(path, 1 << 20) or path.suffix != ".json"
+
+
+def config_file(model: str) -> Path | None:
+    """The ``config.json`` of a model: a file, one in a folder, or that of a model id in Hugging Face's local cache.
+
+    Raises:
+        InputError: it is a word that can be neither that nor a factory.
+    """
+    path = Path(model)
+    if path.is_file():
+        return path
+    if model in named_models():
+        return Path(str(_models().joinpath(f"{model}.json")))
+    if (path / "config.json").is_file():
+        return path / "config.json"
+    if ":" in model:
+        return None
+    cached_config = hub_config(model)
+    if cached_config is not None:
+        return cached_config
+    raise InputError(
+        f"{model} is not a model: give a folder with config.json, a config file, a graph that `presim graph` wrote, "
+        "a factory as package.module:function, or vllm:MODEL; nothing is downloaded. Named models: "
+        f"{', '.join(named_models())}"
+    )
+
+
+def hub_config(model_id: str) -> Path | None:
+    """The newest ``config.json`` of a model id in Hugging Face's local cache; None if there is none."""
+    hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub"))
+    folder = hub.expanduser() / f"models--{model_id.replace('/', '--')}"
+    reference = folder / "refs" / "main"
+    main = read_text(reference, f"delete {reference}").strip() if reference.is_file() else ""
+    snapshots = [folder / "snapshots" / main] if main else sorted(folder.glob("snapshots/*"))
+    configs = [snapshot / "config.json" for snapshot in snapshots if (snapshot / "config.json").is_file()]
+    return configs[-1] if configs else None
+
+
+@functools.cache
+def named_models() -> tuple[str, ...]:
+    """Published models that are known by name: `presim.composition.graph.models` holds their configs, each with its source."""
+    return tuple(sorted(file.name.removesuffix(".json") for file in _models().iterdir() if file.name.endswith(".json")))
+
+
+def _models() -> Traversable:
+    return resources.files("presim.composition.graph").joinpath("models")
+
+
+def take(model: str, dtype: str = "bfloat16") -> OperatorGraph:
+    """Trace a model's step of training on tensors without memory.
+
+    Raises:
+        InputError: it cannot be traced, with the exporter's reason.
+    """
+    with temporary_folder("graph") as folder:
+        request, out = Path(folder, "request.json"), Path(folder, "recordings")
+        write_file(request, msgspec.json.encode({"model": _located(model), "dtype": dtype}))
+        ended = run_exporter([sys.executable, "-m", "presim.composition.graph.export", str(request), str(out)])
+        if not out.exists():
+            raise InputError(_reason(model, ended.stderr))
+        recordings = decode_messagepack(read_bytes(out, "export the model again"), list[Recording])
+    return verified_graph(model, recordings)
+
+
+def _located(model: str) -> str:
+    """The model with the path of its config, if it has one."""
+    name = model.removeprefix(_VLLM)
+    if name != model and re.fullmatch(r"[A-Z][A-Za-z0-9]+", name):
+        return model  # an architecture
+    config = config_file(name)
+    return f"{_VLLM if name != model else ''}{config.resolve() if config else name}"
+
+
+def verified_graph(model: str, recordings: list[Recording]) -> OperatorGraph:
+    """The graph of the first recording, after a check that recordings at other sizes give the same graph.
+
+    Raises:
+        InputError: a size depends on batch and sequence in another way than the first recording suggests.
+    """
+    graph, *other_graphs = (segments.build(recording) for recording in recordings)
+    for other in other_graphs:
+        if (other.segments, other.shapes) != (graph.segments, graph.shapes):
+            raise InputError(
+                f"{model} runs other operators at batch {other.traced['batch']} and sequence "
+                f"{other.traced['sequence']} than at {graph.traced['batch']} and {graph.traced['sequence']}: its sizes "
+                "are no polynomials of both; capture it with `presim run` instead"
+            )
+    return msgspec.structs.replace(graph, model=model)
+
+
+def run_exporter(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a process that has tensors on the meta device; the emulated libraries join its path if PyTorch lacks its own.
+
+    Raises:
+        InputError: it takes too long.
+    """
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
+    try:
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LIMIT_S)
+        if ended.returncode and "cannot open shared object file" in ended.stderr:
+            paths = [str(SHIM_DIRECTORY / "lib"), environment.get("LD_LIBRARY_PATH", "")]
+            environment["LD_LIBRARY_PATH"] = ":".join(filter(None, paths))
+            ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        raise InputError(f"the model was not traced within {_LIMIT_S} s; trace one with fewer layers") from error
+    return ended
+
+
+def _reason(model: str, stderr: str) -> str:
+    """The exporter's error as one sentence."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    last = lines[-1] if lines else "it printed nothing"
+    if "No module named 'torch'" in last:
+        return f"taking a graph needs PyTorch: `{install_torch()}`"
+    return f"{model} cannot be traced: {last}; capture it with `presim run` instead, or trace a part of it as a factory"

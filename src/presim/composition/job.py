@@ -1,0 +1,269 @@
+"""Compose the trace of a training job from a graph and a plan, without running it (`presim compose`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from presim.composition import stages
+from presim.composition.all_memory import Lacks
+from presim.composition.assemble import Assembled, assemble
+from presim.composition.blocks import Blocks
+from presim.composition.graph.schema import OperatorGraph
+from presim.composition.host_memory import HostUse
+from presim.composition.hosts import HostTimes, host_times
+from presim.composition.layout import Layout, groups, layout
+from presim.composition.names import Names
+from presim.composition.orders import orders
+from presim.composition.passes import expert_parameters, quantisation, sparse, untie
+from presim.composition.plan import Plan
+from presim.composition.plan_passes import apply_passes
+from presim.composition.rows import PRIORITIES, Rows, Tables
+from presim.composition.runtime import activation_offload, optimizer, optimizer_offload, recompute, tied
+from presim.composition.runtime.data_parallel import DataParallel
+from presim.composition.runtime.ddp import Ddp
+from presim.composition.runtime.fsdp2 import Fsdp2
+from presim.composition.runtime.fsdp2_experts import ExpertFsdp2
+from presim.composition.runtime.fsdp2_gathered import GatheredFsdp2
+from presim.composition.runtime.optimizer import Held
+from presim.composition.runtime.pipeline import Pipeline
+from presim.composition.runtime.updates import UPDATES
+from presim.composition.runtime.with_experts import WithExperts
+from presim.composition.runtime.zero1 import Zero1
+from presim.composition.schedule import Action, Do, Key, Run
+from presim.composition.steps import place as rank_of
+from presim.composition.units import Unit, separate_experts, units
+from presim.hardware.cluster import Cluster
+from presim.trace.dtypes import dtype_bytes
+from presim.trace.schema import EXPERT_LOAD, Category, Group, Manifest, Phase
+
+_NORMS = {"fsdp2": ("data", "tensor"), "hsdp": ("shard", "tensor"), "ddp": ("tensor",), "zero1": ("data", "tensor")}
+# bytes of cuBLAS' workspace; True: Hopper or newer (ATen/cuda/CublasHandlePool.cpp)
+_WORKSPACE = {True: 32 << 20, False: 8_519_680}
+
+
+class Job:
+    """State shared by all ranks of a plan."""
+
+    def __init__(self, graph: OperatorGraph, plan: Plan, cluster: Cluster, lacks: Lacks | None) -> None:
+        self.plan, self.cluster = plan, cluster
+        self.whole = graph.parameter_count()
+        self.tables = Tables()
+        self.hosts = host_times(plan.launch_style, plan.cuda_graphs)
+        for gpu in dict.fromkeys(view.gpu for view in cluster.views()):
+            quantisation.check(plan.passes, gpu.name, gpu.peak)
+            sparse.check(plan.passes, gpu.name, gpu.vendor, gpu.compute_major)
+        self.graph, self.notes, self.load = apply_passes(graph, plan, cluster)
+        self.experts = expert_parameters.experts(self.graph) if plan.expert > 1 else frozenset()
+        count = plan.pipeline * plan.virtual
+        sizes = plan.stages or stages.even(stages.blocks(graph), count)
+        self.stages = stages.split(self.graph, sizes)
+        self.stages *= 2 if plan.order == "dualpipe" and plan.pipeline > 1 else 1  # with the copies of each
+        self.all_micros = plan.micro_batches(cluster.world_size)
+        self.lacks = lacks
+        self.micros = self.all_micros - (lacks.micros if lacks else 0)
+        self.each = self.micros // 2 if plan.order == "dualpipe" and plan.pipeline > 1 else self.micros  # of a stage
+        self.orders = orders(plan.order, plan.pipeline, plan.virtual, self.micros, self.all_micros - self.micros)
+        self.copies = untie.copies(self.graph)
+        first = groups(layout(plan, cluster.world_size), tied=bool(self.copies))
+        named = {group.name: index for index, group in enumerate(first)}
+        self.named = named
+        self.blocks = Blocks(
+            self.graph,
+            plan.micro_batch,
+            plan.local_sequence,
+            self.tables,
+            self.hosts,
+            named,
+            whole_again=plan.recompute_whole or plan.data_style == "zero1",
+        )
+
+    def trace(self, stage: int, place: Layout) -> tuple[Assembled, HostUse]:
+        """The trace of the rank that has this stage, and what it keeps in host memory."""
+        plan, tables, hosts = self.plan, self.tables, self.hosts
+        count = len(groups(place))
+        pipeline = Pipeline(
+            self.graph,
+            self.stages,
+            stage,
+            plan.pipeline,
+            self.blocks.exact_bytes,
+            tables,
+            hosts,
+            group=self.named["pipeline"],
+            # with virtual stages, chunks share gradient names
+            has_buffers=plan.order != "dualpipe" and (plan.data_style != "zero1" or plan.virtual > 1),
+            pairs=(count - 2, count - 1),
+            schedule=plan.order,
+            separate_ends=plan.separate_ends,
+        )
+        own = [one for one in range(len(self.stages)) if rank_of(plan.order, plan.pipeline, one) == stage]
+        own.sort(key=pipeline.chunk)
+        runs = [run for one in own for run in pipeline.forward_runs(one)]
+        held_units = separate_experts(
+            units(self.graph, runs if plan.pipeline > 1 or plan.separate_ends else None), self.experts
+        )
+        backward = [run for one in reversed(own) for run in (*pipeline.backward_runs(one), *pipeline.weight_runs(one))]
+        data = self._data(held_units, backward, place)
+        again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
+        passes = pipeline.apply(self.orders[stage], data, again if plan.recompute == "full" else tuple, self.each)
+        found = groups(place, tied=bool(self.copies))
+        clipped = [self.named[name] for name in _NORMS[plan.data_style] if found[self.named[name]].size > 1]
+        held = data.held()
+        kept = pipeline.held(self.micros)
+        offloaded = self._offloaded(passes, kept)
+        schedule = (*offloaded.schedule, *self._tied(place))
+        updates, optimizer_bytes = self._updates(held, data)
+        end = optimizer.end_of_step(
+            held,
+            clip=plan.clip,
+            groups=clipped,
+            expert_groups=[self.named[name] for name in self._expert_norms() if len(getattr(place, name)) > 1],
+            stages=self.named["pipeline"] if plan.pipeline > 1 else -1,
+            total=self.named["world"] if plan.data_style == "zero1" else -1,
+            update=updates,
+            tables=tables,
+            hosts=hosts,
+        )
+        names = Names(self.all_micros)
+        step = self.blocks.place((*schedule, *end, *data.after_update()), names, kept)
+        # the first step creates the optimizer states at this position
+        before = len(schedule) + int(plan.clip and bool(held))
+        own_states = optimizer.states(held, plan.optimizer, tables, hosts, plan.offload_optimizer)
+        made = self.blocks.place(tuple(own_states), names)
+        computed, updated = step.cut(before)
+        at_first = (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.all_micros))
+        second = self.blocks.place(tuple(data.before_second()), names)
+        steps = [computed, made, updated, second, computed, updated]
+        setup = self.blocks.place(at_first, names)
+        own_copies = len(place.copies) if plan.data_style in ("fsdp2", "hsdp") else 1
+        shared = {False: self._sharers(place), True: max(1, own_copies)}
+        local = sum(unit.elements // shared[unit.experts] for unit in held_units)
+        manifest = self._manifest(place, found, local)
+        made_of = assemble(setup, steps, names, tables, manifest, self.graph.root, self.lacks)
+        copied = offloaded.bytes * self.all_micros // self.micros
+        return made_of, HostUse(offloaded.pinned_bytes, optimizer_bytes, copied)
+
+    def _expert_load(self) -> dict[str, int]:
+        return {} if self.load.received == 1 else {EXPERT_LOAD: round(self.load.received * 1e6)}
+
+    def _expert_norms(self) -> tuple[str, ...]:
+        """Groups over which norms of experts' gradients are summed; under DDP copies have the same gradients."""
+        return ("experts",) if self.plan.data_style == "ddp" else ("copies", "experts")
+
+    def _tied(self, place: Layout) -> list[Do]:
+        """The gradients of tied parameters are summed over both ends of the pipeline."""
+        if not self.copies or place.rank not in (place.pipeline[0], place.pipeline[-1]):
+            return []
+        is_sharded = self.plan.data_style in ("fsdp2", "hsdp")
+        dtype = "float32" if self.plan.data_style == "zero1" else self.copies[0].dtype
+        group = self.named[tied.GROUP]
+        return tied.reduced(
+            self.copies, group, self._sharers(place) if is_sharded else 1, dtype, self.tables, self.hosts
+        )
+
+    def _offloaded(self, passes: list[Action], kept: frozenset[Key]) -> activation_offload.Offloaded:
+        blocks = self.plan.offload_activations
+        if not blocks:
+            return activation_offload.Offloaded(tuple(passes))
+        return activation_offload.apply(
+            passes, self.graph, blocks, kept, self.blocks.exact_bytes, self.tables, self.hosts
+        )
+
+    def _updates(self, held: list[Held], data: DataParallel) -> tuple[list[Do], int]:
+        """The update of parameters, and the host memory that it takes."""
+        plan, tables, hosts = self.plan, self.tables, self.hosts
+        if plan.optimizer not in UPDATES or not held:
+            return [], 0
+        kind, how = UPDATES[plan.optimizer], plan.offload_optimizer
+        if how == "none":
+            return [optimizer.update(held, kind, tables, hosts), *data.update()], 0
+        whole = dtype_bytes(held[0].dtype)
+        each = dtype_bytes(self.graph.parameters[0].dtype) if plan.data_style == "zero1" else whole
+        sharers = min(self.cluster.gpus_per_node, self.cluster.node.gpus)
+        made = optimizer_offload.update(held, kind, how, each, sharers, tables, hosts)
+        return [*made, *data.update()], optimizer_offload.host_bytes(held, kind, how, each)
+
+    def _data(self, held: list[Unit], backward: list[Run], place: Layout) -> DataParallel:
+        plan, group = self.plan, self.named["shard" if place.shard else "data"]
+        if plan.data_style in ("ddp", "zero1"):
+            flavour = Ddp if plan.data_style == "ddp" else Zero1
+            make = functools.partial(
+                flavour,
+                graph=self.graph,
+                runs=backward,
+                tables=self.tables,
+                hosts=self.hosts,
+                micros=self.each,
+                overlap=plan.overlap,
+                stage=self._number(place),
+                on_host=plan.offload_optimizer == "cpu",
+            )
+            others = make(
+                units=[unit for unit in held if not unit.experts],
+                ranks=len(place.data),
+                group=group,
+                sequence_group=self.named["tensor"] if plan.sequence_parallel else -1,
+            )
+            own = [dataclasses.replace(unit, experts=False) for unit in held if unit.experts]
+            if not own:
+                return others
+            return WithExperts(
+                others, make(units=own, ranks=len(place.copies), group=self.named["copies"], tag="experts")
+            )
+        ranks = self._sharers(place)
+        replicas = (len(place.replicas), self.named["replicas"]) if place.shard else (1, -1)
+        shared = (len(place.copies), self.named["copies"]) if place.copies else (1, -1)
+        if plan.pipeline > 1:
+            return GatheredFsdp2(self.graph, held, ranks, group, self.tables, self.hosts, replicas, shared)
+        known = (self.graph, held, ranks, group, plan.reshard, self.tables, self.hosts, replicas)
+        has_root = not plan.separate_ends
+        if place.copies:
+            return ExpertFsdp2(*known, keep_last=plan.keep_last, experts=shared, has_root=has_root)
+        return Fsdp2(*known, keep_last=plan.keep_last, has_root=has_root)
+
+    def _number(self, place: Layout) -> int:
+        """Number of a rank in its pipeline; under DualPipe from the nearer end, as both ends have the first stage."""
+        number = place.pipeline.index(place.rank)
+        return min(number, self.plan.pipeline - 1 - number) if self.plan.order == "dualpipe" else number
+
+    def _sharers(self, place: Layout) -> int:
+        """Number of ranks that share one copy of the parameters."""
+        styles = {"fsdp2": len(place.data), "hsdp": len(place.shard)}
+        return styles.get(self.plan.data_style, 1)
+
+    def _manifest(self, place: Layout, groups: list[Group], local: int) -> Manifest:
+        plan, cluster, gpu = self.plan, self.cluster, self.cluster.gpu
+        samples = plan.micro_batch * self.all_micros
+        return Manifest(
+            world_size=place.world_size,
+            rank=place.rank,
+            gpu=gpu.id,
+            gpus_per_node=cluster.gpus_per_node,
+            script=f"composed from the eager layers of {self.graph.model}",
+            groups=tuple(groups),
+            versions=dict(self.graph.versions),
+            stream_priorities=PRIORITIES,
+            device_total_bytes=gpu.memory_bytes,
+            memory_capacity_bytes=gpu.memory_bytes - gpu.context_bytes,
+            context_bytes=gpu.context_bytes,
+            batch={
+                "tokens": samples * plan.sequence,
+                "samples": samples,
+                "data_parallel_ranks": plan.data(cluster.world_size),
+            },
+            model={"parameters": self.whole, "parameters_local": local, **self._expert_load()},
+            reference_host=True,
+            origin="composed",
+            node=cluster.node.id,
+            fabric=cluster.fabric.id,
+        )
+
+
+def _workspaces(cluster: Cluster, tables: Tables, hosts: HostTimes) -> Do:
+    """cuBLAS workspaces of the forward and the backward thread, which are never freed."""
+    rows = Rows(tables, hosts, Phase.OTHER)
+    for thread in ("forward", "backward"):
+        rows.alloc(f"workspace {thread}", _WORKSPACE[cluster.gpu.compute_major >= 9], Category.OTHER)
+    template = rows.template()
+    return Do(template, tuple(("held", slot) for slot in template.slots))

@@ -1,0 +1,86 @@
+"""The training plan of a model on a cluster: one typed value, validated before composing."""
+
+from __future__ import annotations
+
+import msgspec
+
+from presim.composition.plan import Plan
+from presim.trace.schema import Group
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """Process groups of the first rank of a pipeline stage.
+
+    Rank numbers vary fastest along tensor, then context, data and pipeline, as in Megatron and torchtitan.
+    """
+
+    world_size: int
+    rank: int
+    # data-parallel group, including context-parallel ranks, and under DualPipe those with the copies of the stages
+    data: tuple[int, ...]
+    tensor: tuple[int, ...]
+    context: tuple[int, ...]
+    pipeline: tuple[int, ...]
+    shard: tuple[int, ...] = ()  # hsdp: ranks that shard parameters
+    replicas: tuple[int, ...] = ()  # hsdp: ranks with copies of the same shard
+    experts: tuple[int, ...] = ()  # expert-parallel group, if any
+    copies: tuple[int, ...] = ()  # ranks with the same experts, within `shard` if there is one
+
+    @property
+    def neighbours(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """(previous rank, this rank) and (this rank, next rank) in the pipeline, seen as a ring."""
+        place = self.pipeline.index(self.rank)
+        before, after = self.pipeline[place - 1], self.pipeline[(place + 1) % len(self.pipeline)]
+        return tuple(sorted((before, self.rank))), tuple(sorted((self.rank, after)))
+
+    @property
+    def stands_for(self) -> tuple[int, ...]:
+        """The other ranks of the stage, which this rank represents."""
+        return tuple(range(self.rank + 1, self.rank + self.world_size // len(self.pipeline)))
+
+
+def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
+    """Process groups of a stage's first rank."""
+    inside = world_size // plan.pipeline  # ranks per stage
+    first = stage * inside
+    own = tuple(range(first, first + inside, plan.tensor))
+    # under DualPipe the opposite rank of the pipeline has the same two stages
+    across = (plan.pipeline - 1 - 2 * stage) * inside if plan.order == "dualpipe" and plan.pipeline > 1 else 0
+    data = tuple(sorted((*own, *(rank + across for rank in own)))) if across else own
+    sharers = plan.shard * plan.tensor or inside
+    copies = tuple(range(first, first + sharers, plan.expert)) if plan.expert > 1 else ()
+    if across and copies and not plan.shard:
+        copies = tuple(sorted((*copies, *(rank + across for rank in copies))))
+    return Layout(
+        world_size,
+        first,
+        data,
+        tuple(range(first, first + plan.tensor)),
+        own[: plan.context],
+        tuple(range(0, world_size, inside)),
+        own[: plan.shard] if plan.shard else (),
+        data[:: plan.shard] if plan.shard else (),
+        tuple(range(first, first + plan.expert)) if plan.expert > 1 else (),
+        copies,
+    )
+
+
+def groups(place: Layout, *, tied: bool = False) -> list[Group]:
+    """The groups that the rank communicates in, by name; ``tied``: the pipeline's ends share a parameter."""
+    everyone = tuple(range(place.world_size))
+    named = [
+        ("world", everyone),
+        ("data", place.data),
+        ("tensor", place.tensor),
+        ("context", place.context),
+        ("pipeline", place.pipeline),
+    ]
+    if place.shard:
+        named += [("shard", place.shard), ("replicas", place.replicas)]
+    if place.experts:
+        named += [("experts", place.experts), ("copies", place.copies)]
+    if len(place.pipeline) > 1:
+        named += [(f"pipeline {'-'.join(map(str, pair))}", pair) for pair in place.neighbours]
+    if tied:
+        named.append(("embedding", (place.pipeline[0], place.pipeline[-1])))
+    return [Group(name, ranks, len(ranks)) for name, ranks in named]

@@ -1,0 +1,191 @@
+"""Pipeline schedules: the order of forward and backward passes on each rank, and the messages between stages.
+
+The rules are those of `torch.distributed.pipelining.schedules`, which torchtitan uses. A step is identified by stage
+and micro-batch; `place` gives the rank of a stage. 1F1B and GPipe exchange messages as PyTorch's loops for them
+do. All other schedules follow PyTorch's runtime for action lists: a receive is posted when its sender sends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+
+from presim.composition.pass_orders import dual_pipe, dual_pipe_v, interleaved
+from presim.composition.steps import (
+    BACKWARD,
+    EXCHANGE,
+    FORWARD,
+    RECEIVE,
+    SEND,
+    WAIT,
+    WEIGHT,
+    Message,
+    Step,
+    place,
+)
+
+
+@functools.lru_cache(maxsize=16)  # the order of 16 ranks with 1,024 passes takes 30 MB
+def orders(schedule: str, ranks: int, chunks: int, micros: int, left_out: int = 0) -> tuple[tuple[Step, ...], ...]:
+    """The steps of each rank.
+
+    ``left_out``: number of omitted micro-batches, whose messages the last waits also cover.
+    """
+    if ranks == 1 and chunks == 1:
+        return (tuple(step for micro in range(micros) for step in (Step(FORWARD, 0, micro), Step(BACKWARD, 0, micro))),)
+    if schedule == "gpipe":
+        return tuple(tuple(_gpipe(rank, ranks, micros)) for rank in range(ranks))
+    if schedule == "1f1b":
+        return tuple(tuple(_one_forward_one_backward(rank, ranks, micros)) for rank in range(ranks))
+    if schedule == "dualpipe":
+        directions = [dual_pipe(rank, ranks, micros) for rank in range(ranks)]
+        return _with_messages(directions, ranks, functools.partial(place, schedule, ranks))
+    if schedule == "dualpipev":
+        both = [dual_pipe_v(rank, ranks, micros) for rank in range(ranks)]
+        return _with_messages(both, 2 * ranks, functools.partial(place, schedule, ranks))
+    passes, whole = (
+        [interleaved(rank, ranks, chunks, count, schedule == "zero-bubble") for rank in range(ranks)]
+        for count in (micros, micros + left_out)
+    )
+    found = _with_messages(passes, ranks * chunks, functools.partial(place, schedule, ranks))
+    return _with_all_waits(found, whole, ranks, ranks * chunks, left_out) if left_out else found
+
+
+def _received(stage: int, micro: int, stages: int, backward: bool) -> tuple[Message, ...]:
+    has_other = stage % stages < stages - 1 if backward else stage % stages > 0
+    return (Message(stage, micro, backward, False),) if has_other else ()
+
+
+def _sent(stage: int, micro: int, stages: int, backward: bool) -> tuple[Message, ...]:
+    has_other = stage % stages > 0 if backward else stage % stages < stages - 1
+    return (Message(stage, micro, backward, True),) if has_other else ()
+
+
+def _begin(messages: tuple[Message, ...], *, wait: bool) -> Iterator[Step]:
+    """Start messages; sends and receives together form one exchange."""
+    if messages:
+        kinds = {message.outgoing for message in messages}
+        kind = EXCHANGE if len(kinds) > 1 else SEND if True in kinds else RECEIVE
+        yield Step(kind, messages[0].stage, messages[0].micro, messages)
+        if wait:
+            yield Step(WAIT, messages[0].stage, messages[0].micro, messages)
+
+
+def _gpipe(rank: int, stages: int, micros: int) -> Iterator[Step]:
+    for backward in (False, True):
+        sent: list[Message] = []
+        for micro in range(micros):
+            yield from _begin(_received(rank, micro, stages, backward), wait=True)
+            yield Step(BACKWARD if backward else FORWARD, rank, micro)
+            leaving = _sent(rank, micro, stages, backward)
+            yield from _begin(leaving, wait=False)
+            sent += leaving
+        for message in sent:
+            yield Step(WAIT, rank, message.micro, (message,))
+
+
+def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[Step]:
+    ahead = min(micros, stages - rank)
+    open_: tuple[Message, ...] = ()  # sent, not yet waited for
+    for micro in range(ahead):
+        yield from _begin(_received(rank, micro, stages, False), wait=True)
+        yield Step(FORWARD, rank, micro)
+        yield from (Step(WAIT, rank, one.micro, (one,)) for one in open_)
+        open_ = _sent(rank, micro, stages, False) if micro < ahead - 1 else ()
+        yield from _begin(open_, wait=False)
+    leaving = _sent(rank, ahead - 1, stages, False)
+    forward, backward = ahead, 0
+    while True:
+        yield from _begin((*leaving, *_received(rank, backward, stages, True)), wait=True)
+        yield Step(BACKWARD, rank, backward)
+        leaving = _sent(rank, backward, stages, True)
+        backward += 1
+        if forward == micros:
+            break
+        yield from _begin((*leaving, *_received(rank, forward, stages, False)), wait=True)
+        yield Step(FORWARD, rank, forward)
+        leaving = _sent(rank, forward, stages, False)
+        forward += 1
+    yield from _begin(leaving, wait=False)
+    for micro in range(backward, micros):
+        yield from _begin(_received(rank, micro, stages, True), wait=True)
+        yield Step(BACKWARD, rank, micro)
+        yield from (Step(WAIT, rank, one.micro, (one,)) for one in leaving)
+        leaving = _sent(rank, micro, stages, True)
+        yield from _begin(leaving, wait=False)
+    yield from (Step(WAIT, rank, one.micro, (one,)) for one in leaving)
+
+
+def _with_messages(
+    passes: Sequence[Sequence[Step | None]], stages: int, where: Callable[[int], int]
+) -> tuple[tuple[Step, ...], ...]:
+    """Insert messages: both sides start them when the sender has the tensor; a pass waits for its inputs.
+
+    ``stages``: those of one direction; stages of the other direction are numbered after them.
+    """
+    found: list[list[Step]] = [[] for _ in passes]
+    sent: list[list[Message]] = [[] for _ in passes]
+    came: set[tuple[int, int, bool]] = set()  # (stage, micro, is a gradient)
+    at = [0] * len(passes)
+    while any(reached < len(own) for reached, own in zip(at, passes)):
+        progress = False
+        for rank, own in enumerate(passes):
+            if at[rank] >= len(own):
+                continue
+            step = own[at[rank]]
+            if step is not None and not _is_ready(step, stages, came):
+                continue
+            at[rank] += 1
+            progress = True
+            if step is None:
+                continue
+            backward = step.kind != FORWARD
+            if step.kind != WEIGHT:
+                needed = _received(step.stage, step.micro, stages, backward)
+                if needed and where(needed[0].neighbour) != rank:
+                    found[rank].append(Step(WAIT, step.stage, step.micro, needed))
+            found[rank].append(step)
+            if step.kind == WEIGHT:
+                continue
+            for message in _sent(step.stage, step.micro, stages, backward):
+                other = where(message.neighbour)
+                came.add((message.neighbour, step.micro, backward))
+                if other != rank:
+                    found[rank] += _begin((message,), wait=False)
+                    sent[rank].append(message)
+                    found[other] += _begin((Message(message.neighbour, step.micro, backward, False),), wait=False)
+        if not progress:
+            raise ValueError("deadlock in the schedule: every rank waits for another")
+    for rank, messages in enumerate(sent):
+        found[rank] += [Step(WAIT, one.stage, one.micro, (one,)) for one in messages]
+    return tuple(map(tuple, found))
+
+
+def _with_all_waits(
+    found: tuple[tuple[Step, ...], ...], whole: list[list[Step | None]], ranks: int, stages: int, left_out: int
+) -> tuple[tuple[Step, ...], ...]:
+    """End steps with a wait for each message of ``whole``; an omitted message maps to the first of its stage."""
+    longer = []
+    for rank, (steps, passes) in enumerate(zip(found, whole)):
+        sent = [
+            message
+            for step in passes
+            if step is not None and step.kind != WEIGHT
+            for message in _sent(step.stage, step.micro, stages, step.kind != FORWARD)
+            if message.neighbour % ranks != rank
+        ]
+        count = sum(len(step.messages) for step in steps if step.kind == SEND)
+        waits = [
+            Step(WAIT, one.stage, one.micro, (dataclasses.replace(one, micro=max(0, one.micro - left_out)),), one)
+            for one in sent
+        ]
+        longer.append((*steps[: len(steps) - count], *waits))
+    return tuple(longer)
+
+
+def _is_ready(step: Step, stages: int, came: set[tuple[int, int, bool]]) -> bool:
+    if step.kind == WEIGHT:
+        return True
+    backward = step.kind != FORWARD
+    return not _received(step.stage, step.micro, stages, backward) or (step.stage, step.micro, backward) in came

@@ -1,0 +1,126 @@
+"""Passes of one rank alone, in order, for schedules that run as PyTorch's lists of actions."""
+
+from __future__ import annotations
+
+from presim.composition.steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step
+
+
+def interleaved(rank: int, ranks: int, chunks: int, micros: int, split: bool) -> list[Step | None]:
+    """Passes without messages; None where a rank idles in lockstep. ``split``: weight gradients run later."""
+    rounds = max(1, micros // ranks)
+    each = micros // rounds
+    ahead = (chunks - 1) * each + (1 if split else 2) * (ranks - 1 - rank)
+    ahead = min(ahead, micros * chunks)
+    total = micros * chunks
+
+    def forward_stage(step: int) -> int:
+        return step // each % chunks * ranks + rank
+
+    def backward_stage(step: int) -> int:
+        return (chunks - 1 - (step - ahead) // each % chunks) * ranks + rank
+
+    steps: list[Step | None] = [None] * rank
+    done: dict[tuple[str, int], int] = {}
+
+    def next_of(kind: str, stage: int) -> Step:
+        micro = done.get((kind, stage), 0)
+        done[kind, stage] = micro + 1
+        return Step(kind, stage, micro)
+
+    late: list[int] = []  # stages whose weight gradients are still to be computed
+    delay = rank  # backward passes before the first weight gradients
+    for step in range(total + ahead):
+        if step < ahead:
+            steps.append(next_of(FORWARD, forward_stage(step)))
+            if step == ahead - 1:
+                idle = ranks - rank - 1 if split else chunks * ranks + 2 * (ranks - 1 - rank) - (ahead + rank)
+                steps += [None] * idle
+            continue
+        if step < total:
+            steps.append(next_of(FORWARD, forward_stage(step)))
+        elif not split:
+            steps.append(None)
+        stage = backward_stage(step)
+        steps.append(next_of(INPUT if split else BACKWARD, stage))
+        if split:
+            late.append(stage)
+            if step - ahead >= delay:
+                steps.append(next_of(WEIGHT, late.pop(0)))
+    steps += [next_of(WEIGHT, stage) for stage in late]
+    return steps
+
+
+def dual_pipe_v(rank: int, ranks: int, micros: int) -> list[Step]:
+    """Both directions of DeepSeek's DualPipe on one rank, which has stage ``rank`` of a V and the one across.
+
+    The eight phases and their lengths are published in deepseek-ai/DualPipe; PyTorch's ScheduleDualPipeV has the same.
+    A forward and a backward pass that DeepSeek's kernels overlap run one after the other, as in PyTorch.
+    """
+    down, up = rank, 2 * ranks - 1 - rank  # stages of the V's two sides
+    after = ranks - 1 - rank  # ranks between this one and the turn
+    done: dict[tuple[str, int], int] = {}
+    late: list[Step] = []  # gradients of weights that are still to be made
+    steps: list[Step] = []
+
+    def run(kind: str, stage: int) -> None:
+        counted = (FORWARD if kind == FORWARD else BACKWARD, stage)
+        micro = done[counted] = done.get(counted, -1) + 1
+        steps.append(Step(kind, stage, micro))
+        if kind == INPUT:
+            late.append(Step(WEIGHT, stage, micro))
+
+    def make_weights() -> None:
+        if late:
+            steps.append(late.pop(0))
+
+    for _ in range(2 * after):
+        run(FORWARD, down)
+    for _ in range(rank + 1):
+        run(FORWARD, down)
+        run(FORWARD, up)
+    for _ in range(after):
+        run(INPUT, up)
+        make_weights()
+        run(FORWARD, up)
+    for _ in range(micros - 2 * ranks + rank + 1):
+        run(FORWARD, down)
+        run(BACKWARD, up)
+        run(FORWARD, up)
+        run(BACKWARD, down)
+    for _ in range(after):
+        run(BACKWARD, up)
+        run(FORWARD, up)
+        run(BACKWARD, down)
+    for index in range(2 * (rank + 1)):
+        run(INPUT if index >= _whole_backwards(rank) else BACKWARD, down if index % 2 else up)
+    for _ in range(after):
+        make_weights()
+        run(INPUT, down)
+    for _ in range(rank + 1):
+        make_weights()
+    return steps
+
+
+def dual_pipe(rank: int, ranks: int, micros: int) -> list[Step]:
+    """The passes of DeepSeek's DualPipe on one of an even number of ranks.
+
+    Half of the micro-batches enter at the first rank, the others at the last. Rank r has stage r for the former, and
+    for the latter a copy of stage ``ranks - 1 - r``, numbered ``2 * ranks - 1 - r``. The ranks of either half of the
+    pipeline run the passes that DualPipeV has on half as many ranks, seen from their end of the pipeline.
+    """
+    near, half = min(rank, ranks - 1 - rank), micros // 2
+    is_first = rank < ranks // 2
+    own, copy = rank, 2 * ranks - 1 - rank
+
+    def seen(step: Step) -> Step:
+        enters_here = step.stage == near
+        if enters_here == is_first:
+            return Step(step.kind, own, step.micro)
+        return Step(step.kind, copy, half + step.micro)
+
+    return [seen(step) for step in dual_pipe_v(near, ranks // 2, half)]
+
+
+def _whole_backwards(rank: int) -> int:
+    """How many backward passes of the last run up and down are whole: the first half, one more on even ranks."""
+    return (rank + 1) // 2 * 2 + (1 - rank % 2)

@@ -1,0 +1,1 @@
+"""A captured job under another plan, without a new capture."""

@@ -1,0 +1,150 @@
+"""Fully sharded data parallelism as in `torch.distributed.fsdp.fully_shard` (FSDP2); each repeated block is a unit.
+
+Parameters are stored as fp32 shards. Before a block runs, forward and backward, they are cast to the model's type,
+gathered and copied out. Gradients are reduce-scattered in fp32. Backward prefetches the next block. All of this happens
+in every micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from presim.composition.blocks import rounded
+from presim.composition.graph.parameters import size
+from presim.composition.graph.schema import OperatorGraph
+from presim.composition.hosts import HostTimes
+from presim.composition.rows import Tables
+from presim.composition.runtime.fsdp2_entries import Entries
+from presim.composition.runtime.optimizer import Held, parameters
+from presim.composition.schedule import Action, Do, Key, Run
+from presim.composition.units import Name, Unit, gradient_keys, unit_of
+from presim.trace.schema import Phase
+
+_MASTER = 4  # bytes of an fp32 element
+
+
+class Fsdp2:
+    """FSDP2 for one group of ranks."""
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        units: Sequence[Unit],
+        ranks: int,
+        group: int,
+        reshard: bool,
+        tables: Tables,
+        hosts: HostTimes,
+        replicas: tuple[int, int] = (1, -1),
+        keep_last: bool = False,
+        experts: tuple[int, int] = (1, -1),
+        has_root: bool = True,
+    ) -> None:
+        """``replicas``.
+
+        Number of groups that each shard the parameters, and the group that reduces gradients between them.
+
+        ``keep_last``: keep the last block's parameters between its passes. ``experts``: number of ranks that shard
+        expert units, and their group. ``has_root``: parameters outside blocks stay gathered from the first pass on;
+        else they are units as blocks are.
+        """
+        self._has_root = has_root
+        self._keep_last = keep_last
+        self._graph, self._reshard = graph, reshard
+        self._tables, self._hosts = tables, hosts
+        self._units = {unit.name: unit for unit in units}
+        self._entries = Entries(self._units, ranks, group, tables, hosts, replicas, experts)
+        self._gathered: Name | None = None  # unit with a gathered buffer that is not yet freed
+
+    def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+        """Forward pass: gather parameters before the blocks that need them."""
+        entries, root = self._entries, self._root(chunk)
+        actions = entries.begin()
+        self._gathered = None
+        if root in self._units:
+            actions += [*entries.gather(root, Phase.FORWARD), entries.finish(root, Phase.FORWARD, None)]
+            self._gathered = root
+        names = [unit_of(self._graph, run) for run in runs]
+        kept = [name for name in names if name in self._units and name != root][-1:] if self._keep_last else []
+        places = range(len(runs))
+        for place, run, name in zip(places, runs, names):
+            sharded = name != root and name in self._units
+            if sharded and names[place - 1 : place] != [name]:
+                actions += [*entries.gather(name, Phase.FORWARD), entries.finish(name, Phase.FORWARD, self._gathered)]
+                self._gathered = name
+            actions.append(run)
+            if sharded and self._reshard and name not in kept and names[place + 1 : place + 2] != [name]:
+                actions.append(entries.release(name, Phase.FORWARD))
+        return actions
+
+    def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
+        """Backward pass: gather freed parameters again, and reduce gradients after the blocks that compute them."""
+        entries, root = self._entries, self._root(chunk)
+        order = [name for name in dict.fromkeys(unit_of(self._graph, run) for run in runs) if name in self._units]
+        order = [name for name in order if name != root] if self._reshard else []
+        actions = entries.turn(self._gathered)
+        again = order[int(self._keep_last) :] if self._reshard else []  # units freed in the forward pass
+        actions += entries.gather(again[0], Phase.BACKWARD) if again else []
+        made = gradient_keys(self._graph, runs)
+        open_unit: Name | None = None  # unit with gradients being computed
+        for run in runs:
+            name = unit_of(self._graph, run)
+            if open_unit is not None and open_unit != name:
+                actions += self._reduce(open_unit, made, micro)
+                open_unit = None
+            if name != root and name in self._units and open_unit is None:
+                open_unit = name
+                if name in again:
+                    actions.append(entries.finish(name, Phase.BACKWARD, name))
+                    following = again[again.index(name) + 1 :]
+                    actions += entries.gather(following[0], Phase.BACKWARD) if following else []
+            actions.append(run)
+        if open_unit is not None:
+            actions += self._reduce(open_unit, made, micro)
+        if root in self._units:
+            actions += self._reduce(root, made, micro)
+        return [*actions, entries.end()]
+
+    def _root(self, chunk: int) -> Name:
+        return (-1, chunk) if self._has_root else ()
+
+    def end(self) -> list[Action]:
+        """No actions."""
+        return []
+
+    def held(self) -> list[Held]:
+        """Gradient shards in fp32."""
+        found = []
+        for unit in self._units.values():
+            shards = tuple(self._entries.shards(unit))
+            key: Key = ("reduce", "shard", unit.name)
+            found.append(Held(unit.name, key, rounded(sum(shards) * _MASTER), True, shards, experts=unit.experts))
+        return found
+
+    def setup(self) -> list[Do]:
+        """Allocate parameter shards in fp32."""
+        shards = [shard for one in self.held() for shard in one.shards]
+        return [parameters([shard * _MASTER for shard in shards], self._tables, self._hosts)]
+
+    def before_second(self) -> list[Do]:
+        """No actions."""
+        return []
+
+    def update(self) -> list[Do]:
+        """No actions."""
+        return []
+
+    def after_update(self) -> list[Action]:
+        """No actions."""
+        return []
+
+    def _of(self, name: Name) -> list[Name]:
+        """Units of a block; the experts' unit comes last."""
+        return [one for one in (name, (*name, 1)) if one in self._units]
+
+    def _reduce(self, name: Name, made: dict[tuple[Name, str], Key], micro: int) -> list[Action]:
+        unit = self._units[name]
+        gradients = [(made.get((unit.home, one.name)), size(one)) for one in unit.parameters]
+        known = [(key, held) for key, held in gradients if key is not None]
+        waits = unit.experts or (*name, 1) not in self._units
+        return self._entries.reduce(name, known, unit.parameters[0].dtype, micro, waits=waits)

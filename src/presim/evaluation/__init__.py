@@ -1,0 +1,1 @@
+"""Evaluates a job on a cluster: price, simulate, analyse; and what would change with other hardware."""

@@ -1,0 +1,149 @@
+"""A job and its evaluation: the stable interface for studies that evaluate many jobs in one process.
+
+>>> import presim
+>>> from presim.hardware import choose_cluster
+>>> job = presim.Job.load("traces/7b")  # doctest: +SKIP
+>>> presim.evaluate(job, choose_cluster(gpu="h200", nodes=2)).step_time_s  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from presim.cost.chain import Chain, price_trace
+from presim.cost.estimators import versions
+from presim.cost.price import PricedTrace
+from presim.cost.price_cache import with_caches
+from presim.engine.options import Options
+from presim.evaluation import pipeline
+from presim.evaluation.prepared import Prepared, prepare
+from presim.hardware.cluster import Cluster
+from presim.result import Result
+from presim.trace import store
+from presim.trace.coverage import RankCoverage
+from presim.trace.schema import Trace
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Job:
+    """What a trace source delivers: traces, and which ranks they represent.
+
+    Traces must not change once they are in a job, because results computed from them are cached.
+    """
+
+    traces: Sequence[Trace]  # ascending by rank
+    stands_for: Mapping[int, Sequence[int]] = dataclasses.field(
+        default_factory=dict
+    )  # rank with a trace -> the other ranks that it represents
+    coverage: RankCoverage = dataclasses.field(default_factory=RankCoverage)  # which ranks were run and compared
+    notes: Sequence[str] = ()  # sentences for the result
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> Job:
+        """Read a job that was saved by `save` or by ``presim run --save``.
+
+        Raises:
+            InputError: there is no job, or it is damaged.
+        """
+        stored = store.load(directory)
+        manifest = stored.manifest
+        traces = tuple(stored.traces[rank] for rank in sorted(stored.traces))
+        return cls(traces, manifest.others(), manifest.coverage, manifest.notes)
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write the job; ``presim simulate`` reads it.
+
+        Raises:
+            InputError: the directory cannot be written.
+        """
+        store.save(list(self.traces), directory, stands_for=self.stands_for, coverage=self.coverage, notes=self.notes)
+
+
+class Evaluator:
+    """Evaluates jobs, and caches prepared traces and prices by cluster between calls.
+
+    A repeated call for a job and a cluster only simulates and analyses. Changed files of prices are read again.
+    """
+
+    def __init__(self, prices: Sequence[str | os.PathLike[str]] = (), jobs: int = 16) -> None:
+        """``prices``: folders of measured tables and learned models. ``jobs``: number of jobs whose data is cached."""
+        self._folders = [Path(folder) for folder in prices]
+        self._max_jobs = jobs
+        self._prepared: collections.OrderedDict[int, tuple[Job, Prepared]] = collections.OrderedDict()
+        self._priced: collections.OrderedDict[tuple[int, bytes], tuple[Trace, PricedTrace]] = collections.OrderedDict()
+        self._chains: dict[tuple[bytes, tuple[tuple[str, str], ...]], Chain] = {}
+
+    def evaluate(self, job: Job, cluster: Cluster, options: Options | None = None) -> Result:
+        """Price a job for a cluster, simulate and analyse it.
+
+        Raises:
+            InputError: the job does not fit the cluster.
+            HangError: its ranks deadlock.
+        """
+        prepared = self._prepare(job)
+        evaluation = pipeline.evaluate(
+            job.traces,
+            cluster,
+            options,
+            stands_for=job.stands_for,
+            coverage=job.coverage,
+            notes=job.notes,
+            prepared=prepared,
+            pricer=self._price,
+        )
+        return evaluation.result
+
+    def _prepare(self, job: Job) -> Prepared:
+        cached = self._prepared.get(id(job))
+        if cached is None or cached[0] is not job:
+            cached = (job, prepare(job.traces))
+            self._prepared[id(job)] = cached
+        self._prepared.move_to_end(id(job))
+        while len(self._prepared) > self._max_jobs:
+            self._prepared.popitem(last=False)
+        return cached[1]
+
+    def _price(self, trace: Trace, cluster: Cluster) -> PricedTrace:
+        """Prices of a trace: cached ones, else from a chain that caches prices by signature."""
+        name = _name(cluster, self._folders)
+        cached = self._priced.get((id(trace), name))
+        if cached is None or cached[0] is not trace:
+            chain = self._chain(cluster, name, trace.manifest.nccl)
+            cached = (trace, price_trace(trace, cluster, chain, prices=self._folders))
+            self._priced[id(trace), name] = cached
+        self._priced.move_to_end((id(trace), name))
+        while len(self._priced) > 8 * self._max_jobs:  # a job has a few captured ranks
+            self._priced.popitem(last=False)
+        return cached[1]
+
+    def _chain(self, cluster: Cluster, name: bytes, nccl: Mapping[str, str]) -> Chain:
+        key = name, tuple(sorted(nccl.items()))
+        if key not in self._chains:
+            self._chains[key] = with_caches(Chain.default(cluster, nccl, self._folders))
+        return self._chains[key]
+
+
+def _name(cluster: Cluster, folders: Sequence[Path]) -> bytes:
+    """A key for cached prices: the cluster with all its figures, and the versions of price files."""
+    return msgspec.json.encode((cluster, [(str(path), changed) for path, changed in versions(folders)]))
+
+
+_shared = Evaluator()
+
+
+def evaluate(job: Job, cluster: Cluster, options: Options | None = None) -> Result:
+    """Evaluate a job on a cluster; calls in one process share prepared traces and prices.
+
+    `Evaluator` has the same with folders of your own prices.
+
+    Raises:
+        InputError: the job does not fit the cluster.
+        HangError: its ranks deadlock.
+    """
+    return _shared.evaluate(job, cluster, options)

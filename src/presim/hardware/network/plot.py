@@ -1,0 +1,77 @@
+"""Draw a network as SVG: GPUs at the bottom, switches above, line width by bandwidth."""
+
+from __future__ import annotations
+
+import math
+
+from presim.hardware.network.topology import Topology
+
+_WIDTH, _ROW = 1200, 110
+_MOST = 4_000  # most vertices; more would be unreadable
+_LEVELS = (
+    ("core", 5),
+    ("spine", 4),
+    ("leaf", 3),
+    ("router", 3),
+    ("switch", 3),
+    ("nvswitch", 1),
+    ("pcie", 1),
+    ("pcie-switch", 1),
+    ("nic", 2),
+)
+
+
+def svg(topology: Topology) -> str:
+    """The SVG; a very large network is cut to its first vertices."""
+    shown = min(len(topology.names), _MOST)
+    rows: dict[int, list[int]] = {}
+    for vertex in range(shown):
+        rows.setdefault(_level(topology.names[vertex]), []).append(vertex)
+    order = sorted(rows)
+    places: dict[int, tuple[float, float]] = {}
+    for height, level in enumerate(order):
+        for column, vertex in enumerate(rows[level]):
+            x = (column + 0.5) / len(rows[level]) * _WIDTH
+            places[vertex] = (round(x, 1), _ROW * (len(order) - height) - _ROW / 2)
+    widest = float(topology.bandwidth_Bps.max(initial=1.0))
+    lines = [
+        _line(places[source], places[target], bandwidth / widest)
+        for source, target, bandwidth in zip(
+            topology.source.tolist(), topology.target.tolist(), topology.bandwidth_Bps.tolist(), strict=True
+        )
+        if source < target and source in places and target in places
+    ]
+    radius = max(1.5, min(6.0, _WIDTH / max(len(row) for row in rows.values()) / 3))
+    dots = [
+        f'<circle cx="{x}" cy="{y}" r="{radius:.1f}" fill="{"#4c8" if vertex < topology.gpus else "#47a"}">'
+        f"<title>{topology.names[vertex]}</title></circle>"
+        for vertex, (x, y) in places.items()
+    ]
+    names = [
+        f'<text x="6" y="{_ROW * (len(order) - height) - _ROW / 2 - 14}" font-size="13" font-family="sans-serif" '
+        f'fill="#333">{_kind(topology.names[rows[level][0]])} ({len(rows[level])})</text>'
+        for height, level in enumerate(order)
+    ]
+    size = f'width="{_WIDTH}" height="{_ROW * len(order)}"'
+    body = "\n".join([*lines, *dots, *names])
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<rect {size} fill="white"/>\n{body}\n</svg>\n'
+
+
+def _level(name: str) -> int:
+    if name.startswith("gpu"):
+        return 0
+    return next((level for word, level in sorted(_LEVELS, key=lambda pair: -len(pair[0])) if word in name), 3)
+
+
+def _kind(name: str) -> str:
+    return "".join(letter for letter in name.split(".")[-1] if not letter.isdecimal()) or name
+
+
+def _line(begin: tuple[float, float], end: tuple[float, float], share: float) -> str:
+    width = max(0.3, 4 * math.sqrt(share))
+    stroke = f'stroke="#999" stroke-width="{width:.2f}" stroke-opacity="0.5"'
+    if begin[1] == end[1]:  # an arc: links within a row would hide each other
+        top = round(begin[1] - min(0.8 * _ROW, 10 + abs(end[0] - begin[0]) / 4), 1)
+        middle = round((begin[0] + end[0]) / 2, 1)
+        return f'<path d="M {begin[0]} {begin[1]} Q {middle} {top} {end[0]} {end[1]}" fill="none" {stroke}/>'
+    return f'<line x1="{begin[0]}" y1="{begin[1]}" x2="{end[0]}" y2="{end[1]}" {stroke}/>'

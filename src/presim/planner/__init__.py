@@ -1,0 +1,1 @@
+"""Search over training plans or over the arguments of a command."""

@@ -1,0 +1,68 @@
+"""Device memory and what holds it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from presim.files.field_docs import doc
+
+OTHER_PROCESSES = "other processes"  # first words of the name of an estimate of what these hold on the GPU
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """Memory that the device holds and the allocator does not know of."""
+
+    name: Annotated[str, doc("Name of the item.")]
+    bytes: Annotated[int, doc("Estimated size.")]
+    source: Annotated[str, doc("Where the estimate comes from.")]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Memory held at the peak of allocated memory, by some name."""
+
+    name: Annotated[str, doc("Category or module scope.")]
+    bytes: Annotated[int, doc("Bytes in live blocks.")]
+    blocks: Annotated[int, doc("Number of live blocks.")]
+
+
+class MemoryTimeline(msgspec.Struct, frozen=True):
+    """Memory over the steady step, downsampled so that every peak survives."""
+
+    time_s: Annotated[
+        list[float], doc("Seconds since the start of the simulation, when the device reaches the allocation.")
+    ]
+    allocated_bytes: Annotated[list[int], doc("Largest allocated value up to the next point.")]
+    reserved_bytes: Annotated[list[int], doc("Largest reserved value up to the next point.")]
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Device memory of the fullest captured rank, as PyTorch's caching allocator counts it."""
+
+    fits: Annotated[
+        bool | None,
+        doc("Whether the job fits the device; None where nothing was allocated or the script failed first."),
+    ]
+    verdict: Annotated[str, doc("One sentence: fits or not, by how much, and how sure that is.")]
+    advice: Annotated[str, doc("Advice on freeing memory if the job does not fit; else empty.")]
+    peak_allocated_bytes: Annotated[
+        int, doc("Largest sum of live blocks over the whole run (torch.cuda.max_memory_allocated).")
+    ]
+    peak_reserved_bytes: Annotated[
+        int, doc("Largest sum of segments over the whole run (torch.cuda.max_memory_reserved).")
+    ]
+    step_peak_allocated_bytes: Annotated[int, doc("The same within the steady step.")]
+    step_peak_reserved_bytes: Annotated[int, doc("The same within the steady step.")]
+    device_total_bytes: Annotated[int, doc("Memory of the device.")]
+    headroom_bytes: Annotated[
+        int,
+        doc("device_total - peak_reserved - beyond_allocator - requested; negative where it does not fit."),
+    ]
+    beyond_allocator: Annotated[list[Estimate], doc("Device memory outside the allocator, as named estimates.")]
+    by_category: Annotated[list[Held], doc("Allocated memory at the peak, by category.")]
+    by_module: Annotated[list[Held], doc("Allocated memory at the peak, by module scope; numbered siblings merged.")]
+    requested_bytes: Annotated[
+        int | None, doc("Size of the allocation that failed, where the script ran out of memory.")
+    ]
+    timeline: Annotated[MemoryTimeline, doc("Memory over the steady step.")]

@@ -1,0 +1,150 @@
+"""Correct a cluster's description by a run of the user's own (`presim calibrate job`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from presim.engine.calls import NO_CALLS, TYPICAL_CALLS
+from presim.engine.options import Options
+from presim.errors import InputError
+from presim.evaluation import pipeline
+from presim.evaluation.job import Job
+from presim.evaluation.options import ClusterOptions, EvaluationOptions
+from presim.evaluation.prepared import prepare
+
+if TYPE_CHECKING:
+    from presim.hardware import Cluster
+    from presim.studies.calibrate.fit import Calibration
+    from presim.studies.calibrate.parts import Part
+    from presim.trace.schema import Trace
+
+
+def calibrate_job(
+    run: Sequence[str],
+    options: ClusterOptions,
+    *,
+    trace: str | os.PathLike[str] | None = None,
+    change: Part | None = None,
+    step: int | None = None,
+    missing: Literal["refuse", "same"] = "refuse",
+) -> Calibration:
+    """Fit the cluster to a profile, a log with step times, or the seconds of a step.
+
+    ``trace``: folder of the same job as captured by presim. ``change``: the part of the cluster to adjust.
+
+    Raises:
+        InputError: the run cannot be read or explained, or a step time has no captured job beside it.
+    """
+    from presim.sources.kineto.events import is_profile
+    from presim.studies.calibrate import fit
+    from presim.studies.calibrate.logs import median_step_times_s, step_times_s
+
+    captured = Job.load(trace) if trace is not None else None
+    paths = [Path(name) for name in run]
+    if all(path.is_dir() or is_profile(path) for path in paths):
+        return _by_profile(paths, options, captured, trace, step, missing)
+    if len(run) != 1:
+        raise InputError(f"{len(run)} runs are named; name the profiles of one, or one log or step time")
+    used_s, held_out_s = median_step_times_s(step_times_s(run[0]))
+    if captured is None:
+        raise InputError(
+            "a step time alone does not say what the job is: name its captured folder with --trace (presim run "
+            "--save), or give a profile of the run"
+        )
+    cluster = _cluster_of(trace, options)
+    return fit.fit_to_step_time(cluster, _predictor(captured), used_s, held_out_s, change)
+
+
+def _by_profile(
+    paths: Sequence[Path],
+    options: ClusterOptions,
+    captured: Job | None,
+    trace: str | os.PathLike[str] | None,
+    step: int | None,
+    missing: Literal["refuse", "same"],
+) -> Calibration:
+    from presim.cost.profiled import origin_of
+    from presim.hardware import choose_cluster
+    from presim.sources.kineto.source import Kineto
+    from presim.sources.source import Request, open_files
+    from presim.studies.calibrate import fit
+
+    request = Request(**dataclasses.asdict(options), step=step, missing=missing)
+    source = open_files(paths, request, "kineto")
+    profiled = source.job()
+    measured = profiled.traces[0].manifest.measured
+    assert measured is not None  # every Kineto source sets it
+    cluster = choose_cluster(cluster=options.cluster) if options.cluster else origin_of(measured)
+    if captured is not None:
+        cluster = _cluster_of(trace, options)
+    replayed = Options(host_factor=1.0, calls=NO_CALLS)  # the profile's own hosts, with their calls
+    models = Job(tuple(map(fit.as_predicted, profiled.traces)), profiled.stands_for)
+    predict = _predictor(captured) if captured is not None else _predictor(models, replayed)
+    calibration = fit.fit_to_profile(profiled.traces, cluster, predict, measured.step_ns / 1e9)
+    calibration = _with_memory(calibration, source.paths if isinstance(source, Kineto) else (), captured, cluster)
+    if captured is None:
+        note = "The host factor stays: only the captured job (--trace) tells how long its code takes on presim's host."
+        return dataclasses.replace(calibration, notes=(*calibration.notes, note))
+    reference = prepare(captured.traces).traces[0]
+    factor = fit.host_factor_of_profile(profiled.traces[0], reference, _calls_ns(reference))
+    return calibration if factor is None else fit.with_host_factor(calibration, factor, predict)
+
+
+def _with_memory(
+    calibration: Calibration, paths: Sequence[Path], captured: Job | None, cluster: Cluster
+) -> Calibration:
+    """The calibration with a comparison of memory peaks: the profile's, and the captured job's steady step's."""
+    from presim.sources.kineto.memory import read_peaks
+    from presim.studies.calibrate.fit import MemoryCheck
+
+    peaks = read_peaks(paths)
+    if peaks is None:
+        note = "Memory is not compared: the profile has no memory events (profile_memory=True records them)."
+    elif captured is None:
+        note = "Memory is not compared: only the captured job (--trace) tells what presim predicts."
+    else:
+        memory = pipeline.evaluate(captured.traces, cluster, stands_for=captured.stands_for).result.memory
+        predicted = memory.step_peak_allocated_bytes, memory.step_peak_reserved_bytes
+        return dataclasses.replace(calibration, memory=MemoryCheck(peaks.allocated, peaks.reserved, *predicted))
+    return dataclasses.replace(calibration, notes=(*calibration.notes, note))
+
+
+def _cluster_of(trace: str | os.PathLike[str] | None, options: ClusterOptions) -> Cluster:
+    from presim.verbs.target import cluster_of_saved
+
+    assert trace is not None
+    return cluster_of_saved(trace, EvaluationOptions(**dataclasses.asdict(options)))
+
+
+def _predictor(job: Job, options: Options | None = None) -> Callable[[Cluster], float]:
+    prepared = prepare(job.traces)
+
+    def predict(cluster: Cluster) -> float:
+        result = pipeline.evaluate(
+            job.traces,
+            cluster,
+            options,
+            stands_for=job.stands_for,
+            coverage=job.coverage,
+            prepared=prepared,
+            brief=True,
+        ).result
+        if result.step_time_s is None:
+            raise InputError("the captured job has no step time; capture it with an optimizer step or a profiled step")
+        return result.step_time_s
+
+    return predict
+
+
+def _calls_ns(trace: Trace) -> int:
+    """Host time of a step's library calls on a real host, ns, beyond the captured time."""
+    costs = TYPICAL_CALLS.of(trace)
+    steps = trace.steps()
+    return int(statistics.median(int(np.sum(costs[step])) for step in steps[1:] or steps)) if steps else 0

@@ -1,0 +1,108 @@
+"""Topologies in the forms of other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from presim.errors import InputError
+from presim.hardware.network import topology
+from presim.hardware.network.exchange import Exchange, run
+from presim.hardware.network.open import bytes_of, open_network, ranks_of
+from support.reliability.samples import HTSIM, NCCL, SIMAI
+
+ASTRA = """
+topology: [ FullyConnected, Switch ]
+npus_count: [ 4, 2 ]
+bandwidth: [ 300.0, 50.0 ]  # GB/s
+latency: [ 500.0, 1000.0 ]  # ns
+"""
+SMI = """
+\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity
+GPU0\t X \tNV4\tSYS\tSYS\t0-15
+GPU1\tNV4\t X \tSYS\tSYS\t0-15
+GPU2\tSYS\tSYS\t X \tNV4\t16-31
+GPU3\tSYS\tSYS\tNV4\t X \t16-31
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "gpus", "pair", "GBps"),
+    [
+        ("two.yml", ASTRA, 8, (0, 1), 100),
+        ("two.yml", ASTRA, 8, (0, 4), 50),
+        ("simai", SIMAI, 4, (0, 2), 12.5),
+        ("tree.topo", HTSIM, 16, (0, 15), 25),
+        ("smi.txt", SMI, 4, (0, 1), 100),
+        ("smi.txt", SMI, 4, (0, 2), 15),
+        ("topo.xml", NCCL, 2, (0, 1), 300),
+    ],
+)
+def test_a_message_has_the_bandwidth_of_its_path(
+    tmp_path: Path, name: str, text: str, gpus: int, pair: tuple[int, int], GBps: float
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    network = open_network(path)
+    assert network.gpus == gpus
+    outcome = run(network, [Exchange("send", 10**9, pair)])
+    assert outcome.shared is not None
+    assert outcome.shared.seconds == pytest.approx(1 / GBps)
+
+
+def test_a_fat_tree_of_htsim_has_full_bisection(tmp_path: Path) -> None:
+    """Every host of one half sends to one of the other half at its port's speed, if paths do not collide."""
+    path = tmp_path / "tree.topo"
+    path.write_text(HTSIM)
+    network = open_network(path)
+    up = [link for link in range(network.links) if network.names[int(network.target[link])].startswith("tier1")]
+    assert network.bandwidth_Bps[up].sum() == pytest.approx(16 * 25e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.txt", "hello", "has no known topology format: presim reads cluster files"),
+        ("a.yml", "topology: [Ring]", "'npus_count'; it looks like a topology of astra_sim, but is invalid"),
+        ("a.yml", ASTRA.replace("[ 4, 2 ]", "[ 4 ]"), "2 dimensions have 1 counts, 2 bandwidths and 2 latencies"),
+        ("a.yml", ASTRA.replace("Switch", "Star"), "ASTRA-sim's topology 'Star' is not supported; use Ring"),
+        ("a", SIMAI.replace("4 5 100Gbps", "4 9 100Gbps"), "a link connects 4 and 9, but there are 6 vertices"),
+        ("a", SIMAI.replace("2 5 A100", "2 7 A100"), "the header announces 7 links, but the file has 5"),
+        ("a.xml", "<system", "the file is not valid XML"),
+        ("a.txt", SMI.replace("SYS", "XYZ"), "GPU0 reaches GPU2 by 'XYZ', but expected is one of NV#"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, name: str, text: str, message: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        open_network(path)
+
+
+def test_a_pair_that_cannot_reach_each_other_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "simai"
+    path.write_text(SIMAI.replace("6 2 0 2 5 A100", "6 2 0 2 4 A100"))
+    with pytest.raises(InputError, match=r"gpu0 cannot reach gpu2 in .* add a link between their parts"):
+        run(open_network(path), [Exchange("send", 1, (0, 2))])
+
+
+@pytest.mark.parametrize(("call", "text"), [(bytes_of, "1 parsec"), (ranks_of, "0..3")])
+def test_a_size_or_ranks_that_are_none_are_refused(call: Callable[[str], object], text: str) -> None:
+    with pytest.raises(InputError, match=r"is not a size|is not a list of ranks"):
+        call(text)
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [("[ 99999999, 2 ]", "1 to 262,144 GPUs, not 199,999,998"), ("[ 0, 2 ]", "not 0"), ("[ 90, 2 ]", "than 100 links")],
+)
+def test_a_network_that_is_too_large_is_refused(
+    tmp_path: Path, counts: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology, "_MOST_LINKS", 100)
+    path = tmp_path / "big.yml"
+    path.write_text(ASTRA.replace("[ 4, 2 ]", counts))
+    with pytest.raises(InputError, match=says):
+        open_network(path)
