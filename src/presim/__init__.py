@@ -6,7 +6,22 @@ TYPE_CHECKING = False  # without typing, whose import takes 20 ms, in which Ctrl
 if TYPE_CHECKING:
     from typing import Any
 
-    from presim.api import ask, compare, replan, rl, run, search, simulate
+    from presim.api import (
+        ask,
+        compare,
+        compose,
+        deploy,
+        explain,
+        gate,
+        import_profile,
+        replan,
+        rl,
+        run,
+        search,
+        serve,
+        simulate,
+        training,
+    )
     from presim.evaluation.evaluator import Evaluator, evaluate
     from presim.result import Result
     from presim.trace.job import Job
@@ -19,20 +34,28 @@ __all__ = [
     "__version__",
     "ask",
     "compare",
+    "compose",
+    "deploy",
     "evaluate",
+    "explain",
+    "gate",
+    "import_profile",
     "replan",
     "rl",
     "run",
     "search",
+    "serve",
     "simulate",
+    "training",
 ]
 
 # Loaded when first used: `presim --help` and `presim.__version__` need neither numpy nor msgspec.
-_LAZY = {"compare": "presim.api", "run": "presim.api", "search": "presim.api", "simulate": "presim.api"}
-_LAZY |= {"ask": "presim.api", "replan": "presim.api", "rl": "presim.api"}
-_LAZY |= {"Evaluator": "presim.evaluation.evaluator", "evaluate": "presim.evaluation.evaluator"}
-_LAZY["Job"] = "presim.trace.job"
-_LAZY["Result"] = "presim.result"
+_LAZY = dict.fromkeys(__all__, "presim.api") | {
+    "Evaluator": "presim.evaluation.evaluator",
+    "Job": "presim.trace.job",
+    "Result": "presim.result",
+    "evaluate": "presim.evaluation.evaluator",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -41,3 +64,7 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'presim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

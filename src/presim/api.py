@@ -6,7 +6,7 @@ import dataclasses
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from presim.evaluation.options import ClusterOptions, ReplanOptions, RunOptions, SimulateOptions
 from presim.result import Result
@@ -196,7 +196,10 @@ def search(
     return run_search(request_for_command(list(subject), settings, options, fixed))
 
 
-def ask(verb: str, *arguments: str, **options: bool | float | str | Sequence[str] | None) -> Any:
+Option: TypeAlias = bool | float | str | Sequence[str] | None
+
+
+def ask(verb: str, *arguments: str, **options: Option) -> Any:
     """Run any verb that writes a result, by the options of its command line, and return the result as data.
 
     ``ask("compose", "llama3-8b", gpu="h100-sxm", nodes=16, seq=4096)`` is `presim compose llama3-8b --gpu h100-sxm
@@ -210,6 +213,50 @@ def ask(verb: str, *arguments: str, **options: bool | float | str | Sequence[str
     from presim.cli.asked import answer
 
     return answer(verb, arguments, options)
+
+
+def compose(model: str, **options: Option) -> Any:
+    """A training job of a model by a plan, without a program; ``options`` as in `ask`.
+
+    ``compose("llama3-8b", gpu="h100-sxm", nodes=2, tp=8, seq=8192)`` gives a `presim.result.Result`.
+    """
+    return ask("compose", model, **options)
+
+
+def serve(model: str, **options: Option) -> Any:
+    """Latency and throughput of a served model under a load; ``options`` as in `ask`.
+
+    ``serve("qwen3-32b", gpu="h200-sxm", rate=4.0, input=2048, output=512)``.
+    """
+    return ask("serve", model, **options)
+
+
+def deploy(model: str, **options: Option) -> Any:
+    """The deployment of a model with the most throughput within an SLO; ``options`` as in `ask`."""
+    return ask("deploy", model, **options)
+
+
+def explain(job: str | os.PathLike[str], **options: Option) -> Any:
+    """What limits a saved job, and what would help; ``options`` as in `ask`."""
+    return ask("explain", os.fspath(job), **options)
+
+
+def training(job: str | os.PathLike[str], **options: Option) -> Any:
+    """Duration and cost of a whole training from a step of a saved job; ``options`` as in `ask`.
+
+    ``training("job", tokens=1e12, gpus=1024)``.
+    """
+    return ask("training", os.fspath(job), **options)
+
+
+def gate(budgets: str | os.PathLike[str], **options: Option) -> Any:
+    """The jobs of a TOML file held against their budgets; ``options`` as in `ask`."""
+    return ask("gate", os.fspath(budgets), **options)
+
+
+def import_profile(*files: str | os.PathLike[str], **options: Option) -> Any:
+    """A job from the profile of a real run, evaluated on the hardware of the run; ``options`` as in `ask`."""
+    return ask("import", *[os.fspath(file) for file in files], **options)
 
 
 def rl(model: str, *, cluster: ClusterOptions, price_per_gpu_hour: float | None = None, **request: Any) -> RlAnswer:

@@ -98,3 +98,25 @@ def test_a_node_of_ones_own_has_to_be_named_again(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(OWN_NODE)
     own = presim.simulate(tmp_path / "job", node=str(tmp_path / "mine.toml"))
     assert own.step_time_s == presim.simulate(tmp_path / "job", node="hgx-h100", fabric="ethernet-100").step_time_s
+
+
+def test_the_package_lists_its_verbs_and_no_package_hides_one() -> None:
+    """`dir(presim)` is the list; importing the packages behind the verbs leaves them functions."""
+    import presim.composition.compose
+    import presim.evaluation.pipeline
+    import presim.planner.run
+    import presim.serving.plan  # noqa: F401 - imported for what they leave in `presim`
+
+    assert dir(presim) == sorted(presim.__all__)
+    verbs = [name for name in presim.__all__ if name.islower() and not name.startswith("_")]
+    assert {"compose", "deploy", "explain", "replan", "run", "search", "serve", "simulate", "training"} <= set(verbs)
+    assert all(callable(getattr(presim, name)) for name in verbs)
+
+
+def test_a_verb_is_asked_by_its_options() -> None:
+    """As on the command line, which has the same figures."""
+    result = presim.compose("llama3-1b", gpu="h100-sxm", world_size=8, seq=1024, dp_style="ddp")
+    assert isinstance(result, presim.Result)
+    assert result.step_time_s
+    with pytest.raises(InputError, match="no option 'spoons'"):
+        presim.compose("llama3-1b", spoons=3)
