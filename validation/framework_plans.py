@@ -36,6 +36,7 @@ MODELS = {  # as the table calls them
     "Qwen3_30B_a3B": "qwen3-30b-a3b",
     "Qwen3_235B_a22B": "qwen3-235b-a22b",
     "DeepSeekV3": "deepseek-v3",
+    "GPT OSS 120B": "gpt-oss-120b",
 }
 PRECISIONS = (  # what a cell contains, and how Megatron-Bridge's setting is called
     ("MX", "mxfp8"),
