@@ -60,7 +60,7 @@ class State:
             "folder": str(self.project.folder),
             "version": presim.__version__,
             "processes": self.jobs.most_running,
-            "questions": [{"name": asked.name, "title": asked.title, "summary": asked.summary} for asked in QUESTIONS],
+            "questions": [{"name": entry.name, "title": entry.title, "summary": entry.summary} for entry in QUESTIONS],
             "jobs": [self._job(job) for job in reversed(jobs) if job.state != "done"],
             "results": [self.row(name) for name in self._names()],
         }
@@ -90,16 +90,16 @@ class State:
             return Row(name, "", *about, Summary("", "", "", []), str(error))
         return Row(name, kind, *about, summary)
 
-    def start(self, asked: str, values: Values) -> dict[str, Any]:
+    def start(self, question_name: str, values: Values) -> dict[str, Any]:
         """Queue the command of a form's values.
 
         Raises:
             RefusedError: the command line refuses them.
         """
-        if errors := words.errors(asked, values):
+        if errors := words.errors(question_name, values):
             raise RefusedError(errors)
-        name = self.project.free_name(asked)
-        return self._job(self.jobs.start(asked, words.words(asked, values, f"{name}.json"), name))
+        name = self.project.free_name(question_name)
+        return self._job(self.jobs.start(question_name, words.words(question_name, values, f"{name}.json"), name))
 
     def job(self, name: str) -> dict[str, Any]:
         """A job with its log, and by option what its command said if it failed.
@@ -118,7 +118,7 @@ class State:
         return {**self._job(job), "log": log, "errors": errors}
 
     def result(self, name: str) -> dict[str, Any]:
-        """A result with its panes, and the values that its question was asked with.
+        """A result with its panes, and the values that its question was question_name with.
 
         Raises:
             InputError: it cannot be read.

@@ -49,9 +49,9 @@ class WhatIf:
             raise RefusedError(errors)
         with self._lock, temporary_folder("what-if") as folder:
             result = Path(folder, "result.json")
-            said = self._answer([*words.words(name, values, str(result)), *_QUIET.get(name, ("-q",))])
+            reply = self._answer([*words.words(name, values, str(result)), *_QUIET.get(name, ("-q",))])
             if not result.is_file():
-                sentence = last_sentence(said["text"])
+                sentence = last_sentence(reply["text"])
                 raise RefusedError({option_of(name, sentence, values): sentence})
             return summary_of(read(result))
 

@@ -29,7 +29,7 @@ export interface Form {
   title: string;
   summary: string;
   groups: { name: string; fields: Declaration[] }[];
-  more: Declaration[];
+  other_fields: Declaration[];
   start: Values;
   changes: Change[];
   suggestions: Record<string, string[]>;

@@ -150,7 +150,7 @@ function Control({
   value: string | undefined;
   set: (word: string | undefined) => void;
 }) {
-  const fields = form.groups.flatMap((group) => group.fields).concat(form.more);
+  const fields = form.groups.flatMap((group) => group.fields).concat(form.other_fields);
   const field = fields.find((other) => other.name === control.field);
   const baseWord = wordOf(base, control.pattern);
   const offered = control.words.length || control.factors.length ? control.words : (field?.choices ?? []);
