@@ -17,13 +17,13 @@ from presim.app.jobs import Job, Jobs
 from presim.app.panes import panes_of
 from presim.app.project import Project
 from presim.app.questions import QUESTIONS, question
+from presim.app.timelines import Timelines
 from presim.app.what_if import RefusedError, WhatIf, last_sentence
 from presim.cli.declared import Values, option_of
 from presim.errors import InputError
 from presim.files import write_file
 from presim.saved_results.read import SavedResult, read
 from presim.saved_results.show import page
-from presim.trace.store import JOB_FILE
 from presim.view.opened import Pane
 
 
@@ -47,6 +47,7 @@ class State:
         self.project = Project(folder)
         self.jobs = Jobs(self.project)
         self.what_if = WhatIf(folder)
+        self.timelines = Timelines(self.project)
 
     def close(self) -> None:
         """End all processes."""
@@ -62,6 +63,7 @@ class State:
             "processes": self.jobs.most_running,
             "questions": [{"name": entry.name, "title": entry.title, "summary": entry.summary} for entry in QUESTIONS],
             "jobs": [self._job(job) for job in reversed(jobs) if job.state != "done"],
+            "saved_jobs": self.timelines.names(),
             "results": [self.row(name) for name in self._names()],
         }
 
@@ -75,7 +77,7 @@ class State:
         suggestions = {
             **form.suggestions,
             "job": [f"{row.name}.json" for row in map(self.row, self._names()) if row.kind == "run"],
-            "directory": sorted(path.parent.name for path in folder.glob(f"*/{JOB_FILE}")),
+            "directory": self.timelines.names(),
             "files": sorted(path.name for pattern in ("*.json", "*.json.gz") for path in folder.glob(pattern)),
         }
         return msgspec.structs.replace(form, suggestions=suggestions)

@@ -175,3 +175,19 @@ def test_asking_python_for_a_verb_without_result_is_refused() -> None:
         presim.ask("view", "job")
     with pytest.raises(presim.errors.InputError, match="has no option 'sequence'"):
         presim.ask("compose", "llama3-8b", sequence=4096)
+
+
+def test_timelines_of_a_saved_job_are_those_of_view(client: TestClient, state: State) -> None:
+    """Its page, and what the page asks for with the cookie alone; nobody sees them without."""
+    name = client.post("/api/questions/compose/start", json={**VALUES, "save": "job"}).json()["name"]
+    assert finished(client, name)["state"] == "done"
+    assert client.get("/api/project").json()["saved_jobs"] == ["job"]
+    stranger = TestClient(client.app, base_url="http://localhost:8123")
+    assert stranger.get("/view/job/").status_code == 403
+    assert stranger.get("/view/job/?token=secret").status_code == 200
+    summary = stranger.get("/view/job/api/jobs/0/summary").json()
+    figures = client.get(f"/api/results/{name}").json()["summary"]["figures"]
+    assert summary["headline"][0]["value"] == figures[0]["text"]
+    assert stranger.get("/view/job/static/view.js").status_code == 200
+    assert stranger.get("/view/other/").status_code == 400
+    assert stranger.get("/api/project").status_code == 403

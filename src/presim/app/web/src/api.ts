@@ -87,6 +87,7 @@ export interface Project {
   processes: number;
   questions: { name: string; title: string; summary: string }[];
   jobs: Job[];
+  saved_jobs: string[];
   results: Row[];
 }
 
@@ -151,3 +152,4 @@ export const getPane = <T>(name: string, pane: string) => call<T>(`results/${nam
 export const remove = (name: string) => call<object>(`results/${name}`, { method: "DELETE" });
 export const upload = (name: string, file: Blob) => call<object>(`files/${name}`, { method: "PUT", body: file });
 export const pageAddress = (name: string) => `/api/results/${name}/page?token=${encodeURIComponent(token)}`;
+export const timelinesAddress = (name: string) => `/view/${name}/?token=${encodeURIComponent(token)}`;
