@@ -141,6 +141,9 @@ def _of_search(answer: Answer) -> Summary:
         Figure("gpus", "GPUs", best.gpus, f"{best.gpus:,}", "", -1),
         Figure("plans", "plans", len(answer.trials), f"{len(answer.trials):,}", f"{len(answer.best):,} fit"),
     ]
+    if best.tokens_per_step is not None:
+        rate = best.tokens_per_step / best.step_time_s / best.gpus
+        figures.insert(1, Figure("tokens_per_gpu", "tokens/s per GPU", rate, _number(rate), "", 1))
     if best.mfu is not None:
         figures.insert(1, Figure("mfu", "MFU", best.mfu, percent(best.mfu), "", 1))
     knobs = [name for name, values in answer.varied.items() if len(values) > 1 and name in trial.point]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ class State:
         self.jobs = Jobs(self.project)
         self.what_if = WhatIf(folder)
         self.timelines = Timelines(self.project)
+        self._naming = threading.Lock()
 
     def close(self) -> None:
         """End all processes."""
@@ -100,8 +102,10 @@ class State:
         """
         if errors := words.errors(question_name, values):
             raise RefusedError(errors)
-        name = self.project.free_name(question_name)
-        return self._job(self.jobs.start(question_name, words.words(question_name, values, f"{name}.json"), name))
+        with self._naming:  # two questions at a time have two names
+            name = self.project.free_name(question_name)
+            parts = words.words(question_name, values, f"{name}.json")
+            return self._job(self.jobs.start(question_name, parts, name))
 
     def job(self, name: str) -> dict[str, Any]:
         """A job with its log, and by option what its command said if it failed.
