@@ -39,6 +39,7 @@ VERBS = {
     "profile": "Measure operators on this machine's GPU, or import measurements.",
     "network": "Show a network, or the time of a collective on it and its bottleneck links.",
     "hardware": "List GPUs, node types and fabrics, or show one with its sources.",
+    "models": "List the models that are known by name.",
     "calibrate": "Correct predictions with your own run or serving benchmark.",
     "fit": "Fit prices to measurements.",
     "validate": "Compare predictions with measured runs.",
