@@ -36,7 +36,7 @@ class Question:
 
 _SHARES = tuple(f"{share:g}" for share in (0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.25, 1.5, 2, 4))
 _DEGREES = ("1", "2", "4", "8", "16", "32")
-_GPUS = ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200", "b300", "gb200", "mi300x")
+_GPUS = ("a100-80gb-sxm", "h100-sxm", "h200", "b200", "b300", "mi300x")
 _OUTPUT_FILES = ("html", "perfetto", "memory_snapshot", "chakra", "kineto", "tokens", "price_per_gpu_hour")
 
 QUESTIONS = (

@@ -46,6 +46,16 @@ VERBS = {
     "doctor": "Check the installation and name the command that fixes each problem.",
 }
 
+GROUPS = {  # heading of the help -> verbs, in the order of typical use
+    "Predict": ("run", "compose", "simulate", "replan", "search", "explain"),
+    "Serve": ("serve", "deploy", "prefill"),
+    "Train": ("training", "rl"),
+    "Look and compare": ("app", "view", "report", "compare", "gate", "trace"),
+    "Hardware and models": ("hardware", "network", "models", "graph"),
+    "Your data": ("import", "profile", "calibrate", "fit", "validate"),
+    "Installation": ("doctor",),
+}
+
 
 class _ReaderLeftError(Exception):
     """Who reads standard output has closed it. Not an OSError, which click turns into exit code 1."""
@@ -84,9 +94,11 @@ class Verbs(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one line per verb, from the table above."""
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+        """Write one line per verb under the heading of its group, from the tables above."""
+        widest = max(map(len, VERBS))
+        for heading, verbs in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(verb.ljust(widest), VERBS[verb]) for verb in verbs if verb in VERBS])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -11,11 +11,12 @@ import pytest
 from starlette.testclient import TestClient
 
 import presim
-from presim.app.questions import QUESTIONS
+from presim.app.questions import QUESTIONS, Question
 from presim.app.server import TOKEN, application
 from presim.app.state import State
 from presim.cli import main
-from presim.cli.declared import declarations
+from presim.cli.declared import declarations, errors_of
+from presim.hardware import catalogue
 from presim.report import json
 
 VALUES = {"model": "llama3-8b", "gpu": "h100-sxm", "nodes": "2", "gpus_per_node": "8", "sequence": "2048"}
@@ -191,3 +192,13 @@ def test_timelines_of_a_saved_job_are_those_of_view(client: TestClient, state: S
     assert stranger.get("/view/job/static/view.js").status_code == 200
     assert stranger.get("/view/other/").status_code == 400
     assert stranger.get("/api/project").status_code == 403
+
+
+@pytest.mark.parametrize("question", [question for question in QUESTIONS if question.changes], ids=lambda one: one.name)
+def test_every_word_of_a_control_is_a_value_of_its_option(question: Question) -> None:
+    """As the verb's declaration checks it, and GPUs by the catalogue."""
+    for change in question.changes:
+        for word in change.words:
+            values = {change.field: change.pattern.replace("%", word)}
+            assert change.field not in errors_of(question.name, values)
+            assert change.field != "gpu" or catalogue.gpu(word).id == word

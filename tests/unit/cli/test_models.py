@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from presim.cli import main
 from presim.graph.take import named_models
@@ -35,3 +36,25 @@ def test_a_word_that_no_name_has_is_refused(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == (
         "presim: no model has 'zebra' in its name; `presim models` lists all, and a config.json is one, too\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "completions"),
+    [
+        ("presim comp", {"compose", "compare"}),
+        ("presim compose --gpu h200", {"h200", "h200-nvl"}),
+        ("presim serve mixtral", {"mixtral-8x7b", "mixtral-8x22b"}),
+        ("presim compose mixtral-8x7", {"mixtral-8x7b"}),
+        ("presim compose --recompute f", {"full"}),
+    ],
+)
+def test_a_shell_completes_verbs_options_gpus_and_models(words: str, completions: set[str]) -> None:
+    *before, incomplete = words.split()[1:]
+    found = ShellComplete(main.cli, {}, "presim", "_PRESIM_COMPLETE").get_completions(before, incomplete)
+    assert {item.value for item in found} == completions
+
+
+def test_the_help_has_every_verb_in_a_group() -> None:
+    grouped = [verb for verbs in main.GROUPS.values() for verb in verbs]
+    assert set(main.VERBS) <= set(grouped)
+    assert len(set(grouped)) == len(grouped)
