@@ -197,6 +197,18 @@ def test_a_question_is_changed_by_keyboard(address: str, browser: Browser, folde
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
+def test_a_sweep_has_a_row_for_every_value(address: str, browser: Browser) -> None:
+    """The base is among them, and says that it is."""
+    browser.resize(1280)
+    browser.open(f"{address}change/compose-1", "light", ready("change"))
+    browser.value("document.querySelector('[data-change=bandwidth] button').click()")
+    browser.wait("!!document.querySelector('[data-sweep=done]')")
+    rows = browser.value("[...document.querySelectorAll('[data-sweep] tbody tr')].map(row => row.innerText)")
+    assert len(rows) == 10
+    assert [row.split()[0] for row in rows if "as the base" in row] == ["1"]
+    assert layout.faults(browser) == []
+
+
 def test_panes_change_by_arrows(address: str, browser: Browser) -> None:
     browser.open(f"{address}result/compose-1/summary", "light", ready("summary"))
     browser.value("document.querySelector('[role=tab][aria-selected=true]').focus()")

@@ -114,6 +114,9 @@ class _Answers:
     def page(self, request: Request) -> Response:
         return HTMLResponse(self._state.page(request.path_params["name"]))
 
+    def comparison(self, request: Request) -> Response:
+        return _json(self._state.comparison(request.path_params["names"].split(",")))
+
     def remove(self, request: Request) -> Response:
         self._state.remove(request.path_params["name"])
         return _json({})
@@ -142,6 +145,7 @@ def application(state: State, token: str) -> Starlette:
             Route("/api/questions/{question}/change", answers.change, methods=["POST"]),
             Route("/api/jobs/{name}", answers.job),
             Route("/api/jobs/{name}/cancel", answers.cancel, methods=["POST"]),
+            Route("/api/comparisons/{names}", answers.comparison),
             Route("/api/results/{name}", answers.result),
             Route("/api/results/{name}", answers.remove, methods=["DELETE"]),
             Route("/api/results/{name}/page", answers.page),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,9 @@ from presim.app.what_if import RefusedError, WhatIf, last_sentence
 from presim.cli.declared import Values, option_of
 from presim.errors import InputError
 from presim.files import write_file
+from presim.report import comparison
+from presim.report.blocks import Block, blocks
+from presim.saved_jobs import compare_jobs
 from presim.saved_results.read import SavedResult, read
 from presim.saved_results.show import page
 from presim.view.opened import Pane
@@ -150,6 +153,20 @@ class State:
         if pane not in panes:
             raise InputError(f"there is no pane {pane[:40]!r} of {name}; there are {', '.join(panes)}")
         return panes[pane]()
+
+    def comparison(self, names: Sequence[str]) -> list[Block]:
+        """What changed from the first of several results to each other one, part by part; of steps, else nothing.
+
+        Raises:
+            InputError: one of them cannot be read.
+        """
+        steps = [name for name in names if self._read(name).kind.name == "run"]
+        if len(steps) < 2:
+            return []
+        compared = compare_jobs([self.project.path(name) for name in steps])
+        results = [msgspec.structs.replace(entry, label=name) for entry, name in zip(compared.results, steps)]
+        changes = [msgspec.structs.replace(entry, label=name) for entry, name in zip(compared.differences, steps[1:])]
+        return blocks(comparison.render(msgspec.structs.replace(compared, results=results, differences=changes)))
 
     def page(self, name: str) -> str:
         """A result as a self-contained HTML page."""

@@ -31,8 +31,9 @@ class ModelEntry(msgspec.Struct, frozen=True):
 class ModelList(msgspec.Struct, frozen=True):
     """The answer of `presim models`."""
 
-    models: list[ModelEntry]
-    schema: str = "presim-models/1"
+    models: Annotated[list[ModelEntry], doc("By name.")]
+    schema_version: Annotated[int, doc("Version of this schema.")] = 1
+    kind: Annotated[str, doc("Kind of the result.")] = "models"
 
 
 def list_models(word: str = "") -> ModelList:

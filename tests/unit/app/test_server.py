@@ -117,6 +117,17 @@ def test_figures_are_those_of_the_result(client: TestClient, state: State, compo
     assert figures["tokens"]["number"] == result.throughput.tokens_per_s
 
 
+def test_a_comparison_is_that_of_the_command_line(client: TestClient, state: State, composed: str) -> None:
+    """Part by part, under the names of the results; of others than steps there is none."""
+    name = client.post("/api/questions/compose/start", json={**VALUES, "bandwidth": "inter=0.25"}).json()["name"]
+    assert finished(client, name)["state"] == "done"
+    blocks = client.get(f"/api/comparisons/{composed},{name}").json()
+    headings = [block["name"] for block in blocks if block["type"] == "heading"]
+    assert f"{composed} → {name}" in headings
+    assert "Exposed communication" in headings
+    assert client.get(f"/api/comparisons/{composed}").json() == []
+
+
 def test_a_change_answers_without_a_result(client: TestClient, state: State, composed: str) -> None:
     files = sorted(path.name for path in state.project.folder.iterdir())
     base = client.get(f"/api/results/{composed}").json()["summary"]["figures"]

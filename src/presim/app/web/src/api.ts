@@ -42,6 +42,7 @@ export interface Figure {
   text: string;
   remark: string;
   better: number;
+  unit: string;
 }
 
 export interface Summary {
@@ -149,6 +150,8 @@ export const getJob = (name: string) => call<Job>(`jobs/${name}`);
 export const cancel = (name: string) => post<object>(`jobs/${name}/cancel`, {});
 export const getResult = (name: string) => call<Result>(`results/${name}`);
 export const getPane = <T>(name: string, pane: string) => call<T>(`results/${name}/panes/${pane}`);
+export const getComparison = (names: string[]) =>
+  call<Block[]>(`comparisons/${names.map(encodeURIComponent).join(",")}`);
 export const remove = (name: string) => call<object>(`results/${name}`, { method: "DELETE" });
 export const upload = (name: string, file: Blob) => call<object>(`files/${name}`, { method: "PUT", body: file });
 export const pageAddress = (name: string) => `/api/results/${name}/page?token=${encodeURIComponent(token)}`;
