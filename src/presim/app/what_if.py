@@ -49,7 +49,7 @@ class WhatIf:
             raise RefusedError(errors)
         with self._lock, temporary_folder("what-if") as folder:
             result = Path(folder, "result.json")
-            reply = self._answer([*words.words(name, values, str(result)), *_QUIET.get(name, ("-q",))])
+            reply = self._answer(words.words(name, values, str(result)))
             if not result.is_file():
                 sentence = last_sentence(reply["text"])
                 raise RefusedError({option_of(name, sentence, values): sentence})
@@ -91,6 +91,3 @@ def last_sentence(printed: str) -> str:
     """What the command line says last, without its name before it."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     return lines[-1].removeprefix("presim: ").removeprefix("Error: ") if lines else "the command printed nothing"
-
-
-_QUIET: dict[str, tuple[str, ...]] = {"deploy": ()}  # verbs without -q
