@@ -83,8 +83,8 @@ def test_the_table_says_what_decides(found: Answer) -> None:
 def test_page_and_table_name_the_gpus(found: Answer) -> None:
     """Their number and kinds; nothing where no plan was priced."""
     trials = [
-        Trial(number=0, point={"nodes": 1}, fate="priced", figures=figures(1.0, gpu="h100-sxm", gpus=8)),
-        Trial(number=1, point={"nodes": 2}, fate="priced", figures=figures(1.0, gpu="b200", gpus=16)),
+        Trial(number=0, point={"nodes": 1, "tensor": 1}, fate="priced", figures=figures(1.0, gpu="h100-sxm", gpus=8)),
+        Trial(number=1, point={"nodes": 2, "tensor": 1}, fate="priced", figures=figures(1.0, gpu="b200", gpus=16)),
     ]
     searched = msgspec.structs.replace(found, trials=trials, best=[0], front=[0], undecided=[0], confirmation=None)
     assert searched.hardware == "8 to 16 x h100-sxm, b200"
