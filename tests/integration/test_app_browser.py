@@ -22,7 +22,11 @@ from presim.units import seconds
 from support import layout
 from support.chromium import PROGRAM, Browser, started
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="no Chromium here")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.torch_cuda,  # the graph of a composed model
+    pytest.mark.skipif(PROGRAM is None, reason="no Chromium here"),
+]
 TOKEN = "the-token"
 AXE = Path(__file__).parents[2] / "src/presim/app/web/node_modules/axe-core/axe.min.js"
 RESULTS = {  # name: words of its command

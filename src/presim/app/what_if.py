@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +21,7 @@ from presim.files import decode_json
 from presim.saved_results.read import read
 from presim.scratch import temporary_folder
 
-LIMIT_S = 60.0  # of one question; longer ones are asked as jobs
+LIMIT_S = 120.0  # of one question, a model's first graph included; longer ones are asked as jobs
 
 
 class RefusedError(InputError):
@@ -58,7 +61,7 @@ class WhatIf:
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
-            self._process.kill()
+            _kill(self._process)
             self._process.wait()
             self._process = None
 
@@ -76,7 +79,7 @@ class WhatIf:
         assert process.stdout is not None
         process.stdin.write(msgspec.json.encode(parts) + b"\n")
         process.stdin.flush()
-        timer = threading.Timer(self._limit_s, process.kill)
+        timer = threading.Timer(self._limit_s, _kill, (process,))
         timer.start()
         line = process.stdout.readline()
         timer.cancel()
@@ -85,6 +88,12 @@ class WhatIf:
             raise InputError(f"no answer within {self._limit_s:g} s: run it as a job instead")
         answered: dict[str, Any] = decode_json(line)
         return answered
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and its children, of which one may export a model."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def last_sentence(printed: str) -> str:
