@@ -19,7 +19,7 @@ from presim.app.panes import panes_of
 from presim.app.project import Project
 from presim.app.questions import QUESTIONS, question
 from presim.app.timelines import Timelines
-from presim.app.what_if import RefusedError, WhatIf, last_sentence
+from presim.app.what_if import RefusedError, WhatIf, last_line, last_sentence
 from presim.cli.declared import Values, option_of
 from presim.errors import InputError
 from presim.files import write_file
@@ -214,6 +214,7 @@ class State:
             "state": job.state,
             "seconds": job.seconds,
             "exit_code": job.exit_code,
+            "progress": last_line(self.project.log(job.name)) if job.state == "running" else "",
         }
 
 

@@ -96,7 +96,11 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+def last_line(printed: str) -> str:
+    """The last line that is not blank; empty if there is none."""
+    return next((line.strip() for line in reversed(printed.splitlines()) if line.strip()), "")
+
+
 def last_sentence(printed: str) -> str:
     """What the command line says last, without its name before it."""
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    return lines[-1].removeprefix("presim: ").removeprefix("Error: ") if lines else "the command printed nothing"
+    return last_line(printed).removeprefix("presim: ").removeprefix("Error: ") or "the command printed nothing"

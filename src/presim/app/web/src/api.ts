@@ -78,6 +78,7 @@ export interface Job {
   state: "queued" | "running" | "done" | "failed" | "cancelled";
   seconds: number;
   exit_code: number | null;
+  progress: string; // the last line of the log while it runs
   log?: string;
   errors?: Record<string, string>;
 }

@@ -194,6 +194,7 @@ function Running({ job, ended }: { job: Job; ended: (job: Job) => void }) {
     <span class="row" role="status">
       <progress aria-label={`${job.name} runs`} />
       {current.state === "queued" ? "waits for a free core" : `runs · ${elapsed(current.seconds)}`}
+      {current.progress && <span class="dim prose">{current.progress}</span>}
       <button type="button" class="small" onClick={() => cancel(job.name)}>
         Cancel
       </button>
