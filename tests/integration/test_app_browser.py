@@ -22,7 +22,11 @@ from presim.units import seconds
 from support import layout
 from support.chromium import PROGRAM, Browser, started
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="no Chromium here")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.torch_cuda,  # the graph of a composed model
+    pytest.mark.skipif(PROGRAM is None, reason="no Chromium here"),
+]
 TOKEN = "the-token"
 AXE = Path(__file__).parents[2] / "src/presim/app/web/node_modules/axe-core/axe.min.js"
 RESULTS = {  # name: words of its command
@@ -195,6 +199,18 @@ def test_a_question_is_changed_by_keyboard(address: str, browser: Browser, folde
     assert "worse" in browser.value("document.querySelector('[data-figure=step] .difference').textContent")
     browser.wait("document.querySelector('.copied pre').textContent.includes('--bandwidth inter=0.9')")
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_a_sweep_has_a_row_for_every_value(address: str, browser: Browser) -> None:
+    """The base is among them, and says that it is."""
+    browser.resize(1280)
+    browser.open(f"{address}change/compose-1", "light", ready("change"))
+    browser.value("document.querySelector('[data-change=bandwidth] button').click()")
+    browser.wait("!!document.querySelector('[data-sweep=done]')")
+    rows = browser.value("[...document.querySelectorAll('[data-sweep] .scroll tbody tr')].map(row => row.innerText)")
+    assert len(rows) == 10
+    assert [row.split()[0] for row in rows if "as the base" in row] == ["1"]
+    assert layout.faults(browser) == []
 
 
 def test_panes_change_by_arrows(address: str, browser: Browser) -> None:

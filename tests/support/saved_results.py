@@ -51,6 +51,7 @@ COMMANDS = {  # kind: words of the verb, how it is asked
     "node": ("hardware show hgx-h100", PRINT),
     "fabric": ("hardware show ib-ndr-400", PRINT),
     "cluster": ("hardware show {cluster}", PRINT),
+    "models": ("models llama", WRITE),
     "validation": ("validate {cases} --kind collectives --out {out}", ""),
     "doctor": ("doctor", PRINT),
     "serving-calibration": (f"calibrate serving {_SERVE} --from {{bench}} --out {{out}}", ""),

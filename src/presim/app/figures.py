@@ -25,6 +25,7 @@ class Figure(msgspec.Struct, frozen=True):
     text: str
     remark: str = ""
     better: int = 0  # 1: larger is better; -1: smaller is better
+    unit: str = ""  # of the number
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -58,19 +59,11 @@ def _of_run(result: Result) -> Summary:
     if memory.peak_reserved_bytes:
         used_bytes = memory.peak_reserved_bytes + content.outside_allocator_bytes(result)
         verdict = {True: "fits", False: "does not fit", None: "unknown"}[memory.fits]
-        text = f"{used_bytes / GIB:.1f} GiB"
-        figures.append(
-            Figure(
-                "memory", "device memory", used_bytes, text, f"of {memory.device_total_bytes / GIB:.1f}: {verdict}", -1
-            )
-        )
-    if result.step_time_s is not None:
-        exposed = result.time.exposed_communication_s
-        figures.append(
-            Figure(
-                "exposed", "exposed communication", exposed, seconds(exposed), percent(exposed / result.step_time_s), -1
-            )
-        )
+        figures.append(_memory(used_bytes, f"of {memory.device_total_bytes / GIB:.1f}: {verdict}"))
+    if result.step_time_s:
+        exposed_s = result.time.exposed_communication_s
+        share = percent(exposed_s / result.step_time_s)
+        figures.append(Figure("exposed", "exposed communication", exposed_s, seconds(exposed_s), share, -1, "s"))
     warning = ": ".join(content.failure(result) or ()) or (
         "does not fit into the GPU's memory" if memory.fits is False else ""
     )
@@ -82,7 +75,11 @@ def _step_time(result: Result) -> Figure:
         return Figure("step", "step time", None, "unknown", "no step completed")
     low, high = result.step_time_low_s, result.step_time_high_s
     interval = seconds_range(low, high) if low is not None and high is not None and low < high else ""
-    return Figure("step", "step time", result.step_time_s, seconds(result.step_time_s), interval, -1)
+    return Figure("step", "step time", result.step_time_s, seconds(result.step_time_s), interval, -1, "s")
+
+
+def _memory(used_bytes: int, remark: str = "") -> Figure:
+    return Figure("memory", "device memory", used_bytes / GIB, f"{used_bytes / GIB:.1f} GiB", remark, -1, "GiB")
 
 
 _LATENCIES = (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2el", "end to end"))
@@ -98,7 +95,7 @@ def _of_serving(document: dict[str, Any]) -> Summary:
             name = f"{level}_{key}_ms"
             if served.get(name) is not None:
                 remark = _interval(intervals.get(name), " ms")
-                figures.append(Figure(name, f"{label}, {statistic}", served[name], _ms(served[name]), remark, -1))
+                figures.append(Figure(name, f"{label}, {statistic}", served[name], _ms(served[name]), remark, -1, "ms"))
     for name, label in _SERVING_RATES:
         if served.get(name) is not None:
             figures.append(Figure(name, label, served[name], _number(served[name]), _interval(intervals.get(name)), 1))
@@ -137,10 +134,13 @@ def _of_search(answer: Answer) -> Summary:
             seconds_range(best.low_s, best.high_s),
             -1,
         ),
-        Figure("memory", "device memory", best.memory_bytes, f"{best.memory_bytes / GIB:.1f} GiB", "", -1),
+        _memory(best.memory_bytes),
         Figure("gpus", "GPUs", best.gpus, f"{best.gpus:,}", "", -1),
         Figure("plans", "plans", len(answer.trials), f"{len(answer.trials):,}", f"{len(answer.best):,} fit"),
     ]
+    if best.tokens_per_step is not None:
+        rate = best.tokens_per_step / best.step_time_s / best.gpus
+        figures.insert(1, Figure("tokens_per_gpu", "tokens/s per GPU", rate, _number(rate), "", 1))
     if best.mfu is not None:
         figures.insert(1, Figure("mfu", "MFU", best.mfu, percent(best.mfu), "", 1))
     knobs = [name for name, values in answer.varied.items() if len(values) > 1 and name in trial.point]

@@ -26,7 +26,7 @@ class Form(msgspec.Struct, frozen=True):
     title: str
     summary: str
     groups: list[Group]
-    more: list[Declaration]
+    other_fields: list[Declaration]
     start: dict[str, str]
     changes: list[dict[str, Any]]
     suggestions: dict[str, list[str]]  # by option
@@ -39,29 +39,29 @@ def form_of(name: str) -> Form:
     Raises:
         InputError: there is no such question.
     """
-    asked = question(name)
-    defaults, hints = _defaults(name), dict(asked.hints)
+    subject = question(name)
+    defaults, hints = _defaults(name), dict(subject.hints)
     declared = {
         field.name: msgspec.structs.replace(
             field,
-            is_required=field.is_required or field.name in asked.needs,
+            is_required=field.is_required or field.name in subject.needs,
             default=field.default or defaults.get(field.name, ""),
             help=field.help or hints.get(field.name, ""),
         )
         for field in declarations(name)
-        if field.name not in asked.apart
+        if field.name not in subject.omitted
     }
     groups = [
-        Group(title, [declared.pop(field) for field in fields if field in declared]) for title, fields in asked.groups
+        Group(title, [declared.pop(field) for field in fields if field in declared]) for title, fields in subject.groups
     ]
-    shown = [dataclasses.asdict(change) for change in asked.changes]
+    shown = [dataclasses.asdict(change) for change in subject.changes]
     return Form(
-        asked.name,
-        asked.title,
-        asked.summary,
+        subject.name,
+        subject.title,
+        subject.summary,
         groups,
         list(declared.values()),
-        dict(asked.start),
+        dict(subject.start),
         shown,
         _suggestions(name),
     )

@@ -51,6 +51,7 @@ class Jobs:
         self.most_running = most_running or max(1, min(4, len(os.sched_getaffinity(0))))
         self._jobs: dict[str, Job] = {}
         self._lock = threading.Lock()
+        self._is_closed = False
 
     def start(self, question: str, parts: list[str], name: str) -> Job:
         """Queue a command that writes the result of a name."""
@@ -89,7 +90,8 @@ class Jobs:
             self._jobs.pop(name, None)
 
     def close(self) -> None:
-        """Cancel all jobs."""
+        """Cancel all jobs; none starts any more."""
+        self._is_closed = True
         for job in self.all():
             self.cancel(job.name)
 
@@ -97,7 +99,7 @@ class Jobs:
         """Start queued jobs while cores are free."""
         with self._lock:
             running = sum(job.state == "running" for job in self._jobs.values())
-            queued = [job for job in self._jobs.values() if job.state == "queued"]
+            queued = [job for job in self._jobs.values() if job.state == "queued" and not self._is_closed]
             for job in queued[: max(self.most_running - running, 0)]:
                 self._run(job)
 

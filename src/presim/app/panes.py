@@ -12,8 +12,8 @@ from presim.view.saved.read import SavedResult
 def panes_of(result: SavedResult) -> Mapping[str, Pane]:
     """The panes of a result by name; the first is shown first."""
     chart = _CHARTS.get(result.kind.name)
-    own = {result.kind.name: lambda: chart(result.content)} if chart else {}
-    return {**own, **opened(result).panes}
+    charts = {result.kind.name: lambda: chart(result.content)} if chart else {}
+    return {**charts, **opened(result).panes}
 
 
 def _deployments(document: dict[str, Any]) -> dict[str, Any]:

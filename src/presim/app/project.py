@@ -66,8 +66,8 @@ class Project:
 
     def free_name(self, prefix: str) -> str:
         """A name that no file of the folder has: the prefix and the next number."""
-        taken = {path.name.split(".")[0] for path in self.folder.iterdir()}
-        number = next(number for number in range(1, len(taken) + 2) if f"{prefix}-{number}" not in taken)
+        used_names = {path.name.split(".")[0] for path in self.folder.iterdir()}
+        number = next(number for number in range(1, len(used_names) + 2) if f"{prefix}-{number}" not in used_names)
         return f"{prefix}-{number}"
 
     def write_command(self, name: str, parts: list[str]) -> None:

@@ -29,14 +29,14 @@ class Question:
     groups: tuple[tuple[str, tuple[str, ...]], ...]  # heading -> options shown first
     start: tuple[tuple[str, str], ...] = ()  # values of a new form
     changes: tuple[Change, ...] = ()
-    apart: tuple[str, ...] = ()  # options that a form does not have: files and folders beside the result, servers
+    omitted: tuple[str, ...] = ()  # options that a form does not have: files and folders beside the result, servers
     needs: tuple[str, ...] = ()  # options without which the verb refuses, although click does not
     hints: tuple[tuple[str, str], ...] = ()  # help of arguments, which the command line describes in its text
 
 
 _SHARES = tuple(f"{share:g}" for share in (0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.25, 1.5, 2, 4))
 _DEGREES = ("1", "2", "4", "8", "16", "32")
-_GPUS = ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200", "b300", "gb200", "mi300x")
+_GPUS = ("a100-80gb-sxm", "h100-sxm", "h200", "b200", "b300", "mi300x")
 _OUTPUT_FILES = ("html", "perfetto", "memory_snapshot", "chakra", "kineto", "tokens", "price_per_gpu_hour")
 
 QUESTIONS = (
@@ -109,7 +109,7 @@ QUESTIONS = (
             ("tensor", "1,2,4"),
             ("micro_batch", "1,2"),
         ),
-        apart=("csv_file", "html_file", "folder", "study", "ray", "confirm", "framework", "space"),
+        omitted=("csv_file", "html_file", "folder", "study", "ray", "confirm", "framework", "space"),
         needs=("gpu", "sequence"),
         hints=(("words", "Model: a known name, a Hugging Face id in the local cache, or a file of the folder."),),
     ),
@@ -124,7 +124,7 @@ QUESTIONS = (
             ("Goal", ("slo",)),
         ),
         (("model", "llama3-8b"), ("gpus", "h100-sxm"), ("max_gpus", "4"), ("slo", "ttft:1000 tpot:50")),
-        apart=("out",),
+        omitted=("out", "folder"),
         hints=(("model", "Model: a known name, a Hugging Face id in the local cache, or a config of the folder."),),
     ),
     Question(
@@ -138,7 +138,7 @@ QUESTIONS = (
             ("Failures", ("failures", "mtbf_hours", "checkpoint_s", "spares", "elastic")),
         ),
         (("tokens", "1e12"),),
-        apart=("html",),
+        omitted=("html",),
         hints=(("job", "Result or saved job: a predicted plan of the folder, e.g. compose-1.json."),),
     ),
     Question(
@@ -155,7 +155,7 @@ QUESTIONS = (
             Change("bandwidth", "Bandwidth between nodes", _SHARES, pattern="inter=%", note="times the cluster's"),
             Change("stragglers", "Speed of node 0", _SHARES[1:6], pattern="node0=%", note="1: as the others"),
         ),
-        apart=_OUTPUT_FILES,
+        omitted=_OUTPUT_FILES,
         hints=(("directory", "Saved job: a folder that presim run, import or compose wrote with --save or --out."),),
     ),
     Question(
@@ -167,7 +167,7 @@ QUESTIONS = (
             ("Cluster", ("gpu", "nodes", "gpus_per_node")),
         ),
         (("out", "imported"),),
-        apart=_OUTPUT_FILES,
+        omitted=_OUTPUT_FILES,
         hints=(("files", "Files: names in the folder (add them there first), with blanks between."),),
     ),
 )
@@ -182,4 +182,4 @@ def question(name: str) -> Question:
     for candidate in QUESTIONS:
         if candidate.name == name:
             return candidate
-    raise InputError(f"no question {name[:40]!r}; there are {', '.join(known.name for known in QUESTIONS)}")
+    raise InputError(f"no question {name[:40]!r}; there are {', '.join(candidate.name for candidate in QUESTIONS)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import threading
 from http import HTTPStatus
@@ -24,6 +25,7 @@ from starlette.types import ASGIApp
 
 from presim.app import words
 from presim.app.state import State
+from presim.app.timelines import PREFIX
 from presim.app.what_if import RefusedError
 from presim.cli.declared import Values
 from presim.errors import InputError
@@ -34,6 +36,7 @@ from presim.report.palette import stylesheet
 STATIC = Path(__file__).with_name("static")
 TOKEN = "x-presim-token"
 _POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
+_COOKIE = "presim-view"
 _MOST_BYTES = 64 << 20  # of an uploaded file
 
 
@@ -43,17 +46,21 @@ class _Guard(BaseHTTPMiddleware):
     def __init__(self, app: ASGIApp, token: str) -> None:
         super().__init__(app)
         self._token = token
+        self._cookie = hashlib.sha256(f"view {token}".encode()).hexdigest()  # cookies go to every port; the token stays
 
     async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         """See starlette."""
         origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
             return _refused(f"requests of {origin} are refused: open the page itself", 403)
-        if request.url.path.startswith("/api/"):
-            token = request.headers.get(TOKEN) or request.query_params.get("token", "")
-            if not hmac.compare_digest(token.encode(), self._token.encode()):
-                return _refused("the token is missing or old: open the address that `presim app` printed", 403)
+        path, token = request.url.path, request.headers.get(TOKEN) or request.query_params.get("token", "")
+        has_token = hmac.compare_digest(token.encode(), self._token.encode())
+        may_look = has_token or hmac.compare_digest(request.cookies.get(_COOKIE, "").encode(), self._cookie.encode())
+        if (path.startswith("/api/") and not has_token) or (path.startswith(f"{PREFIX}/") and not may_look):
+            return _refused("the token is missing or old: open the address that `presim app` printed", 403)
         response = await call_next(request)
+        if path.startswith(f"{PREFIX}/") and has_token:  # what the page of timelines asks for has no token
+            response.set_cookie(_COOKIE, self._cookie, path=f"{PREFIX}/", httponly=True, samesite="strict")
         response.headers["content-security-policy"] = _POLICY
         response.headers["x-content-type-options"] = "nosniff"
         response.headers["referrer-policy"] = "no-referrer"
@@ -107,6 +114,9 @@ class _Answers:
     def page(self, request: Request) -> Response:
         return HTMLResponse(self._state.page(request.path_params["name"]))
 
+    def comparison(self, request: Request) -> Response:
+        return _json(self._state.comparison(request.path_params["names"].split(",")))
+
     def remove(self, request: Request) -> Response:
         self._state.remove(request.path_params["name"])
         return _json({})
@@ -135,11 +145,13 @@ def application(state: State, token: str) -> Starlette:
             Route("/api/questions/{question}/change", answers.change, methods=["POST"]),
             Route("/api/jobs/{name}", answers.job),
             Route("/api/jobs/{name}/cancel", answers.cancel, methods=["POST"]),
+            Route("/api/comparisons/{names}", answers.comparison),
             Route("/api/results/{name}", answers.result),
             Route("/api/results/{name}", answers.remove, methods=["DELETE"]),
             Route("/api/results/{name}/page", answers.page),
             Route("/api/results/{name}/panes/{pane}", answers.pane),
             Route("/api/files/{name}", answers.upload, methods=["PUT"]),
+            Mount(PREFIX, state.timelines),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         middleware=[

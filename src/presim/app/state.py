@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ from presim.app.jobs import Job, Jobs
 from presim.app.panes import panes_of
 from presim.app.project import Project
 from presim.app.questions import QUESTIONS, question
-from presim.app.what_if import RefusedError, WhatIf, last_sentence
+from presim.app.timelines import Timelines
+from presim.app.what_if import RefusedError, WhatIf, last_line, last_sentence
 from presim.cli.declared import Values, option_of
 from presim.errors import InputError
 from presim.files import write_file
-from presim.trace.store import JOB_FILE
+from presim.report import comparison
+from presim.report.blocks import Block, blocks
+from presim.studies.saved_jobs import compare_jobs
 from presim.view.opened import Pane
 from presim.view.saved.read import SavedResult, read
 from presim.view.saved.show import page
@@ -47,6 +51,8 @@ class State:
         self.project = Project(folder)
         self.jobs = Jobs(self.project)
         self.what_if = WhatIf(folder)
+        self.timelines = Timelines(self.project)
+        self._naming = threading.Lock()
 
     def close(self) -> None:
         """End all processes."""
@@ -60,8 +66,9 @@ class State:
             "folder": str(self.project.folder),
             "version": presim.__version__,
             "processes": self.jobs.most_running,
-            "questions": [{"name": asked.name, "title": asked.title, "summary": asked.summary} for asked in QUESTIONS],
+            "questions": [{"name": entry.name, "title": entry.title, "summary": entry.summary} for entry in QUESTIONS],
             "jobs": [self._job(job) for job in reversed(jobs) if job.state != "done"],
+            "saved_jobs": self.timelines.names(),
             "results": [self.row(name) for name in self._names()],
         }
 
@@ -75,7 +82,7 @@ class State:
         suggestions = {
             **form.suggestions,
             "job": [f"{row.name}.json" for row in map(self.row, self._names()) if row.kind == "run"],
-            "directory": sorted(path.parent.name for path in folder.glob(f"*/{JOB_FILE}")),
+            "directory": self.timelines.names(),
             "files": sorted(path.name for pattern in ("*.json", "*.json.gz") for path in folder.glob(pattern)),
         }
         return msgspec.structs.replace(form, suggestions=suggestions)
@@ -90,16 +97,18 @@ class State:
             return Row(name, "", *about, Summary("", "", "", []), str(error))
         return Row(name, kind, *about, summary)
 
-    def start(self, asked: str, values: Values) -> dict[str, Any]:
+    def start(self, question_name: str, values: Values) -> dict[str, Any]:
         """Queue the command of a form's values.
 
         Raises:
             RefusedError: the command line refuses them.
         """
-        if errors := words.errors(asked, values):
+        if errors := words.errors(question_name, values):
             raise RefusedError(errors)
-        name = self.project.free_name(asked)
-        return self._job(self.jobs.start(asked, words.words(asked, values, f"{name}.json"), name))
+        with self._naming:  # two questions at a time have two names
+            name = self.project.free_name(question_name)
+            parts = words.words(question_name, values, f"{name}.json")
+            return self._job(self.jobs.start(question_name, parts, name))
 
     def job(self, name: str) -> dict[str, Any]:
         """A job with its log, and by option what its command said if it failed.
@@ -118,7 +127,7 @@ class State:
         return {**self._job(job), "log": log, "errors": errors}
 
     def result(self, name: str) -> dict[str, Any]:
-        """A result with its panes, and the values that its question was asked with.
+        """A result with its panes, and the values that its question was question_name with.
 
         Raises:
             InputError: it cannot be read.
@@ -144,6 +153,20 @@ class State:
         if pane not in panes:
             raise InputError(f"there is no pane {pane[:40]!r} of {name}; there are {', '.join(panes)}")
         return panes[pane]()
+
+    def comparison(self, names: Sequence[str]) -> list[Block]:
+        """What changed from the first of several results to each other one, part by part; of steps, else nothing.
+
+        Raises:
+            InputError: one of them cannot be read.
+        """
+        steps = [name for name in names if self._read(name).kind.name == "run"]
+        if len(steps) < 2:
+            return []
+        compared = compare_jobs([self.project.path(name) for name in steps])
+        results = [msgspec.structs.replace(entry, label=name) for entry, name in zip(compared.results, steps)]
+        changes = [msgspec.structs.replace(entry, label=name) for entry, name in zip(compared.differences, steps[1:])]
+        return blocks(comparison.render(msgspec.structs.replace(compared, results=results, differences=changes)))
 
     def page(self, name: str) -> str:
         """A result as a self-contained HTML page."""
@@ -191,6 +214,7 @@ class State:
             "state": job.state,
             "seconds": job.seconds,
             "exit_code": job.exit_code,
+            "progress": last_line(self.project.log(job.name)) if job.state == "running" else "",
         }
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +21,7 @@ from presim.files import decode_json
 from presim.files.scratch import temporary_folder
 from presim.view.saved.read import read
 
-LIMIT_S = 60.0  # of one question; longer ones are asked as jobs
+LIMIT_S = 120.0  # of one question, a model's first graph included; longer ones are asked as jobs
 
 
 class RefusedError(InputError):
@@ -49,16 +52,16 @@ class WhatIf:
             raise RefusedError(errors)
         with self._lock, temporary_folder("what-if") as folder:
             result = Path(folder, "result.json")
-            said = self._answer([*words.words(name, values, str(result)), *_QUIET.get(name, ("-q",))])
+            reply = self._answer(words.words(name, values, str(result)))
             if not result.is_file():
-                sentence = last_sentence(said["text"])
+                sentence = last_sentence(reply["text"])
                 raise RefusedError({option_of(name, sentence, values): sentence})
             return summary_of(read(result))
 
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
-            self._process.kill()
+            _kill(self._process)
             self._process.wait()
             self._process = None
 
@@ -76,7 +79,7 @@ class WhatIf:
         assert process.stdout is not None
         process.stdin.write(msgspec.json.encode(parts) + b"\n")
         process.stdin.flush()
-        timer = threading.Timer(self._limit_s, process.kill)
+        timer = threading.Timer(self._limit_s, _kill, (process,))
         timer.start()
         line = process.stdout.readline()
         timer.cancel()
@@ -87,10 +90,17 @@ class WhatIf:
         return answered
 
 
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and its children, of which one may export a model."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def last_line(printed: str) -> str:
+    """The last line that is not blank; empty if there is none."""
+    return next((line.strip() for line in reversed(printed.splitlines()) if line.strip()), "")
+
+
 def last_sentence(printed: str) -> str:
     """What the command line says last, without its name before it."""
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    return lines[-1].removeprefix("presim: ").removeprefix("Error: ") if lines else "the command printed nothing"
-
-
-_QUIET: dict[str, tuple[str, ...]] = {"deploy": ()}  # verbs without -q
+    return last_line(printed).removeprefix("presim: ").removeprefix("Error: ") or "the command printed nothing"

@@ -31,8 +31,8 @@ def check(name: str, values: Values) -> Checked:
 
 def words(name: str, values: Values, result: str = "") -> list[str]:
     """The words after ``presim``; ``result``: name of the file for --json."""
-    asked = question(name)
-    allowed = {field: value for field, value in values.items() if field not in asked.apart}
+    subject = question(name)
+    allowed = {field: value for field, value in values.items() if field not in subject.omitted}
     return [name, *words_of(name, allowed), *(["--json", result] if result else [])]
 
 
@@ -57,7 +57,7 @@ def python_call(name: str, values: Values) -> str:
     arguments, options = [repr(name)], []
     for declared in declarations(name):
         value = values.get(declared.name, "")
-        if not value or declared.name in question(name).apart:
+        if not value or declared.name in question(name).omitted:
             continue
         if not declared.flag:
             arguments += [repr(part) for part in (split(str(value)) if declared.is_multiple else [str(value)])]

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from presim import quantities
+from presim.cli import completion
 from presim.cli.numbers import number
 from presim.cli.options import Outputs, cluster_options, engine_options, output_options
 
@@ -116,7 +117,7 @@ def _plan_options(function: Any) -> Any:
 
 
 @click.command("compose")
-@click.argument("model")
+@click.argument("model", shell_complete=completion.trained_models)
 @cluster_options
 @click.option("--plan", "plan_file", metavar="FILE", help="TOML file with the plan; command-line options override it.")
 @_plan_options

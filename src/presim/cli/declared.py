@@ -78,15 +78,13 @@ def values_of(verb: str, words: list[str]) -> dict[str, str | bool]:
     command = command_of(verb)
     context = click.Context(command, info_name=verb)
     try:
-        given, _, _ = command.make_parser(context).parse_args(list(words))
+        parsed, _, _ = command.make_parser(context).parse_args(list(words))
     except click.UsageError as error:
         raise InputError(f"presim {verb}: {error.format_message()}") from error
     values: dict[str, str | bool] = {}
     for parameter, declared in zip(_parameters(verb), declarations(verb)):
-        value = given.get(declared.name)
-        if (
-            not isinstance(value, str | bool | list | tuple) or value == ()
-        ):  # click has a mark of its own for "not given"
+        value = parsed.get(declared.name)
+        if not isinstance(value, str | bool | list | tuple):  # click has a mark of its own for "not given"
             continue
         if declared.type == "switch":
             values[declared.name] = True
@@ -104,10 +102,10 @@ def errors_of(verb: str, values: Values) -> dict[str, str]:
     command, words = command_of(verb), words_of(verb, values)
     errors: dict[str, str] = {}
     context = click.Context(command, info_name=verb)
-    given, _, _ = command.make_parser(context).parse_args(list(words))
+    parsed, _, _ = command.make_parser(context).parse_args(list(words))
     for parameter in _parameters(verb):
         try:
-            value, _ = parameter.consume_value(context, given)
+            value, _ = parameter.consume_value(context, parsed)
             parameter.process_value(context, value)
         except click.MissingParameter:
             errors[str(parameter.name)] = f"needed: {_declaration(parameter).help or parameter.human_readable_name}"

@@ -40,10 +40,21 @@ VERBS = {
     "profile": "Measure operators on this machine's GPU, or import measurements.",
     "network": "Show a network, or the time of a collective on it and its bottleneck links.",
     "hardware": "List GPUs, node types and fabrics, or show one with its sources.",
+    "models": "List the models that are known by name.",
     "calibrate": "Correct predictions with your own run or serving benchmark.",
     "fit": "Fit prices to measurements.",
     "validate": "Compare predictions with measured runs.",
     "doctor": "Check the installation and name the command that fixes each problem.",
+}
+
+GROUPS = {  # heading of the help -> verbs, in the order of typical use
+    "Predict": ("run", "compose", "simulate", "replan", "search", "explain"),
+    "Serve": ("serve", "deploy", "prefill"),
+    "Train": ("training", "rl"),
+    "Look and compare": ("app", "view", "report", "compare", "gate", "trace"),
+    "Hardware and models": ("hardware", "network", "models", "graph"),
+    "Your data": ("import", "profile", "calibrate", "fit", "validate"),
+    "Installation": ("doctor",),
 }
 
 
@@ -84,9 +95,11 @@ class Verbs(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one line per verb, from the table above."""
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+        """Write one line per verb under the heading of its group, from the tables above."""
+        widest = max(map(len, VERBS))
+        for heading, verbs in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(verb.ljust(widest), VERBS[verb]) for verb in verbs if verb in VERBS])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

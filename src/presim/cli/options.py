@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from presim import quantities
+from presim.cli import completion
 from presim.cli.numbers import number
 from presim.errors import ExitCode
 
@@ -35,10 +36,23 @@ def cluster_options(function: _Function) -> _Function:
     """``--gpu --node --fabric --nodes --gpus-per-node --world-size --cluster``: which cluster to predict."""
     for option in reversed(
         (
-            click.option("--gpu", metavar="ID", help="GPU: a catalogue id such as h100-sxm, or a TOML file."),
-            click.option("--node", metavar="ID", help="Node type: id or TOML file. Default: the GPU's usual one."),
             click.option(
-                "--fabric", metavar="ID", help="Network: id or TOML file. Default: the node type's usual one."
+                "--gpu",
+                metavar="ID",
+                help="GPU: a catalogue id such as h100-sxm, or a TOML file.",
+                shell_complete=completion.gpus,
+            ),
+            click.option(
+                "--node",
+                metavar="ID",
+                help="Node type: id or TOML file. Default: the GPU's usual one.",
+                shell_complete=completion.nodes,
+            ),
+            click.option(
+                "--fabric",
+                metavar="ID",
+                help="Network: id or TOML file. Default: the node type's usual one.",
+                shell_complete=completion.fabrics,
             ),
             click.option("--nodes", type=number(quantities.NODES), metavar="N", help="Number of nodes."),
             click.option("--gpus-per-node", type=number(quantities.GPUS_PER_NODE), metavar="N", help="GPUs per node."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from presim import quantities
+from presim.cli import completion
 from presim.cli.numbers import number
 from presim.cli.serving_inputs import deployment_of, workload_of
 from presim.cli.serving_options import ENGINE, FLEET, LIFE, LOAD, add_options
@@ -18,8 +19,14 @@ if TYPE_CHECKING:
 
 
 @click.command("serve")
-@click.argument("model")
-@click.option("--gpu", required=True, metavar="ID", help="GPU by catalogue id, e.g. h100-sxm, or a TOML file.")
+@click.argument("model", shell_complete=completion.served_models)
+@click.option(
+    "--gpu",
+    required=True,
+    metavar="ID",
+    help="GPU by catalogue id, e.g. h100-sxm, or a TOML file.",
+    shell_complete=completion.gpus,
+)
 @click.option("--node", metavar="ID", help="Node type; default: the GPU's usual one.")
 @click.option("--fabric", metavar="ID", help="Fabric; default: the node type's usual one.")
 @add_options(ENGINE, LOAD, FLEET, LIFE)

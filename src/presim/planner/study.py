@@ -80,6 +80,17 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
             in_order = dict(sorted(values.items(), key=lambda item: (-item[1], item[0])))
             msgspec.structs.force_setattr(self, field, in_order)
 
+    @property
+    def hardware(self) -> str:
+        """Number and kinds of GPUs of the priced plans, as ``8 to 16 x h100-sxm``; empty if none was priced."""
+        priced = [trial.figures for trial in self.trials if trial.figures is not None]
+        counts = sorted({figures.gpus for figures in priced})
+        kinds = dict.fromkeys(kind for figures in priced for kind in figures.gpus_by_kind or (figures.gpu,) if kind)
+        if not counts or not kinds:
+            return ""
+        numbers = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+        return f"{numbers} x {', '.join(kinds)}"
+
     def trial(self, number: int) -> Trial:
         """A trial by its number."""
         return next(trial for trial in self.trials if trial.number == number)

@@ -50,7 +50,7 @@ class _SameOrigin(BaseHTTPMiddleware):
         """See starlette."""
         origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-            return _refused(f"requests of {origin} are refused: open the page itself", 403)
+            return refusal(f"requests of {origin} are refused: open the page itself", 403)
         response = await call_next(request)
         response.headers["content-security-policy"] = _POLICY
         response.headers["x-content-type-options"] = "nosniff"
@@ -161,15 +161,16 @@ def _whole(text: str, name: str) -> int:
 
 
 def _input_error(request: Request, error: Exception) -> Response:
-    return _refused(str(error), 400)
+    return refusal(str(error), 400)
 
 
 def _http_error(request: Request, error: Exception) -> Response:
     code = error.status_code if isinstance(error, HTTPException) else 500
-    return _refused(f"{_short(request.url.path)}: {HTTPStatus(code).phrase.lower()}; open the page itself, /", code)
+    return refusal(f"{_short(request.url.path)}: {HTTPStatus(code).phrase.lower()}; open the page itself, /", code)
 
 
-def _refused(words: str, code: int) -> Response:
+def refusal(words: str, code: int) -> Response:
+    """The answer to a request that is not answered."""
     return Response(msgspec.json.encode({"error": words}), code, media_type="application/json")
 
 

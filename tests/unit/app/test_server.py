@@ -11,11 +11,12 @@ import pytest
 from starlette.testclient import TestClient
 
 import presim
-from presim.app.questions import QUESTIONS
+from presim.app.questions import QUESTIONS, Question
 from presim.app.server import TOKEN, application
 from presim.app.state import State
 from presim.cli import main
-from presim.cli.declared import declarations
+from presim.cli.declared import declarations, errors_of
+from presim.hardware import catalogue
 from presim.report import json
 
 VALUES = {"model": "llama3-8b", "gpu": "h100-sxm", "nodes": "2", "gpus_per_node": "8", "sequence": "2048"}
@@ -33,7 +34,7 @@ def client(state: State) -> TestClient:
     return TestClient(application(state, "secret"), base_url="http://localhost:8123", headers={TOKEN: "secret"})
 
 
-def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 200) -> Any:
     """What a condition is worth once it is true."""
     end = time.monotonic() + seconds
     while not (value := condition()):
@@ -84,14 +85,15 @@ def test_a_form_has_every_option_of_its_verb(client: TestClient, question: str) 
     """Those that a question names exist, and those that it leaves out are outputs and servers that it names."""
     form = client.get(f"/api/questions/{question}").json()
     fields = [field["name"] for group in form["groups"] for field in group["fields"]]
-    fields += [field["name"] for field in form["more"]]
+    fields += [field["name"] for field in form["other_fields"]]
     asked = next(known for known in QUESTIONS if known.name == question)
     declared = {field.name for field in declarations(question)}
-    assert sorted([*fields, *asked.apart]) == sorted(declared)
+    assert sorted([*fields, *declared.intersection(asked.omitted)]) == sorted(declared)
     named = {name for _, names in asked.groups for name in names} | set(dict(asked.start)) | set(dict(asked.hints))
     assert (named | {change.field for change in asked.changes} | set(asked.needs)) <= set(fields)
 
 
+@pytest.mark.torch_cuda
 def test_a_result_is_what_its_command_writes(
     client: TestClient, state: State, composed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_result_is_what_its_command_writes(
     assert json.encode(scope["result"]) == written
 
 
+@pytest.mark.torch_cuda
 def test_figures_are_those_of_the_result(client: TestClient, state: State, composed: str) -> None:
     figures = {figure["key"]: figure for figure in client.get(f"/api/results/{composed}").json()["summary"]["figures"]}
     result = json.read(state.project.folder / f"{composed}.json")
@@ -116,6 +119,19 @@ def test_figures_are_those_of_the_result(client: TestClient, state: State, compo
     assert figures["tokens"]["number"] == result.throughput.tokens_per_s
 
 
+@pytest.mark.torch_cuda
+def test_a_comparison_is_that_of_the_command_line(client: TestClient, state: State, composed: str) -> None:
+    """Part by part, under the names of the results; of others than steps there is none."""
+    name = client.post("/api/questions/compose/start", json={**VALUES, "bandwidth": "inter=0.25"}).json()["name"]
+    assert finished(client, name)["state"] == "done"
+    blocks = client.get(f"/api/comparisons/{composed},{name}").json()
+    headings = [block["name"] for block in blocks if block["type"] == "heading"]
+    assert f"{composed} → {name}" in headings
+    assert "Exposed communication" in headings
+    assert client.get(f"/api/comparisons/{composed}").json() == []
+
+
+@pytest.mark.torch_cuda
 def test_a_change_answers_without_a_result(client: TestClient, state: State, composed: str) -> None:
     files = sorted(path.name for path in state.project.folder.iterdir())
     base = client.get(f"/api/results/{composed}").json()["summary"]["figures"]
@@ -125,6 +141,7 @@ def test_a_change_answers_without_a_result(client: TestClient, state: State, com
     assert sorted(path.name for path in state.project.folder.iterdir()) == files
 
 
+@pytest.mark.torch_cuda  # a plan is checked against the model's graph
 @pytest.mark.parametrize(
     ("values", "option", "sentence"),
     [
@@ -175,3 +192,30 @@ def test_asking_python_for_a_verb_without_result_is_refused() -> None:
         presim.ask("view", "job")
     with pytest.raises(presim.errors.InputError, match="has no option 'sequence'"):
         presim.ask("compose", "llama3-8b", sequence=4096)
+
+
+@pytest.mark.torch_cuda
+def test_timelines_of_a_saved_job_are_those_of_view(client: TestClient, state: State) -> None:
+    """Its page, and what the page asks for with the cookie alone; nobody sees them without."""
+    name = client.post("/api/questions/compose/start", json={**VALUES, "save": "job"}).json()["name"]
+    assert finished(client, name)["state"] == "done"
+    assert client.get("/api/project").json()["saved_jobs"] == ["job"]
+    stranger = TestClient(client.app, base_url="http://localhost:8123")
+    assert stranger.get("/view/job/").status_code == 403
+    assert stranger.get("/view/job/?token=secret").status_code == 200
+    summary = stranger.get("/view/job/api/jobs/0/summary").json()
+    figures = client.get(f"/api/results/{name}").json()["summary"]["figures"]
+    assert summary["headline"][0]["value"] == figures[0]["text"]
+    assert stranger.get("/view/job/static/view.js").status_code == 200
+    assert stranger.get("/view/other/").status_code == 400
+    assert stranger.get("/api/project").status_code == 403
+
+
+@pytest.mark.parametrize("question", [question for question in QUESTIONS if question.changes], ids=lambda one: one.name)
+def test_every_word_of_a_control_is_a_value_of_its_option(question: Question) -> None:
+    """As the verb's declaration checks it, and GPUs by the catalogue."""
+    for change in question.changes:
+        for word in change.words:
+            values = {change.field: change.pattern.replace("%", word)}
+            assert change.field not in errors_of(question.name, values)
+            assert change.field != "gpu" or catalogue.gpu(word).id == word

@@ -35,6 +35,7 @@ def _page_data(answer: Answer, work: Work) -> dict[str, Any]:
         "subject": answer.subject,
         "fixed": ", ".join(f"{short(name)} {format_value(value)}" for name, value in answer.fixed.items()),
         "points": f"{size_of(answer)}, {answer.strategy}",
+        "hardware": answer.hardware,
         "partial": "partial: the search ended before all were reached" if answer.partial else "",
         "fates": [(fate, counts[fate]) for fate in ("priced", "pruned", "illegal", "failed", "open") if counts[fate]],
         "knobs": [short(knob) for knob in knobs],

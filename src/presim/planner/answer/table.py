@@ -45,7 +45,10 @@ def render_widest(answer: Answer) -> RenderableType:
 def render(answer: Answer, console: Console) -> RenderableType:
     """The answer as a rich renderable that fits the console's width."""
     work = answer.work
-    parts: list[RenderableType] = [Text.assemble(("presim search ", "bold"), answer.subject), _fates(answer)]
+    title = Text.assemble(
+        ("presim search ", "bold"), answer.subject, f" · {answer.hardware}" if answer.hardware else ""
+    )
+    parts: list[RenderableType] = [title, _fates(answer)]
     if answer.best:
         parts += [_fitting(answer, work, console), _decision(answer)]
         parts += [Text(line) for line in _why(answer)]

@@ -222,6 +222,15 @@ KINDS = (
         "gpu node fabric gpus_per_node",
         upgrades=_UNNUMBERED,
     ),
+    ResultKind(
+        "models",
+        "presim models --json",
+        1,
+        "presim.verbs.list_models:render",
+        "models",
+        struct="presim.verbs.list_models:ModelList",
+        write="presim.verbs.list_models:write",
+    ),
     ResultKind("validation", "presim validate --out", 1, "presim.validation.printed:of_table", "path rows"),
     ResultKind(
         "doctor",

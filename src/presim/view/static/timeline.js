@@ -74,6 +74,7 @@ class Timeline {
     pen.scale(ratio, ratio); pen.clearRect(0, 0, whole, height); pen.font = "12px system-ui, sans-serif";
     const ink = getComputedStyle(document.body).color;
     this.fills = fills(pen, this.data.kinds);
+    document.getElementById("legend").replaceChildren(...legendOf(this.data.kinds).children);
     const [from, to] = this.view, scale = this.width / (to - from);
     pen.fillStyle = ink;
     const ticks = Math.max(1, Math.min(6, Math.floor(this.width / LABEL)));

@@ -128,7 +128,6 @@ const draw = {
     at("ranks").replaceChildren(...data.ranks.map((rank, place) => { const option = make("option", rank, { value: rank }); option.selected = place < 8; return option; }));
     at("ranks").size = Math.min(4, data.ranks.length);
     await picture.show(base, chosenRanks());
-    if (picture.data) at("legend").replaceChildren(...legendOf(picture.data.kinds).children);
   },
 };
 

@@ -78,3 +78,19 @@ def test_the_table_says_what_decides(found: Answer) -> None:
     assert "* 2 on the Pareto front of step_time and memory_headroom" in text
     assert "The second, tp=2, compared with the first: compute +1.00 s" in text
     assert "1 do not fit; the nearest: tp=4 by 7.00 GiB" in text
+
+
+def test_page_and_table_name_the_gpus(found: Answer) -> None:
+    """Their number and kinds; nothing where no plan was priced."""
+    trials = [
+        Trial(number=0, point={"nodes": 1, "tensor": 1}, fate="priced", figures=figures(1.0, gpu="h100-sxm", gpus=8)),
+        Trial(number=1, point={"nodes": 2, "tensor": 1}, fate="priced", figures=figures(1.0, gpu="b200", gpus=16)),
+    ]
+    searched = msgspec.structs.replace(found, trials=trials, best=[0], front=[0], undecided=[0], confirmation=None)
+    assert searched.hardware == "8 to 16 x h100-sxm, b200"
+    assert msgspec.structs.replace(searched, trials=trials[:1]).hardware == "8 x h100-sxm"
+    assert msgspec.structs.replace(searched, trials=[], best=[]).hardware == ""
+    text = io.StringIO()
+    write(searched, text)
+    assert text.getvalue().splitlines()[0].rstrip() == "presim search <model> · 8 to 16 x h100-sxm, b200"
+    assert "8 to 16 x h100-sxm, b200. 2 points" in render(searched)

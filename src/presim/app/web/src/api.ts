@@ -29,7 +29,7 @@ export interface Form {
   title: string;
   summary: string;
   groups: { name: string; fields: Declaration[] }[];
-  more: Declaration[];
+  other_fields: Declaration[];
   start: Values;
   changes: Change[];
   suggestions: Record<string, string[]>;
@@ -42,6 +42,7 @@ export interface Figure {
   text: string;
   remark: string;
   better: number;
+  unit: string;
 }
 
 export interface Summary {
@@ -77,6 +78,7 @@ export interface Job {
   state: "queued" | "running" | "done" | "failed" | "cancelled";
   seconds: number;
   exit_code: number | null;
+  progress: string; // the last line of the log while it runs
   log?: string;
   errors?: Record<string, string>;
 }
@@ -87,6 +89,7 @@ export interface Project {
   processes: number;
   questions: { name: string; title: string; summary: string }[];
   jobs: Job[];
+  saved_jobs: string[];
   results: Row[];
 }
 
@@ -148,6 +151,9 @@ export const getJob = (name: string) => call<Job>(`jobs/${name}`);
 export const cancel = (name: string) => post<object>(`jobs/${name}/cancel`, {});
 export const getResult = (name: string) => call<Result>(`results/${name}`);
 export const getPane = <T>(name: string, pane: string) => call<T>(`results/${name}/panes/${pane}`);
+export const getComparison = (names: string[]) =>
+  call<Block[]>(`comparisons/${names.map(encodeURIComponent).join(",")}`);
 export const remove = (name: string) => call<object>(`results/${name}`, { method: "DELETE" });
 export const upload = (name: string, file: Blob) => call<object>(`files/${name}`, { method: "PUT", body: file });
 export const pageAddress = (name: string) => `/api/results/${name}/page?token=${encodeURIComponent(token)}`;
+export const timelinesAddress = (name: string) => `/view/${name}/?token=${encodeURIComponent(token)}`;

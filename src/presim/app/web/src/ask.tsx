@@ -41,7 +41,7 @@ export function AskPage({ question, from }: { question: string; from: string }) 
 // The values of a plan for a form: only those that it has, with pairs of flags as the flag that is meant.
 function planned(form: Form, plan: Values): Values {
   const values: Values = {};
-  for (const field of form.groups.flatMap((group) => group.fields).concat(form.more)) {
+  for (const field of form.groups.flatMap((group) => group.fields).concat(form.other_fields)) {
     const value = plan[field.name];
     if (value === undefined) continue;
     const flag = value === "true" ? field.flag : value === "false" ? field.opposite_flag : String(value);
@@ -87,7 +87,7 @@ function Asked({ form, values, setValues }: { form: Form; values: Values; setVal
       remove(finished.name); // the form says why it failed
     }
   };
-  const shown = form.groups.flatMap((group) => group.fields).concat(form.more);
+  const shown = form.groups.flatMap((group) => group.fields).concat(form.other_fields);
   const errors = {
     ...Object.fromEntries(Object.entries(checked.errors).filter(([name]) => touched.has(name))),
     ...refused,
@@ -149,9 +149,9 @@ function More({
   field: (name: string) => preact.JSX.Element | null;
 }) {
   const [search, setSearch] = useState("");
-  const used = form.more.filter((declared) => values[declared.name] || errors[declared.name]);
+  const used = form.other_fields.filter((declared) => values[declared.name] || errors[declared.name]);
   const [isOpen, setOpen] = useState(used.length > 0);
-  const hits = form.more.filter((declared) =>
+  const hits = form.other_fields.filter((declared) =>
     `${declared.flag} ${declared.help} ${labelled(declared).label}`.toLowerCase().includes(search.toLowerCase()),
   );
   return (
@@ -160,7 +160,8 @@ function More({
       onToggle={(event) => setOpen(event.currentTarget.open)}
     >
       <summary>
-        More options <small>{used.length ? `${used.length} of ${form.more.length} set` : form.more.length}</small>
+        More options{" "}
+        <small>{used.length ? `${used.length} of ${form.other_fields.length} set` : form.other_fields.length}</small>
       </summary>
       {isOpen && (
         <>
@@ -193,6 +194,7 @@ function Running({ job, ended }: { job: Job; ended: (job: Job) => void }) {
     <span class="row" role="status">
       <progress aria-label={`${job.name} runs`} />
       {current.state === "queued" ? "waits for a free core" : `runs · ${elapsed(current.seconds)}`}
+      {current.progress && <span class="dim prose">{current.progress}</span>}
       <button type="button" class="small" onClick={() => cancel(job.name)}>
         Cancel
       </button>

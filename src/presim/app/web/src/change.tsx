@@ -15,6 +15,7 @@ import {
 } from "./api";
 import { positions, wordOf } from "./format";
 import { Facts } from "./result";
+import { Sweep, type Swept } from "./sweep";
 import { Cards, Copied, Problem, useAnswer } from "./ui";
 
 export function ChangePage({ name }: { name: string }) {
@@ -61,6 +62,7 @@ function Changed({ result, form }: { result: Result; form: Form }) {
   const values = useMemo(() => ({ ...result.values, ...changes }), [result.values, changes]);
   const isChanged = Object.keys(changes).length > 0;
   const { summary, error, ms, isBusy } = useLatest(form.name, values, isChanged);
+  const [swept, setSwept] = useState<Swept>();
   const [checked, setChecked] = useState<Checked>();
   useEffect(() => {
     let isCurrent = true;
@@ -105,6 +107,14 @@ function Changed({ result, form }: { result: Result; form: Form }) {
               base={String(result.values[control.field] ?? "")}
               value={changes[control.field]}
               set={(word) => set(control, word)}
+              sweep={(words) =>
+                setSwept({
+                  label: control.label,
+                  field: control.field,
+                  words,
+                  values: words.map((word) => ({ ...values, [control.field]: control.pattern.replace("%", word) })),
+                })
+              }
             />
           ))}
           <div class="row">
@@ -131,6 +141,7 @@ function Changed({ result, form }: { result: Result; form: Form }) {
             base={isChanged ? result.summary.figures : undefined}
           />
           {checked && <Copied label="Command" text={checked.command} />}
+          {swept && <Sweep question={form.name} swept={swept} base={result.summary.figures} />}
         </section>
       </div>
     </div>
@@ -143,14 +154,16 @@ function Control({
   base,
   value,
   set,
+  sweep,
 }: {
   control: Change;
   form: Form;
   base: string;
   value: string | undefined;
   set: (word: string | undefined) => void;
+  sweep: (words: string[]) => void;
 }) {
-  const fields = form.groups.flatMap((group) => group.fields).concat(form.more);
+  const fields = form.groups.flatMap((group) => group.fields).concat(form.other_fields);
   const field = fields.find((other) => other.name === control.field);
   const baseWord = wordOf(base, control.pattern);
   const offered = control.words.length || control.factors.length ? control.words : (field?.choices ?? []);
@@ -184,6 +197,18 @@ function Control({
         </select>
       )}
       {isSlider ? <output for={id}>{current || field?.default || "base"}</output> : <span />}
+      {isSlider ? (
+        <button
+          type="button"
+          class="small quiet"
+          aria-label={`Sweep ${control.label} over ${words.length} values`}
+          onClick={() => sweep(words)}
+        >
+          Sweep
+        </button>
+      ) : (
+        <span />
+      )}
       <button
         type="button"
         class="small quiet"

@@ -8,7 +8,8 @@ export interface Line {
   colour: string; // a property of the style sheet, as --part-activation
   isFilled?: boolean;
   isDashed?: boolean;
-  isPoints?: boolean;
+  isPoints?: boolean; // without a line
+  isMarked?: boolean; // with points on the line
   values: (number | null)[];
 }
 
@@ -54,7 +55,7 @@ export function Chart({
             fill: line.isFilled ? `${style(line.colour)}55` : undefined,
             dash: line.isDashed ? [6, 4] : undefined,
             width: line.isPoints ? 0 : 2,
-            points: { show: Boolean(line.isPoints), size: 8, fill: style(line.colour) },
+            points: { show: Boolean(line.isPoints || line.isMarked), size: 8, fill: style(line.colour) },
             paths: line.isPoints ? () => null : undefined,
           })),
         ],

@@ -1,6 +1,6 @@
 // Results as columns: what each is of, its figures, and the difference of each to the first.
-import { getPane, getResult, type Part, type Result } from "./api";
-import { Bar, Difference, Problem, useAnswer } from "./ui";
+import { getComparison, getPane, getResult, type Part, type Result } from "./api";
+import { Bar, Blocks, Difference, Problem, useAnswer } from "./ui";
 
 interface Bars {
   time: Part[];
@@ -8,24 +8,23 @@ interface Bars {
 }
 
 export function ComparePage({ names }: { names: string[] }) {
-  const { answer, error } = useAnswer(
-    () =>
-      Promise.all(
-        names.map(async (name) => {
-          const result = await getResult(name);
-          const bars = result.panes.includes("summary") ? await getPane<Bars>(name, "summary") : undefined;
-          return { result, bars };
-        }),
-      ),
-    names.join(),
-  );
+  const { answer, error } = useAnswer(async () => {
+    const columns = await Promise.all(
+      names.map(async (name) => {
+        const result = await getResult(name);
+        const bars = result.panes.includes("summary") ? await getPane<Bars>(name, "summary") : undefined;
+        return { result, bars };
+      }),
+    );
+    return { columns, blocks: await getComparison(names) };
+  }, names.join());
   if (!answer) return <Problem text={error} />;
   return (
     <div data-ready="compare">
       <h1>Compare {names.length} results</h1>
-      <Columns results={answer.map((column) => column.result)} />
+      <Columns results={answer.columns.map((column) => column.result)} />
       {(["time", "memory"] as const).map((kind) => {
-        const columns = answer.filter((column) => column.bars?.[kind].length);
+        const columns = answer.columns.filter((column) => column.bars?.[kind].length);
         return columns.length ? (
           <section key={kind} aria-label={kind}>
             <h2>{kind === "time" ? "Time of the step" : "Memory of the device in GiB"}</h2>
@@ -38,6 +37,12 @@ export function ComparePage({ names }: { names: string[] }) {
           </section>
         ) : null;
       })}
+      {answer.blocks.length > 0 && (
+        <section aria-label="What changed">
+          <h2>What changed, part by part</h2>
+          <Blocks blocks={answer.blocks} />
+        </section>
+      )}
     </div>
   );
 }

@@ -9,6 +9,7 @@ const figure = (number: number | null, better: number) => ({
   text: "",
   remark: "",
   better,
+  unit: "",
 });
 const field = (help: string, flag = "--seq") => ({ name: "sequence", flag, help }) as Declaration;
 

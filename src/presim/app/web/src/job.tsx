@@ -36,6 +36,7 @@ export function JobCard({ job, changed }: { job: Job; changed: () => void }) {
         </button>
       </div>
       {isActive && <progress aria-label={`${job.name} runs`} />}
+      {job.progress && <p class="dim prose">{job.progress}</p>}
       {isOpen && <Log job={job} />}
     </article>
   );

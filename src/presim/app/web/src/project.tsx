@@ -1,6 +1,6 @@
 // The project: questions to ask, jobs that run, results to open, compare and delete.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { getProject, type Project, type Row, remove, upload } from "./api";
+import { getProject, type Project, type Row, remove, timelinesAddress, upload } from "./api";
 import { JobCard } from "./job";
 import { Problem } from "./ui";
 
@@ -67,6 +67,29 @@ export function ProjectPage() {
               <JobCard key={job.name} job={job} changed={() => reload.current()} />
             ))}
           </div>
+        </section>
+      )}
+      {project.saved_jobs.length > 0 && (
+        <section aria-label="Saved jobs">
+          <h2>
+            Saved jobs <small>folders that --save or --out of a verb wrote</small>
+          </h2>
+          <ul class="results">
+            {project.saved_jobs.map((name) => (
+              <li key={name} class="saved">
+                <b>{name}</b>
+                <a class="button small" href={timelinesAddress(name)} target="_blank" rel="noreferrer">
+                  Timelines
+                </a>
+                <a
+                  class="button small"
+                  href={`#/ask/simulate/${encodeURIComponent(JSON.stringify({ directory: name }))}`}
+                >
+                  Simulate
+                </a>
+              </li>
+            ))}
+          </ul>
         </section>
       )}
       <section aria-label="Results">

@@ -1,0 +1,64 @@
+"""Draws the pictures of `presim app` in the documentation: a result and a what-if, as they come out today.
+
+Run ``python docs/app_pictures.py`` after a change of the page. It needs Chromium.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import uvicorn
+
+from presim.app.server import application
+from presim.app.state import State
+from presim.cli import main as command_line
+from presim.process.localhost import listening_socket
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent / "tests"))
+
+from support.chromium import Browser, started  # noqa: E402  # a helper of the tests
+
+WORDS = "compose llama3-8b --gpu h100-sxm --nodes 16 --gpus-per-node 8 --seq 4096 --json llama3-8b.json"
+SIZE = 1200, 900  # pixels
+SHOWN = "!!document.querySelector('[data-ready={}]')"
+
+
+def main() -> None:
+    """Predicts a plan in a temporary project and takes the pictures."""
+    with tempfile.TemporaryDirectory() as folder:
+        state, listening = State(Path(folder)), listening_socket(0, "--port")
+        os.chdir(folder)
+        state.project.write_command("llama3-8b", WORDS.split())
+        command_line.run([*WORDS.split(), "-q"])
+        server = uvicorn.Server(uvicorn.Config(application(state, "t"), log_level="warning", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        with tempfile.TemporaryDirectory() as profile, started(Path(profile)) as browser:
+            browser.resize(*SIZE)
+            take(browser, f"http://127.0.0.1:{listening.getsockname()[1]}/?token=t#/")
+        server.should_exit = True
+        thread.join()
+        state.close()
+
+
+def take(browser: Browser, address: str) -> None:
+    """The result's first pane, and the what-if after its slider of bandwidth has moved."""
+    browser.open(f"{address}result/llama3-8b", "light", SHOWN.format("summary"))
+    browser.picture().quantize(64).save(DOCS / "pictures" / "app-result.png", optimize=True)
+    browser.open(f"{address}change/llama3-8b", "light", SHOWN.format("change"))
+    browser.value("document.getElementById('change-bandwidth').focus()")
+    for _ in range(4):
+        browser.press("ArrowLeft")
+    browser.wait("document.querySelector('.copied pre').textContent.includes('inter=0.5')")
+    browser.wait("document.querySelector('[role=status]').textContent.startsWith('Answered')")
+    browser.value("document.activeElement.blur()")
+    browser.picture().quantize(64).save(DOCS / "pictures" / "app-what-if.png", optimize=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The models that are known by name, and which verbs take each (`presim models`)."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from presim.errors import InputError
+from presim.files.field_docs import doc
+from presim.units import count
+
+_TRAINING, _SERVING = ("compose", "search", "graph"), ("serve", "deploy", "prefill")
+
+
+class ModelEntry(msgspec.Struct, frozen=True):
+    """A model that is known by name."""
+
+    name: Annotated[str, doc("Its name.")]
+    parameters: Annotated[int | None, doc("Parameters; null for models that are only trained.")]
+    layers: Annotated[str, doc("Number and kinds of its layers; empty for models that are only trained.")]
+    checkpoint: Annotated[str, doc("Data type of its published weights; empty likewise.")]
+    context_tokens: Annotated[int | None, doc("Longest sequence; null likewise.")]
+    verbs: Annotated[list[str], doc("Verbs that take the name.")]
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """The answer of `presim models`."""
+
+    models: Annotated[list[ModelEntry], doc("By name.")]
+    schema_version: Annotated[int, doc("Version of this schema.")] = 1
+    kind: Annotated[str, doc("Kind of the result.")] = "models"
+
+
+def list_models(word: str = "") -> ModelList:
+    """All models whose name has a word in it, by name.
+
+    Raises:
+        InputError: none has it.
+    """
+    from presim.composition.graph.take import named_models
+    from presim.serving import model
+
+    trained, served = set(named_models()), set(model.names())
+    names = sorted(name for name in trained | served if word.lower() in name)
+    if not names:
+        raise InputError(f"no model has {word!r} in its name; `presim models` lists all, and a config.json is one, too")
+    return ModelList([_entry(name, name in trained, name in served) for name in names])
+
+
+def _entry(name: str, is_trained: bool, is_served: bool) -> ModelEntry:
+    from presim.serving import model
+
+    verbs = [*(_TRAINING if is_trained else ()), *(_SERVING if is_served else ())]
+    if not is_served:
+        return ModelEntry(name, None, "", "", None, verbs)
+    shape = model.find(name)
+    return ModelEntry(name, shape.parameters, shape.text, shape.checkpoint.text, shape.longest, verbs)
+
+
+def render(content: ModelList) -> RenderableType:
+    """The models as a table."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("name", "parameters", "context", "weights", "layers", "for"):
+        table.add_column(column, justify="right" if column in ("parameters", "context") else "left", overflow="fold")
+    for entry in content.models:
+        table.add_row(
+            entry.name,
+            count(entry.parameters) if entry.parameters else "",
+            f"{entry.context_tokens:,}" if entry.context_tokens else "",
+            entry.checkpoint,
+            entry.layers,
+            ", ".join(verbs[0] for verbs in (_TRAINING, _SERVING) if verbs[0] in entry.verbs),
+        )
+    return table
+
+
+def write(content: ModelList) -> None:
+    """Print the table."""
+    Console(highlight=False, markup=False, emoji=False).print(render(content))
+
+
+def encode(content: ModelList) -> bytes:
+    """The models as JSON with sorted keys."""
+    return (json.dumps(msgspec.to_builtins(content), indent=1, sort_keys=True) + "\n").encode()
