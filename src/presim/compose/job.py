@@ -14,6 +14,7 @@ from presim.compose.hosts import HostTimes, host_times
 from presim.compose.layout import Layout, groups, layout
 from presim.compose.names import Names
 from presim.compose.orders import orders
+from presim.compose.own_schedule import orders_of
 from presim.compose.plan import Plan
 from presim.compose.plan_passes import apply_passes
 from presim.compose.rows import PRIORITIES, Rows, Tables
@@ -63,7 +64,11 @@ class Job:
         self.lacks = lacks
         self.micros = self.all_micros - (lacks.micros if lacks else 0)
         self.each = self.micros // 2 if plan.order == "dualpipe" and plan.pipeline > 1 else self.micros  # of a stage
-        self.orders = orders(plan.order, plan.pipeline, plan.virtual, self.micros, self.all_micros - self.micros)
+        self.orders = (
+            orders_of(plan.rank_passes, plan.pipeline, plan.virtual, self.micros)
+            if plan.rank_passes
+            else orders(plan.order, plan.pipeline, plan.virtual, self.micros, self.all_micros - self.micros)
+        )
         self.copies = untie.copies(self.graph)
         first = groups(layout(plan, cluster.world_size), tied=bool(self.copies))
         named = {group.name: index for index, group in enumerate(first)}
