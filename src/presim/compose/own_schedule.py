@@ -96,10 +96,10 @@ def _check_complete(steps: Sequence[Step | None], rank: int, ranks: int, chunks:
         if kinds[stage, micro] not in _WHOLE
     ]
     if wrong:
-        more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        further = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         raise InputError(
             f"rank {rank} of the schedule has not one forward pass and then B, or I and W, for stage "
-            f"{', '.join(wrong[:_SHOWN])}{more}"
+            f"{', '.join(wrong[:_SHOWN])}{further}"
         )
 
 

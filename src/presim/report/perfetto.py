@@ -41,16 +41,17 @@ def write(
     ranks: Mapping[int, PricedTrace], timelines: Mapping[int, Timeline], reported: int, path: str | os.PathLike[str]
 ) -> None:
     """Write the traces of the reported rank and of others to a file."""
-    others = [rank for rank in sorted(ranks) if rank != reported][:_MOST_RANKS]
-    encoded = [encode(ranks[rank], timelines[rank], place) for place, rank in enumerate(sorted([reported, *others]))]
+    other_ranks = [rank for rank in sorted(ranks) if rank != reported][:_MOST_RANKS]
+    shown_ranks = enumerate(sorted([reported, *other_ranks]))
+    encoded = [encode(ranks[rank], timelines[rank], number) for number, rank in shown_ranks]
     write_file(path, b"".join(encoded))
 
 
-def encode(priced: PricedTrace, timeline: Timeline, place: int = 0) -> bytes:
-    """The trace of one rank in Perfetto's protobuf format; ``place``: its number in the file."""
+def encode(priced: PricedTrace, timeline: Timeline, number: int = 0) -> bytes:
+    """The trace of one rank in Perfetto's protobuf format; ``number``: its number in the file."""
     trace = priced.trace
     name = f"rank {trace.manifest.rank} of {trace.manifest.world_size}"
-    writer = _Writer.for_rank(trace.manifest.rank, name, place)
+    writer = _Writer.for_rank(trace.manifest.rank, name, number)
     writer.slices("steps", step_slices(find_steps(trace, timeline)))
     writer.slices("phases", phase_slices(trace, timeline))
     writer.slices("modules", module_slices(trace, timeline))
@@ -78,18 +79,18 @@ class _Writer:
 
     out: pb.Trace
     pb: Any  # the generated module, imported when needed
-    place: int = 0  # of the rank in the file
+    number: int = 0  # of the rank in the file
     tracks: int = 0
     event_names: dict[str, int] = dataclasses.field(default_factory=dict)
     keys: dict[str, int] = dataclasses.field(default_factory=dict)
     values: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @staticmethod
-    def for_rank(rank: int, name: str, place: int) -> _Writer:
+    def for_rank(rank: int, name: str, number: int) -> _Writer:
         """A writer with all tracks below one process track."""
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
-        writer = _Writer(perfetto_trace_pb2.Trace(), perfetto_trace_pb2, place)
+        writer = _Writer(perfetto_trace_pb2.Trace(), perfetto_trace_pb2, number)
         packet = writer._packet()
         packet.sequence_flags = perfetto_trace_pb2.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
         packet.track_descriptor.uuid = writer.process
@@ -101,7 +102,7 @@ class _Writer:
     @property
     def process(self) -> int:
         """uuid of the rank's own track; those of its children follow."""
-        return (self.place << _RANK_BITS) + 1
+        return (self.number << _RANK_BITS) + 1
 
     def slices(self, track: str, slices: list[Slice]) -> None:
         """Add a track of slices, ordered by start with parents before children."""
@@ -112,7 +113,7 @@ class _Writer:
                 self._event(uuid, open_ends.pop(), self.pb.TrackEvent.TYPE_SLICE_END)
             event = self._event(uuid, item.start_ns, self.pb.TrackEvent.TYPE_SLICE_BEGIN)
             event.name_iid = self._intern(self.event_names, item.name, "event_names")
-            event.flow_ids.extend((self.place << _RANK_BITS) + flow for flow in item.flows)
+            event.flow_ids.extend((self.number << _RANK_BITS) + flow for flow in item.flows)
             for key, value in item.details.items():
                 self._annotate(event, key, value)
             open_ends.append(item.end_ns)
@@ -134,7 +135,7 @@ class _Writer:
 
     def _packet(self) -> pb.TracePacket:
         packet = self.out.packet.add()
-        packet.trusted_packet_sequence_id = self.place + 1
+        packet.trusted_packet_sequence_id = self.number + 1
         return packet
 
     def _track(self, name: str, *, counter: bool = False) -> int:
