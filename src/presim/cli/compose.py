@@ -29,6 +29,20 @@ class _Blocks(click.ParamType):  # type: ignore[type-arg]  # generic only from c
             self.fail(f"{value!r} is not a list of comma-separated numbers such as 7,8,8,7", param, ctx)
 
 
+class _Passes(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
+    """A file with the passes of each rank."""
+
+    name = "FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """The rows of the file."""
+        from pathlib import Path
+
+        from presim.composition.own_schedule import read_passes
+
+        return value if isinstance(value, tuple) else read_passes(Path(value))
+
+
 _PLAN = (  # option, field, type, help
     ("--seq", "sequence", number(quantities.SEQUENCE), "Sequence length: tokens per sample."),
     ("--mbs", "micro_batch", number(quantities.BATCH), "Micro-batch size: samples per forward pass on one rank."),
@@ -71,6 +85,12 @@ _PLAN = (  # option, field, type, help
         "schedule",
         click.Choice(("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe", "dualpipev")),
         "Pipeline schedule. Default: 1f1b, or interleaved with --vpp.",
+    ),
+    (
+        "--schedule-file",
+        "rank_passes",
+        _Passes(),
+        "File with a pipeline schedule of your own: a row of passes for each rank, such as 0F0,0F1,0B0,0B1.",
     ),
     ("--stages", "stages", _Blocks(), "Repeated blocks per stage, e.g. 7,8,8,7. Default: as equal as possible."),
     (

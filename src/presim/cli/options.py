@@ -247,7 +247,8 @@ class Outputs:
         if self.perfetto:
             from presim.report import perfetto
 
-            perfetto.write(evaluation.priced, evaluation.timeline, self.perfetto)
+            reported = evaluation.priced.trace.manifest.rank
+            perfetto.write(evaluation.ranks, evaluation.timelines, reported, self.perfetto)
         if self.memory_snapshot:
             from presim.report import memory_snapshot
 

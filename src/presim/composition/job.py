@@ -15,6 +15,7 @@ from presim.composition.hosts import HostTimes, host_times
 from presim.composition.layout import Layout, groups, layout
 from presim.composition.names import Names
 from presim.composition.orders import orders
+from presim.composition.own_schedule import orders_of
 from presim.composition.passes import expert_parameters, quantisation, sparse, untie
 from presim.composition.plan import Plan
 from presim.composition.plan_passes import apply_passes
@@ -63,7 +64,11 @@ class Composition:
         self.lacks = lacks
         self.micros = self.all_micros - (lacks.micros if lacks else 0)
         self.each = self.micros // 2 if plan.order == "dualpipe" and plan.pipeline > 1 else self.micros  # of a stage
-        self.orders = orders(plan.order, plan.pipeline, plan.virtual, self.micros, self.all_micros - self.micros)
+        self.orders = (
+            orders_of(plan.rank_passes, plan.pipeline, plan.virtual, self.micros)
+            if plan.rank_passes
+            else orders(plan.order, plan.pipeline, plan.virtual, self.micros, self.all_micros - self.micros)
+        )
         self.copies = untie.copies(self.graph)
         first = groups(layout(plan, cluster.world_size), tied=bool(self.copies))
         named = {group.name: index for index, group in enumerate(first)}

@@ -40,15 +40,15 @@ def orders(schedule: str, ranks: int, chunks: int, micros: int, left_out: int = 
         return tuple(tuple(_one_forward_one_backward(rank, ranks, micros)) for rank in range(ranks))
     if schedule == "dualpipe":
         directions = [dual_pipe(rank, ranks, micros) for rank in range(ranks)]
-        return _with_messages(directions, ranks, functools.partial(place, schedule, ranks))
+        return with_messages(directions, ranks, functools.partial(place, schedule, ranks))
     if schedule == "dualpipev":
         both = [dual_pipe_v(rank, ranks, micros) for rank in range(ranks)]
-        return _with_messages(both, 2 * ranks, functools.partial(place, schedule, ranks))
+        return with_messages(both, 2 * ranks, functools.partial(place, schedule, ranks))
     passes, whole = (
         [interleaved(rank, ranks, chunks, count, schedule == "zero-bubble") for rank in range(ranks)]
         for count in (micros, micros + left_out)
     )
-    found = _with_messages(passes, ranks * chunks, functools.partial(place, schedule, ranks))
+    found = with_messages(passes, ranks * chunks, functools.partial(place, schedule, ranks))
     return _with_all_waits(found, whole, ranks, ranks * chunks, left_out) if left_out else found
 
 
@@ -117,7 +117,7 @@ def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[S
     yield from (Step(WAIT, rank, one.micro, (one,)) for one in leaving)
 
 
-def _with_messages(
+def with_messages(
     passes: Sequence[Sequence[Step | None]], stages: int, where: Callable[[int], int]
 ) -> tuple[tuple[Step, ...], ...]:
     """Insert messages: both sides start them when the sender has the tensor; a pass waits for its inputs.

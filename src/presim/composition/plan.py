@@ -39,7 +39,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     pipeline: Degree = 1  # pipeline-parallel degree
     virtual: Degree = 1  # virtual stages per rank
     # empty: 1f1b, or interleaved if virtual > 1
-    schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe", "dualpipev"] = ""
+    schedule: Literal["", "gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe", "dualpipev", "own"] = ""
+    rank_passes: tuple[str, ...] = ()  # schedule own: the passes of each rank, as "0F0,0F1,0B0,0B1"
     data_style: Literal["fsdp2", "hsdp", "ddp", "zero1"] = "fsdp2"  # data-parallel style
     shard: Count = 0  # hsdp: number of consecutive data-parallel ranks that shard parameters; 0: not set
     overlap: bool = True  # ddp and zero1: overlap communication of gradients and parameters with compute
@@ -127,6 +128,8 @@ def read_plan(path: str | None, options: Mapping[str, Any], defaults: Mapping[st
     fields = {**(defaults or {}), **named_fields(path, options)}
     if "sequence" not in fields:
         raise InputError("a plan needs the sequence length: use --seq, e.g. --seq 4096, or `sequence` in the plan")
+    if fields.get("rank_passes"):
+        fields = {"schedule": "own", **{name: value for name, value in fields.items() if name != "schedule" or value}}
     try:
         return convert(fields, Plan)
     except FormatError as error:

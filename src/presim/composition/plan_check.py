@@ -7,6 +7,7 @@ import functools
 import itertools
 from collections.abc import Callable
 
+from presim.composition.own_schedule import OWN, orders_of
 from presim.composition.passes import expert_routing
 from presim.composition.plan import Plan
 from presim.errors import InputError
@@ -203,6 +204,13 @@ def _check_stages(plan: Plan, world_size: int, blocks: int) -> None:
             f"pipeline = {plan.pipeline} and virtual = {plan.virtual}; use pipeline = "
             f"{plan.pipeline + plan.pipeline % 2} and virtual = 1"
         )
+    if (plan.order == OWN) != bool(plan.rank_passes):
+        raise InputError(
+            f"schedule {plan.order} and {len(plan.rank_passes)} rows of rank_passes: name a file with the passes of "
+            "each rank (--schedule-file) and no other schedule, or leave both out"
+        )
+    if plan.rank_passes and plan.pipeline == 1:
+        raise InputError("a schedule of passes needs a pipeline of at least 2 ranks (--pp)")
     if plan.order in ("gpipe", "1f1b") and plan.virtual > 1:
         raise InputError(f"schedule {plan.order} has one stage per rank, not {plan.virtual}; use interleaved")
     if plan.order == "dualpipev" and plan.pipeline > 1 and plan.virtual != 2:
@@ -231,6 +239,8 @@ def _check_rounds(plan: Plan, world_size: int, blocks: int) -> None:
         InputError: interleaved stages need rounds of equal length.
     """
     micros, ranks = plan.micro_batches(world_size), plan.pipeline
+    if plan.rank_passes:
+        orders_of(plan.rank_passes, ranks, plan.virtual, micros)
     each = plan.micro_batch * plan.data(world_size)
     if ranks > 1 and plan.order == "dualpipe" and (micros % 2 or micros < 2 * ranks):
         even = max(2 * ranks, micros + micros % 2)

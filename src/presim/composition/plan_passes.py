@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from presim.composition.graph.schema import OperatorGraph
+from presim.composition.own_schedule import splits_backward
 from presim.composition.passes import (
     attention,
     budget,
@@ -56,7 +57,7 @@ def apply_passes(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> tuple[Op
         ends_apart = not plan.order.startswith("dualpipe")  # there one rank has both ends
         chain = Chain(untie.apply(chain.graph) if ends_apart else chain.graph, plan.micro_batch, plan.local_sequence)
         chain.step("pipeline", shared_root.apply)
-        if plan.order in ("zero-bubble", "dualpipe", "dualpipev"):
+        if plan.order in ("zero-bubble", "dualpipe", "dualpipev") or splits_backward(plan.rank_passes):
             chain.step("zero-bubble", zero_bubble.apply)
     return chain.graph, notes, load
 

@@ -8,7 +8,7 @@ from typing import Literal
 # input, weight: the two parts of a split backward pass
 FORWARD, BACKWARD, INPUT, WEIGHT = "forward", "backward", "input", "weight"
 SEND, RECEIVE, EXCHANGE, WAIT = "send", "receive", "exchange", "wait"
-Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe", "dualpipev"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe", "dualpipev", "own"]
 
 
 @dataclasses.dataclass(frozen=True)

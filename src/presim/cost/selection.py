@@ -62,7 +62,7 @@ class Selection:
         """
         signatures = priced.trace.signatures
         self._check_families(priced)
-        prices, uncovered, kept = list(priced.prices), set(priced.uncovered), set()
+        prices, uncovered, unpriced = list(priced.prices), set(priced.uncovered), set()
         for name, chain_names in self.by_family.items():
             indices = [index for index, signature in enumerate(signatures) if self._key(signature) == name]
             chain = Chain([self._estimator(word, cluster.gpu) for word in chain_names], (), device_of(cluster.gpu))
@@ -72,13 +72,13 @@ class Selection:
                     prices[index] = answers[position]
             covered = {index for position, index in enumerate(indices) if position not in set(guessed)}
             uncovered -= covered
-            kept |= set(indices) - covered
+            unpriced |= set(indices) - covered
         manifest = priced.trace.manifest
         demands = priced.demands and demands_of(signatures, prices, manifest.groups, cluster, manifest.nccl)
         repriced = dataclasses.replace(
             priced, prices=tuple(prices), uncovered=tuple(sorted(uncovered)), demands=demands
         )
-        return dataclasses.replace(repriced, notes=(*priced.notes, *_share_note(repriced, kept)))
+        return dataclasses.replace(repriced, notes=(*priced.notes, *_share_note(repriced, unpriced)))
 
     def words(self) -> str:
         """The estimators as a clause."""
@@ -109,12 +109,12 @@ class Selection:
         return estimator
 
 
-def _share_note(priced: PricedTrace, kept: set[int]) -> tuple[str, ...]:
+def _share_note(priced: PricedTrace, unpriced: set[int]) -> tuple[str, ...]:
     """A sentence on the share of device work whose prices the named estimators do not cover."""
     trace = priced.trace
     signature = trace.columns["signature"][trace.mask(Kind.WORK)].astype(np.int64)
     durations = priced.durations_ns()[trace.mask(Kind.WORK)]
-    kept_ns = int(durations[np.isin(signature, sorted(kept))].sum())
+    kept_ns = int(durations[np.isin(signature, sorted(unpriced))].sum())
     if not kept_ns:
         return ()
     return (

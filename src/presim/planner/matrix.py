@@ -121,12 +121,12 @@ def _run(
     settings: SearchOptions,
     options: RunOptions,
     plan: Point,
-    place: tuple[int, int],
+    indices: tuple[int, int],
     answer: Answer | None,
     objective: Objective,
 ) -> Run:
     """A plan on a cluster; ``answer``: of the search there, if it is the cluster's own plan."""
-    plan_of, on = place
+    plan_of, on = indices
     if not plan:
         return Run(plan_of=plan_of, on=on, words="no plan fits the cluster that it would be of")
     if answer is None:

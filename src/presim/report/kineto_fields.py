@@ -112,7 +112,8 @@ def kernel(signature: Signature, operator: str) -> str:
         word = _NCCL.get(signature.kind, "SendRecv")
         return f"ncclDevKernel_{word}(ncclDevKernelArgsStorage<4096ul>)"
     if isinstance(signature, Copy):
-        return _COPIES.get(signature.direction, "Memset (Device)")
+        name = _COPIES.get(signature.direction, "Memset (Device)")
+        return name.replace("Pageable", "Pinned") if signature.pinned else name
     return str(getattr(signature, "name", "")) or f"{family(signature)}_kernel<{operator}>"
 
 

@@ -153,7 +153,7 @@ def module_memory_table(result: Result, rows: int | None = None) -> RenderableTy
     table = _table(("", "left"), ("", "left"), *((name, "right") for name in figures), ("alive at the peak", "left"))
     for peak in result.memory.modules[:rows]:
         name = "  " * peak.depth + peak.path.rpartition(".")[2] + (f" x{peak.instances}" if peak.instances > 1 else "")
-        alive = ", ".join(f"{held.name.replace('_', ' ')} {gib(held.bytes)}" for held in peak.alive[:3])
+        alive = ", ".join(f"{category.name.replace('_', ' ')} {gib(category.bytes)}" for category in peak.alive[:3])
         sizes = (peak.peak_bytes, peak.before_bytes, peak.after_bytes, peak.new_bytes)
         table.add_row(shorten(name, 2 * _NAME_WIDTH), peak.phase, *map(gib, sizes), _name(alive))
     return Padding(table, (0, 0, 0, 2))

@@ -42,10 +42,12 @@ def profile_of(
         missing = "device work" if not work else "API calls, which tell when work was launched"
         raise InputError(f"{path} has no {missing}; record the run with both")
     first = min(item.start_ns for item in (*calls, *work, *ranges))
-    moved = [[_earlier(item, first) for item in sorted(items, key=_order)] for items in (calls, work, syncs, ranges)]
-    steps = {int(match[1]): item for item in moved[3] if (match := STEP.match(item.name))}
-    end = max(item.end_ns for item in moved[0])
-    whole = {0: Event(WHOLE, "", moved[0][0].tid, moved[0][0].start_ns, end, {})}
+    shifted_events = [
+        [_earlier(item, first) for item in sorted(items, key=_order)] for items in (calls, work, syncs, ranges)
+    ]
+    steps = {int(match[1]): item for item in shifted_events[3] if (match := STEP.match(item.name))}
+    end = max(item.end_ns for item in shifted_events[0])
+    single_step = {0: Event(WHOLE, "", shifted_events[0][0].tid, shifted_events[0][0].start_ns, end, {})}
     return Profile(
         path=path,
         rank=None,
@@ -53,10 +55,10 @@ def profile_of(
         device=device,
         groups=[],
         written_by={},
-        steps=steps or whole,
-        calls=moved[0],
-        work=moved[1],
-        syncs=moved[2],
+        steps=steps or single_step,
+        calls=shifted_events[0],
+        work=shifted_events[1],
+        syncs=shifted_events[2],
         operators={},
         updates=[],
     )

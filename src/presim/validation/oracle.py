@@ -214,9 +214,9 @@ def render(split: OracleSplit) -> str:
         "|---|---:|---:|---:|---|",
     ]
     for part in split.parts:
-        alone = "" if part.device_s is None else f"{part.device_s * 1e3:+.3f}"
+        device_ms = "" if part.device_s is None else f"{part.device_s * 1e3:+.3f}"
         share = part.seconds / split.measured_s
-        lines.append(f"| {part.name} | {part.seconds * 1e3:+.3f} | {share:+.1%} | {alone} | {part.meaning} |")
+        lines.append(f"| {part.name} | {part.seconds * 1e3:+.3f} | {share:+.1%} | {device_ms} | {part.meaning} |")
     lines += ["", "| family | calls | measured ms | predicted ms | error |", "|---|---:|---:|---:|---:|"]
     for row in split.families:
         change = f"{row.predicted_s / row.measured_s - 1:+.1%}" if row.measured_s else ""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
@@ -17,6 +20,29 @@ from presim.trace.signatures import Gemm
 from support import fakes, workloads
 
 GEMM = Gemm(8, 8, 8, 1, "bfloat16")
+
+
+def test_a_file_of_several_ranks_keeps_their_tracks_and_arrows_apart(tmp_path: Path) -> None:
+    """Each rank is a process; what is read back by rank is what the rank has alone."""
+    traces = {}
+    for rank in (4, 2, 9):
+        trace = workloads.launch_bound(kernels=8)
+        manifest = msgspec.structs.replace(trace.manifest, rank=rank, world_size=16)
+        traces[rank] = fakes.priced(dataclasses.replace(trace, manifest=manifest))
+    timelines = {rank: fakes.simulate(priced) for rank, priced in traces.items()}
+    perfetto.write(traces, timelines, 4, tmp_path / "t.pftrace")
+    whole = pb.Trace.FromString((tmp_path / "t.pftrace").read_bytes())
+    processes = [
+        packet.track_descriptor.process.process_name
+        for packet in whole.packet
+        if packet.track_descriptor.process.process_name
+    ]
+    assert processes == ["rank 2 of 16", "rank 4 of 16", "rank 9 of 16"]
+    tracks = [packet.track_descriptor.uuid for packet in whole.packet if packet.HasField("track_descriptor")]
+    assert len(tracks) == len(set(tracks))
+    by_sequence = collections.Counter(packet.trusted_packet_sequence_id for packet in whole.packet)
+    alone = len(pb.Trace.FromString(perfetto.encode(traces[4], timelines[4])).packet)
+    assert by_sequence == {1: alone, 2: alone, 3: alone}
 
 
 class Decoded:

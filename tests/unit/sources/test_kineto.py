@@ -60,7 +60,7 @@ def test_what_pytorch_itself_records_suffices_to_replay_the_step_within_two_perc
     works = job.traces[0].signatures
     assert Gemm(2048, 4096, 4096, 1, "bfloat16") in works
     assert Collective("all_reduce", 8 << 20, "bfloat16", 0) in works
-    assert Copy("h2d", 1 << 20) in works
+    assert Copy("h2d", 1 << 20, pinned=True) in works
     assert any("inferred from kernel times" in note for note in job.notes) is not waits
 
 
@@ -239,8 +239,8 @@ def test_files_that_are_damaged_missing_or_twice_are_named(tmp_path: Path) -> No
         imported([paths[0], paths[0]])
     with pytest.raises(InputError, match="has no step 7; it has steps 0, 1, 2"):
         imported(paths, step=7)
-    with pytest.raises(InputError, match="no source is called 'nsys'"):
-        open_files(paths, Request(), "nsys")
+    with pytest.raises(InputError, match="no source is called 'vtune'"):
+        open_files(paths, Request(), "vtune")
     whole = paths[0].read_bytes()
     paths[0].write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=r"is cut short or damaged \([\d,]+ bytes of gzip"):

@@ -77,7 +77,7 @@ def _peak(
         last += 1  # what the module drops when it returns
     live = blocks.live_at(peak)
     categories, sizes = blocks.categories_at(peak)[live], blocks.bytes[live]
-    held = [
+    bytes_by_category = [
         Held(Category(value).name.lower(), int(sizes[categories == value].sum()), int((categories == value).sum()))
         for value in np.unique(categories).tolist()
     ]
@@ -91,5 +91,5 @@ def _peak(
         before_bytes=int(allocated[first - 1]) if first else 0,
         after_bytes=int(allocated[last]),
         new_bytes=int(sizes[is_new].sum()),
-        alive=sorted(held, key=lambda row: (-row.bytes, row.name)),
+        alive=sorted(bytes_by_category, key=lambda row: (-row.bytes, row.name)),
     )

@@ -101,9 +101,11 @@ def update_cluster(paths: Sequence[Path], file: Path, out: Path) -> list[str]:
         for call in fits
     ]
     # The weights are of the time without stragglers; the shortest time of all ranks has none.
-    updated_parameters = updated_weights(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)), points)
+    updated_parameters = updated_weights(
+        msgspec.structs.replace(parameters, straggler=(1.0, 0.0), straggler_of={}), points
+    )
     updated_parameters = with_stragglers(
-        updated_parameters, [(len(call.ranks), call.bytes, call.late) for call in fits]
+        updated_parameters, [(call.kind, len(call.ranks), call.bytes, call.late) for call in fits]
     )
     sections = _without_statistical(read_text(file, "name a cluster file"))
     write_file(out, ("\n".join([sections, *statistical_tables(updated_parameters)]) + "\n").encode())
@@ -145,7 +147,7 @@ def _no_fit(
 
 
 def _error(parameters: Parameters, points: Sequence[Point]) -> float:
-    model = Statistical(msgspec.structs.replace(parameters, straggler=(1.0, 0.0)))
+    model = Statistical(msgspec.structs.replace(parameters, straggler=(1.0, 0.0), straggler_of={}))
     errors = []
     for point in points:
         price = model.alone(point.collective, Group("job", point.ranks, len(point.ranks)), point.cluster)

@@ -47,6 +47,14 @@ def statistical_tables(parameters: Parameters) -> list[str]:
     """The lines of the statistical model's tables."""
     return [
         *_table("collectives.statistical", {"straggler": parameters.straggler, "uncertainty": parameters.uncertainty}),
+        *(
+            _table(
+                "collectives.statistical.straggler_of",
+                {json.dumps(name): line for name, line in parameters.straggler_of.items()},
+            )
+            if parameters.straggler_of
+            else ()
+        ),
         *_table("collectives.statistical.within", _figures(parameters.within)),
         *_table("collectives.statistical.between", _figures(parameters.between)),
         *_table("collectives.statistical.minimum", dict(parameters.minimum)),

@@ -54,6 +54,8 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     minimum: dict[str, tuple[Ratio, Ratio, Ratio]]  # by kind: weights of (time, latency, ranks)
     straggler: tuple[Ratio, Ratio] = (1.0, 0.0)  # ratio = first + second * ranks * ln(bytes)
     uncertainty: Ratio = 0.3
+    # the same by kind ("all_reduce"), and by kind and number of ranks ("all_reduce 8"), where enough were observed
+    straggler_of: dict[str, tuple[Ratio, Ratio]] = {}
 
 
 def parameters_of(cluster: Cluster) -> Parameters:
@@ -91,7 +93,9 @@ class Statistical(Uncongested):
             return None
         size = max(collective.bytes, 1)
         time, latency = minimum_us(self.parameters, collective.kind, size, layout)
-        microseconds = _dot(weights, (time, latency, float(layout.ranks))) * _ratio(self.parameters, layout.ranks, size)
+        microseconds = _dot(weights, (time, latency, float(layout.ranks))) * _ratio(
+            self.parameters, collective.kind, layout.ranks, size
+        )
         microseconds = max(microseconds, wires_ns(collective, group, cluster) * 1e-3)
         width = min(self.parameters.uncertainty + (0.0 if layout.has_known_ranks else 0.25), 0.9)
         bound = "latency" if latency > time / 2 else "network"
@@ -142,10 +146,25 @@ def fit_statistical(points: Sequence[Point]) -> Parameters:
     return msgspec.structs.replace(fitted, uncertainty=round(max(errors[int(0.8 * (len(errors) - 1))], 0.05), 3))
 
 
-def with_stragglers(parameters: Parameters, observed: Sequence[tuple[int, int, float]]) -> Parameters:
-    """Fit equation 13 to (ranks, bytes, t75 / minimum) of collectives timed on every rank.
+def with_stragglers(parameters: Parameters, observed: Sequence[tuple[str, int, int, float]]) -> Parameters:
+    """Fit equation 13 to (kind, ranks, bytes, t75 / minimum) of collectives timed on every rank.
 
-    The intercept is at least 1 and the slope at least 0. Few sizes may otherwise give a lower or falling line.
+    Kinds, and groups of one size, that were observed often enough have a ratio of their own: an all-reduce of gradients
+    waits for other ranks than an exchange within a node.
+    """
+    parts: dict[str, list[tuple[int, int, float]]] = {}
+    for kind, ranks, size, ratio in observed:
+        for name in (kind, f"{kind} {ranks}"):
+            parts.setdefault(name, []).append((ranks, size, ratio))
+    by_part = {name: _straggler_line(rows) for name, rows in sorted(parts.items()) if len(rows) >= FEWEST}
+    overall = _straggler_line([row[1:] for row in observed])
+    return msgspec.structs.replace(parameters, straggler=overall, straggler_of=by_part)
+
+
+def _straggler_line(observed: Sequence[tuple[int, int, float]]) -> tuple[float, float]:
+    """Intercept and slope; the intercept is at least 1 and the slope at least 0.
+
+    Few sizes may otherwise give a lower or falling line.
     """
     features = [(1.0, ranks * math.log(max(size, 2))) for ranks, size, _ in observed]
     ratios = [ratio for _, _, ratio in observed]
@@ -155,7 +174,7 @@ def with_stragglers(parameters: Parameters, observed: Sequence[tuple[int, int, f
     elif first < 1:
         above = _least_squares([row[1:] for row in features], [ratio - 1 for ratio in ratios], ridge=1e-9)
         first, second = 1.0, max(above[0], 0.0)
-    return msgspec.structs.replace(parameters, straggler=(first, second))
+    return first, second
 
 
 def updated_weights(parameters: Parameters, observed: Sequence[Point], rate: float = 0.2) -> Parameters:
@@ -169,7 +188,7 @@ def updated_weights(parameters: Parameters, observed: Sequence[Point], rate: flo
         size = max(point.collective.bytes, 1)
         time, latency = minimum_us(parameters, kind, size, layout)
         features = (time, latency, float(layout.ranks))
-        measured = point.seconds * 1e6 / _ratio(parameters, layout.ranks, size)
+        measured = point.seconds * 1e6 / _ratio(parameters, kind, layout.ranks, size)
         error = (_dot(minimum[kind], features) - measured) / sum(feature * feature for feature in features)
         moved_weights = [
             max(weight - rate * error * feature, 0.0) for weight, feature in zip(minimum[kind], features, strict=True)
@@ -237,8 +256,10 @@ def _least_squares(features: Sequence[Sequence[float]], targets: Sequence[float]
     return solved
 
 
-def _ratio(parameters: Parameters, ranks: int, size: float) -> float:
-    return max(1.0, parameters.straggler[0] + parameters.straggler[1] * ranks * math.log(max(size, 2.0)))
+def _ratio(parameters: Parameters, kind: str, ranks: int, size: float) -> float:
+    of_kind = parameters.straggler_of.get(kind, parameters.straggler)
+    first, second = parameters.straggler_of.get(f"{kind} {ranks}", of_kind)
+    return max(1.0, first + second * ranks * math.log(max(size, 2.0)))
 
 
 def _dot(weights: Sequence[float], features: Sequence[float]) -> float:

@@ -90,16 +90,15 @@ def fit_to_profile(
     cluster: Cluster,
     predict: Predict,
     measured_s: float,
-    alone: Sequence[NDArray[np.bool_]] | None = None,
+    isolated: Sequence[NDArray[np.bool_]] | None = None,
 ) -> Calibration:
     """Fit rates to an imported profile; ``predict`` gives the step time on a cluster.
 
-    ``alone``: by trace and entry, whether work ran without other work beside it
-    (`presim.studies.calibrate.overlapped`); only such work tells a slow rate from a slowdown by overlap. None: all work
-    did.
+    ``isolated``: by trace and entry, whether work ran without other work beside it
+    (`presim.studies.calibrate.overlapped`); only such work tells a slow rate from a slowdown by overlap. None: all did.
     """
-    alone = alone if alone is not None else [np.ones(len(trace), np.bool_) for trace in traces]
-    kinds = _kinds(traces, cluster, alone)
+    isolated = isolated if isolated is not None else [np.ones(len(trace), np.bool_) for trace in traces]
+    kinds = _kinds(traces, cluster, isolated)
     all_kinds = _kinds(traces, cluster, [np.ones(len(trace), np.bool_) for trace in traces])
     factors: dict[Part, float] = {}
     changes: list[Change] = []
@@ -134,8 +133,10 @@ def fit_to_profile(
                 "is left to check the change by."
             )
         changes.append(Change(part, factor, support, before if is_checked else None, after if is_checked else None))
-    beside = _kinds(traces, cluster, [~is_alone for is_alone in alone])
-    notes += _overlap_note([*beside["arithmetic"], *beside["memory"]], with_factors(cluster, factors), traces[0])
+    overlapped = _kinds(traces, cluster, [~is_isolated for is_isolated in isolated])
+    notes += _overlap_note(
+        [*overlapped["arithmetic"], *overlapped["memory"]], with_factors(cluster, factors), traces[0]
+    )
     return _make_calibration(changes, notes, cluster, predict, measured_s, held_out=True)
 
 

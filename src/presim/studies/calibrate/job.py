@@ -102,8 +102,8 @@ def _by_profile(
     replayed = Options(host_factor=1.0, calls=NO_CALLS)  # the profile's own hosts, with their calls
     models = Job(tuple(map(fit.as_predicted, profiled.traces)), profiled.stands_for)
     predict = _predictor(captured) if captured is not None else _predictor(models, replayed)
-    alone = _find_alone(profiled, origin_of(measured), replayed)
-    calibration = fit.fit_to_profile(profiled.traces, cluster, predict, measured.step_ns / 1e9, alone)
+    isolated = _find_isolated(profiled, origin_of(measured), replayed)
+    calibration = fit.fit_to_profile(profiled.traces, cluster, predict, measured.step_ns / 1e9, isolated)
     calibration = _with_memory(calibration, source.paths if isinstance(source, Kineto) else (), captured, cluster)
     if captured is None:
         note = "The host factor stays: only the captured job (--trace) tells how long its code takes on presim's host."
@@ -113,7 +113,7 @@ def _by_profile(
     return calibration if factor is None else fit.with_host_factor(calibration, factor, predict)
 
 
-def _find_alone(profiled: Job, cluster: Cluster, options: Options) -> list[np.ndarray]:
+def _find_isolated(profiled: Job, cluster: Cluster, options: Options) -> list[np.ndarray]:
     """By rank and entry, whether work of the profile ran without other work beside it."""
     from presim.studies.calibrate.overlapped import runs_alone
 

@@ -22,14 +22,16 @@ def runs_alone(trace: Trace, timeline: Timeline, durations_ns: Ints) -> NDArray[
     is_collective, is_work = trace.mask(Kind.COLLECTIVE), trace.mask(Kind.WORK, Kind.COLLECTIVE)
     stream = trace.columns["stream"]
     start_ns = np.where(is_collective, timeline.end_ns - durations_ns, timeline.start_ns)
-    alone = np.zeros(len(trace), np.bool_)
+    is_isolated = np.zeros(len(trace), np.bool_)
     for number in np.unique(stream[is_work]).tolist():
         entries = np.flatnonzero(is_work & (stream == number))
-        others = np.flatnonzero(is_work & (stream != number))
-        beside_ns = _covered_ns(timeline.start_ns[others], timeline.end_ns[others], timeline.end_ns[entries])
-        beside_ns -= _covered_ns(timeline.start_ns[others], timeline.end_ns[others], start_ns[entries])
-        alone[entries] = beside_ns <= _MOST * np.maximum(timeline.end_ns[entries] - start_ns[entries], 1)
-    return alone
+        other_entries = np.flatnonzero(is_work & (stream != number))
+        beside_ns = _covered_ns(
+            timeline.start_ns[other_entries], timeline.end_ns[other_entries], timeline.end_ns[entries]
+        )
+        beside_ns -= _covered_ns(timeline.start_ns[other_entries], timeline.end_ns[other_entries], start_ns[entries])
+        is_isolated[entries] = beside_ns <= _MOST * np.maximum(timeline.end_ns[entries] - start_ns[entries], 1)
+    return is_isolated
 
 
 def _covered_ns(starts_ns: Ints, ends_ns: Ints, until_ns: Ints) -> Ints:

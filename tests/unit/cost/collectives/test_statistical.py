@@ -9,11 +9,12 @@ import pytest
 
 from presim import hardware
 from presim.cost.collectives.hierarchical import Hierarchical
-from presim.cost.collectives.measurements import Point
+from presim.cost.collectives.measurements import FEWEST, Point
 from presim.cost.collectives.statistical import (
     Curve,
     Parameters,
     Statistical,
+    _ratio,
     fit_statistical,
     updated_weights,
     with_stragglers,
@@ -81,7 +82,7 @@ def test_stragglers_stretch_the_minimum_by_ranks_and_size() -> None:
     seen = [
         (ranks, 1 << power, 1 + 1e-3 * ranks * math.log(1 << power)) for ranks in (8, 16, 64) for power in (10, 20, 30)
     ]
-    late = with_stragglers(PLAIN, seen)
+    late = with_stragglers(PLAIN, [("all_reduce", *row) for row in seen])
     assert late.straggler == (pytest.approx(1.0), pytest.approx(1e-3))
     assert us(late, 1 << 30) == pytest.approx(us(PLAIN, 1 << 30) * (1 + 8e-3 * math.log(1 << 30)), rel=1e-4)
 
@@ -104,3 +105,19 @@ def test_kinds_that_were_not_fitted_are_left_to_the_next_model() -> None:
 def test_no_price_is_below_the_link_bandwidth() -> None:
     fast = msgspec.structs.replace(PLAIN, within=msgspec.structs.replace(CURVE, height=1e6))
     assert us(fast, 1 << 30) == pytest.approx(7 / 8 * (1 << 30) / 450e3, rel=1e-3)
+
+
+def test_stragglers_differ_by_kind_and_by_size_of_group() -> None:
+    """Planted ratios come back; what was observed too rarely has that of its kind, or of all."""
+    sizes = [1 << power for power in range(12, 12 + 2 * FEWEST)]
+    observed = [("all_reduce", 64, size, 1.5) for size in sizes] + [("all_reduce", 8, size, 1.1) for size in sizes]
+    observed += [("all_gather", 8, size, 2.0) for size in sizes] + [("broadcast", 8, 1 << 20, 1.0)]
+    late = with_stragglers(PLAIN, observed)
+    assert set(late.straggler_of) == {"all_reduce", "all_reduce 8", "all_reduce 64", "all_gather", "all_gather 8"}
+
+    def ratio(kind: str, ranks: int) -> float:
+        return _ratio(late, kind, ranks, 1 << 20)
+
+    assert (ratio("all_reduce", 64), ratio("all_reduce", 8)) == (pytest.approx(1.5), pytest.approx(1.1))
+    assert (ratio("all_gather", 8), ratio("all_gather", 32)) == (pytest.approx(2.0), pytest.approx(2.0))
+    assert 1.0 <= ratio("broadcast", 8) < 2.0
