@@ -85,7 +85,7 @@ class RulePruner:
     values: Mapping[str, Sequence[Value]]  # values of the varied knobs
     gap: float = 0.0  # share of the step time that a plan must save at least
     count: int = 1  # number of best plans to find
-    kept: KeptBounds | None = None
+    kept_bounds: KeptBounds | None = None
 
     def __post_init__(self) -> None:
         self._known: dict[str, Trial] = {}
@@ -103,11 +103,11 @@ class RulePruner:
             batch = point.get("micro_batch", 1)
             return loss, point.get("recompute", "none") != "none", -int(batch), number
 
-        self._bound |= self.kept.load() if self.kept is not None else {}
+        self._bound |= self.kept_bounds.load() if self.kept_bounds is not None else {}
         num_kept = len(self._bound)
         in_order = sorted(points, key=promise)
-        if self.kept is not None and len(self._bound) > num_kept:
-            self.kept.save(self._bound)
+        if self.kept_bounds is not None and len(self._bound) > num_kept:
+            self.kept_bounds.save(self._bound)
         return in_order
 
     def record(self, trial: Trial) -> None:
