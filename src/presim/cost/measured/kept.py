@@ -25,7 +25,7 @@ from presim.files import FormatError, decode_messagepack, digest_of, make_folder
 from presim.hardware import Gpu
 from presim.trace.signatures import Signature
 
-LEAST_BYTES = 300_000  # of all tables: smaller ones are read in less than half a second
+LEAST_BYTES = 50_000  # of all tables: smaller ones have at most some thousand rows
 _PARTS = ("cost", "hardware", "calibration", "trace", "files")  # of presim's sources
 _MOST_FILES = 32  # kept; the oldest are deleted
 
