@@ -259,12 +259,14 @@ class _Sampling:
             wide[_CORNERS] = corner_sample(groups, self.world)
         elif self.checks.count is None:
             self.rules[_ZERO_ONLY if is_zero_told else _RANK_NOT_READ] = None
-            if is_zero_told and self._found_new and len(self.kinds.origins) > 1:  # the others are like the second
+            if (
+                is_zero_told and self._found_new and len(self.kinds.origins) > 1
+            ):  # does the last differ for that reason?
                 wide[_SECOND] = [int(self.kinds.origins[1])]
         between: list[int] = []
         if self.checks.count:
             between = gap_sample(0, len(self.kinds.origins), self.checks.count)
-        elif self._found_new and (is_wide or not is_zero_told):
+        elif self._found_new:
             between = [number for gap in self.kinds.gaps() for number in gap_sample(*gap, _PER_GAP)]
         return [wide, {_BETWEEN: [int(self.kinds.origins[number]) for number in between]}]
 
