@@ -150,8 +150,9 @@ def row(name: str, space: Space, budget: float | None, keep: Path | None = None)
     varied = {key: value for key, value in (first.best_point or {}).items() if key in first.varied}
     shown = ", ".join(f"{key} {value}" for key, value in varied.items())
     step = f": {best.figures.step_time_s:.3f} s" if best and best.figures else ""
+    plans = f"{len(first.trials):,} plans of {first.points:,} points"
     return (
-        f"| {name}, {len(first.trials):,} plans of {first.points:,} points | {took} | {again} | {spent.most_kib >> 10} MiB | "
+        f"| {name}, {plans} | {took} | {again} | {spent.most_kib >> 10} MiB | "
         f"{', '.join(f'{count:,} {fate}' for fate, count in fates.most_common())} | {shown}{step} |"
     )
 

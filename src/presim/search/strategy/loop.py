@@ -8,14 +8,17 @@ therefore does not depend on which process was faster.
 
 from __future__ import annotations
 
+import itertools
 import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from presim.compose.stages import blocks
+from presim.errors import InputError
 from presim.search.knobs import to_plan_fields
 from presim.search.request import Request
+from presim.search.search_options import LARGE, too_many
 from presim.search.strategy.legal import equivalent, illegal_reason, illegal_values, legal_points
 from presim.search.study import Confirmed, ranked
 from presim.search.trials.evaluator import Evaluator
@@ -108,14 +111,20 @@ class Evaluation:
         return self._ends is not None and time.monotonic() >= self._ends
 
     def candidates(self) -> tuple[list[tuple[int, Point]], list[Trial]]:
-        """The numbered points to evaluate, and trials of points that need no evaluation: illegal or stored ones."""
+        """The numbered points to evaluate, and trials of points that need no evaluation: illegal or stored ones.
+
+        Raises:
+            InputError: the space has more legal plans than can be listed.
+        """
         space = self._request.space
         if not self._is_plain:
             numbered = list(enumerate(space))
             screened = [self.screened(number, point) for number, point in numbered]
             waiting = [pair for pair, trial in zip(numbered, screened) if trial is None]
             return waiting, [trial for trial in screened if trial is not None]
-        legal = list(legal_points(space, self._evaluator.cluster, self._blocks))
+        legal = list(itertools.islice(legal_points(space, self._evaluator.cluster, self._blocks), LARGE + 1))
+        if len(legal) > LARGE:
+            raise InputError(too_many("more legal plans"))
         trials = [
             Trial(number=space.number(point), point=point, fate="illegal", words=words)
             for point, words in illegal_values(space, self._evaluator.cluster, self._blocks, legal)
