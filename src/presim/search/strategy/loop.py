@@ -110,6 +110,10 @@ class Evaluation:
         """Whether the time budget is spent."""
         return self._ends is not None and time.monotonic() >= self._ends
 
+    def say(self, activity: str) -> None:
+        """Show what the search does."""
+        self._progress(activity)
+
     def candidates(self) -> tuple[list[tuple[int, Point]], list[Trial]]:
         """The numbered points to evaluate, and trials of points that need no evaluation: illegal or stored ones.
 
@@ -205,6 +209,7 @@ def evaluate_all_points(request: Request, evaluation: Evaluation, pruner: Pruner
     trials = {trial.number: trial for trial in screened}
     for trial in screened:
         pruner.record(trial)
+    evaluation.say(f"bounding {len(waiting):,} plans")
     waiting = pruner.order(waiting)
     while waiting:
         round_, decided, waiting = _next_round(waiting, pruner)
