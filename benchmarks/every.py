@@ -26,7 +26,6 @@ HERE = Path(__file__).parent
 ARGUMENTS = {  # of each benchmark, in the order in which they run
     "commands": ["--runs", "3"],
     "frameworks": ["--runs", "1"],
-    "growth": [],
     "world_size": [],
     "differing_ranks": [],
     "capture_step": [],
