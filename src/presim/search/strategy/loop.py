@@ -221,7 +221,14 @@ def evaluate_all_points(request: Request, evaluation: Evaluation, pruner: Pruner
         for trial in round_trials:
             trials[trial.number] = trial
             pruner.record(trial)
-    return [trials[number] for number in sorted(trials)]
+    return [_explained_at_last(trials[number], pruner) for number in sorted(trials)]
+
+
+def _explained_at_last(trial: Trial, pruner: Pruner) -> Trial:
+    """A pruned trial as all results explain it: a search that goes on from them has the same ledger."""
+    if trial.fate != "pruned" or trial.figures is not None:  # evaluating it ruled it out
+        return trial
+    return pruner.pruned(trial.number, trial.point) or trial
 
 
 def interrupted_trials(request: Request, evaluation: Evaluation) -> list[Trial]:

@@ -117,7 +117,10 @@ class RulePruner:
         self._known[key(trial.point)] = trial
         if self.constraints.broken(trial, self.work):
             return
-        self._best = sorted([*self._best, trial], key=lambda trial: self._loss(_figures_of(trial)))[: self.count]
+        self._best = sorted([*self._best, trial], key=self._rank)[: self.count]
+
+    def _rank(self, trial: Trial) -> tuple[float, int]:
+        return self._loss(_figures_of(trial)), trial.number
 
     def waits_for(self, point: Point) -> list[Point]:
         """Plans that differ in one knob and can serve as witness."""
