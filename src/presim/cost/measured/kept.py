@@ -39,7 +39,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     durations: bytes
     doubts: bytes
     axis_digests: bytes  # of axes, ascending
-    ends: bytes  # of the points of each axis
+    point_ends: bytes  # of the points of each axis
     sizes: bytes
     log_ratios: bytes
     point_doubts: bytes
@@ -64,7 +64,7 @@ class _Lines:
     """Points by axis, as a dictionary."""
 
     axes: NDArray[np.uint64]
-    ends: NDArray[np.int64]
+    point_ends: NDArray[np.int64]
     sizes: NDArray[np.int64]
     log_ratios: NDArray[np.float64]
     doubts: NDArray[np.float64]
@@ -74,7 +74,7 @@ class _Lines:
         index = _find(self.axes, axis)
         if index is None:
             return default
-        part = slice(int(self.ends[index - 1]) if index else 0, int(self.ends[index]))
+        part = slice(int(self.point_ends[index - 1]) if index else 0, int(self.point_ends[index]))
         columns = (self.sizes[part].tolist(), self.log_ratios[part].tolist(), self.doubts[part].tolist())
         return [Point(*values) for values in zip(*columns)]
 
@@ -114,7 +114,7 @@ def columns_of(estimator: MeasuredEstimator, table: Table) -> Columns:
         durations=np.array([row[1] for row in exact], "<f8").tobytes(),
         doubts=np.array([row[2] for row in exact], "<f8").tobytes(),
         axis_digests=np.array([digest for digest, _ in lines], "<u8").tobytes(),
-        ends=np.cumsum([len(line) for _, line in lines], dtype="<i8").tobytes(),
+        point_ends=np.cumsum([len(line) for _, line in lines], dtype="<i8").tobytes(),
         sizes=np.array([point.size for point in points], "<i8").tobytes(),
         log_ratios=np.array([point.log_ratio for point in points], "<f8").tobytes(),
         point_doubts=np.array([point.doubt for point in points], "<f8").tobytes(),
@@ -130,7 +130,7 @@ def estimator_of(columns: Columns, gpu: Gpu) -> MeasuredEstimator:
     )
     lines = _Lines(
         np.frombuffer(columns.axis_digests, "<u8"),
-        np.frombuffer(columns.ends, "<i8"),
+        np.frombuffer(columns.point_ends, "<i8"),
         np.frombuffer(columns.sizes, "<i8"),
         np.frombuffer(columns.log_ratios, "<f8"),
         np.frombuffer(columns.point_doubts, "<f8"),
