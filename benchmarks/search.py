@@ -4,9 +4,11 @@
     python benchmarks/search.py --keep FOLDER --budget 200      in pieces: call it again until it is done
     python benchmarks/search.py MODEL [--nodes N] [--knobs KNOB=V,V…]…
 
-The first space is Llama 3 70B on 512 H100. The second one has the seven knobs and 1,920 points of Maya's search (its
+The first space is that of the README's search, the second one has all default knobs for Llama 3 70B on 512 H100. The
+last one has the seven knobs and 1,920 points of Maya's search (its
 table of configuration knobs; GPT-3 with 18.4 billion parameters on 64 H100), with the size of a micro-batch in place of
-their number, and DDP or ZeRO-1 in place of its distributed optimizer. Results of earlier searches are not used.
+their number, and DDP or ZeRO-1 in place of its distributed optimizer. Results of earlier searches are not used, graphs
+of models are.
 """
 
 from __future__ import annotations
@@ -36,7 +38,6 @@ from presim.planner.search_options import SearchOptions
 from presim.planner.study import Answer
 
 RESULT = Path(__file__).parent / "results" / "search.md"
-DEFAULT = ["tp=1,2,4,8", "pp=1,2,4,8,16", "vpp=1,2", "cp=1,2", "mbs=1,2,4,8", "shard=0", "sp=false"]
 MAYA = [
     "tp=1,2,4,8",
     "pp=1,2,4,8",
@@ -77,10 +78,9 @@ def main() -> None:
     parser.add_argument("--sequence", type=int, default=4096)
     parser.add_argument("--global-batch", type=int, default=1024)
     parser.add_argument("--budget", type=float)
-    parser.add_argument("--knobs", nargs="*", default=DEFAULT)
+    parser.add_argument("--knobs", nargs="*", default=[])
     parser.add_argument("--keep", type=Path, help="studies, and what their pieces took")
     given = parser.parse_args()
-    os.environ["PRESIM_CACHE_MB"] = "0"
     if given.model:
         print(
             row(
@@ -96,7 +96,8 @@ def main() -> None:
         config = json.loads(resources.files("presim.composition.graph").joinpath("models/gpt3-175b.json").read_text())
         Path(folder, "config.json").write_text(json.dumps(config | GPT3_18B))
         spaces = {
-            "Llama 3 70B on 512 H100": Space("llama3-70b", 64, 4096, 1024, DEFAULT),
+            "The README's, Llama 3 8B on 16 H100": Space("llama3-8b", 2, 8192, 64, []),
+            "Llama 3 70B on 512 H100": Space("llama3-70b", 64, 8192, 1024, []),
             "Maya's, GPT-3 18.4B on 64 H100": Space(folder, 8, 2048, 512, MAYA),
         }
         rows = [row(name, space, given.budget, given.keep) for name, space in spaces.items()]
@@ -129,6 +130,7 @@ def row(name: str, space: Space, budget: float | None, keep: Path | None = None)
         settings = SearchOptions(vary=space.knobs, study=str(study), budget=budget)
         said = {"sequence": space.sequence, "global_batch": space.global_batch}
         request = request_for_model(space.model, settings, RunOptions(gpu="h100-sxm", nodes=space.nodes), said)
+        os.environ["XDG_CACHE_HOME"] = str(folder)  # bounds and figures of earlier searches are elsewhere
         with Memory() as memory:
             first, wall, cpu = timed(lambda: run(request))
         if not spent.is_done:
@@ -148,8 +150,9 @@ def row(name: str, space: Space, budget: float | None, keep: Path | None = None)
     varied = {key: value for key, value in (first.best_point or {}).items() if key in first.varied}
     shown = ", ".join(f"{key} {value}" for key, value in varied.items())
     step = f": {best.figures.step_time_s:.3f} s" if best and best.figures else ""
+    plans = f"{len(first.trials):,} plans of {first.points:,} points"
     return (
-        f"| {name}, {len(first.trials):,} points | {took} | {again} | {spent.most_kib >> 10} MiB | "
+        f"| {name}, {plans} | {took} | {again} | {spent.most_kib >> 10} MiB | "
         f"{', '.join(f'{count:,} {fate}' for fate, count in fates.most_common())} | {shown}{step} |"
     )
 

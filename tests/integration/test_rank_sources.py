@@ -80,3 +80,15 @@ def test_few_ranks_run_where_only_a_device_is_chosen_and_nothing_more_is_claimed
         "the last rank, at the end of every axis, ran beside rank 0; not seen: a use of the rank outside PyTorch other "
         "than to choose a device or print"
     )
+
+
+def test_one_more_rank_runs_where_only_rank_0_is_told_apart(tmp_path: Path) -> None:
+    """Rank 0 works more; what the others do is known from the second and the last."""
+    result = result_of("dist.get_rank() == 0", tmp_path)
+    coverage = result.coverage
+    assert (coverage.captured, coverage.compared, coverage.assumed, coverage.undecided) == (2, 1, 13, 0)
+    assert coverage.rule == (
+        "the last rank, at the end of every axis, ran beside rank 0; the program reads its rank only to tell rank 0 "
+        "from others, to choose a device or to print; the second ran, too"
+    )
+    assert result.ranks[0].compute_s > 3 * result.ranks[1].compute_s

@@ -32,7 +32,7 @@ from presim.cli.options import Outputs, cluster_options, engine_options, exit_co
 @click.option(
     "--check-time",
     type=number(quantities.SECONDS),
-    default=60.0,
+    default=20.0,
     metavar="SECONDS",
     show_default=True,
     help="With auto: start no further comparisons after this time.",

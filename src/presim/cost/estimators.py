@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from presim import plugins
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.learned.estimator import PACKAGED, LearnedEstimator, models_in
-from presim.cost.measured import table
+from presim.cost.measured import kept, table
 from presim.cost.measured.estimator import MeasuredEstimator
 from presim.cost.price import Estimator
 from presim.errors import InputError
@@ -31,9 +32,9 @@ def estimators(gpu: Gpu, folders: Sequence[Path] = ()) -> tuple[Estimator, ...]:
     """
     check(folders)
     priority_list: list[Estimator] = []
-    read = tables(tuple(folders), gpu.id)
-    if read.rows:
-        priority_list.append(MeasuredEstimator(gpu, read.rows))
+    measured = _measured(folders, gpu)
+    if measured.estimator is not None:
+        priority_list.append(measured.estimator)
     priority_list += [plugin for make in plugins.factories(GROUP).values() if (plugin := make(gpu)) is not None]
     return (*priority_list, LearnedEstimator(gpu, (PACKAGED, *folders)), AnalyticEstimator(gpu))
 
@@ -52,14 +53,32 @@ def check(folders: Sequence[Path]) -> None:
             raise InputError(f"{folder} holds no prices: neither tables (*{table.SUFFIX}) nor models (KIND.GPU.json)")
 
 
-def tables(folders: tuple[Path, ...], gpu: str) -> table.Table:
-    """A GPU's rows of all tables of the folders as one, read again only if a file has changed."""
+@dataclasses.dataclass(frozen=True)
+class _Measured:
+    """What the tables of some folders say about one GPU."""
+
+    estimator: MeasuredEstimator | None  # None: they have no row of it
+    rejected: dict[str, int]
+    gpus: tuple[str, ...]
+
+
+def _measured(folders: Sequence[Path], gpu: Gpu) -> _Measured:
+    """All tables of the folders as one, read again only if a file has changed."""
     return _read(tuple((path, version(path)) for folder in folders for path in table.find(folder)), gpu)
 
 
 @functools.lru_cache(maxsize=4)
-def _read(files: tuple[tuple[Path, tuple[int, int]], ...], gpu: str) -> table.Table:
-    return table.read([path for path, _ in files], gpu)
+def _read(files: tuple[tuple[Path, tuple[int, int]], ...], gpu: Gpu) -> _Measured:
+    paths = [path for path, _ in files]
+    columns = kept.load(paths, gpu)
+    if columns is not None:
+        return _Measured(kept.estimator_of(columns, gpu), columns.rejected, columns.gpus)
+    rows_of_tables = table.read(paths, gpu.id)
+    if not rows_of_tables.rows:
+        return _Measured(None, rows_of_tables.rejected, rows_of_tables.gpus)
+    estimator = MeasuredEstimator(gpu, rows_of_tables.rows)
+    kept.save(paths, gpu, estimator, rows_of_tables)
+    return _Measured(estimator, rows_of_tables.rejected, rows_of_tables.gpus)
 
 
 def versions(folders: Sequence[Path]) -> tuple[tuple[Path, tuple[int, int]], ...]:
@@ -69,7 +88,7 @@ def versions(folders: Sequence[Path]) -> tuple[tuple[Path, tuple[int, int]], ...
 
 def notes(gpu: Gpu, folders: Sequence[Path]) -> tuple[str, ...]:
     """Notes for a result about the tables in use."""
-    read = tables(tuple(folders), gpu.id)
+    read = _measured(folders, gpu)
     sentences = [f"{count} rows of measured prices were left out: {reason}." for reason, count in read.rejected.items()]
     if read.gpus and gpu.id not in read.gpus:
         sentences.append(f"No row of the measured prices is of {gpu.id}; they are of {', '.join(read.gpus)}.")

@@ -121,7 +121,7 @@ class RunOptions(EvaluationOptions):
     module: bool = False  # the script is named as in `python -m`
     ranks: str = "auto"  # ranks to capture: auto finds those that differ; all; or ranks and ranges
     checks: int | None = None  # with auto: how many other ranks to run and compare; None: auto chooses
-    check_time: float = 60.0  # seconds; with auto: after this no further ranks are started for comparison
+    check_time: float = 20.0  # seconds; with auto: after this no further ranks are started for comparison
     steps: int | None = None  # stop after this many steps; 0: run to the end; None: until they repeat
     limit: float = 600.0  # seconds; give up on a script that takes longer
     values: Sequence[str] = ()  # policies for values that are not computed, as KEY=VALUE

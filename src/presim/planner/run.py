@@ -84,7 +84,7 @@ def pruner(request: Request, job: Job) -> Pruner:
         request.space.varied,
         gap=request.gap_percent / 100,
         count=max(1, request.confirm),
-        kept=KeptBounds(request, evaluator),
+        kept_bounds=KeptBounds(request, evaluator),
     )
 
 

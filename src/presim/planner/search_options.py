@@ -60,11 +60,8 @@ def request_of(
     """
     if settings.jobs is not None and settings.jobs < 1:
         raise InputError(f"--jobs {settings.jobs}: a search needs at least one process")
-    if settings.sampler == "exhaustive" and len(space) > LARGE:
-        raise InputError(
-            f"the space has {len(space):,} points, more than the {LARGE:,} that an exhaustive search evaluates: fix "
-            "knobs, or name a sampler, e.g. --sampler tpe --trials 500"
-        )
+    if settings.sampler == "exhaustive" and command and len(space) > LARGE:
+        raise InputError(too_many(f"{len(space):,} points, more"))
     work = Work(settings.tokens, settings.price_per_gpu_hour)
     _check_prices(work, [str(gpu) for gpu in space.varied.get("gpu", (options.gpu,)) if gpu])
     return Request(
@@ -85,6 +82,14 @@ def request_of(
         study=settings.study,
         prune=settings.prune,
         gap_percent=settings.gap_percent,
+    )
+
+
+def too_many(points: str) -> str:
+    """The sentence on a space that is too large to list."""
+    return (
+        f"the space has {points} than the {LARGE:,} that an exhaustive search evaluates: fix knobs, or name a "
+        "sampler, e.g. --sampler tpe --trials 500"
     )
 
 

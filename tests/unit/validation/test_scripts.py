@@ -166,7 +166,7 @@ BAD = [
     ("benchmarks/search", ("no",), "no is not a model: give a folder with config.json"),
     *(
         (f"benchmarks/{name}", ("no",), "error: unrecognized arguments: no")
-        for name in ("differing_ranks", "engine", "graphs", "learned_prices", "plans", "scale", "world_size")
+        for name in ("differing_ranks", "engine", "graphs", "growth", "learned_prices", "plans", "scale", "world_size")
     ),
     ("validation/composed", ("{tmp}/other.csv",), "cannot write to {tmp}/other.csv: {tmp}/other.csv is a file"),
     ("validation/composed_hosts", ("{tmp}/empty",), "{tmp}/empty has no captured job; make them with"),

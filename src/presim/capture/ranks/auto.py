@@ -34,7 +34,7 @@ from presim.errors import CaptureError
 from presim.process.interrupts import caught
 from presim.trace import spans
 from presim.trace.call_order import have_common_order
-from presim.trace.coverage import RankCoverage, unconfined
+from presim.trace.coverage import RankCoverage, tells_only_rank_0, unconfined
 from presim.trace.job import Job
 from presim.trace.schema import FAILED, Trace
 
@@ -53,12 +53,14 @@ _INTERRUPTED = "Not all ranks were compared, because presim was interrupted; --c
 _EVERY_RANK = "every rank ran"
 _LAST = "the last rank, at the end of every axis, ran beside rank 0"
 _RANK_NOT_READ = "not seen: a use of the rank outside PyTorch other than to choose a device or print"
+_ZERO_ONLY = "the program reads its rank only to tell rank 0 from others, to choose a device or to print"
 _AXES = "the second, the last and a middle rank along each axis of the process groups"
 _ORDER_NOTE = (
     "No rank stands for others, because ranks call their collectives in orders that could make them wait in a cycle."
 )
 _DIAGONAL = "ranks of different nodes, with every index within a node, because the program reads its rank"
 _CORNERS = "the corners of that grid"
+_SECOND = "the second ran, too"
 _BETWEEN = "ranks between those that differ"
 
 Progress = Callable[[str], None]
@@ -236,7 +238,8 @@ class _Sampling:
     def _candidates(self) -> list[dict[str, list[int]]]:
         """Ranks to sample by the rule that selects them; those of one dictionary run together."""
         groups = [group.ranks for group in self.kinds.traces[0][0].manifest.groups]
-        is_wide = bool(unconfined(self.reads)) or bool(self.checks.count)
+        is_zero_told = tells_only_rank_0(self.reads)
+        is_wide = (bool(unconfined(self.reads)) and not is_zero_told) or bool(self.checks.count)
         wide: dict[str, list[int]] = {}
         if is_wide or not is_line(groups, self.world):
             wide[_AXES] = axis_sample(groups, self.world)
@@ -245,7 +248,11 @@ class _Sampling:
             wide[_DIAGONAL] = diagonal_sample([*groups, node], self.world, self._diagonal_ranks())
             wide[_CORNERS] = corner_sample(groups, self.world)
         elif self.checks.count is None:
-            self.rules[_RANK_NOT_READ] = None
+            self.rules[_ZERO_ONLY if is_zero_told else _RANK_NOT_READ] = None
+            if (
+                is_zero_told and self._found_new and len(self.kinds.origins) > 1
+            ):  # does the last differ for that reason?
+                wide[_SECOND] = [int(self.kinds.origins[1])]
         between: list[int] = []
         if self.checks.count:
             between = gap_sample(0, len(self.kinds.origins), self.checks.count)

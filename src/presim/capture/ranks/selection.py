@@ -15,7 +15,7 @@ class Checks:
     """How many ranks to run and compare with the captured ones."""
 
     count: int | None = None  # beside the first replica; None: all ranks of a small world, a sample of a larger one
-    seconds: float = 60.0  # start no further comparisons after this time
+    seconds: float = 20.0  # start no further comparisons after this time
 
 
 @dataclasses.dataclass(frozen=True)

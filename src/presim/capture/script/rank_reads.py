@@ -6,6 +6,7 @@ read on behalf of their caller.
 
 from __future__ import annotations
 
+import ast
 import sys
 import sysconfig
 from collections.abc import Callable
@@ -14,16 +15,17 @@ from types import CodeType, FrameType
 from presim.capture.script import rank_sources
 from presim.capture.script.current_line import PRESIM_DIR, is_own, is_python, is_torch
 from presim.capture.script.device_indices import index_lines
-from presim.capture.script.expressions import source_of
+from presim.capture.script.expressions import current_expression, source_of
 from presim.capture.script.real_clock import now_ns
-from presim.capture.script.value_uses import is_confined
-from presim.trace.coverage import CONFINED
+from presim.capture.script.value_uses import is_confined, tells_only_zero
+from presim.trace.coverage import CONFINED, ZERO_ONLY
 
 _SITE = sysconfig.get_path("purelib") + "/"
 _PRESIM = PRESIM_DIR.removesuffix("capture")
 _MAX_PLACES = 64  # places kept
 # Libraries log host names, copy the environment and start compilers; only the program's own files count for these.
 _OF_PROGRAM = (rank_sources.ENVIRONMENT, rank_sources.HOST_NAME, rank_sources.SUBPROCESS)
+_OF_WORLD = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "get_rank")
 _NEVER_CONFINED = (rank_sources.ENVIRONMENT, rank_sources.SUBPROCESS, "DistributedSampler", "new_group")
 
 
@@ -41,7 +43,7 @@ class RankReads:
         add_own_time: Callable[[int], object] = lambda duration_ns: None,
     ) -> None:
         # In order: ``train.py:12 (RANK)``, or ``package (RANK)`` for a library. `CONFINED` follows the name of what is
-        # read if only the choice of a device depends on it.
+        # read if only the choice of a device depends on it, `ZERO_ONLY` if it only tells rank 0 from the others.
         self.places: dict[str, None] = {}
         self._script = script
         self._arguments = [local_rank.lstrip("-").replace("-", "_")] if local_rank else []
@@ -93,7 +95,20 @@ def _describe(frame: FrameType, read_name: str) -> str:
 
 
 def _confined_suffix(frame: FrameType, read_name: str) -> str:
-    return CONFINED if read_name not in _NEVER_CONFINED and is_confined(frame) else ""
+    """What follows the name of what is read, by what depends on it."""
+    if read_name in _NEVER_CONFINED:
+        return ""
+    if is_confined(frame):
+        return CONFINED
+    return ZERO_ONLY if read_name in _OF_WORLD and _is_of_world(frame, read_name) and tells_only_zero(frame) else ""
+
+
+def _is_of_world(frame: FrameType, read_name: str) -> bool:
+    """Whether a frame reads its rank among all ranks, not within a group that it names."""
+    current = current_expression(frame)
+    if read_name != "get_rank":
+        return True
+    return current is not None and isinstance(current[1], ast.Call) and not (current[1].args or current[1].keywords)
 
 
 def _reader(frame: FrameType | None) -> FrameType | None:

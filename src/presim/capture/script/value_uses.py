@@ -4,6 +4,9 @@ A value is confined if it only chooses a device or names the rank to PyTorch, is
 all. It is followed through arithmetic, conversions, texts, tuples, variables, attributes of `self`, and functions of
 the same file, and into the caller that it is returned to. Any other use, and code without source, is not confined: a
 comparison that decides anything but what is printed, an index, a call of an unknown function.
+
+A value that is not confined may still tell zero apart only: whether it is zero decides something, and no other use of
+it, or of anything that is computed from it, does.
 """
 
 from __future__ import annotations
@@ -46,6 +49,12 @@ def is_confined(frame: FrameType) -> bool:
     return current is not None and _Uses(current[0], frame).are_confined(current[1], ())
 
 
+def tells_only_zero(frame: FrameType) -> bool:
+    """Whether nothing depends on the value of a frame's current expression but on whether it is zero."""
+    current = current_expression(frame)
+    return current is not None and _Uses(current[0], frame, tells_zero=True).are_confined(current[1], ())
+
+
 def is_confined_in(source: Source, expression: ast.expr) -> bool:
     """The same for an expression of a file that no other file imports."""
     return _Uses(source, None).are_confined(expression, ())
@@ -54,7 +63,9 @@ def is_confined_in(source: Source, expression: ast.expr) -> bool:
 class _Uses:
     """The uses of one value within a file. Each expression that carries the value is visited once."""
 
-    def __init__(self, source: Source, frame: FrameType | None) -> None:
+    def __init__(self, source: Source, frame: FrameType | None, *, tells_zero: bool = False) -> None:
+        """``tells_zero``: that the value is zero may decide anything."""
+        self.tells_zero = tells_zero
         self.source = source
         self.frame = frame  # of the function that reads the value
         self.is_main = frame is None or frame.f_globals.get("__name__") == "__main__"  # no other file imports its names
@@ -72,6 +83,10 @@ class _Uses:
     def _all(self, nodes: Iterable[ast.AST], path: Path) -> bool:
         return all(self.are_confined(node, path) for node in nodes)
 
+    def _derived(self) -> _Uses:
+        """Uses of something that is computed from the value: that it is zero says nothing about the value."""
+        return _Uses(self.source, self.frame) if self.tells_zero else self
+
     # One method for each kind of parent node.
 
     def _Expr(self, parent: ast.Expr, node: ast.AST, path: Path) -> bool:
@@ -80,28 +95,38 @@ class _Uses:
     def _passed_on(self, parent: ast.AST, node: ast.AST, path: Path) -> bool:
         return self.are_confined(parent, path)
 
-    _UnaryOp = _FormattedValue = _Starred = _passed_on
+    _FormattedValue = _Starred = _passed_on
+
+    def _UnaryOp(self, parent: ast.UnaryOp, node: ast.AST, path: Path) -> bool:
+        is_truth = isinstance(parent.op, ast.Not) and not path
+        return (self.tells_zero and is_truth) or self._derived().are_confined(parent, path)
 
     def _BoolOp(self, parent: ast.BoolOp, node: ast.AST, path: Path) -> bool:
         later = parent.values[_index(parent.values, node) + 1 :]  # evaluated only for some values of this one
         decides = any(isinstance(inner, ast.Call) for value in later for inner in ast.walk(value))
-        return not decides and self.are_confined(parent, path)
+        return not decides and self._derived().are_confined(parent, path)
 
     def _BinOp(self, parent: ast.BinOp, node: ast.AST, path: Path) -> bool:
         other = parent.left if node is parent.right else parent.right
-        return _is_device_text(other) or self.are_confined(parent, ())
+        return _is_device_text(other) or self._derived().are_confined(parent, ())
 
     def _JoinedStr(self, parent: ast.JoinedStr, node: ast.AST, path: Path) -> bool:
         before = parent.values[parent.values.index(node) - 1] if node in parent.values[1:] else None
-        return _is_device_text(before) or self.are_confined(parent, ())
+        return _is_device_text(before) or self._derived().are_confined(parent, ())
 
     def _IfExp(self, parent: ast.IfExp, node: ast.AST, path: Path) -> bool:
-        return node is not parent.test and self.are_confined(parent, path)
+        if node is parent.test:
+            return self.tells_zero and not path
+        return self._derived().are_confined(parent, path)
 
     def _Compare(self, parent: ast.Compare, node: ast.AST, path: Path) -> bool:
-        return _is_same_for_all(parent) or self.are_confined(parent, ())
+        if self.tells_zero and not path and _is_with_zero(parent, node):
+            return True
+        return _is_same_for_all(parent) or self._derived().are_confined(parent, ())
 
     def _If(self, parent: ast.If, node: ast.AST, path: Path) -> bool:
+        if self.tells_zero and node is parent.test and not path:
+            return True
         return node is parent.test and all(map(_only_prints, (*parent.body, *parent.orelse)))
 
     def _Tuple(self, parent: ast.Tuple | ast.List, node: ast.AST, path: Path) -> bool:
@@ -142,15 +167,16 @@ class _Uses:
             return True
         if isinstance(call.func, ast.Name):
             if name in CONVERSIONS:
-                return self.are_confined(call, ())
+                uses = self if name == "int" else self._derived()
+                return uses.are_confined(call, ())
             function = self.source.function(name)
             return function is not None and self._parameter(function, argument, path)
         if not isinstance(call.func, ast.Attribute):
             return False
         receiver = call.func.value
         if name == "format" and isinstance(receiver, ast.Constant):
-            return _is_device_text(receiver) or self.are_confined(call, ())
-        return name in COLLECTING and isinstance(receiver, ast.Name) and self._variable(receiver, ())
+            return _is_device_text(receiver) or self._derived().are_confined(call, ())
+        return name in COLLECTING and isinstance(receiver, ast.Name) and self._derived()._variable(receiver, ())
 
     def _parameter(self, function: Function, argument: int | str, path: Path) -> bool:
         parameters = [*function.args.posonlyargs, *function.args.args]
@@ -170,7 +196,9 @@ class _Uses:
         if caller is None:
             return self.is_main and bool(calls) and self._all(calls, path)
         source, expression, frame = caller
-        return self._all(calls, path) and _Uses(source, frame).are_confined(expression, path)
+        return self._all(calls, path) and _Uses(source, frame, tells_zero=self.tells_zero).are_confined(
+            expression, path
+        )
 
     def _caller(self, function: Function) -> tuple[Source, ast.expr, FrameType] | None:
         """The call, in another file, of the function that reads the value."""
@@ -187,7 +215,7 @@ class _Uses:
         return self._target(parent.target, path)
 
     def _AugAssign(self, parent: ast.AugAssign, node: ast.AST, path: Path) -> bool:
-        return self._target(parent.target, ())
+        return self._derived()._target(parent.target, ())
 
     def _NamedExpr(self, parent: ast.NamedExpr, node: ast.AST, path: Path) -> bool:
         return self._target(parent.target, path) and self.are_confined(parent, path)
@@ -240,6 +268,14 @@ def _is_device_text(node: ast.AST | None) -> bool:
 def _is_same_for_all(compare: ast.Compare) -> bool:
     """Whether a comparison has the same outcome for every rank: with None, or with a number below zero."""
     return all(_is_none_or_negative(node) for node in compare.comparators)
+
+
+def _is_with_zero(compare: ast.Compare, node: ast.AST) -> bool:
+    """Whether a comparison says only whether an operand is zero, as a number or as the text of a variable."""
+    if len(compare.ops) != 1 or not isinstance(compare.ops[0], ast.Eq | ast.NotEq):
+        return False
+    other = compare.comparators[0] if node is compare.left else compare.left
+    return isinstance(other, ast.Constant) and other.value in (0, "0") and not isinstance(other.value, bool)
 
 
 def _is_none_or_negative(node: ast.expr) -> bool:

@@ -42,24 +42,28 @@ def open_graph(model: str, dtype: str = "bfloat16") -> OperatorGraph:
     if config is None:
         return take(model, dtype)
     torch = find_torch()
-    cache_key = (
-        str(VERSION),
-        str(_TRACER),
-        dtype,
-        torch.version if torch else "",
-        digest_of(config),
-    )
-    cached_graph = (
-        Path(platformdirs.user_cache_dir("presim"))
-        / "graphs"
-        / hashlib.sha256("\n".join(cache_key).encode()).hexdigest()
-    )
+    key = graph_key(config, dtype, torch.version if torch else "")
+    packaged_graph = packaged_file(config.stem, key)
+    if packaged_graph.is_file():
+        return msgspec.structs.replace(store.load(packaged_graph), model=model)
+    cached_graph = Path(platformdirs.user_cache_dir("presim")) / "graphs" / key
     if cached_graph.is_file():
         return store.load(cached_graph)
     graph = take(model, dtype)
     make_folder(cached_graph.parent)
     store.save(graph, cached_graph)
     return graph
+
+
+def graph_key(config: Path, dtype: str, torch_version: str) -> str:
+    """Digest of all that a graph depends on."""
+    parts = (str(VERSION), str(_TRACER), dtype, torch_version, digest_of(config))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def packaged_file(name: str, key: str) -> Path:
+    """Where presim brings the graph of a named model (`presim.composition.graph.package_graphs`), if it does."""
+    return Path(str(resources.files("presim.composition.graph").joinpath(f"packaged/{name}.{key[:16]}.graph")))
 
 
 def _is_graph(path: Path) -> bool:

@@ -6,8 +6,8 @@ import bisect
 import collections
 import math
 import statistics
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from presim.constants import value
 from presim.cost.analytic.estimator import AnalyticEstimator, slowdown_at_work
@@ -23,10 +23,28 @@ _THROTTLED = value("gpu.throttled_products")
 _WIDEST_GAP = 4.0  # no interpolation between rows further apart than this factor
 
 
-class _Point(NamedTuple):
+class Point(NamedTuple):
+    """A measurement on an axis."""
+
     size: int
     log_ratio: float  # log of the measured over the analytic duration
     doubt: float
+
+
+class Exact(Protocol):
+    """Duration in ns and uncertainty by signature."""
+
+    def get(self, signature: Signature, /) -> tuple[float, float] | None:
+        """None if it was not measured."""
+        ...
+
+
+class Lines(Protocol):
+    """The points along every axis, ascending."""
+
+    def get(self, axis: Key, default: Sequence[Point], /) -> Sequence[Point]:
+        """The points along an axis."""
+        ...
 
 
 class MeasuredEstimator:
@@ -53,20 +71,29 @@ class MeasuredEstimator:
         bases = self.analytic.price(signatures)
         all_at_work = all(row.source in AS_AT_WORK for rows in rows_by_signature.values() for row in rows)
         slower = [1.0] * len(signatures) if all_at_work else slowdown_at_work(gpu, signatures, bases)
-        self.exact = {
+        self.measured = {
             key: _median(rows_by_signature[key], factor, base is not None and base.bound == "compute")
             for key, factor, base in zip(signatures, slower, bases)
         }
-        self.lines = self._lines(signatures, bases)
+        self.points_by_axis = self._lines(signatures, bases)
+        self._exact: Exact = self.measured
+        self._points: Lines = self.points_by_axis
 
-    def _lines(self, signatures: list[Signature], bases: list[Price | None]) -> dict[Key, list[_Point]]:
+    @classmethod
+    def of_lookups(cls, gpu: Gpu, exact: Exact, lines: Lines) -> MeasuredEstimator:
+        """The estimator of prices that were made of rows before (`presim.cost.measured.kept`)."""
+        estimator = cls(gpu, ())
+        estimator._exact, estimator._points = exact, lines
+        return estimator
+
+    def _lines(self, signatures: list[Signature], bases: list[Price | None]) -> dict[Key, list[Point]]:
         """The points along every axis, ascending."""
-        lines: dict[Key, list[_Point]] = collections.defaultdict(list)
+        lines: dict[Key, list[Point]] = collections.defaultdict(list)
         for signature, base in zip(signatures, bases):
-            duration, doubt = self.exact[signature]
+            duration, doubt = self.measured[signature]
             if base is not None:
                 for key, size in axes(signature):
-                    lines[key].append(_Point(size, math.log(duration / base.duration_ns), doubt))
+                    lines[key].append(Point(size, math.log(duration / base.duration_ns), doubt))
         return {key: sorted(points) for key, points in lines.items() if len(points) > 1}
 
     def price(self, signatures: list[Signature]) -> list[Price | None]:
@@ -76,8 +103,9 @@ class MeasuredEstimator:
 
     def _price(self, signature: Signature, base: Price | None) -> Price | None:
         bound = base.bound if base else ""
-        if signature in self.exact:
-            duration, doubt = self.exact[signature]
+        exact = self._exact.get(signature)
+        if exact is not None:
+            duration, doubt = exact
             return self._price_of_duration(signature, duration, Origin.MEASURED, doubt, bound)
         between = self._interpolated_ratio(signature) if base else None
         if base is None or between is None:
@@ -96,7 +124,7 @@ class MeasuredEstimator:
         """The ratio to the analytic price between the nearest rows, on the axis with the smallest gap."""
         best: tuple[float, float, float] | None = None
         for key, size in axes(signature):
-            points = self.lines.get(key, [])
+            points = self._points.get(key, ())
             index = bisect.bisect_left(points, (size,))
             if not 0 < index < len(points) or points[index - 1].size < 1:
                 continue
@@ -107,7 +135,7 @@ class MeasuredEstimator:
         return None if best is None else best[1:]
 
 
-def _interpolated(low: _Point, high: _Point, size: int) -> tuple[float, float]:
+def _interpolated(low: Point, high: Point, size: int) -> tuple[float, float]:
     """Linear in the logarithm of the size. The uncertainty covers the rows' own and half of their difference."""
     share = math.log(size / low.size) / math.log(high.size / low.size)
     log_ratio = (1 - share) * low.log_ratio + share * high.log_ratio

@@ -52,15 +52,17 @@ class _Unit:
     def copied_out(self) -> Elementwise:
         """The kernel that copies gathered parameters out."""
         dtype = self.parameters[0].dtype
-        whole = self.shard() * self.ranks * dtype_bytes(dtype)
+        gathered_bytes = self.shard() * self.ranks * dtype_bytes(dtype)
         split = "aten::split_with_sizes_copy"
-        return Elementwise(whole, whole, whole // dtype_bytes(dtype), dtype, operator=split)
+        return Elementwise(gathered_bytes, gathered_bytes, gathered_bytes // dtype_bytes(dtype), dtype, operator=split)
 
     def packed(self, dtype: str) -> Elementwise:
         """The kernel that packs gradients of a type."""
-        whole = self.shard() * self.ranks * _MASTER
+        gathered_bytes = self.shard() * self.ranks * _MASTER
         read = sum(elements(parameter) for parameter in self.parameters) * dtype_bytes(dtype)
-        return Elementwise(read, whole, whole // _MASTER, dtype, len(self.parameters), "aten::_chunk_cat")
+        return Elementwise(
+            read, gathered_bytes, gathered_bytes // _MASTER, dtype, len(self.parameters), "aten::_chunk_cat"
+        )
 
     def gathered(self, group: int) -> Collective:
         """Its all-gather."""
@@ -93,8 +95,8 @@ def reduction_ns(parameters: Sequence[tuple[int, Parameter]], plan: Plan, cluste
         return 0.0
     price = _Prices(plan, cluster, chain)
     count = sum(count * elements(parameter) for count, parameter in parameters)
-    whole = count * _MASTER
-    return price.of([Collective("reduce_scatter", whole, "float32", price.groups["data"])])
+    reduced_bytes = count * _MASTER
+    return price.of([Collective("reduce_scatter", reduced_bytes, "float32", price.groups["data"])])
 
 
 def _units(parameters: Sequence[tuple[int, Parameter]], plan: Plan, world_size: int) -> list[_Unit]:
@@ -132,8 +134,8 @@ class _Prices:
 
 def _sharded(units: Sequence[_Unit], plan: Plan, price: _Prices) -> DataFloor:
     """FSDP2 without a pipeline: units are gathered and reduced in every micro-batch."""
-    again = {unit.is_root: 1 + (plan.reshard and not unit.is_root) for unit in units}
-    gathers = [unit.count * again[unit.is_root] - (plan.keep_last and not unit.is_root) for unit in units]
+    gathers_by_kind = {unit.is_root: 1 + (plan.reshard and not unit.is_root) for unit in units}
+    gathers = [unit.count * gathers_by_kind[unit.is_root] - (plan.keep_last and not unit.is_root) for unit in units]
     counts = [unit.count for unit in units]
     copies = price.of([unit.copied_out() for unit in units], gathers)
     packs = price.of([unit.packed(unit.parameters[0].dtype) for unit in units], counts)

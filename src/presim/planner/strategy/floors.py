@@ -57,10 +57,10 @@ def graph_of_rank(graph: OperatorGraph, plan: Plan, cluster: Cluster) -> Operato
     from presim.composition.plan_passes import apply_passes
 
     style = "zero1" if plan.data_style == "zero1" else "fsdp2"
-    alone = msgspec.structs.replace(
+    unpipelined_plan = msgspec.structs.replace(
         plan, pipeline=1, virtual=1, schedule="", stages=(), activation_budget=1.0, data_style=style, shard=0
     )
-    return apply_passes(graph, alone, cluster)[0]
+    return apply_passes(graph, unpipelined_plan, cluster)[0]
 
 
 def floor_of(graph: OperatorGraph, plan: Plan, cluster: Cluster, chain: Chain) -> Floor:

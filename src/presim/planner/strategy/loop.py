@@ -8,14 +8,17 @@ therefore does not depend on which process was faster.
 
 from __future__ import annotations
 
+import itertools
 import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from presim.composition.stages import blocks
+from presim.errors import InputError
 from presim.planner.knobs import to_plan_fields
 from presim.planner.request import Request
+from presim.planner.search_options import LARGE, too_many
 from presim.planner.strategy.legal import equivalent, illegal_reason, illegal_values, legal_points
 from presim.planner.study import Confirmed, ranked
 from presim.planner.trials.evaluator import Evaluator
@@ -107,15 +110,25 @@ class Evaluation:
         """Whether the time budget is spent."""
         return self._ends is not None and time.monotonic() >= self._ends
 
+    def say(self, activity: str) -> None:
+        """Show what the search does."""
+        self._progress(activity)
+
     def candidates(self) -> tuple[list[tuple[int, Point]], list[Trial]]:
-        """The numbered points to evaluate, and trials of points that need no evaluation: illegal or stored ones."""
+        """The numbered points to evaluate, and trials of points that need no evaluation: illegal or stored ones.
+
+        Raises:
+            InputError: the space has more legal plans than can be listed.
+        """
         space = self._request.space
         if not self._is_plain:
             numbered = list(enumerate(space))
             screened = [self.screened(number, point) for number, point in numbered]
             waiting = [pair for pair, trial in zip(numbered, screened) if trial is None]
             return waiting, [trial for trial in screened if trial is not None]
-        legal = list(legal_points(space, self._evaluator.cluster, self._blocks))
+        legal = list(itertools.islice(legal_points(space, self._evaluator.cluster, self._blocks), LARGE + 1))
+        if len(legal) > LARGE:
+            raise InputError(too_many("more legal plans"))
         trials = [
             Trial(number=space.number(point), point=point, fate="illegal", words=words)
             for point, words in illegal_values(space, self._evaluator.cluster, self._blocks, legal)
@@ -196,6 +209,7 @@ def evaluate_all_points(request: Request, evaluation: Evaluation, pruner: Pruner
     trials = {trial.number: trial for trial in screened}
     for trial in screened:
         pruner.record(trial)
+    evaluation.say(f"bounding {len(waiting):,} plans")
     waiting = pruner.order(waiting)
     while waiting:
         round_, decided, waiting = _next_round(waiting, pruner)
@@ -207,7 +221,14 @@ def evaluate_all_points(request: Request, evaluation: Evaluation, pruner: Pruner
         for trial in round_trials:
             trials[trial.number] = trial
             pruner.record(trial)
-    return [trials[number] for number in sorted(trials)]
+    return [_explained_at_last(trials[number], pruner) for number in sorted(trials)]
+
+
+def _explained_at_last(trial: Trial, pruner: Pruner) -> Trial:
+    """A pruned trial as all results explain it: a search that goes on from them has the same ledger."""
+    if trial.fate != "pruned" or trial.figures is not None:  # evaluating it ruled it out
+        return trial
+    return pruner.pruned(trial.number, trial.point) or trial
 
 
 def interrupted_trials(request: Request, evaluation: Evaluation) -> list[Trial]:

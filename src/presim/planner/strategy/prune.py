@@ -85,7 +85,7 @@ class RulePruner:
     values: Mapping[str, Sequence[Value]]  # values of the varied knobs
     gap: float = 0.0  # share of the step time that a plan must save at least
     count: int = 1  # number of best plans to find
-    kept: KeptBounds | None = None
+    kept_bounds: KeptBounds | None = None
 
     def __post_init__(self) -> None:
         self._known: dict[str, Trial] = {}
@@ -103,11 +103,11 @@ class RulePruner:
             batch = point.get("micro_batch", 1)
             return loss, point.get("recompute", "none") != "none", -int(batch), number
 
-        self._bound |= self.kept.load() if self.kept is not None else {}
+        self._bound |= self.kept_bounds.load() if self.kept_bounds is not None else {}
         num_kept = len(self._bound)
         in_order = sorted(points, key=promise)
-        if self.kept is not None and len(self._bound) > num_kept:
-            self.kept.save(self._bound)
+        if self.kept_bounds is not None and len(self._bound) > num_kept:
+            self.kept_bounds.save(self._bound)
         return in_order
 
     def record(self, trial: Trial) -> None:
@@ -117,7 +117,10 @@ class RulePruner:
         self._known[key(trial.point)] = trial
         if self.constraints.broken(trial, self.work):
             return
-        self._best = sorted([*self._best, trial], key=lambda trial: self._loss(_figures_of(trial)))[: self.count]
+        self._best = sorted([*self._best, trial], key=self._rank)[: self.count]
+
+    def _rank(self, trial: Trial) -> tuple[float, int]:
+        return self._loss(_figures_of(trial)), trial.number
 
     def waits_for(self, point: Point) -> list[Point]:
         """Plans that differ in one knob and can serve as witness."""
@@ -160,7 +163,7 @@ class RulePruner:
         if name not in self._bound:
             try:
                 self._bound[name] = self.bounds.of(point)
-            except InputError:  # composing the plan reports the error
+            except Exception:  # noqa: BLE001  composing reports errors; a bug in a bound must not end the search
                 self._bound[name] = None
         return self._bound[name]
 

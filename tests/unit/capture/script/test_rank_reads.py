@@ -47,6 +47,8 @@ subprocess.run(["true"])  # subprocess
 for again in range(3):
     dist.init_process_group("fake", rank=3, world_size=4) if again == 0 else None
     values += [use(dist.get_rank())]  # get_rank
+    use("first") if dist.get_rank() == 0 else None  # get_rank zero
+    use("first") if dist.get_rank(dist.group.WORLD) == 0 else None  # get_rank
     use(dist.group.WORLD.rank())  # rank
     use(dist.group.WORLD.size()), use(dist.get_world_size())
     use(dist.get_process_group_ranks(dist.group.WORLD))  # get_process_group_ranks
@@ -63,6 +65,7 @@ DistributedSampler(range(8))  # DistributedSampler
 """
 _NAMES = {
     "to choose a device or print": "confined",
+    "only to tell rank 0 from others": "zero",
     "host name": "host",
     "device uuid": "uuid",
     "device index": "index",

@@ -8,7 +8,9 @@ from __future__ import annotations
 import linecache
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -16,7 +18,7 @@ import pytest
 
 from presim.capture.script.device_indices import index_lines
 from presim.capture.script.expressions import source_of
-from presim.capture.script.value_uses import is_confined
+from presim.capture.script.value_uses import is_confined, tells_only_zero
 
 CONFINED = [
     "torch.cuda.set_device(int(read()))",
@@ -86,23 +88,54 @@ UNCONFINED = [
 ]
 
 
+ZERO_ONLY = [
+    "if read() == 0:\n    print(loss.item())",
+    "rank = read()\nfor step in range(2):\n    if rank == 0 and step % 2 == 0:\n        print(loss.item())",
+    "is_main = 0 != int(read())\nif not is_main:\n    train()",
+    "if not read():\n    train()",
+    "rank = read()\nwork = heavy if rank else light\nprint(rank)",
+    "rank = read()\nmodel.to(rank % 8)\nif rank == 0:\n    train()",
+    "def main(rank):\n    torch.cuda.set_device(rank)\n    if rank == 0:\n        train()\nmain(read())",
+    "if read() == '0':\n    train()",
+]
+MORE_THAN_ZERO = [
+    "rank = read()\nif rank % 8 == 0:\n    train()",
+    "if read() - 1 == 0:\n    train()",
+    "rank = read()\nif rank == 0:\n    train()\nelif rank == 1:\n    use(loss)",
+    "if read() == 1:\n    train()",
+    "if read() <= 0:\n    train()",
+    "if read() == False:\n    train()",
+    "if abs(read()) == 0:\n    train()",
+    "ranks = []\nranks.append(read())\nif ranks[-1] == 0:\n    train()",
+    "total = 1\ntotal += read()\nif total == 0:\n    train()",
+    "train(read())",
+]
+
+
 class _Reader:
     """`read()` of a case: notes whether the uses of its value are confined."""
 
-    def __init__(self) -> None:
+    def __init__(self, judge: Callable[[FrameType], bool] = is_confined) -> None:
         self.verdicts: list[bool] = []
+        self._judge = judge
 
     def __call__(self) -> int:
-        self.verdicts.append(is_confined(sys._getframe(1)))
+        self.verdicts.append(self._judge(sys._getframe(1)))
         return 0
 
 
-def verdicts(script: str, path: Path, name: str = "__main__", **more: Any) -> list[bool]:
+def verdicts(
+    script: str,
+    path: Path,
+    name: str = "__main__",
+    judge: Callable[[FrameType], bool] = is_confined,
+    **more: Any,
+) -> list[bool]:
     """Run a script and return the verdict of each call of `read()`."""
     path.write_text(script)
     linecache.checkcache()
     source_of.cache_clear()
-    read = _Reader()
+    read = _Reader(judge)
     names = {word: MagicMock() for word in ("torch", "dist", "model", "DDP", "logger", "os", "loss", "data", "config")}
     functions = {word: lambda *args, **kwargs: None for word in ("train", "use", "heavy", "light", "open_file", "main")}
     code = compile(script, str(path), "exec")
@@ -118,6 +151,17 @@ def test_choosing_a_device_and_printing_confine_a_value(script: str, tmp_path: P
 @pytest.mark.parametrize("script", UNCONFINED)
 def test_any_other_use_does_not(script: str, tmp_path: Path) -> None:
     assert not any(verdicts(script, tmp_path / "script.py"))
+
+
+@pytest.mark.parametrize("script", ZERO_ONLY)
+def test_a_comparison_with_zero_tells_only_zero_apart(script: str, tmp_path: Path) -> None:
+    assert all(verdicts(script, tmp_path / "script.py", judge=tells_only_zero))
+    assert not any(verdicts(script, tmp_path / "script.py"))
+
+
+@pytest.mark.parametrize("script", MORE_THAN_ZERO)
+def test_other_comparisons_and_those_of_computed_values_tell_more(script: str, tmp_path: Path) -> None:
+    assert not any(verdicts(script, tmp_path / "script.py", judge=tells_only_zero))
 
 
 @pytest.mark.parametrize(("use", "is_confined"), [("model.to(rank())", True), ("train(rank() == 3)", False)])

@@ -24,7 +24,7 @@ from presim.planner.strategy.prune import LOSSLESS, NoPruning, RulePruner
 from presim.planner.study import ranked
 from presim.planner.trials.evaluator import Evaluator
 from presim.planner.trials.job import Job, Reply
-from presim.planner.trials.trial import Trial
+from presim.planner.trials.trial import Point, Trial, key
 from support.searching import InProcess
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
@@ -82,10 +82,20 @@ def reply(text: str) -> Reply:
     return evaluator().evaluate(json.loads(text))
 
 
-def search(space: Space, objective: str, *, prune: bool) -> list[Trial]:
+class Finished(NoStore):
+    """A study with the trials of an earlier search."""
+
+    def __init__(self, trials: list[Trial]) -> None:
+        self._trials = {key(trial.point): trial for trial in trials if trial.figures is not None}
+
+    def find(self, point: Point) -> Trial | None:
+        return self._trials.get(key(point))
+
+
+def search(space: Space, objective: str, *, prune: bool, store: NoStore | None = None) -> list[Trial]:
     request = Request(subject="llama", space=space, objectives=[OBJECTIVES[objective]])
     workers = InProcess(lambda point: reply(json.dumps(point, sort_keys=True)))
-    evaluation = Evaluation(request, workers, NoStore(), lambda text: None)  # type: ignore[arg-type]
+    evaluation = Evaluation(request, workers, store or NoStore(), lambda text: None)  # type: ignore[arg-type]
     bounds = Bounds(evaluator())
     rules = RulePruner(tuple(LOSSLESS), bounds, request.objectives, Work(), Constraints(), space.varied)
     return evaluate_all_points(request, evaluation, rules if prune else NoPruning())
@@ -100,6 +110,9 @@ def test_pruned_and_exhaustive_search_give_the_same_optimum(name: str, objective
     assert best[0].point == best[1].point
     assert all(trial.rule and trial.words for trial in pruned if trial.fate == "pruned")
     assert any(trial.fate == "pruned" for trial in pruned)
+    assert search(SPACES[name], objective, prune=True, store=Finished(pruned)) == pruned, (
+        "a study gives the same ledger"
+    )
 
 
 @pytest.mark.parametrize("name", SPACES)
