@@ -20,6 +20,7 @@ _NOT_MODELLED = (
     "Advantages are computed in no time.",
     "Weights are sent while the engines stand still; transfers that overlap with generation are not modelled.",
     "Critics, reward models on GPUs, and tools or environments inside a response are not modelled.",
+    "Filtering and over-sampling of prompts, tail cutting, routing replay and LoRA are not modelled.",
 )
 
 

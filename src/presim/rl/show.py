@@ -27,7 +27,7 @@ def render(answer: RlAnswer) -> RenderableType:
         Text(f"{answer.algorithm} on {answer.model}, {answer.placement} ({answer.gpu})"),
         *(Text(f"{pool.name}: {pool.gpus} GPUs, {', '.join(pool.roles)}; {pool.plan}") for pool in answer.pools),
         Text(""),
-        _headline(answer),
+        Text("\n".join(headline(answer))),
         Text(""),
         _phases(answer),
         Text(""),
@@ -37,7 +37,8 @@ def render(answer: RlAnswer) -> RenderableType:
     )
 
 
-def _headline(answer: RlAnswer) -> Text:
+def headline(answer: RlAnswer) -> list[str]:
+    """The figures of a step in sentences."""
     figures = answer.figures
     lines = [
         f"Step {figures.step_time_s:,.4g} s ({figures.step_time_low_s:,.4g} to {figures.step_time_high_s:,.4g}), "
@@ -47,7 +48,7 @@ def _headline(answer: RlAnswer) -> Text:
         f"Rollout: engines idle {figures.rollout_idle_share:.0%} of it; {figures.rollout_tail_s:,.3g} s from the "
         f"median engine's end to the last response; {figures.preemptions:,.0f} preemptions",
     ]
-    return Text("\n".join([*lines, *_asynchronous(figures), *_costs(figures)]))
+    return [*lines, *_asynchronous(figures), *_costs(figures)]
 
 
 def _asynchronous(figures: Figures) -> list[str]:

@@ -139,6 +139,7 @@ KINDS = (
         "presim.rl.show:render",
         "placement pools phases",
         struct="presim.rl.answer:RlAnswer",
+        page="presim.rl.page:render",
     ),
     ResultKind("prefill", "presim prefill --json", 1, "presim.serving.prompts.record:screen", "plan_of_a_rank batches"),
     ResultKind(
