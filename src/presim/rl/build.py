@@ -66,13 +66,13 @@ def build_job(request: RlRequest, cluster: Cluster, progress: Callable[[str], No
         check(job)
         graph = graph or training_graph(request.model)
         try:
-            training, held, phases = _fitting(job, graph, pool, progress, must_fit=not request.force)
+            training, trainer_state, phases = _fitting(job, graph, pool, progress, must_fit=not request.force)
         except InputError as error:
             refusal = refusal or error
             continue
         if not request.cp and context > 1:
             notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
-        load_s, offload_s = _copies(job, held) if placement.is_colocated else (0.0, 0.0)
+        load_s, offload_s = _copies(job, trainer_state) if placement.is_colocated else (0.0, 0.0)
         return Built(job, Prices(training, sync, load_s, offload_s), phases, tuple(notes))
     assert refusal is not None
     raise refusal
@@ -85,8 +85,12 @@ def _fitting(
     training = price_training(
         graph, trainer.plan, pool, trainer.update_tokens, trainer.logprob_tokens, _typical_length(job.batch), progress
     )
-    held = memory.trainer_bytes(job, graph, training)
-    return training, held, memory.check(job, held) if must_fit else memory.phases_of(job, held)
+    trainer_state = memory.trainer_bytes(job, graph, training)
+    return (
+        training,
+        trainer_state,
+        memory.check(job, trainer_state) if must_fit else memory.phases_of(job, trainer_state),
+    )
 
 
 def _typical_length(batch: Batch) -> int:
@@ -210,10 +214,10 @@ def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Tr
     )
 
 
-def _copies(job: RlJob, held: memory.TrainerBytes) -> tuple[float, float]:
+def _copies(job: RlJob, trainer_state: memory.TrainerBytes) -> tuple[float, float]:
     """Seconds to bring offloaded state to the GPU, and back: a frozen reference has a copy on the host anyhow."""
     offloads = job.trainer.offloads
-    state = held.optimizer if "optimizer" in offloads else 0
-    state += held.parameters if "parameters" in offloads else 0
-    reference = held.reference if "reference" in offloads else 0
+    state = trainer_state.optimizer if "optimizer" in offloads else 0
+    state += trainer_state.parameters if "parameters" in offloads else 0
+    reference = trainer_state.reference if "reference" in offloads else 0
     return host_copy_s(state + reference, job.cluster), host_copy_s(state, job.cluster)

@@ -21,7 +21,7 @@ class Block:
     """A phase in the picture."""
 
     css: str
-    left: float  # percent
+    offset: float  # percent
     width: float
     label: str
     title: str

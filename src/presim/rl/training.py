@@ -179,18 +179,22 @@ def _forward_s(trace: Trace, timeline: Timeline, *, by_window: bool) -> float:
     if not by_window:
         numbers = trace.columns["signature"][entries]
         entries = entries[[getattr(trace.signatures[number], "kind", "") not in _MESSAGES for number in numbers]]
-    starts, ends = timeline.start_ns[entries], timeline.end_ns[entries]
+    start_times_ns, end_times_ns = timeline.start_ns[entries], timeline.end_ns[entries]
     if not len(entries):
         return 0.0
-    return float(ends.max() - starts.min()) / 1e9 if by_window else _covered_s(starts, ends)
+    return (
+        float(end_times_ns.max() - start_times_ns.min()) / 1e9
+        if by_window
+        else _covered_s(start_times_ns, end_times_ns)
+    )
 
 
-def _covered_s(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> float:
+def _covered_s(start_times_ns: NDArray[np.int64], end_times_ns: NDArray[np.int64]) -> float:
     """Seconds that some interval covers."""
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], np.maximum.accumulate(ends[order])
-    before = np.concatenate([starts[:1], ends[:-1]])
-    return float(np.maximum(ends - np.maximum(starts, before), 0).sum()) / 1e9
+    order = np.argsort(start_times_ns, kind="stable")
+    start_times_ns, end_times_ns = start_times_ns[order], np.maximum.accumulate(end_times_ns[order])
+    before = np.concatenate([start_times_ns[:1], end_times_ns[:-1]])
+    return float(np.maximum(end_times_ns - np.maximum(start_times_ns, before), 0).sum()) / 1e9
 
 
 def _curve(grid: Sequence[tuple[int, _Point, _Point]], figure: str) -> Curve:
