@@ -133,8 +133,13 @@ _OTHERS = (
     click.option(
         "--reward-workers", type=number(quantities.BATCH), default=64, show_default=True, help="Rewards at once."
     ),
+    click.option(
+        "--search", "searches", is_flag=True, help="Compare placements, and show the one with the fastest step."
+    ),
     click.option("--force", is_flag=True, help="Predict also what memory is predicted not to hold."),
-    click.option("--steps", type=number(quantities.STEPS), help="Steps to simulate. Default: 1, or 6 off-policy."),
+    click.option(
+        "--steps", type=number(quantities.STEPS), help="Steps to simulate. Default: 1; off-policy until steady, and 4."
+    ),
     click.option("--seed", type=number(quantities.SEED), default=0, show_default=True, help="Of the lengths."),
     click.option("--price-per-gpu-hour", type=number(quantities.PRICE), help="Price per GPU hour."),
     click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output."),
@@ -162,6 +167,7 @@ def command(
     recipe: tuple[str, str] | None,
     json_file: str | None,
     html: str | None,
+    searches: bool,
     quiet: bool,
     price_per_gpu_hour: float | None,
     **options: Any,
@@ -185,7 +191,14 @@ def command(
     explicit = {name for name, source in sources.items() if source is click.core.ParameterSource.COMMANDLINE}
     request, cluster, notes = rl_inputs.request_of(words, recipe, options, explicit)
     with progress(quiet or json_file == "-") as say:
-        answer = predict_rl(request, cluster, price_per_gpu_hour=price_per_gpu_hour, notes=notes, progress=say)
+        answer = predict_rl(
+            request,
+            cluster,
+            price_per_gpu_hour=price_per_gpu_hour,
+            notes=notes,
+            searches=searches,
+            progress=say,
+        )
     if html:
         from presim.rl import page
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from presim.hardware.power import shares
 from presim.rl.build import Built
+from presim.rl.job import warm_steps
 from presim.rl.loop import Run, Span, Step
 from presim.rl.memory import PhaseMemory
 
@@ -72,6 +73,18 @@ class TimelineSpan(msgspec.Struct, frozen=True):
     end_s: float
 
 
+class Alternative(msgspec.Struct, frozen=True, kw_only=True):
+    """A placement of a search; its figures are None if it is refused."""
+
+    placement: str
+    step_time_s: float | None = None
+    tokens_per_s_per_gpu: float | None = None
+    largest_staleness: int | None = None
+    rollout_idle_share: float | None = None
+    is_on_front: bool = False  # no placement that is at most as stale is faster
+    refusal: str = ""
+
+
 class RlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """All of it."""
 
@@ -93,13 +106,14 @@ class RlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     tokens: dict[str, int]  # generated, trained, in flight at the end
     notes: list[str]
     not_modelled: list[str]
+    alternatives: list[Alternative] = []  # of `--search`, this one among them
     schema: str = SCHEMA
 
 
 def answer(built: Built, run: Run, price_per_gpu_hour: float | None = None) -> RlAnswer:
     """The answer of a simulated job; steps in which the pools fill are left out of its figures."""
     job, training = built.job, built.prices.training
-    warm = min(int(np.ceil(job.placement.staleness)) + 1, len(run.steps) - 1) if job.placement.staleness else 0
+    warm = min(warm_steps(job.placement), len(run.steps) - 1)
     steady = run.steps[warm:]
     spans = [span for span in run.spans if span.step >= warm]
     phases = _phases(spans, len(steady))

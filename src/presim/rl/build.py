@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from presim.graph.schema import OperatorGraph
 from presim.hardware import Cluster
 from presim.models.description import Model
 from presim.rl import memory
-from presim.rl.job import Batch, Placement, RlJob, Trainer, check, pool_of
+from presim.rl.job import Batch, Placement, RlJob, Trainer, check, pool_of, warm_steps
 from presim.rl.lengths import longest, response_lengths
 from presim.rl.loop import Prices
 from presim.rl.models import training_graph
@@ -31,6 +31,8 @@ _LEAST_MICRO_TOKENS = 16384
 _ROUND_TOKENS = 1024
 _SPREAD_SEED = 0  # of the draw that says what a typical length is
 _DRAWN = 4096
+# (plan, GPUs, tokens of updates and of log-probabilities, typical length) -> prices, of one model on one kind of GPU
+PriceTable: TypeAlias = dict[tuple[Any, ...], TrainingPrices]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +45,13 @@ class Built:
     notes: tuple[str, ...]  # what was chosen in place of options
 
 
-def build_job(request: RlRequest, cluster: Cluster, progress: Callable[[str], None] = lambda text: None) -> Built:
-    """The job that a request describes.
+def build_job(
+    request: RlRequest,
+    cluster: Cluster,
+    progress: Callable[[str], None] = lambda text: None,
+    table: PriceTable | None = None,
+) -> Built:
+    """The job that a request describes; prices that are in ``table`` are taken from it, others are added.
 
     Raises:
         InputError: batches do not divide, a role does not fit its GPUs, or lengths are above what a side takes.
@@ -55,18 +62,19 @@ def build_job(request: RlRequest, cluster: Cluster, progress: Callable[[str], No
     engine, notes = _engine(request, model, cluster, placement, batch)
     pool = pool_of(cluster, placement.train_gpus, "training")
     sync = weight_sync(model, engine, cluster, placement, is_packed=request.transfer == "packed")
-    graph = None
+    graph: OperatorGraph | None = None
+    table = {} if table is None else table
     refusal = None
     for context in (request.cp,) if request.cp else _contexts(model, pool, request):
         trainer = _trainer(request, batch, context, placement.train_gpus // (request.tp * request.pp))
         job = RlJob(
             request.model, cluster, batch, placement, trainer, engine, request.algorithm, request.reward_seconds,
-            request.reward_workers, request.steps or (1 if not placement.staleness else 6), request.seed,
+            request.reward_workers, request.steps or _steps(placement), request.seed,
         )  # fmt: skip
         check(job)
         graph = graph or training_graph(request.model)
         try:
-            training, trainer_state, phases = _fitting(job, graph, pool, progress, must_fit=not request.force)
+            training, trainer_state, phases = _fitting(job, graph, pool, progress, table, must_fit=not request.force)
         except InputError as error:
             refusal = refusal or error
             continue
@@ -78,13 +86,26 @@ def build_job(request: RlRequest, cluster: Cluster, progress: Callable[[str], No
     raise refusal
 
 
+def _steps(placement: Placement) -> int:
+    """Steps until the pools are full, and four more; one of those that are all alike."""
+    return warm_steps(placement) + 4 if placement.staleness else 1
+
+
 def _fitting(
-    job: RlJob, graph: OperatorGraph, pool: Cluster, progress: Callable[[str], None], *, must_fit: bool
+    job: RlJob,
+    graph: OperatorGraph,
+    pool: Cluster,
+    progress: Callable[[str], None],
+    table: PriceTable,
+    *,
+    must_fit: bool,
 ) -> tuple[TrainingPrices, memory.TrainerBytes, list[memory.PhaseMemory]]:
     trainer = job.trainer
-    training = price_training(
-        graph, trainer.plan, pool, trainer.update_tokens, trainer.logprob_tokens, _typical_length(job.batch), progress
-    )
+    key = (trainer.plan, pool.world_size, trainer.update_tokens, trainer.logprob_tokens, _typical_length(job.batch))
+    if key not in table:
+        plan, _, update_tokens, forward_tokens, length = key
+        table[key] = price_training(graph, plan, pool, update_tokens, forward_tokens, length, progress)
+    training = table[key]
     trainer_state = memory.trainer_bytes(job, graph, training)
     return (
         training,

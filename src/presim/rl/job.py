@@ -105,6 +105,11 @@ class RlJob:
         return self.trainer.plan.data(self.placement.train_gpus)
 
 
+def warm_steps(placement: Placement) -> int:
+    """Steps before both pools are as full as they stay: what was admitted at first is trained on, and once more."""
+    return 2 * math.ceil(placement.staleness)
+
+
 def pool_of(cluster: Cluster, gpus: int, pool_name: str) -> Cluster:
     """The part of a cluster that a pool of GPUs is: whole nodes, or a part of one.
 

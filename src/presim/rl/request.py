@@ -59,7 +59,7 @@ class RlRequest:
     reward_seconds: float = 0.0
     reward_workers: int = 64
     force: bool = False  # predict also what does not fit memory
-    steps: int | None = None  # None: 1, or 6 where generation runs ahead
+    steps: int | None = None  # None: 1, or until pools are full and 4 more
     seed: int = 0
 
     def __post_init__(self) -> None:

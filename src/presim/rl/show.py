@@ -31,6 +31,7 @@ def render(answer: RlAnswer) -> RenderableType:
         Text(""),
         _phases(answer),
         Text(""),
+        *([_alternatives(answer), Text("")] if answer.alternatives else []),
         _memory(answer),
         Text(""),
         *(Text(f"- {sentence}") for sentence in (*answer.notes, *answer.not_modelled)),
@@ -75,6 +76,25 @@ def _phases(answer: RlAnswer) -> Table:
         table.add_column(name, justify="right")
     for phase in answer.phases:
         table.add_row(phase.pool, phase.phase, f"{phase.seconds:,.4g} s", f"{phase.share:.1%}")
+    return table
+
+
+def _alternatives(answer: RlAnswer) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("placement (* none at most as stale is faster)")
+    for name in ("step", "tokens/s/GPU", "staleness"):
+        table.add_column(name, justify="right")
+    for shown in answer.alternatives:
+        mark = "* " if shown.is_on_front else "  "
+        if shown.step_time_s is None:
+            table.add_row(f"{mark}{shown.placement}", "refused", "", "")
+            continue
+        table.add_row(
+            f"{mark}{shown.placement}",
+            f"{shown.step_time_s:,.4g} s",
+            f"{shown.tokens_per_s_per_gpu:,.0f}",
+            f"{shown.largest_staleness}",
+        )
     return table
 
 
