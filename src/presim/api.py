@@ -191,18 +191,16 @@ def search(
     return run_search(request_for_command(list(subject), settings, options, fixed))
 
 
-def predict_rl(
-    model: str, *, cluster: ClusterOptions, price_per_gpu_hour: float | None = None, **request: Any
-) -> RlAnswer:
+def rl(model: str, *, cluster: ClusterOptions, price_per_gpu_hour: float | None = None, **request: Any) -> RlAnswer:
     """Predict the steps of a post-training job: rollouts, log-probabilities, updates and transfers of weights.
 
     ``request``: fields of `presim.rl.request.RlRequest`, which documents each and its default:
-    ``predict_rl("qwen3-8b", cluster=ClusterOptions(gpu="h100-sxm", nodes=4), response="lognormal:mean=8000,p99=30000")``.
+    ``rl("qwen3-8b", cluster=ClusterOptions(gpu="h100-sxm", nodes=4), response="lognormal:mean=8000,p99=30000")``.
 
     Raises:
         InputError: a field is unknown or invalid, batches do not divide, or a role does not fit its GPUs.
     """
     from presim.rl.request import request_of
-    from presim.verbs.rl import predict_rl as predict
+    from presim.verbs.rl import predict_rl
 
-    return predict(request_of(model, request), cluster, price_per_gpu_hour=price_per_gpu_hour)
+    return predict_rl(request_of(model, request), cluster, price_per_gpu_hour=price_per_gpu_hour)

@@ -25,7 +25,7 @@ def test_a_colocated_step_is_written_as_json_and_is_the_same_in_python(tmp_path:
     assert phases["old log-probabilities"] == phases["reference log-probabilities"] < phases["update"]
     assert all(sum(memory["parts"].values()) <= memory["capacity_bytes"] for memory in content["memory"])
     assert "Pools over time" in page.read_text()
-    answer = presim.predict_rl(
+    answer = presim.rl(
         "qwen3-0.6b", cluster=ClusterOptions(gpu="h100-sxm", nodes=1), prompts=16, samples=8, response="400~0.8"
     )
     assert answer.figures.step_time_s == content["figures"]["step_time_s"]

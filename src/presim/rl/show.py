@@ -23,6 +23,7 @@ def write(answer: RlAnswer) -> None:
 
 def render(answer: RlAnswer) -> RenderableType:
     """The answer as something rich can print."""
+    alternatives: list[RenderableType] = [_alternatives(answer), Text("")] if answer.alternatives else []
     return Group(
         Text(f"{answer.algorithm} on {answer.model}, {answer.placement} ({answer.gpu})"),
         *(Text(f"{pool.name}: {pool.gpus} GPUs, {', '.join(pool.roles)}; {pool.plan}") for pool in answer.pools),
@@ -31,7 +32,7 @@ def render(answer: RlAnswer) -> RenderableType:
         Text(""),
         _phases(answer),
         Text(""),
-        *([_alternatives(answer), Text("")] if answer.alternatives else []),
+        *alternatives,
         _memory(answer),
         Text(""),
         *(Text(f"- {sentence}") for sentence in (*answer.notes, *answer.not_modelled)),
