@@ -49,7 +49,7 @@ _PLACEMENT = (
     ),
     click.option(
         "--staleness",
-        type=float,
+        type=number(quantities.STALENESS),
         default=0.0,
         show_default=True,
         help="With separate: batches generated ahead of training. 1: one-step off-policy; more: fully asynchronous.",
