@@ -58,7 +58,6 @@ class TrainingPrices:
     rest_s: float  # of an update: reduction of gradients, norm, optimizer, and the pipeline's fill and drain
     watts: float | None  # of a GPU in a step
     memory: Memory  # of an update with full micro-batches
-    uncertainty: float
     not_modelled: tuple[str, ...]
 
     def update_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
@@ -126,7 +125,6 @@ def price_training(
         rest_s=rest_s,
         watts=result.energy.watts if result.energy else None,
         memory=result.memory,
-        uncertainty=_uncertainty(double),
         not_modelled=tuple(result.not_modelled),
     )
 
@@ -150,13 +148,6 @@ def _evaluated(graph: OperatorGraph, plan: Plan, cluster: Cluster, micro_batches
 
 def _step_s(evaluation: Evaluation) -> float:
     return float(evaluation.result.step_time_s or 0.0)
-
-
-def _uncertainty(evaluation: Evaluation) -> float:
-    """Relative half-width of the step's 80 % interval."""
-    result = evaluation.result
-    low, high = result.step_time_low_s, result.step_time_high_s
-    return (high - low) / 2 / _step_s(evaluation) if low is not None and high is not None else 0.0
 
 
 def _point(evaluation: Evaluation, plan: Plan, rest_s: float) -> _Point:
