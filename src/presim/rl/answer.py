@@ -14,7 +14,7 @@ from presim.rl.memory import PhaseMemory
 SCHEMA = "presim-rl/1"
 _J_PER_KWH = 3.6e6
 _THOUSAND = 1000
-# 80 % interval: seven of nine published steps took this many times as long as predicted
+# Interval: eight of nine published steps took this many times as long as predicted
 # (validation/results/rl-steps.md). The prices of engines and composed steps alone would be far too narrow.
 _LOW, _HIGH = 0.9, 1.9
 _TRAINING = ("old log-probabilities", "reference log-probabilities", "update")
