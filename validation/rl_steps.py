@@ -46,6 +46,7 @@ _MODELS = {
     "Qwen3-235B-A22B": "qwen3-235b-a22b",
     "DeepSeek V3": "deepseek-v3",
     "DeepSeek-R1-Distill-Qwen-7B": "qwen2.5-7b",
+    "DeepSeek-R1-Distill-Qwen-1.5B": str(Path(__file__).parent / "rl_models" / "deepseek-r1-distill-qwen-1.5b"),
     "Qwen2.5-7B": "qwen2.5-7b",
     "Qwen2.5-72B": "qwen2.5-72b",
     "Qwen3-4B": "qwen3-4b",
@@ -77,6 +78,13 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
     "nemorl-0.7-22": ({**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 8}, _NEMO),
     "nemorl-0.7-23": (
         {**_MEGATRON, **_OFF_POLICY, "prompts": 64, "samples": 32, "rollout_gpus": 16, "logprob_tokens": 16384}, _NEMO
+    ),
+    "rlinf-1.5b-1": (  # 512 responses are read of 128 for each of four data-parallel ranks; 20 of 28 blocks recompute
+        {
+            **_COLOCATED, "prompts": 32, "samples": 16, "dp_style": "zero1", "cp": 1, "micro_tokens": 28672,
+            "reference": False, "engine": {"kernels": "sglang", "gpu_memory_utilization": 0.6},
+        },
+        "RLinf/RLinf, compare_with_verl.rst; the share of memory is assumed",
     ),
     "rlinf-verl-7b-64": (
         {
@@ -128,8 +136,8 @@ def request_of(row: Mapping[str, str]) -> RlRequest:
     mean = float(row["mean_response_len"] or _sequence(row) - _PROMPT)
     longest -= 0 if row["max_response_len"] else _PROMPT
     return RlRequest(
-        model=_model(row), prompt_tokens=str(_PROMPT), response=_lengths(mean, longest), engine=engine, steps=4,
-        force=True, **degrees, **fields,
+        model=_model(row), prompt_tokens=str(_PROMPT), response=_lengths(mean, longest), engine=engine, force=True,
+        **degrees, **fields,
     )  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def text_of(value: object) -> str:
 
 def without_name(content: dict[str, object], kind: ResultKind) -> object:
     """As the last presim wrote a result: structs with a version alone, the others without any name."""
-    if kind.name in ("serving", "prefill", "deployments", "serving-calibration"):
+    if kind.name in ("serving", "prefill", "rl", "deployments", "serving-calibration"):
         return content  # these had a schema
     names = ("schema",) if "schema" in content else ("kind",)
     nameless = {key: value for key, value in content.items() if key not in names}

@@ -58,7 +58,7 @@ def prices(token_s: float = 1e-5, *, sync_s: float = 0.25, **fields: Any) -> Pri
     grid = np.array([256.0, 4096.0])
     update, forward = (Curve(grid, grid * token_s * share, np.zeros(2)) for share in (0.75, 0.25))
     fill = Curve(grid, np.zeros(2), np.zeros(2))
-    training = TrainingPrices(Plan(sequence=4096), 2, update, forward, fill, 0.05, 500.0, memory(), 0.1, ())
+    training = TrainingPrices(Plan(sequence=4096), 2, update, forward, fill, 0.05, 500.0, memory(), ())
     return Prices(training, WeightSync(sync_s / 2, sync_s / 4, sync_s / 4, _GIB), **fields)
 
 

@@ -49,7 +49,7 @@ _PLACEMENT = (
     ),
     click.option(
         "--staleness",
-        type=float,
+        type=number(quantities.STALENESS),
         default=0.0,
         show_default=True,
         help="With separate: batches generated ahead of training. 1: one-step off-policy; more: fully asynchronous.",
@@ -133,11 +133,17 @@ _OTHERS = (
     click.option(
         "--reward-workers", type=number(quantities.BATCH), default=64, show_default=True, help="Rewards at once."
     ),
+    click.option(
+        "--search", "searches", is_flag=True, help="Compare placements, and show the one with the fastest step."
+    ),
     click.option("--force", is_flag=True, help="Predict also what memory is predicted not to hold."),
-    click.option("--steps", type=number(quantities.STEPS), help="Steps to simulate. Default: 1, or 6 off-policy."),
+    click.option(
+        "--steps", type=number(quantities.STEPS), help="Steps to simulate. Default: 1; off-policy until steady, and 4."
+    ),
     click.option("--seed", type=number(quantities.SEED), default=0, show_default=True, help="Of the lengths."),
     click.option("--price-per-gpu-hour", type=number(quantities.PRICE), help="Price per GPU hour."),
     click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output."),
+    click.option("--html", metavar="FILE", help="Write an HTML page with pools over time."),
     click.option("-q", "--quiet", is_flag=True, help="Print no report."),
 )
 
@@ -160,6 +166,8 @@ def command(
     words: tuple[str, ...],
     recipe: tuple[str, str] | None,
     json_file: str | None,
+    html: str | None,
+    searches: bool,
     quiet: bool,
     price_per_gpu_hour: float | None,
     **options: Any,
@@ -176,13 +184,25 @@ def command(
     from presim.post_training import show
     from presim.verbs.rl import predict_rl
 
-    if json_file not in (None, "-"):
-        check_writable(json_file)
+    for path in (json_file, html):
+        if path is not None and path != "-":
+            check_writable(path)
     sources = {name: context.get_parameter_source(name) for name in options}
     explicit = {name for name, source in sources.items() if source is click.core.ParameterSource.COMMANDLINE}
     request, cluster, notes = rl_inputs.request_of(words, recipe, options, explicit)
     with progress(quiet or json_file == "-") as say:
-        answer = predict_rl(request, cluster, price_per_gpu_hour=price_per_gpu_hour, notes=notes, progress=say)
+        answer = predict_rl(
+            request,
+            cluster,
+            price_per_gpu_hour=price_per_gpu_hour,
+            notes=notes,
+            searches=searches,
+            progress=say,
+        )
+    if html:
+        from presim.post_training import page
+
+        page.write(answer, html)
     if json_file:
         deliver(show.encode(answer), json_file)
     if not quiet and json_file != "-":

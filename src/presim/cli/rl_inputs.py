@@ -34,18 +34,21 @@ def request_of(
     if overrides and recipe is None:
         raise InputError(f"{shortened(overrides[0])!r} overrides a recipe; add --from FRAMEWORK FILE")
     fields = _fields(options)
-    found = _recipe(recipe, overrides, options) if recipe else None
-    if found is not None:
-        fields = _merged(fields, found, explicit)
+    from_recipe = _recipe(recipe, overrides, options) if recipe else None
+    if from_recipe is not None:
+        fields = _merged(fields, from_recipe, explicit)
     if models:
         fields["model"] = models[0]
     if "model" not in fields:
         raise InputError("no model is named; give one, e.g. presim rl qwen3-8b --gpu h100-sxm --response 4000")
-    _check_response(fields, found)
+    _check_response(fields, from_recipe)
     cluster = {name: options[name] for name in _CLUSTER}
-    if found is not None and not any(options[name] for name in ("nodes", "world_size", "cluster")):
-        cluster |= {"world_size": found.world_size, "gpus_per_node": options["gpus_per_node"] or found.gpus_per_node}
-    return RlRequest(**fields), ClusterOptions(**cluster), found.notes if found else ()
+    if from_recipe is not None and not any(options[name] for name in ("nodes", "world_size", "cluster")):
+        cluster |= {
+            "world_size": from_recipe.world_size,
+            "gpus_per_node": options["gpus_per_node"] or from_recipe.gpus_per_node,
+        }
+    return RlRequest(**fields), ClusterOptions(**cluster), from_recipe.notes if from_recipe else ()
 
 
 def _recipe(recipe: tuple[str, str], overrides: Sequence[str], options: dict[str, Any]) -> FromRecipe:
@@ -59,36 +62,42 @@ def _recipe(recipe: tuple[str, str], overrides: Sequence[str], options: dict[str
 
 def _fields(options: dict[str, Any]) -> dict[str, Any]:
     """Fields of a request by the options alone."""
-    others = {name: value for name, value in options.items() if name not in _CLUSTER}
-    engine = {name.removeprefix("engine_"): others.pop(name) for name in list(others) if name.startswith("engine_")}
-    offload = tuple(filter(None, others.pop("offload").split(",")))
+    request_fields = {name: value for name, value in options.items() if name not in _CLUSTER}
+    engine = {
+        name.removeprefix("engine_"): request_fields.pop(name)
+        for name in list(request_fields)
+        if name.startswith("engine_")
+    }
+    offload = tuple(filter(None, request_fields.pop("offload").split(",")))
     if unknown := [word for word in offload if word not in typing.get_args(Offloads)]:
         raise InputError(
             f"--offload takes {', '.join(typing.get_args(Offloads))}, or several with commas; got "
             f"{shortened(unknown[0])!r}"
         )
     engine = {name: value for name, value in engine.items() if value is not None}
-    return {**others, "engine": engine, "offload": offload}
+    return {**request_fields, "engine": engine, "offload": offload}
 
 
-def _merged(fields: dict[str, Any], found: FromRecipe, explicit: set[str]) -> dict[str, Any]:
+def _merged(fields: dict[str, Any], from_recipe: FromRecipe, explicit: set[str]) -> dict[str, Any]:
     """The recipe's fields, unless the command line says otherwise."""
-    engine = {**found.fields["engine"], **fields["engine"]}
-    merged = {**fields, **{name: value for name, value in found.fields.items() if name not in explicit}}
-    if "prompt_tokens" not in explicit and found.longest_prompt:
-        merged["prompt_tokens"] = str(found.longest_prompt)
+    engine = {**from_recipe.fields["engine"], **fields["engine"]}
+    merged = {**fields, **{name: value for name, value in from_recipe.fields.items() if name not in explicit}}
+    if "prompt_tokens" not in explicit and from_recipe.longest_prompt:
+        merged["prompt_tokens"] = str(from_recipe.longest_prompt)
     return {**merged, "engine": engine}
 
 
-def _check_response(fields: dict[str, Any], found: FromRecipe | None) -> None:
-    most = found.longest_response if found else None
+def _check_response(fields: dict[str, Any], from_recipe: FromRecipe | None) -> None:
+    bound_tokens = from_recipe.longest_response if from_recipe else None
     if fields.get("response") is None:
-        bound = f"; the recipe bounds them by {most:,} tokens, and says no mean" if most else ""
-        example = f"lognormal:mean={most // 3},p99={most},max={most}" if most else _EXAMPLE
+        bound = f"; the recipe bounds them by {bound_tokens:,} tokens, and says no mean" if bound_tokens else ""
+        example = (
+            f"lognormal:mean={bound_tokens // 3},p99={bound_tokens},max={bound_tokens}" if bound_tokens else _EXAMPLE
+        )
         raise InputError(f"how long responses are decides the step{bound}; add --response, e.g. {example}")
     drawn = longest(response_lengths(fields["response"]))
-    if most and drawn > most:
+    if bound_tokens and drawn > bound_tokens:
         raise InputError(
-            f"responses have up to {drawn:,} tokens, and the recipe bounds them by {most:,}; end --response with "
-            f"max={most}"
+            f"responses have up to {drawn:,} tokens, and the recipe bounds them by {bound_tokens:,}; end "
+            f"--response with max={bound_tokens}"
         )

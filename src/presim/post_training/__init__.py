@@ -1,1 +1,5 @@
-"""Post-training by reinforcement learning: rollouts and training steps in one simulation (`presim rl`)."""
+"""Post-training: rollouts and training in one simulation; `presim.rl(…)` is a function as well."""
+
+from presim.verb_packages import make_callable
+
+make_callable(__name__)

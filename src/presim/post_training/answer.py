@@ -7,12 +7,16 @@ import numpy as np
 
 from presim.hardware.power import shares
 from presim.post_training.build import Built
+from presim.post_training.job import warm_steps
 from presim.post_training.loop import Run, Span, Step
 from presim.post_training.memory import PhaseMemory
 
 SCHEMA = "presim-rl/1"
 _J_PER_KWH = 3.6e6
 _THOUSAND = 1000
+# Interval: eight of nine published steps took this many times as long as predicted
+# (validation/results/rl-steps.md). The prices of engines and composed steps alone would be far too narrow.
+_LOW, _HIGH = 0.9, 1.9
 _TRAINING = ("old log-probabilities", "reference log-probabilities", "update")
 _NOT_MODELLED = (
     "The Python time of the controller between phases, padded batches that pass through it, and waking and emptying an "
@@ -20,6 +24,7 @@ _NOT_MODELLED = (
     "Advantages are computed in no time.",
     "Weights are sent while the engines stand still; transfers that overlap with generation are not modelled.",
     "Critics, reward models on GPUs, and tools or environments inside a response are not modelled.",
+    "Filtering and over-sampling of prompts, tail cutting, routing replay and LoRA are not modelled.",
 )
 
 
@@ -71,6 +76,18 @@ class TimelineSpan(msgspec.Struct, frozen=True):
     end_s: float
 
 
+class Alternative(msgspec.Struct, frozen=True, kw_only=True):
+    """A placement of a search; its figures are None if it is refused."""
+
+    placement: str
+    step_time_s: float | None = None
+    tokens_per_s_per_gpu: float | None = None
+    largest_staleness: int | None = None
+    rollout_idle_share: float | None = None
+    is_on_front: bool = False  # no placement that is at most as stale is faster
+    refusal: str = ""
+
+
 class RlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """All of it."""
 
@@ -92,13 +109,14 @@ class RlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     tokens: dict[str, int]  # generated, trained, in flight at the end
     notes: list[str]
     not_modelled: list[str]
+    alternatives: list[Alternative] = []  # of `--search`, this one among them
     schema: str = SCHEMA
 
 
 def answer(built: Built, run: Run, price_per_gpu_hour: float | None = None) -> RlAnswer:
     """The answer of a simulated job; steps in which the pools fill are left out of its figures."""
     job, training = built.job, built.prices.training
-    warm = min(int(np.ceil(job.placement.staleness)) + 1, len(run.steps) - 1) if job.placement.staleness else 0
+    warm = min(warm_steps(job.placement), len(run.steps) - 1)
     steady = run.steps[warm:]
     spans = [span for span in run.spans if span.step >= warm]
     phases = _phases(spans, len(steady))
@@ -149,15 +167,14 @@ def _figures(
     training_s = sum(seconds for (_, phase), seconds in by_phase.items() if phase in _TRAINING)
     rollout_pool = "all GPUs" if job.placement.is_colocated else "rollout"
     rollout_s = by_phase.get((rollout_pool, "rollout"), 0.0)
-    width = np.hypot(job.engine.uncertainty * 1.2816 * rollout_s, built.prices.training.uncertainty * training_s)
     busy_s = sum(step.rank_busy_s for step in steady) / count
     ranks = job.replicas * (1 if job.engine.plan.pp > 1 else job.engine.plan.dp)
     gpu_hours = job.placement.gpus * step_s / 3600
     staleness = np.concatenate([step.staleness for step in steady])
     return Figures(
         step_s,
-        max(step_s - float(width), 0.0),
-        step_s + float(width),
+        _LOW * step_s,
+        _HIGH * step_s,
         sum(step.trained_tokens for step in steady) / count / step_s / job.placement.gpus,
         job.batch.responses / step_s,
         sum(step.rollout_tail_s for step in steady) / count,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from presim.errors import InputError
 from presim.hardware import Cluster
 from presim.models.description import Model
 from presim.post_training import memory
-from presim.post_training.job import Batch, Placement, RlJob, Trainer, check, pool_of
+from presim.post_training.job import Batch, Placement, RlJob, Trainer, check, pool_of, warm_steps
 from presim.post_training.lengths import longest, response_lengths
 from presim.post_training.loop import Prices
 from presim.post_training.models import training_graph
@@ -31,6 +31,8 @@ _LEAST_MICRO_TOKENS = 16384
 _ROUND_TOKENS = 1024
 _SPREAD_SEED = 0  # of the draw that says what a typical length is
 _DRAWN = 4096
+# (plan, GPUs, tokens of updates and of log-probabilities, typical length) -> prices, of one model on one kind of GPU
+PriceTable: TypeAlias = dict[tuple[Any, ...], TrainingPrices]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +45,13 @@ class Built:
     notes: tuple[str, ...]  # what was chosen in place of options
 
 
-def build_job(request: RlRequest, cluster: Cluster, progress: Callable[[str], None] = lambda text: None) -> Built:
-    """The job that a request describes.
+def build_job(
+    request: RlRequest,
+    cluster: Cluster,
+    progress: Callable[[str], None] = lambda text: None,
+    table: PriceTable | None = None,
+) -> Built:
+    """The job that a request describes; prices that are in ``table`` are taken from it, others are added.
 
     Raises:
         InputError: batches do not divide, a role does not fit its GPUs, or lengths are above what a side takes.
@@ -55,38 +62,56 @@ def build_job(request: RlRequest, cluster: Cluster, progress: Callable[[str], No
     engine, notes = _engine(request, model, cluster, placement, batch)
     pool = pool_of(cluster, placement.train_gpus, "training")
     sync = weight_sync(model, engine, cluster, placement, is_packed=request.transfer == "packed")
-    graph = None
+    graph: OperatorGraph | None = None
+    table = {} if table is None else table
     refusal = None
     for context in (request.cp,) if request.cp else _contexts(model, pool, request):
         trainer = _trainer(request, batch, context, placement.train_gpus // (request.tp * request.pp))
         job = RlJob(
             request.model, cluster, batch, placement, trainer, engine, request.algorithm, request.reward_seconds,
-            request.reward_workers, request.steps or (1 if not placement.staleness else 6), request.seed,
+            request.reward_workers, request.steps or _steps(placement), request.seed,
         )  # fmt: skip
         check(job)
         graph = graph or training_graph(request.model)
         try:
-            training, held, phases = _fitting(job, graph, pool, progress, must_fit=not request.force)
+            training, trainer_state, phases = _fitting(job, graph, pool, progress, table, must_fit=not request.force)
         except InputError as error:
             refusal = refusal or error
             continue
         if not request.cp and context > 1:
             notes.append(f"Context parallelism of {context} (--cp) was chosen: the smallest that fits.")
-        load_s, offload_s = _copies(job, held) if placement.is_colocated else (0.0, 0.0)
+        load_s, offload_s = _copies(job, trainer_state) if placement.is_colocated else (0.0, 0.0)
         return Built(job, Prices(training, sync, load_s, offload_s), phases, tuple(notes))
     assert refusal is not None
     raise refusal
 
 
+def _steps(placement: Placement) -> int:
+    """Steps until the pools are full, and four more; one of those that are all alike."""
+    return warm_steps(placement) + 4 if placement.staleness else 1
+
+
 def _fitting(
-    job: RlJob, graph: OperatorGraph, pool: Cluster, progress: Callable[[str], None], *, must_fit: bool
+    job: RlJob,
+    graph: OperatorGraph,
+    pool: Cluster,
+    progress: Callable[[str], None],
+    table: PriceTable,
+    *,
+    must_fit: bool,
 ) -> tuple[TrainingPrices, memory.TrainerBytes, list[memory.PhaseMemory]]:
     trainer = job.trainer
-    training = price_training(
-        graph, trainer.plan, pool, trainer.update_tokens, trainer.logprob_tokens, _typical_length(job.batch), progress
+    key = (trainer.plan, pool.world_size, trainer.update_tokens, trainer.logprob_tokens, _typical_length(job.batch))
+    if key not in table:
+        plan, _, update_tokens, forward_tokens, length = key
+        table[key] = price_training(graph, plan, pool, update_tokens, forward_tokens, length, progress)
+    training = table[key]
+    trainer_state = memory.trainer_bytes(job, graph, training)
+    return (
+        training,
+        trainer_state,
+        memory.check(job, trainer_state) if must_fit else memory.phases_of(job, trainer_state),
     )
-    held = memory.trainer_bytes(job, graph, training)
-    return training, held, memory.check(job, held) if must_fit else memory.phases_of(job, held)
 
 
 def _typical_length(batch: Batch) -> int:
@@ -210,10 +235,10 @@ def _trainer(request: RlRequest, batch: Batch, context: int, sharers: int) -> Tr
     )
 
 
-def _copies(job: RlJob, held: memory.TrainerBytes) -> tuple[float, float]:
+def _copies(job: RlJob, trainer_state: memory.TrainerBytes) -> tuple[float, float]:
     """Seconds to bring offloaded state to the GPU, and back: a frozen reference has a copy on the host anyhow."""
     offloads = job.trainer.offloads
-    state = held.optimizer if "optimizer" in offloads else 0
-    state += held.parameters if "parameters" in offloads else 0
-    reference = held.reference if "reference" in offloads else 0
+    state = trainer_state.optimizer if "optimizer" in offloads else 0
+    state += trainer_state.parameters if "parameters" in offloads else 0
+    reference = trainer_state.reference if "reference" in offloads else 0
     return host_copy_s(state + reference, job.cluster), host_copy_s(state, job.cluster)

@@ -62,8 +62,8 @@ class Placement:
         if self.is_colocated:
             return f"colocated on {self.train_gpus} GPUs"
         ahead = "on-policy" if not self.staleness else f"at most {self.staleness:g} steps off-policy"
-        how = ", partial rollouts" if self.is_partial else ""
-        return f"{self.train_gpus} GPUs train, {self.rollout_gpus} generate, {ahead}{how}"
+        partial_text = ", partial rollouts" if self.is_partial else ""
+        return f"{self.train_gpus} GPUs train, {self.rollout_gpus} generate, {ahead}{partial_text}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,12 @@ class RlJob:
         return self.trainer.plan.data(self.placement.train_gpus)
 
 
-def pool_of(cluster: Cluster, gpus: int, what: str) -> Cluster:
+def warm_steps(placement: Placement) -> int:
+    """Steps before both pools are as full as they stay: what was admitted at first is trained on, and once more."""
+    return 2 * math.ceil(placement.staleness)
+
+
+def pool_of(cluster: Cluster, gpus: int, pool_name: str) -> Cluster:
     """The part of a cluster that a pool of GPUs is: whole nodes, or a part of one.
 
     Raises:
@@ -115,7 +120,7 @@ def pool_of(cluster: Cluster, gpus: int, what: str) -> Cluster:
     if gpus % per_node:
         below = gpus // per_node * per_node
         raise InputError(
-            f"the {what} pool of {gpus} GPUs fills no whole nodes of {per_node}; use {below} or {below + per_node}"
+            f"the {pool_name} pool of {gpus} GPUs fills no whole nodes of {per_node}; use {below} or {below + per_node}"
         )
     return msgspec.structs.replace(cluster, nodes=gpus // per_node, gpus_per_node=per_node)
 

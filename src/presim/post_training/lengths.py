@@ -31,12 +31,12 @@ def response_lengths(word: str) -> Lengths:
     if ("p99" in figures) == ("cv" in figures):
         raise InputError(f"{shortened(word)!r} needs either p99 or cv (deviation / mean); write it like {_EXAMPLE}")
     spread = figures["cv"] if "cv" in figures else _spread(mean, figures["p99"])
-    most = int(figures.get("max", _MOST_TOKENS))
-    if most < mean:
+    bound = int(figures.get("max", _MOST_TOKENS))
+    if bound < mean:
         raise InputError(
-            f"responses of {mean:,.0f} tokens on average are above their max={most:,}; correct one of both"
+            f"responses of {mean:,.0f} tokens on average are above their max={bound:,}; correct one of both"
         )
-    return Lengths(mean, spread, most=most)
+    return Lengths(mean, spread, most=bound)
 
 
 def _figures(fields: str, word: str) -> dict[str, float]:

@@ -116,7 +116,7 @@ def _admit(job: RlJob, state: _State, version: int, rng: np.random.Generator) ->
         batch.response.draw(rng, len(groups) * batch.samples),
         np.zeros(len(groups) * batch.samples, np.int64),
     )
-    state.responses = state.responses.with_others(responses)
+    state.responses = state.responses.with_added(responses)
     state.end_s = np.concatenate([state.end_s, np.full(len(responses), np.inf)])
     state.version = np.concatenate([state.version, np.full(len(responses), version)])
     state.admitted = last
@@ -126,29 +126,29 @@ def _step(job: RlJob, prices: Prices, state: _State, number: int) -> tuple[Step,
     is_live = np.isinf(state.end_s)
     live = state.responses.part(is_live)
     window = generate(live, job.engine, job.replicas, job.seed + number)
-    ends = state.end_s.copy()
-    ends[is_live] = state.now_s + window.end_s
-    is_batch = _batch(job, state, ends, number)
-    ready_s = max(float(ends[is_batch].max()), state.now_s)
-    rewarded_s = _rewarded_s(job, ends[is_batch], state.now_s)
+    end_times_s = state.end_s.copy()
+    end_times_s[is_live] = state.now_s + window.end_s
+    is_batch = _batch(job, state, end_times_s, number)
+    ready_s = max(float(end_times_s[is_batch].max()), state.now_s)
+    rewarded_s = _rewarded_s(job, end_times_s[is_batch], state.now_s)
     lengths = (state.responses.prompt + state.responses.length)[is_batch]
     timeline = _Phases(job, prices, number, state.now_s, ready_s, max(ready_s, rewarded_s))
     train_end_s = timeline.train(lengths)
-    all_end_s = float(ends.max())
+    all_end_s = float(end_times_s.max())
     cut_s = train_end_s if job.placement.is_partial else max(train_end_s, all_end_s)
     next_s = timeline.sync(cut_s, all_end_s)
     generated = window.generated_at(cut_s - state.now_s)
     is_begun = generated > live.generated
-    step = _summary(job, state, window, number, is_batch, ends, cut_s, next_s, generated)
-    _advance(state, is_live, is_batch, ends, generated, is_begun, number, next_s)
+    step = _summary(job, state, window, number, is_batch, end_times_s, cut_s, next_s, generated)
+    _advance(state, is_live, is_batch, end_times_s, generated, is_begun, number, next_s)
     return step, timeline.spans
 
 
-def _batch(job: RlJob, state: _State, ends: Floats, version: int) -> NDArray[np.bool_]:
+def _batch(job: RlJob, state: _State, end_times_s: Floats, version: int) -> NDArray[np.bool_]:
     """Responses of the groups of this step: those that would be too stale in the next, then those that end first."""
     groups, index = np.unique(state.responses.group, return_inverse=True)
     group_end_s = np.zeros(len(groups))
-    np.maximum.at(group_end_s, index, ends)
+    np.maximum.at(group_end_s, index, end_times_s)
     group_version = np.full(len(groups), np.iinfo(np.int64).max)
     np.minimum.at(group_version, index, state.version)
     is_due = group_version + math.ceil(job.placement.staleness) <= version
@@ -158,13 +158,13 @@ def _batch(job: RlJob, state: _State, ends: Floats, version: int) -> NDArray[np.
     return selected[index]
 
 
-def _rewarded_s(job: RlJob, ends: Floats, start_s: float) -> float:
+def _rewarded_s(job: RlJob, end_times_s: Floats, start_s: float) -> float:
     """When the last reward of a batch is computed: by so many workers, each response when it is complete."""
     if not job.reward_s:
         return start_s
-    free_s = [start_s] * min(job.reward_workers, len(ends))
+    free_s = [start_s] * min(job.reward_workers, len(end_times_s))
     done_s = start_s
-    for end_s in np.sort(ends).tolist():
+    for end_s in np.sort(end_times_s).tolist():
         done_s = max(heapq.heappop(free_s), end_s) + job.reward_s
         heapq.heappush(free_s, done_s)
     return max(free_s)
@@ -224,15 +224,19 @@ class _Phases:
             self._add("waiting for rollouts", cut_s)
             rollouts = [("rollout", self.start_s, generated_s), ("waiting for weights", generated_s, cut_s)]
             rollouts.append(("weight sync", cut_s, end_s))
-            self.spans += [Span("rollout", phase, self.number, *ends) for phase, *ends in rollouts if ends[1] > ends[0]]
+            self.spans += [
+                Span("rollout", phase, self.number, *window_s)
+                for phase, *window_s in rollouts
+                if window_s[1] > window_s[0]
+            ]
         self._add("weight sync", self.now_s + self.prices.sync.seconds)
         self._add("offload", self.now_s + self.prices.offload_s)
         return self.now_s
 
 
 def _summary(
-    job: RlJob, state: _State, window: Window, number: int, is_batch: NDArray[np.bool_], ends: Floats, cut_s: float,
-    next_s: float, generated: Ints,
+    job: RlJob, state: _State, window: Window, number: int, is_batch: NDArray[np.bool_], end_times_s: Floats,
+    cut_s: float, next_s: float, generated: Ints,
 ) -> Step:  # fmt: skip
     responses, live = state.responses, window.responses
     rank_end_s = np.minimum(window.rank_end_s, cut_s - state.now_s)
@@ -249,7 +253,7 @@ def _summary(
         int(live.generated.sum()),
         number - np.minimum(state.version[is_batch][first], number),
         float(rank_end_s.sum()),
-        max(min(float(ends[is_batch].max()), cut_s) - state.now_s - half_done_s, 0.0),
+        max(min(float(end_times_s[is_batch].max()), cut_s) - state.now_s - half_done_s, 0.0),
         window.preemptions,
         float(lengths.mean()),
         int(lengths.max()),
@@ -257,7 +261,7 @@ def _summary(
 
 
 def _advance(
-    state: _State, is_live: NDArray[np.bool_], is_batch: NDArray[np.bool_], ends: Floats, generated: Ints,
+    state: _State, is_live: NDArray[np.bool_], is_batch: NDArray[np.bool_], end_times_s: Floats, generated: Ints,
     is_begun: NDArray[np.bool_], number: int, next_s: float,
 ) -> None:  # fmt: skip
     """Take the batch out, and keep what the others have generated."""
@@ -268,7 +272,7 @@ def _advance(
     version[waited] = np.maximum(
         version[waited], number + 1
     )  # a response that has no token starts with the next weights
-    state.end_s = np.where(progress == state.responses.length, ends, np.inf)[~is_batch]
+    state.end_s = np.where(progress == state.responses.length, end_times_s, np.inf)[~is_batch]
     state.responses = dataclasses.replace(state.responses, generated=progress).part(~is_batch)
     state.version = version[~is_batch]
     state.now_s = next_s

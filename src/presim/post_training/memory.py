@@ -44,15 +44,15 @@ class TrainerBytes:
     optimizer: int
     reference: int  # the frozen policy, sharded as the trained one
     working: int  # gradients, activations, gathered parameters, and what the allocator reserves beside them
-    beyond: int  # context and communication buffers
+    outside_allocator: int  # context and communication buffers
 
 
 def trainer_bytes(job: RlJob, graph: OperatorGraph, prices: TrainingPrices) -> TrainerBytes:
     """The trainer's state, from the composed update of full micro-batches."""
     memory = prices.memory
-    held = {part.name: part.bytes for part in memory.by_category}
-    parameters, optimizer = held.get("parameter", 0), held.get("optimizer_state", 0)
-    beyond = sum(estimate.bytes for estimate in memory.beyond_allocator)
+    category_bytes = {part.name: part.bytes for part in memory.by_category}
+    parameters, optimizer = category_bytes.get("parameter", 0), category_bytes.get("optimizer_state", 0)
+    outside_allocator = sum(estimate.bytes for estimate in memory.beyond_allocator)
     plan = job.trainer.plan
     shards = (plan.shard or job.placement.train_gpus // (plan.tensor * plan.pipeline)) * plan.tensor * plan.pipeline
     if plan.data_style in ("fsdp2", "hsdp"):  # the category counts parameters that are gathered for a moment, too
@@ -62,7 +62,7 @@ def trainer_bytes(job: RlJob, graph: OperatorGraph, prices: TrainingPrices) -> T
         rank_parameters = _rank_parameters(job)
     working = memory.peak_reserved_bytes - parameters - optimizer
     reference = int(_REFERENCE_BYTES * rank_parameters) if job.trainer.has_reference else 0
-    return TrainerBytes(parameters, optimizer, reference, working, beyond)
+    return TrainerBytes(parameters, optimizer, reference, working, outside_allocator)
 
 
 def _rank_parameters(job: RlJob) -> float:
@@ -73,24 +73,24 @@ def _rank_parameters(job: RlJob) -> float:
     return (dense + experts / max(plan.expert, plan.tensor)) / plan.pipeline
 
 
-def phases_of(job: RlJob, held: TrainerBytes) -> list[PhaseMemory]:
+def phases_of(job: RlJob, trainer: TrainerBytes) -> list[PhaseMemory]:
     """Memory of the phases of each pool."""
     engine, offloads = job.engine.memory, job.trainer.offloads
     capacity = engine.total
-    resident = {"trainer's context": held.beyond}
+    resident = {"trainer's context": trainer.outside_allocator}
     if "parameters" not in offloads:
-        resident["parameters"] = held.parameters
+        resident["parameters"] = trainer.parameters
     if "reference" not in offloads:
-        resident["reference"] = held.reference
+        resident["reference"] = trainer.reference
     if "optimizer" not in offloads:
-        resident["optimizer states"] = held.optimizer
+        resident["optimizer states"] = trainer.optimizer
     serving = {"engine's weights": engine.weights, "KV cache": engine.cache, "engine's working memory": _working(job)}
     updating = {
-        "trainer's context": held.beyond,
-        "parameters": held.parameters,
-        "optimizer states": held.optimizer,
-        "gradients, activations, gathered parameters": held.working,
-        **({} if "reference" in offloads else {"reference": held.reference}),
+        "trainer's context": trainer.outside_allocator,
+        "parameters": trainer.parameters,
+        "optimizer states": trainer.optimizer,
+        "gradients, activations, gathered parameters": trainer.working,
+        **({} if "reference" in offloads else {"reference": trainer.reference}),
     }
     asleep = {"sleeping engine's context": engine.beside}
     if job.placement.is_colocated:
@@ -113,30 +113,30 @@ def _phase(pool: str, phase: str, parts: dict[str, int], capacity: int) -> Phase
     return PhaseMemory(pool, phase, {name: size for name, size in parts.items() if size}, capacity)
 
 
-def check(job: RlJob, held: TrainerBytes) -> list[PhaseMemory]:
+def check(job: RlJob, trainer: TrainerBytes) -> list[PhaseMemory]:
     """The phases' memory.
 
     Raises:
         InputError: a phase does not fit, with by how much and what would help.
     """
-    phases = phases_of(job, held)
+    phases = phases_of(job, trainer)
     for phase in phases:
         if not phase.fits:
             missing = (phase.total_bytes - phase.capacity_bytes) / GIB
             parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in phase.parts.items())
             raise InputError(
                 f"the {phase.phase} does not fit {phase.pool}: {phase.total_bytes / GIB:.1f} GiB ({parts}) of "
-                f"{phase.capacity_bytes / GIB:.1f}, {missing:.1f} too many; {_advice(job, held, phase, missing)}; "
+                f"{phase.capacity_bytes / GIB:.1f}, {missing:.1f} too many; {_advice(job, trainer, phase, missing)}; "
                 "--force predicts it anyway"
             )
     return phases
 
 
-def _advice(job: RlJob, held: TrainerBytes, phase: PhaseMemory, missing: float) -> str:
+def _advice(job: RlJob, trainer: TrainerBytes, phase: PhaseMemory, missing: float) -> str:
     choices = {
-        "optimizer": held.optimizer / GIB,
-        "parameters": held.parameters / GIB,
-        "reference": held.reference / GIB,
+        "optimizer": trainer.optimizer / GIB,
+        "parameters": trainer.parameters / GIB,
+        "reference": trainer.reference / GIB,
     }
     unused = {name: size for name, size in choices.items() if name not in job.trainer.offloads}
     if phase.phase == "rollout" and unused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ _BOUNDS = {
     "reward_workers": quantities.BATCH,
     "seed": quantities.SEED,
 }
-_MOST_STALENESS = 1000
+_MOST_RESPONSES = 1_000_000
 _MOST_STEPS = 1000
 
 
@@ -59,7 +60,7 @@ class RlRequest:
     reward_seconds: float = 0.0
     reward_workers: int = 64
     force: bool = False  # predict also what does not fit memory
-    steps: int | None = None  # None: 1, or 6 where generation runs ahead
+    steps: int | None = None  # None: 1, or until pools are full and 4 more
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -69,8 +70,13 @@ class RlRequest:
         for name in ("mini_batch", "rollout_gpus", "cp", "micro_tokens", "logprob_tokens", "steps"):
             if (number := getattr(self, name)) is not None:
                 quantities.BATCH.check(number, name)
-        if not 0 <= self.staleness <= _MOST_STALENESS:
-            raise InputError(f"staleness is from 0 to {_MOST_STALENESS} steps, not {self.staleness:g}; correct it")
+        quantities.STALENESS.check(self.staleness, "staleness")
+        responses = math.ceil(self.prompts * self.samples * (1 + self.staleness))
+        if responses > _MOST_RESPONSES:
+            raise InputError(
+                f"{responses:,} responses at once are more than the {_MOST_RESPONSES:,} that are simulated; use fewer "
+                "--prompts or --samples"
+            )
         if (self.steps or 1) > _MOST_STEPS:
             raise InputError(f"{self.steps:,} steps are more than {_MOST_STEPS:,}; use fewer --steps")
 

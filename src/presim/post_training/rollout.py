@@ -31,10 +31,10 @@ class Responses:
         """Some of them."""
         return Responses(*(getattr(self, field.name)[selected] for field in dataclasses.fields(self)))
 
-    def with_others(self, others: Responses) -> Responses:
+    def with_added(self, added: Responses) -> Responses:
         """Both."""
         names = [field.name for field in dataclasses.fields(self)]
-        return Responses(*(np.concatenate([getattr(self, name), getattr(others, name)]) for name in names))
+        return Responses(*(np.concatenate([getattr(self, name), getattr(added, name)]) for name in names))
 
     def __len__(self) -> int:
         return len(self.group)
@@ -52,9 +52,9 @@ class Window:
     @property
     def rank_end_s(self) -> Floats:
         """When each rank of the engines has generated its last token."""
-        ends = np.zeros(self.ranks)
-        np.maximum.at(ends, self.served.replica, self.end_s)
-        return ends
+        end_times = np.zeros(self.ranks)
+        np.maximum.at(end_times, self.served.replica, self.end_s)
+        return end_times
 
     def generated_at(self, cut_s: float) -> Ints:
         """Tokens of each response at a moment: an engine's step gives each of its sequences one."""
@@ -64,8 +64,8 @@ class Window:
         tokens = np.where(served.last <= cut_ns, remaining, 0)
         steps_by_replica = _step_ends(served)
         for index in np.flatnonzero((served.last > cut_ns) & (served.first <= cut_ns)).tolist():
-            ends = steps_by_replica[int(served.replica[index])]
-            first, now, last = np.searchsorted(ends, (served.first[index], cut_ns, served.last[index]))
+            end_times = steps_by_replica[int(served.replica[index])]
+            first, now, last = np.searchsorted(end_times, (served.first[index], cut_ns, served.last[index]))
             share = (now - first) / max(last - first, 1)
             tokens[index] = min(1 + int(share * (remaining[index] - 1)), remaining[index] - 1)
         return np.asarray(responses.generated + tokens)
@@ -77,8 +77,8 @@ class Window:
 
 
 def _step_ends(served: Served) -> dict[int, Ints]:
-    replicas, ends = served.steps[:, state.LOG_REPLICA], served.steps[:, state.LOG_END]
-    return {int(replica): np.sort(ends[replicas == replica]) for replica in np.unique(replicas)}
+    replicas, end_times = served.steps[:, state.LOG_REPLICA], served.steps[:, state.LOG_END]
+    return {int(replica): np.sort(end_times[replicas == replica]) for replica in np.unique(replicas)}
 
 
 def generate(responses: Responses, engine: Engine, replicas: int, seed: int) -> Window:

@@ -23,21 +23,24 @@ def write(answer: RlAnswer) -> None:
 
 def render(answer: RlAnswer) -> RenderableType:
     """The answer as something rich can print."""
+    alternatives: list[RenderableType] = [_alternatives(answer), Text("")] if answer.alternatives else []
     return Group(
         Text(f"{answer.algorithm} on {answer.model}, {answer.placement} ({answer.gpu})"),
         *(Text(f"{pool.name}: {pool.gpus} GPUs, {', '.join(pool.roles)}; {pool.plan}") for pool in answer.pools),
         Text(""),
-        _headline(answer),
+        Text("\n".join(headline(answer))),
         Text(""),
         _phases(answer),
         Text(""),
+        *alternatives,
         _memory(answer),
         Text(""),
         *(Text(f"- {sentence}") for sentence in (*answer.notes, *answer.not_modelled)),
     )
 
 
-def _headline(answer: RlAnswer) -> Text:
+def headline(answer: RlAnswer) -> list[str]:
+    """The figures of a step in sentences."""
     figures = answer.figures
     lines = [
         f"Step {figures.step_time_s:,.4g} s ({figures.step_time_low_s:,.4g} to {figures.step_time_high_s:,.4g}), "
@@ -47,7 +50,7 @@ def _headline(answer: RlAnswer) -> Text:
         f"Rollout: engines idle {figures.rollout_idle_share:.0%} of it; {figures.rollout_tail_s:,.3g} s from the "
         f"median engine's end to the last response; {figures.preemptions:,.0f} preemptions",
     ]
-    return Text("\n".join([*lines, *_asynchronous(figures), *_costs(figures)]))
+    return [*lines, *_asynchronous(figures), *_costs(figures)]
 
 
 def _asynchronous(figures: Figures) -> list[str]:
@@ -74,6 +77,25 @@ def _phases(answer: RlAnswer) -> Table:
         table.add_column(name, justify="right")
     for phase in answer.phases:
         table.add_row(phase.pool, phase.phase, f"{phase.seconds:,.4g} s", f"{phase.share:.1%}")
+    return table
+
+
+def _alternatives(answer: RlAnswer) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("placement (* none at most as stale is faster)")
+    for name in ("step", "tokens/s/GPU", "staleness"):
+        table.add_column(name, justify="right")
+    for shown in answer.alternatives:
+        mark = "* " if shown.is_on_front else "  "
+        if shown.step_time_s is None:
+            table.add_row(f"{mark}{shown.placement}", "refused", "", "")
+            continue
+        table.add_row(
+            f"{mark}{shown.placement}",
+            f"{shown.step_time_s:,.4g} s",
+            f"{shown.tokens_per_s_per_gpu:,.0f}",
+            f"{shown.largest_staleness}",
+        )
     return table
 
 

@@ -58,7 +58,6 @@ class TrainingPrices:
     rest_s: float  # of an update: reduction of gradients, norm, optimizer, and the pipeline's fill and drain
     watts: float | None  # of a GPU in a step
     memory: Memory  # of an update with full micro-batches
-    uncertainty: float
     not_modelled: tuple[str, ...]
 
     def update_s(self, tokens: NDArray[np.int64], squares: NDArray[np.int64]) -> float:
@@ -126,7 +125,6 @@ def price_training(
         rest_s=rest_s,
         watts=result.energy.watts if result.energy else None,
         memory=result.memory,
-        uncertainty=_uncertainty(double),
         not_modelled=tuple(result.not_modelled),
     )
 
@@ -152,13 +150,6 @@ def _step_s(evaluation: Evaluation) -> float:
     return float(evaluation.result.step_time_s or 0.0)
 
 
-def _uncertainty(evaluation: Evaluation) -> float:
-    """Relative half-width of the step's 80 % interval."""
-    result = evaluation.result
-    low, high = result.step_time_low_s, result.step_time_high_s
-    return (high - low) / 2 / _step_s(evaluation) if low is not None and high is not None else 0.0
-
-
 def _point(evaluation: Evaluation, plan: Plan, rest_s: float) -> _Point:
     forwards = [
         _forward_s(evaluation.ranks[rank].trace, timeline, by_window=plan.pipeline == 1) / plan.pipeline
@@ -179,18 +170,22 @@ def _forward_s(trace: Trace, timeline: Timeline, *, by_window: bool) -> float:
     if not by_window:
         numbers = trace.columns["signature"][entries]
         entries = entries[[getattr(trace.signatures[number], "kind", "") not in _MESSAGES for number in numbers]]
-    starts, ends = timeline.start_ns[entries], timeline.end_ns[entries]
+    start_times_ns, end_times_ns = timeline.start_ns[entries], timeline.end_ns[entries]
     if not len(entries):
         return 0.0
-    return float(ends.max() - starts.min()) / 1e9 if by_window else _covered_s(starts, ends)
+    return (
+        float(end_times_ns.max() - start_times_ns.min()) / 1e9
+        if by_window
+        else _covered_s(start_times_ns, end_times_ns)
+    )
 
 
-def _covered_s(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> float:
+def _covered_s(start_times_ns: NDArray[np.int64], end_times_ns: NDArray[np.int64]) -> float:
     """Seconds that some interval covers."""
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], np.maximum.accumulate(ends[order])
-    before = np.concatenate([starts[:1], ends[:-1]])
-    return float(np.maximum(ends - np.maximum(starts, before), 0).sum()) / 1e9
+    order = np.argsort(start_times_ns, kind="stable")
+    start_times_ns, end_times_ns = start_times_ns[order], np.maximum.accumulate(end_times_ns[order])
+    before = np.concatenate([start_times_ns[:1], end_times_ns[:-1]])
+    return float(np.maximum(end_times_ns - np.maximum(start_times_ns, before), 0).sum()) / 1e9
 
 
 def _curve(grid: Sequence[tuple[int, _Point, _Point]], figure: str) -> Curve:

@@ -62,3 +62,11 @@ def test_an_unknown_field_is_refused_with_the_nearest() -> None:
     with pytest.raises(InputError) as error:
         request_of("qwen3-8b", {"stalness": 1})
     assert str(error.value) == "a post-training job has no 'stalness'; use staleness"
+
+
+def test_more_responses_than_can_be_simulated_are_refused() -> None:
+    with pytest.raises(InputError) as error:
+        RlRequest(model="qwen3-8b", prompts=1 << 20, samples=16, response="10")
+    assert str(error.value) == (
+        "16,777,216 responses at once are more than the 1,000,000 that are simulated; use fewer --prompts or --samples"
+    )

@@ -25,13 +25,13 @@ _ACTOR, _ROLLOUT, _REF = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.
 
 
 def _algorithm(name: Any) -> str:
-    known = {
+    algorithms = {
         "grpo": "grpo",
         "rloo": "rloo",
         "reinforce_plus_plus": "reinforce",
         "reinforce_plus_plus_baseline": "reinforce",
     }
-    return known[str(name)]
+    return algorithms[str(name)]
 
 
 def _critic(name: Any) -> str:

@@ -119,8 +119,10 @@ def _training(facts: Mapping[str, Any]) -> dict[str, Any]:
     offload = tuple(name for name in names if moves_all or facts.get(f"offloads_{name}"))
     fields: dict[str, Any] = {"offload": offload}
     if facts.get("dp_style") == "fsdp2":  # of NeMo RL's two trainers, the one without Megatron
-        own = {name.removeprefix("dtensor."): value for name, value in facts.items() if name.startswith("dtensor.")}
-        fields |= {**own, **({"pp": 1, "ep": 1} if own else {})}
+        dtensor_fields = {
+            name.removeprefix("dtensor."): value for name, value in facts.items() if name.startswith("dtensor.")
+        }
+        fields |= {**dtensor_fields, **({"pp": 1, "ep": 1} if dtensor_fields else {})}
     if facts.get("reference_in_reward"):
         fields["reference"] = True
     if "micro_batch" in facts and "micro_tokens" not in facts:
@@ -135,5 +137,5 @@ def _ignored(recipe: Recipe) -> list[str]:
     if not recipe.ignored:
         return []
     named = ", ".join(recipe.ignored[:_MOST_NAMED])
-    others = f" and {len(recipe.ignored) - _MOST_NAMED} others" if len(recipe.ignored) > _MOST_NAMED else ""
-    return [f"Keys of the recipe that are not understood, and left out: {named}{others}."]
+    rest = f" and {len(recipe.ignored) - _MOST_NAMED} others" if len(recipe.ignored) > _MOST_NAMED else ""
+    return [f"Keys of the recipe that are not understood, and left out: {named}{rest}."]

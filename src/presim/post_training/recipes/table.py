@@ -77,8 +77,8 @@ class Framework:
     def _check_spelling(self, name: str) -> None:
         parent, dot, last = name.rpartition(".")
         siblings = [key.removeprefix(parent + dot) for key in self.keys if key.rpartition(".")[0] == parent]
-        if near := difflib.get_close_matches(last, siblings, 1, _ALIKE):
-            raise InputError(f"{self.name} has no key {shortened(name)!r}; did you mean {parent}{dot}{near[0]}?")
+        if matches := difflib.get_close_matches(last, siblings, 1, _ALIKE):
+            raise InputError(f"{self.name} has no key {shortened(name)!r}; did you mean {parent}{dot}{matches[0]}?")
 
 
 def truth(value: Any) -> bool:

@@ -147,6 +147,7 @@ KINDS = (
         "presim.post_training.show:render",
         "placement pools phases",
         struct="presim.post_training.answer:RlAnswer",
+        page="presim.post_training.page:render",
     ),
     ResultKind("prefill", "presim prefill --json", 1, "presim.serving.prompts.record:screen", "plan_of_a_rank batches"),
     ResultKind(
