@@ -96,7 +96,14 @@ MAY_IMPORT = {
     # What a model's own code says of its layers is asked in a process of its own, as its graph is.
     "models": {"presim.graph.take", "presim.graph.export.vllm_models", "presim.capture.setup"},
     # Deployments of models: a client of prices and hardware, with a loop of its own over requests.
-    "serving": {"presim.trace", "presim.hardware", "presim.cost", "presim.models", "presim.graph.take"},
+    "serving": {
+        "presim.trace",
+        "presim.hardware",
+        "presim.network",
+        "presim.cost",
+        "presim.models",
+        "presim.graph.take",
+    },
     "shim": set(),
 }
 CLIENTS = {
