@@ -242,7 +242,7 @@ def predict(
         for sign in (-1, 1)
     )
     engine = deployment.engine
-    ends = intervals(figures, low, high, engine.plan.kernels, calibrated=engine.overheads.calibrated)
+    interval_by_figure = intervals(figures, low, high, engine.plan.kernels, calibrated=engine.overheads.calibrated)
     by_clock = summary(workload)["request_rate"]
     sustainable = sustainable_rate(deployment, workload, seed) if by_clock else None
     knee = None
@@ -250,7 +250,7 @@ def predict(
         knee = largest_rate(deployment, workload, slo, sustainable, by_clock, seed)
     blocks = deployment.engine.limits.num_gpu_blocks - 1
     return Prediction(
-        deployment, workload, served, slo, figures, ends, metrics.inside(served, blocks), sustainable, knee,
+        deployment, workload, served, slo, figures, interval_by_figure, metrics.inside(served, blocks), sustainable, knee,
         fleets.summary(served, deployment.engine.plan.gpus) if deployment.life is not None else None,
     )  # fmt: skip
 
