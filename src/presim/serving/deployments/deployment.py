@@ -250,8 +250,8 @@ def predict(
         knee = largest_rate(deployment, workload, slo, sustainable, by_clock, seed)
     blocks = deployment.engine.limits.num_gpu_blocks - 1
     return Prediction(
-        deployment, workload, served, slo, figures, interval_by_figure, metrics.inside(served, blocks), sustainable, knee,
-        fleets.summary(served, deployment.engine.plan.gpus) if deployment.life is not None else None,
+        deployment, workload, served, slo, figures, interval_by_figure, metrics.inside(served, blocks), sustainable,
+        knee, fleets.summary(served, deployment.engine.plan.gpus) if deployment.life is not None else None,
     )  # fmt: skip
 
 
