@@ -106,7 +106,14 @@ MAY_IMPORT = {
     # What a model's own code says of its layers is asked in a process of its own, as its graph is.
     "models": {"presim.composition.graph.take", "presim.composition.graph.export.vllm_models", "presim.capture.setup"},
     # Deployments of models: a client of prices and hardware, with a loop of its own over requests.
-    "serving": {"presim.trace", "presim.hardware", "presim.cost", "presim.models", "presim.composition.graph.take"},
+    "serving": {
+        "presim.trace",
+        "presim.hardware",
+        "presim.hardware.network",
+        "presim.cost",
+        "presim.models",
+        "presim.composition.graph.take",
+    },
     "shim": set(),
 }
 CLIENTS = {
