@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 @click.argument("model", shell_complete=completion.served_models)
 @click.option(
     "--gpu",
-    required=True,
     metavar="ID",
-    help="GPU by catalogue id, e.g. h100-sxm, or a TOML file.",
+    help="GPU by catalogue id, e.g. h100-sxm, or a TOML file; default: --cluster's.",
     shell_complete=completion.gpus,
 )
 @click.option("--node", metavar="ID", help="Node type; default: the GPU's usual one.")
 @click.option("--fabric", metavar="ID", help="Fabric; default: the node type's usual one.")
+@click.option(
+    "--cluster", metavar="FILE", help="TOML file that describes the cluster; engines share the links of its [network]."
+)
 @add_options(ENGINE, LOAD, FLEET, LIFE)
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 @click.option("--detailed", is_flag=True, help="Include the times of each request in the JSON.")
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     help="vllm, sglang: also run that engine's own scheduler, and compare.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
-def command(model: str, gpu: str, node: str | None, fabric: str | None, **options: Any) -> int:
+def command(model: str, **options: Any) -> int:
     """Predict latency, throughput and the largest load within an SLO for engines that serve MODEL.
 
     MODEL is a known name (llama3-8b, qwen3-30b-a3b, deepseek-v3, ...), or a model's config.json. Steps are priced from
@@ -67,7 +69,7 @@ def command(model: str, gpu: str, node: str | None, fabric: str | None, **option
     _check(outputs)
     slo = metrics.slo_of(options.pop("slo"), options.pop("slo_percentile"))
     prices = Prices(options.pop("price_per_gpu_hour"), options.pop("price_per_kwh"))
-    deployment = deployment_of(model, gpu, node, fabric, options, quiet=outputs["quiet"])
+    deployment = deployment_of(model, options, quiet=outputs["quiet"])
     if outputs["listen"] is not None:
         return _listen(deployment, outputs["listen"], outputs["speed"], options["grammar_ms"])
     workload = workload_of(options, deployment)

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from presim.serving.workloads.workload import Workload
 
 
-def deployment_of(
-    model: str, gpu: str, node: str | None, fabric: str | None, options: dict[str, Any], *, quiet: bool = False
-) -> Deployment:
-    """The deployment that options describe."""
+def deployment_of(model: str, options: dict[str, Any], *, quiet: bool = False) -> Deployment:
+    """The deployment that options describe; removes those of the cluster and of the plan.
+
+    On a described network, the engine's cluster has the GPUs of all engines, so that they share its links.
+    """
     import dataclasses
 
     from presim.cli.progress import progress
@@ -28,27 +29,30 @@ def deployment_of(
     from presim.serving.steps.times import build
     from presim.verbs.capture_steps import engine_with_steps
 
+    cluster_options = {name: options.pop(name) for name in ("gpu", "node", "fabric", "cluster")}
+    described = choose_cluster(**cluster_options, world_size=1)
     config, name = config_of(model)
     shape = from_config(config, name)
-    plan = plan_of(options, shape, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=1).gpu)
+    plan = plan_of(options, shape, described.gpu)
     plan.check(shape)
 
     over = overheads.read(options["overheads"]) if options["overheads"] else None
     prices = tuple(map(Path, options["prices"]))
+    life = _life(options)
+    replicas = life.scaling.most if life is not None and life.scaling is not None else options["replicas"]
+    first = options["prefill_replicas"]
+    first_plan = dataclasses.replace(plan, tp=options["prefill_tp"] or plan.tp)
+    all_gpus = replicas * plan.gpus + first * first_plan.gpus
 
     def engine(plan: Plan) -> Any:
-        composed_engine = build(
-            shape, plan, choose_cluster(gpu=gpu, node=node, fabric=fabric, world_size=plan.gpus), over, prices
-        )
+        gpus = max(all_gpus, plan.gpus) if described.network else plan.gpus
+        composed_engine = build(shape, plan, choose_cluster(**cluster_options, world_size=gpus), over, prices)
         if options["steps"] == "composed":
             return composed_engine
         with progress(quiet) as say:
             return engine_with_steps(composed_engine, config, options["steps"], say)
 
-    life = _life(options)
-    replicas = life.scaling.most if life is not None and life.scaling is not None else options["replicas"]
-    first = options["prefill_replicas"]
-    prefill = engine(dataclasses.replace(plan, tp=options["prefill_tp"] or plan.tp)) if first else None
+    prefill = engine(first_plan) if first else None
     return Deployment(engine(plan), replicas, options["router"], prefill, first, life)
 
 

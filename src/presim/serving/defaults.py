@@ -102,5 +102,9 @@ def _sglang_sequences(plan: Plan, model: Model, gpu: Gpu) -> int:
 
 
 def _trtllm(plan: Plan, explicit: dict[str, Any], gpu: Gpu) -> dict[str, Any]:
-    """TensorRT-LLM 1.0, llmapi/llm_args.py: the same on all GPUs; 0.9 of the memory that weights leave free."""
+    """The same on all GPUs: `BuildConfig` and `trtllm-serve` (tensorrt_llm/builder.py and commands/serve.py of 1.0).
+
+    https://github.com/NVIDIA/TensorRT-LLM/blob/v1.0.0/tensorrt_llm/commands/serve.py; the cache gets 0.9 of the memory
+    that weights leave free (https://nvidia.github.io/TensorRT-LLM/examples/kvcacheconfig.html).
+    """
     return {"max_num_batched_tokens": 8192, "max_num_seqs": 2048, "gpu_memory_utilization": 0.9}

@@ -19,8 +19,10 @@ _LOWEST: dict[WeightType, int] = {
 }  # fmt: skip
 _INT8_END = 100  # vLLM has no INT8 products from Blackwell on (docs/features/quantization)
 _UNPACKED: dict[WeightType, WeightType] = {"fp8": "int8-only", "fp8-block": "int8-only", "fp4": "fp4-only"}
-# Methods of checkpoints that each engine loads: vLLM 0.33's `QUANTIZATION_METHODS`, SGLang 0.5's
-# `server_args.quantization`, TensorRT-LLM 1.0's `QuantAlgo`
+# Methods of checkpoints that each engine loads: vLLM 0.33's `QUANTIZATION_METHODS`, SGLang 0.5.23's
+# `server_args.quantization`; TensorRT-LLM 1.0's recipes (FP4, FP8 by tensor, block and row, W4A16 AWQ and GPTQ) are in
+# https://nvidia.github.io/TensorRT-LLM/1.0.0/features/quantization.html, gpt-oss's MXFP4 in
+# https://cookbook.openai.com/articles/run-nvidia
 _COMMON = ("fp8", "awq", "gptq", "modelopt", "mxfp4")
 _METHODS: dict[Kernels, tuple[str, ...]] = {
     "vllm": (*_COMMON, "fbgemm_fp8", "compressed-tensors", "bitsandbytes", "experts_int8", "auto-round"),

@@ -269,7 +269,7 @@ def _schedules_asynchronously(row: Row) -> bool:
 
 
 def _keeps_fp8(row: Row) -> bool:
-    """Whether the KV cache is in FP8: TensorRT-LLM's default, and vLLM on Blackwell in InferenceMAX's scripts."""
+    """Whether the KV cache is in FP8: ModelOpt's checkpoints say so to TensorRT-LLM, and most scripts on Blackwell."""
     return _framework(row) == "trtllm" or (_framework(row) == "vllm" and "B200" in row.get("gpu", ""))
 
 

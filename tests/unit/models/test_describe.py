@@ -71,6 +71,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({**LLAMA, "layer_types": ["full_attention"] * 3}, "must be equal to the number of `layer_types`"),
     ({**LLAMA, "architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4"}, "does not read it"),
     ({**LLAMA, "layers_block_type": ["mamba", "attention"] * 2}, "has layers_block_type, which says something of each"),
+    ({"architectures": ["JetMoeForCausalLM"], "model_type": "jetmoe", "hidden_size": 64, "num_hidden_layers": 2,
+      "vocab_size": 128}, "has layers JetMoeDecoderLayer, in which presim finds no attention and no states"),
     ({**LLAMA, "hybrid_override_pattern": "M*M*"}, "has hybrid_override_pattern, which says something of each layer"),
 ]  # fmt: skip
 

@@ -33,6 +33,8 @@ def describe(built: Built) -> Model:
     for index, layer in enumerate(layers):
         kind = _layer(layer, Context(built.config, index), seen)
         order.append(kinds.setdefault(kind, len(kinds)))
+    if not any(kind.mixers for kind in kinds):
+        raise Refusal(f"has layers {type(layers[0]).__name__}, in which presim finds no attention and no states")
     config = built.config
     longest = getattr(config, "max_position_embeddings", None) or getattr(config, "max_sequence_length", None)
     return Model(

@@ -15,6 +15,7 @@ from presim.serving.answer import metrics, refused
 from presim.serving.answer.intervals import intervals
 from presim.serving.answer.metrics import Slo
 from presim.serving.defaults import VERSIONS
+from presim.serving.deployments.transfers import kv_bytes_per_s
 from presim.serving.engines.engine import Fleet, Life, Replica, Role, Router, StepTimes
 from presim.serving.engines.simulate import Served, simulate
 from presim.serving.kept import model_token_bytes
@@ -49,6 +50,7 @@ _INT8_CACHE = (
     "calibrated."
 )
 _FOUND = "Prefixes are found even where a window or a state at their end was evicted before the rest."
+_TRANSFERS = "Keys and values cross the described network as if every prefill engine sent to a decode engine at once."
 _EXPERTS = "The load of experts is assumed to follow a power law with exponent 1.01."
 
 
@@ -81,7 +83,8 @@ class Deployment:
         return Fleet(
             tuple(replicas), self.router, seed, round(over.input_us * 1e3 * host), round(over.output_us * 1e3 * host),
             kv_token_bytes=model_token_bytes(model, plan.cache, cluster.gpu.architecture),
-            port_bytes_per_s=cluster.network_bytes_per_s * plan.tp, port_ns=cluster.fabric.latency_ns, life=self.life,
+            port_bytes_per_s=kv_bytes_per_s(engine, self.replicas, self.prefill, self.prefill_replicas),
+            port_ns=cluster.fabric.latency_ns, life=self.life,
             input_token_ns=round(over.input_token_us * 1e3 * host),
             input_load_ns=round(over.input_load_us * 1e3 * host),
         )  # fmt: skip
@@ -161,6 +164,7 @@ class Prediction:
             *keeps,
             *([_FOUND] if self.deployment.engine.limits.apart else []),
             *([evenly] if model.experts else []),
+            *([_TRANSFERS] if self.deployment.prefill and self.deployment.engine.cluster.network else []),
         ]
         limits += [_INT8_CACHE] if self.deployment.engine.plan.cache == "int8" else []
         limits += notes(self.deployment.engine.cluster.gpu, self.deployment.engine.prices)
@@ -238,7 +242,7 @@ def predict(
         for sign in (-1, 1)
     )
     engine = deployment.engine
-    ends = intervals(figures, low, high, engine.plan.kernels, calibrated=engine.overheads.calibrated)
+    interval_by_figure = intervals(figures, low, high, engine.plan.kernels, calibrated=engine.overheads.calibrated)
     by_clock = summary(workload)["request_rate"]
     sustainable = sustainable_rate(deployment, workload, seed) if by_clock else None
     knee = None
@@ -246,8 +250,8 @@ def predict(
         knee = largest_rate(deployment, workload, slo, sustainable, by_clock, seed)
     blocks = deployment.engine.limits.num_gpu_blocks - 1
     return Prediction(
-        deployment, workload, served, slo, figures, ends, metrics.inside(served, blocks), sustainable, knee,
-        fleets.summary(served, deployment.engine.plan.gpus) if deployment.life is not None else None,
+        deployment, workload, served, slo, figures, interval_by_figure, metrics.inside(served, blocks), sustainable,
+        knee, fleets.summary(served, deployment.engine.plan.gpus) if deployment.life is not None else None,
     )  # fmt: skip
 
 

@@ -11,6 +11,8 @@ from presim.serving.kept import model_token_bytes
 from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine
 
+_ROUNDS = 4  # after which the number of requests in the engine changes by less than one
+
 
 def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float] | None:
     """(TTFT ms, TPOT ms, tokens/s) of an engine that always has ``batch`` requests in flight; None if they do not fit.
@@ -19,11 +21,23 @@ def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float,
     the tokens of ``batch`` prompts, SGLang's steps with prompts no decodes. A step takes the longer of host and device
     time, as with asynchronous scheduling.
     """
-    times, limits = engine.times, engine.limits
-    if not limits.holds(batch, prompt + output) or batch > limits.max_num_seqs:
+    if not engine.limits.holds(batch, prompt + output) or batch > engine.limits.max_num_seqs:
         return None
+    stages = engine.limits.pipeline_parallel_size
+    server_ns = _server_ns(engine.overheads, prompt, batch)
+    in_engine = float(batch)
+    for _ in range(_ROUNDS):
+        decode, prefill, request_ns = _times_ns(engine, in_engine, prompt, output)
+        in_engine = max(batch * (request_ns + prefill) / (request_ns + prefill + server_ns), 1.0)
+    ttft = (prefill * stages + 0.5 * decode + server_ns) / 1e6
+    return ttft, request_ns / output / 1e6, batch * output / (request_ns + prefill + server_ns) * 1e9
+
+
+def _times_ns(engine: Engine, in_engine: float, prompt: int, output: int) -> tuple[float, float, float]:
+    """ns of a decoding step, of a prompt, and of a request's decoding, while so many requests are in the engine."""
+    times, limits = engine.times, engine.limits
     stages = limits.pipeline_parallel_size
-    share = -(-batch // stages)  # requests per batch in flight: a pipeline has one batch per stage
+    share = math.ceil(in_engine / stages)  # requests per batch in flight: a pipeline has one batch per stage
     host = times.host_ns + times.back_ns + (times.host_seq_ns + times.back_seq_ns) * share
     context = prompt + output // 2
     decode = max(times.step_ns([], [context] * share), host + times.launch_ns(share, prompts=False))
@@ -35,15 +49,11 @@ def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float,
     launched = host + times.launch_ns(chunk + num_decoding, prompts=True)
     mixed = [max(times.step_ns([(chunk, key)], [context] * num_decoding), launched) for key in keys]
     prefill = sum(mixed)
-    extra = batch * max(prefill - pieces * decode, 0.0)
+    extra = in_engine * max(prefill - pieces * decode, 0.0)
     if limits.scheduler == "sglang":
-        extra = (batch - 1) * (prefill if pieces > 1 else _together_ns(engine, prompt, batch / output, host))
+        extra = (in_engine - 1) * (prefill if pieces > 1 else _together_ns(engine, prompt, in_engine / output, host))
     # duration of one request: its decoding plus the prefills of others
-    request_ns = output * decode * stages + extra
-    server_ns = _server_ns(engine.overheads, prompt, batch)
-    ttft = (prefill * stages + 0.5 * decode + server_ns) / 1e6
-    tpot = request_ns / output / 1e6
-    return ttft, tpot, batch * output / (request_ns + prefill + server_ns) * 1e9
+    return decode, prefill, output * decode * stages + extra
 
 
 def _server_ns(overheads: Overheads, prompt: int, batch: int) -> float:

@@ -1,0 +1,43 @@
+"""Bandwidth of a transfer of keys and values from a prefill engine to a decode engine."""
+
+from __future__ import annotations
+
+import statistics
+
+import msgspec
+
+from presim.hardware import Cluster
+from presim.hardware.network.describe import topology_of
+from presim.hardware.network.exchange import Exchange, run
+from presim.serving.steps.times import Engine
+
+_BYTES = 1 << 30  # of each GPU in the simulated transfers: latency does not count
+
+
+def kv_bytes_per_s(decode: Engine, decode_engines: int, prefill: Engine | None, prefill_engines: int) -> float:
+    """Bytes/s of one transfer while as many go on as there are pairs of engines.
+
+    On a described network, engines follow one another on its nodes, prefill first, and every GPU sends to the GPU of
+    the same number. Without one, each GPU has its ports, and its part of the links above them where the fabric is
+    oversubscribed, as in collectives.
+    """
+    cluster = decode.cluster
+    if prefill is None or not cluster.network:
+        return cluster.network_bytes_per_s * decode.plan.tp / cluster.fabric.oversubscription
+    first_gpus = prefill_engines * prefill.plan.gpus
+    topology = topology_of(_of_size(cluster, first_gpus + decode_engines * decode.plan.gpus), cluster.network)
+    pairs, senders = min(prefill_engines, decode_engines), min(prefill.plan.tp, decode.plan.tp)
+    exchanges = [
+        Exchange("send", _BYTES, (pair * prefill.plan.gpus + gpu, first_gpus + pair * decode.plan.gpus + gpu))
+        for pair in range(pairs)
+        for gpu in range(senders)
+    ]
+    seconds = run(topology, exchanges).seconds
+    slowest_s = [max(seconds[pair * senders : (pair + 1) * senders]) for pair in range(pairs)]
+    return senders * _BYTES / statistics.fmean(slowest_s)
+
+
+def _of_size(cluster: Cluster, gpus: int) -> Cluster:
+    """The cluster with nodes for so many GPUs."""
+    per_node = min(cluster.node.gpus, gpus)
+    return msgspec.structs.replace(cluster, nodes=-(-gpus // per_node), gpus_per_node=per_node)
