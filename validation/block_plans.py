@@ -68,7 +68,7 @@ CASES = (
     PlanCase("torchtitan CP", "torchtitan", "llama3-8b", "h100-sxm", 64, {"context": 2, "sequence": 8192, **_FULL}),
     PlanCase("torchtitan HSDP", "torchtitan", "llama3-8b", "a100-80gb-sxm", 64, {"data_style": "hsdp", "shard": 8}),
     PlanCase("torchtitan PP", "torchtitan", "llama3-8b", "h100-sxm", 64, _PIPELINE),
-    PlanCase("torchtitan compiled", "torchtitan", "llama3-8b", "h100-sxm", 64, {"passes": ("fuse-pointwise",)}),
+
     PlanCase("Megatron DP", "megatron", "llama3-8b", "h100-sxm", 64, {"data_style": "zero1"}),
     PlanCase("Megatron TP, PP", "megatron", "llama3-8b", "h100-sxm", 64, {"tensor": 2, **_PIPELINE}),
     PlanCase("Megatron interleaved", "megatron", "llama3-8b", "b200", 64, {"virtual": 2, **_PIPELINE}),
