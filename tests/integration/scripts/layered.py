@@ -56,8 +56,8 @@ if way in ("fsdp", "checkpoint", "differing"):
     for layer in model.layers:
         fully_shard(layer)
     fully_shard(model)
-elif way == "ddp":
-    model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
+elif way in ("ddp", "buckets"):  # a bucket for each parameter, or one for several layers
+    model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1 if way == "ddp" else 25)
 optimizer: torch.optim.Optimizer = (
     torch.optim.SGD(model.parameters(), momentum=0.9) if way == "sgd" else torch.optim.AdamW(model.parameters())
 )

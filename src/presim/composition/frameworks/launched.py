@@ -169,10 +169,11 @@ def _check_sizes(plan: Plan, world_size: int) -> None:
 def sizes_to_capture(run: LaunchedRun, plan: Plan) -> tuple[int, ...]:
     """Numbers of layers of the two captures that answer for all layers of a run; none if it is captured as it is.
 
-    Each stage of a pipeline has layers of its own, so pipelines are captured with all of them.
+    Each stage of a pipeline has layers of its own. ZeRO-3 fetches parameters in buckets that do not follow layers.
     """
     is_short = run.model_layers < _FEWEST_TO_EXTEND
-    return () if is_short or plan.pipeline > 1 else _CAPTURED_LAYERS
+    has_buckets = run.name == "deepspeed" and plan.data_style == "fsdp2"
+    return () if is_short or has_buckets or plan.pipeline > 1 else _CAPTURED_LAYERS
 
 
 def _layers(config: Mapping[str, Any]) -> int:

@@ -21,6 +21,7 @@ from presim.trace.signatures import MemoryBound, Signature
 Ints = NDArray[np.int64]
 Growth: TypeAlias = Mapping[int, Mapping[str, float]]  # call -> quantity -> factor
 _BYTES = "value"  # of an allocation
+_OF_THE_HOST = (Kind.HOST_CALL, Kind.HOST_WAIT)  # pages that are touched first, and sleep
 _UNSPLIT_BYTES = 1 << 20  # PyTorch leaves a large block whole if no more than this remains
 
 
@@ -42,10 +43,17 @@ class Calls:
             columns.append(by_rest[table.rests[self.trace.columns[name][self.entries].astype(np.int64)]])
         return np.stack(columns, axis=1)
 
-    def runs(self, keys: Ints) -> Ints:
-        """First calls of runs of device work that differ in nothing but quantities; others are runs by themselves."""
+    def runs(self, keys: Ints) -> list[Ints]:
+        """By step: first calls of runs of device work that differ in nothing but quantities, and the step's end.
+
+        Other calls are runs by themselves. What precedes the steps creates the model, and is left out.
+        """
         is_same = (keys[1:] == keys[:-1]).all(axis=1) & (keys[1:, 0] == Kind.WORK)
-        return np.flatnonzero(np.concatenate([[True], ~is_same]))
+        starts = np.concatenate([[True], ~is_same]) & ~np.isin(keys[:, 0], _OF_THE_HOST)
+        runs = np.flatnonzero(starts)
+        bounds = [(max(step.start, self.trace.manifest.step.begin), step.stop) for step in self.trace.steps()]
+        call_bounds = [np.searchsorted(self.entries, bound) for bound in bounds]
+        return [np.append(runs[(runs >= begin) & (runs < end)], end) for begin, end in call_bounds]
 
     def signature(self, call: int) -> Signature | None:
         """The work of a call."""
@@ -79,31 +87,47 @@ def growth_between(extended: Calls, larger: Calls, is_outside: NDArray[np.bool_]
     """
     words: dict[str, int] = {}
     keys, larger_keys = extended.keys(words), larger.keys(words)
-    runs, larger_runs = extended.runs(keys), larger.runs(larger_keys)
-    length = min(len(runs), len(larger_runs))
-    differs = (keys[runs[:length]] != larger_keys[larger_runs[:length]]).any(axis=1)
-    if differs.any() or len(runs) != len(larger_runs):
-        first = int(np.flatnonzero(differs)[0]) if differs.any() else length - 1
-        raise InputError(_refusal(larger, int(larger_runs[first]), extended, int(runs[first])))
-    run_ends, larger_run_ends = np.append(runs[1:], len(keys)), np.append(larger_runs[1:], len(larger_keys))
-    growth: dict[int, dict[str, float]] = {}
-    pairs = zip(*(column.tolist() for column in (runs, run_ends, larger_runs, larger_run_ends)))
-    for begin, end, larger_begin, larger_end in pairs:
-        if _is_equal(extended, begin, end, larger, larger_begin, larger_end):
-            continue
-        before, after = extended.quantities(begin, end), larger.quantities(larger_begin, larger_end)
-        if not is_outside[begin]:
-            if set(before) != {_BYTES}:  # the allocator did not split a block here or there
-                raise InputError(_refusal(larger, larger_begin, extended, begin))
-            continue
-        factors = {
-            name: 1 + further * (number - before.get(name, 0)) / number
-            for name, number in after.items()
-            if _grows(name, before.get(name, 0), number)
-        }
-        for call in range(larger_begin, larger_end):
-            growth[call] = factors
+    runs_by_step, larger_runs_by_step = extended.runs(keys), larger.runs(larger_keys)
+    if len(runs_by_step) != len(larger_runs_by_step):
+        raise InputError(
+            f"one capture has {len(runs_by_step)} steps and the larger one {len(larger_runs_by_step)}; capture both "
+            "with the same --steps"
+        )
+    growth: dict[int, Mapping[str, float]] = {}
+    for runs, larger_runs in zip(runs_by_step, larger_runs_by_step):
+        is_last = runs is runs_by_step[-1]
+        length = min(len(runs), len(larger_runs)) - 1
+        differs = (keys[runs[:length]] != larger_keys[larger_runs[:length]]).any(axis=1)
+        if differs.any() or len(runs) != len(larger_runs):
+            if is_last:
+                first = int(np.flatnonzero(differs)[0]) if differs.any() else length - 1
+                raise InputError(_refusal(larger, int(larger_runs[first]), extended, int(runs[first])))
+            continue  # it sets something up, as what a compiler tries
+        for pair in zip(*(column.tolist() for column in (runs[:-1], runs[1:], larger_runs[:-1], larger_runs[1:]))):
+            growth |= _growth_of_run(extended, larger, pair, bool(is_outside[pair[0]]), further, is_last)
     return growth
+
+
+def _growth_of_run(
+    extended: Calls, larger: Calls, bounds: tuple[int, ...], is_outside: bool, further: float, is_last: bool
+) -> Growth:
+    """``bounds``: first call and end of a run in both. See `growth_between`."""
+    begin, end, larger_begin, larger_end = bounds
+    if _is_equal(extended, begin, end, larger, larger_begin, larger_end):
+        return {}
+    before, after = extended.quantities(begin, end), larger.quantities(larger_begin, larger_end)
+    if before == after:
+        return {}
+    if not is_outside:
+        if is_last and set(before) != {_BYTES}:  # the allocator did not split a block here or there
+            raise InputError(_refusal(larger, larger_begin, extended, begin))
+        return {}
+    factors = {
+        name: 1 + further * (number - before.get(name, 0)) / number
+        for name, number in after.items()
+        if _grows(name, before.get(name, 0), number)
+    }
+    return dict.fromkeys(range(larger_begin, larger_end), factors)
 
 
 def _grows(name: str, before: int, after: int) -> bool:

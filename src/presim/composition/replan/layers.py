@@ -79,7 +79,9 @@ def _number_of_layers(traces: Sequence[Trace]) -> int:
 def _confirmed(trace: Trace, larger: Trace, num_layers: int, largest: int, layers: int) -> Trace:
     """The larger trace, extended to ``layers``, if the smaller one extended to its size is the same."""
     smaller = LayerExtension(trace, num_layers, largest - num_layers)
-    extended = smaller.renamed(smaller.extended()[0])
+    extended, positions = smaller.extended()
+    extended = smaller.renamed(extended)
+    extended = dataclasses.replace(extended, manifest=_manifest(trace.manifest, positions, {}))
     calls = smaller.position_of_call
     path, _ = layer_list(extended)
     compared = Calls(extended, calls, names_of(extended.scopes, path), names_of(extended.operators, path))

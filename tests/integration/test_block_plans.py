@@ -1,0 +1,72 @@
+"""Plans of frameworks, composed from few layers and micro-batches, against captures of all of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from presim.composition.frameworks import launched
+from presim.composition.plan import Plan
+from presim.evaluation.options import EvaluationOptions
+from presim.result import Result
+from presim.verbs.compose_framework import capture_plan_and_evaluate
+
+pytestmark = [pytest.mark.torch_cuda, pytest.mark.slow]
+LAYERS, RANKS = 10, 8
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": False,
+}
+PLANS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+    ("hf", {"micro_batch": 2, "recompute": "full"}, ()),
+    ("hf", {"data_style": "hsdp", "shard": 4}, ()),
+    ("deepspeed", {}, ()),
+    ("deepspeed", {"data_style": "zero1"}, ("zero_optimization.stage=2",)),
+    ("torchtitan", {"recompute": "full"}, ()),
+    ("torchtitan", {"tensor": 2, "sequence_parallel": True}, ()),
+]
+NEEDS = {"hf": "accelerate"}
+
+
+def _case(number: int) -> Any:
+    framework = PLANS[number][0]
+    marks = [pytest.mark.needs(NEEDS.get(framework, framework)), *([pytest.mark.long] if number else [])]
+    return pytest.param(*PLANS[number], id=f"{framework}-{number}", marks=marks)
+
+
+@pytest.mark.parametrize(("framework", "fields", "arguments"), [_case(number) for number in range(len(PLANS))])
+def test_a_composed_plan_is_as_if_it_were_captured(
+    framework: str, fields: dict[str, Any], arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(launched, "_FEWEST_TO_EXTEND", LAYERS)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA))
+    plan = Plan(sequence=2048, **fields)
+    samples = 7 * plan.micro_batch * plan.data(RANKS)
+    plan = Plan(sequence=2048, global_batch=samples, **fields)
+    options = EvaluationOptions(gpu="h100-sxm", world_size=RANKS, host_time=False)
+
+    def evaluated(extends: bool) -> Result:
+        return capture_plan_and_evaluate(
+            str(config), plan, fields, options, framework=framework, overrides=arguments, extends=extends
+        ).result
+
+    composed, captured = evaluated(True), evaluated(False)
+    is_extended = any(f"to {LAYERS} layers: those added" in note for note in composed.notes)
+    assert is_extended or framework == "deepspeed", composed.notes
+    assert composed.step_time_s == pytest.approx(captured.step_time_s, rel=0.01)
+    assert composed.memory.peak_allocated_bytes == pytest.approx(captured.memory.peak_allocated_bytes, rel=0.01)
+    assert composed.memory.peak_reserved_bytes == pytest.approx(captured.memory.peak_reserved_bytes, rel=0.08)
+    assert composed.throughput.samples_per_s == pytest.approx(captured.throughput.samples_per_s, rel=0.01)
