@@ -59,6 +59,7 @@ _MOST_GPUS = 16  # of a deployment, unless the user says otherwise
 )
 @click.option("--draft-tokens", type=number(quantities.DRAFT_TOKENS), default=1, show_default=True)
 @click.option("--acceptance", type=number(quantities.SHARE), help="Probability that a drafted token is accepted.")
+@click.option("--overheads", type=click.Path(path_type=Path), help="File from `presim calibrate serving`.")
 @PRICES
 @click.option("--no-disaggregation", is_flag=True, help="Do not separate prefill from decode.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
@@ -120,6 +121,7 @@ def _space(options: dict[str, Any], gpus: tuple[str, ...]) -> Space:
     from presim.errors import InputError
     from presim.serving.deployments.search import Space
     from presim.serving.drafting import drafting_of
+    from presim.serving.steps import overheads
 
     if options["speculative"] and "sglang" in options["engines"]:
         raise InputError("--speculative is searched for vLLM alone: leave out --engine sglang")
@@ -133,6 +135,7 @@ def _space(options: dict[str, Any], gpus: tuple[str, ...]) -> Space:
         drafting=drafting_of(options["speculative"], options["draft_tokens"], options["acceptance"], None),
         engine_version=options["engine_version"],
         cached=options["shared_prefix"] // 16 * 16,
+        overheads=overheads.read(options["overheads"]) if options["overheads"] else None,
         prices=tuple(map(Path, options["prices"])),
     )
 

@@ -21,6 +21,7 @@ from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.estimate import decoding, prefilling, steady
 from presim.serving.drafting import Drafting
 from presim.serving.plan import Cache, Plan, Scheduler, Weights
+from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine, build
 from presim.serving.weight_types import typed
 
@@ -47,6 +48,7 @@ class Space:
     drafting: Drafting | None = None
     engine_version: str | None = None
     cached: int = 0  # tokens of a prompt that the prefix cache has
+    overheads: Overheads | None = None  # of a calibration by one of the space's plans
     prices: tuple[Path, ...] = ()  # folders with the user's own tables and models
 
 
@@ -140,7 +142,8 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
         )
         try:
             plan = typed(plan, model, weights, None)
-            yield build(model, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=space.prices)
+            cluster = choose_cluster(gpu=gpu, world_size=plan.gpus)
+            yield build(model, plan, cluster, space.overheads, space.prices)
         except PresimError as error:
             yield str(error).split(":")[0]
         except Exception as error:  # noqa: BLE001  a bug in one plan must not lose the others
