@@ -63,6 +63,8 @@ _MOST_GPUS = 16  # of a deployment, unless the user says otherwise
 @PRICES
 @click.option("--no-disaggregation", is_flag=True, help="Do not separate prefill from decode.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the simulated plans as CSV.")
+@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page with charts.")
 @click.option(
     "--write",
     "--out",
@@ -83,10 +85,14 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     none meets the SLO.
     """
     from presim.errors import ExitCode
+    from presim.files import check_writable, write_file
     from presim.serving.answer import metrics
-    from presim.serving.deployments import record
+    from presim.serving.deployments import page, record
     from presim.verbs.deploy import Question, decide, write_files
 
+    for name in ("csv_file", "html_file"):
+        if options[name] is not None:
+            check_writable(options[name])
     slo = metrics.slo_of([limit for words in options["slo"] for limit in words.split()])
     demand = _demand(options, gpus)
     decision = decide(Question(model, _space(options, gpus), _load(options, slo), demand))
@@ -96,6 +102,10 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
         from presim.cli.serve import deliver
 
         deliver(record.encode(decision.document), options["json_file"])
+    if options["csv_file"]:
+        write_file(options["csv_file"], record.table(decision.document))
+    if options["html_file"]:
+        write_file(options["html_file"], page.render(decision.document).encode())
     if options["json_file"] != "-":
         click.echo(record.text(decision.document))
     return int(ExitCode.STANDS if decision.is_reached else ExitCode.DOES_NOT_FIT)

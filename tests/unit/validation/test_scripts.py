@@ -115,7 +115,7 @@ BAD = [
     (
         "validation/deploy_study",
         ("--aiconfigurator", "{tmp}/no", "--rows", "{tmp}/rows.json", *OUT),
-        "there is no program {tmp}/no: install aiconfigurator in an environment of its own",
+        "there is no program {tmp}/no: install aiconfigurator into an environment of its own",
     ),
     ("validation/disagreement", (), "error: the following arguments are required"),
     ("validation/disagreement", ("{tmp}/no",), "there is no folder {tmp}/no; name a table"),

@@ -7,7 +7,7 @@ import math
 from collections.abc import Hashable, Iterator
 
 from presim.serving.deployments.capacity import Load
-from presim.serving.deployments.confirm import Confirmed, confirmed
+from presim.serving.deployments.confirm import Confirmed, confirmed, with_curve
 from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.ranking import Outcome, Ranking, outcome_of
 from presim.serving.deployments.search import Point
@@ -49,7 +49,7 @@ def answer(ranking: Ranking, load: Load, demand: Demand) -> Answer | None:
     units = _units(best, demand)
     following = valued.pop() if valued else None
     return Answer(
-        _multiplied(best, units),
+        _multiplied(with_curve(best, load), units),
         _multiplied(following, _units(following, demand)) if following else None,
         units,
         int(demand.rate is not None),
@@ -112,6 +112,7 @@ def _multiplied(candidate: Confirmed, units: int) -> Confirmed:
         outcome=dataclasses.replace(outcome, point=point, trial=result),
         rates=(slow * units, fast * units),
         queue_rate=candidate.queue_rate * units,
+        curve=tuple(dataclasses.replace(result, rate=result.rate * units) for result in candidate.curve),
     )
 
 
