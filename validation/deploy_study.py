@@ -36,6 +36,7 @@ from presim.serving.workloads.generate import Lengths, Recipe, generate
 from presim.verbs.deploy import Question, decide
 
 _SYSTEMS = {"h100-sxm": "h100_sxm", "h200": "h200_sxm", "b200": "b200_sxm", "a100-80gb-sxm": "a100_sxm", "l40s": "l40s"}
+_NAMES = {"meta-llama/Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B"}  # of the same config in aiconfigurator's package
 _LIMIT_S = 300  # of a call of aiconfigurator
 
 
@@ -137,7 +138,15 @@ def _of_other(asked: Asked, load: Load, program: str) -> dict[str, Any]:
 def _recommended(asked: Asked, program: str) -> list[dict[str, str]]:
     """The first plan of each kind that aiconfigurator writes, within its limits."""
     with tempfile.TemporaryDirectory() as folder:
-        words = [program, "cli", "default", "--model-path", asked.model, "--total-gpus", str(asked.gpus)]
+        words = [
+            program,
+            "cli",
+            "default",
+            "--model-path",
+            _NAMES.get(asked.model, asked.model),
+            "--total-gpus",
+            str(asked.gpus),
+        ]
         words += ["--system", _SYSTEMS[asked.gpu], "--backend", "vllm", "--isl", str(asked.prompt)]
         words += ["--osl", str(asked.output), "--ttft", str(asked.ttft), "--tpot", str(asked.tpot), "--strict-sla"]
         try:

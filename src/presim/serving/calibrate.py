@@ -113,8 +113,8 @@ def calibrate(deployment: Deployment, result: dict[str, Any]) -> Calibration:
     load, engine, prefill = load_of(result), deployment.engine, deployment.prefill
 
     def run(overheads: Overheads) -> dict[str, float]:
-        apart = _corrected(prefill, overheads) if prefill is not None else None
-        corrected = dataclasses.replace(deployment, engine=_corrected(engine, overheads), prefill=apart)
+        prefill_corrected = _corrected(prefill, overheads) if prefill is not None else None
+        corrected = dataclasses.replace(deployment, engine=_corrected(engine, overheads), prefill=prefill_corrected)
         return metrics.bench(simulate(load, corrected.fleet()))
 
     before = run(engine.overheads)

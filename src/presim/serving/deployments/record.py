@@ -63,7 +63,7 @@ def _confirmed(answer: Answer, demand: Demand) -> dict[str, Any]:
         "units": answer.units,
         "spare_units": answer.spare_units,
         "costs": _costs(best.outcome, demand),
-        "ranges": {name: list(ends) for name, ends in best.ranges.items()},
+        "ranges": {name: list(bounds) for name, bounds in best.ranges.items()},
         "draws": DRAWS,
         "rate_range": list(best.rates),
         "queue_rate": best.queue_rate,

@@ -240,8 +240,8 @@ def _apart(prefill: Engine, decode: Engine, prompt: int, output: int, space: Spa
         for first, then in _RATIOS:
             gpus = first * prefill.plan.gpus + then * decode.plan.gpus
             if gpus <= space.most_gpus:
-                taken = _SLACK * first * prefills * output * prefill.plan.dp
-                served = min(tokens * accepted * ranks * then, taken)
+                prefilled = _SLACK * first * prefills * output * prefill.plan.dp
+                served = min(tokens * accepted * ranks * then, prefilled)
                 times = first_ms + tpot, tpot / accepted
                 yield Point(decode, batch * ranks, then, first, *times, served, gpus, output, prefill)
 

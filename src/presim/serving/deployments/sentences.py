@@ -86,9 +86,9 @@ def _sureness(answer: dict[str, Any], statistics: dict[str, str]) -> str:
 def _headroom(answer: dict[str, Any]) -> str:
     best, units, rate = answer["best"], answer["units"], answer["rate_asked"]
     unit_gpus = best["gpus"] // units
-    more = units + answer["spare_units"]
-    what = "engine" if "P" not in best["deployment"].partition(" x ")[0] else "group of engines"
+    spared_units = units + answer["spare_units"]
+    unit_name = "engine" if "P" not in best["deployment"].partition(" x ")[0] else "group of engines"
     return (
-        f"{rate:.3g} requests/s are {rate / best['request_rate']:.0%} of that; with one {what} more, "
-        f"{more * unit_gpus} GPUs, one may fail."
+        f"{rate:.3g} requests/s are {rate / best['request_rate']:.0%} of that; with one {unit_name} more, "
+        f"{spared_units * unit_gpus} GPUs, one may fail."
     )
