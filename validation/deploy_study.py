@@ -30,7 +30,7 @@ from presim.serving.deployments.capacity import MOST_REQUESTS, Load, load_of
 from presim.serving.deployments.ranking import outcome_of
 from presim.serving.deployments.search import Point, Space
 from presim.serving.model import find
-from presim.serving.plan import Plan
+from presim.serving.plan import Cache, Plan
 from presim.serving.steps.times import build
 from presim.serving.weight_types import typed
 from presim.serving.workloads.generate import Lengths, Recipe, generate
@@ -99,7 +99,7 @@ def row_of(asked: Asked, program: str) -> dict[str, Any]:
     load = load_for(asked)
     begun = time.process_time()
     row: dict[str, Any] = {"asked": dataclasses.asdict(asked)}
-    cache = "fp8" if find(asked.model).checkpoint.method else "bf16"  # as aiconfigurator takes it by itself
+    cache: Cache = "fp8" if find(asked.model).checkpoint.method else "bf16"  # as aiconfigurator takes it by itself
     space = Space((asked.gpu,), weights=(None,), caches=(cache,), most_gpus=asked.gpus)
     try:
         decision = decide(Question(asked.model, space, load))
