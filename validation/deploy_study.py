@@ -233,6 +233,8 @@ def page(rows: list[dict[str, Any]], date: str) -> str:
         cells = [Asked(**row["asked"]).text, _plan(mine), _number(mine, "judged")]
         cells += [_plan(other), _number(other, "claimed"), _number(other, "judged")]
         lines.append(f"| {' | '.join(cells)} |")
+    if len(rows) < len(QUESTIONS):
+        lines += ["", "The other questions are not yet asked: the same call goes on with them."]
     return "\n".join([*lines, "", f"Made on {date} by `validation/deploy_study.py`.", ""])
 
 
