@@ -12,24 +12,27 @@ from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine
 
 
-def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float] | None:
+def steady(engine: Engine, batch: int, prompt: int, output: int, cached: int = 0) -> tuple[float, float, float] | None:
     """(TTFT ms, TPOT ms, tokens/s) of an engine that always has ``batch`` requests in flight; None if they do not fit.
+
+    Of an engine with data-parallel ranks: of one rank. ``cached``: tokens of a prompt that the prefix cache has.
 
     While a request decodes for ``output`` steps, the other requests of the batch prefill: vLLM's steps then also carry
     the tokens of ``batch`` prompts, SGLang's steps with prompts no decodes. A step takes the longer of host and device
     time, as with asynchronous scheduling.
     """
     times, limits = engine.times, engine.limits
-    if not limits.holds(batch, prompt + output) or batch > limits.max_num_seqs:
+    if not limits.holds(batch, prompt - cached + output) or batch > limits.max_num_seqs:
         return None
     stages = limits.pipeline_parallel_size
     share = -(-batch // stages)  # requests per batch in flight: a pipeline has one batch per stage
     host = times.host_ns + times.back_ns + (times.host_seq_ns + times.back_seq_ns) * share
     context = prompt + output // 2
     decode = max(times.step_ns([], [context] * share), host + times.launch_ns(share, prompts=False))
-    chunk = min(prompt, max(limits.max_num_batched_tokens - share, 1))
-    pieces = -(-prompt // chunk)
-    keys = [min((piece + 1) * chunk, prompt) for piece in range(pieces)]
+    computed = prompt - cached
+    chunk = min(computed, max(limits.max_num_batched_tokens - share, 1))
+    pieces = -(-computed // chunk)
+    keys = [cached + min((piece + 1) * chunk, computed) for piece in range(pieces)]
     # Prefill of one prompt, in vLLM's steps that also decode the other requests.
     num_decoding = 0 if limits.scheduler == "sglang" else share - 1
     launched = host + times.launch_ns(chunk + num_decoding, prompts=True)
@@ -37,7 +40,7 @@ def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float,
     prefill = sum(mixed)
     extra = batch * max(prefill - pieces * decode, 0.0)
     if limits.scheduler == "sglang":
-        extra = (batch - 1) * (prefill if pieces > 1 else _together_ns(engine, prompt, batch / output, host))
+        extra = (batch - 1) * (prefill if pieces > 1 else _together_ns(engine, computed, batch / output, host))
     # duration of one request: its decoding plus the prefills of others
     request_ns = output * decode * stages + extra
     server_ns = _server_ns(engine.overheads, prompt, batch)
@@ -71,8 +74,8 @@ def _together_ns(engine: Engine, prompt: int, mean_ended: float, host: float) ->
     return (step_ns(num_prompts) * (num_prompts + 1 - count) + step_ns(num_prompts + 1) * (count - num_prompts)) / count
 
 
-def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float, float] | None:
-    """(TTFT ms, TPOT ms, tokens/s of a decode engine, requests/s of a prefill engine)."""
+def decoding(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float] | None:
+    """(TPOT ms, tokens/s) of an engine, or a data-parallel rank, that only decodes; None if they do not fit."""
     times, limits = engine.times, engine.limits
     if not limits.holds(batch, prompt + output) or batch > limits.max_num_seqs:
         return None
@@ -81,11 +84,19 @@ def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple
     host = times.host_ns + times.back_ns + (times.host_seq_ns + times.back_seq_ns) * share
     launched = host + times.launch_ns(share, prompts=False)
     decode = max(times.step_ns([], [prompt + output // 2] * share), launched) * stages
-    chunk = min(prompt, limits.max_num_batched_tokens)
-    pieces = -(-prompt // chunk)
-    prefill = sum(times.step_ns([(chunk, min((piece + 1) * chunk, prompt))], []) for piece in range(pieces))
+    return decode / 1e6, batch / (decode / 1e9)
+
+
+def prefilling(engine: Engine, batch: int, prompt: int, cached: int = 0) -> tuple[float, float]:
+    """(ms until another engine has its keys and values, requests/s) of an engine, or a rank, that only prefills."""
+    times, limits, computed = engine.times, engine.limits, prompt - cached
+    chunk = min(computed, limits.max_num_batched_tokens)
+    pieces = -(-computed // chunk)
+    chunk_ends = [cached + min((piece + 1) * chunk, computed) for piece in range(pieces)]
+    prefill = sum(times.step_ns([(chunk, end)], []) for end in chunk_ends)
     model, cluster = engine.model, engine.cluster
     kv_bytes = prompt * model_token_bytes(model, engine.plan.cache, cluster.gpu.architecture)
     transfer = kv_bytes / (cluster.network_bytes_per_s * engine.plan.tp) * 1e9
-    ttft = (prefill * stages + transfer + decode + _server_ns(engine.overheads, prompt, batch)) / 1e6
-    return ttft, decode / 1e6, batch / (decode / 1e9), 1e9 / max(prefill, transfer)
+    server_ns = _server_ns(engine.overheads, prompt, batch)
+    stages = limits.pipeline_parallel_size
+    return (prefill * stages + transfer + server_ns) / 1e6, 1e9 / max(prefill, transfer)
