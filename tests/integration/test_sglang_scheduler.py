@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from presim.serving.deployments.launch import arguments
 
 from presim.capture.setup.shim import SHIM_DIRECTORY
+from presim.serving.engines.engine import Role
+from presim.serving.launching.arguments import arguments
+from presim.serving.launching.checkpoint_source import CheckpointSource
 from presim.serving.plan import Plan
 
 pytestmark = [pytest.mark.torch_cuda, pytest.mark.needs("sglang"), pytest.mark.slow]
@@ -41,11 +43,12 @@ parser.parse_args(sys.argv[1:])
 
 
 @pytest.mark.parametrize("role", ["any", "prefill", "decode"])
-def test_sglang_knows_the_arguments_that_deployments_start_it_with(role: str) -> None:
+def test_sglang_knows_the_arguments_that_deployments_start_it_with(role: Role) -> None:
     plan = Plan(2, dp=2, ep=True, kernels="sglang", weights="fp8", cache="fp8", max_model_len=4096)
     plan = dataclasses.replace(plan, async_scheduling=False, prefix_caching=False)
+    source = CheckpointSource("some/model", is_path=False, quantization="fp8")
     ended = subprocess.run(
-        [sys.executable, "-P", "-c", _PARSES, *arguments("some/model", plan, role)],
+        [sys.executable, "-P", "-c", _PARSES, *arguments(source, plan, role)],
         env=_environment(),
         capture_output=True,
         text=True,

@@ -11,7 +11,7 @@ from presim import quantities
 from presim.cli.numbers import number
 from presim.cli.options import PRICES, cluster_options
 from presim.cli.serving_inputs import plan_of
-from presim.cli.serving_options import ENGINE, add_options
+from presim.cli.serving_options import ENGINE, ENGINES_TOGETHER, add_options
 from presim.process.interrupts import noted
 
 _WHOLE = "nothing is written, because the calibration was not fitted to its end"
@@ -26,27 +26,37 @@ def command() -> None:
 @click.argument("model")
 @click.option("--from", "result", type=click.Path(path_type=Path), required=True, help="JSON of vllm bench serve.")
 @click.option("--gpu", required=True, metavar="ID", help="GPU by catalogue id, or a TOML file.")
-@add_options(ENGINE)
+@add_options(ENGINE, ENGINES_TOGETHER)
 @PRICES
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("overheads.json"), show_default=True, help="Result."
 )
 def serving(model: str, result: Path, gpu: str, out: Path, prices: tuple[str, ...], **options: Any) -> None:
     """Fit step times and the time before the first token of MODEL to a benchmark, for `presim serve --overheads`."""
+    import dataclasses
+
     from presim.cost.estimators import notes
     from presim.files import check_writable
     from presim.hardware.choose import choose_cluster
     from presim.serving import calibrate
+    from presim.serving.deployments.deployment import Deployment
     from presim.serving.model import find
-    from presim.serving.steps.times import build
+    from presim.serving.steps.times import Engine, build
 
     check_writable(out)
     shape = find(model)
     plan = plan_of(options, shape, choose_cluster(gpu=gpu, world_size=1).gpu)
     plan.check(shape)
-    engine = build(shape, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=tuple(map(Path, prices)))
+
+    def engine_of(tp: int) -> Engine:
+        sized = dataclasses.replace(plan, tp=tp)
+        return build(shape, sized, choose_cluster(gpu=gpu, world_size=sized.gpus), prices=tuple(map(Path, prices)))
+
+    engine, prefills = engine_of(plan.tp), options["prefill_replicas"]
+    prefill = engine_of(options["prefill_tp"] or plan.tp) if prefills else None
+    deployment = Deployment(engine, options["replicas"], options["router"], prefill, prefills)
     with noted(_WHOLE):
-        calibration = calibrate.calibrate(engine, calibrate.read_result(result))
+        calibration = calibrate.calibrate(deployment, calibrate.read_result(result))
     remarks = list(notes(engine.cluster.gpu, engine.prices))
     calibrate.write(calibration, out, remarks)
     click.echo(calibrate.text(calibrate.document(calibration, out, remarks)))

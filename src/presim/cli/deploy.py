@@ -28,10 +28,14 @@ _MOST_GPUS = 16  # of a deployment, unless the user says otherwise
 @click.option("--output", help="Output tokens: N, N~SPREAD or a file; default: 256.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Public request trace: its lengths and gaps are taken.")
 @click.option(
+    "--shared-prefix", type=number(quantities.PREFIX), default=0, help="Tokens that prompts share, beside --input."
+)
+@click.option("--groups", type=number(quantities.GROUPS), default=1, help="Groups of prompts that share a prefix.")
+@click.option(
     "--slo",
     multiple=True,
     metavar="METRIC:MS",
-    help="ttft:500 or tpot:50, at p99 unless e.g. tpot:50@p90 or tpot:50@mean; repeatable.",
+    help="ttft:500, tpot:50 or e2el:5000, at p99 unless e.g. tpot:50@p90 or tpot:50@mean; repeatable.",
 )
 @click.option(
     "--max-gpus", type=number(quantities.GPUS), help="Most GPUs of a deployment that is searched; default: 16."
@@ -46,9 +50,21 @@ _MOST_GPUS = 16  # of a deployment, unless the user says otherwise
 @click.option(
     "--engine", "engines", multiple=True, type=click.Choice(("vllm", "sglang")), help="Engines to try; default: vllm."
 )
+@click.option("--engine-version", metavar="VERSION", help="Version of the engine; default: the newest that is known.")
+@click.option(
+    "--kv", "caches", multiple=True, type=click.Choice(("bf16", "fp8")), help="KV types to try; default: bf16."
+)
+@click.option(
+    "--speculative", type=click.Choice(("mtp", "ngram")), help="Speculative decoding by vLLM without another model."
+)
+@click.option("--draft-tokens", type=number(quantities.DRAFT_TOKENS), default=1, show_default=True)
+@click.option("--acceptance", type=number(quantities.SHARE), help="Probability that a drafted token is accepted.")
+@click.option("--overheads", type=click.Path(path_type=Path), help="File from `presim calibrate serving`.")
 @PRICES
 @click.option("--no-disaggregation", is_flag=True, help="Do not separate prefill from decode.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the simulated plans as CSV.")
+@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page with charts.")
 @click.option(
     "--write",
     "--out",
@@ -69,13 +85,15 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
     none meets the SLO.
     """
     from presim.errors import ExitCode
+    from presim.files import check_writable, write_file
     from presim.serving.answer import metrics
-    from presim.serving.deployments import record
+    from presim.serving.deployments import page, record
     from presim.verbs.deploy import Question, decide, write_files
 
+    for name in ("csv_file", "html_file"):
+        if options[name] is not None:
+            check_writable(options[name])
     slo = metrics.slo_of([limit for words in options["slo"] for limit in words.split()])
-    if slo.e2el_ms is not None:
-        raise click.UsageError("`presim deploy` supports ttft and tpot in --slo; use `presim serve` for e2el")
     demand = _demand(options, gpus)
     decision = decide(Question(model, _space(options, gpus), _load(options, slo), demand))
     if options["folder"] is not None and decision.answer is not None:
@@ -84,6 +102,10 @@ def command(model: str, gpus: tuple[str, ...], **options: Any) -> int:
         from presim.cli.serve import deliver
 
         deliver(record.encode(decision.document), options["json_file"])
+    if options["csv_file"]:
+        write_file(options["csv_file"], record.table(decision.document))
+    if options["html_file"]:
+        write_file(options["html_file"], page.render(decision.document).encode())
     if options["json_file"] != "-":
         click.echo(record.text(decision.document))
     return int(ExitCode.STANDS if decision.is_reached else ExitCode.DOES_NOT_FIT)
@@ -106,14 +128,24 @@ def _demand(options: dict[str, Any], gpus: tuple[str, ...]) -> Demand:
 
 
 def _space(options: dict[str, Any], gpus: tuple[str, ...]) -> Space:
+    from presim.errors import InputError
     from presim.serving.deployments.search import Space
+    from presim.serving.drafting import drafting_of
+    from presim.serving.steps import overheads
 
+    if options["speculative"] and "sglang" in options["engines"]:
+        raise InputError("--speculative is searched for vLLM alone: leave out --engine sglang")
     return Space(
         gpus,
         weights=options["weights"] or (None, "fp8"),
         most_gpus=options["max_gpus"] or min(options["total_gpus"] or _MOST_GPUS, _MOST_GPUS),
         engines=options["engines"] or ("vllm",),
         disaggregated=not options["no_disaggregation"],
+        caches=options["caches"] or ("bf16",),
+        drafting=drafting_of(options["speculative"], options["draft_tokens"], options["acceptance"], None),
+        engine_version=options["engine_version"],
+        cached=options["shared_prefix"] // 16 * 16,
+        overheads=overheads.read(options["overheads"]) if options["overheads"] else None,
         prices=tuple(map(Path, options["prices"])),
     )
 
@@ -127,9 +159,10 @@ def _load(options: dict[str, Any], slo: Slo) -> Load:
 
     lengths = lengths_of(options["prompt"] or "1024"), lengths_of(options["output"] or "256")
     if options["trace"] is None:
-        return load_of(generate(Recipe(MOST_REQUESTS, *lengths, rate=1.0)), slo)
-    if options["prompt"] or options["output"]:
-        raise InputError("--trace has the lengths of requests: leave out --input and --output")
+        shared = {name: options[name] for name in ("shared_prefix", "groups")}
+        return load_of(generate(Recipe(MOST_REQUESTS, *lengths, rate=1.0, **shared)), slo)
+    if options["prompt"] or options["output"] or options["shared_prefix"]:
+        raise InputError("--trace has the lengths of requests: leave out --input, --output and --shared-prefix")
     traced = load_of(read_trace(options["trace"], None), slo, BLOCK)
     if not traced.workload.arrival_ns[-1]:
         raise InputError(f"{options['trace']} has no times of arrival: give its lengths as --input and --output")

@@ -206,7 +206,7 @@ LOAD = (
     click.option("--workload", "saved", type=click.Path(path_type=Path), help="Workload file from --save-workload."),
     click.option("--save-workload", type=click.Path(path_type=Path), help="Save the workload to a file."),
 )
-FLEET = (
+ENGINES_TOGETHER = (
     click.option(
         "--replicas", type=number(quantities.ENGINES), default=1, show_default=True, help="Number of engines."
     ),
@@ -221,6 +221,9 @@ FLEET = (
         show_default=True,
         help="Load-balancing policy between engines.",
     ),
+)
+FLEET = (
+    *ENGINES_TOGETHER,
     click.option("--overheads", type=click.Path(path_type=Path), help="File from `presim calibrate serving`."),
     PRICES,
     click.option(

@@ -108,12 +108,14 @@ def load_of(result: dict[str, Any]) -> Workload:
     return generate(recipe)
 
 
-def calibrate(engine: Engine, result: dict[str, Any]) -> Calibration:
-    """Fit overheads so that the simulated engine matches the benchmark."""
-    load = load_of(result)
+def calibrate(deployment: Deployment, result: dict[str, Any]) -> Calibration:
+    """Fit overheads so that the simulated engines match the benchmark."""
+    load, engine, prefill = load_of(result), deployment.engine, deployment.prefill
 
     def run(overheads: Overheads) -> dict[str, float]:
-        return metrics.bench(simulate(load, Deployment(_corrected(engine, overheads)).fleet()))
+        prefill_corrected = _corrected(prefill, overheads) if prefill is not None else None
+        corrected = dataclasses.replace(deployment, engine=_corrected(engine, overheads), prefill=prefill_corrected)
+        return metrics.bench(simulate(load, corrected.fleet()))
 
     before = run(engine.overheads)
     if before["mean_tpot_ms"] is None:

@@ -39,7 +39,7 @@ def measured(over: Overheads, rate: float, *, each: bool) -> dict[str, object]:
 def test_a_slower_machine_is_recognised_and_other_loads_are_met() -> None:
     """Its steps are 1.3 times as long and its front end takes 60 ms."""
     slow = dataclasses.replace(Overheads(), step_scale=1.3, input_us=60_000.0)
-    found = calibrate.calibrate(engine(), measured(slow, 10, each=True))
+    found = calibrate.calibrate(Deployment(engine()), measured(slow, 10, each=True))
     assert found.overheads.step_scale == pytest.approx(1.3, rel=0.02)
     assert found.overheads.input_us == pytest.approx(60_000, rel=0.1)
     other = measured(slow, 30, each=True)
@@ -63,7 +63,7 @@ def test_the_verb_reads_a_result_and_writes_overheads(tmp_path: Path) -> None:
 
 def test_a_benchmark_of_another_machine_is_refused() -> None:
     with pytest.raises(InputError, match="differs by more than a factor of 8"):
-        calibrate.calibrate(engine(), {**measured(Overheads(), 10, each=False), "mean_tpot_ms": 500.0})
+        calibrate.calibrate(Deployment(engine()), {**measured(Overheads(), 10, each=False), "mean_tpot_ms": 500.0})
 
 
 ROW = {

@@ -118,6 +118,12 @@ BAD = [
     ("validation/overlap", ("{tmp}/wrong",), "{tmp}/wrong is no such dataset: a table of it has no 'kShortName'"),
     ("validation/overlap", ("{tmp}/empty", "--out", "{tmp}/no/a"), "cannot write {tmp}/no/a: there is no such"),
     ("validation/held_out", ("--out", "{tmp}/no/a"), "cannot write {tmp}/no/a"),
+    ("validation/deploy_study", (), "error: the following arguments are required"),
+    (
+        "validation/deploy_study",
+        ("--aiconfigurator", "{tmp}/no", "--rows", "{tmp}/rows.json", *OUT),
+        "there is no program {tmp}/no: install aiconfigurator into an environment of its own",
+    ),
     ("validation/disagreement", (), "error: the following arguments are required"),
     ("validation/disagreement", ("{tmp}/no",), "there is no folder {tmp}/no; name a table"),
     ("validation/disagreement", ("{tmp}/empty",), "{tmp}/empty is none of the datasets presim reads"),

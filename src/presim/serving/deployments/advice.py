@@ -31,10 +31,10 @@ def shortfall(best: Outcome, demand: Demand) -> str:
             f"{best.point.name}, costs {cost:.3g}. Allow more with --max-cost, or a looser SLO."
         )
     units = demand.relaxed().units(best.point, best.trial.rate)
-    wanted = demand.rate or 0.0
-    needed = math.ceil(wanted / best.trial.rate) * best.point.gpus
+    asked_rate = demand.rate or 0.0
+    needed = math.ceil(asked_rate / best.trial.rate) * best.point.gpus
     return (
-        f"No deployment serves {wanted:g} requests/s within the limits: {units} times {best.point.name} serve "
+        f"No deployment serves {asked_rate:g} requests/s within the limits: {units} times {best.point.name} serve "
         f"{best.trial.rate * units:.3g} requests/s on {units * best.point.gpus} GPUs, and {needed} GPUs are needed. "
         "Allow more, or ask for a lower rate."
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import math
+from collections.abc import Hashable, Iterator
 
 from presim.serving.deployments.capacity import Load
-from presim.serving.deployments.confirm import Confirmed, confirmed
+from presim.serving.deployments.confirm import Confirmed, confirmed, with_curve
 from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.ranking import Outcome, Ranking, outcome_of
 from presim.serving.deployments.search import Point
@@ -48,7 +49,7 @@ def answer(ranking: Ranking, load: Load, demand: Demand) -> Answer | None:
     units = _units(best, demand)
     following = valued.pop() if valued else None
     return Answer(
-        _multiplied(best, units),
+        _multiplied(with_curve(best, load), units),
         _multiplied(following, _units(following, demand)) if following else None,
         units,
         int(demand.rate is not None),
@@ -68,14 +69,22 @@ def _candidates(ranking: Ranking, load: Load) -> Iterator[Outcome]:
         (outcome for outcome in tried if outcome.verdict == "fewer"),
         key=lambda outcome: outcome.trial.excess if outcome.trial else 0.0,
     )
-    names = {best.point.name}
+    seen = {_proportions(best.point)}
     for outcome in [*following, *fewer]:
-        if len(names) > _NEXT or outcome.point.name in names:
+        if len(seen) > _NEXT or _proportions(outcome.point) in seen:
             continue
-        names.add(outcome.point.name)
+        seen.add(_proportions(outcome.point))
         settled = outcome if outcome.verdict == "meets" else outcome_of(outcome.point, load, 0.0)
         if settled.verdict == "meets":
             yield settled
+
+
+def _proportions(point: Point) -> tuple[Hashable, ...]:
+    """Equal for 2P2D and 4P4D of the same engines."""
+    common = math.gcd(point.replicas, point.prefill_replicas)
+    prefill = point.prefill.plan if point.prefill else None
+    ratio = point.replicas // common, point.prefill_replicas // common
+    return point.engine.cluster.gpu.id, point.engine.plan, prefill, *ratio
 
 
 def _units(candidate: Confirmed, demand: Demand) -> int:
@@ -103,6 +112,7 @@ def _multiplied(candidate: Confirmed, units: int) -> Confirmed:
         outcome=dataclasses.replace(outcome, point=point, trial=result),
         rates=(slow * units, fast * units),
         queue_rate=candidate.queue_rate * units,
+        curve=tuple(dataclasses.replace(result, rate=result.rate * units) for result in candidate.curve),
     )
 
 
@@ -123,7 +133,8 @@ def _losses(best: Outcome, outcomes: tuple[Outcome, ...]) -> Iterator[tuple[str,
         label = ", ".join(other[name] for name in other if other[name] not in ("", traits[name]))
         loss = 1 - outcome.per_gpu / best.per_gpu
         losses[label] = min(loss, losses.get(label, loss))
-    yield from sorted(losses.items(), key=lambda item: item[1])[:_SHOWN_LOSSES]
+    worse = [(label, loss) for label, loss in losses.items() if loss > 0]
+    yield from sorted(worse, key=lambda item: item[1])[:_SHOWN_LOSSES]
 
 
 def _traits(point: Point) -> dict[str, str]:
@@ -133,6 +144,7 @@ def _traits(point: Point) -> dict[str, str]:
         "engine": "SGLang" if plan.decides == "sglang" else "vLLM",
         "kind": "prefill and decode apart" if point.prefill_replicas else "prefill and decode together",
         "plan": plan.text,
+        "prefill": f"prefill TP{point.prefill.plan.tp}" if point.prefill else "",
         "ratio": f"{point.prefill_replicas}P{point.replicas}D" if point.prefill_replicas else "",
         "budget": f"{plan.max_num_batched_tokens} tokens a step",
     }

@@ -64,7 +64,14 @@ class Load:
         arrival, lengths = np.cumsum(gaps[indices()]), indices()
         scale = total * 1e9 / max(float(arrival[-1]), 1.0)  # to 1 request/s
         times = (arrival * scale).astype(np.int64)
-        drawn = make(workload.name, times, workload.prompt[lengths], workload.output[lengths], seed=seed)
+        shared = workload.segment_first[lengths + 1] - workload.segment_first[lengths]
+        first = np.repeat(workload.segment_first[lengths] - np.cumsum(shared) + shared, shared)
+        drawn = make(
+            workload.name, times, workload.prompt[lengths], workload.output[lengths],
+            segment_first=np.concatenate([[0], np.cumsum(shared)]).astype(np.int64),
+            segments=workload.segments[first + np.arange(len(first))],
+            segment_tokens=workload.segment_tokens, seed=seed,
+        )  # fmt: skip
         return dataclasses.replace(self, workload=drawn)
 
 

@@ -14,6 +14,7 @@ DRAWS = 5  # the range of five draws has the median within with 94 % (1 - 2 / 2^
 DOUBT = 0.1  # of the times of steps
 _STEP = 0.98  # between rates that are tried until the draws meet the SLO
 _MOST_STEPS = 40
+_SHARES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.05)  # of the largest rate, for a curve
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Confirmed:
     ranges: dict[str, tuple[float, float]]  # of figures over the draws
     rates: tuple[float, float]  # largest within the SLO if steps take 10 % more, and 10 % less; requests/s
     queue_rate: float  # requests/s from which on queues grow without end
+    curve: tuple[Trial, ...] = ()  # at shares of the largest rate, for pictures
 
 
 def confirmed(outcome: Outcome, load: Load) -> Confirmed:
@@ -44,6 +46,15 @@ def confirmed(outcome: Outcome, load: Load) -> Confirmed:
     slow, fast = (_rate_of(outcome, load, rate, 1 + sign * DOUBT) for sign in (1, -1))
     queue_rate = sustainable_rate(deployment, load.workload)
     return Confirmed(settled, ranges, (min(slow, rate), max(fast, rate)), queue_rate or rate)
+
+
+def with_curve(candidate: Confirmed, load: Load) -> Confirmed:
+    """With the figures of one draw at several shares of the largest rate."""
+    outcome = candidate.outcome
+    assert outcome.trial is not None
+    deployment, rate = deployment_of(outcome.point), outcome.trial.rate
+    trials = (trial(deployment, load, share * rate, outcome.stay_s) for share in _SHARES)
+    return dataclasses.replace(candidate, curve=tuple(result for result in trials if result.figures))
 
 
 def _range(values: list[float]) -> tuple[float, float]:

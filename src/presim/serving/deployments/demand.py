@@ -51,16 +51,16 @@ class Demand:
 
     def most_units(self, point: Point) -> int | None:
         """How often the limits allow a deployment; None: as often as wanted."""
-        most = self._most_gpus(point.engine.cluster.gpu.id)
-        return None if most is None else most // point.gpus
+        gpus = self._most_gpus(point.engine.cluster.gpu.id)
+        return None if gpus is None else gpus // point.gpus
 
     def units(self, point: Point, unit_rate: float) -> int:
         """How many units are deployed of which each serves ``unit_rate`` requests/s; 0: the limits do not allow it."""
-        most = self.most_units(point)
+        unit_limit = self.most_units(point)
         if self.rate is None:
-            return 1 if most is None else most
-        wanted = math.ceil(self.rate / unit_rate - 1e-9) if unit_rate > 0 else 0
-        return wanted if most is None or wanted <= most else 0
+            return 1 if unit_limit is None else unit_limit
+        needed_units = math.ceil(self.rate / unit_rate - 1e-9) if unit_rate > 0 else 0
+        return needed_units if unit_limit is None or needed_units <= unit_limit else 0
 
     def worth(self, point: Point, per_gpu: float, output: float) -> float:
         """What plans are ranked by: tokens/s for each GPU, for the money of the load, or of all that is allowed."""
@@ -79,17 +79,17 @@ class Demand:
         gpu = point.engine.cluster.gpu.id
         price = self.price(gpu)
         allowed = price * 1e6 / _HOUR_S / self.cost if self.cost is not None and price else 0.0
-        most = self.most_units(point)
+        unit_limit = self.most_units(point)
         if self.rate is not None:
             unit_price = point.gpus * (price or 1.0)
-            units = math.floor(self.rate * output / worth / unit_price) if worth else most
-            if units is not None and most is not None:
-                units = min(units, most)
+            units = math.floor(self.rate * output / worth / unit_price) if worth else unit_limit
+            if units is not None and unit_limit is not None:
+                units = min(units, unit_limit)
             if units == 0:
                 return math.inf
             return max(allowed, 0.0 if units is None else self.rate * output / (units * point.gpus))
-        if most is not None:
-            return max(allowed, worth / (point.gpus * most) if most else math.inf)
+        if unit_limit is not None:
+            return max(allowed, worth / (point.gpus * unit_limit) if unit_limit else math.inf)
         return max(allowed, worth * (price or 1.0))
 
     def per_million(self, gpu: str, per_gpu: float) -> float | None:
@@ -108,14 +108,14 @@ class Demand:
 
     def _most_gpus(self, gpu: str) -> int | None:
         """GPUs of a kind that the limits allow."""
-        most: list[float] = [] if self.total_gpus is None else [self.total_gpus]
+        gpu_limits: list[float] = [] if self.total_gpus is None else [self.total_gpus]
         price, watts = self.price(gpu), self.watts(gpu)
-        most += [self.hourly / price] if self.hourly is not None and price else []
+        gpu_limits += [self.hourly / price] if self.hourly is not None and price else []
         if self.power_w is not None:
             if watts is None:
                 raise InputError(f"--max-power needs the power of {gpu}, which is not known; leave one of them out")
-            most.append(self.power_w / watts)
-        return math.floor(min(most) + 1e-9) if most else None
+            gpu_limits.append(self.power_w / watts)
+        return math.floor(min(gpu_limits) + 1e-9) if gpu_limits else None
 
     def _limits(self) -> str:
         named = {"--total-gpus": self.total_gpus, "--max-price": self.hourly, "--max-power": self.power_w}

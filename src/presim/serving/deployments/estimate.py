@@ -14,26 +14,30 @@ from presim.serving.steps.times import Engine
 _ROUNDS = 4  # after which the number of requests in the engine changes by less than one
 
 
-def steady(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float] | None:
+def steady(engine: Engine, batch: int, prompt: int, output: int, cached: int = 0) -> tuple[float, float, float] | None:
     """(TTFT ms, TPOT ms, tokens/s) of an engine that always has ``batch`` requests in flight; None if they do not fit.
+
+    Of an engine with data-parallel ranks: of one rank. ``cached``: tokens of a prompt that the prefix cache has.
 
     While a request decodes for ``output`` steps, the other requests of the batch prefill: vLLM's steps then also carry
     the tokens of ``batch`` prompts, SGLang's steps with prompts no decodes. A step takes the longer of host and device
     time, as with asynchronous scheduling.
     """
-    if not engine.limits.holds(batch, prompt + output) or batch > engine.limits.max_num_seqs:
+    if not engine.limits.holds(batch, prompt - cached + output) or batch > engine.limits.max_num_seqs:
         return None
     stages = engine.limits.pipeline_parallel_size
     server_ns = _server_ns(engine.overheads, prompt, batch)
     in_engine = float(batch)
     for _ in range(_ROUNDS):
-        decode, prefill, request_ns = _times_ns(engine, in_engine, prompt, output)
+        decode, prefill, request_ns = _times_ns(engine, in_engine, prompt, output, cached)
         in_engine = max(batch * (request_ns + prefill) / (request_ns + prefill + server_ns), 1.0)
     ttft = (prefill * stages + 0.5 * decode + server_ns) / 1e6
     return ttft, request_ns / output / 1e6, batch * output / (request_ns + prefill + server_ns) * 1e9
 
 
-def _times_ns(engine: Engine, in_engine: float, prompt: int, output: int) -> tuple[float, float, float]:
+def _times_ns(
+    engine: Engine, in_engine: float, prompt: int, output: int, cached: int
+) -> tuple[float, float, float]:
     """ns of a decoding step, of a prompt, and of a request's decoding, while so many requests are in the engine."""
     times, limits = engine.times, engine.limits
     stages = limits.pipeline_parallel_size
@@ -41,9 +45,10 @@ def _times_ns(engine: Engine, in_engine: float, prompt: int, output: int) -> tup
     host = times.host_ns + times.back_ns + (times.host_seq_ns + times.back_seq_ns) * share
     context = prompt + output // 2
     decode = max(times.step_ns([], [context] * share), host + times.launch_ns(share, prompts=False))
-    chunk = min(prompt, max(limits.max_num_batched_tokens - share, 1))
-    pieces = -(-prompt // chunk)
-    keys = [min((piece + 1) * chunk, prompt) for piece in range(pieces)]
+    computed = prompt - cached
+    chunk = min(computed, max(limits.max_num_batched_tokens - share, 1))
+    pieces = -(-computed // chunk)
+    keys = [cached + min((piece + 1) * chunk, computed) for piece in range(pieces)]
     # Prefill of one prompt, in vLLM's steps that also decode the other requests.
     num_decoding = 0 if limits.scheduler == "sglang" else share - 1
     launched = host + times.launch_ns(chunk + num_decoding, prompts=True)
@@ -51,7 +56,7 @@ def _times_ns(engine: Engine, in_engine: float, prompt: int, output: int) -> tup
     prefill = sum(mixed)
     extra = in_engine * max(prefill - pieces * decode, 0.0)
     if limits.scheduler == "sglang":
-        extra = (in_engine - 1) * (prefill if pieces > 1 else _together_ns(engine, prompt, in_engine / output, host))
+        extra = (in_engine - 1) * (prefill if pieces > 1 else _together_ns(engine, computed, in_engine / output, host))
     # duration of one request: its decoding plus the prefills of others
     return decode, prefill, output * decode * stages + extra
 
@@ -81,8 +86,8 @@ def _together_ns(engine: Engine, prompt: int, mean_ended: float, host: float) ->
     return (step_ns(num_prompts) * (num_prompts + 1 - count) + step_ns(num_prompts + 1) * (count - num_prompts)) / count
 
 
-def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float, float, float] | None:
-    """(TTFT ms, TPOT ms, tokens/s of a decode engine, requests/s of a prefill engine)."""
+def decoding(engine: Engine, batch: int, prompt: int, output: int) -> tuple[float, float] | None:
+    """(TPOT ms, tokens/s) of an engine, or a data-parallel rank, that only decodes; None if they do not fit."""
     times, limits = engine.times, engine.limits
     if not limits.holds(batch, prompt + output) or batch > limits.max_num_seqs:
         return None
@@ -91,11 +96,19 @@ def disaggregated(engine: Engine, batch: int, prompt: int, output: int) -> tuple
     host = times.host_ns + times.back_ns + (times.host_seq_ns + times.back_seq_ns) * share
     launched = host + times.launch_ns(share, prompts=False)
     decode = max(times.step_ns([], [prompt + output // 2] * share), launched) * stages
-    chunk = min(prompt, limits.max_num_batched_tokens)
-    pieces = -(-prompt // chunk)
-    prefill = sum(times.step_ns([(chunk, min((piece + 1) * chunk, prompt))], []) for piece in range(pieces))
+    return decode / 1e6, batch / (decode / 1e9)
+
+
+def prefilling(engine: Engine, batch: int, prompt: int, cached: int = 0) -> tuple[float, float]:
+    """(ms until another engine has its keys and values, requests/s) of an engine, or a rank, that only prefills."""
+    times, limits, computed = engine.times, engine.limits, prompt - cached
+    chunk = min(computed, limits.max_num_batched_tokens)
+    pieces = -(-computed // chunk)
+    chunk_ends = [cached + min((piece + 1) * chunk, computed) for piece in range(pieces)]
+    prefill = sum(times.step_ns([(chunk, end)], []) for end in chunk_ends)
     model, cluster = engine.model, engine.cluster
     kv_bytes = prompt * model_token_bytes(model, engine.plan.cache, cluster.gpu.architecture)
     transfer = kv_bytes / (cluster.network_bytes_per_s * engine.plan.tp) * 1e9
-    ttft = (prefill * stages + transfer + decode + _server_ns(engine.overheads, prompt, batch)) / 1e6
-    return ttft, decode / 1e6, batch / (decode / 1e9), 1e9 / max(prefill, transfer)
+    server_ns = _server_ns(engine.overheads, prompt, batch)
+    stages = limits.pipeline_parallel_size
+    return (prefill * stages + transfer + server_ns) / 1e6, 1e9 / max(prefill, transfer)

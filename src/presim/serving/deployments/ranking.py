@@ -99,9 +99,10 @@ def _judged(outcome: Outcome, demand: Demand) -> Outcome:
 
 def plans_of(points: Sequence[Point]) -> list[list[Point]]:
     """The points of each plan, which differ in their batch."""
-    plans: dict[tuple[int, int, int], list[Point]] = {}
+    plans: dict[tuple[int, ...], list[Point]] = {}
     for point in points:
-        plans.setdefault((id(point.engine), point.replicas, point.prefill_replicas), []).append(point)
+        key = id(point.engine), id(point.prefill), point.replicas, point.prefill_replicas
+        plans.setdefault(key, []).append(point)
     return list(plans.values())
 
 
@@ -151,7 +152,8 @@ def deployment_of(point: Point) -> Deployment:
     """The engines of a point behind a router."""
     deployment = Deployment(point.engine, point.replicas, "least-loaded")
     if point.prefill_replicas:
-        return dataclasses.replace(deployment, prefill=point.engine, prefill_replicas=point.prefill_replicas)
+        prefill = point.prefill or point.engine
+        return dataclasses.replace(deployment, prefill=prefill, prefill_replicas=point.prefill_replicas)
     return deployment
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from presim.files import encode_csv
 from presim.serving.deployments.confirm import DRAWS
 from presim.serving.deployments.sentences import first_lines, latencies
 
@@ -62,13 +63,14 @@ def _confirmed(answer: Answer, demand: Demand) -> dict[str, Any]:
         "units": answer.units,
         "spare_units": answer.spare_units,
         "costs": _costs(best.outcome, demand),
-        "ranges": {name: list(ends) for name, ends in best.ranges.items()},
+        "ranges": {name: list(bounds) for name, bounds in best.ranges.items()},
         "draws": DRAWS,
         "rate_range": list(best.rates),
         "queue_rate": best.queue_rate,
         "next_best": _outcome(following.outcome) | {"rate_range": list(following.rates)} if following else None,
         "next_costs": _costs(following.outcome, demand) if following else None,
         "ranges_overlap": answer.overlaps,
+        "load_curve": [{"request_rate": result.rate, **result.figures} for result in best.curve],
         "losses": [{"plan": name, "share": share} for name, share in answer.losses],
     }
 
@@ -117,6 +119,13 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         "meets_slo": result.meets,
         "estimated_tokens_per_s_per_gpu": point.per_gpu,
     }
+
+
+def table(answer: dict[str, Any]) -> bytes:
+    """The deployments that were simulated, as CSV."""
+    rows = answer["simulated"]
+    names = list(dict.fromkeys(["deployment", "gpus", "verdict", *(key for row in rows for key in row)]))
+    return encode_csv(names, rows)
 
 
 def encode(answer: dict[str, Any]) -> bytes:

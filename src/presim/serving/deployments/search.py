@@ -18,14 +18,17 @@ from presim.hardware.choose import choose_cluster
 from presim.models.description import Model
 from presim.process.interrupts import caught
 from presim.serving.answer.metrics import Slo
-from presim.serving.deployments.estimate import disaggregated, steady
-from presim.serving.plan import Plan, Scheduler, Weights
+from presim.serving.deployments.estimate import decoding, prefilling, steady
+from presim.serving.drafting import Drafting
+from presim.serving.plan import Cache, Plan, Scheduler, Weights
+from presim.serving.steps.overheads import Overheads
 from presim.serving.steps.times import Engine, build
 from presim.serving.weight_types import typed
 
 _BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024)
 
-_RANKS = "Data-parallel ranks that share experts are not searched; `presim serve --dp N --ep` simulates a given number."
+_RATIOS = tuple(itertools.product((1, 2, 3, 4), (1, 2, 3, 4)))  # engines that prefill, and that decode
+_SLACK = 0.9  # of what prefill engines can take: their queue needs some
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,12 @@ class Space:
     engines: tuple[Scheduler, ...] = ("vllm",)
     most_gpus: int = 16
     disaggregated: bool = True
+    caches: tuple[Cache, ...] = ("bf16",)
+    dps: tuple[int, ...] = (1, 2, 4, 8, 16)  # data-parallel ranks, which share experts; 1 for models without
+    drafting: Drafting | None = None
+    engine_version: str | None = None
+    cached: int = 0  # tokens of a prompt that the prefix cache has
+    overheads: Overheads | None = None  # of a calibration by one of the space's plans
     prices: tuple[Path, ...] = ()  # folders with the user's own tables and models
 
 
@@ -55,6 +64,13 @@ class Point:
     tpot_ms: float
     tokens_per_s: float  # all replicas together
     gpus: int
+    output: int = 1  # tokens of a request, in the mean
+    prefill: Engine | None = dataclasses.field(default=None, repr=False, compare=False)  # of ``prefill_replicas``
+
+    @property
+    def e2el_ms(self) -> float:
+        """From sending a request to its last token."""
+        return self.ttft_ms + self.tpot_ms * max(self.output - 1, 0)
 
     @property
     def per_gpu(self) -> float:
@@ -72,6 +88,9 @@ class Point:
         plan, cluster = self.engine.plan, self.engine.cluster
         count = f"{self.replicas} x " if not self.prefill_replicas else f"{self.prefill_replicas}P{self.replicas}D x "
         engine = "SGLang, " if plan.decides == "sglang" else ""
+        if self.prefill is not None and self.prefill.plan.tp != plan.tp:
+            count = f"{self.prefill_replicas}P{self.replicas}D x "
+            engine += f"prefill TP{self.prefill.plan.tp}, decode "
         return f"{count}{cluster.gpu.id} {engine}{plan.text}, {plan.max_num_batched_tokens} tokens a step"
 
     @property
@@ -92,11 +111,13 @@ class Found:
 
 
 def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = None) -> Iterator[Engine | str]:
-    """Each plan of the space, or of those with so many GPUs, as an engine, or the reason why it is invalid."""
-    for name, gpu, tp, pp, weights, budget in itertools.product(
-        space.engines, space.gpus, space.tps, space.pps, space.weights, space.budgets
+    """Each plan of the space, or those with so many GPUs, as an engine, or the reason why it is invalid."""
+    ranks = space.dps if model.experts else (1,)
+    for name, gpu, tp, pp, dp, weights, cache, budget in itertools.product(
+        space.engines, space.gpus, space.tps, space.pps, ranks, space.weights, space.caches, space.budgets
     ):
-        if tp * pp > space.most_gpus or (sizes is not None and tp * pp not in sizes):
+        gpus = tp * pp * dp
+        if gpus > space.most_gpus or (sizes is not None and gpus not in sizes) or (dp > 1 and pp > 1):
             continue
         if name == "sglang" and pp > 1:
             yield "SGLang's pipeline stages are not modelled"
@@ -109,6 +130,11 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
         plan = Plan(
             tp=tp,
             pp=pp,
+            dp=dp,
+            ep=dp > 1,
+            cache=cache,
+            drafting=space.drafting,
+            engine_version=space.engine_version,
             max_num_batched_tokens=budget,
             max_num_seqs=1024,
             max_model_len=min(longest, model.longest),
@@ -116,7 +142,8 @@ def engines(model: Model, space: Space, longest: int, sizes: set[int] | None = N
         )
         try:
             plan = typed(plan, model, weights, None)
-            yield build(model, plan, choose_cluster(gpu=gpu, world_size=plan.gpus), prices=space.prices)
+            cluster = choose_cluster(gpu=gpu, world_size=plan.gpus)
+            yield build(model, plan, cluster, space.overheads, space.prices)
         except PresimError as error:
             yield str(error).split(":")[0]
         except Exception as error:  # noqa: BLE001  a bug in one plan must not lose the others
@@ -129,16 +156,20 @@ def search(model: Model, space: Space, prompt: int, output: int, slo: Slo, *, lo
     Raises:
         InputError: no plan can serve such requests, or prices cannot be read.
     """
-    limits = _not_modelled(model, space)
+    limits = _not_modelled(space)
     points: list[Point] = []
     refused: dict[str, int] = {}
+    valid: list[Engine] = []
     with caught() as stop:
         for engine in engines(model, space, (longest or prompt + output) + 16):
             evaluated = engine if isinstance(engine, str) else _points(engine, prompt, output, space)
             if isinstance(evaluated, str):
                 refused[evaluated] = refused.get(evaluated, 0) + 1
             else:
+                valid.append(engine)  # type: ignore[arg-type]
                 points += evaluated
+        for prefill, decode in _pairs(valid) if space.disaggregated else ():
+            points += _apart(prefill, decode, prompt, output, space)
     stop.unless(points)
     if not points:
         why = "; ".join(f"{count} x {reason}" for reason, count in sorted(refused.items(), key=lambda it: -it[1])[:3])
@@ -162,33 +193,63 @@ def _points(engine: Engine, prompt: int, output: int, space: Space) -> list[Poin
         return f"{engine.plan.text}: {reason_of(error)}"
 
 
-def _not_modelled(model: Model, space: Space) -> tuple[str, ...]:
+def _not_modelled(space: Space) -> tuple[str, ...]:
     """What the search leaves out, and rows of the user's prices that it cannot use."""
     check(space.prices)
-    limits = [_RANKS] if model.experts else []
-    limits += [note for gpu in space.gpus for note in notes(catalogue.gpu(gpu), space.prices)]
-    return tuple(dict.fromkeys(limits))
+    return tuple(dict.fromkeys(note for gpu in space.gpus for note in notes(catalogue.gpu(gpu), space.prices)))
 
 
 def _of(engine: Engine, batch: int, prompt: int, output: int, space: Space) -> list[Point]:
-    found = []
-    if (state := steady(engine, batch, prompt, output)) is not None:
-        found.append(Point(engine, batch, 1, 0, *state, engine.plan.gpus))
-    if not space.disaggregated or (split := disaggregated(engine, batch, prompt, output)) is None:
-        return found
-    ttft, tpot, tokens, prefills = split
-    for first, then in itertools.product((1, 2, 3, 4), (1, 2, 3, 4)):
-        gpus = (first + then) * engine.plan.gpus
-        if gpus <= space.most_gpus:
-            served = min(tokens * then, 0.9 * first * prefills * output)  # a queue needs some slack
-            found.append(Point(engine, batch, then, first, ttft, tpot, served, gpus))
-    return found
+    """An engine that does both, with ``batch`` requests in flight on each of its data-parallel ranks."""
+    state = steady(engine, batch, prompt, output, space.cached)
+    if state is None:
+        return []
+    ttft, tpot, tokens = state
+    plan, accepted = engine.plan, _accepted(engine.plan)
+    served = tokens * plan.dp * accepted
+    return [Point(engine, batch * plan.dp, 1, 0, ttft, tpot / accepted, served, plan.gpus, output)]
+
+
+def _accepted(plan: Plan) -> float:
+    """Tokens that a decoding step yields, in the mean."""
+    if plan.drafting is None:
+        return 1.0
+    likely = plan.drafting.acceptance
+    return sum(likely**count for count in range(plan.drafting.tokens + 1))
+
+
+def _pairs(valid: Sequence[Engine]) -> Iterator[tuple[Engine, Engine]]:
+    """Engines that prefill and engines that decode, which differ in tensor parallelism alone."""
+    alike: dict[tuple[str, Plan], list[Engine]] = {}
+    for engine in valid:
+        key = engine.cluster.gpu.id, dataclasses.replace(engine.plan, tp=1)
+        alike.setdefault(key, []).append(engine)
+    for group in alike.values():
+        yield from itertools.product(group, group)
+
+
+def _apart(prefill: Engine, decode: Engine, prompt: int, output: int, space: Space) -> Iterator[Point]:
+    """Prefill and decode on engines of their own, in several ratios."""
+    for batch in _BATCHES:
+        state = decoding(decode, batch, prompt, output)
+        if state is None:
+            return
+        tpot, tokens = state
+        first_ms, prefills = prefilling(prefill, batch, prompt, space.cached)
+        accepted, ranks = _accepted(decode.plan), decode.plan.dp
+        for first, then in _RATIOS:
+            gpus = first * prefill.plan.gpus + then * decode.plan.gpus
+            if gpus <= space.most_gpus:
+                prefilled = _SLACK * first * prefills * output * prefill.plan.dp
+                served = min(tokens * accepted * ranks * then, prefilled)
+                times = first_ms + tpot, tpot / accepted
+                yield Point(decode, batch * ranks, then, first, *times, served, gpus, output, prefill)
 
 
 def excess(point: Point, slo: Slo) -> float:
     """The estimated latency furthest beyond its limit, as a multiple of the limit; 0 without an SLO."""
-    values = {"ttft": point.ttft_ms, "tpot": point.tpot_ms}
-    return max((values[name] / bound for name, bound in slo.bounds.items() if name in values), default=0.0)
+    values = {"ttft": point.ttft_ms, "tpot": point.tpot_ms, "e2el": point.e2el_ms}
+    return max((values[name] / bound for name, bound in slo.bounds.items()), default=0.0)
 
 
 def pareto(points: Sequence[Point]) -> tuple[Point, ...]:

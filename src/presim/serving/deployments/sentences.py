@@ -20,9 +20,14 @@ def first_lines(answer: dict[str, Any]) -> list[str]:
     return [f"None meets the SLO; the nearest: {nearest['deployment']}"] if nearest is not None else []
 
 
+def ordered(statistics: dict[str, str]) -> dict[str, str]:
+    """In the order of a request's life; files sort their keys."""
+    return {name: statistics[name] for name in ("ttft", "tpot", "e2el") if name in statistics}
+
+
 def latencies(entry: dict[str, Any], statistics: dict[str, str]) -> str:
     """The latencies that the SLO limits; the means of TTFT and TPOT where it does not limit them."""
-    levels = {name: statistics.get(name, "mean") for name in ("ttft", "tpot")} | statistics
+    levels = {name: statistics.get(name, "mean") for name in ("ttft", "tpot")} | ordered(statistics)
     return ", ".join(f"{level} {name.upper()} {entry[f'{level}_{name}_ms']:.4g} ms" for name, level in levels.items())
 
 
@@ -67,7 +72,7 @@ def _reasons(answer: dict[str, Any], statistics: dict[str, str]) -> list[str]:
 def _sureness(answer: dict[str, Any], statistics: dict[str, str]) -> str:
     slow, fast = answer["rate_range"]
     ranges = answer["ranges"]
-    shown = {name: level for name, level in statistics.items() if f"{level}_{name}_ms" in ranges}
+    shown = {name: level for name, level in ordered(statistics).items() if f"{level}_{name}_ms" in ranges}
     draws = [
         f"{level} {name.upper()} is {ranges[f'{level}_{name}_ms'][0]:.4g} to {ranges[f'{level}_{name}_ms'][1]:.4g} ms"
         for name, level in shown.items()
@@ -81,9 +86,9 @@ def _sureness(answer: dict[str, Any], statistics: dict[str, str]) -> str:
 def _headroom(answer: dict[str, Any]) -> str:
     best, units, rate = answer["best"], answer["units"], answer["rate_asked"]
     unit_gpus = best["gpus"] // units
-    more = units + answer["spare_units"]
-    what = "engine" if "P" not in best["deployment"].partition(" x ")[0] else "group of engines"
+    spared_units = units + answer["spare_units"]
+    unit_name = "engine" if "P" not in best["deployment"].partition(" x ")[0] else "group of engines"
     return (
-        f"{rate:.3g} requests/s are {rate / best['request_rate']:.0%} of that; with one {what} more, "
-        f"{more * unit_gpus} GPUs, one may fail."
+        f"{rate:.3g} requests/s are {rate / best['request_rate']:.0%} of that; with one {unit_name} more, "
+        f"{spared_units * unit_gpus} GPUs, one may fail."
     )

@@ -10,7 +10,7 @@ from presim.serving.launching.launch_set import Instance, LaunchSet
 from presim.serving.launching.routers import IMAGE, container_script, local_router_command
 from presim.serving.launching.scripts import engine_script, variables
 
-_CACHE = "/root/.cache/huggingface"  # of both engines' images
+_CACHE = "/huggingface"  # in a container: checkpoints that the machine has
 
 
 def compose(launch_set: LaunchSet) -> str:
@@ -30,7 +30,7 @@ def _engine(instance: Instance) -> dict[str, Any]:
     return {
         "image": SERVERS[role.plan.decides].image,
         "entrypoint": _shell(engine_script(role)),
-        "environment": {**variables(instance), "HF_TOKEN": "${HF_TOKEN:-}"},
+        "environment": {**variables(instance), "HF_HOME": _CACHE, "HF_TOKEN": "${HF_TOKEN:-}"},
         "network_mode": "host",
         "ipc": "host",
         "volumes": [*volumes, f"${{HF_HOME:-~/.cache/huggingface}}:{_CACHE}"],

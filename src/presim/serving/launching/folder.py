@@ -15,7 +15,7 @@ from presim.serving.launching.bench import WORKLOAD, Benchmark, bench_script, pl
 from presim.serving.launching.compose import compose
 from presim.serving.launching.kubernetes import kubernetes
 from presim.serving.launching.launch_set import ROUTER_PORT, LaunchSet
-from presim.serving.launching.rehearsal import rehearsal_script, serve_words
+from presim.serving.launching.rehearsal import calibrate_words, rehearsal_script, serve_words
 from presim.serving.launching.routers import PACKAGES
 from presim.serving.launching.scripts import engine_script, start_script
 
@@ -99,8 +99,8 @@ def readme(content: DeploymentFolder, starting: list[str]) -> str:
         f"- `sh bench.sh` sends {len(bench.workload):,} requests ({WORKLOAD}) with `vllm bench serve`, "
         "`sh bench.sh aiperf` with AIPerf, and says whether the SLO is met (`check_slo.py`).",
         "- Its first requests meet empty engines and are left out, as in the prediction; `plan.json` has the figures.",
-        "- Correct the prediction by the result: "
-        f"`presim calibrate serving {shlex.quote(content.word)} --from result.json` with the options of `rehearse.sh`.",
+        f"- Correct the prediction by the result: `{shlex.join(calibrate_words(content.word, content.deployment))}`; "
+        "then ask `presim deploy` again with `--overheads overheads.json`.",
         "- `sh rehearse.sh` answers at the same address without GPUs, to try `bench.sh`.",
         "",
         "## Detail",

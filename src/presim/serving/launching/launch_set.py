@@ -110,7 +110,7 @@ class LaunchSet:
 
 def launch_set_of(point: Point, word: str, router: RouterProgram | None = None) -> LaunchSet:
     """The engines of a deployment of the model that ``word`` means."""
-    engine, prefill = point.engine, point.engine
+    engine, prefill = point.engine, point.prefill or point.engine
     cluster: Cluster = engine.cluster
     per_node = cluster.node.gpus
 

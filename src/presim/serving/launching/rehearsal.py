@@ -23,6 +23,12 @@ def serve_words(word: str, deployment: Deployment) -> list[str]:
     return words
 
 
+def calibrate_words(word: str, deployment: Deployment) -> list[str]:
+    """Words of `presim calibrate serving` for a result of vLLM's bench with the deployment."""
+    _, _, _, *options = serve_words(word, deployment)
+    return ["presim", "calibrate", "serving", word, "--from", "result.json", *options]
+
+
 def _plan_words(plan: Plan) -> list[str]:
     words = ["--tp", str(plan.tp)]
     words += ["--pp", str(plan.pp)] if plan.pp > 1 else []

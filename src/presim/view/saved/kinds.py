@@ -156,6 +156,7 @@ KINDS = (
         1,
         "presim.serving.deployments.record:text",
         "judged pareto simulated",
+        page="presim.serving.deployments.page:render",
         names_partial=True,
     ),
     ResultKind(

@@ -85,7 +85,10 @@ def test_what_the_limits_allow_is_said_where_it_is_too_little(words: str, senten
             "--total-gpus 1 --max-gpus 2",
             "--max-gpus 2 for one deployment exceeds --total-gpus 1; leave out one of them",
         ),
-        ("--trace t.csv --input 3", "--trace has the lengths of requests: leave out --input and --output"),
+        (
+            "--trace t.csv --input 3",
+            "--trace has the lengths of requests: leave out --input, --output and --shared-prefix",
+        ),
     ],
 )
 def test_limits_that_leave_nothing_are_refused(words: str, message: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from presim.serving.deployments.record import text
+from presim.serving.deployments.page import render
+from presim.serving.deployments.record import encode, table, text
 
 ESTIMATE = {"deployment": "1 x h100-sxm TP1 bf16", "gpus": 1, "ttft_ms": 20.0, "tpot_ms": 8.0,
             "tokens_per_s_per_gpu": 100.0, "tokens_per_s_per_user": 125.0}  # fmt: skip
@@ -35,3 +37,48 @@ def test_the_best_is_the_first_line() -> None:
     assert lines[3] == "2 of them do not serve the load of the best of their kind, e.g."
     assert "p99 TTFT 42 ms, mean TPOT 9 ms, misses the SLO  2P1D" in lines[4]
     assert "no steady state, misses the SLO" in lines[5]
+
+
+CONFIRMED = {
+    "rate_asked": 5.0, "units": 3, "spare_units": 1, "draws": 5, "rate_range": [1.8, 2.3], "queue_rate": 2.4,
+    "costs": {"hour": 7.5, "million_output_tokens": 0.4, "watts": 900.0}, "ranges": {"p99_ttft_ms": [40.0, 44.0]},
+    "next_best": {**ESTIMATE, "deployment": "1 x h100-sxm TP2", "tokens_per_s_per_gpu": 80.0}, "next_costs": None,
+    "ranges_overlap": True, "losses": [{"plan": "TP2", "share": 0.2}],
+    "load_curve": [{"request_rate": rate, "p99_ttft_ms": 40 * rate} for rate in (1.0, 2.0)],
+}  # fmt: skip
+
+
+def test_the_answer_says_what_it_costs_and_how_sure_it_is() -> None:
+    best = {**ESTIMATE, **FIGURES, "gpus": 3, "request_rate": 6.0, "verdict": "meets", "meets_slo": True}
+    content = answer(best=best, simulated=[best], slo_statistics={"ttft": "p99"}, plans=7, **CONFIRMED)
+    lines = text(content).split("\n")
+    assert lines[0].endswith(
+        "; costs 7.5 an hour, 0.4 per million output tokens; next best 1 x h100-sxm TP2, 1 GPUs: 20% less per GPU"
+    )
+    assert lines[1] == "Others serve less per GPU: TP2 20%."
+    assert lines[2] == (
+        "Over 5 draws of the load p99 TTFT is 40 to 44 ms. If steps take 10 % more or less time, it serves 1.8 to 2.3 "
+        "requests/s. Its queues grow without end from 2.4 requests/s on."
+    )
+    assert lines[3].endswith("that serves more: measure both.")
+    assert lines[4] == "5 requests/s are 83% of that; with one engine more, 4 GPUs, one may fail."
+
+
+def test_the_page_shows_the_front_and_the_load() -> None:
+    """Also of a file, whose keys are sorted, and of an answer without a best."""
+    best = {**ESTIMATE, **FIGURES, "request_rate": 2.0, "verdict": "meets", "meets_slo": True}
+    content = answer(best=best, simulated=[best], slo_statistics={"ttft": "p99"}, plans=7, **CONFIRMED)
+    content["slo"] = {"ttft": 50.0, "tpot": 20.0}
+    page = render(content)
+    assert page.count("<svg") == 2
+    for words in ("p99 TTFT of the best over its load", "queues grow", "Tokens/s per GPU over tokens/s of a user"):
+        assert words in page
+    assert page == render(json.loads(encode(content)))
+    assert "No deployment serves this" in render(answer(best=None))
+
+
+def test_the_table_has_a_row_for_each_simulated_plan() -> None:
+    rows = [{**ESTIMATE, "verdict": "meets"}, {**ESTIMATE, "verdict": "misses", "reason": "no memory"}]
+    lines = table(answer(simulated=rows)).decode().splitlines()
+    assert lines[0].startswith("deployment,gpus,verdict,")
+    assert [line.split(",")[2] for line in lines[1:]] == ["meets", "misses"]

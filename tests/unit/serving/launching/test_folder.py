@@ -10,7 +10,10 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+from click.testing import CliRunner
 
+from presim.cli.calibrate import command as calibrate
+from presim.cli.deploy import command as deploy
 from presim.errors import InputError
 from presim.serving.launching.checkpoint_source import CheckpointSource, checkpoint_source
 from presim.serving.launching.folder import DeploymentFolder, files, write
@@ -151,7 +154,8 @@ def bench_result(content: DeploymentFolder, slower: float = 1.0) -> dict[str, An
     figures = bench(served, each=True)
     gaps = [[(latency - ttft) * slower] for latency, ttft in zip(figures["latencies"], figures["ttfts"], strict=True)]
     scaled = {name: [value * slower for value in figures[name]] for name in ("start_times", "ttfts")}
-    return {**figures, **scaled, "itls": gaps}
+    means = {name: figures[name] * slower for name in ("mean_tpot_ms", "median_ttft_ms", "mean_ttft_ms")}
+    return {**figures, **scaled, **means, "itls": gaps}
 
 
 @pytest.mark.parametrize(("slower", "code"), [(1.0, 0), (60.0, 1)])
@@ -200,3 +204,23 @@ def test_the_page_says_what_to_do() -> None:
     ):
         assert words in page
     assert len(page.splitlines()) < 40
+
+
+def test_the_page_s_calibration_takes_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command on the page, with the result of engines that are slower than predicted, corrects other plans."""
+    content = written("apart")
+    write(content, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    Path("result.json").write_text(json.dumps(bench_result(content, 1.5)))
+    (line,) = [line for line in Path("README.md").read_text().splitlines() if "presim calibrate serving" in line]
+    words = shlex.split(line.split("`")[1])[2:]
+    done = CliRunner().invoke(calibrate, words)
+    assert done.exit_code == 0, done.output
+    scale = json.loads(Path("overheads.json").read_text())["overheads"]["step_scale"]
+    assert scale > 1.1
+    asked = "llama3-8b --gpu h100-sxm --input 300 --output 40 --slo tpot:20 --max-gpus 1 --weights bf16 --json -"
+    plain, corrected = (
+        json.loads(CliRunner().invoke(deploy, shlex.split(f"{asked} {option}")).stdout)["best"]["request_rate"]
+        for option in ("", "--overheads overheads.json")
+    )
+    assert corrected < 0.95 * plain
