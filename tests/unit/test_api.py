@@ -105,7 +105,7 @@ def test_the_package_lists_its_verbs_and_no_package_hides_one() -> None:
     import presim.composition.compose
     import presim.evaluation.pipeline
     import presim.planner.run
-    import presim.serving.plan  # noqa: F401 - imported for what they leave in `presim`
+    import presim.serving.plan
 
     assert dir(presim) == sorted(presim.__all__)
     verbs = [name for name in presim.__all__ if name.islower() and not name.startswith("_")]

@@ -1,4 +1,6 @@
-"""Export graphs of named models into presim's own folder: ``python -m presim.composition.graph.package_graphs [NAME…]``.
+"""Export graphs of named models into presim's own folder.
+
+    python -m presim.composition.graph.package_graphs [NAME…]
 
 Graphs depend on the version of PyTorch. With the version that made them, and the unchanged config of the model, presim
 reads them instead of tracing the model, which takes half a minute of CPU time.

@@ -35,9 +35,7 @@ def steady(engine: Engine, batch: int, prompt: int, output: int, cached: int = 0
     return ttft, request_ns / output / 1e6, batch * output / (request_ns + prefill + server_ns) * 1e9
 
 
-def _times_ns(
-    engine: Engine, in_engine: float, prompt: int, output: int, cached: int
-) -> tuple[float, float, float]:
+def _times_ns(engine: Engine, in_engine: float, prompt: int, output: int, cached: int) -> tuple[float, float, float]:
     """ns of a decoding step, of a prompt, and of a request's decoding, while so many requests are in the engine."""
     times, limits = engine.times, engine.limits
     stages = limits.pipeline_parallel_size
