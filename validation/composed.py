@@ -114,7 +114,7 @@ def row(case: Case, agreement: Agreement) -> Row:
         for one in agreement.differences
     ]
     turns = [
-        f"rank {one.rank}, number {one.place + 1}: {one.captured} captured, {one.composed} composed"
+        f"rank {one.rank}, number {one.index + 1}: {one.captured} captured, {one.composed} composed"
         for one in agreement.turns
     ]
     return Row(case.family, case.name, f"{datetime.date.today()}", captured, errors, tuple(differences), tuple(turns))

@@ -123,7 +123,7 @@ def held_out(rows: Sequence[Case]) -> NDArray[np.float64]:
 
 
 def _shape(work: Routed) -> tuple[int, int, int]:
-    return work.hidden, work.count, work.chosen
+    return work.hidden, work.count, work.top_k
 
 
 def main() -> None:

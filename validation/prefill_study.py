@@ -29,10 +29,10 @@ PLANS: tuple[tuple[int, int, Weights], ...] = ((4, 2, "fp8"), (8, 1, "int4"))  #
 BATCHES, SEED = 40, 0
 MIXES = {
     "16 prompts of 1,024 tokens": (16, Lengths(1024)),
-    "16 prompts, log-normal, mean 2,048, spread 1": (16, Lengths(2048, 1.0, most=65536)),
-    "8 prompts, log-normal, mean 8,192, spread 1": (8, Lengths(8192, 1.0, most=65536)),
-    "8 prompts, log-normal, mean 8,192, spread 2": (8, Lengths(8192, 2.0, most=65536)),
-    "4 prompts, log-normal, mean 32,768, spread 0.5": (4, Lengths(32768, 0.5, most=131072)),
+    "16 prompts, log-normal, mean 2,048, spread 1": (16, Lengths(2048, 1.0, longest=65536)),
+    "8 prompts, log-normal, mean 8,192, spread 1": (8, Lengths(8192, 1.0, longest=65536)),
+    "8 prompts, log-normal, mean 8,192, spread 2": (8, Lengths(8192, 2.0, longest=65536)),
+    "4 prompts, log-normal, mean 32,768, spread 0.5": (4, Lengths(32768, 0.5, longest=131072)),
 }
 
 

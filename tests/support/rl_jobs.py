@@ -43,7 +43,7 @@ def job(
     return RlJob(
         "qwen3-0.6b",
         choose_cluster(gpu="h100-sxm", world_size=4),
-        Batch(prompts, samples, Lengths(64), response or Lengths(200, 0.6, most=1000), mini_batches),
+        Batch(prompts, samples, Lengths(64), response or Lengths(200, 0.6, longest=1000), mini_batches),
         Placement(train, rollout, is_colocated, staleness, is_partial),
         Trainer(Plan(sequence=4096), 4096, 4096),
         engine(sequences),

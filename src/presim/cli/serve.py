@@ -85,7 +85,9 @@ def command(model: str, **options: Any) -> int:
 
         timeline.write(prediction.served, outputs["perfetto"])
     if outputs["json_file"]:
-        content = record.encode(prediction, each=outputs["detailed"], prices=prices, detailed_steps=outputs["detail"])
+        content = record.encode(
+            prediction, per_request=outputs["detailed"], prices=prices, detailed_steps=outputs["detail"]
+        )
         deliver(content, outputs["json_file"])
     if not outputs["quiet"] and outputs["json_file"] != "-":
         record.write(record.document(prediction, prices=prices, detailed_steps=outputs["detail"]))

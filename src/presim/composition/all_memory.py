@@ -37,25 +37,29 @@ class Lacks:
 
 def all_memory(parts: Sequence[Columns], names: Names, lacks: Lacks) -> Columns:
     """Memory entries and step ends of all parts, in order, with omitted micro-batches filled in."""
-    wanted = _kinds(*_MEMORY, Kind.STEP)
-    made: dict[int, Columns] = {}
+    is_needed_kind = _kinds(*_MEMORY, Kind.STEP)
+    memory_by_part: dict[int, Columns] = {}
     for part in parts:
-        if id(part) not in made:
-            rows = np.flatnonzero(wanted[part["kind"]])
+        if id(part) not in memory_by_part:
+            rows = np.flatnonzero(is_needed_kind[part["kind"]])
             begins = np.searchsorted(rows, np.flatnonzero(part["begins"]))
-            own = {name: part[name][rows] for name in _COLUMNS}
-            made[id(part)] = _repeated(own, part["of_all"][rows], begins, names, lacks) if len(begins) else own
-    return {name: np.concatenate([made[id(part)][name] for part in parts]) for name in _COLUMNS}
+            memory_columns = {name: part[name][rows] for name in _COLUMNS}
+            memory_by_part[id(part)] = (
+                _repeat_micro_batches(memory_columns, part["of_all"][rows], begins, names, lacks)
+                if len(begins)
+                else memory_columns
+            )
+    return {name: np.concatenate([memory_by_part[id(part)][name] for part in parts]) for name in _COLUMNS}
 
 
 def without_memory(columns: Columns) -> Columns:
     """All entries except memory entries, with an empty column for objects."""
     rows = np.flatnonzero(~_kinds(*_MEMORY)[columns["kind"]])
-    found = {name: column[rows] for name, column in columns.items()}
+    remaining_columns = {name: column[rows] for name, column in columns.items()}
     begins = np.searchsorted(rows, np.flatnonzero(columns["begins"]))
-    found["begins"] = np.zeros(len(rows), np.bool_)
-    found["begins"][begins] = True
-    return found | {"object": np.zeros(len(rows), np.int64)}
+    remaining_columns["begins"] = np.zeros(len(rows), np.bool_)
+    remaining_columns["begins"][begins] = True
+    return remaining_columns | {"object": np.zeros(len(rows), np.int64)}
 
 
 def _kinds(*kinds: Kind) -> NDArray[np.bool_]:
@@ -65,21 +69,23 @@ def _kinds(*kinds: Kind) -> NDArray[np.bool_]:
     return table
 
 
-def _repeated(columns: Columns, of_all: NDArray[np.bool_], begins: Ints, names: Names, lacks: Lacks) -> Columns:
+def _repeat_micro_batches(
+    columns: Columns, of_all: NDArray[np.bool_], begins: Ints, names: Names, lacks: Lacks
+) -> Columns:
     first, last, times = int(begins[-1 - lacks.period]), int(begins[-1]), lacks.times
-    found = {name: _tiled(column, first, last, times) for name, column in columns.items()}
+    full_columns = {name: _tile_period(column, first, last, times) for name, column in columns.items()}
     slot = columns["slot"]
     # storages of the first micro-batch (gradients) may live longer
     moves = (slot >= 0) & (slot < names.storages) & (slot % names.micros > 0)
     moves &= ~of_all
     period, step = last - first, lacks.period
     for time in range(1, times + 1):
-        place = last + (time - 1) * period
-        found["slot"][place : place + period] += moves[first:last] * np.int32(time * step)
-    found["slot"][last + times * period :] += moves[last:] * np.int32(times * step)
-    return found
+        period_start = last + (time - 1) * period
+        full_columns["slot"][period_start : period_start + period] += moves[first:last] * np.int32(time * step)
+    full_columns["slot"][last + times * period :] += moves[last:] * np.int32(times * step)
+    return full_columns
 
 
-def _tiled(column: NDArray[Any], first: int, last: int, times: int) -> NDArray[Any]:
+def _tile_period(column: NDArray[Any], first: int, last: int, times: int) -> NDArray[Any]:
     """With what lies between the two places so many times more."""
     return np.concatenate([column[:last], np.tile(column[first:last], times), column[last:]])

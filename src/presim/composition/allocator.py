@@ -57,17 +57,17 @@ class Replay:
         pool = self._pools.get((stream, small))
         if pool is None:
             pool = self._pools[stream, small] = _Pool(_MIN_BLOCK - 1 if small else _SMALL)
-        place = bisect.bisect_left(pool.free, (size, 0))
-        if place < len(pool.free):
-            found, address = pool.free.pop(place)
+        index = bisect.bisect_left(pool.free, (size, 0))
+        if index < len(pool.free):
+            block_bytes, address = pool.free.pop(index)
         else:
-            found, address = self._take(size, pool)
-        left = found - size
-        if left > pool.least_left:
-            self._split(address, size, left, pool)
-            found = size
+            block_bytes, address = self._take(size, pool)
+        spare_bytes = block_bytes - size
+        if spare_bytes > pool.least_left:
+            self._split(address, size, spare_bytes, pool)
+            block_bytes = size
         self._is_free[address] = False
-        return address, found
+        return address, block_bytes
 
     def free(self, address: int) -> None:
         """Free the block at an address."""
@@ -87,24 +87,24 @@ class Replay:
 
     def _take(self, size: int, pool: _Pool) -> tuple[int, int]:
         if size <= _SMALL:
-            taken = _SMALL_BUFFER
+            segment_bytes = _SMALL_BUFFER
         elif size < _MIN_LARGE:
-            taken = _LARGE_BUFFER
+            segment_bytes = _LARGE_BUFFER
         else:
-            taken = -(-size // _ROUND_LARGE) * _ROUND_LARGE
+            segment_bytes = -(-size // _ROUND_LARGE) * _ROUND_LARGE
         address = self._top
-        self._top += taken + _ROUND_LARGE  # a gap, so that blocks of different segments are never neighbours
-        self.segments.append((address, taken))
-        self._size[address], self._pool[address] = taken, pool
-        return taken, address
+        self._top += segment_bytes + _ROUND_LARGE  # a gap, so that blocks of different segments are never neighbours
+        self.segments.append((address, segment_bytes))
+        self._size[address], self._pool[address] = segment_bytes, pool
+        return segment_bytes, address
 
-    def _split(self, address: int, size: int, left: int, pool: _Pool) -> None:
-        rest = address + size
-        self._link(rest, self._after.get(address))
-        self._link(address, rest)
-        self._size[address], self._size[rest] = size, left
-        self._pool[rest], self._is_free[rest] = pool, True
-        bisect.insort(pool.free, (left, rest))
+    def _split(self, address: int, size: int, spare_bytes: int, pool: _Pool) -> None:
+        spare_address = address + size
+        self._link(spare_address, self._after.get(address))
+        self._link(address, spare_address)
+        self._size[address], self._size[spare_address] = size, spare_bytes
+        self._pool[spare_address], self._is_free[spare_address] = pool, True
+        bisect.insort(pool.free, (spare_bytes, spare_address))
 
     def _remove(self, after: int, pool: _Pool) -> int:
         """Remove a free block from its pool to merge it with its predecessor; returns its bytes."""
@@ -151,11 +151,13 @@ def replay_columns(
     is_alloc = kinds == alloc
     live = int(np.cumsum(is_alloc.view(np.int8) - (kinds == free).view(np.int8), dtype=np.int32).max(initial=0))
     columns = allocator_loop.columns(kinds, slots, sizes, streams, live, int(is_alloc.sum()))
-    taken = compiled()(columns, alloc, free)
-    if taken == allocator_loop.FULL:
+    num_segments = compiled()(columns, alloc, free)
+    if num_segments == allocator_loop.FULL:
         return replay(kinds.tolist(), slots.tolist(), sizes.tolist(), streams.tolist())
-    segments = [(place, address, size) for place, address, size in columns.taken[:taken].tolist()]
-    return columns.addresses, columns.held, segments
+    segments = [
+        (entry_index, address, size) for entry_index, address, size in columns.new_segments[:num_segments].tolist()
+    ]
+    return columns.addresses, columns.block_bytes, segments
 
 
 def replay(
@@ -166,18 +168,18 @@ def replay(
     Returns: the address and bytes of each entry's block, and the new segments as (entry, address, bytes).
     """
     state, blocks = Replay(), dict[int, tuple[int, int]]()
-    addresses, held = np.zeros(len(kinds), np.int64), np.zeros(len(kinds), np.int64)
+    addresses, block_bytes = np.zeros(len(kinds), np.int64), np.zeros(len(kinds), np.int64)
     segments: list[tuple[int, int, int]] = []
     alloc, free = int(Kind.ALLOC), int(Kind.FREE)
-    for place, (kind, slot, size, stream) in enumerate(zip(kinds, slots, sizes, streams)):
+    for entry_index, (kind, slot, size, stream) in enumerate(zip(kinds, slots, sizes, streams)):
         if kind == alloc:
             block = blocks[slot] = state.alloc(size, stream)
             if len(state.segments) > len(segments):
-                segments.append((place, *state.segments[-1]))
+                segments.append((entry_index, *state.segments[-1]))
         elif kind == free:
             block = blocks.pop(slot)
             state.free(block[0])
         else:
             block = blocks[slot]
-        addresses[place], held[place] = block
-    return addresses, held, segments
+        addresses[entry_index], block_bytes[entry_index] = block
+    return addresses, block_bytes, segments

@@ -34,7 +34,7 @@ class Columns(NamedTuple):
     sizes: Ints
     streams: NDArray[np.uint16]
     addresses: Ints  # output: address of each entry's block
-    held: Ints  # output: bytes of each entry's block
+    block_bytes: Ints  # output: bytes of each entry's block
     block_of: NDArray[np.int32]  # slot -> block
     address: Ints  # per block, like the following columns
     size: Ints
@@ -45,7 +45,7 @@ class Columns(NamedTuple):
     spare: Ints  # numbers of blocks that are no more
     free: NDArray[np.int64]  # pool, place -> block
     counts: Ints  # number of free blocks per pool
-    taken: NDArray[np.int64]  # output: (entry, address, bytes) of each new segment
+    new_segments: NDArray[np.int64]  # output: (entry, address, bytes) of each new segment
     state: Ints  # see `BLOCKS`
 
 
@@ -59,71 +59,71 @@ def columns(kinds: Column, slots: Column, sizes: Column, streams: Column, live: 
     """
     pools = 2 * (int(streams.max(initial=0)) + 1)
     blocks = live + pools * CAPACITY + 2
-    given = zip((kinds, slots, sizes, streams), ("kinds", "slots", "sizes", "streams"))
-    typed = [np.ascontiguousarray(column, TYPES.get(name, np.int64)) for column, name in given]
-    made = [np.empty(len(kinds), np.int64) for _ in range(2)]
+    named_inputs = zip((kinds, slots, sizes, streams), ("kinds", "slots", "sizes", "streams"))
+    typed = [np.ascontiguousarray(column, TYPES.get(name, np.int64)) for column, name in named_inputs]
+    outputs = [np.empty(len(kinds), np.int64) for _ in range(2)]
     block_of = np.zeros(int(slots.max(initial=0)) + 1, np.int32)
     of_blocks = [np.empty(blocks, np.int64) for _ in range(7)]
     free, counts = np.empty((pools, CAPACITY), np.int64), np.zeros(pools, np.int64)
-    taken = np.empty((allocs + 1, 3), np.int64)
-    return Columns._make((*typed, *made, block_of, *of_blocks, free, counts, taken, np.zeros(4, np.int64)))
+    new_segments = np.empty((allocs + 1, 3), np.int64)
+    return Columns._make((*typed, *outputs, block_of, *of_blocks, free, counts, new_segments, np.zeros(4, np.int64)))
 
 
 def carry_out(c: Columns, alloc: int, freed: int) -> int:
     """Carry out all entries; returns the number of new segments, or `FULL`."""
     c.state[:] = 0
     c.state[TOP] = BASE
-    for place in range(len(c.kinds)):
-        kind, slot = c.kinds[place], c.slots[place]
+    for entry_index in range(len(c.kinds)):
+        kind, slot = c.kinds[entry_index], c.slots[entry_index]
         if kind == alloc:
-            c.block_of[slot] = allocate(c, place)
+            c.block_of[slot] = allocate(c, entry_index)
             if c.block_of[slot] == FULL:
                 return FULL
         block = np.int64(c.block_of[slot])
-        c.addresses[place], c.held[place] = c.address[block], c.size[block]
+        c.addresses[entry_index], c.block_bytes[entry_index] = c.address[block], c.size[block]
         if kind == freed and not release(c, block):
             return FULL
     return int(c.state[SEGMENTS])
 
 
-def allocate(c: Columns, place: int) -> Number:
+def allocate(c: Columns, entry_index: int) -> Number:
     """A block for a request, or `FULL`: the smallest free one that is large enough, else a new segment; then split."""
-    size = c.sizes[place]
+    size = c.sizes[entry_index]
     is_small = size <= SMALL
-    pool = 2 * np.int64(c.streams[place]) + (1 if is_small else 0)
-    found = first_of_size(c, pool, size)
-    if found < c.counts[pool]:
-        block = c.free[pool, found]
-        take_out(c, pool, found)
+    pool = 2 * np.int64(c.streams[entry_index]) + (1 if is_small else 0)
+    free_index = first_of_size(c, pool, size)
+    if free_index < c.counts[pool]:
+        block = c.free[pool, free_index]
+        take_out(c, pool, free_index)
     else:
-        block = new_segment(c, pool, place)
+        block = new_segment(c, pool, entry_index)
     c.is_free[block] = 0
-    left = c.size[block] - size
-    if left <= (511 if is_small else SMALL):
+    spare_bytes = c.size[block] - size
+    if spare_bytes <= (511 if is_small else SMALL):
         return block  # type: ignore[no-any-return]
-    rest = new_block(c)
-    c.address[rest], c.size[rest], c.pool[rest] = c.address[block] + size, left, pool
-    c.before[rest], c.after[rest] = block, c.after[block]
+    spare_block = new_block(c)
+    c.address[spare_block], c.size[spare_block], c.pool[spare_block] = c.address[block] + size, spare_bytes, pool
+    c.before[spare_block], c.after[spare_block] = block, c.after[block]
     if c.after[block] >= 0:
-        c.before[c.after[block]] = rest
-    c.after[block], c.size[block] = rest, size
-    return block if insert(c, pool, rest) else FULL
+        c.before[c.after[block]] = spare_block
+    c.after[block], c.size[block] = spare_block, size
+    return block if insert(c, pool, spare_block) else FULL
 
 
-def new_segment(c: Columns, pool: Number, place: int) -> Number:
+def new_segment(c: Columns, pool: Number, entry_index: int) -> Number:
     """A block that is a whole new segment, large enough for a request."""
-    size = c.sizes[place]
+    size = c.sizes[entry_index]
     if size <= SMALL:
-        held = SMALL_BUFFER
+        segment_bytes = SMALL_BUFFER
     elif size < MIN_LARGE:
-        held = LARGE_BUFFER
+        segment_bytes = LARGE_BUFFER
     else:
-        held = -(-size // ROUND_LARGE) * ROUND_LARGE
+        segment_bytes = -(-size // ROUND_LARGE) * ROUND_LARGE
     block, segment, top = new_block(c), c.state[SEGMENTS], c.state[TOP]
-    c.address[block], c.size[block], c.pool[block] = top, held, pool
+    c.address[block], c.size[block], c.pool[block] = top, segment_bytes, pool
     c.before[block], c.after[block] = -1, -1
-    c.taken[segment, 0], c.taken[segment, 1], c.taken[segment, 2] = place, top, held
-    c.state[SEGMENTS], c.state[TOP] = segment + 1, top + held + ROUND_LARGE
+    c.new_segments[segment, 0], c.new_segments[segment, 1], c.new_segments[segment, 2] = entry_index, top, segment_bytes
+    c.state[SEGMENTS], c.state[TOP] = segment + 1, top + segment_bytes + ROUND_LARGE
     return block
 
 
@@ -189,17 +189,17 @@ def insert(c: Columns, pool: Number, block: Number) -> bool:
     """Insert a free block into a pool; False if the pool is full."""
     if c.counts[pool] >= CAPACITY:
         return False
-    place = position(c, pool, block)
-    for index in range(c.counts[pool], place, -1):
+    free_index = position(c, pool, block)
+    for index in range(c.counts[pool], free_index, -1):
         c.free[pool, index] = c.free[pool, index - 1]
-    c.free[pool, place] = block
+    c.free[pool, free_index] = block
     c.counts[pool] += 1
     c.is_free[block] = 1
     return True
 
 
-def take_out(c: Columns, pool: Number, place: int) -> None:
+def take_out(c: Columns, pool: Number, free_index: int) -> None:
     """Remove the block at a position from a pool's free blocks."""
-    for index in range(place, c.counts[pool] - 1):
+    for index in range(free_index, c.counts[pool] - 1):
         c.free[pool, index] = c.free[pool, index + 1]
     c.counts[pool] -= 1

@@ -41,12 +41,12 @@ def assemble(
 ) -> Assembled:
     """Build the trace from setup and steps. ``lacks``: the micro-batches that steps omit."""
     scopes: dict[str, int] = {}
-    made: dict[int, dict[str, NDArray[Any]]] = {}
+    columns_by_part: dict[int, dict[str, NDArray[Any]]] = {}
     parts = []
     for placed in (setup, *steps):
-        if id(placed) not in made:
-            made[id(placed)] = _columns(placed, scopes, names, root)
-        parts.append(made[id(placed)])
+        if id(placed) not in columns_by_part:
+            columns_by_part[id(placed)] = _columns(placed, scopes, names, root)
+        parts.append(columns_by_part[id(placed)])
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[-1]}
     memory = _with_memory(all_memory(parts, names, lacks)) if lacks else {}
     columns = without_memory(columns) if lacks else _with_memory(columns)
@@ -54,14 +54,14 @@ def assemble(
     _number_events(columns)
     begins = columns.pop("begins")
     for counted, first in ((Kind.STEP, 0), (Kind.COLLECTIVE, 1)):
-        chosen = np.flatnonzero(kind == counted)
-        objects[chosen] = np.arange(first, first + len(chosen))
+        entry_indices = np.flatnonzero(kind == counted)
+        objects[entry_indices] = np.arange(first, first + len(entry_indices))
     columns["site"] = np.full(len(kind), -1, np.int32)
     unknown = np.flatnonzero((kind == Kind.STREAM_WAIT) & (objects == 0))  # waits for an event that was never recorded
     finished = {name: np.delete(columns[name], unknown) if len(unknown) else columns[name] for name in COLUMNS}
     trace = Trace(manifest, tuple(tables.signatures), tuple(scopes), tuple(tables.operators), finished)
-    whole = dataclasses.replace(trace, columns=_completed(memory)) if memory else trace
-    return Assembled(trace, np.flatnonzero(np.delete(begins, unknown)), whole)
+    memory_trace = dataclasses.replace(trace, columns=_fill_columns(memory)) if memory else trace
+    return Assembled(trace, np.flatnonzero(np.delete(begins, unknown)), memory_trace)
 
 
 def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) -> dict[str, NDArray[Any]]:
@@ -70,24 +70,29 @@ def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) ->
     if not templates:
         flags = {name: np.empty(0, np.bool_) for name in FLAGS}
         return flags | {name: np.empty(0, dtype) for name, dtype in ROW_COLUMNS.items()}
-    columns = {name: np.concatenate([one.columns[name] for one in templates]) for name in ROW_COLUMNS}
-    lengths = np.array([len(one) for one in templates], np.int64)
-    slots = np.array([len(one.slots) for one in templates], np.int64)
+    columns = {name: np.concatenate([template.columns[name] for template in templates]) for name in ROW_COLUMNS}
+    lengths = np.array([len(template) for template in templates], np.int64)
+    slots = np.array([len(template.slots) for template in templates], np.int64)
     meant = np.append(names.dense(placed.names), NO_SLOT).astype(np.int32)
-    columns["slot"] = meant[_counted(columns["slot"], np.cumsum(slots) - slots, lengths, nothing=len(meant) - 1)]
+    columns["slot"] = meant[_offset_indices(columns["slot"], np.cumsum(slots) - slots, lengths, nothing=len(meant) - 1)]
     # (template, module path) -> trace-wide scope numbers, the path's own first
-    known: dict[tuple[int, str], list[int]] = {}
-    where = []
-    for one, prefix in zip(templates, placed.prefixes):
-        key = (id(one), prefix)
-        if key not in known:
-            own = [scopes.setdefault(_scope(root, prefix, scope), len(scopes)) for scope in one.scopes]
-            known[key] = [scopes.setdefault(_scope(root, prefix, "."), len(scopes)) if prefix else -1, *own]
-        where.append(known[key])
-    sizes = np.array([len(one) for one in where], np.int64)
-    whole = np.array([scope for one in where for scope in one], np.int32)
+    numbers_by_template: dict[tuple[int, str], list[int]] = {}
+    scope_numbers = []
+    for template, prefix in zip(templates, placed.prefixes):
+        key = (id(template), prefix)
+        if key not in numbers_by_template:
+            inner_numbers = [
+                scopes.setdefault(_full_scope(root, prefix, scope), len(scopes)) for scope in template.scopes
+            ]
+            numbers_by_template[key] = [
+                scopes.setdefault(_full_scope(root, prefix, "."), len(scopes)) if prefix else -1,
+                *inner_numbers,
+            ]
+        scope_numbers.append(numbers_by_template[key])
+    sizes = np.array([len(template_scopes) for template_scopes in scope_numbers], np.int64)
+    scope_table = np.array([scope for template_scopes in scope_numbers for scope in template_scopes], np.int32)
     first = np.repeat(np.cumsum(sizes) - sizes + 1, lengths)
-    columns["scope"] = whole[first + columns["scope"]]  # -1 is the module path itself
+    columns["scope"] = scope_table[first + columns["scope"]]  # -1 is the module path itself
     columns["begins"] = np.zeros(len(columns["kind"]), np.bool_)
     columns["begins"][list(placed.begins)] = True
     of_all = np.zeros(len(templates), np.bool_)
@@ -96,13 +101,13 @@ def _columns(placed: Placed, scopes: dict[str, int], names: Names, root: str) ->
     return columns
 
 
-def _counted(local: NDArray[Any], firsts: Ints, lengths: Ints, nothing: int) -> Ints:
+def _offset_indices(local: NDArray[Any], firsts: Ints, lengths: Ints, nothing: int) -> Ints:
     """Convert template-local indices to indices into the concatenation."""
     result: Ints = np.where(local < 0, nothing, np.repeat(firsts, lengths) + local)
     return result
 
 
-def _scope(root: str, block: str, scope: str) -> str:
+def _full_scope(root: str, block: str, scope: str) -> str:
     if scope.startswith("."):
         return ".".join(filter(None, (root, block, scope[1:])))
     return ".".join(filter(None, (root, scope)))
@@ -113,16 +118,18 @@ def _with_memory(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     kind, slot, value = columns["kind"], columns["slot"], columns["value"]
     rows = np.flatnonzero(_kinds(Kind.ALLOC, Kind.FREE, Kind.RETAG)[kind])
     requests = (column[rows] for column in (kind, slot, value, columns["stream"]))
-    addresses, held, segments = replay_columns(*requests)
+    addresses, block_bytes, segments = replay_columns(*requests)
     columns["stream"][rows] = 0  # allocations are host entries, whatever stream the block is for
     objects = np.zeros(len(kind), np.int64)
     objects[rows] = addresses
     columns["object"] = objects
     sized = kind[rows] != Kind.RETAG
-    value[rows[sized]] = held[sized]
-    places = rows[[place for place, _, _ in segments]] if segments else rows[:0]
-    at = places + np.arange(len(places))
-    grown = {name: _grown(columns.pop(name), places) for name in list(columns)}  # one by one: they are large
+    value[rows[sized]] = block_bytes[sized]
+    places = rows[[entry_index for entry_index, _, _ in segments]] if segments else rows[:0]
+    segment_positions = places + np.arange(len(places))
+    grown = {
+        name: _duplicate_entries(columns.pop(name), places) for name in list(columns)
+    }  # one by one: they are large
     for name, values in (
         ("kind", int(Kind.SEGMENT_ALLOC)),
         ("object", [address for _, address, _ in segments]),
@@ -132,29 +139,29 @@ def _with_memory(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         *((name, False) for name in FLAGS),
     ):
         if name in grown:
-            grown[name][at] = values
+            grown[name][segment_positions] = values
     return grown
 
 
-def _grown(column: NDArray[Any], places: Ints) -> NDArray[Any]:
+def _duplicate_entries(column: NDArray[Any], places: Ints) -> NDArray[Any]:
     """With each entry at these places twice."""
-    made = np.empty(len(column) + len(places), column.dtype)
+    grown = np.empty(len(column) + len(places), column.dtype)
     before = 0
-    for count, place in enumerate((*places.tolist(), len(column))):
-        made[before + count : place + count] = column[before:place]
+    for count, position in enumerate((*places.tolist(), len(column))):
+        grown[before + count : position + count] = column[before:position]
         if count < len(places):
-            made[place + count] = column[place]
-        before = place
-    return made
+            grown[position + count] = column[position]
+        before = position
+    return grown
 
 
-def _completed(memory: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _fill_columns(memory: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """All columns of a trace; those that say nothing of memory have one value, which takes no room."""
     count = len(memory["kind"])
-    one: dict[str, NDArray[Any]] = {
+    defaults: dict[str, NDArray[Any]] = {
         name: np.array(-1 if name in _POINTS else 0, dtype) for name, dtype in COLUMNS.items()
     }
-    return {name: memory[name] if name in memory else np.broadcast_to(one[name], count) for name in COLUMNS}
+    return {name: memory[name] if name in memory else np.broadcast_to(defaults[name], count) for name in COLUMNS}
 
 
 def _number_events(columns: dict[str, NDArray[Any]]) -> None:

@@ -15,7 +15,7 @@ from presim.trace.signatures import Collective
 _STREAM = 1
 
 
-def whole(node: Node) -> Operand:
+def full_operand(node: Node) -> Operand:
     """The tensor that determines the collective's size: the larger of input and output; tokens before a dispatch."""
     return node.outputs[0] if node.operator in (ALL_GATHER, COMBINE) else node.inputs[0]
 
@@ -39,12 +39,12 @@ def emit(rows: Rows, node: Node, sizes: Sizes, groups: dict[str, int]) -> None:
 def signature_of(node: Node, sizes: Sizes, groups: dict[str, int]) -> Collective:
     """The collective of a communication node that is no wait."""
     operand = (node.outputs or node.inputs)[0]
-    counted = node.inputs if node.operator == SEND_RECV else (whole(node),)
-    size = sum(sizes.elements(one) for one in counted) * dtype_bytes(operand.dtype)
+    counted = node.inputs if node.operator == SEND_RECV else (full_operand(node),)
+    size = sum(sizes.elements(counted_operand) for counted_operand in counted) * dtype_bytes(operand.dtype)
     group, peer = groups[str(node.attributes["group"])], int(str(node.attributes.get("peer", -1)))
     splits = _splits(node, size) if "sent" in node.attributes else None
     is_routed = node.operator in (DISPATCH, COMBINE)
-    routed = _routed(node, sizes.shapes[whole(node).shape][0], size) if is_routed else None
+    routed = _routed(node, sizes.shapes[full_operand(node).shape][0], size) if is_routed else None
     kind = node.operator.removeprefix("comm::")
     return Collective(kind, size, operand.dtype, group, peer, len(counted), splits, routed)
 
@@ -58,5 +58,5 @@ def _splits(node: Node, size: int) -> Splits:
 
 def _routed(node: Node, tokens: int, size: int) -> Routed:
     """How a library deals tokens out, its window as the library tunes it."""
-    chosen, experts, sms = (int(str(node.attributes[name])) for name in ("chosen", "experts", "sms"))
-    return Routed(str(node.attributes["library"]), tokens, size // max(1, tokens), chosen, experts, sms)
+    experts_per_token, experts, sms = (int(str(node.attributes[name])) for name in ("chosen", "experts", "sms"))
+    return Routed(str(node.attributes["library"]), tokens, size // max(1, tokens), experts_per_token, experts, sms)

@@ -49,7 +49,7 @@ class Turn(msgspec.Struct, frozen=True):
     """The first place at which a rank's collectives come in another order, without those whose counts differ."""
 
     rank: int
-    place: int  # from 0
+    index: int  # from 0
     captured: str
     composed: str
 
@@ -84,9 +84,9 @@ def work(trace: Trace) -> Counter[tuple[str, Hashable]]:
 def _in_order(trace: Trace) -> list[tuple[str, Hashable]]:
     """The same, one by one, as the host launches them."""
     steps = trace.steps()
-    chosen: list[int] = trace.columns["signature"][steps[-1] if steps else slice(None)].tolist()
-    described = {index: _described(trace, trace.signatures[index]) for index in set(chosen) if index >= 0}
-    return [found for index in chosen if (found := described.get(index)) is not None]
+    signature_indices: list[int] = trace.columns["signature"][steps[-1] if steps else slice(None)].tolist()
+    described = {index: _described(trace, trace.signatures[index]) for index in set(signature_indices) if index >= 0}
+    return [description for index in signature_indices if (description := described.get(index)) is not None]
 
 
 def compare(captured: Mapping[int, Trace], composed: Mapping[int, Trace], figures: Iterable[Figure] = ()) -> Agreement:
@@ -102,28 +102,28 @@ def compare(captured: Mapping[int, Trace], composed: Mapping[int, Trace], figure
                 differences.append(Difference(rank, key[0], _words(key[1]), captured_work[key], composed_work[key]))
         alike = {key for key in captured_work if key[0] == "collective" and captured_work[key] == composed_work[key]}
         pairs = zip(*([key[1] for key in order if key in alike] for order in (captured_order, composed_order)))
-        turn = next(((place, pair) for place, pair in enumerate(pairs) if pair[0] != pair[1]), None)
+        turn = next(((position, pair) for position, pair in enumerate(pairs) if pair[0] != pair[1]), None)
         if turn is not None:
             turns.append(Turn(rank, turn[0], _words(turn[1][0]), _words(turn[1][1])))
     return Agreement(dict(sorted(counted.items())), tuple(differences), tuple(figures), tuple(turns))
 
 
-def _described(trace: Trace, one: Signature) -> tuple[str, Hashable] | None:
-    if isinstance(one, Collective):
-        size = trace.manifest.groups[one.group].size if one.group >= 0 else 0
+def _described(trace: Trace, signature: Signature) -> tuple[str, Hashable] | None:
+    if isinstance(signature, Collective):
+        size = trace.manifest.groups[signature.group].size if signature.group >= 0 else 0
         if size == 1:  # a group of one rank sends nothing
             return None
-        size = 2 if one.kind in ("send", "recv") else size  # point-to-point, whatever communicator carries it
-        return "collective", (one.kind, one.bytes, one.dtype, size)
-    if isinstance(one, Attention):
-        return "attention", one
-    return ("product", one) if isinstance(one, _PRODUCTS) else None
+        size = 2 if signature.kind in ("send", "recv") else size  # point-to-point, whatever communicator carries it
+        return "collective", (signature.kind, signature.bytes, signature.dtype, size)
+    if isinstance(signature, Attention):
+        return "attention", signature
+    return ("product", signature) if isinstance(signature, _PRODUCTS) else None
 
 
-def _words(what: Hashable) -> str:
-    if isinstance(what, tuple):
-        kind, size, dtype, ranks = what
+def _words(work: Hashable) -> str:
+    if isinstance(work, tuple):
+        kind, size, dtype, ranks = work
         return f"{kind} of {size:,} bytes, {dtype}, {ranks} ranks"
-    fields = msgspec.structs.asdict(what)  # type: ignore[arg-type]
-    name = type(what).__name__
+    fields = msgspec.structs.asdict(work)  # type: ignore[arg-type]
+    name = type(work).__name__
     return f"{name}({', '.join(f'{key}={value}' for key, value in fields.items() if value not in ('', 0, ()))})"

@@ -55,18 +55,18 @@ def compose(
     Raises:
         InputError: the plan is invalid for this model or cluster.
     """
-    count = stages.blocks(graph)
+    count = stages.count_blocks(graph)
     check(plan, cluster.world_size, count)
     if not count:
         _check_whole(graph, plan)
     job = Composition(graph, plan, cluster, lacks)
     count_of_stages = 1 if first_only else plan.pipeline
     places = [layout(plan, cluster.world_size, stage) for stage in range(count_of_stages)]
-    made = Kept()
+    kept_traces = Kept()
     uses = []
-    for stage, place in enumerate(places):
-        assembled, use = job.trace(stage, place)
-        made.add(assembled)
+    for stage, rank_layout in enumerate(places):
+        assembled, use = job.trace(stage, rank_layout)
+        kept_traces.add(assembled)
         uses.append(use)
     notes = [
         *([_EAGER_LAYERS] if plan.tensor * plan.pipeline > 1 else []),
@@ -81,9 +81,13 @@ def compose(
         notes.append(_DDP_TYPE)
     if not count:
         notes.append(f"{graph.model} has no list of equal blocks: FSDP2 gathers all of its parameters at once.")
-    stands_for = {place.rank: place.stands_for for place in places}
+    stands_for = {rank_layout.rank: rank_layout.stands_for for rank_layout in places}
     return Composed(
-        tuple(made.traces), stands_for, notes=tuple(notes), begins=tuple(made.begins), memory=tuple(made.memory)
+        tuple(kept_traces.traces),
+        stands_for,
+        notes=tuple(notes),
+        begins=tuple(kept_traces.begins),
+        memory=tuple(kept_traces.memory),
     )
 
 
@@ -91,11 +95,11 @@ def _check_whole(graph: OperatorGraph, plan: Plan) -> None:
     """Raise where a plan needs blocks, of a model that has none."""
     if plan.recompute == "none" and plan.activation_budget == 1 and plan.pipeline == 1 and not plan.offload_activations:
         return
-    what = "a pipeline of 1" if plan.pipeline > 1 else "--recompute none and --activation-budget 1"
-    what = "--offload-activations 0" if plan.offload_activations else what
+    remedy = "a pipeline of 1" if plan.pipeline > 1 else "--recompute none and --activation-budget 1"
+    remedy = "--offload-activations 0" if plan.offload_activations else remedy
     raise InputError(
         f"{graph.model} has no list of equal blocks that could be recomputed, offloaded or put into stages; use "
-        f"{what}, or capture the program with `presim run`"
+        f"{remedy}, or capture the program with `presim run`"
     )
 
 

@@ -32,26 +32,27 @@ def host_memory_notes(uses: Sequence[HostUse], plan: Plan, cluster: Cluster) -> 
     Raises:
         InputError: a host has less memory.
     """
-    if not any(one.bytes for one in uses):
+    if not any(use.bytes for use in uses):
         return []
     host = min(cluster.gpus_per_node, cluster.node.gpus)
     inside = cluster.world_size // len(uses)  # ranks of a stage
-    most = max(
+    fullest_bytes = max(
         sum(uses[rank // inside].bytes for rank in range(first, min(first + host, cluster.world_size)))
         for first in range(0, cluster.world_size, host)
     )
-    has = cluster.node.host_memory_bytes
-    what = "fewer blocks (--offload-activations), or no optimizer states (--offload-optimizer)"
-    if most > has:
+    capacity_bytes = cluster.node.host_memory_bytes
+    remedies = "fewer blocks (--offload-activations), or no optimizer states (--offload-optimizer)"
+    if fullest_bytes > capacity_bytes:
         raise InputError(
-            f"offloading takes {most / GIB:,.1f} GiB of host memory for the {host} GPUs of a host, and a host of "
-            f"{cluster.node.id} has {has / GIB:,.0f} GiB; offload {what}, or use more GPUs"
+            f"offloading takes {fullest_bytes / GIB:,.1f} GiB of host memory for the {host} GPUs of a host, and a "
+            f"host of {cluster.node.id} has {capacity_bytes / GIB:,.0f} GiB; offload {remedies}, or use more GPUs"
         )
-    fullest = max(uses, key=lambda one: one.bytes)
+    fullest = max(uses, key=lambda use: use.bytes)
     notes = [
         f"Offloading keeps up to {fullest.activation_bytes / GIB:,.2f} GiB of activations and "
-        f"{fullest.optimizer_bytes / GIB:,.2f} GiB for the optimizer of a GPU in host memory: {most / GIB:,.1f} of "
-        f"{has / GIB:,.0f} GiB of a host. Up to {max(one.copied_bytes for one in uses) / GIB:,.2f} GiB of activations "
+        f"{fullest.optimizer_bytes / GIB:,.2f} GiB for the optimizer of a GPU in host memory: "
+        f"{fullest_bytes / GIB:,.1f} of {capacity_bytes / GIB:,.0f} GiB of a host. Up to "
+        f"{max(use.copied_bytes for use in uses) / GIB:,.2f} GiB of activations "
         "of a GPU are copied each way in a step. The bandwidth of host memory, which GPUs of a host share, is not "
         "modelled."
     ]

@@ -21,11 +21,11 @@ class HostTimes:
     def of(self, phase: Phase, kind: Kind, name: str) -> int:
         """Host ns since the previous entry; falls back to other phases, then to the mean of the entry's kind."""
         label = f"{kind.name} {name}".strip()
-        own = self._table.get(phase.name, {})
-        for table in (own, *self._table.values()):
+        phase_times = self._table.get(phase.name, {})
+        for table in (phase_times, *self._table.values()):
             if label in table:
                 return table[label]
-        return own.get(kind.name, self._table["FORWARD"].get(kind.name, 0))
+        return phase_times.get(kind.name, self._table["FORWARD"].get(kind.name, 0))
 
 
 @functools.cache

@@ -32,7 +32,7 @@ from presim.composition.runtime.updates import UPDATES
 from presim.composition.runtime.with_experts import WithExperts
 from presim.composition.runtime.zero1 import Zero1
 from presim.composition.schedule import Action, Do, Key, Run
-from presim.composition.steps import place as rank_of
+from presim.composition.steps import rank_of_stage as rank_of
 from presim.composition.units import Unit, separate_experts, units
 from presim.hardware.cluster import Cluster
 from presim.trace.dtypes import dtype_bytes
@@ -57,8 +57,8 @@ class Composition:
         self.graph, self.notes, self.load = apply_passes(graph, plan, cluster)
         self.experts = expert_parameters.experts(self.graph) if plan.expert > 1 else frozenset()
         count = plan.pipeline * plan.virtual
-        sizes = plan.stages or stages.even(stages.blocks(graph), count)
-        self.stages = stages.split(self.graph, sizes)
+        sizes = plan.stages or stages.even_sizes(stages.count_blocks(graph), count)
+        self.stages = stages.split_stages(self.graph, sizes)
         self.stages *= 2 if plan.order == "dualpipe" and plan.pipeline > 1 else 1  # with the copies of each
         self.all_micros = plan.micro_batches(cluster.world_size)
         self.lacks = lacks
@@ -83,10 +83,10 @@ class Composition:
             whole_again=plan.recompute_whole or plan.data_style == "zero1",
         )
 
-    def trace(self, stage: int, place: Layout) -> tuple[Assembled, HostUse]:
+    def trace(self, stage: int, rank_layout: Layout) -> tuple[Assembled, HostUse]:
         """The trace of the rank that has this stage, and what it keeps in host memory."""
         plan, tables, hosts = self.plan, self.tables, self.hosts
-        count = len(groups(place))
+        count = len(groups(rank_layout))
         pipeline = Pipeline(
             self.graph,
             self.stages,
@@ -102,28 +102,38 @@ class Composition:
             schedule=plan.order,
             separate_ends=plan.separate_ends,
         )
-        own = [one for one in range(len(self.stages)) if rank_of(plan.order, plan.pipeline, one) == stage]
-        own.sort(key=pipeline.chunk)
-        runs = [run for one in own for run in pipeline.forward_runs(one)]
+        rank_stages = [
+            stage_number
+            for stage_number in range(len(self.stages))
+            if rank_of(plan.order, plan.pipeline, stage_number) == stage
+        ]
+        rank_stages.sort(key=pipeline.chunk)
+        runs = [run for stage_number in rank_stages for run in pipeline.forward_runs(stage_number)]
         held_units = separate_experts(
             units(self.graph, runs if plan.pipeline > 1 or plan.separate_ends else None), self.experts
         )
-        backward = [run for one in reversed(own) for run in (*pipeline.backward_runs(one), *pipeline.weight_runs(one))]
-        data = self._data(held_units, backward, place)
-        again = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
-        passes = pipeline.apply(self.orders[stage], data, again if plan.recompute == "full" else tuple, self.each)
-        found = groups(place, tied=bool(self.copies))
-        clipped = [self.named[name] for name in _NORMS[plan.data_style] if found[self.named[name]].size > 1]
-        held = data.held()
-        kept = pipeline.held(self.micros)
-        offloaded = self._offloaded(passes, kept)
-        schedule = (*offloaded.schedule, *self._tied(place))
-        updates, optimizer_bytes = self._updates(held, data)
+        backward = [
+            run
+            for stage_number in reversed(rank_stages)
+            for run in (*pipeline.backward_runs(stage_number), *pipeline.weight_runs(stage_number))
+        ]
+        data = self._data(held_units, backward, rank_layout)
+        recompute_runs = functools.partial(recompute.apply, graph=self.graph, blocks=plan.recompute_blocks)
+        passes = pipeline.apply(
+            self.orders[stage], data, recompute_runs if plan.recompute == "full" else tuple, self.each
+        )
+        rank_groups = groups(rank_layout, tied=bool(self.copies))
+        clipped = [self.named[name] for name in _NORMS[plan.data_style] if rank_groups[self.named[name]].size > 1]
+        held_tensors = data.held()
+        unfreed_keys = pipeline.held(self.micros)
+        offloaded = self._offloaded(passes, unfreed_keys)
+        schedule = (*offloaded.schedule, *self._tied(rank_layout))
+        updates, optimizer_bytes = self._updates(held_tensors, data)
         end = optimizer.end_of_step(
-            held,
+            held_tensors,
             clip=plan.clip,
             groups=clipped,
-            expert_groups=[self.named[name] for name in self._expert_norms() if len(getattr(place, name)) > 1],
+            expert_groups=[self.named[name] for name in self._expert_norms() if len(getattr(rank_layout, name)) > 1],
             stages=self.named["pipeline"] if plan.pipeline > 1 else -1,
             total=self.named["world"] if plan.data_style == "zero1" else -1,
             update=updates,
@@ -131,20 +141,20 @@ class Composition:
             hosts=hosts,
         )
         names = Names(self.all_micros)
-        step = self.blocks.place((*schedule, *end, *data.after_update()), names, kept)
+        step = self.blocks.place((*schedule, *end, *data.after_update()), names, unfreed_keys)
         # the first step creates the optimizer states at this position
-        before = len(schedule) + int(plan.clip and bool(held))
-        own_states = optimizer.states(held, plan.optimizer, tables, hosts, plan.offload_optimizer)
-        made = self.blocks.place(tuple(own_states), names)
+        before = len(schedule) + int(plan.clip and bool(held_tensors))
+        own_states = optimizer.states(held_tensors, plan.optimizer, tables, hosts, plan.offload_optimizer)
+        placed_states = self.blocks.place(tuple(own_states), names)
         computed, updated = step.cut(before)
         at_first = (_workspaces(self.cluster, tables, hosts), *data.setup(), *pipeline.setup(self.all_micros))
         second = self.blocks.place(tuple(data.before_second()), names)
-        steps = [computed, made, updated, second, computed, updated]
+        steps = [computed, placed_states, updated, second, computed, updated]
         setup = self.blocks.place(at_first, names)
-        own_copies = len(place.copies) if plan.data_style in ("fsdp2", "hsdp") else 1
-        shared = {False: self._sharers(place), True: max(1, own_copies)}
+        own_copies = len(rank_layout.copies) if plan.data_style in ("fsdp2", "hsdp") else 1
+        shared = {False: self._sharers(rank_layout), True: max(1, own_copies)}
         local = sum(unit.elements // shared[unit.experts] for unit in held_units)
-        manifest = self._manifest(place, found, local)
+        manifest = self._manifest(rank_layout, rank_groups, local)
         made_of = assemble(setup, steps, names, tables, manifest, self.graph.root, self.lacks)
         copied = offloaded.bytes * self.all_micros // self.micros
         return made_of, HostUse(offloaded.pinned_bytes, optimizer_bytes, copied)
@@ -156,41 +166,47 @@ class Composition:
         """Groups over which norms of experts' gradients are summed; under DDP copies have the same gradients."""
         return ("experts",) if self.plan.data_style == "ddp" else ("copies", "experts")
 
-    def _tied(self, place: Layout) -> list[Do]:
+    def _tied(self, rank_layout: Layout) -> list[Do]:
         """The gradients of tied parameters are summed over both ends of the pipeline."""
-        if not self.copies or place.rank not in (place.pipeline[0], place.pipeline[-1]):
+        if not self.copies or rank_layout.rank not in (rank_layout.pipeline[0], rank_layout.pipeline[-1]):
             return []
         is_sharded = self.plan.data_style in ("fsdp2", "hsdp")
         dtype = "float32" if self.plan.data_style == "zero1" else self.copies[0].dtype
         group = self.named[tied.GROUP]
-        return tied.reduced(
-            self.copies, group, self._sharers(place) if is_sharded else 1, dtype, self.tables, self.hosts
+        return tied.reduce_tied_gradients(
+            self.copies, group, self._sharers(rank_layout) if is_sharded else 1, dtype, self.tables, self.hosts
         )
 
-    def _offloaded(self, passes: list[Action], kept: frozenset[Key]) -> activation_offload.Offloaded:
+    def _offloaded(self, passes: list[Action], unfreed_keys: frozenset[Key]) -> activation_offload.Offloaded:
         blocks = self.plan.offload_activations
         if not blocks:
             return activation_offload.Offloaded(tuple(passes))
         return activation_offload.apply(
-            passes, self.graph, blocks, kept, self.blocks.exact_bytes, self.tables, self.hosts
+            passes, self.graph, blocks, unfreed_keys, self.blocks.exact_bytes, self.tables, self.hosts
         )
 
-    def _updates(self, held: list[Held], data: DataParallel) -> tuple[list[Do], int]:
+    def _updates(self, held_tensors: list[Held], data: DataParallel) -> tuple[list[Do], int]:
         """The update of parameters, and the host memory that it takes."""
         plan, tables, hosts = self.plan, self.tables, self.hosts
-        if plan.optimizer not in UPDATES or not held:
+        if plan.optimizer not in UPDATES or not held_tensors:
             return [], 0
-        kind, how = UPDATES[plan.optimizer], plan.offload_optimizer
-        if how == "none":
-            return [optimizer.update(held, kind, tables, hosts), *data.update()], 0
-        whole = dtype_bytes(held[0].dtype)
-        each = dtype_bytes(self.graph.parameters[0].dtype) if plan.data_style == "zero1" else whole
+        kind, offload_kind = UPDATES[plan.optimizer], plan.offload_optimizer
+        if offload_kind == "none":
+            return [optimizer.update(held_tensors, kind, tables, hosts), *data.update()], 0
+        gradient_element_bytes = dtype_bytes(held_tensors[0].dtype)
+        parameter_element_bytes = (
+            dtype_bytes(self.graph.parameters[0].dtype) if plan.data_style == "zero1" else gradient_element_bytes
+        )
         sharers = min(self.cluster.gpus_per_node, self.cluster.node.gpus)
-        made = optimizer_offload.update(held, kind, how, each, sharers, tables, hosts)
-        return [*made, *data.update()], optimizer_offload.host_bytes(held, kind, how, each)
+        update_actions = optimizer_offload.update(
+            held_tensors, kind, offload_kind, parameter_element_bytes, sharers, tables, hosts
+        )
+        return [*update_actions, *data.update()], optimizer_offload.host_bytes(
+            held_tensors, kind, offload_kind, parameter_element_bytes
+        )
 
-    def _data(self, held: list[Unit], backward: list[Run], place: Layout) -> DataParallel:
-        plan, group = self.plan, self.named["shard" if place.shard else "data"]
+    def _data(self, held_units: list[Unit], backward: list[Run], rank_layout: Layout) -> DataParallel:
+        plan, group = self.plan, self.named["shard" if rank_layout.shard else "data"]
         if plan.data_style in ("ddp", "zero1"):
             flavour = Ddp if plan.data_style == "ddp" else Zero1
             make = functools.partial(
@@ -201,48 +217,49 @@ class Composition:
                 hosts=self.hosts,
                 micros=self.each,
                 overlap=plan.overlap,
-                stage=self._number(place),
+                stage=self._number(rank_layout),
                 on_host=plan.offload_optimizer == "cpu",
             )
-            others = make(
-                units=[unit for unit in held if not unit.experts],
-                ranks=len(place.data),
+            dense_parallel = make(
+                units=[unit for unit in held_units if not unit.experts],
+                ranks=len(rank_layout.data),
                 group=group,
                 sequence_group=self.named["tensor"] if plan.sequence_parallel else -1,
             )
-            own = [dataclasses.replace(unit, experts=False) for unit in held if unit.experts]
-            if not own:
-                return others
+            expert_units = [dataclasses.replace(unit, experts=False) for unit in held_units if unit.experts]
+            if not expert_units:
+                return dense_parallel
             return WithExperts(
-                others, make(units=own, ranks=len(place.copies), group=self.named["copies"], tag="experts")
+                dense_parallel,
+                make(units=expert_units, ranks=len(rank_layout.copies), group=self.named["copies"], tag="experts"),
             )
-        ranks = self._sharers(place)
-        replicas = (len(place.replicas), self.named["replicas"]) if place.shard else (1, -1)
-        shared = (len(place.copies), self.named["copies"]) if place.copies else (1, -1)
+        ranks = self._sharers(rank_layout)
+        replicas = (len(rank_layout.replicas), self.named["replicas"]) if rank_layout.shard else (1, -1)
+        shared = (len(rank_layout.copies), self.named["copies"]) if rank_layout.copies else (1, -1)
         if plan.pipeline > 1:
-            return GatheredFsdp2(self.graph, held, ranks, group, self.tables, self.hosts, replicas, shared)
-        known = (self.graph, held, ranks, group, plan.reshard, self.tables, self.hosts, replicas)
+            return GatheredFsdp2(self.graph, held_units, ranks, group, self.tables, self.hosts, replicas, shared)
+        fsdp_arguments = (self.graph, held_units, ranks, group, plan.reshard, self.tables, self.hosts, replicas)
         has_root = not plan.separate_ends
-        if place.copies:
-            return ExpertFsdp2(*known, keep_last=plan.keep_last, experts=shared, has_root=has_root)
-        return Fsdp2(*known, keep_last=plan.keep_last, has_root=has_root)
+        if rank_layout.copies:
+            return ExpertFsdp2(*fsdp_arguments, keep_last=plan.keep_last, experts=shared, has_root=has_root)
+        return Fsdp2(*fsdp_arguments, keep_last=plan.keep_last, has_root=has_root)
 
-    def _number(self, place: Layout) -> int:
+    def _number(self, rank_layout: Layout) -> int:
         """Number of a rank in its pipeline; under DualPipe from the nearer end, as both ends have the first stage."""
-        number = place.pipeline.index(place.rank)
+        number = rank_layout.pipeline.index(rank_layout.rank)
         return min(number, self.plan.pipeline - 1 - number) if self.plan.order == "dualpipe" else number
 
-    def _sharers(self, place: Layout) -> int:
+    def _sharers(self, rank_layout: Layout) -> int:
         """Number of ranks that share one copy of the parameters."""
-        styles = {"fsdp2": len(place.data), "hsdp": len(place.shard)}
+        styles = {"fsdp2": len(rank_layout.data), "hsdp": len(rank_layout.shard)}
         return styles.get(self.plan.data_style, 1)
 
-    def _manifest(self, place: Layout, groups: list[Group], local: int) -> Manifest:
+    def _manifest(self, rank_layout: Layout, groups: list[Group], local: int) -> Manifest:
         plan, cluster, gpu = self.plan, self.cluster, self.cluster.gpu
         samples = plan.micro_batch * self.all_micros
         return Manifest(
-            world_size=place.world_size,
-            rank=place.rank,
+            world_size=rank_layout.world_size,
+            rank=rank_layout.rank,
             gpu=gpu.id,
             gpus_per_node=cluster.gpus_per_node,
             script=f"composed from the eager layers of {self.graph.model}",

@@ -26,20 +26,20 @@ class Kept:
         self.memory: list[Trace] = []
         self._fullest = 0
 
-    def add(self, one: Assembled) -> None:
+    def add(self, assembled: Assembled) -> None:
         """Add one rank."""
-        peaks, place = _peaks(one.memory), len(self.traces)
-        trace = _with_peaks(one.trace, peaks)
+        peaks, index = _peaks(assembled.memory), len(self.traces)
+        trace = _with_peaks(assembled.trace, peaks)
         self.traces.append(trace)
-        self.begins.append(one.begins)
-        if one.memory is one.trace:
+        self.begins.append(assembled.begins)
+        if assembled.memory is assembled.trace:
             self.memory.append(trace)
             return
-        self.memory.append(_with_peaks(one.memory, peaks))
-        if place and _reserved(trace) > _reserved(self.traces[self._fullest]):
-            self._fullest, place = place, self._fullest
-        if place:
-            self.memory[place] = _segments(self.memory[place])
+        self.memory.append(_with_peaks(assembled.memory, peaks))
+        if index and _reserved(trace) > _reserved(self.traces[self._fullest]):
+            self._fullest, index = index, self._fullest
+        if index:
+            self.memory[index] = _segments(self.memory[index])
 
 
 def _reserved(trace: Trace) -> int:

@@ -29,8 +29,8 @@ class Layout(msgspec.Struct, frozen=True):
     @property
     def neighbours(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """(previous rank, this rank) and (this rank, next rank) in the pipeline, seen as a ring."""
-        place = self.pipeline.index(self.rank)
-        before, after = self.pipeline[place - 1], self.pipeline[(place + 1) % len(self.pipeline)]
+        stage = self.pipeline.index(self.rank)
+        before, after = self.pipeline[stage - 1], self.pipeline[(stage + 1) % len(self.pipeline)]
         return tuple(sorted((before, self.rank))), tuple(sorted((self.rank, after)))
 
     @property
@@ -43,10 +43,10 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
     """Process groups of a stage's first rank."""
     inside = world_size // plan.pipeline  # ranks per stage
     first = stage * inside
-    own = tuple(range(first, first + inside, plan.tensor))
+    stage_ranks = tuple(range(first, first + inside, plan.tensor))
     # under DualPipe the opposite rank of the pipeline has the same two stages
     across = (plan.pipeline - 1 - 2 * stage) * inside if plan.order == "dualpipe" and plan.pipeline > 1 else 0
-    data = tuple(sorted((*own, *(rank + across for rank in own)))) if across else own
+    data = tuple(sorted((*stage_ranks, *(rank + across for rank in stage_ranks)))) if across else stage_ranks
     sharers = plan.shard * plan.tensor or inside
     copies = tuple(range(first, first + sharers, plan.expert)) if plan.expert > 1 else ()
     if across and copies and not plan.shard:
@@ -56,31 +56,31 @@ def layout(plan: Plan, world_size: int, stage: int = 0) -> Layout:
         first,
         data,
         tuple(range(first, first + plan.tensor)),
-        own[: plan.context],
+        stage_ranks[: plan.context],
         tuple(range(0, world_size, inside)),
-        own[: plan.shard] if plan.shard else (),
+        stage_ranks[: plan.shard] if plan.shard else (),
         data[:: plan.shard] if plan.shard else (),
         tuple(range(first, first + plan.expert)) if plan.expert > 1 else (),
         copies,
     )
 
 
-def groups(place: Layout, *, tied: bool = False) -> list[Group]:
+def groups(rank_layout: Layout, *, tied: bool = False) -> list[Group]:
     """The groups that the rank communicates in, by name; ``tied``: the pipeline's ends share a parameter."""
-    everyone = tuple(range(place.world_size))
+    everyone = tuple(range(rank_layout.world_size))
     named = [
         ("world", everyone),
-        ("data", place.data),
-        ("tensor", place.tensor),
-        ("context", place.context),
-        ("pipeline", place.pipeline),
+        ("data", rank_layout.data),
+        ("tensor", rank_layout.tensor),
+        ("context", rank_layout.context),
+        ("pipeline", rank_layout.pipeline),
     ]
-    if place.shard:
-        named += [("shard", place.shard), ("replicas", place.replicas)]
-    if place.experts:
-        named += [("experts", place.experts), ("copies", place.copies)]
-    if len(place.pipeline) > 1:
-        named += [(f"pipeline {'-'.join(map(str, pair))}", pair) for pair in place.neighbours]
+    if rank_layout.shard:
+        named += [("shard", rank_layout.shard), ("replicas", rank_layout.replicas)]
+    if rank_layout.experts:
+        named += [("experts", rank_layout.experts), ("copies", rank_layout.copies)]
+    if len(rank_layout.pipeline) > 1:
+        named += [(f"pipeline {'-'.join(map(str, pair))}", pair) for pair in rank_layout.neighbours]
     if tied:
-        named.append(("embedding", (place.pipeline[0], place.pipeline[-1])))
+        named.append(("embedding", (rank_layout.pipeline[0], rank_layout.pipeline[-1])))
     return [Group(name, ranks, len(ranks)) for name, ranks in named]

@@ -50,14 +50,14 @@ class Names:
 
     def dense(self, numbers: Ints) -> Ints:
         """Map numbers to 0..size-1; `NOTHING` becomes `size`."""
-        others = self.storages - 2 - numbers
-        return np.where(numbers >= 0, numbers, np.where(numbers == NOTHING, self.size, others))
+        other_numbers = self.storages - 2 - numbers
+        return np.where(numbers >= 0, numbers, np.where(numbers == NOTHING, self.size, other_numbers))
 
     def _number(self, key: Key) -> int:
         if len(key) == _STORAGE and isinstance(key[0], int):
             return self._storages.setdefault(key[1:], len(self._storages)) * self.micros + key[0]
-        known = self._others.get(key)
-        if known is None:
-            known = self._others[key] = self._count
+        number = self._others.get(key)
+        if number is None:
+            number = self._others[key] = self._count
             self._count += 1
-        return NOTHING - 1 - known
+        return NOTHING - 1 - number

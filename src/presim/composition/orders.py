@@ -1,7 +1,7 @@
 """Pipeline schedules: the order of forward and backward passes on each rank, and the messages between stages.
 
 The rules are those of `torch.distributed.pipelining.schedules`, which torchtitan uses. A step is identified by stage
-and micro-batch; `place` gives the rank of a stage. 1F1B and GPipe exchange messages as PyTorch's loops for them
+and micro-batch; `rank_of_stage` gives the rank of a stage. 1F1B and GPipe exchange messages as PyTorch's loops for them
 do. All other schedules follow PyTorch's runtime for action lists: a receive is posted when its sender sends.
 """
 
@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
-from presim.composition.pass_orders import dual_pipe, dual_pipe_v, interleaved
+from presim.composition.pass_orders import dual_pipe, dual_pipe_v, interleaved_passes
 from presim.composition.steps import (
     BACKWARD,
     EXCHANGE,
@@ -22,7 +22,7 @@ from presim.composition.steps import (
     WEIGHT,
     Message,
     Step,
-    place,
+    rank_of_stage,
 )
 
 
@@ -40,16 +40,16 @@ def orders(schedule: str, ranks: int, chunks: int, micros: int, left_out: int = 
         return tuple(tuple(_one_forward_one_backward(rank, ranks, micros)) for rank in range(ranks))
     if schedule == "dualpipe":
         directions = [dual_pipe(rank, ranks, micros) for rank in range(ranks)]
-        return with_messages(directions, ranks, functools.partial(place, schedule, ranks))
+        return with_messages(directions, ranks, functools.partial(rank_of_stage, schedule, ranks))
     if schedule == "dualpipev":
-        both = [dual_pipe_v(rank, ranks, micros) for rank in range(ranks)]
-        return with_messages(both, 2 * ranks, functools.partial(place, schedule, ranks))
-    passes, whole = (
-        [interleaved(rank, ranks, chunks, count, schedule == "zero-bubble") for rank in range(ranks)]
+        v_passes = [dual_pipe_v(rank, ranks, micros) for rank in range(ranks)]
+        return with_messages(v_passes, 2 * ranks, functools.partial(rank_of_stage, schedule, ranks))
+    passes, all_passes = (
+        [interleaved_passes(rank, ranks, chunks, count, schedule == "zero-bubble") for rank in range(ranks)]
         for count in (micros, micros + left_out)
     )
-    found = with_messages(passes, ranks * chunks, functools.partial(place, schedule, ranks))
-    return _with_all_waits(found, whole, ranks, ranks * chunks, left_out) if left_out else found
+    rank_steps = with_messages(passes, ranks * chunks, functools.partial(rank_of_stage, schedule, ranks))
+    return _with_all_waits(rank_steps, all_passes, ranks, ranks * chunks, left_out) if left_out else rank_steps
 
 
 def _received(stage: int, micro: int, stages: int, backward: bool) -> tuple[Message, ...]:
@@ -91,7 +91,7 @@ def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[S
     for micro in range(ahead):
         yield from _begin(_received(rank, micro, stages, False), wait=True)
         yield Step(FORWARD, rank, micro)
-        yield from (Step(WAIT, rank, one.micro, (one,)) for one in open_)
+        yield from (Step(WAIT, rank, message.micro, (message,)) for message in open_)
         open_ = _sent(rank, micro, stages, False) if micro < ahead - 1 else ()
         yield from _begin(open_, wait=False)
     leaving = _sent(rank, ahead - 1, stages, False)
@@ -111,10 +111,10 @@ def _one_forward_one_backward(rank: int, stages: int, micros: int) -> Iterator[S
     for micro in range(backward, micros):
         yield from _begin(_received(rank, micro, stages, True), wait=True)
         yield Step(BACKWARD, rank, micro)
-        yield from (Step(WAIT, rank, one.micro, (one,)) for one in leaving)
+        yield from (Step(WAIT, rank, message.micro, (message,)) for message in leaving)
         leaving = _sent(rank, micro, stages, True)
         yield from _begin(leaving, wait=False)
-    yield from (Step(WAIT, rank, one.micro, (one,)) for one in leaving)
+    yield from (Step(WAIT, rank, message.micro, (message,)) for message in leaving)
 
 
 def with_messages(
@@ -163,11 +163,15 @@ def with_messages(
 
 
 def _with_all_waits(
-    found: tuple[tuple[Step, ...], ...], whole: list[list[Step | None]], ranks: int, stages: int, left_out: int
+    rank_steps: tuple[tuple[Step, ...], ...],
+    all_passes: list[list[Step | None]],
+    ranks: int,
+    stages: int,
+    left_out: int,
 ) -> tuple[tuple[Step, ...], ...]:
-    """End steps with a wait for each message of ``whole``; an omitted message maps to the first of its stage."""
+    """End steps with a wait for each message of ``all_passes``; an omitted message maps to the first of its stage."""
     longer = []
-    for rank, (steps, passes) in enumerate(zip(found, whole)):
+    for rank, (steps, passes) in enumerate(zip(rank_steps, all_passes)):
         sent = [
             message
             for step in passes
@@ -177,15 +181,21 @@ def _with_all_waits(
         ]
         count = sum(len(step.messages) for step in steps if step.kind == SEND)
         waits = [
-            Step(WAIT, one.stage, one.micro, (dataclasses.replace(one, micro=max(0, one.micro - left_out)),), one)
-            for one in sent
+            Step(
+                WAIT,
+                message.stage,
+                message.micro,
+                (dataclasses.replace(message, micro=max(0, message.micro - left_out)),),
+                message,
+            )
+            for message in sent
         ]
         longer.append((*steps[: len(steps) - count], *waits))
     return tuple(longer)
 
 
-def _is_ready(step: Step, stages: int, came: set[tuple[int, int, bool]]) -> bool:
+def _is_ready(step: Step, stages: int, arrivals: set[tuple[int, int, bool]]) -> bool:
     if step.kind == WEIGHT:
         return True
     backward = step.kind != FORWARD
-    return not _received(step.stage, step.micro, stages, backward) or (step.stage, step.micro, backward) in came
+    return not _received(step.stage, step.micro, stages, backward) or (step.stage, step.micro, backward) in arrivals

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from presim.composition.orders import with_messages
-from presim.composition.steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step, place
+from presim.composition.steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step, rank_of_stage
 from presim.errors import InputError
 from presim.files import read_text
 
@@ -58,7 +58,7 @@ def orders_of(rows: Sequence[str], ranks: int, chunks: int, micros: int) -> tupl
     for rank, steps in enumerate(passes):
         _check_complete(steps, rank, ranks, chunks, micros)
     try:
-        return with_messages(passes, ranks * chunks, functools.partial(place, OWN, ranks))
+        return with_messages(passes, ranks * chunks, functools.partial(rank_of_stage, OWN, ranks))
     except ValueError as error:
         raise InputError(f"the schedule deadlocks: {_stuck(passes, ranks * chunks)}") from error
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from presim.composition.steps import BACKWARD, FORWARD, INPUT, WEIGHT, Step
 
 
-def interleaved(rank: int, ranks: int, chunks: int, micros: int, split: bool) -> list[Step | None]:
+def interleaved_passes(rank: int, ranks: int, chunks: int, micros: int, split: bool) -> list[Step | None]:
     """Passes without messages; None where a rank idles in lockstep. ``split``: weight gradients run later."""
     rounds = max(1, micros // ranks)
-    each = micros // rounds
-    ahead = (chunks - 1) * each + (1 if split else 2) * (ranks - 1 - rank)
+    round_micros = micros // rounds
+    ahead = (chunks - 1) * round_micros + (1 if split else 2) * (ranks - 1 - rank)
     ahead = min(ahead, micros * chunks)
     total = micros * chunks
 
     def forward_stage(step: int) -> int:
-        return step // each % chunks * ranks + rank
+        return step // round_micros % chunks * ranks + rank
 
     def backward_stage(step: int) -> int:
-        return (chunks - 1 - (step - ahead) // each % chunks) * ranks + rank
+        return (chunks - 1 - (step - ahead) // round_micros % chunks) * ranks + rank
 
     steps: list[Step | None] = [None] * rank
     done: dict[tuple[str, int], int] = {}
@@ -108,17 +108,17 @@ def dual_pipe(rank: int, ranks: int, micros: int) -> list[Step]:
     for the latter a copy of stage ``ranks - 1 - r``, numbered ``2 * ranks - 1 - r``. The ranks of either half of the
     pipeline run the passes that DualPipeV has on half as many ranks, seen from their end of the pipeline.
     """
-    near, half = min(rank, ranks - 1 - rank), micros // 2
+    near_stage, half = min(rank, ranks - 1 - rank), micros // 2
     is_first = rank < ranks // 2
-    own, copy = rank, 2 * ranks - 1 - rank
+    rank_stage, copy = rank, 2 * ranks - 1 - rank
 
-    def seen(step: Step) -> Step:
-        enters_here = step.stage == near
+    def seen_from_end(step: Step) -> Step:
+        enters_here = step.stage == near_stage
         if enters_here == is_first:
-            return Step(step.kind, own, step.micro)
+            return Step(step.kind, rank_stage, step.micro)
         return Step(step.kind, copy, half + step.micro)
 
-    return [seen(step) for step in dual_pipe_v(near, ranks // 2, half)]
+    return [seen_from_end(step) for step in dual_pipe_v(near_stage, ranks // 2, half)]
 
 
 def _whole_backwards(rank: int) -> int:

@@ -100,9 +100,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def launch_style(self) -> str:
         """Whose launch times: the plan's style, or the framework's; DTensor's for FSDP2 with tensor parallelism."""
-        own = {"ddp": "ddp", "zero1": "megatron"}
+        framework_styles = {"ddp": "ddp", "zero1": "megatron"}
         split = "dtensor-sequence" if self.sequence_parallel else "dtensor"
-        return self.style or own.get(self.data_style, split if self.tensor > 1 else "eager")
+        return self.style or framework_styles.get(self.data_style, split if self.tensor > 1 else "eager")
 
 
 def named_fields(path: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,5 +133,5 @@ def read_plan(path: str | None, options: Mapping[str, Any], defaults: Mapping[st
     try:
         return convert(fields, Plan)
     except FormatError as error:
-        known = ", ".join(field.name for field in msgspec.structs.fields(Plan))
-        raise InputError(f"{path or 'the plan'}: {error}; a plan has {known}") from error
+        field_names = ", ".join(field.name for field in msgspec.structs.fields(Plan))
+        raise InputError(f"{path or 'the plan'}: {error}; a plan has {field_names}") from error

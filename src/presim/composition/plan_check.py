@@ -79,15 +79,15 @@ def _check_sequence(plan: Plan, world_size: int, blocks: int) -> None:
         )
     pieces = 2 * plan.context
     if plan.context > 1 and plan.context_style == "ring" and plan.sequence % pieces:
-        near = _near(max(1, plan.sequence // pieces), lambda count: count > 0)
-        lengths = ", ".join(str(int(count) * pieces) for count in near.split(", "))
+        nearest_counts = _near(max(1, plan.sequence // pieces), lambda count: count > 0)
+        lengths = ", ".join(str(int(count) * pieces) for count in nearest_counts.split(", "))
         raise InputError(
             f"the sequence of {plan.sequence} tokens does not split into {pieces} equal pieces, two per rank of a ring "
             f"({plan.sequence} % {pieces} = {plan.sequence % pieces}); lengths that do: {lengths}"
         )
     if plan.sequence % plan.parts:
-        near = _near(plan.sequence // plan.parts, lambda count: count > 0)
-        lengths = ", ".join(str(int(count) * plan.parts) for count in near.split(", "))
+        nearest_counts = _near(plan.sequence // plan.parts, lambda count: count > 0)
+        lengths = ", ".join(str(int(count) * plan.parts) for count in nearest_counts.split(", "))
         raise InputError(
             f"the sequence of {plan.sequence} tokens does not split into {plan.parts} equal parts, as context and "
             f"sequence_parallel require ({plan.sequence} % {plan.parts} = {plan.sequence % plan.parts}); lengths that "
@@ -140,15 +140,15 @@ def _check_shard(plan: Plan, world_size: int, blocks: int) -> None:
             )
         return
     if plan.shard == 0:
-        near = _near_divisor(min(8, data), data)  # most nodes have eight GPUs
+        degrees = _near_divisor(min(8, data), data)  # most nodes have eight GPUs
         raise InputError(
             "data_style hsdp needs shard, the number of ranks that hold one copy of the parameters; degrees that "
-            f"divide {data} data-parallel ranks: {near} (--shard)"
+            f"divide {data} data-parallel ranks: {degrees} (--shard)"
         )
     if plan.shard < 1 or data % plan.shard:
-        near = _near_divisor(max(1, plan.shard), data)
+        degrees = _near_divisor(max(1, plan.shard), data)
         raise InputError(
-            f"shard = {plan.shard} does not divide {data} data-parallel ranks; degrees that do: {near} (--shard)"
+            f"shard = {plan.shard} does not divide {data} data-parallel ranks; degrees that do: {degrees} (--shard)"
         )
 
 
@@ -170,27 +170,27 @@ def _check_experts(plan: Plan, world_size: int, blocks: int) -> None:
         )
     ranks = plan.shard * plan.tensor or world_size // plan.pipeline
     if ranks % plan.expert:
-        near = _near_divisor(plan.expert, ranks)
+        valid_degrees = _near_divisor(plan.expert, ranks)
         raise InputError(
             f"expert = {plan.expert} does not divide the {ranks} ranks that share parameters "
-            f"({ranks} % {plan.expert} = {ranks % plan.expert}); degrees that do: {near}"
+            f"({ranks} % {plan.expert} = {ranks % plan.expert}); degrees that do: {valid_degrees}"
         )
 
 
 def _check_batch(plan: Plan, world_size: int, blocks: int) -> None:
     data = plan.data(world_size)
-    each = plan.micro_batch * data
-    if plan.global_batch < 0 or plan.global_batch % each:
-        near = _near(max(1, plan.global_batch // each), lambda count: count > 0)
-        multiples = ", ".join(str(int(count) * each) for count in near.split(", "))
+    micro_step_samples = plan.micro_batch * data
+    if plan.global_batch < 0 or plan.global_batch % micro_step_samples:
+        nearest_counts = _near(max(1, plan.global_batch // micro_step_samples), lambda count: count > 0)
+        multiples = ", ".join(str(int(count) * micro_step_samples) for count in nearest_counts.split(", "))
         raise InputError(
             f"global_batch = {plan.global_batch} is not a multiple of micro_batch x data = {plan.micro_batch} x {data} "
-            f"= {each}; use one of {multiples}"
+            f"= {micro_step_samples}; use one of {multiples}"
         )
     if plan.pipeline > 1 and not plan.global_batch:
         raise InputError(
             f"a pipeline of {plan.pipeline} needs micro-batches: use --global-batch, e.g. "
-            f"{4 * plan.pipeline * each} for {4 * plan.pipeline} of them"
+            f"{4 * plan.pipeline * micro_step_samples} for {4 * plan.pipeline} of them"
         )
 
 
@@ -241,39 +241,39 @@ def _check_rounds(plan: Plan, world_size: int, blocks: int) -> None:
     micros, ranks = plan.micro_batches(world_size), plan.pipeline
     if plan.rank_passes:
         orders_of(plan.rank_passes, ranks, plan.virtual, micros)
-    each = plan.micro_batch * plan.data(world_size)
+    micro_step_samples = plan.micro_batch * plan.data(world_size)
     if ranks > 1 and plan.order == "dualpipe" and (micros % 2 or micros < 2 * ranks):
         even = max(2 * ranks, micros + micros % 2)
         raise InputError(
             f"schedule dualpipe needs an even number of micro-batches, half from each end, and at least 2 x {ranks} = "
-            f"{2 * ranks}, not {micros}; use --global-batch {even * each}"
+            f"{2 * ranks}, not {micros}; use --global-batch {even * micro_step_samples}"
         )
     if ranks > 1 and plan.order == "dualpipev" and micros < 2 * ranks:
         raise InputError(
             f"schedule dualpipev needs a micro-batch for each of 2 x {ranks} = {2 * ranks} stages, not {micros}; use "
-            f"--global-batch {2 * ranks * each} or more"
+            f"--global-batch {2 * ranks * micro_step_samples} or more"
         )
     if ranks > 1 and plan.order in ("interleaved", "zero-bubble") and micros % max(1, micros // ranks):
-        near = _near(micros, lambda count: count % max(1, count // ranks) == 0)
-        batches = ", ".join(str(int(count) * each) for count in near.split(", "))
+        nearest_counts = _near(micros, lambda count: count % max(1, count // ranks) == 0)
+        batches = ", ".join(str(int(count) * micro_step_samples) for count in nearest_counts.split(", "))
         raise InputError(
             f"{micros} micro-batches do not split into equal rounds on {ranks} ranks ({micros} % {micros // ranks} = "
             f"{micros % (micros // ranks)}) as schedule {plan.order} needs; global batches that do: {batches}"
         )
 
 
-def _divides(world_size: int, others: int, degree: int) -> bool:
-    return world_size % (degree * others) == 0
+def _divides(world_size: int, other_ranks: int, degree: int) -> bool:
+    return world_size % (degree * other_ranks) == 0
 
 
-def _near_divisor(wanted: int, total: int, others: int = 1) -> str:
-    """As `_near`, of values that divide ``total`` together with ``others``; none is larger than ``total``."""
-    return _near(min(wanted, total), functools.partial(_divides, total, others))
+def _near_divisor(target_degree: int, total: int, other_ranks: int = 1) -> str:
+    """As `_near`, of values that divide ``total`` together with ``other_ranks``; none is larger than ``total``."""
+    return _near(min(target_degree, total), functools.partial(_divides, total, other_ranks))
 
 
-def _near(wanted: int, fits: Callable[[int], bool]) -> str:
-    """The four fitting values nearest to ``wanted``, at most four times as large, searched outwards from it."""
-    around = (value for gap in range(3 * wanted + 1) for value in sorted({wanted - gap, wanted + gap}))
+def _near(target: int, fits: Callable[[int], bool]) -> str:
+    """The four fitting values nearest to ``target``, at most four times as large, searched outwards from it."""
+    around = (value for gap in range(3 * target + 1) for value in sorted({target - gap, target + gap}))
     nearest = sorted(itertools.islice((value for value in around if value > 0 and fits(value)), 4))
     return ", ".join(map(str, nearest))
 

@@ -89,20 +89,22 @@ def _share_experts(chain: Chain, plan: Plan) -> tuple[Load, list[str]]:
 
 def _within_budget(chain: Chain, plan: Plan, gpu: Gpu) -> list[str]:
     """Choose which activations blocks keep within the budget; returns notes."""
-    kept: list[budget.BlockRecomputation] = []
+    recomputations: list[budget.BlockRecomputation] = []
     cost = roofline(chain.graph, gpu, plan.micro_batch, plan.local_sequence)
 
     def function(graph: OperatorGraph) -> OperatorGraph:
-        changed, chosen = budget.apply(graph, plan.activation_budget, cost, plan.micro_batch, plan.local_sequence)
-        kept.extend(chosen)
+        changed, block_recomputations = budget.apply(
+            graph, plan.activation_budget, cost, plan.micro_batch, plan.local_sequence
+        )
+        recomputations.extend(block_recomputations)
         return changed
 
     chain.step("activation budget", function, adds=True)
     return [
-        f"Activation budget {plan.activation_budget:g}: each block of {one.name} keeps {one.bytes / 2**20:,.0f} of "
-        f"{one.max_bytes / 2**20:,.0f} MiB per micro-batch and recomputes {one.operators} operators in "
-        f"{one.cost * 1e3:.2f} ms (roofline of {gpu.name}), the least time within the budget."
-        for one in kept
+        f"Activation budget {plan.activation_budget:g}: each block of {block.name} keeps {block.bytes / 2**20:,.0f} of "
+        f"{block.max_bytes / 2**20:,.0f} MiB per micro-batch and recomputes {block.operators} operators in "
+        f"{block.cost * 1e3:.2f} ms (roofline of {gpu.name}), the least time within the budget."
+        for block in recomputations
     ]
 
 

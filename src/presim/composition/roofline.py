@@ -19,8 +19,8 @@ def roofline(graph: OperatorGraph, gpu: Gpu, batch: int, sequence: int) -> Calla
         seconds = 0.0
         for _, signature in works(node, sizes):
             peak = gpu.peak(getattr(signature, "dtype", "")) if signature.flops else None
-            moved = getattr(signature, "bytes", 0) / gpu.memory_bytes_per_s
-            seconds += max(signature.flops / peak if peak else 0.0, moved, _LAUNCH_S)
+            memory_seconds = getattr(signature, "bytes", 0) / gpu.memory_bytes_per_s
+            seconds += max(signature.flops / peak if peak else 0.0, memory_seconds, _LAUNCH_S)
         return seconds
 
     return cost

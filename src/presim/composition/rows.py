@@ -52,11 +52,11 @@ class Tables:
         self.signatures: dict[Signature, int] = {}
         self.operators: dict[str, int] = {}
 
-    def signature(self, signature: Signature) -> int:
+    def signature_index(self, signature: Signature) -> int:
         """Its index."""
         return self.signatures.setdefault(signature, len(self.signatures))
 
-    def operator(self, name: str) -> int:
+    def operator_index(self, name: str) -> int:
         """Index of an operator name; -1 for an empty name."""
         return self.operators.setdefault(name, len(self.operators)) if name else -1
 
@@ -92,7 +92,7 @@ class Rows:
         kind = Kind.COLLECTIVE if isinstance(signature, Collective) else Kind.WORK
         name = signature.kind if isinstance(signature, Collective) else operator
         host = self._hosts.of(self.phase, kind, name) if host_ns < 0 else host_ns
-        self._add(kind, stream, host, signature=self._tables.signature(signature), operator=operator, scope=scope)
+        self._add(kind, stream, host, signature=self._tables.signature_index(signature), operator=operator, scope=scope)
 
     def alloc(
         self, name: str, size: int, category: Category, *, operator: str = "", scope: str = "", stream: int = 0
@@ -158,6 +158,6 @@ class Rows:
         slot: int = NO_SLOT,
         value: int = 0,
     ) -> None:
-        where = self._scopes.setdefault(scope, len(self._scopes)) if scope else -1
-        index = self._tables.operator(operator)
-        self._rows.append((int(kind), int(self.phase), stream, signature, where, index, host_ns, slot, value))
+        scope_index = self._scopes.setdefault(scope, len(self._scopes)) if scope else -1
+        index = self._tables.operator_index(operator)
+        self._rows.append((int(kind), int(self.phase), stream, signature, scope_index, index, host_ns, slot, value))

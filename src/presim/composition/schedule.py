@@ -22,7 +22,7 @@ class Run:
     segment: int
     block: int = 0  # from 0, in forward order
     micro: int = 0
-    again: bool = False  # forward: this is a recomputation; backward: it uses recomputed values
+    recomputed: bool = False  # forward: this is a recomputation; backward: it uses recomputed values
     chunk: int = 0  # virtual pipeline stage, if several run the same segment
 
 
@@ -55,18 +55,18 @@ def value_key(graph: OperatorGraph, run: Run, index: int) -> Key | None:
     value = segment.values[index]
     if value.origin is Origin.OWN:
         block = run.chunk if segment.shared else run.block
-        return (run.micro, run.segment, block, run.again and not segment.backward, index)
+        return (run.micro, run.segment, block, run.recomputed and not segment.backward, index)
     if value.origin is Origin.CARRY:
         before = run.block + 1 if segment.backward else run.block - 1
         if 0 <= before < segment.count:
-            again = segment.backward and run.again
-            return value_key(graph, Run(run.segment, before, run.micro, again, run.chunk), value.again)
+            recomputed = segment.backward and run.recomputed
+            return value_key(graph, Run(run.segment, before, run.micro, recomputed, run.chunk), value.again)
     if value.origin in (Origin.CARRY, Origin.SEGMENT):
         other = graph.segments[value.segment]
         is_part = value.origin is Origin.SEGMENT and segment.twin >= 0 and other.twin == segment.twin
         is_same = segment.twin == value.segment or is_part
         last = 0 if other.backward else other.count - 1
         block = run.block if is_same else last
-        again = is_same and run.again
-        return value_key(graph, Run(value.segment, block, run.micro, again, run.chunk), value.index)
+        recomputed = is_same and run.recomputed
+        return value_key(graph, Run(value.segment, block, run.micro, recomputed, run.chunk), value.index)
     return None

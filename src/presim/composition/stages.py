@@ -33,24 +33,24 @@ class Stage:
     forward: tuple[tuple[int, int], ...]  # (segment, block), in order
     backward: tuple[tuple[int, int], ...]
     weights: tuple[tuple[int, int], ...] = ()  # weight-gradient segments, if backward is split
-    came: tuple[Crossing, ...] = ()  # activations from the previous stage
+    activations: tuple[Crossing, ...] = ()  # activations from the previous stage
     gradients: tuple[Crossing, ...] = ()  # gradients from the next stage
 
 
-def blocks(graph: OperatorGraph) -> int:
+def count_blocks(graph: OperatorGraph) -> int:
     """Number of repeated blocks in the forward pass."""
     return sum(segment.count for segment in graph.segments if segment.name and not segment.backward)
 
 
-def even(count: int, stages: int) -> tuple[int, ...]:
+def even_sizes(count: int, stages: int) -> tuple[int, ...]:
     """Blocks per stage, as equal as possible; the first and last stage, with embedding and head, get fewer."""
-    each, more = divmod(count, stages)
+    blocks_per_stage, remainder = divmod(count, stages)
     order = sorted(range(stages), key=lambda stage: (stage in (0, stages - 1), stage == 0, stage))
-    larger = set(order[:more])
-    return tuple(each + (stage in larger) for stage in range(stages))
+    larger = set(order[:remainder])
+    return tuple(blocks_per_stage + (stage in larger) for stage in range(stages))
 
 
-def split(graph: OperatorGraph, sizes: Sequence[int]) -> list[Stage]:
+def split_stages(graph: OperatorGraph, sizes: Sequence[int]) -> list[Stage]:
     """Split the graph into stages with the given numbers of blocks.
 
     Raises:
@@ -64,17 +64,21 @@ def split(graph: OperatorGraph, sizes: Sequence[int]) -> list[Stage]:
             if segment.shared:
                 continue
             order = range(segment.count - 1, -1, -1) if segment.backward else range(segment.count)
-            own = ((index, block) for block in order if home[index, block] == stage)
-            passes[segment.backward + segment.weights].extend(own)
+            stage_blocks = ((index, block) for block in order if home[index, block] == stage)
+            passes[segment.backward + segment.weights].extend(stage_blocks)
         stages.append(Stage(tuple(passes[0]), tuple(passes[1]), tuple(passes[2])))
     crossing = _crossing(graph, stages, home)
     return [
         dataclasses.replace(
             stage,
-            came=tuple(one for one, (made, last) in crossing.items() if made < place <= last),
-            gradients=tuple(one for one, (made, last) in crossing.items() if made > place >= last),
+            activations=tuple(
+                storage for storage, (source_stage, last) in crossing.items() if source_stage < stage_index <= last
+            ),
+            gradients=tuple(
+                storage for storage, (source_stage, last) in crossing.items() if source_stage > stage_index >= last
+            ),
         )
-        for place, stage in enumerate(stages)
+        for stage_index, stage in enumerate(stages)
     ]
 
 
@@ -93,44 +97,47 @@ def homes(graph: OperatorGraph, sizes: Sequence[int]) -> dict[tuple[int, int], i
                 passed += 1
             else:
                 home[index, block] = 0 if not passed else last if passed == total else stage_of[passed - 1]
-    left = total
+    blocks_before = total
     for index, segment in enumerate(graph.segments):
         if not segment.backward:
             continue
         if segment.name:
             home |= {(index, block): home[segment.twin, block] for block in range(segment.count)}
-            left = min(left, sum(_before(graph, segment.twin)))
+            blocks_before = min(blocks_before, sum(_blocks_before(graph, segment.twin)))
         else:
-            home[index, 0] = last if left == total else 0 if not left else stage_of[left - 1]
+            home[index, 0] = last if blocks_before == total else 0 if not blocks_before else stage_of[blocks_before - 1]
     return home
 
 
-def _before(graph: OperatorGraph, twin: int) -> list[int]:
-    return [one.count for one in graph.segments[:twin] if one.name and not one.backward]
+def _blocks_before(graph: OperatorGraph, twin: int) -> list[int]:
+    return [segment.count for segment in graph.segments[:twin] if segment.name and not segment.backward]
 
 
 def _crossing(
     graph: OperatorGraph, stages: list[Stage], home: dict[tuple[int, int], int]
 ) -> dict[Crossing, tuple[int, int]]:
     """Crossing storage -> (stage that creates it, last stage that uses it)."""
-    found: dict[Crossing, tuple[int, int]] = {}
-    for place, stage in enumerate(stages):
+    stages_by_storage: dict[Crossing, tuple[int, int]] = {}
+    for stage_index, stage in enumerate(stages):
         for segment, block in (*stage.forward, *stage.backward, *stage.weights):
-            whole = graph.segments[segment]
-            for index, value in enumerate(whole.values):
-                if value.origin not in (Origin.SEGMENT, Origin.CARRY) or whole.twin == value.segment:
+            graph_segment = graph.segments[segment]
+            for index, value in enumerate(graph_segment.values):
+                if value.origin not in (Origin.SEGMENT, Origin.CARRY) or graph_segment.twin == value.segment:
                     continue
                 key = value_key(graph, Run(segment, block), index)
                 if key is None or graph.segments[int(str(key[1]))].shared:
                     continue
-                one = Crossing(int(str(key[1])), int(str(key[2])), int(str(key[4])))
-                made = home[one.segment, one.block]
-                if made == place:
+                storage = Crossing(int(str(key[1])), int(str(key[2])), int(str(key[4])))
+                source_stage = home[storage.segment, storage.block]
+                if source_stage == stage_index:
                     continue
-                _check(graph, one)
-                furthest = min if graph.segments[one.segment].backward else max
-                found[one] = (made, furthest(place, found.get(one, (made, place))[1]))
-    return found
+                _check(graph, storage)
+                furthest = min if graph.segments[storage.segment].backward else max
+                stages_by_storage[storage] = (
+                    source_stage,
+                    furthest(stage_index, stages_by_storage.get(storage, (source_stage, stage_index))[1]),
+                )
+    return stages_by_storage
 
 
 def _check(graph: OperatorGraph, crossing: Crossing) -> None:

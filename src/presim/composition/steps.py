@@ -37,7 +37,7 @@ class Step:
     freed: Message | None = None  # message that a wait frees, numbered over all micro-batches if some are omitted
 
 
-def place(schedule: str, ranks: int, stage: int) -> int:
+def rank_of_stage(schedule: str, ranks: int, stage: int) -> int:
     """The rank that a stage lies on: round and round, or down and up again (a V).
 
     >>> [place("dualpipev", 3, stage) for stage in range(6)]

@@ -56,32 +56,38 @@ def units(graph: OperatorGraph, runs: Sequence[Run] | None = None) -> list[Unit]
         names: list[Name] = [
             (segment, block) for segment in sorted(by_segment) for block in range(_count(graph, segment))
         ]
-        used = {ROOT: {one.name for one in by_segment.get(-1, [])}}
+        used = {ROOT: {parameter.name for parameter in by_segment.get(-1, [])}}
     else:
         used = _root_parameters(graph, runs)
         roots = [name for name in sorted(used) if used[name]]
         blocks = {unit_of(graph, run) for run in runs if graph.segments[run.segment].name}
         names = roots + sorted(name for name in blocks if name[0] in by_segment)
-    found = []
+    parameter_units = []
     for segment, block in names:
-        whole = graph.segments[segment] if segment >= 0 else None
-        scope = f"{whole.name[:-1]}{whole.first + block}" if whole else ""
-        own = by_segment.get(segment, [])
-        kept = own if whole else [one for one in own if one.name in used[segment, block]]
-        found.append(Unit(segment, block, scope, tuple(kept)))
-    return found
+        block_segment = graph.segments[segment] if segment >= 0 else None
+        scope = f"{block_segment.name[:-1]}{block_segment.first + block}" if block_segment else ""
+        segment_parameters = by_segment.get(segment, [])
+        unit_parameters = (
+            segment_parameters
+            if block_segment
+            else [parameter for parameter in segment_parameters if parameter.name in used[segment, block]]
+        )
+        parameter_units.append(Unit(segment, block, scope, tuple(unit_parameters)))
+    return parameter_units
 
 
 def separate_experts(units: Sequence[Unit], experts: frozenset[tuple[int, str]]) -> list[Unit]:
     """Move experts' parameters (segment, name) into separate units, placed after their blocks' units."""
-    found = []
+    separated = []
     for unit in units:
-        own = tuple(one for one in unit.parameters if (unit.segment, one.name) in experts)
-        rest = tuple(one for one in unit.parameters if one not in own)
-        found.append(dataclasses.replace(unit, parameters=rest) if own else unit)
-        if own:
-            found.append(dataclasses.replace(unit, parameters=own, experts=True))
-    return found
+        expert_parameters = tuple(
+            parameter for parameter in unit.parameters if (unit.segment, parameter.name) in experts
+        )
+        other_parameters = tuple(parameter for parameter in unit.parameters if parameter not in expert_parameters)
+        separated.append(dataclasses.replace(unit, parameters=other_parameters) if expert_parameters else unit)
+        if expert_parameters:
+            separated.append(dataclasses.replace(unit, parameters=expert_parameters, experts=True))
+    return separated
 
 
 def _count(graph: OperatorGraph, segment: int) -> int:
@@ -90,7 +96,7 @@ def _count(graph: OperatorGraph, segment: int) -> int:
 
 def _root_parameters(graph: OperatorGraph, runs: Sequence[Run]) -> dict[Name, set[str]]:
     """Names of the parameters outside blocks that each chunk uses."""
-    found: dict[Name, set[str]] = {}
+    names_by_root: dict[Name, set[str]] = {}
     visited: set[tuple[int, int]] = set()
     for run in runs:
         if (run.segment, run.chunk) in visited:
@@ -101,8 +107,8 @@ def _root_parameters(graph: OperatorGraph, runs: Sequence[Run]) -> dict[Name, se
             for value in graph.segments[run.segment].values
             if value.origin is Origin.PARAMETER and not value.name.startswith(".")
         }
-        found.setdefault((-1, run.chunk), set()).update(names)
-    return found
+        names_by_root.setdefault((-1, run.chunk), set()).update(names)
+    return names_by_root
 
 
 def unit_of(graph: OperatorGraph, run: Run) -> Name:
@@ -115,10 +121,10 @@ def unit_of(graph: OperatorGraph, run: Run) -> Name:
 
 def gradient_keys(graph: OperatorGraph, runs: Sequence[Run]) -> dict[tuple[Name, str], Key]:
     """(unit, parameter) -> storage of its gradient, for all gradients that the runs of one micro-batch complete."""
-    found: dict[tuple[Name, str], Key] = {}
+    keys: dict[tuple[Name, str], Key] = {}
     for run in runs:
         for name, index in graph.segments[run.segment].gradients.items():
             key = value_key(graph, run, index)
             if key is not None:
-                found[unit_of(graph, run), name] = key
-    return found
+                keys[unit_of(graph, run), name] = key
+    return keys

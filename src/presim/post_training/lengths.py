@@ -36,7 +36,7 @@ def response_lengths(word: str) -> Lengths:
         raise InputError(
             f"responses of {mean:,.0f} tokens on average are above their max={bound:,}; correct one of both"
         )
-    return Lengths(mean, spread, most=bound)
+    return Lengths(mean, spread, longest=bound)
 
 
 def _figures(fields: str, word: str) -> dict[str, float]:
@@ -77,4 +77,4 @@ def longest(lengths: Lengths) -> int:
     if not lengths.spread:
         return round(lengths.mean)
     deviation = math.sqrt(math.log1p(lengths.spread**2))
-    return min(lengths.most, round(lengths.mean * math.exp(5 * deviation - deviation**2 / 2)))
+    return min(lengths.longest, round(lengths.mean * math.exp(5 * deviation - deviation**2 / 2)))

@@ -92,7 +92,7 @@ def phases_of(job: RlJob, trainer: TrainerBytes) -> list[PhaseMemory]:
         "gradients, activations, gathered parameters": trainer.working,
         **({} if "reference" in offloads else {"reference": trainer.reference}),
     }
-    asleep = {"sleeping engine's context": engine.beside}
+    asleep = {"sleeping engine's context": engine.reserved}
     if job.placement.is_colocated:
         return [
             _phase("all GPUs", "rollout", {**serving, **resident}, capacity),
@@ -106,7 +106,7 @@ def phases_of(job: RlJob, trainer: TrainerBytes) -> list[PhaseMemory]:
 
 def _working(job: RlJob) -> int:
     memory = job.engine.memory
-    return memory.activations + memory.beside
+    return memory.activations + memory.reserved
 
 
 def _phase(pool: str, phase: str, parts: dict[str, int], capacity: int) -> PhaseMemory:

@@ -90,6 +90,8 @@ def request_of(model: str, fields: Mapping[str, Any]) -> RlRequest:
     names = {field.name for field in dataclasses.fields(RlRequest)}
     for name in fields:
         if name not in names:
-            near = difflib.get_close_matches(name, sorted(names), 1)
-            raise InputError(f"a post-training job has no {name!r}; " + (f"use {near[0]}" if near else "leave it out"))
+            matches = difflib.get_close_matches(name, sorted(names), 1)
+            raise InputError(
+                f"a post-training job has no {name!r}; " + (f"use {matches[0]}" if matches else "leave it out")
+            )
     return RlRequest(model=model, **fields)

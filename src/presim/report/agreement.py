@@ -45,7 +45,7 @@ def render(agreement: Agreement) -> RenderableType:
     if agreement.turns:
         turn = agreement.turns[0]
         parts.append(
-            f"Collectives come in another order on {len(agreement.turns)} ranks, first number {turn.place + 1} of rank "
+            f"Collectives come in another order on {len(agreement.turns)} ranks, first number {turn.index + 1} of rank "
             f"{turn.rank}: {turn.captured} captured, {turn.composed} composed."
         )
     elif "collective" in agreement.counted:

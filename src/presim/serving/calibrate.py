@@ -99,10 +99,10 @@ def load_of(result: dict[str, Any]) -> Workload:
         order = np.argsort(arrival, kind="stable")
         lengths = (np.maximum(np.array(result[key])[order], 1) for key in ("input_lens", "output_lens"))
         return dataclasses.replace(make("benchmark", arrival[order], *lengths), concurrency=concurrency)
-    known = isinstance(rate, int | float) and np.isfinite(rate)
+    has_rate = isinstance(rate, int | float) and np.isfinite(rate)
     prompt, output = (max(result[key] / count, 1.0) for key in ("total_input_tokens", "total_output_tokens"))
     recipe = Recipe(
-        count, Lengths(prompt), Lengths(output), rate=float(rate) if known and rate else None,
+        count, Lengths(prompt), Lengths(output), rate=float(rate) if has_rate and rate else None,
         arrivals="gamma", burstiness=float(result.get("burstiness") or 1), concurrency=concurrency,
     )  # fmt: skip
     return generate(recipe)
@@ -135,16 +135,16 @@ def calibrate(deployment: Deployment, result: dict[str, Any]) -> Calibration:
             f"from the predicted {before['mean_tpot_ms']:.3g} ms: check that model, plan, GPU and load match the "
             "benchmark"
         )
-    found = dataclasses.replace(
+    calibrated = dataclasses.replace(
         engine.overheads, step_scale=engine.overheads.step_scale * scale, origin="a calibration by vllm bench serve"
     )
     if result.get("median_ttft_ms"):
-        late = result["median_ttft_ms"] - run(found)["median_ttft_ms"]
-        found = _with_input(found, found.input_us + 1e3 * late, float(np.median(load.prompt)))
-    after = run(found)
+        late = result["median_ttft_ms"] - run(calibrated)["median_ttft_ms"]
+        calibrated = _with_input(calibrated, calibrated.input_us + 1e3 * late, float(np.median(load.prompt)))
+    after = run(calibrated)
     measured = {key: float(result[key]) for key in _SHOWN if result.get(key)}
     begin, end = ({key: float(figures[key]) for key in _SHOWN} for figures in (before, after))
-    return Calibration(found, begin, end, measured)
+    return Calibration(calibrated, begin, end, measured)
 
 
 def _with_input(overheads: Overheads, input_us: float, prompt_tokens: float) -> Overheads:

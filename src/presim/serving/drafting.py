@@ -53,7 +53,7 @@ class Drafting:
     @property
     def given_out(self) -> float:
         """Mean output tokens of one decode per step."""
-        return sum(self.acceptance**place for place in range(self.tokens + 1))
+        return sum(self.acceptance**position for position in range(self.tokens + 1))
 
     @property
     def text(self) -> str:
@@ -124,6 +124,6 @@ def with_passes(
     estimated from the rows, which undercounts steps with only prompts.
     """
     sequences = -(-np.arange(len(head_ns)) // (1 + tokens))
-    each = np.minimum(sequences, len(draft_head_ns) - 1)
-    passes = tokens * draft_head_ns[each] + (tokens - 1) * draft_ns[np.minimum(sequences, len(draft_ns) - 1)]
+    draft_rows = np.minimum(sequences, len(draft_head_ns) - 1)
+    passes = tokens * draft_head_ns[draft_rows] + (tokens - 1) * draft_ns[np.minimum(sequences, len(draft_ns) - 1)]
     return [token_ns + draft_ns, head_ns + np.where(sequences > 0, passes, 0.0)]

@@ -97,10 +97,10 @@ def config_of(word: str) -> tuple[dict[str, Any], str]:
         return _read(path), path.resolve().parent.name or str(path)
     if (cached := hub_config(word) if word.count("/") == 1 else None) is not None:
         return _read(cached), word
-    near = difflib.get_close_matches(_plain(word), names(), 3)
+    suggestions = difflib.get_close_matches(_plain(word), names(), 3)
     raise InputError(
         f"unknown model {shortened(word)!r}"
-        + (f"; did you mean {' or '.join(near)}?" if near else ".")
+        + (f"; did you mean {' or '.join(suggestions)}?" if suggestions else ".")
         + f" Known models: {', '.join(names())}; for another model, give its config.json, or its id once `hf download "
         "ID config.json` has put that into Hugging Face's cache (presim downloads nothing)"
     )

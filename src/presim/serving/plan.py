@@ -101,8 +101,8 @@ class Plan:
     @property
     def decides(self) -> Scheduler:
         """Whose scheduler chooses the requests of a step; SGLang's pipeline stages are scheduled as vLLM's."""
-        chosen = self.scheduler or ("sglang" if self.kernels == "sglang" else "vllm")
-        return "vllm" if self.pp > 1 else chosen
+        scheduler = self.scheduler or ("sglang" if self.kernels == "sglang" else "vllm")
+        return "vllm" if self.pp > 1 else scheduler
 
     @property
     def of_experts(self) -> Weights:
@@ -178,9 +178,11 @@ def graph_sizes(plan: Plan, blackwell: bool) -> tuple[int, ...]:
     """
     if not plan.cuda_graphs:
         return ()
-    each = 1 + (plan.drafting.tokens if plan.drafting else 0)
+    tokens_per_decode = 1 + (plan.drafting.tokens if plan.drafting else 0)
     engine_tokens = (
-        1024 if plan.of_experts == "mxfp4" else min(2 * plan.max_num_seqs * each, 1024 if blackwell else 512)
+        1024
+        if plan.of_experts == "mxfp4"
+        else min(2 * plan.max_num_seqs * tokens_per_decode, 1024 if blackwell else 512)
     )
     largest = min(plan.graph_tokens or engine_tokens, plan.max_num_batched_tokens)
     return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)) if size <= largest)

@@ -21,10 +21,10 @@ def numbers_of(version: str) -> tuple[int, ...]:
     Raises:
         InputError: it does not begin with a number.
     """
-    found = re.match(r"v?(\d+(?:\.\d+)*)", version)
-    if found is None or len(version) > 40:
+    match = re.match(r"v?(\d+(?:\.\d+)*)", version)
+    if match is None or len(version) > 40:
         raise InputError(f"--engine-version is a version such as 0.6.3, not {shortened(version)!r}; correct it")
-    return tuple(int(number) for number in found[1].split("."))
+    return tuple(int(number) for number in match[1].split("."))
 
 
 def has_other_core(kernels: str, version: str | None) -> bool:

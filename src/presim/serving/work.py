@@ -91,8 +91,8 @@ def _check(load: _Load, deployment: Deployment, budget: Budget) -> None:
 def _steps(load: _Load, deployment: Deployment) -> float:
     """Steps of all engines: prompts are read in chunks, and the requests that run share the others."""
     limits = deployment.engine.limits
-    together = _smallest((limits.max_num_seqs, load.concurrency / deployment.replicas, _running(load, deployment)))
-    return load.output_tokens / max(together, 1.0) + load.prompt_tokens / limits.max_num_batched_tokens
+    batch_size = _smallest((limits.max_num_seqs, load.concurrency / deployment.replicas, _running(load, deployment)))
+    return load.output_tokens / max(batch_size, 1.0) + load.prompt_tokens / limits.max_num_batched_tokens
 
 
 def _running(load: _Load, deployment: Deployment) -> float:

@@ -34,5 +34,5 @@ def test_both_give_the_same_blocks_and_segments(seed: int, count: int) -> None:
     taken = allocator_loop.carry_out(columns, int(Kind.ALLOC), int(Kind.FREE))
     addresses, held, segments = replay(kinds.tolist(), slots.tolist(), sizes.tolist(), streams.tolist())
     assert columns.addresses.tolist() == addresses.tolist()
-    assert columns.held.tolist() == held.tolist()
-    assert [tuple(one) for one in columns.taken[:taken].tolist()] == segments
+    assert columns.block_bytes.tolist() == held.tolist()
+    assert [tuple(one) for one in columns.new_segments[:taken].tolist()] == segments

@@ -68,7 +68,7 @@ def test_collectives_in_another_order_are_named() -> None:
     (turn,) = compare(
         {0: plain}, {0: dataclasses.replace(plain, columns={**plain.columns, "signature": signatures})}
     ).turns
-    assert (turn.place, turn.captured == turn.composed) == (0, False)
+    assert (turn.index, turn.captured == turn.composed) == (0, False)
 
 
 @pytest.mark.torch_cuda

@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 
 from presim.composition.orders import orders
 from presim.composition.pass_orders import dual_pipe, dual_pipe_v
-from presim.composition.steps import BACKWARD, EXCHANGE, FORWARD, INPUT, RECEIVE, SEND, WAIT, WEIGHT, Step, place
+from presim.composition.steps import (
+    BACKWARD,
+    EXCHANGE,
+    FORWARD,
+    INPUT,
+    RECEIVE,
+    SEND,
+    WAIT,
+    WEIGHT,
+    Step,
+    rank_of_stage,
+)
 from support import emulated
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipev")
@@ -38,7 +49,7 @@ def test_every_stage_runs_every_micro_batch_once_and_forward_first(schedule: str
         seen: dict[tuple[int, int], list[str]] = defaultdict(list)
         for step in steps:
             if step.kind in (FORWARD, BACKWARD, INPUT, WEIGHT):
-                assert place(schedule, shape[0], step.stage) == rank
+                assert rank_of_stage(schedule, shape[0], step.stage) == rank
                 seen[step.stage, step.micro].append(step.kind)
         split, whole = [FORWARD, INPUT, WEIGHT], [FORWARD, BACKWARD]
         expected = {"zero-bubble": (split,), "dualpipev": (split, whole)}.get(schedule, (whole,))
@@ -58,7 +69,7 @@ def test_messages_meet_in_the_same_order(schedule: str, shape: tuple[int, int, i
             if step.kind not in (SEND, RECEIVE, EXCHANGE):
                 continue
             for message in step.messages:
-                other = place(schedule, ranks, message.neighbour)
+                other = rank_of_stage(schedule, ranks, message.neighbour)
                 boundary = (min(message.stage, message.neighbour), message.micro, message.backward)
                 (sent if message.outgoing else came)[(rank, other) if message.outgoing else (other, rank)].append(
                     boundary
@@ -80,10 +91,12 @@ def test_nothing_is_used_before_it_has_come(schedule: str, shape: tuple[int, int
             elif step.kind == WAIT:
                 assert set(step.messages) <= begun
                 waited |= {(m.stage, m.micro, m.backward) for m in step.messages if not m.outgoing}
-            elif step.kind == FORWARD and step.stage > 0 and place(schedule, ranks, step.stage - 1) != rank:
+            elif step.kind == FORWARD and step.stage > 0 and rank_of_stage(schedule, ranks, step.stage - 1) != rank:
                 assert (step.stage, step.micro, False) in waited
             elif (
-                step.kind in (BACKWARD, INPUT) and step.stage < last and place(schedule, ranks, step.stage + 1) != rank
+                step.kind in (BACKWARD, INPUT)
+                and step.stage < last
+                and rank_of_stage(schedule, ranks, step.stage + 1) != rank
             ):
                 assert (step.stage, step.micro, True) in waited
 
@@ -165,7 +178,7 @@ def test_dual_pipe_runs_half_of_the_micro_batches_from_each_end(half: int, more:
     own = [dual_pipe(rank, ranks, 2 * each) for rank in range(ranks)]
     for rank, steps in enumerate(own):
         copy = 2 * ranks - 1 - rank
-        assert {place("dualpipe", ranks, step.stage) for step in steps} == {rank}
+        assert {rank_of_stage("dualpipe", ranks, step.stage) for step in steps} == {rank}
         forwards = [(step.stage, step.micro) for step in steps if step.kind == FORWARD]
         expected = [(rank, micro) for micro in range(each)] + [(copy, each + micro) for micro in range(each)]
         assert sorted(forwards) == sorted(expected)
@@ -198,7 +211,7 @@ def test_messages_of_both_directions_meet_in_the_same_order(half: int, more: int
     sent, came = defaultdict(list), defaultdict(list)
     for rank, steps in enumerate(orders("dualpipe", ranks, 1, 2 * (ranks + more))):
         for message in (one for step in steps if step.kind in (SEND, RECEIVE) for one in step.messages):
-            other = place("dualpipe", ranks, message.neighbour)
+            other = rank_of_stage("dualpipe", ranks, message.neighbour)
             assert abs(other - rank) == 1
             what = (min(message.stage, message.neighbour), message.micro, message.backward)
             (sent if message.outgoing else came)[(rank, other) if message.outgoing else (other, rank)].append(what)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from presim.composition.orders import orders
 from presim.composition.own_schedule import orders_of, read_passes, splits_backward
-from presim.composition.pass_orders import interleaved
+from presim.composition.pass_orders import interleaved_passes
 from presim.composition.plan import read_plan
 from presim.composition.plan_check import check
 from presim.composition.steps import BACKWARD, FORWARD, INPUT, WEIGHT
@@ -26,7 +26,7 @@ def test_a_known_schedule_written_as_a_file_is_that_schedule(ranks: int, chunks:
     rows = [
         ",".join(
             "" if step is None else f"{step.stage}{LETTERS[step.kind]}{step.micro}"
-            for step in interleaved(rank, ranks, chunks, rounds * ranks, split)
+            for step in interleaved_passes(rank, ranks, chunks, rounds * ranks, split)
         )
         for rank in range(ranks)
     ]

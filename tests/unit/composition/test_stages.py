@@ -30,7 +30,7 @@ CLUSTER = hardware.choose_cluster(gpu="h100-sxm", world_size=8)
 
 @given(st.integers(1, 200), st.integers(1, 16))
 def test_blocks_are_shared_out_as_equal_as_can_be(count: int, number: int) -> None:
-    sizes = stages.even(count, number)
+    sizes = stages.even_sizes(count, number)
     assert sum(sizes) == count
     assert max(sizes) - min(sizes) <= 1
     assert sizes[0] == min(sizes) or count % number == number - 1 or number <= 2

@@ -20,7 +20,7 @@ JOBS = st.fixed_dictionaries(
         "is_partial": st.booleans(),
         "seed": st.integers(0, 1000),
         "steps": st.integers(1, 5),
-        "response": st.sampled_from((Lengths(50), Lengths(200, 1.5, most=2000))),
+        "response": st.sampled_from((Lengths(50), Lengths(200, 1.5, longest=2000))),
         "sequences": st.sampled_from((2, 16)),
     }
 )
@@ -88,7 +88,7 @@ def _steady(run: Run) -> float:
 
 
 def test_staleness_hides_rollouts_and_partial_responses_cost_recomputed_tokens() -> None:
-    lengths = Lengths(300, 1.0, most=2000)
+    lengths = Lengths(300, 1.0, longest=2000)
     jobs = {
         name: simulate(rl_jobs.job(response=lengths, steps=6, **fields), rl_jobs.prices(3e-4))  # type: ignore[arg-type]
         for name, fields in {

@@ -32,7 +32,7 @@ def engine(over: Overheads | None = None) -> Engine:
 
 def measured(over: Overheads, rate: float, *, each: bool) -> dict[str, object]:
     load = generate(Recipe(80, Lengths(400, 0.3), Lengths(40), rate=rate, seed=5))
-    found = bench(simulate(load, Deployment(engine(over)).fleet()), each=each)
+    found = bench(simulate(load, Deployment(engine(over)).fleet()), per_request=each)
     return {**found, "request_rate": rate, "max_concurrency": None}
 
 

@@ -84,23 +84,23 @@ class Recipe(msgspec.Struct, frozen=True):
 
     def overrides(self, plan: Plan, named_fields: Collection[str], overrides: Sequence[str]) -> tuple[str, ...]:
         """Fields of Bridge's configuration, without those that the user set or that the plan has no use for."""
-        said = {override.partition("=")[0] for override in overrides}
+        excluded = {override.partition("=")[0] for override in overrides}
         if "expert_exchange" in named_fields:
-            said |= {*_EXCHANGE}
+            excluded |= {*_EXCHANGE}
         if "recompute" in named_fields:
-            said |= {*_RECOMPUTATION}
+            excluded |= {*_RECOMPUTATION}
         if not plan.overlap:
-            said |= {*_OVERLAPS}
+            excluded |= {*_OVERLAPS}
         if plan.pipeline > 1 and plan.virtual == 1:
-            said |= {*_OVERLAPS}  # Megatron overlaps them under virtual stages only
+            excluded |= {*_OVERLAPS}  # Megatron overlaps them under virtual stages only
         if plan.expert == 1:
-            said |= {*_EXCHANGE}
+            excluded |= {*_EXCHANGE}
         if self.is_whole_graph:
-            said |= {*_GRAPHS}
-        taken = {field: value for field, value in self.settings.items() if field in _TAKEN and field not in said}
-        if taken.get("model.moe_token_dispatcher_type") != "flex":
-            taken = {field: value for field, value in taken.items() if field not in _EXCHANGE[1:3]}
-        return tuple(f"{field}={_text(value)}" for field, value in taken.items() if value is not None)
+            excluded |= {*_GRAPHS}
+        settings = {field: value for field, value in self.settings.items() if field in _TAKEN and field not in excluded}
+        if settings.get("model.moe_token_dispatcher_type") != "flex":
+            settings = {field: value for field, value in settings.items() if field not in _EXCHANGE[1:3]}
+        return tuple(f"{field}={_text(value)}" for field, value in settings.items() if value is not None)
 
     @property
     def is_whole_graph(self) -> bool:

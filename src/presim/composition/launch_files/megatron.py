@@ -11,7 +11,7 @@ from presim.composition.launch_files.job import Files, Job, check_supported, pro
 from presim.composition.launch_files.layers import words_of
 from presim.composition.launch_files.shapes import Shapes, shapes
 from presim.composition.plan import Plan
-from presim.composition.stages import even
+from presim.composition.stages import even_sizes
 from presim.errors import InputError
 
 NAME, PROGRAM, ARGUMENTS = "megatron", "train_megatron.py", "megatron.args"
@@ -65,7 +65,7 @@ def _words_with_line_ends(words: list[str]) -> list[tuple[str, bool]]:
 
 def _check_stages(job: Job, model: Shapes) -> None:
     plan = job.plan
-    sizes = plan.stages or even(model.layers, plan.pipeline * plan.virtual)
+    sizes = plan.stages or even_sizes(model.layers, plan.pipeline * plan.virtual)
     if len(set(sizes)) > 1:
         raise InputError(
             f"Megatron-LM cannot express this plan's stages of {', '.join(map(str, sizes))} blocks: its stages are "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from presim.composition.launch_files.job import Files, Job, check_supported, program, torchrun
 from presim.composition.launch_files.layers import words_of
 from presim.composition.launch_files.shapes import Shapes, shapes
-from presim.composition.stages import even
+from presim.composition.stages import even_sizes
 from presim.errors import InputError
 
 NAME, MODULE = "torchtitan", "plan_config"
@@ -115,7 +115,7 @@ def _settings(job: Job, model: Shapes, layers: list[str]) -> str:
 def _parts(job: Job, model: Shapes) -> list[list[str]]:
     """The modules of each stage, by torchtitan's names."""
     plan = job.plan
-    sizes = plan.stages or even(model.layers, plan.pipeline * plan.virtual)
+    sizes = plan.stages or even_sizes(model.layers, plan.pipeline * plan.virtual)
     parts, first = [], 0
     for size in sizes:
         parts.append([f"layers.{number}" for number in range(first, first + size)])

@@ -48,67 +48,76 @@ def apply(
     schedule: Sequence[Action],
     graph: OperatorGraph,
     blocks: int,
-    held: Collection[Key],
+    unfreed_keys: Collection[Key],
     size_of: Callable[[int, int], int],
     tables: Tables,
     hosts: HostTimes,
 ) -> Offloaded:
     """The schedule in which the first ``blocks`` of each micro-batch's forward pass keep activations on the host.
 
-    ``held``: storages that no block frees; they stay. ``size_of``: exact bytes of a value of a segment.
+    ``unfreed_keys``: storages that no block frees; they stay. ``size_of``: exact bytes of a value of a segment.
     """
-    found = _groups(schedule, graph, blocks, held, size_of)
+    groups = _groups(schedule, graph, blocks, unfreed_keys, size_of)
     copies = _Copies(size_of, tables, hosts)
     before: dict[int, list[Action]] = defaultdict(list)
     after: dict[int, list[Action]] = defaultdict(list)
-    for group in found:
+    for group in groups:
         after[group.leaves].append(copies.down(group))
         after[group.freed].append(copies.free(group))
         before[group.fetched].append(copies.up(group))
         before[group.used].append(copies.wait(group))
-    actions = [one for place, action in enumerate(schedule) for one in (*before[place], action, *after[place])]
-    total = sum(copies.sizes(group)[index] for group in found for index in range(len(group.keys)))
-    return Offloaded(tuple(actions), total, _peak(found, copies))
+    actions = [
+        scheduled_action
+        for action_index, action in enumerate(schedule)
+        for scheduled_action in (*before[action_index], action, *after[action_index])
+    ]
+    total = sum(copies.sizes(group)[index] for group in groups for index in range(len(group.keys)))
+    return Offloaded(tuple(actions), total, _peak(groups, copies))
 
 
 def _groups(
     schedule: Sequence[Action],
     graph: OperatorGraph,
     blocks: int,
-    held: Collection[Key],
+    unfreed_keys: Collection[Key],
     size_of: Callable[[int, int], int],
 ) -> list[_Group]:
-    runs = [(place, action) for place, action in enumerate(schedule) if isinstance(action, Run)]
-    made, left, used = set[Key](), dict[Key, int](), dict[Key, int]()
+    runs = [(action_index, action) for action_index, action in enumerate(schedule) if isinstance(action, Run)]
+    created_keys, last_forward_order, used = set[Key](), dict[Key, int](), dict[Key, int]()
     number: dict[int, int] = {}  # of a forward run of a repeated block: how many came before in its micro-batch
     counts: dict[int, int] = defaultdict(int)
     storages = _Storages(graph)
     for order, (_, run) in enumerate(runs):
         segment = graph.segments[run.segment]
-        is_forward = not (segment.backward or run.again)
+        is_forward = not (segment.backward or run.recomputed)
         if is_forward and segment.name:
             number[order] = counts[run.micro]
             counts[run.micro] += 1
-        for key, own in storages.of(run):
+        for key, is_created in storages.of(run):
             if is_forward:
-                left[key] = order
-                if own:
-                    made.add(key)
+                last_forward_order[key] = order
+                if is_created:
+                    created_keys.add(key)
             else:
                 used.setdefault(key, order)
     leaving: dict[int, list[Key]] = defaultdict(list)
-    for key in left:
-        is_chosen = key in made and key in used and key not in held and number.get(left[key], blocks) < blocks
+    for key in last_forward_order:
+        is_chosen = (
+            key in created_keys
+            and key in used
+            and key not in unfreed_keys
+            and number.get(last_forward_order[key], blocks) < blocks
+        )
         if is_chosen and graph.segments[int(str(key[1]))].name and _size(key, size_of) >= _LEAST:
-            leaving[left[key]].append(key)
-    found = []
+            leaving[last_forward_order[key]].append(key)
+    groups = []
     for order, keys in sorted(leaving.items()):
         first = min(used[key] for key in keys)
         fetched = _block_before(runs, first, graph)
         if order + 1 < fetched:
-            places = (runs[one][0] for one in (order, order + 1, fetched, first))
-            found.append(_Group(runs[order][1], tuple(keys), *places))
-    return found
+            places = (runs[run_order][0] for run_order in (order, order + 1, fetched, first))
+            groups.append(_Group(runs[order][1], tuple(keys), *places))
+    return groups
 
 
 def _block_before(runs: Sequence[tuple[int, Run]], first: int, graph: OperatorGraph) -> int:
@@ -126,7 +135,7 @@ def _block_before(runs: Sequence[tuple[int, Run]], first: int, graph: OperatorGr
 
 
 def _is_backward(run: Run, graph: OperatorGraph) -> bool:
-    return run.again or graph.segments[run.segment].backward
+    return run.recomputed or graph.segments[run.segment].backward
 
 
 def _twin(run: Run, graph: OperatorGraph) -> int:
@@ -146,9 +155,9 @@ class _Storages:
         first = dataclasses.replace(run, micro=0)
         if first not in self._known:
             values = self._graph.segments[run.segment].values
-            keys = [(value_key(self._graph, first, index), one) for index, one in enumerate(values)]
-            self._known[first] = [(key, one.origin is Origin.OWN) for key, one in keys if key is not None]
-        return [((run.micro, *key[1:]), own) for key, own in self._known[first]]
+            keys = [(value_key(self._graph, first, index), value) for index, value in enumerate(values)]
+            self._known[first] = [(key, value.origin is Origin.OWN) for key, value in keys if key is not None]
+        return [((run.micro, *key[1:]), is_created) for key, is_created in self._known[first]]
 
 
 def _size(key: Key, size_of: Callable[[int, int], int]) -> int:
@@ -161,11 +170,11 @@ def _peak(groups: Sequence[_Group], copies: _Copies) -> int:
     for group in groups:
         pinned = sum(1 << max(0, size - 1).bit_length() for size in copies.sizes(group))
         changes += [(group.leaves, pinned), (group.used, -pinned)]
-    most = now = 0
+    peak_bytes = now = 0
     for _, change in sorted(changes):
         now += change
-        most = max(most, now)
-    return most
+        peak_bytes = max(peak_bytes, now)
+    return peak_bytes
 
 
 class _Copies:
@@ -182,29 +191,29 @@ class _Copies:
     def down(self, group: _Group) -> Do:
         """To the host, once the block has run."""
 
-        def rows(rows: Rows) -> None:
+        def emit_copy(rows: Rows) -> None:
             rows.record("made", 0)
             rows.wait("made", TO_HOST)
             for size in self.sizes(group):
                 rows.work("aten::copy_", Copy("d2h", size, pinned=True), stream=TO_HOST)
             rows.record("down", TO_HOST)
 
-        return self._do("down", group, Phase.FORWARD, rows)
+        return self._do("down", group, Phase.FORWARD, emit_copy)
 
     def free(self, group: _Group) -> Do:
         """The compute stream waits for the copies, so that what comes after may use their memory."""
 
-        def rows(rows: Rows) -> None:
+        def emit_free(rows: Rows) -> None:
             rows.wait("down", 0)
             for index, size in enumerate(self.sizes(group)):
                 rows.free(str(index), rounded(size))
 
-        return self._do("free", group, Phase.FORWARD, rows)
+        return self._do("free", group, Phase.FORWARD, emit_free)
 
     def up(self, group: _Group) -> Do:
         """Copy from the host. The compute stream owns the buffers, so the copy waits for its earlier work."""
 
-        def rows(rows: Rows) -> None:
+        def emit_copy(rows: Rows) -> None:
             for index, size in enumerate(self.sizes(group)):
                 rows.alloc(str(index), rounded(size), Category.ACTIVATION, operator="aten::empty")
             rows.record("room", 0)
@@ -213,19 +222,19 @@ class _Copies:
                 rows.work("aten::copy_", Copy("h2d", size, pinned=True), stream=FROM_HOST)
             rows.record("up", FROM_HOST)
 
-        return self._do("up", group, Phase.BACKWARD, rows)
+        return self._do("up", group, Phase.BACKWARD, emit_copy)
 
     def wait(self, group: _Group) -> Do:
         """The compute stream waits for what it is about to use."""
         return self._do("wait", group, Phase.BACKWARD, lambda rows: rows.wait("up", 0))
 
-    def _do(self, what: str, group: _Group, phase: Phase, make: Callable[[Rows], None]) -> Do:
-        kind = (what, self.sizes(group))
+    def _do(self, copy_name: str, group: _Group, phase: Phase, make: Callable[[Rows], None]) -> Do:
+        kind = (copy_name, self.sizes(group))
         if kind not in self._templates:
             rows = Rows(self._tables, self._hosts, phase)
             make(rows)
             self._templates[kind] = rows.template()
         template, run = self._templates[kind], group.run
-        place = (run.micro, run.segment, run.block, run.chunk)
-        keys = (group.keys[int(slot)] if slot.isdecimal() else ("offload", slot, place) for slot in template.slots)
+        block_key = (run.micro, run.segment, run.block, run.chunk)
+        keys = (group.keys[int(slot)] if slot.isdecimal() else ("offload", slot, block_key) for slot in template.slots)
         return Do(template, tuple(keys))

@@ -72,10 +72,16 @@ class Buckets:
         self._last = micros - 1
         self._chunks = {run.chunk for run in runs}
         self._units = {unit.name: unit for unit in units}
-        known = {(unit.name, one.name): one for unit in units for one in unit.parameters}
-        complete = {place: known[place] for place in gradient_keys(graph, runs) if place in known}
-        self.buckets = self._made([(place[0], complete[place]) for place in self._ordered(complete)])
-        self._of = {(name, one.name): bucket for bucket in self.buckets for name, one in bucket.members}
+        parameters_by_name = {(unit.name, parameter.name): parameter for unit in units for parameter in unit.parameters}
+        complete = {
+            gradient_name: parameters_by_name[gradient_name]
+            for gradient_name in gradient_keys(graph, runs)
+            if gradient_name in parameters_by_name
+        }
+        self.buckets = self._make_buckets(
+            [(gradient_name[0], complete[gradient_name]) for gradient_name in self._ordered(complete)]
+        )
+        self._of = {(name, parameter.name): bucket for bucket in self.buckets for name, parameter in bucket.members}
         self._left: dict[int, int] = {}  # bucket -> number of gradients not yet complete
         self._kept: dict[tuple[Name, str], Key] = {}  # gradients of the first micro-batch
         self._gradients: dict[Run, dict[tuple[Name, str], Key]] = {}  # by run, in the first micro-batch
@@ -93,20 +99,20 @@ class Buckets:
         """Whether a bucket must end between two units."""
         return False
 
-    def _made(self, order: Sequence[tuple[Name, Parameter]]) -> list[Bucket]:
-        found: list[Bucket] = []
+    def _make_buckets(self, order: Sequence[tuple[Name, Parameter]]) -> list[Bucket]:
+        buckets: list[Bucket] = []
         members: list[tuple[Name, Parameter]] = []
-        held = 0
+        num_elements = 0
         for name, parameter in order:
             if members and self._parts(members[-1][0], name):
-                found.append(Bucket(len(found), tuple(members)))
-                members, held = [], 0
+                buckets.append(Bucket(len(buckets), tuple(members)))
+                members, num_elements = [], 0
             members.append((name, parameter))
-            held += elements(parameter)
-            if held >= self._capacity(name, len(found), parameter.dtype):
-                found.append(Bucket(len(found), tuple(members)))
-                members, held = [], 0
-        return [*found, Bucket(len(found), tuple(members))] if members else found
+            num_elements += elements(parameter)
+            if num_elements >= self._capacity(name, len(buckets), parameter.dtype):
+                buckets.append(Bucket(len(buckets), tuple(members)))
+                members, num_elements = [], 0
+        return [*buckets, Bucket(len(buckets), tuple(members))] if members else buckets
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
         """The forward pass, unchanged."""
@@ -117,46 +123,48 @@ class Buckets:
         actions: list[Action] = []
         for run in runs:
             actions.append(run)
-            made = self._made_by(run)
-            if not made or unit_of(self._graph, run) not in self._units:
+            gradients = self._gradients_of(run)
+            if not gradients or unit_of(self._graph, run) not in self._units:
                 continue
-            actions.append(self._added(unit_of(self._graph, run), made, micro))
+            actions.append(self._accumulate(unit_of(self._graph, run), gradients, micro))
             if micro == self._last:
-                actions += self._complete(list(made))
+                actions += self._complete(list(gradients))
         return actions
 
-    def _made_by(self, run: Run) -> dict[tuple[Name, str], Key]:
+    def _gradients_of(self, run: Run) -> dict[tuple[Name, str], Key]:
         """Gradients that a run computes, looked up once in the first micro-batch."""
         first = dataclasses.replace(run, micro=0)
         if first not in self._gradients:
             self._gradients[first] = gradient_keys(self._graph, [first])
         return {name: (run.micro, *key[1:]) for name, key in self._gradients[first].items()}
 
-    def _added(self, name: Name, made: dict[tuple[Name, str], Key], micro: int) -> Do:
+    def _accumulate(self, name: Name, gradients: dict[tuple[Name, str], Key], micro: int) -> Do:
         """Accumulate the gradients of one unit; equal units share a template."""
         unit = self._units[name]
-        known = {one.name: one for one in unit.parameters}
-        own = {parameter: key for (_, parameter), key in made.items() if parameter in known}
-        kind = (unit.kind, tuple(own), micro > 0, micro == self._last)
+        parameters_by_name = {parameter.name: parameter for parameter in unit.parameters}
+        unit_gradients = {
+            parameter: key for (_, parameter), key in gradients.items() if parameter in parameters_by_name
+        }
+        kind = (unit.kind, tuple(unit_gradients), micro > 0, micro == self._last)
         if kind not in self._adds:
             rows = Rows(self._tables, self._hosts, Phase.BACKWARD)
-            for parameter in own:
-                self._add(rows, known[parameter], kind[2], kind[3])
+            for parameter in unit_gradients:
+                self._add(rows, parameters_by_name[parameter], kind[2], kind[3])
             self._adds[kind] = rows.template()
         if not micro:
-            self._kept.update({(name, parameter): key for parameter, key in own.items()})
+            self._kept.update({(name, parameter): key for parameter, key in unit_gradients.items()})
         template = self._adds[kind]
-        return Do(template, tuple(own[slot] for slot in template.slots), unit.scope)
+        return Do(template, tuple(unit_gradients[slot] for slot in template.slots), unit.scope)
 
-    def _complete(self, made: Sequence[tuple[Name, str]]) -> list[Action]:
+    def _complete(self, gradient_names: Sequence[tuple[Name, str]]) -> list[Action]:
         actions: list[Action] = []
-        for place in made:
-            bucket = self._of.get(place)
+        for gradient_name in gradient_names:
+            bucket = self._of.get(gradient_name)
             if bucket is None:
                 continue
-            left = self._left.get(bucket.number, len(bucket.members)) - 1
-            self._left[bucket.number] = left
-            if not left and self._overlap:
+            missing_gradients = self._left.get(bucket.number, len(bucket.members)) - 1
+            self._left[bucket.number] = missing_gradients
+            if not missing_gradients and self._overlap:
                 actions.append(self._reduce(bucket))
         return actions
 
@@ -178,8 +186,8 @@ class Buckets:
         """No actions."""
         return []
 
-    def _add(self, rows: Rows, one: Parameter, again: bool, last: bool) -> None:
-        """Accumulate one gradient; its slot has the parameter's name. ``again``: not the first micro-batch.
+    def _add(self, rows: Rows, parameter: Parameter, accumulates: bool, last: bool) -> None:
+        """Accumulate one gradient; its slot has the parameter's name. ``accumulates``: not the first micro-batch.
 
         ``last``: the last one.
         """

@@ -39,24 +39,24 @@ class Ddp(Buckets):
         """Full gradients in the model's type."""
         return [
             Held(
-                (name, one.name),
-                self._kept[name, one.name],
-                rounded(size(one)),
+                (name, parameter.name),
+                self._kept[name, parameter.name],
+                rounded(size(parameter)),
                 True,
-                (elements(one),),
-                one.dtype,
+                (elements(parameter),),
+                parameter.dtype,
                 experts=bool(self._tag),
             )
             for bucket in self.buckets
-            for name, one in bucket.members
+            for name, parameter in bucket.members
         ]
 
     def setup(self) -> list[Do]:
         """Allocate parameters in the model's type, broadcast them, and allocate the first step's bucket."""
-        sizes = [size(one) for unit in self._units.values() for one in unit.parameters]
+        sizes = [size(parameter) for unit in self._units.values() for parameter in unit.parameters]
         rows = Rows(self._tables, self._hosts, Phase.OTHER)
         self._broadcast_parameters(rows)
-        rows.alloc("first", rounded(self._whole), Category.OTHER)
+        rows.alloc("first", rounded(self._total_bytes), Category.OTHER)
         template = rows.template()
         begun = Do(template, tuple(("bucket", slot, *self._tag) for slot in template.slots))
         return [parameters(sizes, self._tables, self._hosts, " ".join(("held", *self._tag))), begun]
@@ -68,76 +68,82 @@ class Ddp(Buckets):
         """
         rows = Rows(self._tables, self._hosts, Phase.FORWARD)
         if not self._last:
-            rows.free("first", rounded(self._whole))
+            rows.free("first", rounded(self._total_bytes))
         for bucket in self.buckets:
-            held = bucket.elements * dtype_bytes(bucket.dtype)
-            rows.alloc(str(bucket.number), rounded(held), Category.GRADIENT)
+            bucket_bytes = bucket.elements * dtype_bytes(bucket.dtype)
+            rows.alloc(str(bucket.number), rounded(bucket_bytes), Category.GRADIENT)
         template = rows.template()
         return [Do(template, tuple(("bucket", slot, *self._tag) for slot in template.slots))]
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
         """The forward pass, preceded once per step by a broadcast of buffers."""
-        held = self._graph.buffer_bytes
-        if micro or not held or self._tag or chunk != min(self._chunks):
+        buffer_bytes = self._graph.buffer_bytes
+        if micro or not buffer_bytes or self._tag or chunk != min(self._chunks):
             return list(runs)
         rows = Rows(self._tables, self._hosts, Phase.FORWARD)
-        rows.alloc("buffers", rounded(held), Category.TEMPORARY, operator="aten::cat")
-        self._broadcast(rows, "sent", held, "float32")
+        rows.alloc("buffers", rounded(buffer_bytes), Category.TEMPORARY, operator="aten::cat")
+        self._broadcast(rows, "sent", buffer_bytes, "float32")
         rows.wait("sent", 0)
-        rows.work("aten::copy_", Copy("d2d", held))
-        rows.free("buffers", rounded(held))
+        rows.work("aten::copy_", Copy("d2d", buffer_bytes))
+        rows.free("buffers", rounded(buffer_bytes))
         return [self._do(rows, {slot: ("bucket", "buffers", slot) for slot in rows.template().slots}), *runs]
 
     @property
-    def _whole(self) -> int:
+    def _total_bytes(self) -> int:
         return sum(bucket.elements * dtype_bytes(bucket.dtype) for bucket in self.buckets)
 
     def _sizes(self) -> Iterator[int]:
         """Bytes of each parameter, in the model's order."""
-        known = {(one.segment, one.name) for unit in self._units.values() for one in unit.parameters}
-        own = [one for one in self._graph.parameters if (one.segment, one.name) in known]
-        for segment, group in itertools.groupby(own, lambda one: one.segment):
+        parameter_names = {
+            (parameter.segment, parameter.name) for unit in self._units.values() for parameter in unit.parameters
+        }
+        unit_parameters = [
+            parameter for parameter in self._graph.parameters if (parameter.segment, parameter.name) in parameter_names
+        ]
+        for segment, group in itertools.groupby(unit_parameters, lambda parameter: parameter.segment):
             count = self._graph.segments[segment].count if segment >= 0 else 1
-            yield from [size(one) for one in group] * count
+            yield from [size(parameter) for parameter in group] * count
 
     def _broadcast_parameters(self, rows: Rows) -> None:
         """Broadcast parts of at least 250 MiB, two at a time; a part with several parameters is packed and unpacked."""
         parts: list[list[int]] = [[]]
-        for one in self._sizes():
+        for parameter_bytes in self._sizes():
             if sum(parts[-1]) >= _BROADCAST:
                 parts.append([])
-            parts[-1].append(one)
+            parts[-1].append(parameter_bytes)
         dtype = self.buckets[0].dtype if self.buckets else "bfloat16"
         for number, part in enumerate([*parts, [], []]):
-            held = sum(part)
+            part_bytes = sum(part)
             if len(part) > 1:
-                rows.alloc(f"part {number}", rounded(held), Category.OTHER, operator="aten::cat")
-                count = held // dtype_bytes(dtype)
-                rows.work("aten::cat", Elementwise(held, held, count, dtype, len(part), "aten::cat"))
+                rows.alloc(f"part {number}", rounded(part_bytes), Category.OTHER, operator="aten::cat")
+                count = part_bytes // dtype_bytes(dtype)
+                rows.work("aten::cat", Elementwise(part_bytes, part_bytes, count, dtype, len(part), "aten::cat"))
             if part:
-                self._broadcast(rows, f"sent {number}", held, dtype)
+                self._broadcast(rows, f"sent {number}", part_bytes, dtype)
             before = parts[number - 2] if number > 1 else []
             if before:
                 rows.wait(f"sent {number - 2}", 0)
             if len(before) > 1:
-                for one in before:
-                    rows.work("aten::copy_", Copy("d2d", one))
+                for parameter_bytes in before:
+                    rows.work("aten::copy_", Copy("d2d", parameter_bytes))
                 rows.free(f"part {number - 2}", rounded(sum(before)))
 
-    def _broadcast(self, rows: Rows, name: str, held: int, dtype: str) -> None:
+    def _broadcast(self, rows: Rows, name: str, message_bytes: int, dtype: str) -> None:
         rows.record(f"{name}: ready", 0)
         rows.wait(f"{name}: ready", _COLLECTIVE)
-        rows.work("nccl::broadcast", Collective("broadcast", held, dtype, self._group), stream=_COLLECTIVE)
+        rows.work("nccl::broadcast", Collective("broadcast", message_bytes, dtype, self._group), stream=_COLLECTIVE)
         rows.record(name, _COLLECTIVE)
 
-    def _add(self, rows: Rows, one: Parameter, again: bool, last: bool) -> None:
+    def _add(self, rows: Rows, parameter: Parameter, accumulates: bool, last: bool) -> None:
         """Keep the first micro-batch's gradient and add later ones to it; scale the sum into the bucket in the last."""
-        count, held = elements(one), size(one)
-        if again:
-            rows.work("aten::add_", Elementwise(2 * held, held, count, one.dtype, 2, "aten::add_"))
-            rows.free(one.name, rounded(held))
+        count, gradient_bytes = elements(parameter), size(parameter)
+        if accumulates:
+            rows.work(
+                "aten::add_", Elementwise(2 * gradient_bytes, gradient_bytes, count, parameter.dtype, 2, "aten::add_")
+            )
+            rows.free(parameter.name, rounded(gradient_bytes))
         if last:
-            rows.work("aten::mul", Elementwise(held, held, count, one.dtype, 1, "aten::mul"))
+            rows.work("aten::mul", Elementwise(gradient_bytes, gradient_bytes, count, parameter.dtype, 1, "aten::mul"))
 
     def _reduce(self, bucket: Bucket) -> Do:
         rows = Rows(self._tables, self._hosts, Phase.BACKWARD)
@@ -148,7 +154,10 @@ class Ddp(Buckets):
         """Copy reduced gradients back from the bucket."""
         rows = Rows(self._tables, self._hosts, Phase.BACKWARD)
         rows.wait("reduced", 0)
-        for _, one in bucket.members:
-            held = size(one)
-            rows.work("aten::copy_", Elementwise(held, held, elements(one), one.dtype, 1, "aten::copy_"))
+        for _, parameter in bucket.members:
+            gradient_bytes = size(parameter)
+            rows.work(
+                "aten::copy_",
+                Elementwise(gradient_bytes, gradient_bytes, elements(parameter), parameter.dtype, 1, "aten::copy_"),
+            )
         return self._do(rows, {"reduced": ("bucket", "reduced", bucket.number)})

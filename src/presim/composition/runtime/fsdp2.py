@@ -65,15 +65,22 @@ class Fsdp2:
             actions += [*entries.gather(root, Phase.FORWARD), entries.finish(root, Phase.FORWARD, None)]
             self._gathered = root
         names = [unit_of(self._graph, run) for run in runs]
-        kept = [name for name in names if name in self._units and name != root][-1:] if self._keep_last else []
+        gathered_names = (
+            [name for name in names if name in self._units and name != root][-1:] if self._keep_last else []
+        )
         places = range(len(runs))
-        for place, run, name in zip(places, runs, names):
+        for run_index, run, name in zip(places, runs, names):
             sharded = name != root and name in self._units
-            if sharded and names[place - 1 : place] != [name]:
+            if sharded and names[run_index - 1 : run_index] != [name]:
                 actions += [*entries.gather(name, Phase.FORWARD), entries.finish(name, Phase.FORWARD, self._gathered)]
                 self._gathered = name
             actions.append(run)
-            if sharded and self._reshard and name not in kept and names[place + 1 : place + 2] != [name]:
+            if (
+                sharded
+                and self._reshard
+                and name not in gathered_names
+                and names[run_index + 1 : run_index + 2] != [name]
+            ):
                 actions.append(entries.release(name, Phase.FORWARD))
         return actions
 
@@ -83,26 +90,26 @@ class Fsdp2:
         order = [name for name in dict.fromkeys(unit_of(self._graph, run) for run in runs) if name in self._units]
         order = [name for name in order if name != root] if self._reshard else []
         actions = entries.turn(self._gathered)
-        again = order[int(self._keep_last) :] if self._reshard else []  # units freed in the forward pass
-        actions += entries.gather(again[0], Phase.BACKWARD) if again else []
-        made = gradient_keys(self._graph, runs)
+        freed_units = order[int(self._keep_last) :] if self._reshard else []  # units freed in the forward pass
+        actions += entries.gather(freed_units[0], Phase.BACKWARD) if freed_units else []
+        gradient_storages = gradient_keys(self._graph, runs)
         open_unit: Name | None = None  # unit with gradients being computed
         for run in runs:
             name = unit_of(self._graph, run)
             if open_unit is not None and open_unit != name:
-                actions += self._reduce(open_unit, made, micro)
+                actions += self._reduce(open_unit, gradient_storages, micro)
                 open_unit = None
             if name != root and name in self._units and open_unit is None:
                 open_unit = name
-                if name in again:
+                if name in freed_units:
                     actions.append(entries.finish(name, Phase.BACKWARD, name))
-                    following = again[again.index(name) + 1 :]
+                    following = freed_units[freed_units.index(name) + 1 :]
                     actions += entries.gather(following[0], Phase.BACKWARD) if following else []
             actions.append(run)
         if open_unit is not None:
-            actions += self._reduce(open_unit, made, micro)
+            actions += self._reduce(open_unit, gradient_storages, micro)
         if root in self._units:
-            actions += self._reduce(root, made, micro)
+            actions += self._reduce(root, gradient_storages, micro)
         return [*actions, entries.end()]
 
     def _root(self, chunk: int) -> Name:
@@ -114,16 +121,18 @@ class Fsdp2:
 
     def held(self) -> list[Held]:
         """Gradient shards in fp32."""
-        found = []
+        held_tensors = []
         for unit in self._units.values():
             shards = tuple(self._entries.shards(unit))
             key: Key = ("reduce", "shard", unit.name)
-            found.append(Held(unit.name, key, rounded(sum(shards) * _MASTER), True, shards, experts=unit.experts))
-        return found
+            held_tensors.append(
+                Held(unit.name, key, rounded(sum(shards) * _MASTER), True, shards, experts=unit.experts)
+            )
+        return held_tensors
 
     def setup(self) -> list[Do]:
         """Allocate parameter shards in fp32."""
-        shards = [shard for one in self.held() for shard in one.shards]
+        shards = [shard for tensor in self.held() for shard in tensor.shards]
         return [parameters([shard * _MASTER for shard in shards], self._tables, self._hosts)]
 
     def before_second(self) -> list[Do]:
@@ -140,11 +149,13 @@ class Fsdp2:
 
     def _of(self, name: Name) -> list[Name]:
         """Units of a block; the experts' unit comes last."""
-        return [one for one in (name, (*name, 1)) if one in self._units]
+        return [unit_name for unit_name in (name, (*name, 1)) if unit_name in self._units]
 
-    def _reduce(self, name: Name, made: dict[tuple[Name, str], Key], micro: int) -> list[Action]:
+    def _reduce(self, name: Name, gradient_storages: dict[tuple[Name, str], Key], micro: int) -> list[Action]:
         unit = self._units[name]
-        gradients = [(made.get((unit.home, one.name)), size(one)) for one in unit.parameters]
-        known = [(key, held) for key, held in gradients if key is not None]
+        gradients = [
+            (gradient_storages.get((unit.home, parameter.name)), size(parameter)) for parameter in unit.parameters
+        ]
+        present_gradients = [(key, gradient_bytes) for key, gradient_bytes in gradients if key is not None]
         waits = unit.experts or (*name, 1) not in self._units
-        return self._entries.reduce(name, known, unit.parameters[0].dtype, micro, waits=waits)
+        return self._entries.reduce(name, present_gradients, unit.parameters[0].dtype, micro, waits=waits)

@@ -64,12 +64,12 @@ class Entries:
     def begin(self) -> list[Action]:
         """Make the gather streams wait for the compute stream."""
 
-        def rows(rows: Rows) -> None:
+        def emit_begin(rows: Rows) -> None:
             rows.record("begin", _COMPUTE)
             rows.wait("begin", _COPY_IN)
             rows.wait("begin", _GATHER)
 
-        return [self._do("begin", Phase.FORWARD, rows, {"begin": ("fsdp", "begin")}, "")]
+        return [self._do("begin", Phase.FORWARD, emit_begin, {"begin": ("fsdp", "begin")}, "")]
 
     def gather(self, name: Name, phase: Phase) -> list[Action]:
         """Cast the unit's shard and gather it."""
@@ -78,26 +78,28 @@ class Entries:
         shard = sum(self.shards(unit))
         dtype = unit.parameters[0].dtype
         ranks, group = self._sharing[unit.experts]
-        local, whole = shard * dtype_bytes(dtype), shard * dtype_bytes(dtype) * ranks
+        local, gathered_bytes = shard * dtype_bytes(dtype), shard * dtype_bytes(dtype) * ranks
 
-        def rows(rows: Rows) -> None:
+        def emit_gather(rows: Rows) -> None:
             rows.alloc("in", rounded(local), Category.TEMPORARY, operator="aten::empty", stream=_COPY_IN)
             if dtype_bytes(dtype) != _MASTER:
                 cast = _together(shard * _MASTER, local, shard, dtype, count)
                 rows.work(cast.operator, cast, stream=_COPY_IN)
-            rows.alloc("out", rounded(whole), Category.TEMPORARY, operator="aten::empty", stream=_COPY_IN)
+            rows.alloc("out", rounded(gathered_bytes), Category.TEMPORARY, operator="aten::empty", stream=_COPY_IN)
             copy = _together(local, local, shard, dtype, count)
             rows.work(copy.operator, copy, stream=_COPY_IN)
             rows.record("copied", _COPY_IN)
             rows.wait("copied", _GATHER)
             if ranks > 1:
-                rows.work("nccl::all_gather", Collective("all_gather", whole, dtype, group), stream=_GATHER)
+                rows.work("nccl::all_gather", Collective("all_gather", gathered_bytes, dtype, group), stream=_GATHER)
             for event in ("ended", "recorded", "gathered"):
                 rows.record(event, _GATHER)
             rows.free("in", rounded(local))
 
         named = {slot: ("fsdp", slot, name) for slot in ("in", "out", "copied", "ended", "recorded", "gathered")}
-        return [self._do(("gather", unit.kind), phase, rows, named, unit.scope if phase is Phase.FORWARD else "")]
+        return [
+            self._do(("gather", unit.kind), phase, emit_gather, named, unit.scope if phase is Phase.FORWARD else "")
+        ]
 
     def finish(self, name: Name, phase: Phase, released: Name | None) -> Action:
         """Copy out gathered parameters, and free the gather buffer of `released`.
@@ -107,11 +109,11 @@ class Entries:
         unit = self._units[name]
         shard = sum(self.shards(unit))
         dtype = unit.parameters[0].dtype
-        whole = shard * dtype_bytes(dtype) * self.ranks(unit)
+        gathered_bytes = shard * dtype_bytes(dtype) * self.ranks(unit)
         table = 8 * min(4096, -(-shard * dtype_bytes(dtype) // 14336)) + 8 * len(unit.parameters)
         backward = phase is Phase.BACKWARD
 
-        def rows(rows: Rows) -> None:
+        def emit_copy_out(rows: Rows) -> None:
             if not backward and released is not None:
                 rows.wait("before", _COPY_IN)
                 rows.wait("before", _GATHER)
@@ -122,7 +124,12 @@ class Entries:
             rows.work("aten::copy_", Copy("h2d", table, pinned=True))
             rows.record("sent", _COMPUTE)
             split = "aten::split_with_sizes_copy"
-            rows.work(split, Elementwise(whole, whole, whole // dtype_bytes(dtype), dtype, operator=split))
+            rows.work(
+                split,
+                Elementwise(
+                    gathered_bytes, gathered_bytes, gathered_bytes // dtype_bytes(dtype), dtype, operator=split
+                ),
+            )
             rows.free("table", rounded(table))
             rows.record("copied out", _COMPUTE)
             if backward:
@@ -136,7 +143,7 @@ class Entries:
         if released is not None:
             named["before"], named["released"] = ("fsdp", "copied out", released), ("fsdp", "out", released)
         kind = ("finish", unit.kind, released and self._units[released].kind, backward)
-        return self._do(kind, phase, rows, named, unit.scope if not backward else "")
+        return self._do(kind, phase, emit_copy_out, named, unit.scope if not backward else "")
 
     def _gathered_bytes(self, name: Name) -> int:
         unit = self._units[name]
@@ -152,28 +159,30 @@ class Entries:
         if gathered is None:
             return []
 
-        def rows(rows: Rows) -> None:
+        def emit_turn(rows: Rows) -> None:
             rows.wait("before", _COPY_IN)
             rows.wait("before", _GATHER)
             rows.free("released", rounded(self._gathered_bytes(gathered)))
 
         named: dict[str, Key] = {"before": ("fsdp", "copied out", gathered), "released": ("fsdp", "out", gathered)}
-        return [self._do(("turn", self._units[gathered].kind), Phase.FORWARD, rows, named, "")]
+        return [self._do(("turn", self._units[gathered].kind), Phase.FORWARD, emit_turn, named, "")]
 
     def release(self, name: Name, phase: Phase) -> Action:
         """Free the unit's parameters."""
         unit = self._units[name]
 
-        def rows(rows: Rows) -> None:
+        def emit_release(rows: Rows) -> None:
             self._free_parameters(rows, unit)
 
         named = {f"p{index}": ("fsdp", "parameter", name, index) for index in range(len(unit.parameters))}
-        return self._do(("release", unit.kind, phase), phase, rows, named, unit.scope)
+        return self._do(("release", unit.kind, phase), phase, emit_release, named, unit.scope)
 
     def _padded(self, unit: Unit) -> list[int]:
         """Bytes of each gathered parameter."""
         ranks = self.ranks(unit)
-        return [shard * ranks * dtype_bytes(one.dtype) for one, shard in zip(unit.parameters, self.shards(unit))]
+        return [
+            shard * ranks * dtype_bytes(parameter.dtype) for parameter, shard in zip(unit.parameters, self.shards(unit))
+        ]
 
     def _free_parameters(self, rows: Rows, unit: Unit) -> None:
         for index, padded in enumerate(self._padded(unit)):
@@ -190,12 +199,12 @@ class Entries:
         unit = self._units[name]
         before = tuple(self._reducing) if waits else ()
 
-        def rows(rows: Rows) -> None:
+        def emit_reduction(rows: Rows) -> None:
             self._free_parameters(rows, unit)
-            for index, one in enumerate(before):
+            for index, unit_name in enumerate(before):
                 rows.wait(f"before{index}", _COMPUTE)
-                rows.free(f"released{index}", rounded(self._reduced_bytes(self._units[one])))
-            self._pack(rows, unit, [held for _, held in gradients], dtype)
+                rows.free(f"released{index}", rounded(self._reduced_bytes(self._units[unit_name])))
+            self._pack(rows, unit, [gradient_bytes for _, gradient_bytes in gradients], dtype)
             last = self._scatter(rows, unit)
             if micro:
                 self._accumulate(rows, unit, last)
@@ -205,22 +214,24 @@ class Entries:
                 rows.record("scattered", _SCATTER)
             rows.record("reduced", last)
 
-        named = self._reduction_keys(name, [key for key, _ in gradients], before, again=micro > 0)
-        kinds = tuple(self._units[one].kind for one in before)
+        named = self._reduction_keys(name, [key for key, _ in gradients], before, accumulates=micro > 0)
+        kinds = tuple(self._units[unit_name].kind for unit_name in before)
         kind = ("reduce", unit.kind, kinds, len(gradients), dtype, micro > 0)
         self._reducing = [*(() if waits else self._reducing), name]
-        return [self._do(kind, Phase.BACKWARD, rows, named, unit.scope)]
+        return [self._do(kind, Phase.BACKWARD, emit_reduction, named, unit.scope)]
 
     def _pack(self, rows: Rows, unit: Unit, gradients: list[int], dtype: str) -> None:
         """Copy a unit's gradients, of so many bytes each, into the input of its reduction; the last one stays."""
-        whole = self._reduced_bytes(unit)
+        reduced_bytes = self._reduced_bytes(unit)
         table = 8 * -(-sum(self.shards(unit)) // 512) + 50 * len(unit.parameters)
-        rows.alloc("in", rounded(whole), Category.TEMPORARY, operator="aten::empty")
+        rows.alloc("in", rounded(reduced_bytes), Category.TEMPORARY, operator="aten::empty")
         rows.alloc("table", rounded(table), Category.TEMPORARY, operator="aten::empty_strided")
         rows.work("aten::copy_", Copy("h2d", table, pinned=True))
         rows.record("sent", _COMPUTE)
         cat = "aten::_chunk_cat"
-        rows.work(cat, Elementwise(sum(gradients), whole, whole // _MASTER, dtype, len(unit.parameters), cat))
+        rows.work(
+            cat, Elementwise(sum(gradients), reduced_bytes, reduced_bytes // _MASTER, dtype, len(unit.parameters), cat)
+        )
         rows.free("table", rounded(table))
         for index, size in enumerate(gradients[:-1]):
             rows.free(f"g{index}", rounded(size))
@@ -229,9 +240,9 @@ class Entries:
     def _scatter(self, rows: Rows, unit: Unit) -> int:
         """Reduce packed gradients to a shard, under HSDP over the replicas too; returns the stream that ends last."""
         ranks, group = self._sharing[unit.experts]
-        held = sum(self.shards(unit)) * _MASTER
+        shard_bytes = sum(self.shards(unit)) * _MASTER
         rows.wait("packed", _SCATTER)
-        rows.alloc("shard", rounded(held), Category.GRADIENT, operator="aten::empty", stream=_SCATTER)
+        rows.alloc("shard", rounded(shard_bytes), Category.GRADIENT, operator="aten::empty", stream=_SCATTER)
         if ranks > 1:
             signature = Collective("reduce_scatter", self._reduced_bytes(unit), "float32", group)
             rows.work("nccl::reduce_scatter", signature, stream=_SCATTER)
@@ -241,7 +252,7 @@ class Entries:
             return _SCATTER
         rows.record("scattered", _SCATTER)
         rows.wait("scattered", _ALL_REDUCE)
-        reduced = Collective("all_reduce", held, "float32", self._replica_group)
+        reduced = Collective("all_reduce", shard_bytes, "float32", self._replica_group)
         rows.work("nccl::all_reduce", reduced, stream=_ALL_REDUCE)
         return _ALL_REDUCE
 
@@ -254,35 +265,46 @@ class Entries:
         rows.free("shard", rounded(sum(parts) * _MASTER))
 
     def _reduction_keys(
-        self, name: Name, gradients: list[Key], before: tuple[Name, ...], *, again: bool
+        self, name: Name, gradients: list[Key], before: tuple[Name, ...], *, accumulates: bool
     ) -> dict[str, Key]:
-        """Memory blocks and events of a reduction; ``again``: its shard is added to that of an earlier micro-batch."""
+        """Memory blocks and events of a reduction; ``accumulates``: the shard is added to an earlier micro-batch's."""
         slots = ("in", "table", "sent", "packed", "shard", "ended", "recorded", "scattered", "reduced")
         named: dict[str, Key] = {slot: ("reduce", slot, name) for slot in slots}
-        if again:
+        if accumulates:
             named["shard"] = ("reduce", "again", name)
         named |= {f"g{index}": key for index, key in enumerate(gradients)}
         named |= {f"p{index}": ("fsdp", "parameter", name, index) for index in range(len(self._units[name].parameters))}
-        for index, one in enumerate(before):
-            named[f"before{index}"], named[f"released{index}"] = ("reduce", "scattered", one), ("reduce", "in", one)
+        for index, unit_name in enumerate(before):
+            named[f"before{index}"], named[f"released{index}"] = (
+                ("reduce", "scattered", unit_name),
+                ("reduce", "in", unit_name),
+            )
         return named
 
     def end(self) -> Action:
         """Make the compute stream wait for the last reduction."""
-        left = tuple(self._reducing)
+        pending_units = tuple(self._reducing)
 
-        def rows(rows: Rows) -> None:
-            for index, one in enumerate(left):
+        def emit_end(rows: Rows) -> None:
+            for index, unit_name in enumerate(pending_units):
                 rows.wait(f"reduced{index}", _COMPUTE)
                 rows.wait(f"scattered{index}", _COMPUTE)
-                rows.free(f"in{index}", rounded(self._reduced_bytes(self._units[one])))
+                rows.free(f"in{index}", rounded(self._reduced_bytes(self._units[unit_name])))
 
         slots = ("reduced", "scattered", "in")
         named: dict[str, Key] = {
-            f"{slot}{index}": ("reduce", slot, one) for index, one in enumerate(left) for slot in slots
+            f"{slot}{index}": ("reduce", slot, unit_name)
+            for index, unit_name in enumerate(pending_units)
+            for slot in slots
         }
         self._reducing = []
-        return self._do(("end", tuple(self._units[one].kind for one in left)), Phase.BACKWARD, rows, named, "")
+        return self._do(
+            ("end", tuple(self._units[unit_name].kind for unit_name in pending_units)),
+            Phase.BACKWARD,
+            emit_end,
+            named,
+            "",
+        )
 
     def _do(self, kind: object, phase: Phase, fill: object, named: Mapping[str, Key], scope: str) -> Action:
         template = self._templates.get((kind, phase))

@@ -26,18 +26,18 @@ class ExpertFsdp2(Fsdp2):
             actions += [*entries.gather(root, Phase.FORWARD), entries.finish(root, Phase.FORWARD, None)]
             self._gathered = root
         order = self._blocks(runs, root)
-        for one in self._of(order[0]) if order else ():
-            actions += entries.gather(one, Phase.FORWARD)
+        for unit_name in self._of(order[0]) if order else ():
+            actions += entries.gather(unit_name, Phase.FORWARD)
         for run in runs:
             name = unit_of(self._graph, run)
             if name in order:
-                for one in self._of(name):
-                    actions.append(entries.finish(one, Phase.FORWARD, self._gathered))
-                    self._gathered = one
+                for unit_name in self._of(name):
+                    actions.append(entries.finish(unit_name, Phase.FORWARD, self._gathered))
+                    self._gathered = unit_name
                 actions += self._prefetch(order, name, Phase.FORWARD)
             actions.append(run)
             if name in order and self._reshard and not (self._keep_last and name == order[-1]):
-                actions += [entries.release(one, Phase.FORWARD) for one in self._of(name)]
+                actions += [entries.release(unit_name, Phase.FORWARD) for unit_name in self._of(name)]
         return actions
 
     def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
@@ -45,25 +45,25 @@ class ExpertFsdp2(Fsdp2):
         entries, root = self._entries, self._root(chunk)
         order = self._blocks(runs, root)
         actions = entries.turn(self._gathered)
-        again = order[int(self._keep_last) :] if self._reshard else []  # units freed in the forward pass
-        for one in reversed(self._of(again[0])) if again else ():
-            actions += entries.gather(one, Phase.BACKWARD)
-        made = gradient_keys(self._graph, runs)
+        freed_blocks = order[int(self._keep_last) :] if self._reshard else []  # units freed in the forward pass
+        for unit_name in reversed(self._of(freed_blocks[0])) if freed_blocks else ():
+            actions += entries.gather(unit_name, Phase.BACKWARD)
+        gradient_storages = gradient_keys(self._graph, runs)
         open_block: Name | None = None
         for run in runs:
             name = unit_of(self._graph, run)
             if open_block not in (None, name):
-                actions += self._reduced(open_block, made, micro)
+                actions += self._reduced(open_block, gradient_storages, micro)
                 open_block = None
             if name in order and open_block is None:
-                if name in again:
-                    actions += [entries.finish(one, Phase.BACKWARD, one) for one in self._of(name)]
-                    actions += self._prefetch(again, name, Phase.BACKWARD)
+                if name in freed_blocks:
+                    actions += [entries.finish(unit_name, Phase.BACKWARD, unit_name) for unit_name in self._of(name)]
+                    actions += self._prefetch(freed_blocks, name, Phase.BACKWARD)
                 open_block = name
             actions.append(run)
-        actions += self._reduced(open_block, made, micro)
+        actions += self._reduced(open_block, gradient_storages, micro)
         if root in self._units:
-            actions += self._reduce(root, made, micro)
+            actions += self._reduce(root, gradient_storages, micro)
         return [*actions, entries.end()]
 
     def _blocks(self, runs: Sequence[Run], root: Name) -> list[Name]:
@@ -73,10 +73,12 @@ class ExpertFsdp2(Fsdp2):
     def _prefetch(self, order: list[Name], name: Name, phase: Phase) -> list[Action]:
         """Gather the next block; in the backward pass its experts first."""
         following = order[order.index(name) + 1 :][:1]
-        units = [one for block in following for one in self._of(block)]
-        return [action for one in (reversed(units) if phase is Phase.BACKWARD else units)
-                for action in self._entries.gather(one, phase)]  # fmt: skip
+        units = [unit_name for block in following for unit_name in self._of(block)]
+        return [action for unit_name in (reversed(units) if phase is Phase.BACKWARD else units)
+                for action in self._entries.gather(unit_name, phase)]  # fmt: skip
 
-    def _reduced(self, name: Name | None, made: dict[tuple[Name, str], tuple[object, ...]], micro: int) -> list[Action]:
+    def _reduced(
+        self, name: Name | None, gradient_storages: dict[tuple[Name, str], tuple[object, ...]], micro: int
+    ) -> list[Action]:
         units = self._of(name) if name is not None else []
-        return [action for one in reversed(units) for action in self._reduce(one, made, micro)]
+        return [action for unit_name in reversed(units) for action in self._reduce(unit_name, gradient_storages, micro)]

@@ -54,26 +54,29 @@ class GatheredFsdp2(Fsdp2):
             gathered = root
         for run in runs:
             name = unit_of(self._graph, run)
-            for one in () if name == root else self._of(name):
-                actions += [*entries.gather(one, Phase.FORWARD), entries.finish(one, Phase.FORWARD, gathered)]
-                gathered = one
+            for unit_name in () if name == root else self._of(name):
+                actions += [
+                    *entries.gather(unit_name, Phase.FORWARD),
+                    entries.finish(unit_name, Phase.FORWARD, gathered),
+                ]
+                gathered = unit_name
             actions.append(run)
         return [*actions, *entries.turn(gathered)]
 
     def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
         """Backward pass: accumulate gradients after the blocks that compute them."""
         root = (-1, chunk)
-        made = gradient_keys(self._graph, runs)
-        complete = [name for name, _ in made]
-        last = {unit_of(self._graph, run): place for place, run in enumerate(runs)}
+        gradient_storages = gradient_keys(self._graph, runs)
+        complete = [name for name, _ in gradient_storages]
+        last = {unit_of(self._graph, run): run_index for run_index, run in enumerate(runs)}
         actions: list[Action] = []
-        for place, run in enumerate(runs):
+        for run_index, run in enumerate(runs):
             name = unit_of(self._graph, run)
             actions.append(run)
-            if name != root and name in complete and last[name] == place:
-                actions += [self._add(one, made) for one in self._of(name)]
+            if name != root and name in complete and last[name] == run_index:
+                actions += [self._add(unit_name, gradient_storages) for unit_name in self._of(name)]
         if root in complete:
-            actions.append(self._add(root, made))
+            actions.append(self._add(root, gradient_storages))
         return actions
 
     def end(self) -> list[Action]:
@@ -81,34 +84,40 @@ class GatheredFsdp2(Fsdp2):
         actions: list[Action] = []
         for name in sorted(self._units, key=lambda name: (name[0] >= 0, name)):
             unit = self._units[name]
-            summed = [(self._sum_of(name, one.name), elements(one) * _MASTER) for one in unit.parameters]
+            summed = [
+                (self._sum_of(name, parameter.name), elements(parameter) * _MASTER) for parameter in unit.parameters
+            ]
             actions += self._entries.reduce(name, summed, "float32")
         self._open.clear()
         self._summed.clear()
         return [*actions, self._entries.end()]
 
-    def _add(self, name: Name, made: dict[tuple[Name, str], Key]) -> Do:
+    def _add(self, name: Name, gradient_storages: dict[tuple[Name, str], Key]) -> Do:
         """Cast the first gradients; add later ones."""
         home = self._units[name].home
-        known = [one for one in self._units[name].parameters if (home, one.name) in made]
+        present_parameters = [
+            parameter for parameter in self._units[name].parameters if (home, parameter.name) in gradient_storages
+        ]
         is_first = name not in self._summed
         self._summed.add(name)
-        kind = (self._units[name].kind, is_first, len(known))
+        kind = (self._units[name].kind, is_first, len(present_parameters))
         if kind not in self._sums:
             rows = Rows(self._tables, self._hosts, Phase.BACKWARD)
-            for index, one in enumerate(known):
-                count, own, sums = elements(one), size(one), elements(one) * _MASTER
+            for index, parameter in enumerate(present_parameters):
+                count, gradient_bytes, sums = elements(parameter), size(parameter), elements(parameter) * _MASTER
                 if is_first:
                     rows.alloc(f"s{index}", rounded(sums), Category.GRADIENT, operator="aten::empty_strided")
-                    cast = Elementwise(own, sums, count, "float32", 1, "aten::copy_")
+                    cast = Elementwise(gradient_bytes, sums, count, "float32", 1, "aten::copy_")
                     rows.work("aten::copy_", cast)
                 else:
-                    add = Elementwise(own + sums, sums, count, "float32", 1, "aten::add_")
+                    add = Elementwise(gradient_bytes + sums, sums, count, "float32", 1, "aten::add_")
                     rows.work("aten::add_", add)
-                rows.free(f"g{index}", rounded(own))
+                rows.free(f"g{index}", rounded(gradient_bytes))
             self._sums[kind] = rows.template()
-        named: dict[str, Key] = {f"g{index}": made[home, one.name] for index, one in enumerate(known)}
-        named |= {f"s{index}": self._sum_of(name, one.name) for index, one in enumerate(known)}
+        named: dict[str, Key] = {
+            f"g{index}": gradient_storages[home, parameter.name] for index, parameter in enumerate(present_parameters)
+        }
+        named |= {f"s{index}": self._sum_of(name, parameter.name) for index, parameter in enumerate(present_parameters)}
         template = self._sums[kind]
         return Do(template, tuple(named[slot] for slot in template.slots), self._units[name].scope)
 

@@ -46,17 +46,17 @@ class Held:
         return len(self.shards)
 
 
-def parameters(sizes: Iterable[int], tables: Tables, hosts: HostTimes, what: str = "held") -> Do:
+def parameters(sizes: Iterable[int], tables: Tables, hosts: HostTimes, label: str = "held") -> Do:
     """Allocate parameters, which are never freed."""
     rows = Rows(tables, hosts, Phase.OTHER)
     for size in sizes:
         rows.alloc(str(len(rows)), rounded(size), Category.PARAMETER)
     template = rows.template()
-    return Do(template, tuple((what, slot) for slot in template.slots))
+    return Do(template, tuple((label, slot) for slot in template.slots))
 
 
 def end_of_step(
-    held: list[Held],
+    held_tensors: list[Held],
     *,
     clip: bool,
     groups: list[int],
@@ -74,38 +74,44 @@ def end_of_step(
     of parameters.
     """
     actions: list[Do] = []
-    if clip and held:
+    if clip and held_tensors:
         summed = (groups, expert_groups or [], stages)
-        made = _clip_by_total(held, total, tables, hosts) if total >= 0 else _clip(held, *summed, tables, hosts)
-        actions.append(made)
+        clip_action = (
+            _clip_by_total(held_tensors, total, tables, hosts)
+            if total >= 0
+            else _clip(held_tensors, *summed, tables, hosts)
+        )
+        actions.append(clip_action)
     actions += update
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
     rows.step()
     rows.phase = Phase.OTHER
     keys: dict[str, Key] = {}
-    for index, one in enumerate(held):
-        if one.frees:
-            rows.free(f"g{index}", one.gradient_bytes)
-            keys[f"g{index}"] = one.gradient
+    for index, tensor in enumerate(held_tensors):
+        if tensor.frees:
+            rows.free(f"g{index}", tensor.gradient_bytes)
+            keys[f"g{index}"] = tensor.gradient
     template = rows.template()
     return [*actions, Do(template, tuple(keys[slot] for slot in template.slots))]
 
 
-def states(held: list[Held], optimizer: str, tables: Tables, hosts: HostTimes, offload: str = "none") -> list[Do]:
+def states(
+    held_tensors: list[Held], optimizer: str, tables: Tables, hosts: HostTimes, offload: str = "none"
+) -> list[Do]:
     """States and step counters, which are in fp32 and stay: what the first step makes before its update.
 
     ``offload``: states in host memory leave the counters here; an update by the CPU leaves nothing.
     """
-    if optimizer not in UPDATES or not held or offload == "cpu":
+    if optimizer not in UPDATES or not held_tensors or offload == "cpu":
         return []
     kind = UPDATES[optimizer]
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
     keys: dict[str, Key] = {}
-    for one in held:
-        for elements in one.shards:
+    for tensor in held_tensors:
+        for elements in tensor.shards:
             counter = (_FP32,) if kind.counts else ()
-            own = kind.state_bytes(elements, dtype_bytes(one.dtype)) if offload == "none" else ()
-            for size in (*counter, *own):
+            state_sizes = kind.state_bytes(elements, dtype_bytes(tensor.dtype)) if offload == "none" else ()
+            for size in (*counter, *state_sizes):
                 slot = str(len(keys))
                 rows.alloc(slot, rounded(size), Category.OPTIMIZER_STATE)
                 keys[slot] = ("state", slot)
@@ -113,60 +119,60 @@ def states(held: list[Held], optimizer: str, tables: Tables, hosts: HostTimes, o
     return [Do(template, tuple(keys[slot] for slot in template.slots))]
 
 
-def _launches(held: list[Held]) -> list[tuple[int, int]]:
+def _launches(held_tensors: list[Held]) -> list[tuple[int, int]]:
     """(elements, tensors) of each multi-tensor launch."""
-    numbers, tensors = sum(one.elements for one in held), sum(one.tensors for one in held)
+    numbers, tensors = sum(tensor.elements for tensor in held_tensors), sum(tensor.tensors for tensor in held_tensors)
     parts = []
     while numbers > 0:
         part = min(numbers, _PER_LAUNCH)
-        share = max(1, round(tensors * part / sum(one.elements for one in held)))
+        share = max(1, round(tensors * part / sum(tensor.elements for tensor in held_tensors)))
         parts.append((part, share))
         numbers -= part
     return parts
 
 
 def _clip(
-    held: list[Held], groups: list[int], expert_groups: list[int], stages: int, tables: Tables, hosts: HostTimes
+    held_tensors: list[Held], groups: list[int], expert_groups: list[int], stages: int, tables: Tables, hosts: HostTimes
 ) -> Do:
     rows = Rows(tables, hosts, Phase.OTHER)
-    tensors, dtype = sum(one.tensors for one in held), held[0].dtype
-    each = dtype_bytes(dtype)
-    for numbers, share in _launches(held):
+    tensors, dtype = sum(tensor.tensors for tensor in held_tensors), held_tensors[0].dtype
+    element_bytes = dtype_bytes(dtype)
+    for numbers, share in _launches(held_tensors):
         rows.work(
             "aten::_foreach_norm",
-            Optimizer(numbers * each, share * 4, numbers, dtype, share, "aten::_foreach_norm"),
+            Optimizer(numbers * element_bytes, share * 4, numbers, dtype, share, "aten::_foreach_norm"),
         )
-    each = tensors * _FP32
-    rows.work("aten::cat", Elementwise(each, each, tensors, "float32", tensors, "aten::cat"))
-    own = sum(one.tensors for one in held if one.experts)
+    norms_bytes = tensors * _FP32
+    rows.work("aten::cat", Elementwise(norms_bytes, norms_bytes, tensors, "float32", tensors, "aten::cat"))
+    expert_tensors = sum(tensor.tensors for tensor in held_tensors if tensor.experts)
     for index, group in enumerate(groups):
-        _summed(rows, str(index), tensors - own, group)
+        _summed(rows, str(index), tensors - expert_tensors, group)
     for index, group in enumerate(expert_groups):
-        _summed(rows, f"experts {index}", own, group)
+        _summed(rows, f"experts {index}", expert_tensors, group)
     norm = "aten::linalg_vector_norm"
-    rows.work(norm, Reduction(each, _FP32, tensors, "float32", 1, norm))
+    rows.work(norm, Reduction(norms_bytes, _FP32, tensors, "float32", 1, norm))
     if stages >= 0:
         _summed(rows, "stages", 1, stages)
     for name in ("aten::add", "aten::reciprocal", "aten::mul", "aten::clamp"):
         rows.work(name, Elementwise(_FP32, _FP32, 1, "float32", 1, name))
-    for numbers, share in _launches(held):
+    for numbers, share in _launches(held_tensors):
         size = numbers * dtype_bytes(dtype)
         rows.work("aten::_foreach_mul_", Optimizer(size, size, numbers, dtype, share, "aten::_foreach_mul_"))
     template = rows.template()
     return Do(template, tuple(("clip", slot) for slot in template.slots))
 
 
-def _clip_by_total(held: list[Held], group: int, tables: Tables, hosts: HostTimes) -> Do:
+def _clip_by_total(held_tensors: list[Held], group: int, tables: Tables, hosts: HostTimes) -> Do:
     """Clip as `megatron.core.optimizer.clip_grads` does: the host reads the sum of squares over all ranks."""
     rows = Rows(tables, hosts, Phase.OTHER)
-    for numbers, share in _launches(held):
+    for numbers, share in _launches(held_tensors):
         norm = "te::multi_tensor_l2norm"
         rows.work(norm, Optimizer(numbers * _FP32, share * _FP32, numbers, "float32", share, norm))
     rows.work("aten::pow", Elementwise(_FP32, _FP32, 1, "float32", 1, "aten::pow"))
     rows.work("nccl::all_reduce", Collective("all_reduce", _FP32, "float32", group))
     rows.work("aten::_local_scalar_dense", Copy("d2h", _FP32, pinned=True))
     rows.stream_sync()
-    for numbers, share in _launches(held):
+    for numbers, share in _launches(held_tensors):
         size, scale = numbers * _FP32, "te::multi_tensor_scale"
         rows.work(scale, Optimizer(size, size, numbers, "float32", share, scale))
     return Do(rows.template(), ())
@@ -184,14 +190,14 @@ def _summed(rows: Rows, name: str, numbers: int, group: int) -> None:
     rows.wait(f"reduced {name}", 0)
 
 
-def update(held: list[Held], kind: Update, tables: Tables, hosts: HostTimes) -> Do:
+def update(held_tensors: list[Held], kind: Update, tables: Tables, hosts: HostTimes) -> Do:
     """Parameters and states are updated on the GPU."""
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
-    tensors, dtype = sum(one.tensors for one in held), held[0].dtype
+    tensors, dtype = sum(tensor.tensors for tensor in held_tensors), held_tensors[0].dtype
     steps = tensors * _FP32
     if kind.counts:
         rows.work("aten::_foreach_add_", Optimizer(steps, steps, tensors, "float32", tensors, "aten::_foreach_add_"))
-    for numbers, share in _launches(held):
+    for numbers, share in _launches(held_tensors):
         bytes_read, bytes_written = kind.traffic(numbers, dtype_bytes(dtype))
         rows.work(kind.operator, Optimizer(bytes_read, bytes_written, numbers, dtype, share, kind.operator))
     return Do(rows.template(), ())

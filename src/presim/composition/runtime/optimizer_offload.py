@@ -29,45 +29,55 @@ _PART = 1 << 24  # numbers that are copied and updated together: presim's choice
 _BUFFERS = 2
 
 
-def host_bytes(held: Sequence[Held], kind: Update, how: str, parameter_bytes: int) -> int:
+def host_bytes(held_tensors: Sequence[Held], kind: Update, offload_kind: str, parameter_bytes: int) -> int:
     """Bytes of host memory of one rank; ``parameter_bytes``: of a number of the model's parameters."""
-    states = sum(sum(kind.state_bytes(one.elements, dtype_bytes(one.dtype))) for one in held)
-    if how == "states":
+    states = sum(sum(kind.state_bytes(tensor.elements, dtype_bytes(tensor.dtype))) for tensor in held_tensors)
+    if offload_kind == "states":
         return states
-    copies = sum(2 * dtype_bytes(one.dtype) * one.elements for one in held)  # gradients, and parameters as updated
-    sent = sum(one.elements * parameter_bytes for one in held if dtype_bytes(one.dtype) != parameter_bytes)
+    copies = sum(
+        2 * dtype_bytes(tensor.dtype) * tensor.elements for tensor in held_tensors
+    )  # gradients, and parameters as updated
+    sent = sum(
+        tensor.elements * parameter_bytes for tensor in held_tensors if dtype_bytes(tensor.dtype) != parameter_bytes
+    )
     return states + copies + sent
 
 
 def update(
-    held: Sequence[Held], kind: Update, how: str, parameter_bytes: int, sharers: int, tables: Tables, hosts: HostTimes
+    held_tensors: Sequence[Held],
+    kind: Update,
+    offload_kind: str,
+    parameter_bytes: int,
+    sharers: int,
+    tables: Tables,
+    hosts: HostTimes,
 ) -> list[Do]:
     """The update; ``parameter_bytes``: of a number that comes up; ``sharers``: ranks that share a node's CPUs."""
     rows = Rows(tables, hosts, Phase.OPTIMIZER)
-    if how == "cpu":
-        _on_the_host(rows, held, parameter_bytes, sharers)
+    if offload_kind == "cpu":
+        _update_on_host(rows, held_tensors, parameter_bytes, sharers)
     else:
-        _streamed(rows, held, kind)
+        _stream_states(rows, held_tensors, kind)
     template = rows.template()
     return [Do(template, tuple(("offloaded update", slot) for slot in template.slots))]
 
 
-def _parts(held: Sequence[Held]) -> Iterator[int]:
+def _parts(held_tensors: Sequence[Held]) -> Iterator[int]:
     """Numbers of each part."""
-    left = sum(one.elements for one in held)
-    while left > 0:
-        yield min(left, _PART)
-        left -= _PART
+    remaining_elements = sum(tensor.elements for tensor in held_tensors)
+    while remaining_elements > 0:
+        yield min(remaining_elements, _PART)
+        remaining_elements -= _PART
 
 
-def _on_the_host(rows: Rows, held: Sequence[Held], parameter_bytes: int, sharers: int) -> None:
+def _update_on_host(rows: Rows, held_tensors: Sequence[Held], parameter_bytes: int, sharers: int) -> None:
     """All gradients are sent at once; the host waits for a part, updates it, and sends its parameters."""
-    gradient_bytes = dtype_bytes(held[0].dtype)
+    gradient_bytes = dtype_bytes(held_tensors[0].dtype)
     ns = CPU_NS * sharers / TYPICAL_FACTOR  # traces have times of the reference host
     rows.record("begun", 0)
     for stream in (TO_HOST, FROM_HOST):
         rows.wait("begun", stream)
-    parts = list(_parts(held))
+    parts = list(_parts(held_tensors))
     for index, part in enumerate(parts):
         rows.work("aten::copy_", Copy("d2h", part * gradient_bytes, pinned=True), stream=TO_HOST)
         rows.record(f"down {index}", TO_HOST)
@@ -79,14 +89,14 @@ def _on_the_host(rows: Rows, held: Sequence[Held], parameter_bytes: int, sharers
     rows.wait("up", 0)
 
 
-def _streamed(rows: Rows, held: Sequence[Held], kind: Update) -> None:
-    dtype, tensors = held[0].dtype, sum(one.tensors for one in held)
-    each = dtype_bytes(dtype)
-    parts = list(_parts(held))
+def _stream_states(rows: Rows, held_tensors: Sequence[Held], kind: Update) -> None:
+    dtype, tensors = held_tensors[0].dtype, sum(tensor.tensors for tensor in held_tensors)
+    element_bytes = dtype_bytes(dtype)
+    parts = list(_parts(held_tensors))
     if kind.counts:
         steps = tensors * dtype_bytes("float32")
         rows.work("aten::_foreach_add_", Optimizer(steps, steps, tensors, "float32", tensors, "aten::_foreach_add_"))
-    buffers = [sum(kind.state_bytes(part, each)) for part in parts[:_BUFFERS]]
+    buffers = [sum(kind.state_bytes(part, element_bytes)) for part in parts[:_BUFFERS]]
     for index, size in enumerate(buffers):
         rows.alloc(f"buffer {index}", rounded(size), Category.OPTIMIZER_STATE, operator="aten::empty")
     rows.record("begun", 0)
@@ -94,14 +104,14 @@ def _streamed(rows: Rows, held: Sequence[Held], kind: Update) -> None:
     for index, part in enumerate(parts):
         if index >= _BUFFERS:
             rows.wait(f"down {index - _BUFFERS}", FROM_HOST)
-        states = kind.state_bytes(part, each)
+        states = kind.state_bytes(part, element_bytes)
         for size in states:
             rows.work("aten::copy_", Copy("h2d", size, pinned=True), stream=FROM_HOST)
         rows.record(f"up {index}", FROM_HOST)
         rows.wait(f"up {index}", 0)
-        taken, given = kind.traffic(part, each)
+        bytes_read, bytes_written = kind.traffic(part, element_bytes)
         share = max(1, round(tensors * part / sum(parts)))
-        rows.work(kind.operator, Optimizer(taken, given, part, dtype, share, kind.operator))
+        rows.work(kind.operator, Optimizer(bytes_read, bytes_written, part, dtype, share, kind.operator))
         rows.record(f"updated {index}", 0)
         rows.wait(f"updated {index}", TO_HOST)
         for size in states:

@@ -19,7 +19,7 @@ from presim.composition.runtime.data_parallel import DataParallel
 from presim.composition.schedule import Action, Do, Key, Run
 from presim.composition.stages import Crossing, Stage
 from presim.composition.steps import BACKWARD, EXCHANGE, FORWARD, INPUT, WAIT, WEIGHT, Message, Step
-from presim.composition.steps import place as rank_of
+from presim.composition.steps import rank_of_stage as rank_of
 from presim.trace.schema import Category, Phase
 from presim.trace.signatures import Collective
 
@@ -35,7 +35,7 @@ class Pipeline:
         self,
         graph: OperatorGraph,
         stages: Sequence[Stage],
-        place: int,
+        rank: int,
         ranks: int,
         sizes: Callable[[int, int], int],
         tables: Tables,
@@ -51,39 +51,48 @@ class Pipeline:
         self._rank_of = functools.partial(rank_of, schedule, ranks)
         # DualPipe: stages of one direction, and whether micro-batches of the other direction enter nearer to this rank
         self._length = ranks if schedule == "dualpipe" else len(stages)
-        self._turned = schedule == "dualpipe" and place >= ranks // 2
-        self._own = [stage for stage in range(len(stages)) if self._rank_of(stage) == place]
-        self._graph, self._stages, self._place, self._ranks = graph, stages, place, ranks
+        self._turned = schedule == "dualpipe" and rank >= ranks // 2
+        self._own = [stage for stage in range(len(stages)) if self._rank_of(stage) == rank]
+        self._graph, self._stages, self._place, self._ranks = graph, stages, rank, ranks
         self._each = 1
         self._late = frozenset(_after_blocks(graph)) if separate_ends else frozenset[int]()
         self._bytes, self._tables, self._hosts = sizes, tables, hosts
         self._group, self._pairs, self._has_buffers = group, pairs, has_buffers
         self._shared = [index for index, segment in enumerate(graph.segments) if segment.shared]
         self._templates: dict[object, Template] = {}
-        own = [(stage, backward) for stage in self._own for backward in (False, True)]
-        came = {one for stage, backward in own if self._crosses(stage, backward) for one in self._came(stage, backward)}
-        self._buffers = came if has_buffers else set[Crossing]()  # allocated at the start, one per micro-batch
+        stage_passes = [(stage, backward) for stage in self._own for backward in (False, True)]
+        received = {
+            crossing
+            for stage, backward in stage_passes
+            if self._crosses(stage, backward)
+            for crossing in self._received_crossings(stage, backward)
+        }
+        self._buffers = received if has_buffers else set[Crossing]()  # allocated at the start, one per micro-batch
 
-    def apply(self, steps: Sequence[Step], data: DataParallel, recomputed: Again, each: int) -> list[Action]:
-        """The passes and messages of one training step; ``each``: micro-batches that each stage runs.
+    def apply(
+        self, steps: Sequence[Step], data: DataParallel, recomputed: Again, micros_per_stage: int
+    ) -> list[Action]:
+        """The passes and messages of one training step; ``micros_per_stage``: micro-batches that each stage runs.
 
         Data parallelism sees them counted from 0, in either direction.
         """
-        self._each = each
+        self._each = micros_per_stage
         actions: list[Action] = []
         for step in steps:
             chunk = self.chunk(step.stage)
             if step.kind == FORWARD:
-                actions += data.forward(self.forward_runs(step.stage, step.micro), chunk, step.micro % each)
+                actions += data.forward(self.forward_runs(step.stage, step.micro), chunk, step.micro % micros_per_stage)
             elif step.kind in (BACKWARD, INPUT):
                 runs = recomputed(self.backward_runs(step.stage, step.micro))
-                actions += data.backward([run for run in runs if isinstance(run, Run)], chunk, step.micro % each)
+                actions += data.backward(
+                    [run for run in runs if isinstance(run, Run)], chunk, step.micro % micros_per_stage
+                )
                 actions += self._weights(step, data, recomputed) if step.kind == BACKWARD else []
-                actions += self._used(step) if step.kind == BACKWARD else []
-                actions += self._freed(self._outputs(step.stage), step.micro)
+                actions += self._free_used(step) if step.kind == BACKWARD else []
+                actions += self._free(self._outputs(step.stage), step.micro)
             elif step.kind == WEIGHT:
                 actions += self._weights(step, data, recomputed)
-                actions += self._used(step)
+                actions += self._free_used(step)
             elif step.kind == WAIT:
                 actions.append(self._wait(step.messages, step.freed))
             else:
@@ -94,8 +103,8 @@ class Pipeline:
         """Gradients of weights, where the graph makes them apart."""
         if not self._stages[step.stage].weights:
             return []
-        again = self._again(recomputed(self.backward_runs(step.stage)))
-        runs = self.weight_runs(step.stage, step.micro, again)
+        recomputed_blocks = self._recomputed_blocks(recomputed(self.backward_runs(step.stage)))
+        runs = self.weight_runs(step.stage, step.micro, recomputed_blocks)
         return data.backward(runs, self.chunk(step.stage), step.micro % self._each)
 
     def chunk(self, stage: int) -> int:
@@ -106,39 +115,47 @@ class Pipeline:
         """A stage's forward pass."""
         chunk = self.chunk(stage)
         shared = [Run(segment, 0, micro, chunk=chunk) for segment in self._shared]
-        return (*shared, *(self._run(*one, micro, chunk) for one in self._stages[stage].forward))
+        return (*shared, *(self._run(*segment_block, micro, chunk) for segment_block in self._stages[stage].forward))
 
     def backward_runs(self, stage: int, micro: int = 0) -> tuple[Run, ...]:
         """A stage's backward pass."""
-        return tuple(self._run(*one, micro, self.chunk(stage)) for one in self._stages[stage].backward)
+        return tuple(
+            self._run(*segment_block, micro, self.chunk(stage)) for segment_block in self._stages[stage].backward
+        )
 
     def _run(self, segment: int, block: int, micro: int, chunk: int) -> Run:
         return Run(segment, block, micro, chunk=chunk + (segment in self._late))
 
-    def weight_runs(self, stage: int, micro: int = 0, again: Collection[tuple[int, int]] = ()) -> tuple[Run, ...]:
+    def weight_runs(
+        self, stage: int, micro: int = 0, recomputed_blocks: Collection[tuple[int, int]] = ()
+    ) -> tuple[Run, ...]:
         """The part of a stage's backward pass that computes weight gradients, if split.
 
-        ``again``: (forward segment, block) pairs that were recomputed.
+        ``recomputed_blocks``: (forward segment, block) pairs that were recomputed.
         """
         chunk, segments = self.chunk(stage), self._graph.segments
         return tuple(
-            Run(segment, block, micro, (segments[segment].twin, block) in again, chunk)
+            Run(segment, block, micro, (segments[segment].twin, block) in recomputed_blocks, chunk)
             for segment, block in self._stages[stage].weights
         )
 
-    def _again(self, actions: Sequence[Action]) -> set[tuple[int, int]]:
-        runs = [action for action in actions if isinstance(action, Run) and action.again]
+    def _recomputed_blocks(self, actions: Sequence[Action]) -> set[tuple[int, int]]:
+        runs = [action for action in actions if isinstance(action, Run) and action.recomputed]
         return {(self._graph.segments[run.segment].twin, run.block) for run in runs}
 
     def held(self, micros: int) -> frozenset[Key]:
         """Storages that no block frees: received and sent tensors."""
-        found: set[Key] = set()
+        keys: set[Key] = set()
         for stage in self._own:
-            for one in (*self._came(stage, False), *self._came(stage, True), *self._sent(stage)):
-                found |= {one.key(micro) for micro in range(micros)}
+            for crossing in (
+                *self._received_crossings(stage, False),
+                *self._received_crossings(stage, True),
+                *self._sent(stage),
+            ):
+                keys |= {crossing.key(micro) for micro in range(micros)}
         for stage in self._own:
-            found |= {one.key(micro) for one in self._outputs(stage) for micro in range(micros)}
-        return frozenset(found)
+            keys |= {crossing.key(micro) for crossing in self._outputs(stage) for micro in range(micros)}
+        return frozenset(keys)
 
     def _outputs(self, stage: int) -> tuple[Crossing, ...]:
         """The last stage's outputs (logits), which PyTorch keeps until the micro-batch's backward pass."""
@@ -154,65 +171,71 @@ class Pipeline:
         if not self._has_buffers:
             return []
         rows, keys = Rows(self._tables, self._hosts, Phase.OTHER), dict[str, Key]()
-        for one in sorted(self._buffers, key=lambda one: (one.segment, one.block, one.index)):
+        for crossing in sorted(self._buffers, key=lambda crossing: (crossing.segment, crossing.block, crossing.index)):
             for micro in range(micros):
                 slot = str(len(keys))
-                rows.alloc(slot, rounded(self._size(one)), Category.COMMUNICATION)
-                keys[slot] = one.key(micro)
+                rows.alloc(slot, rounded(self._size(crossing)), Category.COMMUNICATION)
+                keys[slot] = crossing.key(micro)
         template = rows.template()
         return [Do(template, tuple(keys[slot] for slot in template.slots))] if keys else []
 
-    def _came(self, stage: int, backward: bool) -> tuple[Crossing, ...]:
-        return self._stages[stage].gradients if backward else self._stages[stage].came
+    def _received_crossings(self, stage: int, backward: bool) -> tuple[Crossing, ...]:
+        return self._stages[stage].gradients if backward else self._stages[stage].activations
 
     def _sent(self, stage: int) -> tuple[Crossing, ...]:
         return (*self._leaving(stage, False), *self._leaving(stage, True))
 
     def _leaving(self, stage: int, backward: bool) -> tuple[Crossing, ...]:
         other = stage + (-1 if backward else 1)
-        return self._came(other, backward) if 0 <= other < len(self._stages) else ()
+        return self._received_crossings(other, backward) if 0 <= other < len(self._stages) else ()
 
     def _crosses(self, stage: int, backward: bool) -> bool:
         """Whether a stage's input comes from another rank."""
         other = stage + (1 if backward else -1)
         return 0 <= other < len(self._stages) and self._rank_of(other) != self._place
 
-    def _size(self, one: Crossing) -> int:
-        return self._bytes(one.segment, one.index)
+    def _size(self, crossing: Crossing) -> int:
+        return self._bytes(crossing.segment, crossing.index)
 
-    def _used(self, step: Step) -> list[Action]:
+    def _free_used(self, step: Step) -> list[Action]:
         """After a backward pass: free the sent activations and the received tensors."""
-        own = {(segment, block) for segment, block in self._stages[step.stage].forward}
-        freed = [one for one in self._leaving(step.stage, False) if (one.segment, one.block) in own]
+        forward_blocks = {(segment, block) for segment, block in self._stages[step.stage].forward}
+        freed = [
+            crossing
+            for crossing in self._leaving(step.stage, False)
+            if (crossing.segment, crossing.block) in forward_blocks
+        ]
         for backward in (False, True):
             if backward or self._crosses(step.stage, backward):
                 leaving = self._leaving(step.stage, backward)
-                freed += [one for one in self._came(step.stage, backward) if one not in leaving]
-        return self._freed([one for one in freed if one not in self._buffers], step.micro)
+                freed += [
+                    crossing for crossing in self._received_crossings(step.stage, backward) if crossing not in leaving
+                ]
+        return self._free([crossing for crossing in freed if crossing not in self._buffers], step.micro)
 
-    def _freed(self, freed: Sequence[Crossing], micro: int) -> list[Action]:
+    def _free(self, freed: Sequence[Crossing], micro: int) -> list[Action]:
         if not freed:
             return []
-        kind = ("free", tuple(self._size(one) for one in freed))
+        kind = ("free", tuple(self._size(crossing) for crossing in freed))
         if kind not in self._templates:
             rows = Rows(self._tables, self._hosts, Phase.BACKWARD)
-            for index, one in enumerate(freed):
-                rows.free(str(index), rounded(self._size(one)))
+            for index, crossing in enumerate(freed):
+                rows.free(str(index), rounded(self._size(crossing)))
             self._templates[kind] = rows.template()
-        return [Do(self._templates[kind], tuple(one.key(micro) for one in freed))]
+        return [Do(self._templates[kind], tuple(crossing.key(micro) for crossing in freed))]
 
     def _begin(self, step: Step) -> list[Action]:
         """Start a send, a receive, or both as one exchange."""
-        parts = [(message, one) for message in step.messages for one in self._values(message)]
+        parts = [(message, crossing) for message in step.messages for crossing in self._values(message)]
         peer = self._rank_of(step.messages[0].neighbour)
         phase = Phase.BACKWARD if step.messages[0].backward else Phase.FORWARD
-        allocated = [] if self._has_buffers else [(m, one) for m, one in parts if not m.outgoing]
-        made = tuple((message.outgoing, self._size(one), self._dtype(one)) for message, one in parts)
-        kind = (step.kind, peer, phase, made, bool(allocated))
+        allocated = [] if self._has_buffers else [(m, crossing) for m, crossing in parts if not m.outgoing]
+        payloads = tuple((message.outgoing, self._size(crossing), self._dtype(crossing)) for message, crossing in parts)
+        kind = (step.kind, peer, phase, payloads, bool(allocated))
         if kind not in self._templates:
             rows = Rows(self._tables, self._hosts, phase)
-            for index, (_, one) in enumerate(allocated):
-                rows.alloc(f"v{index}", rounded(self._size(one)), Category.COMMUNICATION, operator="aten::empty")
+            for index, (_, crossing) in enumerate(allocated):
+                rows.alloc(f"v{index}", rounded(self._size(crossing)), Category.COMMUNICATION, operator="aten::empty")
             stream = _ALL if step.kind == EXCHANGE else self._stream(peer)
             rows.record("ready", 0)
             rows.wait("ready", stream)
@@ -224,7 +247,7 @@ class Pipeline:
         template = self._templates[kind]
         first = step.messages[0]
         named: dict[str, Key] = {slot: ("message", first, slot) for slot in ("ready", "done", "recorded")}
-        named |= {f"v{index}": one.key(message.micro) for index, (message, one) in enumerate(allocated)}
+        named |= {f"v{index}": crossing.key(message.micro) for index, (message, crossing) in enumerate(allocated)}
         return [Do(template, tuple(named[slot] for slot in template.slots))]
 
     def _wait(self, messages: Sequence[Message], of_all: Message | None = None) -> Do:
@@ -235,9 +258,11 @@ class Pipeline:
         gradients = [message for message in messages if message.outgoing and message.backward]
         if of_all is not None:
             gradients = [of_all] * len(gradients)
-        freed = [(one, m.micro) for m in gradients for one in self._values(m) if one not in self._buffers]
-        sent = [one.key(micro) for one, micro in freed]
-        sizes = tuple(self._size(one) for one, _ in freed)
+        freed = [
+            (crossing, m.micro) for m in gradients for crossing in self._values(m) if crossing not in self._buffers
+        ]
+        sent = [crossing.key(micro) for crossing, micro in freed]
+        sizes = tuple(self._size(crossing) for crossing, _ in freed)
         kind = ("wait", messages[0].backward, sizes)
         if kind not in self._templates:
             rows = Rows(self._tables, self._hosts, Phase.BACKWARD if messages[0].backward else Phase.FORWARD)
@@ -248,28 +273,32 @@ class Pipeline:
         return Do(self._templates[kind], (("message", messages[0], "done"), *sent), of_all=of_all is not None)
 
     def _values(self, message: Message) -> tuple[Crossing, ...]:
-        return (self._leaving if message.outgoing else self._came)(message.stage, message.backward)
+        return (self._leaving if message.outgoing else self._received_crossings)(message.stage, message.backward)
 
     def _stream(self, peer: int) -> int:
         return _BEFORE if self._ranks > 2 and peer == (self._place - 1) % self._ranks else _AFTER
 
     def _signatures(self, step: Step, parts: Sequence[tuple[Message, Crossing]], peer: int) -> list[Collective]:
         if step.kind == EXCHANGE:
-            sent = sum(self._size(one) for message, one in parts if message.outgoing)
-            came = sum(self._size(one) for message, one in parts if not message.outgoing)
+            sent_bytes = sum(self._size(crossing) for message, crossing in parts if message.outgoing)
+            received_bytes = sum(self._size(crossing) for message, crossing in parts if not message.outgoing)
             dtype = self._dtype(parts[0][1])
-            return [Collective("send_recv", max(sent, came), dtype, self._group, peer, fused=len(parts))]
+            return [
+                Collective("send_recv", max(sent_bytes, received_bytes), dtype, self._group, peer, fused=len(parts))
+            ]
         kinds = {True: "send", False: "recv"}
         pair = self._pairs[self._stream(peer) == _AFTER]
         return [
-            Collective(kinds[message.outgoing], self._size(one), self._dtype(one), pair, int(peer > self._place))
-            for message, one in parts
+            Collective(
+                kinds[message.outgoing], self._size(crossing), self._dtype(crossing), pair, int(peer > self._place)
+            )
+            for message, crossing in parts
         ]
 
-    def _dtype(self, one: Crossing) -> str:
-        for node in self._graph.segments[one.segment].nodes:
+    def _dtype(self, crossing: Crossing) -> str:
+        for node in self._graph.segments[crossing.segment].nodes:
             for operand in node.outputs:
-                if operand.value == one.index and not node.view:
+                if operand.value == crossing.index and not node.view:
                     return operand.dtype
         return "uint8"
 

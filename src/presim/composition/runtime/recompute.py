@@ -24,8 +24,8 @@ def apply(schedule: Schedule, graph: OperatorGraph, blocks: int = 0) -> Schedule
             and segment.name
             and (not blocks or before[segment.twin] + action.block < blocks)
         ):
-            actions.append(Run(segment.twin, action.block, action.micro, again=True))
-            actions.append(dataclasses.replace(action, again=True))
+            actions.append(Run(segment.twin, action.block, action.micro, recomputed=True))
+            actions.append(dataclasses.replace(action, recomputed=True))
         else:
             actions.append(action)
     return tuple(actions)
@@ -33,9 +33,9 @@ def apply(schedule: Schedule, graph: OperatorGraph, blocks: int = 0) -> Schedule
 
 def _blocks_before(graph: OperatorGraph) -> dict[int, int]:
     """Forward segment -> number of repeated blocks that run before it."""
-    found, blocks = {}, 0
+    blocks_before, blocks = {}, 0
     for index, segment in enumerate(graph.segments):
         if segment.name and not segment.backward:
-            found[index] = blocks
+            blocks_before[index] = blocks
             blocks += segment.count
-    return found
+    return blocks_before

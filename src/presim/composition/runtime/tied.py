@@ -20,12 +20,12 @@ from presim.trace.signatures import Collective
 GROUP = "embedding"
 
 
-def reduced(
+def reduce_tied_gradients(
     copies: Sequence[Parameter], group: int, sharers: int, dtype: str, tables: Tables, hosts: HostTimes
 ) -> list[Do]:
     """The actions; ``sharers``: ranks that share a gradient; ``dtype``: its type."""
     rows = Rows(tables, hosts, Phase.BACKWARD)
-    for one in copies:
-        part = -(-elements(one) // sharers) * dtype_bytes(dtype)
+    for parameter in copies:
+        part = -(-elements(parameter) // sharers) * dtype_bytes(dtype)
         rows.work("nccl::all_reduce", Collective("all_reduce", part, dtype, group))
     return [Do(rows.template(), ())]

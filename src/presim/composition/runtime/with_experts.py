@@ -16,51 +16,51 @@ from presim.composition.schedule import Action, Do, Run
 class WithExperts:
     """Two of a style side by side: of experts, and of everything else."""
 
-    def __init__(self, others: DataParallel, experts: DataParallel) -> None:
-        self._both = (others, experts)
+    def __init__(self, dense: DataParallel, experts: DataParallel) -> None:
+        self._both = (dense, experts)
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
         """The forward pass with the actions of both before each block."""
-        return _merged(*(one.forward(runs, chunk, micro) for one in self._both))
+        return _merge_actions(*(parallel.forward(runs, chunk, micro) for parallel in self._both))
 
     def backward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
         """The backward pass with the actions of both after each block."""
-        return _merged(*(one.backward(runs, chunk, micro) for one in self._both))
+        return _merge_actions(*(parallel.backward(runs, chunk, micro) for parallel in self._both))
 
     def end(self) -> list[Action]:
         """Wait for the reductions of both."""
-        return [action for one in self._both for action in one.end()]
+        return [action for parallel in self._both for action in parallel.end()]
 
     def held(self) -> list[Held]:
         """The gradients of both."""
-        return [held for one in self._both for held in one.held()]
+        return [tensor for parallel in self._both for tensor in parallel.held()]
 
     def setup(self) -> list[Do]:
         """Allocate all buffers."""
-        return [action for one in self._both for action in one.setup()]
+        return [action for parallel in self._both for action in parallel.setup()]
 
     def before_second(self) -> list[Do]:
         """What both do once."""
-        return [action for one in self._both for action in one.before_second()]
+        return [action for parallel in self._both for action in parallel.before_second()]
 
     def update(self) -> list[Do]:
         """Cast the updated shards of both."""
-        return [action for one in self._both for action in one.update()]
+        return [action for parallel in self._both for action in parallel.update()]
 
     def after_update(self) -> list[Action]:
         """Gather the parameters of both."""
-        return [action for one in self._both for action in one.after_update()]
+        return [action for parallel in self._both for action in parallel.after_update()]
 
 
-def _merged(first: Sequence[Action], second: Sequence[Action]) -> list[Action]:
+def _merge_actions(first: Sequence[Action], second: Sequence[Action]) -> list[Action]:
     """Two lists with the same runs in the same order, as one list with each run once."""
     merged: list[Action] = []
-    others = iter(second)
+    second_actions = iter(second)
     for action in first:
         if isinstance(action, Run):
-            for other in others:
+            for other in second_actions:
                 if isinstance(other, Run):
                     break
                 merged.append(other)
         merged.append(action)
-    return [*merged, *others]
+    return [*merged, *second_actions]

@@ -34,12 +34,12 @@ class Zero1(Buckets):
     def _ordered(self, complete: Collection[tuple[Name, str]]) -> list[tuple[Name, str]]:
         """Parameters in reverse of the model's order."""
         listed: list[tuple[Name, str]] = []
-        for segment, group in itertools.groupby(self._graph.parameters, lambda one: one.segment):
-            names = [one.name for one in group]
+        for segment, group in itertools.groupby(self._graph.parameters, lambda parameter: parameter.segment):
+            names = [parameter.name for parameter in group]
             blocks = range(self._graph.segments[segment].count) if segment >= 0 else sorted(self._chunks)
             listed += [((segment, block), name) for block in blocks for name in names]
-        known = [place for place in reversed(listed) if place in complete]
-        return sorted(known, key=lambda place: -self._chunk_of[place[0]])
+        complete_names = [gradient_name for gradient_name in reversed(listed) if gradient_name in complete]
+        return sorted(complete_names, key=lambda gradient_name: -self._chunk_of[gradient_name[0]])
 
     def _capacity(self, name: Name, number: int, dtype: str) -> int:
         """Bucket size.
@@ -69,33 +69,33 @@ class Zero1(Buckets):
     def end(self) -> list[Action]:
         """Wait for reductions; with sequence parallelism, all-reduce gradients of norms over its ranks."""
         actions = super().end()
-        norms = [one for bucket in self.buckets for _, one in bucket.members if len(one.shape) == 1]
+        norms = [parameter for bucket in self.buckets for _, parameter in bucket.members if len(parameter.shape) == 1]
         if self._sequence_group < 0 or not norms:
             return actions
         rows = Rows(self._tables, self._hosts, Phase.OTHER)
-        count = sum(elements(one) for one in norms)
-        held = count * _FP32
-        rows.alloc("norms", rounded(held), Category.TEMPORARY, operator="aten::cat")
-        rows.work("aten::cat", Elementwise(held, held, count, "float32", len(norms), "aten::cat"))
-        signature = Collective("all_reduce", held, "float32", self._sequence_group)
+        count = sum(elements(parameter) for parameter in norms)
+        norm_bytes = count * _FP32
+        rows.alloc("norms", rounded(norm_bytes), Category.TEMPORARY, operator="aten::cat")
+        rows.work("aten::cat", Elementwise(norm_bytes, norm_bytes, count, "float32", len(norms), "aten::cat"))
+        signature = Collective("all_reduce", norm_bytes, "float32", self._sequence_group)
         rows.work("nccl::all_reduce", signature)
-        for one in norms:
-            part = elements(one) * _FP32
-            rows.work("aten::copy_", Elementwise(part, part, elements(one), "float32", 1, "aten::copy_"))
-        rows.free("norms", rounded(held))
+        for parameter in norms:
+            part = elements(parameter) * _FP32
+            rows.work("aten::copy_", Elementwise(part, part, elements(parameter), "float32", 1, "aten::copy_"))
+        rows.free("norms", rounded(norm_bytes))
         return [*actions, self._do(rows, {"norms": ("norms", "gradients")})]
 
     def setup(self) -> list[Do]:
         """Allocate the parameter buffer, the fp32 gradient buffer, and this rank's fp32 parameter shard."""
         rows = Rows(self._tables, self._hosts, Phase.OTHER)
-        whole = sum(size(one) for bucket in self.buckets for _, one in bucket.members)
-        rows.alloc("parameters", rounded(whole), Category.PARAMETER)
+        parameter_bytes = sum(size(parameter) for bucket in self.buckets for _, parameter in bucket.members)
+        rows.alloc("parameters", rounded(parameter_bytes), Category.PARAMETER)
         rows.alloc("gradients", rounded(self._numbers * _FP32), Category.GRADIENT)
         template = rows.template()
         buffers = Do(template, tuple(("buffer", slot, *self._tag) for slot in template.slots))
         if self._on_host:
             return [buffers]
-        shards = [part * _FP32 for one in self.held() for part in one.shards]
+        shards = [part * _FP32 for tensor in self.held() for part in tensor.shards]
         return [buffers, parameters(shards, self._tables, self._hosts, " ".join(("main", *self._tag)))]
 
     def forward(self, runs: Sequence[Run], chunk: int, micro: int) -> list[Action]:
@@ -103,16 +103,16 @@ class Zero1(Buckets):
         actions: list[Action] = []
         if micro == 0 and chunk == min(self._chunks):
             rows = Rows(self._tables, self._hosts, Phase.OTHER)
-            whole = self._numbers * _FP32
-            rows.work("aten::fill_", Elementwise(0, whole, self._numbers, "float32", 1, "aten::fill_"))
+            buffer_bytes = self._numbers * _FP32
+            rows.work("aten::fill_", Elementwise(0, buffer_bytes, self._numbers, "float32", 1, "aten::fill_"))
             actions.append(self._do(rows, {}))
         if micro or not self._overlap:
             return [*actions, *runs]
         waited: set[int] = set()
         for run in runs:
             name = unit_of(self._graph, run)
-            for one in self._units[name].parameters if name in self._units else ():
-                bucket = self._of.get((name, one.name))
+            for parameter in self._units[name].parameters if name in self._units else ():
+                bucket = self._of.get((name, parameter.name))
                 if bucket is not None and bucket.number not in waited:
                     waited.add(bucket.number)
                     rows = Rows(self._tables, self._hosts, Phase.FORWARD)
@@ -125,13 +125,13 @@ class Zero1(Buckets):
         """Updated shards are cast to the model's type, where the GPU has them."""
         if self._on_host:
             return []
-        (held,) = self.held()
+        (tensor,) = self.held()
         rows = Rows(self._tables, self._hosts, Phase.OPTIMIZER)
         dtype = self.buckets[0].dtype
-        size = held.elements * dtype_bytes(dtype)
+        size = tensor.elements * dtype_bytes(dtype)
         rows.work(
             "aten::_foreach_copy_",
-            Optimizer(held.elements * _FP32, size, held.elements, dtype, held.tensors, "aten::_foreach_copy_"),
+            Optimizer(tensor.elements * _FP32, size, tensor.elements, dtype, tensor.tensors, "aten::_foreach_copy_"),
         )
         return [self._do(rows, {})]
 
@@ -142,8 +142,10 @@ class Zero1(Buckets):
             rows = Rows(self._tables, self._hosts, Phase.FORWARD if self._overlap else Phase.OTHER)
             rows.record("ready", 0)
             rows.wait("ready", _STREAM)
-            whole = self._padded(bucket) * dtype_bytes(bucket.dtype)
-            rows.work("nccl::all_gather", Collective("all_gather", whole, bucket.dtype, self._group), stream=_STREAM)
+            gathered_bytes = self._padded(bucket) * dtype_bytes(bucket.dtype)
+            rows.work(
+                "nccl::all_gather", Collective("all_gather", gathered_bytes, bucket.dtype, self._group), stream=_STREAM
+            )
             rows.record("gathered", _STREAM)
             if not self._overlap:
                 rows.wait("gathered", 0)
@@ -153,23 +155,26 @@ class Zero1(Buckets):
     def _padded(self, bucket: Bucket) -> int:
         return -(-bucket.elements // self._ranks) * self._ranks
 
-    def _add(self, rows: Rows, one: Parameter, again: bool, last: bool) -> None:
+    def _add(self, rows: Rows, parameter: Parameter, accumulates: bool, last: bool) -> None:
         """Add a gradient to the fp32 buffer, unless its matrix product already did."""
-        count, held = elements(one), size(one)
-        whole = count * _FP32
-        if (one.segment, one.name) not in self._placed:
-            rows.work("aten::add_", Elementwise(held + whole, whole, count, "float32", 2, "aten::add_"))
-        rows.free(one.name, rounded(held))
+        count, gradient_bytes = elements(parameter), size(parameter)
+        buffer_bytes = count * _FP32
+        if (parameter.segment, parameter.name) not in self._placed:
+            rows.work(
+                "aten::add_",
+                Elementwise(gradient_bytes + buffer_bytes, buffer_bytes, count, "float32", 2, "aten::add_"),
+            )
+        rows.free(parameter.name, rounded(gradient_bytes))
 
     @functools.cached_property
     def _placed(self) -> set[tuple[int, str]]:
         """(segment, parameter) of gradients that matrix products accumulate in the buffer directly."""
-        found = set()
+        fused_gradients = set()
         for segment in self._graph.segments:
             empty = {node.outputs[0].value for node in segment.nodes if node.operator in ("aten::empty", "aten::zeros")}
             home = segment.twin if segment.name else -1
-            found |= {(home, name) for name, index in segment.gradients.items() if index in empty}
-        return found
+            fused_gradients |= {(home, name) for name, index in segment.gradients.items() if index in empty}
+        return fused_gradients
 
     def _reduce(self, bucket: Bucket) -> Do:
         rows = Rows(self._tables, self._hosts, Phase.BACKWARD)

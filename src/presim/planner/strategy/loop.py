@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from presim.composition.stages import blocks
+from presim.composition.stages import count_blocks
 from presim.errors import InputError
 from presim.planner.knobs import to_plan_fields
 from presim.planner.request import Request
@@ -101,7 +101,7 @@ class Evaluation:
     def __init__(self, request: Request, workers: PointEvaluator, store: TrialStore, progress: Progress) -> None:
         self._request, self._workers, self._kept, self._progress = request, workers, store, progress
         self._evaluator = Evaluator(Job(graph=request.graph, options=dict(request.options)))
-        self._blocks = blocks(self._evaluator.graph()) if request.graph else 0
+        self._blocks = count_blocks(self._evaluator.graph()) if request.graph else 0
         self._ends = None if request.budget_s is None else time.monotonic() + request.budget_s
         self.trials: dict[str, Trial] = {}
 

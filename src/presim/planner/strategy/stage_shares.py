@@ -46,17 +46,19 @@ def stage_shares(graph: OperatorGraph, plan: Plan) -> StageShares:
         InputError: the model has fewer blocks than stages.
     """
     from presim.composition import stages
-    from presim.composition.steps import place
+    from presim.composition.steps import rank_of_stage
 
     count = plan.pipeline * plan.virtual
-    sizes = plan.stages or stages.even(stages.blocks(graph), count)
+    sizes = plan.stages or stages.even_sizes(stages.count_blocks(graph), count)
     blocks = np.zeros((count, len(graph.segments)), np.int64)
     for (segment, _), stage in stages.homes(graph, sizes).items():
         blocks[stage, segment] += 1
     is_dual = plan.order == "dualpipe" and plan.pipeline > 1
     copies = 2 if is_dual else 1
     ranks = tuple(
-        tuple(stage % count for stage in range(copies * count) if place(plan.order, plan.pipeline, stage) == rank)
+        tuple(
+            stage % count for stage in range(copies * count) if rank_of_stage(plan.order, plan.pipeline, stage) == rank
+        )
         for rank in range(plan.pipeline)
     )
     return StageShares(blocks, ranks, 1 / copies, _parameters(graph, blocks))

@@ -62,14 +62,14 @@ def _watts(inside: dict[str, Any], limit: float, end: str) -> float:
     return limit * sum(part * float(getattr(shares()[name], end)) for name, part in spent.items())
 
 
-def sentence(found: dict[str, Any]) -> str:
+def sentence(costs: dict[str, Any]) -> str:
     """The cost as one line; empty if unknown."""
-    if found["kWh_per_million_output_tokens"] is None:
+    if costs["kWh_per_million_output_tokens"] is None:
         return ""
-    low, high = found["kWh_per_million_output_tokens_range"]
-    parts = [f"{found['gpu_hours_per_million_output_tokens']:.3g} GPU hours"]
-    parts.append(f"about {found['kWh_per_million_output_tokens']:.3g} kWh ({low:.3g} to {high:.3g})")
-    money, energy = found["money_per_million_output_tokens"], found["energy_money_per_million_output_tokens"]
+    low, high = costs["kWh_per_million_output_tokens_range"]
+    parts = [f"{costs['gpu_hours_per_million_output_tokens']:.3g} GPU hours"]
+    parts.append(f"about {costs['kWh_per_million_output_tokens']:.3g} kWh ({low:.3g} to {high:.3g})")
+    money, energy = costs["money_per_million_output_tokens"], costs["energy_money_per_million_output_tokens"]
     parts += [f"{money:.3g} for the GPUs"] if money is not None else []
     parts += [f"{energy:.3g} for the energy"] if energy is not None else []
     return f"A million output tokens: {', '.join(parts)}."

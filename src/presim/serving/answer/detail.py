@@ -28,8 +28,8 @@ def tables(steps: dict[str, Any]) -> list[RenderableType]:
     """A table for each step, operators below half a percent together."""
     parts: list[RenderableType] = []
     for name, step in steps.items():
-        what = f"{step['sequences']} sequences, {step['context']:,} tokens each"
-        shown = what if name == "decode" else f"{step['tokens']:,} tokens of a prompt"
+        batch_text = f"{step['sequences']} sequences, {step['context']:,} tokens each"
+        shown = batch_text if name == "decode" else f"{step['tokens']:,} tokens of a prompt"
         parts += [Text(), Text(f"A {name} step: {shown}; {_times(step)}", style="bold"), _table(step["operators"])]
     return parts
 
@@ -46,12 +46,12 @@ def _table(operators: list[dict[str, Any]]) -> Table:
     table.add_column("operator")
     for name in ("calls", "us", "share", "limit", "speed of light", "price"):
         table.add_column(name, justify="left" if name in ("limit", "price") else "right")
-    rest = [row for row in operators if row["share"] < _SHOWN]
+    minor_rows = [row for row in operators if row["share"] < _SHOWN]
     for row in operators:
         if row["share"] >= _SHOWN:
             numbers = f"{row['calls']:,}", f"{row['us']:,.1f}", f"{row['share']:.1%}"
             table.add_row(row["name"], *numbers, row["limit"], f"{row['light']:.0%}", row["origin"])
-    if rest:
-        calls, us, share = (sum(row[name] for row in rest) for name in ("calls", "us", "share"))
-        table.add_row(f"{len(rest)} others", f"{calls:,}", f"{us:,.1f}", f"{share:.1%}", "", "", "")
+    if minor_rows:
+        calls, us, share = (sum(row[name] for row in minor_rows) for name in ("calls", "us", "share"))
+        table.add_row(f"{len(minor_rows)} others", f"{calls:,}", f"{us:,.1f}", f"{share:.1%}", "", "", "")
     return table

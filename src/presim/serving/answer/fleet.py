@@ -43,15 +43,15 @@ def engines(served: Served) -> Engines:
     are: dict[int, int] = {}
     times: list[int] = []
     rows: list[list[int]] = []
-    for when, engine, what in events.tolist():
-        if when >= end and rows:
+    for time_ns, engine, new_state in events.tolist():
+        if time_ns >= end and rows:
             break
-        are[engine] = what
-        row = [sum(each == value for each in are.values()) for value in _NAMES.values()]
-        if times and times[-1] >= max(when, begin):
+        are[engine] = new_state
+        row = [sum(engine_state == value for engine_state in are.values()) for value in _NAMES.values()]
+        if times and times[-1] >= max(time_ns, begin):
             rows[-1] = row
         else:
-            times.append(max(when, begin))
+            times.append(max(time_ns, begin))
             rows.append(row)
     columns = np.array(rows, np.int64).reshape(-1, len(_NAMES)).T
     return Engines(np.array([*times, end], np.int64), dict(zip(_NAMES, columns)))
@@ -59,16 +59,16 @@ def engines(served: Served) -> Engines:
 
 def summary(served: Served, gpus: int) -> dict[str, Any]:
     """Plain figures. ``gpus``: GPUs per engine, which are occupied from an engine's start until it is gone."""
-    found = engines(served)
-    hours = float(found.time[-1] - found.time[0]) / 3.6e12
-    mean = found.mean(*_NAMES)
+    fleet_engines = engines(served)
+    hours = float(fleet_engines.time[-1] - fleet_engines.time[0]) / 3.6e12
+    mean = fleet_engines.mean(*_NAMES)
     kinds = served.events[:, 2]
-    every = max(1, len(found.time) // _POINTS)
-    rows = np.stack([found.time[:-1] / 1e9, *found.counts.values()], axis=1)[::every]
+    every = max(1, len(fleet_engines.time) // _POINTS)
+    rows = np.stack([fleet_engines.time[:-1] / 1e9, *fleet_engines.counts.values()], axis=1)[::every]
     return {
         "mean_engines": mean,
-        "mean_engines_serving": found.mean("serving"),
-        "most_engines": int(sum(found.counts.values()).max()),  # type: ignore[union-attr]  # arrays
+        "mean_engines_serving": fleet_engines.mean("serving"),
+        "most_engines": int(sum(fleet_engines.counts.values()).max()),  # type: ignore[union-attr]  # arrays
         "mean_gpus": mean * gpus,
         "gpu_hours": mean * gpus * hours,
         "failures": int((kinds == state.FAILED).sum()),
@@ -84,11 +84,11 @@ def summary(served: Served, gpus: int) -> dict[str, Any]:
     }
 
 
-def sentence(found: dict[str, Any]) -> str:
+def sentence(fleet: dict[str, Any]) -> str:
     """The summary as one line."""
     return (
-        f"Fleet: {found['mean_engines']:.3g} engines on average, at most {found['most_engines']}, "
-        f"{found['gpu_hours']:.3g} GPU hours; {found['engine_starts']} started, {found['engine_drains']} drained, "
-        f"{found['failures']} failures; {found['requests_requeued']:,} requests sent to another engine, "
-        f"{found['requests_lost']:,} lost, {found['tokens_computed_again']:,} tokens recomputed"
+        f"Fleet: {fleet['mean_engines']:.3g} engines on average, at most {fleet['most_engines']}, "
+        f"{fleet['gpu_hours']:.3g} GPU hours; {fleet['engine_starts']} started, {fleet['engine_drains']} drained, "
+        f"{fleet['failures']} failures; {fleet['requests_requeued']:,} requests sent to another engine, "
+        f"{fleet['requests_lost']:,} lost, {fleet['tokens_computed_again']:,} tokens recomputed"
     )

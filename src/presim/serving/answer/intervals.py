@@ -26,14 +26,14 @@ def intervals(
     ``calibrated``: TTFT was calibrated with a benchmark of this deployment.
     """
     triples = {key: (low[key], middle[key], high[key]) for key in middle}
-    ends = {key: values for key, values in triples.items() if all(map(_is_figure, values))}
-    found = {key: (min(values), max(values)) for key, values in ends.items()}
+    figure_triples = {key: values for key, values in triples.items() if all(map(_is_figure, values))}
+    bounds_by_key = {key: (min(values), max(values)) for key, values in figure_triples.items()}
     if calibrated:
-        return found
+        return bounds_by_key
     ttft_factor = calibration.value("serving.ttft_beyond_vllm" if kernels == "vllm" else "serving.ttft_beyond")
     return {
         key: (begin, max(end, middle[key] * ttft_factor)) if "_ttft_" in key else (begin, end)
-        for key, (begin, end) in found.items()
+        for key, (begin, end) in bounds_by_key.items()
     }
 
 

@@ -26,7 +26,7 @@ _KINDS = ("ttft", "tpot", "e2el")
 
 @dataclasses.dataclass(frozen=True)
 class Slo:
-    """Latency limits in ms; a request within all limits is good. ``at``: the percentile that must meet them.
+    """Latency limits in ms; a request within all limits is good. ``percentile``: the one that must meet them.
 
     ``levels``: limits of another percentile, or of the mean (None), by metric.
     """
@@ -34,7 +34,7 @@ class Slo:
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     e2el_ms: float | None = None
-    at: float = 99.0
+    percentile: float = 99.0
     levels: tuple[tuple[str, float | None], ...] = ()
 
     @property
@@ -46,7 +46,7 @@ class Slo:
     @property
     def statistics(self) -> dict[str, str]:
         """What must meet each limit: ``p99`` or ``mean``, by metric."""
-        return {name: _statistic(dict(self.levels).get(name, self.at)) for name in self.bounds}
+        return {name: _statistic(dict(self.levels).get(name, self.percentile)) for name in self.bounds}
 
     @property
     def text(self) -> str:
@@ -57,7 +57,7 @@ class Slo:
         """The percentile or mean that each limit is of, by metric, of latencies in ms."""
         figures = {}
         for name in self.bounds:
-            level = dict(self.levels).get(name, self.at)
+            level = dict(self.levels).get(name, self.percentile)
             values = latencies[name]
             figures[name] = float(values.mean() if level is None else np.percentile(values, level))
         return figures
@@ -72,10 +72,10 @@ def slo_text(bounds: Mapping[str, float], statistics: Mapping[str, str]) -> str:
     return ", ".join(f"{statistics[name]} {name.upper()} <= {bound:g} ms" for name, bound in bounds.items())
 
 
-def slo_of(words: Sequence[str], at: float = 99.0) -> Slo:
+def slo_of(words: Sequence[str], percentile: float = 99.0) -> Slo:
     """Parse an SLO from words such as ``ttft:500`` (ms), the format of ``vllm bench serve --goodput``.
 
-    ``ttft:500@p90`` is of another percentile than ``at``, ``ttft:500@mean`` of the mean.
+    ``ttft:500@p90`` is of another percentile than ``percentile``, ``ttft:500@mean`` of the mean.
 
     Raises:
         InputError: a word is no SLO.
@@ -95,7 +95,7 @@ def slo_of(words: Sequence[str], at: float = 99.0) -> Slo:
                 f"an SLO is ttft:MS, tpot:MS or e2el:MS, with @mean or a percentile such as @p99, not {word!r}; "
                 "e.g. --slo ttft:500 --slo tpot:50@mean"
             )
-    return Slo(bounds.get("ttft"), bounds.get("tpot"), bounds.get("e2el"), at, tuple(sorted(levels.items())))
+    return Slo(bounds.get("ttft"), bounds.get("tpot"), bounds.get("e2el"), percentile, tuple(sorted(levels.items())))
 
 
 def _positive(word: str) -> float:
@@ -123,19 +123,19 @@ def itl_quantile_ms(served: Served, percent: float) -> float:
     order = np.argsort(served.gaps[:, 0], kind="stable")
     values, times = served.gaps[order, 0], served.gaps[order, 1]
     below = np.cumsum(times)
-    place = percent / 100 * (below[-1] - 1)
-    left = values[np.searchsorted(below, np.floor(place), side="right")]
-    right = values[np.searchsorted(below, np.ceil(place), side="right")]
-    return float(left + (right - left) * (place - np.floor(place))) / 1e6
+    position = percent / 100 * (below[-1] - 1)
+    lower = values[np.searchsorted(below, np.floor(position), side="right")]
+    upper = values[np.searchsorted(below, np.ceil(position), side="right")]
+    return float(lower + (upper - lower) * (position - np.floor(position))) / 1e6
 
 
-def good(served: Served, slo: Slo) -> NDArray[np.bool_]:
+def good_requests(served: Served, slo: Slo) -> NDArray[np.bool_]:
     """Mask of finished requests that meet the SLO."""
     values = latencies_ms(served)
-    kept: NDArray[np.bool_] = np.ones(int(served.finished.sum()), bool)
+    is_good: NDArray[np.bool_] = np.ones(int(served.finished.sum()), bool)
     for name, bound in slo.bounds.items():
-        kept &= values[name] <= bound
-    return kept
+        is_good &= values[name] <= bound
+    return is_good
 
 
 def meets(served: Served, slo: Slo) -> bool:
@@ -160,54 +160,54 @@ def _itl(served: Served) -> dict[str, float]:
     count = max(int(times.sum()), 1)
     mean = float((values * times).sum() / count)
     spread = float(np.sqrt(max((values**2 * times).sum() / count - mean**2, 0.0)))
-    found = {"mean_itl_ms": mean, "median_itl_ms": itl_quantile_ms(served, 50), "std_itl_ms": spread}
-    return found | {f"p{percent:g}_itl_ms": itl_quantile_ms(served, percent) for percent in PERCENTILES}
+    figures = {"mean_itl_ms": mean, "median_itl_ms": itl_quantile_ms(served, 50), "std_itl_ms": spread}
+    return figures | {f"p{percent:g}_itl_ms": itl_quantile_ms(served, percent) for percent in PERCENTILES}
 
 
-def bench(served: Served, slo: Slo | None = None, *, each: bool = False) -> dict[str, Any]:
-    """The JSON that ``vllm bench serve --save-result`` writes; ``each`` adds the lists of its ``--save-detailed``."""
+def bench(served: Served, slo: Slo | None = None, *, per_request: bool = False) -> dict[str, Any]:
+    """The JSON that ``vllm bench serve --save-result`` writes; ``per_request``: with lists of ``--save-detailed``."""
     done = served.finished
     values = latencies_ms(served)
     sent = served.sent[done]
     duration = float(served.last[done].max() - served.sent[served.sent >= 0].min()) / 1e9 if done.any() else 0.0
     tokens_in, tokens_out = (int(column[done].sum()) for column in (served.workload.prompt, served.workload.output))
     per_s = 1 / duration if duration > 0 else 0.0
-    kept = int(good(served, slo).sum()) if slo is not None and slo.bounds else None
-    found: dict[str, Any] = {
+    num_good = int(good_requests(served, slo).sum()) if slo is not None and slo.bounds else None
+    figures: dict[str, Any] = {
         "duration": duration,
         "completed": int(done.sum()),
         "failed": int((~done).sum()),
         "total_input_tokens": tokens_in,
         "total_output_tokens": tokens_out,
         "request_throughput": int(done.sum()) * per_s,
-        "request_goodput": None if kept is None else kept * per_s,
+        "request_goodput": None if num_good is None else num_good * per_s,
         "output_throughput": tokens_out * per_s,
         "total_token_throughput": (tokens_in + tokens_out) * per_s,
         "max_concurrent_requests": _most_at_once(sent, served.last[done]),
     }
     several = served.workload.output[done] > 1
-    found |= _spread("ttft", values["ttft"]) | _spread("tpot", values["tpot"][several]) | _itl(served)
-    found |= _spread("e2el", values["e2el"])
-    if each:
-        found |= {
+    figures |= _spread("ttft", values["ttft"]) | _spread("tpot", values["tpot"][several]) | _itl(served)
+    figures |= _spread("e2el", values["e2el"])
+    if per_request:
+        figures |= {
             "input_lens": served.workload.prompt[done].tolist(),
             "output_lens": served.workload.output[done].tolist(),
             "start_times": (sent / 1e9).tolist(),
             "ttfts": (values["ttft"] / 1e3).tolist(),
             "latencies": (values["e2el"] / 1e3).tolist(),
         }
-    return found
+    return figures
 
 
-def _most_at_once(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+def _most_at_once(begins: NDArray[np.int64], end_times: NDArray[np.int64]) -> int:
     if not len(begins):
         return 0
-    times = np.concatenate([begins, ends])
+    times = np.concatenate([begins, end_times])
     order = np.lexsort((np.repeat([1, 0], len(begins)), times))
     return int(np.cumsum(np.repeat([1, -1], len(begins))[order]).max())
 
 
-def inside(served: Served, blocks: int) -> dict[str, Any]:
+def engine_figures(served: Served, blocks: int) -> dict[str, Any]:
     """Metrics inside the engines: batches, KV use, queue, preemptions, cache hits, and time by kind of step."""
     steps = served.steps
     if not len(steps):
@@ -217,16 +217,16 @@ def inside(served: Served, blocks: int) -> dict[str, Any]:
     replicas = len(np.unique(steps[:, state.LOG_REPLICA]))
     prompts = int(served.workload.prompt[served.scheduled >= 0].sum())
     mixed = steps[:, state.LOG_PREFILL] > 0
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     if served.demoted or served.host_hits.any() or served.disk_hits.any():
         hits = {"gpu": served.hits, "host": served.host_hits, "disk": served.disk_hits}
-        found["tiers"] = {
+        figures["tiers"] = {
             **{f"{name}_hit_tokens": int(column.sum()) for name, column in hits.items()},
             **{f"{name}_hit_rate": float(column.sum() / prompts) if prompts else 0.0 for name, column in hits.items()},
             "blocks_given_up_by_gpus": served.demoted,
             "blocks_lost": served.dropped,
         }
-    return found | {
+    return figures | {
         "steps": len(steps),
         "device_busy": float(took.sum() / span / replicas),
         "time_in_steps_with_prefill": float(took[mixed].sum() / took.sum()) if took.sum() else 0.0,

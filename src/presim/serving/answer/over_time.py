@@ -25,19 +25,19 @@ class OverTime:
     active: Floats  # engines that had a step
 
 
-def engines(steps: NDArray[np.int64], most: int) -> OverTime:
-    """Sums over the log of steps at up to ``most`` moments.
+def engines(steps: NDArray[np.int64], max_points: int) -> OverTime:
+    """Sums over the log of steps at up to ``max_points`` moments.
 
     Each engine counts with its last step that began before a moment. One whose last step ended before the moment before
     it is idle and counts as empty.
     """
     replicas = np.unique(steps[:, state.LOG_REPLICA])
-    points = int(np.clip(len(steps) // len(replicas), 2, most))
+    points = int(np.clip(len(steps) // len(replicas), 2, max_points))
     grid = np.linspace(steps[:, state.LOG_START].min(), steps[:, state.LOG_START].max(), points)
     sums = {name: np.zeros(points) for name in ("running", "waiting", "used", "step_ms", "active")}
     for replica in replicas:
-        own = steps[steps[:, state.LOG_REPLICA] == replica]
-        last = own[np.maximum(np.searchsorted(own[:, state.LOG_START], grid, "right") - 1, 0)]
+        replica_steps = steps[steps[:, state.LOG_REPLICA] == replica]
+        last = replica_steps[np.maximum(np.searchsorted(replica_steps[:, state.LOG_START], grid, "right") - 1, 0)]
         began = last[:, state.LOG_START] <= grid
         active = began & (last[:, state.LOG_END] >= np.concatenate([grid[:1], grid[:-1]]))
         sums["running"] += np.where(active, last[:, state.LOG_RUNNING], 0)

@@ -49,8 +49,8 @@ def write(prediction: Prediction, path: Path, prices: Prices) -> None:
 
 def render(prediction: Prediction, prices: Prices) -> str:
     """The page."""
-    where = prediction.deployment
-    title = f"{where.engine.model.name} on {where.gpus} x {where.engine.cluster.gpu.id}"
+    deployment = prediction.deployment
+    title = f"{deployment.engine.model.name} on {deployment.gpus} x {deployment.engine.cluster.gpu.id}"
     console = Console(file=io.StringIO(), width=110, highlight=False, markup=False, emoji=False)
     console.print(record.screen(record.document(prediction, prices=prices)))
     return frame(title, console.file.getvalue(), _all(prediction))  # type: ignore[attr-defined]  # a StringIO
@@ -71,29 +71,29 @@ def _all(prediction: Prediction) -> list[tuple[str, str]]:
     served, steps = prediction.served, prediction.served.steps
     values = metrics.latencies_ms(served)
     percent = np.linspace(0, 100, 201)
-    found = []
+    charts = []
     for name in ("ttft", "tpot", "e2el") if served.finished.any() else ():
         curve = np.percentile(values[name], percent)
-        found.append((f"{name.upper()} by percentile of requests", draw([(name.upper(), percent, curve)], "%", "ms")))
+        charts.append((f"{name.upper()} by percentile of requests", draw([(name.upper(), percent, curve)], "%", "ms")))
     if len(steps):
         over = over_time.engines(steps, _POINTS)
         blocks = max(prediction.deployment.engine.limits.num_gpu_blocks - 1, 1)
         lines = [("running", over.time_s, over.running), ("waiting", over.time_s, over.waiting)]
-        found.append(("Requests over time, all engines", draw(lines, "s", "requests")))
+        charts.append(("Requests over time, all engines", draw(lines, "s", "requests")))
         used = over.used / (blocks * over.replicas) * 100
-        found.append(("KV cache in use, mean of all engines", draw([("in use", over.time_s, used)], "s", "%")))
+        charts.append(("KV cache in use, mean of all engines", draw([("in use", over.time_s, used)], "s", "%")))
         busy = over.active > 0
         took = over.step_ms[busy] / over.active[busy]
-        found.append(("Time of a step, mean of all engines", draw([("step", over.time_s[busy], took)], "s", "ms")))
+        charts.append(("Time of a step, mean of all engines", draw([("step", over.time_s[busy], took)], "s", "ms")))
     if prediction.fleet is not None:
-        found.append(("Engines over time", draw(_engines(prediction), "s", "engines")))
+        charts.append(("Engines over time", draw(_engines(prediction), "s", "engines")))
     arrivals = np.sort(served.sent[served.sent >= 0]) / 1e9
-    ends = np.sort(served.last[served.finished]) / 1e9
+    finish_times = np.sort(served.last[served.finished]) / 1e9
     counted: list[Line] = [
         ("sent", arrivals, np.arange(1.0, len(arrivals) + 1)),
-        ("finished", ends, np.arange(1.0, len(ends) + 1)),
+        ("finished", finish_times, np.arange(1.0, len(finish_times) + 1)),
     ]
-    return [*found, ("Requests sent and finished", draw([_thin(line) for line in counted], "s", "requests"))]
+    return [*charts, ("Requests sent and finished", draw([_thin(line) for line in counted], "s", "requests"))]
 
 
 def _engines(prediction: Prediction) -> list[Line]:
@@ -118,27 +118,27 @@ def draw(lines: Sequence[Line], across: str, up: str) -> str:
     xs, ys = np.concatenate([line[1] for line in lines]), np.concatenate([line[2] for line in lines])
     if not len(xs):
         return "<svg></svg>"
-    left, right = float(xs.min()), float(xs.max())
+    x_min, x_max = float(xs.min()), float(xs.max())
     low, high = min(0.0, float(ys.min())), float(ys.max())
     top = 10 if len(lines) == 1 else 28  # names of lines stand above them
     wide, tall = _WIDTH - _LEFT - 10, _HEIGHT - _BOTTOM - top
 
     def point(x: float, y: float) -> str:
-        along, above = (x - left) / ((right - left) or 1), (y - low) / ((high - low) or 1)
+        along, above = (x - x_min) / ((x_max - x_min) or 1), (y - low) / ((high - low) or 1)
         return f"{_LEFT + wide * along:.1f},{top + tall * (1 - above):.1f}"
 
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">']
     parts.append(f'<path class="axes" d="M{_LEFT} {top}V{top + tall}H{_WIDTH - 10}" fill="none"/>')
-    for place, (name, x, y) in enumerate(lines):
-        points = " ".join(point(float(one), float(two)) for one, two in zip(x, y))
-        shade = f"l{place % _LINES}"
+    for line_index, (name, x, y) in enumerate(lines):
+        points = " ".join(point(float(x_value), float(y_value)) for x_value, y_value in zip(x, y))
+        shade = f"l{line_index % _LINES}"
         parts.append(f'<polyline class="{shade}" points="{points}" fill="none" stroke-width="1.5"/>')
         if len(lines) > 1:
-            mark = _LEFT + 8 + 110 * place
+            mark = _LEFT + 8 + 110 * line_index
             parts.append(f'<path class="{shade}" d="M{mark} 12h18" fill="none" stroke-width="2.5"/>')
             parts.append(f'<text x="{mark + 22}" y="16">{html.escape(name)}</text>')
     parts.append(f'<text x="{_LEFT - 4}" y="{top + 8}" text-anchor="end">{_number(high)} {up}</text>')
     parts.append(f'<text x="{_LEFT - 4}" y="{top + tall}" text-anchor="end">{_number(low)}</text>')
-    parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 10}">{_number(left)} {across}</text>')
-    parts.append(f'<text x="{_WIDTH - 10}" y="{_HEIGHT - 10}" text-anchor="end">{_number(right)} {across}</text></svg>')
+    parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 10}">{_number(x_min)} {across}</text>')
+    parts.append(f'<text x="{_WIDTH - 10}" y="{_HEIGHT - 10}" text-anchor="end">{_number(x_max)} {across}</text></svg>')
     return "".join(parts)

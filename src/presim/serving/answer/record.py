@@ -41,13 +41,13 @@ _NAMES = {
 
 
 def document(
-    prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES, detailed_steps: bool = False
+    prediction: Prediction, *, per_request: bool = False, prices: Prices = _NO_PRICES, detailed_steps: bool = False
 ) -> dict[str, Any]:
     """All results; `figures` uses the keys of ``vllm bench serve``. ``detailed_steps``: with two steps by operator."""
     from presim.serving.answer import metrics
 
     deployment, engine = prediction.deployment, prediction.deployment.engine
-    figures = metrics.bench(prediction.served, prediction.slo, each=True) if each else prediction.figures
+    figures = metrics.bench(prediction.served, prediction.slo, per_request=True) if per_request else prediction.figures
     memory = engine.memory
     return {
         "schema": SCHEMA,
@@ -77,7 +77,7 @@ def document(
         "memory": {
             "weights_GiB": memory.weights / GIB,
             "activations_GiB": memory.activations / GIB,
-            "others_GiB": memory.beside / GIB,
+            "others_GiB": memory.reserved / GIB,
             "kv_cache_GiB": memory.cache / GIB,
             "allowed_GiB": memory.allowed / GIB,
             "kv_cache_tokens": memory.tokens(engine.limits.max_model_len),
@@ -102,7 +102,7 @@ def document(
         "cost": cost(prediction, prices),
         "engine": prediction.inside,
         "slo": prediction.slo.bounds,
-        "slo_percentile": prediction.slo.at,
+        "slo_percentile": prediction.slo.percentile,
         "slo_statistics": prediction.slo.statistics,
         "sustainable_request_rate": prediction.sustainable,
         "largest_request_rate_within_slo": prediction.knee,
@@ -122,10 +122,10 @@ def write(report: dict[str, Any]) -> None:
 
 
 def encode(
-    prediction: Prediction, *, each: bool = False, prices: Prices = _NO_PRICES, detailed_steps: bool = False
+    prediction: Prediction, *, per_request: bool = False, prices: Prices = _NO_PRICES, detailed_steps: bool = False
 ) -> bytes:
     """Encode as JSON with sorted keys."""
-    content = document(prediction, each=each, prices=prices, detailed_steps=detailed_steps)
+    content = document(prediction, per_request=per_request, prices=prices, detailed_steps=detailed_steps)
     return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
 
 
@@ -139,11 +139,11 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _tiers(found: dict[str, Any]) -> str:
+def _tiers_line(tiers: dict[str, Any]) -> str:
     return (
-        f"Prompt tokens found: {found['gpu_hit_rate']:.1%} on the GPU, {found['host_hit_rate']:.1%} in host memory, "
-        f"{found['disk_hit_rate']:.1%} on disk; {found['blocks_given_up_by_gpus']:,} blocks left GPUs, "
-        f"{found['blocks_lost']:,} were lost"
+        f"Prompt tokens found: {tiers['gpu_hit_rate']:.1%} on the GPU, {tiers['host_hit_rate']:.1%} in host memory, "
+        f"{tiers['disk_hit_rate']:.1%} on disk; {tiers['blocks_given_up_by_gpus']:,} blocks left GPUs, "
+        f"{tiers['blocks_lost']:,} were lost"
     )
 
 
@@ -168,11 +168,11 @@ def _engine(inside: dict[str, Any]) -> str:
     )
 
 
-def _steps(found: dict[str, Any]) -> str:
+def _steps_line(steps: dict[str, Any]) -> str:
     return (
-        f"Steps: {found['fitted_batches']} batches {found['source']}, interpolated; device time of "
-        f"{found['held_out_batches']} held-out batches is {found['held_out_median_error']:.1%} off in the median, "
-        f"{found['held_out_largest_error']:.1%} at most"
+        f"Steps: {steps['fitted_batches']} batches {steps['source']}, interpolated; device time of "
+        f"{steps['held_out_batches']} held-out batches is {steps['held_out_median_error']:.1%} off in the median, "
+        f"{steps['held_out_largest_error']:.1%} at most"
     )
 
 
@@ -184,37 +184,42 @@ def _weights(engine: Engine) -> str:
     return plan.weights if plan.of_experts == plan.weights else f"{plan.weights}, experts {plan.of_experts}"
 
 
-def _description(where: dict[str, Any]) -> list[Text]:
+def _description(deployment: dict[str, Any]) -> list[Text]:
     """Parameters and types of weights with their origins; nothing of results that say neither."""
-    if "parameters" not in where:
+    if "parameters" not in deployment:
         return []
-    origin = f"{where['parameters'] / 1e9:,.1f} billion parameters by {where['described_by']}"
-    states = where["state_bytes_per_sequence"] / (1 << 20)
-    keeps = f"{where['kv_bytes_per_token'] / 1024:,.4g} KiB a token" + (
+    origin = f"{deployment['parameters'] / 1e9:,.1f} billion parameters by {deployment['described_by']}"
+    states = deployment["state_bytes_per_sequence"] / (1 << 20)
+    keeps = f"{deployment['kv_bytes_per_token'] / 1024:,.4g} KiB a token" + (
         f", {states:,.4g} MiB a sequence" if states else ""
     )
-    return [Text(f"{origin}; weights {where['weights']}"), Text(f"Layers: {where['layers']}; they keep {keeps}")]
+    return [
+        Text(f"{origin}; weights {deployment['weights']}"),
+        Text(f"Layers: {deployment['layers']}; they keep {keeps}"),
+    ]
 
 
 def screen(report: dict[str, Any]) -> RenderableType:
     """The terminal report of a document."""
-    where, memory = report["deployment"], report["memory"]
+    deployment, memory = report["deployment"], report["memory"]
     inside = report["engine"]
-    title = Text(f"{where['model']} on {where['gpus']} x {where['gpu']}, {where['plan']}", style="bold")
-    copies = f"{where['replicas']} replica{'s' if where['replicas'] > 1 else ''}"
-    if where["prefill_replicas"]:
-        copies = f"{where['prefill_replicas']} prefill and {where['replicas']} decode replicas"
+    title = Text(
+        f"{deployment['model']} on {deployment['gpus']} x {deployment['gpu']}, {deployment['plan']}", style="bold"
+    )
+    copies = f"{deployment['replicas']} replica{'s' if deployment['replicas'] > 1 else ''}"
+    if deployment["prefill_replicas"]:
+        copies = f"{deployment['prefill_replicas']} prefill and {deployment['replicas']} decode replicas"
     lines = [
         title,
-        Text(f"{copies}, {where['router']}; {report['workload']['name']}"),
-        *_description(where),
+        Text(f"{copies}, {deployment['router']}; {report['workload']['name']}"),
+        *_description(deployment),
         Text(
             f"Memory of the fullest GPU: weights {memory['weights_GiB']:.1f} GiB, activations "
             f"{memory['activations_GiB']:.1f}, others {memory['others_GiB']:.1f}, KV cache "
             f"{memory['kv_cache_GiB']:.1f} of {memory['allowed_GiB']:.1f} GiB: {memory['kv_cache_tokens']:,} tokens"
             f"{_groups(memory)}"
         ),
-        *([Text(where["engine_defaults"]["text"])] if where["engine_defaults"]["text"] else []),
+        *([Text(deployment["engine_defaults"]["text"])] if deployment["engine_defaults"]["text"] else []),
     ]
     table = Table(box=None, pad_edge=False)
     table.add_column("")
@@ -232,7 +237,7 @@ def screen(report: dict[str, Any]) -> RenderableType:
         table = Text("No request was served, so there are no latencies and no throughput.")  # type: ignore[assignment]
     after = [_engine(inside)]
     if inside.get("tiers"):
-        after.append(_tiers(inside["tiers"]))
+        after.append(_tiers_line(inside["tiers"]))
     if report["fleet"]:
         after.append(fleets.sentence(report["fleet"]))
     if report["sustainable_request_rate"]:
@@ -247,7 +252,7 @@ def screen(report: dict[str, Any]) -> RenderableType:
     host = report["overheads"]["host_origin"] or report["overheads"]["origin"]
     after.append(f"A decoding step's prices: {rests}. Host overhead: {host}.")
     if report["steps"]:
-        after.append(_steps(report["steps"]))
+        after.append(_steps_line(report["steps"]))
     notes = [Text(note, style="yellow") for note in report["notes"]]
     return Group(
         *lines,

@@ -17,7 +17,7 @@ def sentences(served: Served, limits: Limits) -> list[str]:
     needed = np.minimum(prompt + output, limits.max_model_len)[~too_long]
     pages = np.array([limits.pages(int(tokens) + limits.draft_tokens + limits.lookahead) for tokens in needed])
     too_large = needed[pages >= limits.num_gpu_blocks] if len(needed) else needed
-    others = len(needed) - len(too_large)
+    num_unserved = len(needed) - len(too_large)
     texts = []
     if too_long.any():
         texts.append(
@@ -30,8 +30,8 @@ def sentences(served: Served, limits: Limits) -> list[str]:
             f"{_requests(len(too_large), served)} refused: the KV cache holds {limits.kv_tokens:,} tokens, and the "
             f"longest request needs {int(too_large.max()):,}. Give the engine more memory for its cache."
         )
-    if others:
-        texts.append(f"{_requests(others, served)} refused: no engine served when they came.")
+    if num_unserved:
+        texts.append(f"{_requests(num_unserved, served)} refused: no engine served when they came.")
     return texts
 
 

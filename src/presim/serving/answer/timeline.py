@@ -42,9 +42,9 @@ class _Tracks:
             descriptor.counter.SetInParent()
         return self.uuids
 
-    def _event(self, track: int, kind: str, when: int) -> Any:
+    def _event(self, track: int, kind: str, time_ns: int) -> Any:
         packet = self.trace.packet.add()
-        packet.timestamp, packet.trusted_packet_sequence_id = when, 1
+        packet.timestamp, packet.trusted_packet_sequence_id = time_ns, 1
         packet.track_event.type = getattr(self.pb.TrackEvent, kind)
         packet.track_event.track_uuid = track
         return packet.track_event
@@ -57,8 +57,8 @@ class _Tracks:
             note.name, note.int_value = key, value
         self._event(track, "TYPE_SLICE_END", max(end, begin))
 
-    def count(self, track: int, when: int, value: int) -> None:
-        self._event(track, "TYPE_COUNTER", when).counter_value = value
+    def count(self, track: int, time_ns: int, value: int) -> None:
+        self._event(track, "TYPE_COUNTER", time_ns).counter_value = value
 
 
 def write(served: Served, path: Path) -> None:

@@ -61,9 +61,9 @@ def _rounded_up(value: float) -> float:
 
 def _larger(model: Model, space: Space, prompt: int, output: int, slo: Slo) -> str | None:
     """The fewest GPUs beyond the limit with which an engine alone is estimated to meet the SLO."""
-    most = space.most_gpus * _TIMES
-    larger = dataclasses.replace(space, most_gpus=most, disaggregated=False)
-    shapes = {tp * pp for tp in space.tps for pp in space.pps if space.most_gpus < tp * pp <= most}
+    max_gpus = space.most_gpus * _TIMES
+    larger = dataclasses.replace(space, most_gpus=max_gpus, disaggregated=False)
+    shapes = {tp * pp for tp in space.tps for pp in space.pps if space.most_gpus < tp * pp <= max_gpus}
     if not shapes:
         return None
     points = [point for point in estimates(model, larger, prompt, output, shapes) if excess(point, slo) <= 1]

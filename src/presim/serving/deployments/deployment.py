@@ -68,16 +68,16 @@ class Deployment:
     @property
     def gpus(self) -> int:
         """GPUs of all engines."""
-        beside = self.prefill.plan.gpus * self.prefill_replicas if self.prefill else 0
-        return self.engine.plan.gpus * self.replicas + beside
+        prefill_gpus = self.prefill.plan.gpus * self.prefill_replicas if self.prefill else 0
+        return self.engine.plan.gpus * self.replicas + prefill_gpus
 
     def fleet(self, scale: float = 1.0, host: float = 1.0, seed: int = 0) -> Fleet:
         """The replicas, with scaled device times and host overhead. Each data-parallel rank is a replica."""
         engine, over = self.engine, self.engine.overheads
-        times = scaled(engine.times, scale, host)
+        times = scale_times(engine.times, scale, host)
         replicas = ranks_of(engine, self.replicas, times, "decode" if self.prefill else "any", 0)
         if self.prefill is not None:
-            first = scaled(self.prefill.times, scale, host)
+            first = scale_times(self.prefill.times, scale, host)
             replicas = ranks_of(self.prefill, self.prefill_replicas, first, "prefill", self.replicas) + replicas
         cluster, model, plan = engine.cluster, engine.model, engine.plan
         return Fleet(
@@ -90,12 +90,12 @@ class Deployment:
         )  # fmt: skip
 
 
-def shortened(engine: Engine) -> str | None:
+def shortening_note(engine: Engine) -> str | None:
     """A sentence for an engine whose requests may have fewer tokens than its model: its cache holds no more."""
-    wanted = engine.model.longest if engine.plan.max_model_len in (None, AUTO_LENGTH) else engine.plan.max_model_len
-    if wanted is None or engine.limits.max_model_len >= wanted:
+    length = engine.model.longest if engine.plan.max_model_len in (None, AUTO_LENGTH) else engine.plan.max_model_len
+    if length is None or engine.limits.max_model_len >= length:
         return None
-    return f"A request may have {engine.limits.max_model_len:,} of {wanted:,} tokens: the KV cache holds no more."
+    return f"A request may have {engine.limits.max_model_len:,} of {length:,} tokens: the KV cache holds no more."
 
 
 def _about_version(engine: Engine) -> str | None:
@@ -111,20 +111,22 @@ def _about_version(engine: Engine) -> str | None:
 
 def ranks_of(engine: Engine, count: int, times: StepTimes, role: Role, group: int) -> list[Replica]:
     """Replicas of ``count`` engines: one per data-parallel rank; ranks of one engine step together."""
-    ranks, alone = engine.plan.dp, engine.plan.dp == 1 or engine.plan.pp > 1
+    ranks, steps_alone = engine.plan.dp, engine.plan.dp == 1 or engine.plan.pp > 1
     return [
-        Replica(engine.limits, times, role, -1 if alone else group + number)
+        Replica(engine.limits, times, role, -1 if steps_alone else group + number)
         for number in range(count)
         for _ in range(ranks)
     ]
 
 
-def scaled(times: StepTimes, device: float, host: float) -> StepTimes:
+def scale_times(times: StepTimes, device: float, host: float) -> StepTimes:
     """The same steps, so many times as slow."""
     fields: dict[str, Any] = {field.name: getattr(times, field.name) for field in dataclasses.fields(times)}
     factors = {name: device if name in _DEVICE else host for name in fields}
-    found: dict[str, Any] = {name: value if value is None else value * factors[name] for name, value in fields.items()}
-    return StepTimes(**found)
+    scaled_fields: dict[str, Any] = {
+        name: value if value is None else value * factors[name] for name, value in fields.items()
+    }
+    return StepTimes(**scaled_fields)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -192,7 +194,7 @@ class Prediction:
         """Notes for the reader."""
         engine = self.deployment.engine
         notes = refused.sentences(self.served, engine.limits)
-        notes += [text for text in (shortened(engine), _about_version(engine)) if text]
+        notes += [text for text in (shortening_note(engine), _about_version(engine)) if text]
         if self.deployment.life is not None:
             notes.append(self._about_life(self.deployment.life))
         if self.deployment.engine.plan.drafting is not None:
@@ -211,8 +213,8 @@ class Prediction:
         is_searched = self.sustainable is not None and self.fleet is None and self.served.finished.any()
         if self.slo.bounds and self.knee is None and is_searched:
             figures = self.slo.figures_ms(metrics.latencies_ms(self.served))
-            near = ", ".join(f"{name.upper()} {figure:.4g} ms" for name, figure in figures.items())
-            notes.append(f"No rate meets {self.slo.text}; the simulated run has {near}.")
+            achieved = ", ".join(f"{name.upper()} {figure:.4g} ms" for name, figure in figures.items())
+            notes.append(f"No rate meets {self.slo.text}; the simulated run has {achieved}.")
         return notes
 
     def _about_life(self, life: Life) -> str:
@@ -250,8 +252,8 @@ def predict(
         knee = largest_rate(deployment, workload, slo, sustainable, by_clock, seed)
     blocks = deployment.engine.limits.num_gpu_blocks - 1
     return Prediction(
-        deployment, workload, served, slo, figures, interval_by_figure, metrics.inside(served, blocks), sustainable,
-        knee, fleets.summary(served, deployment.engine.plan.gpus) if deployment.life is not None else None,
+        deployment, workload, served, slo, figures, interval_by_figure, metrics.engine_figures(served, blocks),
+        sustainable, knee, fleets.summary(served, deployment.engine.plan.gpus) if deployment.life is not None else None,
     )  # fmt: skip
 
 
@@ -260,11 +262,11 @@ def sustainable_rate(deployment: Deployment, workload: Workload, seed: int = 0) 
     fleet = dataclasses.replace(deployment, life=None).fleet(seed=seed)  # all engines, no failures
     seats = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
     served = simulate(workload.first(_MOST_PROBED).at_once(min(_WAVES * seats, 8 * _MOST_PROBED)), fleet)
-    ends = np.sort(served.last[served.finished])
-    if len(ends) < 8:
+    finish_times = np.sort(served.last[served.finished])
+    if len(finish_times) < 8:
         return None
-    first, last = len(ends) // 4, 3 * len(ends) // 4
-    span = float(ends[last] - ends[first]) / 1e9
+    first, last = len(finish_times) // 4, 3 * len(finish_times) // 4
+    span = float(finish_times[last] - finish_times[first]) / 1e9
     return (last - first) / span if span > 0 else None
 
 
@@ -274,8 +276,8 @@ def largest_rate(
     """The largest rate at which the requests, sped up or slowed down, meet the SLO; None if no rate does."""
     some = workload.first(_MOST_PROBED)
 
-    def keeps(wanted: float) -> bool:
-        return metrics.meets(simulate(some.scaled(wanted / rate), deployment.fleet(seed=seed)), slo)
+    def keeps(candidate_rate: float) -> bool:
+        return metrics.meets(simulate(some.scaled(candidate_rate / rate), deployment.fleet(seed=seed)), slo)
 
     low, high = 0.0, 1.25 * sustainable
     if keeps(high):

@@ -44,13 +44,13 @@ def document(
         "partial": search.partial or ranking.partial,
         "refused": search.refused,
         "pareto": [_entry(point) for point in search.pareto],
-        "best": _outcome(best) if best else None,
+        "best": _outcome_entry(best) if best else None,
         **(_confirmed(answer, demand) if answer and demand else {}),
-        "nearest": _outcome(nearest) if nearest else None,
+        "nearest": _outcome_entry(nearest) if nearest else None,
         "would_help": list(advice),
         "shortfall": shortfall,
         "plans": ranking.plans,
-        "simulated": [_outcome(outcome) for outcome in ranking.outcomes],
+        "simulated": [_outcome_entry(outcome) for outcome in ranking.outcomes],
         "not_modelled": list(search.not_modelled),
     }
 
@@ -67,7 +67,7 @@ def _confirmed(answer: Answer, demand: Demand) -> dict[str, Any]:
         "draws": DRAWS,
         "rate_range": list(best.rates),
         "queue_rate": best.queue_rate,
-        "next_best": _outcome(following.outcome) | {"rate_range": list(following.rates)} if following else None,
+        "next_best": _outcome_entry(following.outcome) | {"rate_range": list(following.rates)} if following else None,
         "next_costs": _costs(following.outcome, demand) if following else None,
         "ranges_overlap": answer.overlaps,
         "load_curve": [{"request_rate": result.rate, **result.figures} for result in best.curve],
@@ -97,7 +97,7 @@ def _entry(point: Point) -> dict[str, Any]:
     }
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome_entry(outcome: Outcome) -> dict[str, Any]:
     point, result = outcome.point, outcome.trial
     entry = {"deployment": point.name, "gpus": point.gpus, "verdict": outcome.verdict, "meets_slo": False}
     if result is None:

@@ -255,9 +255,9 @@ def excess(point: Point, slo: Slo) -> float:
 def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
     """Points on the Pareto front of tokens/s per GPU and tokens/s per user."""
     best = -1.0
-    kept = []
-    for point in sorted(points, key=lambda one: (-one.per_user, -one.per_gpu)):
+    front = []
+    for point in sorted(points, key=lambda candidate: (-candidate.per_user, -candidate.per_gpu)):
         if point.per_gpu > best:
-            kept.append(point)
+            front.append(point)
             best = point.per_gpu
-    return tuple(kept)
+    return tuple(front)

@@ -183,7 +183,9 @@ def _prompts(prompt: object) -> list[Prompt]:
     if prompt is None:
         raise RefusedError("Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
     several = isinstance(prompt, list) and bool(prompt) and not all(map(_is_id, prompt))
-    prompts = [_prompt(entry) for entry in prompt] if several and isinstance(prompt, list) else [_prompt(prompt)]
+    prompts = (
+        [_read_prompt(entry) for entry in prompt] if several and isinstance(prompt, list) else [_read_prompt(prompt)]
+    )
     if len(prompts) > _MOST_PROMPTS:
         raise RefusedError(f"a request may have {_MOST_PROMPTS:,} prompts, not {len(prompts):,}.", "prompt")
     return prompts
@@ -193,7 +195,7 @@ def _is_id(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _prompt(prompt: object) -> Prompt:
+def _read_prompt(prompt: object) -> Prompt:
     if isinstance(prompt, list) and all(map(_is_id, prompt)):
         if not prompt:
             raise RefusedError("The decoder prompt cannot be empty", "prompt")

@@ -54,23 +54,23 @@ def state_columns(workload: Workload, fleet: Fleet, program: dict[str, Any], row
 
 
 def _fill_pools(fleet: Fleet, program: dict[str, Any], columns: dict[str, Any]) -> None:
-    for place, replica in enumerate(fleet.replicas):
-        first, end = (int(each) for each in program["base"][place : place + 2])
+    for replica_index, replica in enumerate(fleet.replicas):
+        first, end = (int(bound) for bound in program["base"][replica_index : replica_index + 2])
         columns["free_next"][first : end - 1] = np.arange(first + 1, end)
         columns["free_prev"][first + 1 : end] = np.arange(first, end - 1)
-        columns["n_free"][place] = replica.limits.num_gpu_blocks - 1
-        row, row_end = (int(each) for each in program["row_base"][place : place + 2])
+        columns["n_free"][replica_index] = replica.limits.num_gpu_blocks - 1
+        row, row_end = (int(bound) for bound in program["row_base"][replica_index : replica_index + 2])
         columns["rows"][row:row_end] = np.arange(row, row_end)[::-1]
-        columns["n_rows"][place] = row_end - row
+        columns["n_rows"][replica_index] = row_end - row
     for name in ("tier_next", "tier_prev"):
         columns[name][program["tier_base"][:-1]] = program["tier_base"][:-1]  # each sentinel alone
 
 
 _REQUEST_COLUMNS = (
     *("status", "replica", "computed", "tokens", "placeholders", "in_flight", "stale", "blocks", "cached", "row"),
-    *("apart", "apart_head", "reach"),
+    *("apart_pages", "apart_head", "reach"),
     *("decodes", "eligible", "sampled_at", "loaded", "next", "before", "sent", "queued", "scheduled", "first", "last"),
-    *("preemptions", "hits", "host_hits", "disk_hits", "kept", "moves", "unmet"),
+    *("preemptions", "hits", "host_hits", "disk_hits", "kept_tokens", "moves", "unmet"),
 )
 _REPLICA_COLUMNS = (
     *("wake", "action", "clock", "step", "head", "tail", "waiting", "n_running", "n_rows", "load", "emitted"),
@@ -79,7 +79,7 @@ _REPLICA_COLUMNS = (
     *("tier_free", "n_loras", "unsampled", "heard", "full", "sleeps"),
 )
 _SIZED_BY = {
-    **dict.fromkeys(("running", "rows", "left", "held"), "row_base"),
+    **dict.fromkeys(("running", "rows", "remaining_tokens", "held_tokens"), "row_base"),
     **dict.fromkeys(("slot_count", "slot_end", "slot_masked", "slot_waits", "slot_prompts"), "slot_base"),
     **dict.fromkeys(("batch_item", "batch_tokens", "batch_samples", "batch_padded"), "batch_base"),
     **dict.fromkeys(("free_next", "free_prev", "refs", "hash", "twin"), "base"),

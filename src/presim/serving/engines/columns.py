@@ -33,16 +33,16 @@ def start(
 
 def _check(workload: Workload, fleet: Fleet) -> None:
     if (workload.grammar_ns >= 0).any():
-        if fleet.life is not None or any(each.limits.pipeline_parallel_size > 1 for each in fleet.replicas):
+        if fleet.life is not None or any(replica.limits.pipeline_parallel_size > 1 for replica in fleet.replicas):
             raise InputError(
                 "structured output is modelled on engines of one pipeline stage that neither scale nor fail; leave out "
                 "--structured, or --pp, --autoscale and --mtbf"
             )
-        if any(each.group >= 0 for each in fleet.replicas):
+        if any(replica.group >= 0 for replica in fleet.replicas):
             raise InputError(
                 "structured output with data-parallel ranks is not modelled; leave out --structured or --dp"
             )
-    limits = [each.limits.max_loras for each in fleet.replicas]
+    limits = [replica.limits.max_loras for replica in fleet.replicas]
     if (workload.adapter > 0).any() and min(limits) < 1:
         raise InputError("the workload has LoRA adapters, but an engine takes none; give --max-loras")
     if len(fleet.replicas) > 4096:
@@ -89,12 +89,12 @@ def _knobs(replica: Replica, table: int) -> list[int]:
 def _all_knobs(replicas: Sequence[Replica], places: dict[int, int]) -> list[int]:
     groups = [replica.group for replica in replicas]
     knobs: list[int] = []
-    for place, replica in enumerate(replicas):
-        own = _knobs(replica, places[id(replica.times)])
-        alone = replica.group < 0
-        own[state.GROUP] = place if alone else groups.index(replica.group)
-        own[state.MEMBERS] = 1 if alone else groups.count(replica.group)
-        knobs += own
+    for replica_index, replica in enumerate(replicas):
+        replica_knobs = _knobs(replica, places[id(replica.times)])
+        steps_alone = replica.group < 0
+        replica_knobs[state.GROUP] = replica_index if steps_alone else groups.index(replica.group)
+        replica_knobs[state.MEMBERS] = 1 if steps_alone else groups.count(replica.group)
+        knobs += replica_knobs
     return knobs
 
 
@@ -110,39 +110,42 @@ def _places(keys: int) -> int:
 def _program(workload: Workload, fleet: Fleet, record: bool, longest: int | None = None) -> dict[str, Any]:
     replicas = fleet.replicas
     tables: list[StepTimes] = list({id(replica.times): replica.times for replica in replicas}.values())
-    places = {id(times): place for place, times in enumerate(tables)}
-    whole = [0] * state.WHOLE
-    whole[state.CONCURRENCY], whole[state.ROUTER] = workload.concurrency, ROUTERS[fleet.router]
-    whole[state.SEGMENT], whole[state.RECORD] = workload.segment_tokens, int(record)
-    whole[state.INPUT_NS], whole[state.OUTPUT_NS] = fleet.input_ns, fleet.output_ns
-    whole[state.INPUT_TOKEN_NS], whole[state.INPUT_LOAD_NS] = fleet.input_token_ns, fleet.input_load_ns
-    whole[state.KV_BYTES], whole[state.PORT_NS] = fleet.kv_token_bytes, fleet.port_ns
-    whole[state.PORT_BPS] = int(min(fleet.port_bytes_per_s, 1e15))
-    whole[state.REPLICAS] = len(replicas)
-    for place, rows in log_rows(fleet, record).items():
-        whole[place] = rows
+    places = {id(times): table_index for table_index, times in enumerate(tables)}
+    fleet_knobs = [0] * state.WHOLE
+    fleet_knobs[state.CONCURRENCY], fleet_knobs[state.ROUTER] = workload.concurrency, ROUTERS[fleet.router]
+    fleet_knobs[state.SEGMENT], fleet_knobs[state.RECORD] = workload.segment_tokens, int(record)
+    fleet_knobs[state.INPUT_NS], fleet_knobs[state.OUTPUT_NS] = fleet.input_ns, fleet.output_ns
+    fleet_knobs[state.INPUT_TOKEN_NS], fleet_knobs[state.INPUT_LOAD_NS] = fleet.input_token_ns, fleet.input_load_ns
+    fleet_knobs[state.KV_BYTES], fleet_knobs[state.PORT_NS] = fleet.kv_token_bytes, fleet.port_ns
+    fleet_knobs[state.PORT_BPS] = int(min(fleet.port_bytes_per_s, 1e15))
+    fleet_knobs[state.REPLICAS] = len(replicas)
+    for knob, rows in log_rows(fleet, record).items():
+        fleet_knobs[knob] = rows
     life, lifetimes = lives.program(fleet)
-    for place, value in life.items():
-        whole[place] = value
+    for knob, value in life.items():
+        fleet_knobs[knob] = value
     limits = [replica.limits for replica in replicas]
     loras = [_or_zeros(t.lora_ns, t) for t in tables]
     longest = longest or (int((workload.prompt + workload.output).max()) if len(workload) else 1)
     columns: dict[str, Any] = {
-        "whole": whole,
+        "fleet_knobs": fleet_knobs,
         "knobs": _all_knobs(replicas, places),
-        "base": _firsts([each.num_gpu_blocks + 1 for each in limits]),
-        "row_base": _firsts([each.max_num_seqs for each in limits]),
-        "batch_base": _firsts([each.max_num_seqs * each.depth for each in limits]),
-        "slot_base": _firsts([each.depth for each in limits]),
-        "hash_base": _firsts([_hash_places(each) for each in limits]),
-        "lora_base": _firsts([max(each.max_loras, 1) for each in limits]),
-        "tier_base": _firsts([size + 1 for each in limits for size in each.tiers.sizes]),
-        "tier_hash_base": _firsts([_places(size) for each in limits for size in each.tiers.sizes]),
+        "base": _firsts([limit.num_gpu_blocks + 1 for limit in limits]),
+        "row_base": _firsts([limit.max_num_seqs for limit in limits]),
+        "batch_base": _firsts([limit.max_num_seqs * limit.depth for limit in limits]),
+        "slot_base": _firsts([limit.depth for limit in limits]),
+        "hash_base": _firsts([_hash_places(limit) for limit in limits]),
+        "lora_base": _firsts([max(limit.max_loras, 1) for limit in limits]),
+        "tier_base": _firsts([size + 1 for limit in limits for size in limit.tiers.sizes]),
+        "tier_hash_base": _firsts([_places(size) for limit in limits for size in limit.tiers.sizes]),
         "row_blocks": [
-            max(-(-min(longest + 2 * each.draft_tokens, each.max_model_len) // each.block_size) + 1 for each in limits)
+            max(
+                -(-min(longest + 2 * limit.draft_tokens, limit.max_model_len) // limit.block_size) + 1
+                for limit in limits
+            )
         ],
         "apart_first": _firsts([len(limit.apart) for limit in limits]),
-        "apart": [number for limit in limits for group in limit.apart for number in _apart_row(group)],
+        "apart_groups": [number for limit in limits for group in limit.apart for number in _apart_row(group)],
         "arrival": workload.arrival_ns,
         "prompt": workload.prompt,
         "output": workload.output,
@@ -194,12 +197,12 @@ def _apart(ids: Ints, adapters: Ints) -> Ints:
     if not adapters.any():
         return ids
     pairs = np.stack([adapters, ids])
-    found: Ints = np.unique(pairs, axis=1, return_inverse=True)[1]
-    return found.reshape(-1).astype(np.int64)
+    content_ids: Ints = np.unique(pairs, axis=1, return_inverse=True)[1]
+    return content_ids.reshape(-1).astype(np.int64)
 
 
 def log_rows(fleet: Fleet, record: bool) -> dict[int, int]:
-    """Rows of the logs, by the places of `Program.whole` that say so."""
+    """Rows of the logs, by the places of `Program.fleet_knobs` that say so."""
     widest = sum(replica.limits.max_num_seqs for replica in fleet.replicas)
     return {
         state.LOG_ROWS: _LOG_ROWS,

@@ -180,11 +180,11 @@ class StepTimes:
         return 0.0 if launches is None else float(launches[tokens])
 
 
-def between(table: Floats, one: float, two: float) -> float:
+def between(table: Floats, row_size: float, column_size: float) -> float:
     """Interpolate between a table's powers of two."""
     from presim.serving.fast import cost
 
-    return cost.between(np.log2(table).ravel().tolist(), 0, float(one), float(two))
+    return cost.between(np.log2(table).ravel().tolist(), 0, float(row_size), float(column_size))
 
 
 def constant_times(ns: float, limits: Limits) -> StepTimes:

@@ -64,7 +64,7 @@ class LiveEngine:
         for column in (self.state.heap_time, self.state.heap_item):
             column.append(0)
         self.state.counters[state.OPEN] += 1
-        heap.send(self.state, item, now_ns)
+        heap.push_arrival(self.state, item, now_ns)
         return item
 
     def abort(self, item: int) -> None:
@@ -76,32 +76,32 @@ class LiveEngine:
     @property
     def next_event_ns(self) -> int | None:
         """Time of the next event; None if there is none."""
-        times = [when for when in self.state.wake if when < state.FOREVER]
+        times = [time_ns for time_ns in self.state.wake if time_ns < state.FOREVER]
         if self.state.counters[state.PENDING] > 0:
             times.append(self.state.heap_time[0])
         return min(times, default=None)
 
     def advance(self, until_ns: int) -> list[Emitted]:
         """Advance time; returns the tokens produced, in order."""
-        found: list[Emitted] = []
+        emitted: list[Emitted] = []
         p, s = self.program, self.state
-        while (when := self.next_event_ns) is not None and when <= until_ns:
+        while (event_ns := self.next_event_ns) is not None and event_ns <= until_ns:
             s.counters[state.STEPS] = s.counters[state.PAIRS] = 0
             first = min(range(len(s.wake)), key=lambda replica: s.wake[replica])
             if s.counters[state.PENDING] > 0 and s.heap_time[0] <= s.wake[first]:
                 routing.arrive(p, s)
                 continue
             slot = s.oldest[first] if s.action[first] == state.UPDATE else -1
-            loop.act(p, s, first)
+            loop.run_engine(p, s, first)
             if slot >= 0:
-                found += self._emitted(first, slot)
-        return found
+                emitted += self._emitted(first, slot)
+        return emitted
 
     def _emitted(self, replica: int, slot: int) -> list[Emitted]:
         p, s = self.program, self.state
         begin = p.batch_base[replica] + slot * p.knobs[replica * state.KNOBS + state.MAX_SEQS]
         places = range(begin, begin + s.slot_count[p.slot_base[replica] + slot])
-        items = [s.batch_item[place] for place in places if s.batch_samples[place]]
+        items = [s.batch_item[batch_index] for batch_index in places if s.batch_samples[batch_index]]
         return [Emitted(item, s.last[item], s.status[item] == state.FINISHED) for item in items if s.last[item] >= 0]
 
 
@@ -109,12 +109,12 @@ def contents(tokens: Sequence[int], block: int, adapter: int = 0) -> list[int]:
     """Ids of a prompt's full blocks; each stands for all tokens up to its end. The same in every process."""
     import hashlib
 
-    found: list[int] = []
+    block_ids: list[int] = []
     digest = hashlib.blake2b(str(adapter).encode() if adapter else b"", digest_size=8)
     for first in range(0, len(tokens) - block + 1, block):
         digest.update(np.array(tokens[first : first + block], np.int64).tobytes())
-        found.append(int.from_bytes(digest.copy().digest(), "little") & _IDS)
-    return found
+        block_ids.append(int.from_bytes(digest.copy().digest(), "little") & _IDS)
+    return block_ids
 
 
 def fields(emitted: Emitted) -> dict[str, Any]:

@@ -23,13 +23,13 @@ def _ns(seconds: float) -> int:
 def engines(fleet: Fleet) -> list[int]:
     """The first replica of each engine; replicas that step together are one engine."""
     firsts: dict[int, int] = {}
-    for place, replica in enumerate(fleet.replicas):
-        firsts.setdefault(-1 - place if replica.group < 0 else replica.group, place)
+    for replica_index, replica in enumerate(fleet.replicas):
+        firsts.setdefault(-1 - replica_index if replica.group < 0 else replica.group, replica_index)
     return list(firsts.values())
 
 
 def program(fleet: Fleet) -> tuple[dict[int, int], NDArray[np.int64]]:
-    """Values for `Program.whole`, and the drawn lifetimes."""
+    """Values for `Program.fleet_knobs`, and the drawn lifetimes."""
     life = fleet.life
     if life is None:
         return {}, np.zeros(1, np.int64)
@@ -68,9 +68,12 @@ def fill(fleet: Fleet, columns: dict[str, Any]) -> None:
         return
     firsts = engines(fleet)
     present = len(firsts) if life.scaling is None else min(life.scaling.least, len(firsts))
-    events = [[0, first, state.SERVING if at < present else state.ABSENT] for at, first in enumerate(firsts)]
-    for (_, first, what), end in zip(events, [*firsts[1:], len(fleet.replicas)]):
-        columns["up"][first:end] = what
+    events = [
+        [0, first, state.SERVING if engine_number < present else state.ABSENT]
+        for engine_number, first in enumerate(firsts)
+    ]
+    for (_, first, engine_state), end in zip(events, [*firsts[1:], len(fleet.replicas)]):
+        columns["up"][first:end] = engine_state
     columns["events"][: 3 * len(events)] = np.array(events).ravel()
     counters[state.EVENTS] = len(events)
     if life.scaling is not None:

@@ -119,9 +119,9 @@ def read_input(folder: Path) -> tuple[Workload, Limits, StepTimes, int, int, int
     with np.load(folder / "times.npz") as tables:
         times = StepTimes(**{name: tables[name] for name in (*_TABLES, *_OPTIONAL)}, **content["costs"])
     workload = workloads.read(folder / "workload.jsonl")
-    given = content["limits"]
-    apart = tuple(Apart(**group) for group in given["apart"])
-    limits = Limits(**{**given, "tiers": Tiers(**given["tiers"]), "apart": apart})
+    limit_fields = content["limits"]
+    apart_groups = tuple(Apart(**group) for group in limit_fields["apart"])
+    limits = Limits(**{**limit_fields, "tiers": Tiers(**limit_fields["tiers"]), "apart": apart_groups})
     return workload, limits, times, content["input_ns"], content["output_ns"], content["input_token_ns"]
 
 

@@ -84,8 +84,10 @@ class Engine:
         """The batch is on the device; when the host is done with launching it, and the device with computing it."""
         prompts = batch.forward_mode.is_extend()
         lengths = batch.seq_lens_cpu.tolist()
-        tokens = [each.extend_len for each in batch.reqs] if prompts else [1] * len(lengths)
-        self.steps.append({int(each.rid): count for each, count in zip(batch.reqs, tokens, strict=True)})
+        tokens = [batch_request.extend_len for batch_request in batch.reqs] if prompts else [1] * len(lengths)
+        self.steps.append(
+            {int(batch_request.rid): count for batch_request, count in zip(batch.reqs, tokens, strict=True)}
+        )
         self.free_pages.append(self._free())
         now += int(self.times.host_ns + self.times.host_seq_ns * len(tokens))
         device, launch = self._device_ns(tokens, lengths)
@@ -117,8 +119,11 @@ class Engine:
 
         batch, _ = self.scheduler.result_queue.popleft()
         now = max(now, self.ends.popleft())
-        places = [len(each.origin_input_ids) + len(each.output_ids) for each in batch.reqs]
-        tokens = [token_of(self.workload, int(each.rid), place) for each, place in zip(batch.reqs, places, strict=True)]
+        places = [len(batch_request.origin_input_ids) + len(batch_request.output_ids) for batch_request in batch.reqs]
+        tokens = [
+            token_of(self.workload, int(batch_request.rid), position)
+            for batch_request, position in zip(batch.reqs, places, strict=True)
+        ]
         result = GenerationBatchResult(next_token_ids=torch.tensor(tokens), can_run_cuda_graph=False)
         processor = self.scheduler.batch_result_processor
         if batch.forward_mode.is_decode():
@@ -126,11 +131,11 @@ class Engine:
         else:
             processor.process_batch_result_prefill(batch, result)
         now += int(self.times.back_ns + self.times.back_seq_ns * len(tokens))
-        for each in batch.reqs:
-            item = int(each.rid)
-            if self.first[item] < 0 and each.output_ids:
+        for batch_request in batch.reqs:
+            item = int(batch_request.rid)
+            if self.first[item] < 0 and batch_request.output_ids:
                 self.first[item] = now + self.output_ns
-            if self.last[item] < 0 and each.finished():
+            if self.last[item] < 0 and batch_request.finished():
                 self.last[item] = now + self.output_ns
         return now
 

@@ -96,31 +96,31 @@ def scheduler(limits: Limits, folder: Path) -> Any:
         disable_cuda_graph=True,
     )
     publish(args, role="scheduler", ranks=SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0))
-    made: Any = Scheduler.__new__(Scheduler)
-    made.server_args, made.device, made.page_size = args, "cpu", limits.block_size
-    made.enable_overlap = made.enable_skip_finishing_decode = limits.async_scheduling
-    made.spec_algorithm, made.model_config = SpeculativeAlgorithm.from_string(None), ModelConfig.from_server_args(args)
-    made.schedule_policy, made.priority_scheduling_preemption_threshold = "fcfs", 0
-    made.max_running_requests, made.max_prefill_tokens = limits.max_num_seqs, limits.max_prefill_tokens
-    made.disaggregation_mode, made.is_generation, made.is_hybrid_swa = DisaggregationMode.NULL, True, False
+    core: Any = Scheduler.__new__(Scheduler)
+    core.server_args, core.device, core.page_size = args, "cpu", limits.block_size
+    core.enable_overlap = core.enable_skip_finishing_decode = limits.async_scheduling
+    core.spec_algorithm, core.model_config = SpeculativeAlgorithm.from_string(None), ModelConfig.from_server_args(args)
+    core.schedule_policy, core.priority_scheduling_preemption_threshold = "fcfs", 0
+    core.max_running_requests, core.max_prefill_tokens = limits.max_num_seqs, limits.max_prefill_tokens
+    core.disaggregation_mode, core.is_generation, core.is_hybrid_swa = DisaggregationMode.NULL, True, False
     for name in _OFF:
-        setattr(made, name, False)
+        setattr(core, name, False)
     for name in _NONE:
-        setattr(made, name, None)
-    _give_memory(made, limits)
-    made.tp_worker = made.model_worker = made.metrics_reporter = made.metrics_collector = Nothing()
-    made.future_map = made.output_streamer = made.load_inquirer = made.load_publisher = made.grammar_manager = Nothing()
-    made.dp_attn_adapter = made.ngram_embedding_manager = _Unchanged()
-    made.processed_tokens_counter, made.max_req_len = 0, limits.max_model_len
-    made.init_running_status()
-    made.enable_skip_finishing_decode = limits.async_scheduling
-    made.init_chunked_prefill()
-    made.init_schedule_policy()
-    made.init_batch_result_processor()
-    return made
+        setattr(core, name, None)
+    _give_memory(core, limits)
+    core.tp_worker = core.model_worker = core.metrics_reporter = core.metrics_collector = Nothing()
+    core.future_map = core.output_streamer = core.load_inquirer = core.load_publisher = core.grammar_manager = Nothing()
+    core.dp_attn_adapter = core.ngram_embedding_manager = _Unchanged()
+    core.processed_tokens_counter, core.max_req_len = 0, limits.max_model_len
+    core.init_running_status()
+    core.enable_skip_finishing_decode = limits.async_scheduling
+    core.init_chunked_prefill()
+    core.init_schedule_policy()
+    core.init_batch_result_processor()
+    return core
 
 
-def _give_memory(made: Any, limits: Limits) -> None:
+def _give_memory(core: Any, limits: Limits) -> None:
     """The scheduler's pools of rows and pages, and its cache of prefixes."""
     import torch
     from sglang.srt.mem_cache.allocator import PagedTokenToKVPoolAllocator, TokenToKVPoolAllocator
@@ -132,21 +132,21 @@ def _give_memory(made: Any, limits: Limits) -> None:
     size = limits.block_size
     paged = () if size == 1 else (size,)
     kind: Any = PagedTokenToKVPoolAllocator if paged else TokenToKVPoolAllocator
-    made.req_to_token_pool = ReqToTokenPool(limits.max_num_seqs, limits.max_model_len + size, "cpu", False)
-    made.token_to_kv_pool_allocator = kind(limits.kv_tokens, *paged, torch.float16, "cpu", pool, False)
+    core.req_to_token_pool = ReqToTokenPool(limits.max_num_seqs, limits.max_model_len + size, "cpu", False)
+    core.token_to_kv_pool_allocator = kind(limits.kv_tokens, *paged, torch.float16, "cpu", pool, False)
     params = CacheInitParams(
         disable=not limits.enable_prefix_caching,
-        req_to_token_pool=made.req_to_token_pool,
-        token_to_kv_pool_allocator=made.token_to_kv_pool_allocator,
+        req_to_token_pool=core.req_to_token_pool,
+        token_to_kv_pool_allocator=core.token_to_kv_pool_allocator,
         page_size=size,
         chunked_prefill_size=limits.max_num_batched_tokens,
     )
     context: dict[str, Any] = dict.fromkeys(inspect.signature(TreeCacheBuildContext).parameters)
-    context |= {"server_args": made.server_args, "params": params, "model_config": made.model_config}
+    context |= {"server_args": core.server_args, "params": params, "model_config": core.model_config}
     context |= {"is_hybrid_swa": False, "is_hybrid_ssm": False, "is_dsa": False, "enable_hierarchical_cache": False}
     context["disable_radix_cache"] = not limits.enable_prefix_caching
-    made.tree_cache = create_tree_cache(TreeCacheBuildContext(**context))
-    made.disable_radix_cache = not limits.enable_prefix_caching
+    core.tree_cache = create_tree_cache(TreeCacheBuildContext(**context))
+    core.disable_radix_cache = not limits.enable_prefix_caching
 
 
 def request(workload: Workload, item: int) -> Any:
@@ -156,7 +156,7 @@ def request(workload: Workload, item: int) -> Any:
 
     sampling = SamplingParams(max_new_tokens=int(workload.output[item]), ignore_eos=True)
     sampling.normalize(None)
-    made: Any = Req(
+    sglang_request: Any = Req(
         f"{item:08d}", "", array.array("q", tokens_of_prompt(workload, item)), sampling, vocab_size=MODEL["vocab_size"]
     )
-    return made
+    return sglang_request

@@ -62,22 +62,22 @@ def simulate(workload: Workload, fleet: Fleet, *, record: bool = False, compiled
         run = loop.run
         program = {name: column.tolist() for name, column in program.items()}
         columns = {name: column.tolist() for name, column in columns.items()}
-    kept: dict[str, list[Ints]] = {"log": [], "gaps": [], "schedule": [], "events": []}
+    pieces: dict[str, list[Ints]] = {"log": [], "gaps": [], "schedule": [], "events": []}
     code = 1
     before = -1
     while code == 1:
         code = run(state.Program(**program), state.State(**columns))
-        before = _drain(columns, kept, before)
+        before = _drain(columns, pieces, before)
     if code == 2:
         raise InternalError(_stopped(workload, fleet, columns["status"]))
     out = {name: np.asarray(columns[name], np.int64) for name in _PER_REQUEST}
     return Served(
         workload,
         **out,
-        steps=_joined(kept["log"]).reshape(-1, state.LOG),
-        gaps=_joined(kept["gaps"]).reshape(-1, 2),
-        schedule=_joined(kept["schedule"]).reshape(-1, 3),
-        events=_joined(kept["events"]).reshape(-1, 3),
+        steps=_joined(pieces["log"]).reshape(-1, state.LOG),
+        gaps=_joined(pieces["gaps"]).reshape(-1, 2),
+        schedule=_joined(pieces["schedule"]).reshape(-1, 3),
+        events=_joined(pieces["events"]).reshape(-1, 3),
         redone=int(columns["counters"][state.REDONE]),
         demoted=int(columns["counters"][state.DEMOTED]),
         dropped=int(columns["counters"][state.DISK_LOST]),
@@ -98,13 +98,13 @@ def _stopped(workload: Workload, fleet: Fleet, status: Any) -> str:
 
 def _joined(pieces: list[Ints]) -> Ints:
     """Concatenate pieces; each is freed as soon as it is copied."""
-    whole = np.empty(sum(map(len, pieces)), np.int64)
-    end = len(whole)
+    joined = np.empty(sum(map(len, pieces)), np.int64)
+    end = len(joined)
     while pieces:
         piece = pieces.pop()
-        whole[end - len(piece) : end] = piece
+        joined[end - len(piece) : end] = piece
         end -= len(piece)
-    return whole
+    return joined
 
 
 _PER_REQUEST = (
@@ -123,8 +123,8 @@ _PER_REQUEST = (
 )
 
 
-def _drain(columns: dict[str, Any], kept: dict[str, list[Ints]], before: int) -> int:
-    """Move the logs' entries to ``kept`` and empty the logs; returns the number of steps logged so far."""
+def _drain(columns: dict[str, Any], pieces: dict[str, list[Ints]], before: int) -> int:
+    """Move the logs' entries to ``pieces`` and empty the logs; returns the number of steps logged so far."""
     counters = columns["counters"]
     logged = 0 if before < 0 else before
     for name, counter, width in (
@@ -136,7 +136,7 @@ def _drain(columns: dict[str, Any], kept: dict[str, list[Ints]], before: int) ->
         rows = np.array(columns[name][: counters[counter] * width], np.int64)
         if name == "schedule":
             rows[::3] += logged
-        kept[name].append(rows)
+        pieces[name].append(rows)
     logged += counters[state.STEPS]
     counters[state.STEPS] = counters[state.PAIRS] = counters[state.ENTRIES] = counters[state.EVENTS] = 0
     return int(logged)

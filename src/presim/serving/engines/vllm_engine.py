@@ -18,7 +18,7 @@ from presim.serving.engines.engine import Limits, StepTimes
 from presim.serving.engines.real import read_input, write_result
 from presim.serving.engines.vllm_scheduler import compiled, request, scheduler, token_of
 from presim.serving.fast import cost
-from presim.serving.fast.output import accepted_of
+from presim.serving.fast.output import count_accepted
 from presim.serving.fast.stages import EMPTY_STEP_NS
 from presim.serving.workloads.workload import Ints, Workload
 
@@ -79,11 +79,15 @@ class Engine:
 
     idle = False  # nothing could be scheduled
 
-    def _add(self, item: int, when: int) -> None:
-        made = request(self.workload, item, self.limits)
-        self.scheduler.add_request(made)
+    def _add(self, item: int, arrival_ns: int) -> None:
+        vllm_request = request(self.workload, item, self.limits)
+        self.scheduler.add_request(vllm_request)
         if self.workload.grammar_ns[item] > 0:
-            bisect.insort(self.grammars, (when + int(self.workload.grammar_ns[item]), made), key=lambda each: each[0])
+            bisect.insort(
+                self.grammars,
+                (arrival_ns + int(self.workload.grammar_ns[item]), vllm_request),
+                key=lambda entry: entry[0],
+            )
 
     def _step(self, now: int) -> int:
         waits = None
@@ -209,7 +213,9 @@ class Engine:
     def _padded(self, output: Any) -> set[str]:
         """Requests that were admitted with padding in the place of drafts."""
         return {
-            each.req_id for each in output.scheduled_new_reqs if each.req_id in output.scheduled_spec_decode_tokens
+            new_request.req_id
+            for new_request in output.scheduled_new_reqs
+            if new_request.req_id in output.scheduled_spec_decode_tokens
         } | {
             name for name in output.scheduled_cached_reqs.resumed_req_ids if name in output.scheduled_spec_decode_tokens
         }
@@ -220,15 +226,15 @@ class Engine:
         names = list(batch.output.num_scheduled_tokens)
         tokens: list[list[int]] = []
         for name in names:
-            known = self.scheduler.requests.get(name)
-            place = known.num_tokens if known is not None else 0
+            request_state = self.scheduler.requests.get(name)
+            num_tokens = request_state.num_tokens if request_state is not None else 0
             drafted = 0 if name in batch.padded else batch.samples.get(name, 1) - 1
-            kept = accepted_of(int(name), place, drafted, round(self.limits.acceptance * 1e6))
-            sampled = 1 + kept if name in batch.samples else 0
-            tokens.append([token_of(self.workload, int(name), place + more) for more in range(sampled)])
+            num_accepted = count_accepted(int(name), num_tokens, drafted, round(self.limits.acceptance * 1e6))
+            sampled = 1 + num_accepted if name in batch.samples else 0
+            tokens.append([token_of(self.workload, int(name), num_tokens + offset) for offset in range(sampled)])
         return ModelRunnerOutput(
             req_ids=names,
-            req_id_to_index={name: place for place, name in enumerate(names)},
+            req_id_to_index={name: index for index, name in enumerate(names)},
             sampled_token_ids=tokens,
             logprobs=None,
             prompt_logprobs_dict={},

@@ -127,7 +127,7 @@ def _speculative(limits: Limits, config: Any) -> Any:
     """A configuration of n-gram drafting, renamed: the scheduler asks for the method and loads no drafter."""
     from vllm.config import SpeculativeConfig
 
-    found: Any = SpeculativeConfig(
+    speculative: Any = SpeculativeConfig(
         method="ngram",
         num_speculative_tokens=limits.draft_tokens,
         prompt_lookup_max=2,
@@ -135,9 +135,9 @@ def _speculative(limits: Limits, config: Any) -> Any:
         target_model_config=config.model_config,
         target_parallel_config=config.parallel_config,
     )
-    found.draft_model_config = None
-    found.method = "draft_model" if limits.draft_method == "draft" else limits.draft_method
-    return found
+    speculative.draft_model_config = None
+    speculative.method = "draft_model" if limits.draft_method == "draft" else limits.draft_method
+    return speculative
 
 
 class _Grammar:
@@ -157,19 +157,19 @@ def compiled(request: Any) -> None:
     request.structured_output_request.grammar = _Grammar()
 
 
-def token_of(workload: Workload, item: int, place: int) -> int:
+def token_of(workload: Workload, item: int, position: int) -> int:
     """A token of a request's stream: another one in each place, and the same in the same place of one stream."""
-    return (int(workload.stream[item]) * 1_000_003 + place * 7919) % (1 << 28)
+    return (int(workload.stream[item]) * 1_000_003 + position * 7919) % (1 << 28)
 
 
 def tokens_of_prompt(workload: Workload, item: int) -> list[int]:
     """Tokens of a request's prompt: those of its segments, which others may have too, then its own."""
     first, end = workload.segment_first[item : item + 2]
-    prompt, each = int(workload.prompt[item]), workload.segment_tokens
-    places = np.arange(each if end > first else 0)
-    shared = (workload.segments[first:end, None] * each + places).ravel()[:prompt] % (1 << 29) + (1 << 28)
-    own = (workload.stream[item] * 1_000_003 + np.arange(len(shared), prompt) * 7919) % (1 << 28)
-    tokens: list[int] = np.concatenate([shared, own]).tolist()
+    prompt, segment_tokens = int(workload.prompt[item]), workload.segment_tokens
+    places = np.arange(segment_tokens if end > first else 0)
+    shared = (workload.segments[first:end, None] * segment_tokens + places).ravel()[:prompt] % (1 << 29) + (1 << 28)
+    stream_tokens = (workload.stream[item] * 1_000_003 + np.arange(len(shared), prompt) * 7919) % (1 << 28)
+    tokens: list[int] = np.concatenate([shared, stream_tokens]).tolist()
     return tokens
 
 
@@ -184,7 +184,7 @@ def request(workload: Workload, item: int, limits: Limits) -> Any:
 
     adapter = int(workload.adapter[item])
     grammar = StructuredOutputsParams(regex=".*") if workload.grammar_ns[item] >= 0 else None
-    made = Request(
+    vllm_request = Request(
         request_id=f"{item:08d}",
         prompt_token_ids=tokens_of_prompt(workload, item),
         sampling_params=SamplingParams(
@@ -197,5 +197,5 @@ def request(workload: Workload, item: int, limits: Limits) -> Any:
         block_hasher=get_request_block_hasher(limits.block_size, sha256, int(limits.sees_next_token)),
     )
     if grammar is not None and workload.grammar_ns[item] == 0:
-        compiled(made)
-    return made
+        compiled(vllm_request)
+    return vllm_request

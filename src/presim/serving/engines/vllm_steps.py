@@ -65,7 +65,9 @@ class Core:
         self.core.step_fn()
         tokens, cached = self.output.num_scheduled_tokens, self.output.scheduled_cached_reqs
         before = dict(zip(cached.req_ids, cached.num_computed_tokens))
-        before |= {one.req_id: one.num_computed_tokens for one in self.output.scheduled_new_reqs}
+        before |= {
+            new_request.req_id: new_request.num_computed_tokens for new_request in self.output.scheduled_new_reqs
+        }
         self.mark(
             "finish",
             [[count, before[name], int(before[name] + count >= self.prompts[name])] for name, count in tokens.items()],
@@ -82,7 +84,7 @@ class Core:
         request = EngineCoreRequest(
             request_id=name,
             external_req_id=name,
-            prompt_token_ids=[1 + place % 999 for place in range(tokens)],
+            prompt_token_ids=[1 + position % 999 for position in range(tokens)],
             mm_features=None,
             sampling_params=SamplingParams(max_tokens=output, ignore_eos=True, detokenize=False),
             pooling_params=None,
@@ -120,15 +122,15 @@ def main(folder: Path) -> None:
     os.environ.setdefault("VLLM_USE_DEEP_GEMM", "0")  # compiles its kernels for the GPU when they are first called
     from vllm import LLM
 
-    asked = decode_json(read_bytes(folder / "asked.json", "capture the steps again"))
-    write_file(folder / "config.json", json.dumps(asked["config"]).encode())
-    core = Core(LLM(model=str(folder), **asked["arguments"], **asked["gpu_arguments"]))
+    instructions = decode_json(read_bytes(folder / "asked.json", "capture the steps again"))
+    write_file(folder / "config.json", json.dumps(instructions["config"]).encode())
+    core = Core(LLM(model=str(folder), **instructions["arguments"], **instructions["gpu_arguments"]))
     gc.collect()
     gc.freeze()  # as vLLM does in the engine's own process
     for _ in range(_MARKS):
         core.mark("nothing")
-    for number, batch in enumerate(asked["batches"]):
-        core.serve(number, batch, asked["repeats"])
+    for number, batch in enumerate(instructions["batches"]):
+        core.serve(number, batch, instructions["repeats"])
     if not int(os.environ.get("RANK", "0")):
         blocks = core.core.vllm_config.cache_config.num_gpu_blocks
         write_file(folder / "steps.json", json.dumps({"blocks": blocks, "steps": core.steps}).encode())

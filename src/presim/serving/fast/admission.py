@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from presim.serving.fast.batch import add_to_batch
-from presim.serving.fast.heap import send
+from presim.serving.fast.heap import push_arrival
 from presim.serving.fast.loras import gather_loras, note_lora, takes_lora
-from presim.serving.fast.pool import cache, extend, found, hit_blocks, key_of, touch
+from presim.serving.fast.pool import cache_full_blocks, extend, find_block, hit_blocks, key_of, touch
 from presim.serving.fast.queues import blocks_for, dequeue
 from presim.serving.fast.state import (
     BLOCK,
@@ -29,13 +29,13 @@ from presim.serving.fast.state import (
     State,
 )
 from presim.serving.fast.tiers import bring_ns, keep_block, tier_of
-from presim.serving.fast.windows import most_apart, pages_apart, reach_apart
+from presim.serving.fast.windows import extend_apart, pages_apart, reserved_pages_apart
 
 
-def schedule_waiting(p: Program, s: State, replica: int, slot: int, budget: int, most: int, now: int) -> None:
+def schedule_waiting(p: Program, s: State, replica: int, slot: int, budget: int, max_chunk: int, now: int) -> None:
     """Admit those that wait, in their order, until one does not fit."""
     slots = p.knobs[replica * KNOBS + DRAFT_SLOTS]
-    beside = decodes_alone(p, s, replica, slot)
+    batch_kind = batch_kind_of(p, s, replica, slot)
     gather_loras(p, s, replica)
     item = s.head[replica]
     while budget > slots and item >= 0 and s.n_running[replica] < p.knobs[replica * KNOBS + MAX_SEQS]:
@@ -48,11 +48,11 @@ def schedule_waiting(p: Program, s: State, replica: int, slot: int, budget: int,
         if p.knobs[replica * KNOBS + CACHING] and (tiered or s.loaded[item] == 0):
             most_blocks = (s.tokens[item] - 1) // p.knobs[replica * KNOBS + BLOCK]
             hit = hit_blocks(p, s, item, replica, most_blocks)
-            if tiered and s.loaded[item] == 0 and bring(p, s, item, hit, most_blocks, now):
+            if tiered and s.loaded[item] == 0 and bring_blocks(p, s, item, hit, most_blocks, now):
                 item = following
                 continue
-        padding = draft_padding(p, s, item, hit, beside)
-        tokens = admit(p, s, item, hit, budget - slots, most, padding)
+        padding = draft_padding(p, s, item, hit, batch_kind)
+        tokens = admit(p, s, item, hit, budget - slots, max_chunk, padding)
         if tokens == 0:
             return
         budget -= tokens + slots
@@ -76,35 +76,35 @@ def known_tokens(p: Program, s: State, item: int, hit: int) -> int:
     return computed
 
 
-def decodes_alone(p: Program, s: State, replica: int, slot: int) -> int:
+def batch_kind_of(p: Program, s: State, replica: int, slot: int) -> int:
     """What the running requests of a step are: 2 decodes, 1 none, 0 also prompts."""
     count = s.slot_count[p.slot_base[replica] + slot]
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
-    for place in range(first, first + count):
-        if s.decodes[s.batch_item[place]] == 0:
+    for batch_index in range(first, first + count):
+        if s.decodes[s.batch_item[batch_index]] == 0:
             return 0
     return 2 if count > 0 else 1
 
 
-def draft_padding(p: Program, s: State, item: int, hit: int, beside: int) -> int:
+def draft_padding(p: Program, s: State, item: int, hit: int, batch_kind: int) -> int:
     """Tokens added to a request of which one is to be computed, so that it is as long as a decode with drafts."""
     knob = s.replica[item] * KNOBS
     drafted = p.knobs[knob + DRAFT]
     computed = known_tokens(p, s, item, hit)
-    if drafted == 0 or s.tokens[item] - computed != 1 or beside == 0 or (beside == 1 and computed == 0):
+    if drafted == 0 or s.tokens[item] - computed != 1 or batch_kind == 0 or (batch_kind == 1 and computed == 0):
         return 0
     return drafted if computed + drafted + 2 <= p.knobs[knob + MAX_LEN] else 0
 
 
-def bring(p: Program, s: State, item: int, hit: int, most: int, now: int) -> bool:
+def bring_blocks(p: Program, s: State, item: int, hit: int, max_blocks: int, now: int) -> bool:
     """Bring a request's blocks behind those of the GPU back from host memory or disk; it waits beside the queue."""
     replica = s.replica[item]
     size = p.knobs[replica * KNOBS + BLOCK]
     counts_host = 0
     counts_disk = 0
-    place = hit
-    while place < most:
-        key = key_of(p, s, item, place)
+    block_index = hit
+    while block_index < max_blocks:
+        key = key_of(p, s, item, block_index)
         tier = tier_of(p, s, replica, key)
         if tier < 0:
             break
@@ -112,8 +112,8 @@ def bring(p: Program, s: State, item: int, hit: int, most: int, now: int) -> boo
         counts_disk += tier
         first = 0 if p.knobs[replica * KNOBS + HOST_BLOCKS] > 0 else 1
         keep_block(p, s, replica, first, key)
-        place += 1
-    if place == hit:
+        block_index += 1
+    if block_index == hit:
         return False
     if s.status[item] == WAITING and s.moves[item] == 0:
         s.hits[item] = hit * size
@@ -121,14 +121,14 @@ def bring(p: Program, s: State, item: int, hit: int, most: int, now: int) -> boo
         s.disk_hits[item] = counts_disk * size
     dequeue(s, item)
     s.status[item] = MOVING
-    s.loaded[item] = place * size
+    s.loaded[item] = block_index * size
     end = max(now, s.tier_free[replica]) + bring_ns(p, replica, counts_host, counts_disk)
     s.tier_free[replica] = end
-    send(s, item, end)
+    push_arrival(s, item, end)
     return True
 
 
-def admit(p: Program, s: State, item: int, hit: int, budget: int, most: int, padding: int) -> int:
+def admit(p: Program, s: State, item: int, hit: int, budget: int, max_chunk: int, padding: int) -> int:
     """Give a waiting request its blocks; returns its tokens in this step, 0 where they do not fit."""
     replica = s.replica[item]
     knob = replica * KNOBS
@@ -137,37 +137,37 @@ def admit(p: Program, s: State, item: int, hit: int, budget: int, most: int, pad
     tokens = s.tokens[item] - computed + padding
     if padding > 0 and tokens > budget:
         return 0
-    if 0 < most < tokens:
-        tokens = most
+    if 0 < max_chunk < tokens:
+        tokens = max_chunk
     tokens = min(tokens, budget)
     spare = p.knobs[knob + WATERMARK] if s.n_running[replica] > 0 else 0
     evictable = 0
     for block in range(hit):
-        if s.refs[found(p, s, replica, key_of(p, s, item, block))] == 0:
+        if s.refs[find_block(p, s, replica, key_of(p, s, item, block))] == 0:
             evictable += 1
     longest = p.knobs[knob + MAX_LEN]
-    whole = max(blocks_for(p, s, item, min(s.tokens[item], longest)) - hit, 0) + evictable + spare
-    whole += most_apart(p, replica, min(s.tokens[item], longest), computed)
-    if p.knobs[knob + RESERVE] and whole > s.n_free[replica]:
+    needed_pages = max(blocks_for(p, s, item, min(s.tokens[item], longest)) - hit, 0) + evictable + spare
+    needed_pages += reserved_pages_apart(p, replica, min(s.tokens[item], longest), computed)
+    if p.knobs[knob + RESERVE] and needed_pages > s.n_free[replica]:
         return 0
     ahead = min(computed + tokens + p.knobs[knob + LOOKAHEAD], longest)
     need = blocks_for(p, s, item, ahead)
-    apart = pages_apart(p, s, item, replica, ahead, computed)
-    if max(need - hit, 0) + apart + evictable + spare > s.n_free[replica]:
+    apart_pages = pages_apart(p, s, item, replica, ahead, computed)
+    if max(need - hit, 0) + apart_pages + evictable + spare > s.n_free[replica]:
         return 0
     s.n_rows[replica] -= 1
     s.row[item] = s.rows[p.row_base[replica] + s.n_rows[replica]]
-    for place in range(hit):
-        block = found(p, s, replica, key_of(p, s, item, place))
+    for block_index in range(hit):
+        block = find_block(p, s, replica, key_of(p, s, item, block_index))
         touch(s, replica, block)
-        s.table[s.row[item] * p.row_blocks[0] + place] = block
+        s.table[s.row[item] * p.row_blocks[0] + block_index] = block
     s.blocks[item] = hit
     s.cached[item] = hit
     if s.status[item] == WAITING and s.loaded[item] == 0 and s.moves[item] == 0:
         s.hits[item] = hit * size
     extend(p, s, item, need)
-    reach_apart(p, s, item, ahead, apart)
+    extend_apart(p, s, item, ahead, apart_pages)
     s.computed[item] = computed
     s.loaded[item] = 0
-    cache(p, s, item, computed + tokens)
+    cache_full_blocks(p, s, item, computed + tokens)
     return tokens

@@ -26,17 +26,17 @@ from presim.serving.fast.state import (
 )
 
 
-def between(table: Table, first: int, one: float, two: float) -> float:
+def between(table: Table, first: int, row_size: float, column_size: float) -> float:
     """Interpolate a table of logarithms over a grid of powers of two."""
-    x = math.log2(max(one, 1.0))
-    y = math.log2(max(two, 1.0))
+    x = math.log2(max(row_size, 1.0))
+    y = math.log2(max(column_size, 1.0))
     i = min(int(x), GRID - 2)
     j = min(int(y), GRID - 2)
     u = x - i
     v = y - j
-    at = first + i * GRID + j
-    low = table[at] * (1 - v) + table[at + 1] * v
-    high = table[at + GRID] * (1 - v) + table[at + GRID + 1] * v
+    cell = first + i * GRID + j
+    low = table[cell] * (1 - v) + table[cell + 1] * v
+    high = table[cell + GRID] * (1 - v) + table[cell + GRID + 1] * v
     return float(2.0 ** (low * (1 - u) + high * u))
 
 
@@ -54,11 +54,11 @@ def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
     adapted = 0
     rows = 0
     longest = 1 + p.knobs[knob + DRAFT]
-    for place in range(first, first + count):
-        item = s.batch_item[place]
-        new = s.batch_tokens[place]
+    for batch_index in range(first, first + count):
+        item = s.batch_item[batch_index]
+        new = s.batch_tokens[batch_index]
         tokens += new
-        rows += max(s.batch_samples[place], 1)
+        rows += max(s.batch_samples[batch_index], 1)
         adapted += new if p.adapter[item] > 0 else 0
         if new <= longest:
             decodes += 1
@@ -76,8 +76,8 @@ def device_ns(p: Program, s: State, replica: int, slot: int, entry: int) -> int:
 
 def launch_ns(p: Program, replica: int, tokens: int, prompt_tokens: int) -> int:
     """Time of the host to launch a step's kernels; the device cannot be done before."""
-    at = p.token_first[p.knobs[replica * KNOBS + COST]] + tokens
-    return int(p.prompt_launch_ns[at] if prompt_tokens > 0 else p.decode_launch_ns[at])
+    table_index = p.token_first[p.knobs[replica * KNOBS + COST]] + tokens
+    return int(p.prompt_launch_ns[table_index] if prompt_tokens > 0 else p.decode_launch_ns[table_index])
 
 
 def sampling_ns(p: Program, s: State, replica: int, slot: int) -> int:
@@ -85,15 +85,15 @@ def sampling_ns(p: Program, s: State, replica: int, slot: int) -> int:
     knob = replica * KNOBS
     first = p.batch_base[replica] + slot * p.knobs[knob + MAX_SEQS]
     rows = 0
-    for place in range(first, first + s.slot_count[p.slot_base[replica] + slot]):
-        rows += max(s.batch_samples[place], 1)
+    for batch_index in range(first, first + s.slot_count[p.slot_base[replica] + slot]):
+        rows += max(s.batch_samples[batch_index], 1)
     return int(p.head_ns[p.head_first[p.knobs[knob + COST]] + rows])
 
 
 def host_ns(p: Program, replica: int, kind: int, sequences: int) -> int:
     """Host time before a step (kind HOST_NS) or after it (BACK_NS)."""
-    at = p.knobs[replica * KNOBS + COST] * COSTS + kind
-    return int(p.costs[at] + p.costs[at + 1] * sequences)
+    cost_index = p.knobs[replica * KNOBS + COST] * COSTS + kind
+    return int(p.costs[cost_index] + p.costs[cost_index + 1] * sequences)
 
 
 def mask_ns(p: Program, replica: int, rows: int) -> int:

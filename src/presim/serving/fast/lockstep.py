@@ -26,7 +26,7 @@ from presim.serving.fast.state import (
 )
 
 
-def take_part(p: Program, s: State, replica: int, now: int, ready: int, own: int, tokens: int) -> tuple[int, int]:
+def take_part(p: Program, s: State, replica: int, now: int, ready: int, rank_ns: int, tokens: int) -> tuple[int, int]:
     """Add a rank's step to a round; returns its start and end as known so far."""
     group = p.knobs[replica * KNOBS + GROUP]
     begun = s.round[group]
@@ -34,19 +34,19 @@ def take_part(p: Program, s: State, replica: int, now: int, ready: int, own: int
     joins = s.round_of[replica] < begun and now < s.round_end[group] and (was_in or ready <= s.round_start[group])
     if joins:
         s.round_start[group] = max(s.round_start[group], ready)
-        s.round_own[group] = max(s.round_own[group], own)
+        s.round_own[group] = max(s.round_own[group], rank_ns)
         s.round_tokens[group] += tokens
         s.round_most[group] = max(s.round_most[group], tokens)
     else:
         s.round[group] = begun + 1
         s.round_start[group] = max(ready, s.round_end[group])
-        s.round_own[group] = own
+        s.round_own[group] = rank_ns
         s.round_tokens[group] = tokens
         s.round_most[group] = tokens
     s.round_of[replica] = s.round[group]
     s.round_end[group] = s.round_start[group] + s.round_own[group] + shared_ns(p, s, group)
     if joins:
-        put_off(p, s, replica, group)
+        postpone_round(p, s, replica, group)
     return s.round_start[group], s.round_end[group]
 
 
@@ -60,20 +60,20 @@ def shared_ns(p: Program, s: State, group: int) -> int:
     """Time of the experts for the tokens of all ranks."""
     cost = p.knobs[group * KNOBS + COST]
     members = p.knobs[group * KNOBS + MEMBERS]
-    each = s.round_most[group]
-    if each > p.knobs[group * KNOBS + GRAPHS]:
-        each = (s.round_tokens[group] + members - 1) // members
-    return int(p.shared_ns[p.shared_first[cost] + each])
+    tokens_per_rank = s.round_most[group]
+    if tokens_per_rank > p.knobs[group * KNOBS + GRAPHS]:
+        tokens_per_rank = (s.round_tokens[group] + members - 1) // members
+    return int(p.shared_ns[p.shared_first[cost] + tokens_per_rank])
 
 
-def put_off(p: Program, s: State, joined: int, group: int) -> None:
+def postpone_round(p: Program, s: State, joined: int, group: int) -> None:
     """Update start and end of the round for the ranks that joined earlier."""
     for replica in range(group, group + p.knobs[group * KNOBS + MEMBERS]):
         if replica == joined or s.round_of[replica] != s.round[group]:
             continue
         newest = (s.oldest[replica] + s.n_slots[replica] - 1) % p.knobs[replica * KNOBS + DEPTH]
-        at = p.slot_base[replica] + newest
-        s.slot_end[at] = s.round_end[group]
+        slot_index = p.slot_base[replica] + newest
+        s.slot_end[slot_index] = s.round_end[group]
         row = s.entry_of[replica] * LOG
         if s.entry_of[replica] < s.counters[STEPS] and s.log[row + LOG_REPLICA] == replica:
             s.log[row + LOG_START] = s.round_start[group]

@@ -11,8 +11,8 @@ def gather_loras(p: Program, s: State, replica: int) -> None:
     if p.knobs[replica * KNOBS + MAX_LORAS] == 0:
         return
     first = p.row_base[replica]
-    for place in range(first, first + s.n_running[replica]):
-        note_lora(p, s, replica, s.running[place])
+    for row_index in range(first, first + s.n_running[replica]):
+        note_lora(p, s, replica, s.running[row_index])
 
 
 def note_lora(p: Program, s: State, replica: int, item: int) -> None:
@@ -25,13 +25,13 @@ def note_lora(p: Program, s: State, replica: int, item: int) -> None:
 
 def has_lora(p: Program, s: State, replica: int, item: int) -> bool:
     """Whether a request's adapter is among those of the running requests."""
-    for place in range(p.lora_base[replica], p.lora_base[replica] + s.n_loras[replica]):
-        if s.loras[place] == p.adapter[item]:
+    for lora_index in range(p.lora_base[replica], p.lora_base[replica] + s.n_loras[replica]):
+        if s.loras[lora_index] == p.adapter[item]:
             return True
     return False
 
 
 def takes_lora(p: Program, s: State, replica: int, item: int) -> bool:
     """Whether a waiting request's adapter may join; else others go first, and it keeps its place."""
-    most = p.knobs[replica * KNOBS + MAX_LORAS]
-    return p.adapter[item] == 0 or most == 0 or s.n_loras[replica] < most or has_lora(p, s, replica, item)
+    max_loras = p.knobs[replica * KNOBS + MAX_LORAS]
+    return p.adapter[item] == 0 or max_loras == 0 or s.n_loras[replica] < max_loras or has_lora(p, s, replica, item)

@@ -27,36 +27,36 @@ _STREAM = 1 << 20  # most blocks of a stream or segment
 def key_of(p: Program, s: State, item: int, block: int) -> int:
     """What identifies a request's block of tokens and all before it (HASH_AHEAD: and the token behind it); never 0."""
     knob = s.replica[item] * KNOBS
-    each = p.whole[SEGMENT]
+    size = p.fleet_knobs[SEGMENT]
     first = p.segment_first[item]
-    place = ((block + 1) * p.knobs[knob + BLOCK] - 1 + p.knobs[knob + HASH_AHEAD]) // each if each > 0 else 0
-    if each > 0 and place < p.segment_first[item + 1] - first:  # a segment's id stands for all before it, too
-        return (p.segments[first + place] * _STREAM + block + 1) * 2
+    segment = ((block + 1) * p.knobs[knob + BLOCK] - 1 + p.knobs[knob + HASH_AHEAD]) // size if size > 0 else 0
+    if size > 0 and segment < p.segment_first[item + 1] - first:  # a segment's id stands for all before it, too
+        return (p.segments[first + segment] * _STREAM + block + 1) * 2
     return (p.stream[item] * _STREAM + block + 1) * 2 + 1
 
 
-def place_of(p: Program, s: State, replica: int, key: int) -> int:
+def hash_index_of(p: Program, s: State, replica: int, key: int) -> int:
     """Position of a key in the hash table, or the empty position where it belongs."""
     first = p.hash_base[replica]
     return find_place(s.hash_key, first, p.hash_base[replica + 1] - first - 1, key)
 
 
-def found(p: Program, s: State, replica: int, key: int) -> int:
+def find_block(p: Program, s: State, replica: int, key: int) -> int:
     """A cached block with this content, or -1."""
-    at = place_of(p, s, replica, key)
-    return s.hash_block[at] if s.hash_key[at] == key else -1
+    hash_index = hash_index_of(p, s, replica, key)
+    return s.hash_block[hash_index] if s.hash_key[hash_index] == key else -1
 
 
-def remember(p: Program, s: State, replica: int, key: int, block: int) -> None:
+def cache_block(p: Program, s: State, replica: int, key: int, block: int) -> None:
     """Add a block to the cache."""
     s.hash[block] = key
     s.twin[block] = -1
-    at = place_of(p, s, replica, key)
-    if s.hash_key[at] != key:
-        s.hash_key[at] = key
-        s.hash_block[at] = block
+    hash_index = hash_index_of(p, s, replica, key)
+    if s.hash_key[hash_index] != key:
+        s.hash_key[hash_index] = key
+        s.hash_block[hash_index] = block
         return
-    other = s.hash_block[at]
+    other = s.hash_block[hash_index]
     while s.twin[other] >= 0:
         other = s.twin[other]
     s.twin[other] = block
@@ -64,21 +64,21 @@ def remember(p: Program, s: State, replica: int, key: int, block: int) -> None:
 
 def uncache(p: Program, s: State, replica: int, block: int) -> None:
     """Remove a block from the cache."""
-    at = place_of(p, s, replica, s.hash[block])
+    hash_index = hash_index_of(p, s, replica, s.hash[block])
     s.hash[block] = 0
-    other = s.hash_block[at]
+    other = s.hash_block[hash_index]
     if other != block:
         while s.twin[other] != block:
             other = s.twin[other]
         s.twin[other] = s.twin[block]
     elif s.twin[block] >= 0:
-        s.hash_block[at] = s.twin[block]
+        s.hash_block[hash_index] = s.twin[block]
     else:
         first = p.hash_base[replica]
-        drop_place(s.hash_key, s.hash_block, first, p.hash_base[replica + 1] - first - 1, at)
+        drop_place(s.hash_key, s.hash_block, first, p.hash_base[replica + 1] - first - 1, hash_index)
 
 
-def take(p: Program, s: State, replica: int) -> int:
+def take_free_block(p: Program, s: State, replica: int) -> int:
     """Take the first free block and remove it from the cache."""
     sentinel = p.base[replica]
     block = s.free_next[sentinel]
@@ -115,20 +115,20 @@ def release(p: Program, s: State, item: int) -> None:
     front = p.base[replica]
     back = p.base[replica + 1] - 1
     after = front  # blocks without content keep their order at the front
-    for place in range(s.blocks[item] - 1, -1, -1):
-        block = s.table[row * p.row_blocks[0] + place]
+    for block_index in range(s.blocks[item] - 1, -1, -1):
+        block = s.table[row * p.row_blocks[0] + block_index]
         s.refs[block] -= 1
         if s.refs[block] > 0:
             continue
-        left = s.free_prev[back]
+        previous_block = s.free_prev[back]
         if s.hash[block] == 0:
-            left = after
+            previous_block = after
             after = block
-        right = s.free_next[left]
-        s.free_prev[block] = left
-        s.free_next[block] = right
-        s.free_next[left] = block
-        s.free_prev[right] = block
+        next_block = s.free_next[previous_block]
+        s.free_prev[block] = previous_block
+        s.free_next[block] = next_block
+        s.free_next[previous_block] = block
+        s.free_prev[next_block] = block
         s.n_free[replica] += 1
     s.blocks[item] = 0
     s.cached[item] = 0
@@ -141,11 +141,11 @@ def extend(p: Program, s: State, item: int, blocks: int) -> None:
     """Allocate blocks for a request until it has ``blocks``."""
     row = s.row[item] * p.row_blocks[0]
     while s.blocks[item] < blocks:
-        s.table[row + s.blocks[item]] = take(p, s, s.replica[item])
+        s.table[row + s.blocks[item]] = take_free_block(p, s, s.replica[item])
         s.blocks[item] += 1
 
 
-def cache(p: Program, s: State, item: int, tokens: int) -> None:
+def cache_full_blocks(p: Program, s: State, item: int, tokens: int) -> None:
     """Cache a request's full blocks up to ``tokens`` tokens."""
     knob = s.replica[item] * KNOBS
     if p.knobs[knob + CACHING] == 0:
@@ -154,11 +154,11 @@ def cache(p: Program, s: State, item: int, tokens: int) -> None:
     row = s.row[item] * p.row_blocks[0]
     while s.cached[item] < full:
         block = s.cached[item]
-        remember(p, s, s.replica[item], key_of(p, s, item, block), s.table[row + block])
+        cache_block(p, s, s.replica[item], key_of(p, s, item, block), s.table[row + block])
         s.cached[item] += 1
 
 
-def share(p: Program, s: State, item: int, tokens: int) -> None:
+def share_full_blocks(p: Program, s: State, item: int, tokens: int) -> None:
     """Cache a request's full blocks up to ``tokens`` tokens; for one that is cached already, take that, free the own.
 
     SGLang's `RadixCache.cache_unfinished_req` does so, where vLLM keeps both.
@@ -170,16 +170,16 @@ def share(p: Program, s: State, item: int, tokens: int) -> None:
     full = min(tokens, s.tokens[item] - p.knobs[knob + HASH_AHEAD]) // p.knobs[knob + BLOCK]
     row = s.row[item] * p.row_blocks[0]
     while s.cached[item] < full:
-        place = s.cached[item]
-        key = key_of(p, s, item, place)
-        own = s.table[row + place]
-        other = found(p, s, replica, key)
+        block_index = s.cached[item]
+        key = key_of(p, s, item, block_index)
+        own_block = s.table[row + block_index]
+        other = find_block(p, s, replica, key)
         if other < 0:
-            remember(p, s, replica, key, own)
-        elif other != own:
+            cache_block(p, s, replica, key, own_block)
+        elif other != own_block:
             touch(s, replica, other)
-            s.table[row + place] = other
-            free_first(p, s, replica, own)
+            s.table[row + block_index] = other
+            free_first(p, s, replica, own_block)
         s.cached[item] += 1
 
 
@@ -207,10 +207,10 @@ def free_first(p: Program, s: State, replica: int, block: int) -> None:
     s.n_free[replica] += 1
 
 
-def hit_blocks(p: Program, s: State, item: int, replica: int, most: int) -> int:
+def hit_blocks(p: Program, s: State, item: int, replica: int, max_blocks: int) -> int:
     """Number of leading blocks of a request in a replica's cache."""
     count = 0
-    while count < most and found(p, s, replica, key_of(p, s, item, count)) >= 0:
+    while count < max_blocks and find_block(p, s, replica, key_of(p, s, item, count)) >= 0:
         count += 1
     return count
 
@@ -226,8 +226,8 @@ def clear(p: Program, s: State, replica: int) -> None:
         s.hash[block] = 0
         s.twin[block] = -1
     s.n_free[replica] = back - front - 1
-    for place in range(p.hash_base[replica], p.hash_base[replica + 1]):
-        s.hash_key[place] = 0
+    for hash_index in range(p.hash_base[replica], p.hash_base[replica + 1]):
+        s.hash_key[hash_index] = 0
     empty_tiers(p, s, replica)
     first = p.row_base[replica]
     s.n_rows[replica] = p.row_base[replica + 1] - first

@@ -15,7 +15,7 @@ Table: TypeAlias = list[float]
 class Program(NamedTuple):
     """The input of the loop."""
 
-    whole: Column  # [WHOLE]
+    fleet_knobs: Column  # [WHOLE]
     knobs: Column  # [replica * KNOBS + knob]
     base: Column  # [replica] first block; one more at the end
     row_base: Column  # [replica] first row of block tables; one more at the end
@@ -26,8 +26,8 @@ class Program(NamedTuple):
     tier_base: Column  # [replica * 2 + tier] first node (a sentinel); one more at the end
     tier_hash_base: Column  # the same, for its hash table
     row_blocks: Column  # [0] blocks of a row
-    apart_first: Column  # [replica] first row of `apart`; one more at the end
-    apart: Column  # [row * APART_COLUMNS + …] groups of layers without a block table
+    apart_first: Column  # [replica] first row of `apart_groups`; one more at the end
+    apart_groups: Column  # [row * APART_COLUMNS + …] groups of layers without a block table
     arrival: Column  # [request] ns
     prompt: Column  # [request] tokens
     output: Column  # [request] tokens, at least 1

@@ -24,38 +24,38 @@ def enqueue(p: Program, s: State, item: int) -> None:
 def insert(p: Program, s: State, item: int, first: int) -> None:
     """Put a request into its queue: at the front or the end, or by its rank where the policy is priority."""
     replica = s.replica[item]
-    left = -1 if first else s.tail[replica]
+    previous = -1 if first else s.tail[replica]
     if p.knobs[replica * KNOBS + BY_PRIORITY]:
-        left = s.tail[replica]
-        while left >= 0 and p.rank[left] > p.rank[item]:
-            left = s.before[left]
-    right = s.head[replica] if left < 0 else s.next[left]
-    s.before[item] = left
-    s.next[item] = right
-    if left < 0:
+        previous = s.tail[replica]
+        while previous >= 0 and p.rank[previous] > p.rank[item]:
+            previous = s.before[previous]
+    following = s.head[replica] if previous < 0 else s.next[previous]
+    s.before[item] = previous
+    s.next[item] = following
+    if previous < 0:
         s.head[replica] = item
     else:
-        s.next[left] = item
-    if right < 0:
+        s.next[previous] = item
+    if following < 0:
         s.tail[replica] = item
     else:
-        s.before[right] = item
+        s.before[following] = item
     s.waiting[replica] += 1
 
 
 def dequeue(s: State, item: int) -> None:
     """Take a request out of its queue."""
     replica = s.replica[item]
-    left = s.before[item]
-    right = s.next[item]
-    if left < 0:
-        s.head[replica] = right
+    previous = s.before[item]
+    following = s.next[item]
+    if previous < 0:
+        s.head[replica] = following
     else:
-        s.next[left] = right
-    if right < 0:
-        s.tail[replica] = left
+        s.next[previous] = following
+    if following < 0:
+        s.tail[replica] = previous
     else:
-        s.before[right] = left
+        s.before[following] = previous
     s.waiting[replica] -= 1
 
 

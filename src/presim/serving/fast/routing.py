@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presim.serving.fast.heap import follow, next_arrival, send
+from presim.serving.fast.heap import pop_arrival, push_arrival, release_followers
 from presim.serving.fast.pool import hit_blocks
 from presim.serving.fast.queues import enqueue
 from presim.serving.fast.state import (
@@ -53,29 +53,29 @@ from presim.serving.fast.state import (
     Program,
     State,
 )
-from presim.serving.fast.windows import most_apart
+from presim.serving.fast.windows import reserved_pages_apart
 
 
 def arrive(p: Program, s: State) -> None:
     """Process the next arrival: from a client, at an engine, or at a decode replica."""
     now = s.heap_time[0]
-    item = next_arrival(s)
+    item = pop_arrival(s)
     s.counters[NOW] = now
     if s.status[item] == PARKED:
         transfer(p, s, item, now)
     elif s.status[item] == COMPILING:
         s.status[item] = WAITING
-        wake(s, s.replica[item], now)
+        wake_engine(s, s.replica[item], now)
     elif s.status[item] == WAITING or s.status[item] == MOVING:
-        join(p, s, item, now)
-    elif s.status[item] == REROUTED or first_sent(p, s, item, now):
+        join_queue(p, s, item, now)
+    elif s.status[item] == REROUTED or admit_to_router(p, s, item, now):
         dispatch(p, s, item, now)
 
 
-def first_sent(p: Program, s: State, item: int, now: int) -> bool:
+def admit_to_router(p: Program, s: State, item: int, now: int) -> bool:
     """Whether a client may send a request now; otherwise it is held back."""
-    if 0 < p.whole[CONCURRENCY] <= s.counters[IN_FLIGHT]:
-        append(s, HELD_HEAD, HELD_TAIL, item)
+    if 0 < p.fleet_knobs[CONCURRENCY] <= s.counters[IN_FLIGHT]:
+        append_to_list(s, HELD_HEAD, HELD_TAIL, item)
         return False
     s.sent[item] = now
     s.counters[IN_FLIGHT] += 1
@@ -85,28 +85,32 @@ def first_sent(p: Program, s: State, item: int, now: int) -> bool:
 def dispatch(p: Program, s: State, item: int, now: int) -> None:
     """Route a request to a replica."""
     replica = route(p, s, item, now)
-    if replica < 0 and p.whole[DYNAMIC]:
+    if replica < 0 and p.fleet_knobs[DYNAMIC]:
         park(s, item)
         return
     s.replica[item] = replica
-    if replica < 0 or not holds(p, item, replica):
+    if replica < 0 or not fits_replica(p, item, replica):
         refuse(p, s, item, now)
         return
     s.load[replica] += 1
     s.status[item] = WAITING
-    input_ns = p.whole[INPUT_NS] + p.prompt[item] * p.whole[INPUT_TOKEN_NS] + s.load[replica] * p.whole[INPUT_LOAD_NS]
+    input_ns = (
+        p.fleet_knobs[INPUT_NS]
+        + p.prompt[item] * p.fleet_knobs[INPUT_TOKEN_NS]
+        + s.load[replica] * p.fleet_knobs[INPUT_LOAD_NS]
+    )
     if input_ns > 0:
-        send(s, item, now + input_ns)
+        push_arrival(s, item, now + input_ns)
     else:
-        join(p, s, item, now)
+        join_queue(p, s, item, now)
 
 
 def park(s: State, item: int) -> None:
     """Hold a request at the router until a replica serves."""
-    append(s, PARKED_HEAD, PARKED_TAIL, item)
+    append_to_list(s, PARKED_HEAD, PARKED_TAIL, item)
 
 
-def append(s: State, head: int, tail: int, item: int) -> None:
+def append_to_list(s: State, head: int, tail: int, item: int) -> None:
     """Append a request to the linked list with these head and tail counters."""
     s.next[item] = -1
     if s.counters[head] < 0:
@@ -125,17 +129,17 @@ def unpark(s: State, now: int) -> None:
     while item >= 0:
         following = s.next[item] if item != last else -1
         s.status[item] = PARKED if s.status[item] == MOVING else REROUTED
-        send(s, item, now)
+        push_arrival(s, item, now)
         item = following
 
 
-def holds(p: Program, item: int, replica: int) -> bool:
+def fits_replica(p: Program, item: int, replica: int) -> bool:
     """Whether a replica can ever serve a request of this length."""
     knob = replica * KNOBS
     drafted = p.knobs[knob + DRAFT] + p.knobs[knob + LOOKAHEAD]
     longest = min(p.prompt[item] + p.output[item] + drafted, p.knobs[knob + MAX_LEN])
     size = p.knobs[knob + BLOCK]
-    fits = (longest + size - 1) // size + most_apart(p, replica, longest, 0) <= p.knobs[knob + BLOCKS] - 1
+    fits = (longest + size - 1) // size + reserved_pages_apart(p, replica, longest, 0) <= p.knobs[knob + BLOCKS] - 1
     return fits and p.prompt[item] < p.knobs[knob + MAX_LEN]
 
 
@@ -144,31 +148,31 @@ def refuse(p: Program, s: State, item: int, now: int) -> None:
     s.status[item] = REFUSED
     s.counters[OPEN] -= 1
     s.counters[IN_FLIGHT] -= 1
-    follow(p, s, item, now)
+    release_followers(p, s, item, now)
 
 
-def join(p: Program, s: State, item: int, now: int) -> None:
+def join_queue(p: Program, s: State, item: int, now: int) -> None:
     """Add a request to its engine's queue and wake an idle engine."""
     replica = s.replica[item]
     if s.up[replica] != SERVING and s.up[replica] != DRAINING:  # stopped while the request was on its way
         s.load[replica] -= 1
         s.loaded[item] = 0
         s.status[item] = REROUTED
-        send(s, item, now)
+        push_arrival(s, item, now)
         return
     compiles = p.grammar_ns[item] > 0 and p.knobs[replica * KNOBS + ROLE] != DECODE and s.queued[item] < 0
     if s.status[item] == WAITING and s.queued[item] < 0:
         s.queued[item] = now
     s.status[item] = COMPILING if compiles else WAITING
     if compiles:
-        send(s, item, now + p.grammar_ns[item])
+        push_arrival(s, item, now + p.grammar_ns[item])
     if s.tokens[item] == 0:
-        s.tokens[item] = p.prompt[item] + s.kept[item]
+        s.tokens[item] = p.prompt[item] + s.kept_tokens[item]
     enqueue(p, s, item)
-    wake(s, replica, now)
+    wake_engine(s, replica, now)
 
 
-def wake(s: State, replica: int, now: int) -> None:
+def wake_engine(s: State, replica: int, now: int) -> None:
     """Have an engine that is idle schedule."""
     if s.action[replica] == IDLE and s.wake[replica] == FOREVER:
         s.action[replica] = SCHEDULE
@@ -191,18 +195,18 @@ def serves(p: Program, s: State, replica: int, now: int, decodes: int) -> bool:
     return fits and p.knobs[knob + BORN] <= now < p.knobs[knob + GONE]
 
 
-def least(p: Program, s: State, now: int, decodes: int) -> int:
+def least_loaded(p: Program, s: State, now: int, decodes: int) -> int:
     """The replica with the fewest requests, the first among equals."""
     best = -1
-    for replica in range(p.whole[REPLICAS]):
+    for replica in range(p.fleet_knobs[REPLICAS]):
         if serves(p, s, replica, now, decodes) and (best < 0 or s.load[replica] < s.load[best]):
             best = replica
     return best
 
 
-def following(p: Program, s: State, start: int, now: int) -> int:
+def next_serving(p: Program, s: State, start: int, now: int) -> int:
     """The first replica from a place on, round and round, that serves; -1: none does."""
-    replicas = p.whole[REPLICAS]
+    replicas = p.fleet_knobs[REPLICAS]
     for step in range(replicas):
         replica = (start + step) % replicas
         if serves(p, s, replica, now, 0):
@@ -212,57 +216,57 @@ def following(p: Program, s: State, start: int, now: int) -> int:
 
 def route(p: Program, s: State, item: int, now: int) -> int:
     """The replica for a new request; -1 if none serves."""
-    kind = p.whole[ROUTER]
-    replicas = p.whole[REPLICAS]
+    kind = p.fleet_knobs[ROUTER]
+    replicas = p.fleet_knobs[REPLICAS]
     if replicas == 1:
-        return following(p, s, 0, now)
+        return next_serving(p, s, 0, now)
     if kind == LEAST_LOADED:
-        return least(p, s, now, 0)
+        return least_loaded(p, s, now, 0)
     if kind == POWER_OF_TWO:
-        one = following(p, s, draw(s, replicas), now)
-        two = following(p, s, draw(s, replicas), now)
-        return two if one < 0 or (two >= 0 and s.load[two] < s.load[one]) else one
+        candidate = next_serving(p, s, draw(s, replicas), now)
+        rival = next_serving(p, s, draw(s, replicas), now)
+        return rival if candidate < 0 or (rival >= 0 and s.load[rival] < s.load[candidate]) else candidate
     if kind == SESSION:
         mixed = (p.stream[item] ^ (p.stream[item] >> 15)) & 0x7FFFFFFF
-        return following(p, s, ((mixed * 1640531527) >> 20) % replicas, now)
+        return next_serving(p, s, ((mixed * 1640531527) >> 20) % replicas, now)
     if kind == PREFIX:
         return longest_prefix(p, s, item, now)
-    chosen = following(p, s, s.counters[TURN] % replicas, now)
-    s.counters[TURN] = chosen + 1
-    return chosen
+    replica = next_serving(p, s, s.counters[TURN] % replicas, now)
+    s.counters[TURN] = replica + 1
+    return replica
 
 
 def longest_prefix(p: Program, s: State, item: int, now: int) -> int:
     """The replica that caches most of the prompt, unless it is far more loaded than the least loaded one."""
-    best = least(p, s, now, 0)
+    best = least_loaded(p, s, now, 0)
     if best < 0:
         return best
     idle = s.load[best]
-    most = 0
-    for replica in range(p.whole[REPLICAS]):
+    longest_hit = 0
+    for replica in range(p.fleet_knobs[REPLICAS]):
         if not serves(p, s, replica, now, 0) or s.load[replica] > 2 * idle + 8:
             continue
         s.replica[item] = replica
         hit = hit_blocks(p, s, item, replica, (p.prompt[item] - 1) // p.knobs[replica * KNOBS + BLOCK])
-        if hit > most:
-            best, most = replica, hit
+        if hit > longest_hit:
+            best, longest_hit = replica, hit
     return best
 
 
 def transfer(p: Program, s: State, item: int, now: int) -> None:
     """Transfer a prompt's keys and values; each end handles one transfer at a time, first come, first served."""
     source = s.replica[item]
-    target = least(p, s, now, 1)
+    target = least_loaded(p, s, now, 1)
     if target < 0:
         s.status[item] = MOVING
         park(s, item)
         return
     s.status[item] = MOVING
-    have = p.prompt[item] + s.kept[item]
+    have = p.prompt[item] + s.kept_tokens[item]
     s.replica[item] = target
     s.load[target] += 1
     begin = max(now, s.port_out[source], s.port_in[target])
-    ns = have * p.whole[KV_BYTES] * 1_000_000_000 // max(p.whole[PORT_BPS], 1)
+    ns = have * p.fleet_knobs[KV_BYTES] * 1_000_000_000 // max(p.fleet_knobs[PORT_BPS], 1)
     s.port_out[source] = begin + ns
     s.port_in[target] = begin + ns
     s.loaded[item] = have - 1
@@ -270,4 +274,4 @@ def transfer(p: Program, s: State, item: int, now: int) -> None:
     s.computed[item] = 0
     s.in_flight[item] = 0
     s.placeholders[item] = 0
-    send(s, item, begin + ns + p.whole[PORT_NS])
+    push_arrival(s, item, begin + ns + p.fleet_knobs[PORT_NS])

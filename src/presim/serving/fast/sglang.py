@@ -7,12 +7,21 @@ ranks' `prefill_delayer`, and the eviction of whole nodes of the radix tree: pag
 
 from __future__ import annotations
 
-from presim.serving.fast.admission import bring
+from presim.serving.fast.admission import bring_blocks
 from presim.serving.fast.batch import add_to_batch
 from presim.serving.fast.loras import gather_loras, takes_lora
-from presim.serving.fast.pool import extend, hit_blocks, share
+from presim.serving.fast.pool import extend, hit_blocks, share_full_blocks
 from presim.serving.fast.queues import blocks_for, preempt
-from presim.serving.fast.sglang_prompts import CONTINUE, NO_TOKEN, OTHER, admit_sglang, begin, go_on, left_of, verdict
+from presim.serving.fast.sglang_prompts import (
+    CONTINUE,
+    NO_TOKEN,
+    OTHER,
+    add_next_chunk,
+    admit_sglang,
+    begin_pass,
+    pass_outcome,
+    remaining_output,
+)
 from presim.serving.fast.state import (
     BLOCK,
     CACHING,
@@ -32,9 +41,9 @@ from presim.serving.fast.state import (
 
 def schedule_sglang(p: Program, s: State, replica: int, slot: int, now: int) -> int:
     """Fill the batch of a step; returns the number of retracted requests."""
-    chunked = chunked_of(p, s, replica)
+    chunked = chunked_request(p, s, replica)
     if chunked >= 0:  # what is computed of it can be found from now on
-        share(p, s, chunked, s.computed[chunked])
+        share_full_blocks(p, s, chunked, s.computed[chunked])
         s.full[replica] = 0
     poll(p, s, replica, now)
     s.slot_prompts[p.slot_base[replica] + slot] = 1
@@ -45,7 +54,7 @@ def schedule_sglang(p: Program, s: State, replica: int, slot: int, now: int) -> 
     return fill_with_decodes(p, s, replica, slot)
 
 
-def chunked_of(p: Program, s: State, replica: int) -> int:
+def chunked_request(p: Program, s: State, replica: int) -> int:
     """The request whose prompt is computed in chunks, the last one of the running; -1: none."""
     if s.n_running[replica] == 0:
         return -1
@@ -72,74 +81,74 @@ def fill_with_prompts(p: Program, s: State, replica: int, slot: int, chunked: in
         if running >= p.knobs[replica * KNOBS + MAX_SEQS]:
             s.full[replica] = 1
             return 0
-    begin(p, s, replica, running)
+    begin_pass(p, s, replica, running)
     gather_loras(p, s, replica)
     if chunked >= 0:
-        go_on(p, s, replica, slot, chunked)
-    at = p.slot_base[replica] + slot
+        add_next_chunk(p, s, replica, slot, chunked)
+    slot_index = p.slot_base[replica] + slot
     item = s.head[replica]
-    while item >= 0 and verdict(p, s, replica) != OTHER:
+    while item >= 0 and pass_outcome(p, s, replica) != OTHER:
         following = s.next[item]
         absent = s.queued[item] > s.heard[replica] or s.status[item] == COMPILING or s.stale[item] > 0
         if absent or not takes_lora(p, s, replica, item):
             item = following
             continue
-        if running + s.slot_count[at] >= p.knobs[replica * KNOBS + MAX_SEQS]:
+        if running + s.slot_count[slot_index] >= p.knobs[replica * KNOBS + MAX_SEQS]:
             s.full[replica] = 1
         if s.full[replica]:
             break
-        hit = found_blocks(p, s, replica, item, now)
+        hit = cached_blocks(p, s, replica, item, now)
         if hit >= 0:
             outcome = admit_sglang(p, s, replica, slot, item, hit, running, now)
             if outcome != CONTINUE:
                 if outcome == NO_TOKEN:
-                    s.full[replica] = 1 if s.slot_count[at] + running > 0 else 0
+                    s.full[replica] = 1 if s.slot_count[slot_index] + running > 0 else 0
                 break
         item = following
     if running == 0:
         s.full[replica] = 0  # the flag is that of a batch of no one, which the next step drops
     first = p.batch_base[replica] + slot * p.knobs[replica * KNOBS + MAX_SEQS]
-    for place in range(first, first + s.slot_count[at]):
-        one = s.batch_item[place]
-        extend(p, s, one, blocks_for(p, s, one, s.computed[one] + s.batch_tokens[place]))
-    return s.slot_count[at]
+    for batch_index in range(first, first + s.slot_count[slot_index]):
+        admitted = s.batch_item[batch_index]
+        extend(p, s, admitted, blocks_for(p, s, admitted, s.computed[admitted] + s.batch_tokens[batch_index]))
+    return s.slot_count[slot_index]
 
 
-def found_blocks(p: Program, s: State, replica: int, item: int, now: int) -> int:
+def cached_blocks(p: Program, s: State, replica: int, item: int, now: int) -> int:
     """Leading blocks of a request in the cache; -1: it waits for others from host memory or disk."""
     knob = replica * KNOBS
     tiered = p.knobs[knob + HOST_BLOCKS] + p.knobs[knob + DISK_BLOCKS] > 0
     if p.knobs[knob + CACHING] == 0 or (not tiered and s.loaded[item] > 0):
         return 0
-    most = (s.tokens[item] - 1) // p.knobs[knob + BLOCK]
-    hit = hit_blocks(p, s, item, replica, most)
-    return -1 if tiered and s.loaded[item] == 0 and bring(p, s, item, hit, most, now) else hit
+    max_blocks = (s.tokens[item] - 1) // p.knobs[knob + BLOCK]
+    hit = hit_blocks(p, s, item, replica, max_blocks)
+    return -1 if tiered and s.loaded[item] == 0 and bring_blocks(p, s, item, hit, max_blocks, now) else hit
 
 
 def fill_with_decodes(p: Program, s: State, replica: int, slot: int) -> int:
     """A token for each running request that gets another; returns the number of those retracted for lack of memory."""
     first = p.row_base[replica]
     finishing = 0
-    for place in range(first, first + s.n_running[replica]):
-        finishing += is_finishing(p, s, replica, s.running[place])
+    for row_index in range(first, first + s.n_running[replica]):
+        finishing += is_finishing(p, s, replica, s.running[row_index])
     if finishing == s.n_running[replica]:
         s.full[replica] = 0
         return 0
     retracted = 0
-    if missing(p, s, replica) > s.n_free[replica]:
+    if missing_blocks(p, s, replica) > s.n_free[replica]:
         s.full[replica] = 0
         if finishing:
             return 0  # their memory is free in the next step
         retracted = 1
-        retract(p, s, replica)
-        while s.n_running[replica] > 1 and missing(p, s, replica) > s.n_free[replica]:
-            retract(p, s, replica)
+        retract_request(p, s, replica)
+        while s.n_running[replica] > 1 and missing_blocks(p, s, replica) > s.n_free[replica]:
+            retract_request(p, s, replica)
             retracted += 1
-        sort_kept(p, s, replica)
+        sort_running(p, s, replica)
     if finishing:
         s.full[replica] = 0
-    for place in range(first, first + s.n_running[replica]):
-        item = s.running[place]
+    for row_index in range(first, first + s.n_running[replica]):
+        item = s.running[row_index]
         if not is_finishing(p, s, replica, item):
             extend(p, s, item, decode_blocks(p, s, replica, item))
             add_to_batch(p, s, replica, slot, item, decode_tokens(p, s, replica, item), 0)
@@ -148,7 +157,7 @@ def fill_with_decodes(p: Program, s: State, replica: int, slot: int) -> int:
 
 def is_finishing(p: Program, s: State, replica: int, item: int) -> int:
     """1: its last token is in flight."""
-    return 1 if s.placeholders[item] > 0 and left_of(p, s, replica, item) <= 1 else 0
+    return 1 if s.placeholders[item] > 0 and remaining_output(p, s, replica, item) <= 1 else 0
 
 
 def decode_tokens(p: Program, s: State, replica: int, item: int) -> int:
@@ -165,45 +174,45 @@ def decode_blocks(p: Program, s: State, replica: int, item: int) -> int:
     return blocks_for(p, s, item, min(tokens, p.knobs[knob + MAX_LEN]))
 
 
-def missing(p: Program, s: State, replica: int) -> int:
+def missing_blocks(p: Program, s: State, replica: int) -> int:
     """Blocks that the next decodes need."""
     first = p.row_base[replica]
     count = 0
-    for place in range(first, first + s.n_running[replica]):
-        item = s.running[place]
+    for row_index in range(first, first + s.n_running[replica]):
+        item = s.running[row_index]
         if not is_finishing(p, s, replica, item):
             count += max(decode_blocks(p, s, replica, item) - s.blocks[item], 0)
     return count
 
 
-def retract(p: Program, s: State, replica: int) -> None:
+def retract_request(p: Program, s: State, replica: int) -> None:
     """Send a request back to the queue: with the fewest output tokens, then the longest prompt, then the last."""
     first = p.row_base[replica]
     last = first + s.n_running[replica] - 1
     worst = first
-    for place in range(first + 1, last + 1):
-        if not kept_before(p, s, s.running[place], s.running[worst]):
-            worst = place
+    for row_index in range(first + 1, last + 1):
+        if not is_retracted_later(p, s, s.running[row_index], s.running[worst]):
+            worst = row_index
     item = s.running[worst]
-    for place in range(worst, last):
-        s.running[place] = s.running[place + 1]
+    for row_index in range(worst, last):
+        s.running[row_index] = s.running[row_index + 1]
     s.n_running[replica] -= 1
     preempt(p, s, item, 0)
 
 
-def kept_before(p: Program, s: State, one: int, other: int) -> bool:
+def is_retracted_later(p: Program, s: State, item: int, other: int) -> bool:
     """Whether a request is retracted later than another: it has more output tokens, or as many and a shorter prompt."""
-    more = (s.tokens[one] - p.prompt[one]) - (s.tokens[other] - p.prompt[other])
-    return more > 0 or (more == 0 and p.prompt[one] < p.prompt[other])
+    extra_tokens = (s.tokens[item] - p.prompt[item]) - (s.tokens[other] - p.prompt[other])
+    return extra_tokens > 0 or (extra_tokens == 0 and p.prompt[item] < p.prompt[other])
 
 
-def sort_kept(p: Program, s: State, replica: int) -> None:
+def sort_running(p: Program, s: State, replica: int) -> None:
     """Running requests stand in the order in which they would be retracted last."""
     first = p.row_base[replica]
     for end in range(first + 1, first + s.n_running[replica]):
         item = s.running[end]
-        place = end
-        while place > first and kept_before(p, s, item, s.running[place - 1]):
-            s.running[place] = s.running[place - 1]
-            place -= 1
-        s.running[place] = item
+        row_index = end
+        while row_index > first and is_retracted_later(p, s, item, s.running[row_index - 1]):
+            s.running[row_index] = s.running[row_index - 1]
+            row_index -= 1
+        s.running[row_index] = item

@@ -8,9 +8,9 @@ running request's end (`add_one_req_ignore_eos`).
 from __future__ import annotations
 
 from presim.serving.fast.admission import known_tokens
-from presim.serving.fast.batch import add_to_batch, tokens_of
+from presim.serving.fast.batch import add_to_batch, final_tokens
 from presim.serving.fast.loras import note_lora
-from presim.serving.fast.pool import found, key_of, touch
+from presim.serving.fast.pool import find_block, key_of, touch
 from presim.serving.fast.queues import dequeue
 from presim.serving.fast.state import (
     BLOCK,
@@ -39,111 +39,111 @@ CLIP = 4096  # CLIP_MAX_NEW_TOKENS
 _RESERVE = 1  # IGNORE_EOS_RESERVE_TOKENS
 
 
-def begin(p: Program, s: State, replica: int, running: int) -> None:
+def begin_pass(p: Program, s: State, replica: int, running: int) -> None:
     """Start a pass with the reservations of the first ``running`` requests."""
-    at = replica * SPENT
+    spent_row = replica * SPENT
     total = 0
-    for place in range(p.row_base[replica], p.row_base[replica] + running):
-        total += min(left_of(p, s, replica, s.running[place]), CLIP)
-    s.spent[at + TOTAL] = total
-    s.spent[at + CURRENT] = 0
-    s.spent[at + INPUT] = p.knobs[replica * KNOBS + PROMPTS]
-    s.spent[at + CHUNK] = p.knobs[replica * KNOBS + BUDGET]
-    s.spent[at + STATES] = -1
+    for row_index in range(p.row_base[replica], p.row_base[replica] + running):
+        total += min(remaining_output(p, s, replica, s.running[row_index]), CLIP)
+    s.spent[spent_row + TOTAL] = total
+    s.spent[spent_row + CURRENT] = 0
+    s.spent[spent_row + INPUT] = p.knobs[replica * KNOBS + PROMPTS]
+    s.spent[spent_row + CHUNK] = p.knobs[replica * KNOBS + BUDGET]
+    s.spent[spent_row + STATES] = -1
 
 
-def left_of(p: Program, s: State, replica: int, item: int) -> int:
+def remaining_output(p: Program, s: State, replica: int, item: int) -> int:
     """Output tokens that a request still gets."""
-    return min(tokens_of(p, s, replica, item), p.knobs[replica * KNOBS + MAX_LEN]) - s.tokens[item]
+    return min(final_tokens(p, s, replica, item), p.knobs[replica * KNOBS + MAX_LEN]) - s.tokens[item]
 
 
-def whole_of(p: Program, s: State, replica: int, item: int) -> int:
+def requested_output(p: Program, s: State, replica: int, item: int) -> int:
     """Output tokens that a request asks for."""
-    return min(tokens_of(p, s, replica, item), p.knobs[replica * KNOBS + MAX_LEN]) - p.prompt[item]
+    return min(final_tokens(p, s, replica, item), p.knobs[replica * KNOBS + MAX_LEN]) - p.prompt[item]
 
 
-def in_pages(p: Program, replica: int, tokens: int) -> int:
+def round_to_pages(p: Program, replica: int, tokens: int) -> int:
     """Tokens of the pages that hold so many."""
     size = p.knobs[replica * KNOBS + BLOCK]
     return (tokens + size - 1) // size * size
 
 
-def remaining(p: Program, s: State, replica: int, which: int, evictable: int) -> int:
+def unreserved_tokens(p: Program, s: State, replica: int, which: int, evictable: int) -> int:
     """Tokens of free pages, less ``evictable`` of them, beyond those reserved."""
     return (s.n_free[replica] - evictable) * p.knobs[replica * KNOBS + BLOCK] - s.spent[replica * SPENT + which]
 
 
 def charge(p: Program, s: State, replica: int, tokens: int, output: int) -> None:
     """Reserve for an admitted request."""
-    at = replica * SPENT
-    pages = in_pages(p, replica, tokens)
-    s.spent[at + CURRENT] += pages + p.knobs[replica * KNOBS + BLOCK]
-    s.spent[at + TOTAL] += pages + p.knobs[replica * KNOBS + BLOCK] + output
-    s.spent[at + INPUT] -= pages
-    s.spent[at + CHUNK] -= pages
+    spent_row = replica * SPENT
+    pages = round_to_pages(p, replica, tokens)
+    s.spent[spent_row + CURRENT] += pages + p.knobs[replica * KNOBS + BLOCK]
+    s.spent[spent_row + TOTAL] += pages + p.knobs[replica * KNOBS + BLOCK] + output
+    s.spent[spent_row + INPUT] -= pages
+    s.spent[spent_row + CHUNK] -= pages
 
 
-def verdict(p: Program, s: State, replica: int) -> int:
+def pass_outcome(p: Program, s: State, replica: int) -> int:
     """Whether the pass goes on."""
-    if min(remaining(p, s, replica, TOTAL, 0), remaining(p, s, replica, CURRENT, 0)) <= 0:
+    if min(unreserved_tokens(p, s, replica, TOTAL, 0), unreserved_tokens(p, s, replica, CURRENT, 0)) <= 0:
         return NO_TOKEN
-    at = replica * SPENT
-    return OTHER if min(s.spent[at + INPUT], s.spent[at + CHUNK]) <= 0 else CONTINUE
+    spent_row = replica * SPENT
+    return OTHER if min(s.spent[spent_row + INPUT], s.spent[spent_row + CHUNK]) <= 0 else CONTINUE
 
 
-def go_on(p: Program, s: State, replica: int, slot: int, item: int) -> None:
+def add_next_chunk(p: Program, s: State, replica: int, slot: int, item: int) -> None:
     """The next chunk of a prompt that was cut."""
-    rest = s.tokens[item] - s.computed[item]
-    room = min(s.spent[replica * SPENT + CHUNK], remaining(p, s, replica, TOTAL, 0))
+    tokens = s.tokens[item] - s.computed[item]
+    room = min(s.spent[replica * SPENT + CHUNK], unreserved_tokens(p, s, replica, TOTAL, 0))
     if room <= 0:
         room = s.spent[replica * SPENT + CHUNK]
-    add_to_batch(p, s, replica, slot, item, min(rest, room), 0)
-    charge(p, s, replica, min(rest, room), 0 if rest > room else min(whole_of(p, s, replica, item), CLIP))
+    add_to_batch(p, s, replica, slot, item, min(tokens, room), 0)
+    charge(p, s, replica, min(tokens, room), 0 if tokens > room else min(requested_output(p, s, replica, item), CLIP))
 
 
 def admit_sglang(p: Program, s: State, replica: int, slot: int, item: int, hit: int, running: int, now: int) -> int:
     """Admit a waiting request if it fits; returns whether the pass goes on."""
-    known = known_tokens(p, s, item, hit)
-    extend = s.tokens[item] - known
+    computed = known_tokens(p, s, item, hit)
+    extend = s.tokens[item] - computed
     evictable = 0
     for block in range(hit):
-        if s.refs[found(p, s, replica, key_of(p, s, item, block))] == 0:
+        if s.refs[find_block(p, s, replica, key_of(p, s, item, block))] == 0:
             evictable += 1
     size = p.knobs[replica * KNOBS + BLOCK]
     chunk = s.spent[replica * SPENT + CHUNK]
     tokens = extend
     if p.knobs[replica * KNOBS + CACHING] == 0:
-        if not lasts(p, s, replica, slot, item, extend, running):
+        if not memory_lasts(p, s, replica, slot, item, extend, running):
             return NO_TOKEN
         tokens = min(extend, chunk)
     else:
-        output = min(left_of(p, s, replica, item), CLIP)
-        if extend + output + size >= remaining(p, s, replica, TOTAL, evictable):
+        output = min(remaining_output(p, s, replica, item), CLIP)
+        if extend + output + size >= unreserved_tokens(p, s, replica, TOTAL, evictable):
             return NO_TOKEN
-        if in_pages(p, replica, extend) > chunk:
-            tokens = (known + chunk // size * size) // size * size - known
+        if round_to_pages(p, replica, extend) > chunk:
+            tokens = (computed + chunk // size * size) // size * size - computed
     if tokens <= 0:
         return OTHER
-    take_in(p, s, replica, slot, item, hit, known, tokens, now)
-    charge(p, s, replica, tokens, 0 if tokens < extend else min(whole_of(p, s, replica, item), CLIP))
-    return verdict(p, s, replica)
+    admit_to_batch(p, s, replica, slot, item, hit, computed, tokens, now)
+    charge(p, s, replica, tokens, 0 if tokens < extend else min(requested_output(p, s, replica, item), CLIP))
+    return pass_outcome(p, s, replica)
 
 
-def take_in(
-    p: Program, s: State, replica: int, slot: int, item: int, hit: int, known: int, tokens: int, now: int
+def admit_to_batch(
+    p: Program, s: State, replica: int, slot: int, item: int, hit: int, computed: int, tokens: int, now: int
 ) -> None:
     """Take a request from the queue into the batch, with the cached blocks of its prompt."""
     s.n_rows[replica] -= 1
     s.row[item] = s.rows[p.row_base[replica] + s.n_rows[replica]]
-    for place in range(hit):
-        block = found(p, s, replica, key_of(p, s, item, place))
+    for block_index in range(hit):
+        block = find_block(p, s, replica, key_of(p, s, item, block_index))
         touch(s, replica, block)
-        s.table[s.row[item] * p.row_blocks[0] + place] = block
+        s.table[s.row[item] * p.row_blocks[0] + block_index] = block
     s.blocks[item] = hit
     s.cached[item] = hit
     if s.status[item] == WAITING and s.loaded[item] == 0 and s.moves[item] == 0:
         s.hits[item] = hit * p.knobs[replica * KNOBS + BLOCK]
-    s.computed[item] = known
+    s.computed[item] = computed
     s.loaded[item] = 0
     s.decodes[item] = 0
     if s.scheduled[item] < 0:
@@ -156,36 +156,36 @@ def take_in(
     add_to_batch(p, s, replica, slot, item, tokens, 0)
 
 
-def lasts(p: Program, s: State, replica: int, slot: int, item: int, extend: int, running: int) -> bool:
+def memory_lasts(p: Program, s: State, replica: int, slot: int, item: int, extend: int, running: int) -> bool:
     """Whether memory lasts until each running request ends, if this one joins."""
-    need = in_pages(p, replica, extend) + p.knobs[replica * KNOBS + BLOCK]
-    now_free = remaining(p, s, replica, CURRENT, 0)
-    if need > min(now_free, remaining(p, s, replica, TOTAL, 0)):
+    need = round_to_pages(p, replica, extend) + p.knobs[replica * KNOBS + BLOCK]
+    now_free = unreserved_tokens(p, s, replica, CURRENT, 0)
+    if need > min(now_free, unreserved_tokens(p, s, replica, TOTAL, 0)):
         return False
     list_ends(p, s, replica, slot, item, running)
     first = p.row_base[replica]
     count = s.spent[replica * SPENT + STATES]
     freed = 0
-    for place in range(count):
-        alive = count - place
-        if now_free - need + freed - s.left[first + place] * alive <= _RESERVE * alive:
+    for index in range(count):
+        alive = count - index
+        if now_free - need + freed - s.remaining_tokens[first + index] * alive <= _RESERVE * alive:
             return False
-        freed += s.held[first + place]
+        freed += s.held_tokens[first + index]
     return True
 
 
 def list_ends(p: Program, s: State, replica: int, slot: int, item: int, running: int) -> None:
     """List what running and admitted requests have left and hold, by when they end, with one more request."""
     first = p.row_base[replica]
-    at = replica * SPENT + STATES
-    if s.spent[at] >= 0:
-        last = first + s.spent[at] - 1
-        place = first
-        while place < last and left_of(p, s, replica, item) > s.left[place]:
-            place += 1
-        insert_end(p, s, replica, item, place)
+    count_index = replica * SPENT + STATES
+    if s.spent[count_index] >= 0:
+        last = first + s.spent[count_index] - 1
+        row_index = first
+        while row_index < last and remaining_output(p, s, replica, item) > s.remaining_tokens[row_index]:
+            row_index += 1
+        insert_end(p, s, replica, item, row_index)
         return
-    s.spent[at] = 0
+    s.spent[count_index] = 0
     insert_end(p, s, replica, item, first)
     for row in range(first, first + running):
         insert_in_order(p, s, replica, s.running[row])
@@ -196,21 +196,21 @@ def list_ends(p: Program, s: State, replica: int, slot: int, item: int, running:
 
 def insert_in_order(p: Program, s: State, replica: int, item: int) -> None:
     """List a request behind those that end no later."""
-    place = p.row_base[replica] + s.spent[replica * SPENT + STATES]
-    while place > p.row_base[replica] and s.left[place - 1] > left_of(p, s, replica, item):
-        place -= 1
-    insert_end(p, s, replica, item, place)
+    row_index = p.row_base[replica] + s.spent[replica * SPENT + STATES]
+    while row_index > p.row_base[replica] and s.remaining_tokens[row_index - 1] > remaining_output(p, s, replica, item):
+        row_index -= 1
+    insert_end(p, s, replica, item, row_index)
 
 
-def insert_end(p: Program, s: State, replica: int, item: int, place: int) -> None:
+def insert_end(p: Program, s: State, replica: int, item: int, row_index: int) -> None:
     """List a request at a place, if it gets more tokens."""
-    left = left_of(p, s, replica, item)
-    if left <= 0:
+    remaining_tokens = remaining_output(p, s, replica, item)
+    if remaining_tokens <= 0:
         return
     end = p.row_base[replica] + s.spent[replica * SPENT + STATES]
-    for other in range(end, place, -1):
-        s.left[other] = s.left[other - 1]
-        s.held[other] = s.held[other - 1]
-    s.left[place] = left
-    s.held[place] = s.tokens[item]
+    for other in range(end, row_index, -1):
+        s.remaining_tokens[other] = s.remaining_tokens[other - 1]
+        s.held_tokens[other] = s.held_tokens[other - 1]
+    s.remaining_tokens[row_index] = remaining_tokens
+    s.held_tokens[row_index] = s.tokens[item]
     s.spent[replica * SPENT + STATES] += 1

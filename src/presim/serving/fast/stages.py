@@ -44,7 +44,7 @@ def through_stages(p: Program, s: State, replica: int, slot: int, ready: int, ns
     return start, end
 
 
-def asks_again(p: Program, s: State, replica: int) -> bool:
+def can_schedule_later(p: Program, s: State, replica: int) -> bool:
     """Whether a later call of the scheduler can have a batch: a decode's turn comes, or one in flight comes back."""
     if p.knobs[replica * KNOBS + STAGES] == 1:
         return False  # the oldest batch is waited for at once

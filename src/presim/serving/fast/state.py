@@ -56,7 +56,7 @@ ANY = 0
 PREFILL = 1
 DECODE = 2
 
-# Global knobs, at Program.whole.
+# Global knobs, at Program.fleet_knobs.
 CONCURRENCY = 0  # most requests in flight; 0: no limit
 ROUTER = 1  # ROUND_ROBIN …
 SEED = 2
@@ -109,7 +109,7 @@ BACK_SEQ_NS = 3
 MASK_NS = 4  # a row of the mask by which a grammar allows tokens
 COSTS = 5
 
-# A group of layers without a block table, at Program.apart[row * APART_COLUMNS + …] (`presim.serving.fast.windows`).
+# Layers without a block table, at Program.apart_groups[row * APART_COLUMNS + …] (`presim.serving.fast.windows`).
 APART_KIND = 0  # ALL_TOKENS, SLIDING, CHUNKED, STATES_KEPT
 APART_GROUPS = 1  # how many such groups
 APART_BLOCK = 2  # tokens of a page
@@ -127,7 +127,7 @@ TOTAL = 0  # tokens that running and admitted requests will take until they end
 CURRENT = 1  # tokens that admitted requests take in this step
 INPUT = 2  # tokens left of max_prefill_tokens
 CHUNK = 3  # tokens left of chunked_prefill_size
-STATES = 4  # entries of `left` and `held`; -1: not listed yet
+STATES = 4  # entries of `remaining_tokens` and `held_tokens`; -1: not listed yet
 SPENT = 5
 
 # Grids of the tables of attention: powers of two, from 1.
@@ -216,7 +216,7 @@ class State(NamedTuple):
     blocks: Column  # number of blocks in its row
     cached: Column  # number of its blocks in the cache
     row: Column
-    apart: Column  # pages in groups without a block table
+    apart_pages: Column  # pages in groups without a block table
     apart_head: Column  # the first of them; the next one is free_next
     reach: Column  # tokens for which it has had such pages
     eligible: Column  # first step in which it may decode
@@ -233,7 +233,7 @@ class State(NamedTuple):
     hits: Column  # tokens of its prompt found in the cache
     host_hits: Column  # tokens that came from host memory
     disk_hits: Column
-    kept: Column  # output tokens delivered by replicas that are gone
+    kept_tokens: Column  # output tokens delivered by replicas that are gone
     moves: Column  # number of times it lost its replica
     unmet: Column  # requests that it waits for and that have not ended
     # Replicas.
@@ -253,8 +253,8 @@ class State(NamedTuple):
     heard: Column  # ns: of its last poll (SGLang)
     full: Column  # 1: admits no one until a request leaves (SGLang's batch_is_full)
     spent: Column  # [replica * SPENT + …]
-    left: Column  # [row_base + place] output tokens that a request still gets, ascending
-    held: Column  # [row_base + place] its tokens now
+    remaining_tokens: Column  # [row_base + place] output tokens that a request still gets, ascending
+    held_tokens: Column  # [row_base + place] its tokens now
     head: Column  # first waiting request
     tail: Column
     waiting: Column

@@ -53,11 +53,11 @@ def put_block(p: Program, s: State, unit: int, key: int) -> int:
         node = s.tier_next[base]
         out = s.tier_key[node]
         unlink_node(s, node)
-        at = find_place(s.tier_hash_key, first, mask, out)
-        drop_place(s.tier_hash_key, s.tier_hash_node, first, mask, at)
-    at = find_place(s.tier_hash_key, first, mask, key)
-    s.tier_hash_key[at] = key
-    s.tier_hash_node[at] = node
+        hash_index = find_place(s.tier_hash_key, first, mask, out)
+        drop_place(s.tier_hash_key, s.tier_hash_node, first, mask, hash_index)
+    hash_index = find_place(s.tier_hash_key, first, mask, key)
+    s.tier_hash_key[hash_index] = key
+    s.tier_hash_node[hash_index] = node
     s.tier_key[node] = key
     last = s.tier_prev[base]
     s.tier_next[last] = node
@@ -71,8 +71,8 @@ def node_of(p: Program, s: State, unit: int, key: int) -> int:
     """Node of a block in a tier; -1 if absent."""
     first = p.tier_hash_base[unit]
     mask = p.tier_hash_base[unit + 1] - first - 1
-    at = find_place(s.tier_hash_key, first, mask, key)
-    return s.tier_hash_node[at] if s.tier_hash_key[at] == key else -1
+    hash_index = find_place(s.tier_hash_key, first, mask, key)
+    return s.tier_hash_node[hash_index] if s.tier_hash_key[hash_index] == key else -1
 
 
 def unlink_node(s: State, node: int) -> None:
@@ -104,5 +104,5 @@ def empty_tiers(p: Program, s: State, replica: int) -> None:
         s.tier_next[base] = base
         s.tier_prev[base] = base
         s.tier_count[unit] = 0
-        for at in range(p.tier_hash_base[unit], p.tier_hash_base[unit + 1]):
-            s.tier_hash_key[at] = 0
+        for hash_index in range(p.tier_hash_base[unit], p.tier_hash_base[unit + 1]):
+            s.tier_hash_key[hash_index] = 0

@@ -10,7 +10,7 @@ found even where its window or state was evicted before it.
 
 from __future__ import annotations
 
-from presim.serving.fast.pool import free_first, free_last, take
+from presim.serving.fast.pool import free_first, free_last, take_free_block
 from presim.serving.fast.state import (
     APART_BLOCK,
     APART_CAP,
@@ -36,56 +36,56 @@ def pages_apart(p: Program, s: State, item: int, replica: int, tokens: int, sett
     count = 0
     for row in range(p.apart_first[replica], p.apart_first[replica + 1]):
         group = row * APART_COLUMNS
-        size = p.apart[group + APART_BLOCK]
+        size = p.apart_groups[group + APART_BLOCK]
         blocks = (tokens + size - 1) // size
-        if p.apart[group + APART_KIND] == STATES_KEPT:
+        if p.apart_groups[group + APART_KIND] == STATES_KEPT:
             several = 1 if s.decodes[item] == 0 and blocks > 1 else 0
-            blocks = min(p.apart[group + APART_WINDOW] + several, p.apart[group + APART_CAP])
+            blocks = min(p.apart_groups[group + APART_WINDOW] + several, p.apart_groups[group + APART_CAP])
         else:
             blocks = max(blocks - skipped_blocks(p, group, settled), 0)
-        count += blocks * p.apart[group + APART_GROUPS]
+        count += blocks * p.apart_groups[group + APART_GROUPS]
     return count
 
 
 def skipped_blocks(p: Program, group: int, settled: int) -> int:
-    """Leading blocks that a group's layers look back on no more; ``group``: of the group in `Program.apart`."""
-    size = p.apart[group + APART_BLOCK]
-    window = p.apart[group + APART_WINDOW]
-    if p.apart[group + APART_KIND] == SLIDING:
+    """Leading blocks that a group's layers look back on no more; ``group``: of the group in `Program.apart_groups`."""
+    size = p.apart_groups[group + APART_BLOCK]
+    window = p.apart_groups[group + APART_WINDOW]
+    if p.apart_groups[group + APART_KIND] == SLIDING:
         return max(settled - window + 1, 0) // size
-    if p.apart[group + APART_KIND] == CHUNKED:
+    if p.apart_groups[group + APART_KIND] == CHUNKED:
         return settled // window * window // size
     return 0
 
 
-def most_apart(p: Program, replica: int, tokens: int, computed: int) -> int:
+def reserved_pages_apart(p: Program, replica: int, tokens: int, computed: int) -> int:
     """Pages in these groups that vLLM reserves for a request of so many tokens, of which some are computed."""
     count = 0
     for row in range(p.apart_first[replica], p.apart_first[replica + 1]):
         group = row * APART_COLUMNS
-        size = p.apart[group + APART_BLOCK]
-        blocks = p.apart[group + APART_CAP]
-        if p.apart[group + APART_KIND] != STATES_KEPT:
+        size = p.apart_groups[group + APART_BLOCK]
+        blocks = p.apart_groups[group + APART_CAP]
+        if p.apart_groups[group + APART_KIND] != STATES_KEPT:
             blocks = max(min((tokens + size - 1) // size, blocks) - skipped_blocks(p, group, computed), 0)
-        count += blocks * p.apart[group + APART_GROUPS]
+        count += blocks * p.apart_groups[group + APART_GROUPS]
     return count
 
 
-def reach_apart(p: Program, s: State, item: int, tokens: int, pages: int) -> None:
+def extend_apart(p: Program, s: State, item: int, tokens: int, pages: int) -> None:
     """Take pages until a request has so many, for ``tokens``."""
     replica = s.replica[item]
     s.reach[item] = max(s.reach[item], tokens)
-    while s.apart[item] < pages:
-        block = take(p, s, replica)
+    while s.apart_pages[item] < pages:
+        block = take_free_block(p, s, replica)
         s.free_next[block] = s.apart_head[item]
         s.apart_head[item] = block
-        s.apart[item] += 1
+        s.apart_pages[item] += 1
 
 
-def leave_apart(p: Program, s: State, item: int) -> None:
+def free_passed_apart(p: Program, s: State, item: int) -> None:
     """Free pages that windows have passed."""
     replica = s.replica[item]
-    if p.apart_first[replica] == p.apart_first[replica + 1] or s.apart[item] == 0:
+    if p.apart_first[replica] == p.apart_first[replica + 1] or s.apart_pages[item] == 0:
         return
     settled = s.computed[item] - s.in_flight[item]
     free_apart(p, s, item, pages_apart(p, s, item, replica, s.reach[item], settled))
@@ -94,13 +94,13 @@ def leave_apart(p: Program, s: State, item: int) -> None:
 def free_apart(p: Program, s: State, item: int, pages: int) -> None:
     """Free pages until a request has at most so many."""
     replica = s.replica[item]
-    while s.apart[item] > pages:
+    while s.apart_pages[item] > pages:
         block = s.apart_head[item]
         s.apart_head[item] = s.free_next[block]
-        s.apart[item] -= 1
+        s.apart_pages[item] -= 1
         if p.knobs[replica * KNOBS + CACHING]:
             free_last(p, s, replica, block)
         else:
             free_first(p, s, replica, block)
-    if s.apart[item] == 0:
+    if s.apart_pages[item] == 0:
         s.reach[item] = 0

@@ -59,8 +59,8 @@ def runs(layers: Sequence[KvLayer]) -> tuple[KvLayer, ...]:
     """Layers in their order, with neighbours that keep the same as one entry."""
     merged: list[KvLayer] = []
     for layer in layers:
-        alone = dataclasses.replace(layer, count=1)
-        if merged and dataclasses.replace(merged[-1], count=1) == alone:
+        single_layer = dataclasses.replace(layer, count=1)
+        if merged and dataclasses.replace(merged[-1], count=1) == single_layer:
             merged[-1] = dataclasses.replace(layer, count=merged[-1].count + layer.count)
         else:
             merged.append(layer)

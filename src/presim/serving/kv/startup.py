@@ -15,30 +15,30 @@ def model_length(model: Model, plan: Plan, pages: Pool, blocks: int, *, states: 
     Raises:
         InputError: vLLM would not start; other engines take the length that their cache holds.
     """
-    wanted = model.longest if plan.max_model_len in (None, AUTO_LENGTH) else plan.max_model_len
-    assert wanted is not None
-    if wanted > model.longest:
+    length = model.longest if plan.max_model_len in (None, AUTO_LENGTH) else plan.max_model_len
+    assert length is not None
+    if length > model.longest:
         raise InputError(
-            f"--max-model-len {wanted:,} is above the {model.longest:,} tokens of {model.name}, and engines refuse "
+            f"--max-model-len {length:,} is above the {model.longest:,} tokens of {model.name}, and engines refuse "
             f"it; give at most {model.longest:,}"
         )
-    fits = pages.longest(blocks - 1, wanted)
+    fits = pages.longest(blocks - 1, length)
     if plan.kernels != "vllm":
         return max(fits, 1)
     if plan.max_model_len == AUTO_LENGTH and fits:
         return fits
-    if fits < wanted:
-        raise InputError(_too_long(wanted, fits, pages, blocks, plan))
+    if fits < length:
+        raise InputError(_too_long(length, fits, pages, blocks, plan))
     if states and plan.cuda_graphs and plan.max_num_seqs > blocks:
         raise InputError(
             f"vLLM would not start: each of {plan.max_num_seqs:,} sequences needs a page for its state, and the cache "
             f"has {blocks:,} pages; give --max-num-seqs {blocks} at most, or raise --gpu-memory-utilization"
         )
-    return wanted
+    return length
 
 
-def _too_long(wanted: int, fits: int, pages: Pool, blocks: int, plan: Plan) -> str:
-    needed, free = (count * pages.page_bytes / GIB for count in (pages.pages(wanted), blocks - 1))
+def _too_long(length: int, fits: int, pages: Pool, blocks: int, plan: Plan) -> str:
+    needed, free = (count * pages.page_bytes / GIB for count in (pages.pages(length), blocks - 1))
     shorter = (
         f"at most {fits:,} tokens fit: give --max-model-len {fits} or auto, or raise --gpu-memory-utilization "
         f"({plan.gpu_memory_utilization:g})"
@@ -46,6 +46,6 @@ def _too_long(wanted: int, fits: int, pages: Pool, blocks: int, plan: Plan) -> s
         else f"not even one token fits: raise --gpu-memory-utilization ({plan.gpu_memory_utilization:g}) or --tp"
     )
     return (
-        f"vLLM would not start: one sequence of {wanted:,} tokens needs {needed:.2f} GiB of KV cache, and {free:.2f} "
+        f"vLLM would not start: one sequence of {length:,} tokens needs {needed:.2f} GiB of KV cache, and {free:.2f} "
         f"GiB are available; {shorter}"
     )

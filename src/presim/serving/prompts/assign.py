@@ -51,9 +51,9 @@ class Load:
             {degree: tokens - other.gathered[degree] for degree, tokens in self.gathered.items()},
         )
 
-    def __getitem__(self, place: int) -> Load:
-        gathered = {degree: tokens[place] for degree, tokens in self.gathered.items()}
-        return Load(self.tokens[place], self.attention_ns[place], self.calls[place], gathered)
+    def __getitem__(self, index: int) -> Load:
+        gathered = {degree: tokens[index] for degree, tokens in self.gathered.items()}
+        return Load(self.tokens[index], self.attention_ns[index], self.calls[index], gathered)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,18 +76,22 @@ class Batch:
     def __init__(self, prices: Prices, lengths: Sequence[int]) -> None:
         self.prices, self.lengths = prices, tuple(lengths)
         self.ways = [shares.ways(length, prices.ranks) for length in lengths]
-        split = {(length, way.degree, way.layout): way for length, found in zip(lengths, self.ways) for way in found}
+        split = {
+            (length, way.degree, way.layout): way
+            for length, prompt_ways in zip(lengths, self.ways)
+            for way in prompt_ways
+        }
         prices.learn(call for (length, *_), way in split.items() for rank in shares.calls(length, way) for call in rank)
-        self._loads = [self._load(length, found) for length, found in zip(lengths, self.ways)]
+        self._loads = [self._load(length, prompt_ways) for length, prompt_ways in zip(lengths, self.ways)]
 
-    def found(self, chosen: Sequence[int], *, exact: bool = False) -> Found:
+    def found(self, way_numbers: Sequence[int], *, exact: bool = False) -> Found:
         """The plan that gives each prompt the way of that number."""
-        ways = tuple(found[number] for found, number in zip(self.ways, chosen))
-        return Found(ways, np.stack(self._parts(self._sum(chosen)), axis=-1), exact)
+        ways = tuple(prompt_ways[number] for prompt_ways, number in zip(self.ways, way_numbers))
+        return Found(ways, np.stack(self._parts(self._sum(way_numbers)), axis=-1), exact)
 
     def uniform(self, layout: Literal["zigzag", "contiguous"]) -> Found:
         """Every prompt over all ranks, or over as many as it has tokens for."""
-        return self.found([self._widest(found, layout) for found in self.ways])
+        return self.found([self._widest(prompt_ways, layout) for prompt_ways in self.ways])
 
     def whole(self) -> Found:
         """No prompt split: the longest first, each to the rank that is done soonest with it."""
@@ -95,29 +99,31 @@ class Batch:
 
     def best(self) -> Found:
         """The plan with the shortest time found; never longer than the simple ones."""
-        counts = [len(found) for found in self.ways]
+        counts = [len(prompt_ways) for prompt_ways in self.ways]
         if math.prod(counts) <= _MOST_TRIED:
             every = list(itertools.product(*map(range, counts)))
-            return self.found(every[int(np.argmin([self._cost(self._sum(one)) for one in every]))], exact=True)
+            return self.found(
+                every[int(np.argmin([self._cost(self._sum(way_numbers)) for way_numbers in every]))], exact=True
+            )
         starts = [
-            [self._widest(found, "zigzag") for found in self.ways],
-            [self._widest(found, "contiguous") for found in self.ways],
+            [self._widest(prompt_ways, "zigzag") for prompt_ways in self.ways],
+            [self._widest(prompt_ways, "contiguous") for prompt_ways in self.ways],
             self._greedy(lambda way: way.degree == 1),
             self._greedy(lambda way: True),
         ]
         improved = [self._improve(start) for start in starts]
-        return self.found(min(improved, key=lambda one: float(self._cost(self._sum(one)))))
+        return self.found(min(improved, key=lambda way_numbers: float(self._cost(self._sum(way_numbers)))))
 
-    def _widest(self, found: Sequence[Way], layout: str) -> int:
-        fitting = [number for number, way in enumerate(found) if way.layout in (layout, "whole")]
-        return max(fitting, key=lambda number: (found[number].degree, -found[number].first))
+    def _widest(self, prompt_ways: Sequence[Way], layout: str) -> int:
+        fitting = [number for number, way in enumerate(prompt_ways) if way.layout in (layout, "whole")]
+        return max(fitting, key=lambda number: (prompt_ways[number].degree, -prompt_ways[number].first))
 
-    def _load(self, length: int, found: Sequence[Way]) -> Load:
+    def _load(self, length: int, prompt_ways: Sequence[Way]) -> Load:
         """The loads of all ways of a prompt: arrays [way, rank]."""
-        count, ranks = len(found), self.prices.ranks
+        count, ranks = len(prompt_ways), self.prices.ranks
         gathered = {degree: np.zeros((count, ranks // degree)) for degree in shares.degrees(ranks) if degree > 1}
         load = Load(np.zeros((count, ranks)), np.zeros((count, ranks)), np.zeros((count, ranks)), gathered)
-        for number, way in enumerate(found):
+        for number, way in enumerate(prompt_ways):
             for rank, calls in zip(way.ranks, shares.calls(length, way)):
                 load.tokens[number, rank] = sum(queries for queries, _ in calls)
                 load.attention_ns[number, rank] = self.prices.attention_ns(calls)
@@ -126,8 +132,8 @@ class Batch:
                 gathered[way.degree][number, way.first // way.degree] = length
         return load
 
-    def _sum(self, chosen: Iterable[int]) -> Load:
-        picked = [load[number] for load, number in zip(self._loads, chosen)]
+    def _sum(self, way_numbers: Iterable[int]) -> Load:
+        picked = [load[number] for load, number in zip(self._loads, way_numbers)]
         return sum(picked[1:], start=picked[0])
 
     def _parts(self, load: Load) -> tuple[Floats, Floats, Floats]:
@@ -145,57 +151,61 @@ class Batch:
 
     def _greedy(self, allowed: Callable[[Way], bool]) -> list[int]:
         """The longest prompt first, each in the way that is best with those before it."""
-        chosen = [0] * len(self.lengths)
+        way_numbers = [0] * len(self.lengths)
         load: Load | None = None
-        for place in sorted(range(len(self.lengths)), key=lambda place: -self.lengths[place]):
-            every = self._loads[place] if load is None else self._loads[place] + load
-            costs = np.where([allowed(way) for way in self.ways[place]], self._cost(every), np.inf)
-            chosen[place] = int(costs.argmin())
-            load = every[chosen[place]]
-        return chosen
+        for prompt_index in sorted(range(len(self.lengths)), key=lambda prompt_index: -self.lengths[prompt_index]):
+            every = self._loads[prompt_index] if load is None else self._loads[prompt_index] + load
+            costs = np.where([allowed(way) for way in self.ways[prompt_index]], self._cost(every), np.inf)
+            way_numbers[prompt_index] = int(costs.argmin())
+            load = every[way_numbers[prompt_index]]
+        return way_numbers
 
-    def _improve(self, chosen: Sequence[int]) -> list[int]:
+    def _improve(self, way_numbers: Sequence[int]) -> list[int]:
         """Change the way of one prompt, or of two, as long as that helps; those on the slowest rank first."""
-        now = list(chosen)
+        now = list(way_numbers)
         load = self._sum(now)
         while True:
             cost = float(self._cost(load))
             slowest = int(sum(self._parts(load), start=np.zeros(1)).argmax())
-            busy = [place for place, number in enumerate(now) if slowest in self.ways[place][number].ranks]
+            busy = [
+                prompt_index
+                for prompt_index, number in enumerate(now)
+                if slowest in self.ways[prompt_index][number].ranks
+            ]
             changed = self._single(now, load, busy) or self._pair(now, load, busy)
             if changed is None or changed[0] >= cost * (1 - 1e-9):
                 return now
             _, load, moves = changed
-            for place, number in moves.items():
-                now[place] = number
+            for prompt_index, number in moves.items():
+                now[prompt_index] = number
 
     def _single(self, now: Sequence[int], load: Load, busy: Sequence[int]) -> Change | None:
-        found: Change | None = None
+        best_change: Change | None = None
         before = float(self._cost(load))
-        for place in busy:
-            every = self._loads[place] + (load - self._loads[place][now[place]])
+        for prompt_index in busy:
+            every = self._loads[prompt_index] + (load - self._loads[prompt_index][now[prompt_index]])
             costs = self._cost(every)
             number = int(costs.argmin())
-            if costs[number] < (found[0] if found else before * (1 - 1e-9)):
-                found = float(costs[number]), every[number], {place: number}
-        return found
+            if costs[number] < (best_change[0] if best_change else before * (1 - 1e-9)):
+                best_change = float(costs[number]), every[number], {prompt_index: number}
+        return best_change
 
     def _pair(self, now: Sequence[int], load: Load, busy: Sequence[int]) -> Change | None:
         """Two prompts change places: the first one takes its best way without the second, which then takes its own."""
         if len(now) > _MOST_PAIRED:
             return None
         before = float(self._cost(load))
-        for one, other in itertools.product(busy, range(len(now))):
-            if one == other or now[one] == now[other]:
+        for prompt_index, other in itertools.product(busy, range(len(now))):
+            if prompt_index == other or now[prompt_index] == now[other]:
                 continue
-            without = load - self._loads[one][now[one]] - self._loads[other][now[other]]
-            first = self._loads[one] + without
+            without = load - self._loads[prompt_index][now[prompt_index]] - self._loads[other][now[other]]
+            first = self._loads[prompt_index] + without
             number = int(self._cost(first).argmin())
             second = self._loads[other] + first[number]
             costs = self._cost(second)
             last = int(costs.argmin())
             if costs[last] < before * (1 - 1e-9):
-                return float(costs[last]), second[last], {one: number, other: last}
+                return float(costs[last]), second[last], {prompt_index: number, other: last}
         return None
 
 

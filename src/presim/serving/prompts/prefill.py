@@ -93,7 +93,7 @@ def of_batch(prices: Prices, lengths: Sequence[int]) -> Prefilled:
         "contiguous": batch.uniform("contiguous"),
         "whole": batch.whole(),
     }
-    tokens = {name: _tokens(lengths, found, prices.ranks) for name, found in policies.items()}
+    tokens = {name: _tokens(lengths, split_plan, prices.ranks) for name, split_plan in policies.items()}
     return Prefilled(
         prices.model,
         prices.plan,
@@ -101,45 +101,45 @@ def of_batch(prices: Prices, lengths: Sequence[int]) -> Prefilled:
         prices.ranks,
         tuple(lengths),
         policies,
-        {name: _doubt(prices, lengths, found, tokens[name]) for name, found in policies.items()},
-        {name: _block_ns(prices, found, tokens[name]) for name, found in policies.items()},
+        {name: _doubt(prices, lengths, split_plan, tokens[name]) for name, split_plan in policies.items()},
+        {name: _block_ns(prices, split_plan, tokens[name]) for name, split_plan in policies.items()},
     )
 
 
 def batches(lengths: Iterable[int], budget: int) -> list[tuple[int, ...]]:
     """Prompts in order, as many together as have at most ``budget`` tokens; a longer one is alone."""
-    found: list[list[int]] = []
-    left = 0
+    groups: list[list[int]] = []
+    remaining_tokens = 0
     for length in lengths:
-        if length > left or not found or len(found[-1]) == MOST_PROMPTS:
-            found.append([])
-            left = budget
-        found[-1].append(length)
-        left -= length
-    return [tuple(batch) for batch in found]
+        if length > remaining_tokens or not groups or len(groups[-1]) == MOST_PROMPTS:
+            groups.append([])
+            remaining_tokens = budget
+        groups[-1].append(length)
+        remaining_tokens -= length
+    return [tuple(batch) for batch in groups]
 
 
-def _tokens(lengths: Sequence[int], found: Found, ranks: int) -> np.ndarray:
+def _tokens(lengths: Sequence[int], split_plan: Found, ranks: int) -> np.ndarray:
     tokens = np.zeros(ranks)
-    for length, way in zip(lengths, found.ways):
+    for length, way in zip(lengths, split_plan.ways):
         for rank, calls in zip(way.ranks, shares.calls(length, way)):
             tokens[rank] += sum(queries for queries, _ in calls)
     return tokens
 
 
-def check_memory(one: Prefilled) -> None:
+def check_memory(prefilled: Prefilled) -> None:
     """Raise InputError if a rank cannot hold the weights and, of the plan found, the activations of its tokens."""
-    tokens = max(int(_tokens(one.lengths, one.dynamic, one.ranks).max()), 1)
-    lay_out(one.model, dataclasses.replace(one.plan, max_num_batched_tokens=tokens), one.cluster.gpu)
+    tokens = max(int(_tokens(prefilled.lengths, prefilled.dynamic, prefilled.ranks).max()), 1)
+    lay_out(prefilled.model, dataclasses.replace(prefilled.plan, max_num_batched_tokens=tokens), prefilled.cluster.gpu)
 
 
-def _doubt(prices: Prices, lengths: Sequence[int], found: Found, tokens: np.ndarray) -> Doubt:
-    slowest = int(found.parts_ns.sum(axis=1).argmax())
-    own = [(length, way) for length, way in zip(lengths, found.ways) if slowest in way.ranks]
-    calls = [call for length, way in own for call in shares.calls(length, way)[slowest - way.first]]
-    degrees = sorted({way.degree for _, way in own} - {1})
-    return prices.rests_on(int(tokens[slowest]), calls, degrees, found.parts_ns[slowest])
+def _doubt(prices: Prices, lengths: Sequence[int], split_plan: Found, tokens: np.ndarray) -> Doubt:
+    slowest = int(split_plan.parts_ns.sum(axis=1).argmax())
+    rank_ways = [(length, way) for length, way in zip(lengths, split_plan.ways) if slowest in way.ranks]
+    calls = [call for length, way in rank_ways for call in shares.calls(length, way)[slowest - way.first]]
+    degrees = sorted({way.degree for _, way in rank_ways} - {1})
+    return prices.rests_on(int(tokens[slowest]), calls, degrees, split_plan.parts_ns[slowest])
 
 
-def _block_ns(prices: Prices, found: Found, tokens: np.ndarray) -> float:
-    return float((prices.projections_ns(tokens) + found.parts_ns[:, 1] + found.parts_ns[:, 2]).max())
+def _block_ns(prices: Prices, split_plan: Found, tokens: np.ndarray) -> float:
+    return float((prices.projections_ns(tokens) + split_plan.parts_ns[:, 1] + split_plan.parts_ns[:, 2]).max())

@@ -36,9 +36,11 @@ class Prices:
         self._pricer = Pricer(cluster, plan, Overheads())
         self._grid = _grid(longest)
         self._attention: dict[Call, tuple[float, str, float]] = {}
-        whole = [stage.stage(model, plan, tokens) for tokens in self._grid]
-        self._pricer.price([work for works in whole for work, _ in works])
-        self._linear_ns = np.array([sum(n * self._pricer.total_ns([work]) for work, n in works) for works in whole])
+        works_by_tokens = [stage.stage(model, plan, tokens) for tokens in self._grid]
+        self._pricer.price([work for works in works_by_tokens for work, _ in works])
+        self._linear_ns = np.array(
+            [sum(n * self._pricer.total_ns([work]) for work, n in works) for works in works_by_tokens]
+        )
         self._block_ns = np.array([self._blocks_ns(tokens) for tokens in self._grid])
         self._gathers = {degree: self._gather_table(degree) for degree in shares.degrees(ranks) if degree > 1}
 
@@ -93,7 +95,11 @@ class Prices:
         ``tokens`` has the groups in its last dimension, as the result has.
         """
         first, ns, _, _ = self._gathers[degree]
-        return np.where(tokens > 0, np.array([np.interp(one, first, table) for one, table in zip(tokens.T, ns)]).T, 0.0)
+        return np.where(
+            tokens > 0,
+            np.array([np.interp(group_tokens, first, table) for group_tokens, table in zip(tokens.T, ns)]).T,
+            0.0,
+        )
 
     def _gather_table(self, degree: int) -> tuple[list[int], list[Floats], str, float]:
         """(tokens, times of all layers for each group of ranks, origin, uncertainty)."""
@@ -108,20 +114,20 @@ class Prices:
             sum(count * token_bytes(mixer, "bf16", architecture, tp) for mixer, count in counts) // self.model.layers
         )
         tokens = _grid(self._grid[-1] * degree)
-        asked = [
-            Collective("all_gather", count * layer_bytes, "bfloat16", place)
-            for place in range(len(places))
+        collectives = [
+            Collective("all_gather", count * layer_bytes, "bfloat16", group_index)
+            for group_index in range(len(places))
             for count in tokens
         ]
-        prices, _ = self._pricer.chain.price_all(asked, places, self.cluster)
+        prices, _ = self._pricer.chain.price_all(collectives, places, self.cluster)
         ns = np.array([price.duration_ns for price in prices], float).reshape(len(places), -1) * self.model.layers
         last = prices[-1]
         return tokens, list(ns), last.origin.name.lower(), last.uncertainty
 
     def rests_on(self, tokens: int, calls: Iterable[Call], degrees: Iterable[int], parts: Floats) -> Doubt:
         """What the time of a rank rests on, with ``parts`` ns of linear layers, attention and gathers."""
-        at = self._grid[int(np.searchsorted(self._grid, tokens).clip(0, len(self._grid) - 1))]
-        works = [work for work, count in stage.stage(self.model, self.plan, at) for _ in range(count)]
+        grid_tokens = self._grid[int(np.searchsorted(self._grid, tokens).clip(0, len(self._grid) - 1))]
+        works = [work for work, count in stage.stage(self.model, self.plan, grid_tokens) for _ in range(count)]
         shares_of, width = self._pricer.rests_on(works)
         origins: Counter[str] = Counter()
         for origin, share in shares_of.items():

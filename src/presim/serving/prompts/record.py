@@ -43,10 +43,10 @@ def document(batches: Sequence[Prefilled], *, refused: Sequence[str] = (), parti
         "gpus": first.ranks * first.plan.tp,
         "ranks": first.ranks,
         "plan_of_a_rank": first.plan.text,
-        "batches": [_batch(one) for one in batches],
-        "saved": {policy: _spread([one.gain(policy) for one in batches]) for policy in SIMPLE},
+        "batches": [_batch(batch) for batch in batches],
+        "saved": {policy: _spread([batch.gain(policy) for batch in batches]) for policy in SIMPLE},
         "saved_of_attention_blocks": {
-            policy: _spread([1 - one.blocks_ns["dynamic"] / one.blocks_ns[policy] for one in batches])
+            policy: _spread([1 - batch.blocks_ns["dynamic"] / batch.blocks_ns[policy] for batch in batches])
             for policy in SIMPLE
         },
         "not_modelled": list(NOT_MODELLED),
@@ -59,27 +59,27 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
     return {"mean": float(np.mean(values)), "median": float(np.median(values)), "largest": float(np.max(values))}
 
 
-def _batch(one: Prefilled) -> dict[str, Any]:
+def _batch(prefilled: Prefilled) -> dict[str, Any]:
     return {
         "prompts": [
             {"tokens": length, "degree": way.degree, "ranks": [way.first, way.ranks[-1]], "layout": way.layout}
-            for length, way in zip(one.lengths, one.dynamic.ways)
+            for length, way in zip(prefilled.lengths, prefilled.dynamic.ways)
         ],
-        "all_combinations_tried": one.dynamic.exact,
-        "policies": {name: _policy(one, name, found) for name, found in one.policies.items()},
+        "all_combinations_tried": prefilled.dynamic.exact,
+        "policies": {name: _policy(prefilled, name, split_plan) for name, split_plan in prefilled.policies.items()},
     }
 
 
-def _policy(one: Prefilled, name: str, found: Found) -> dict[str, Any]:
-    doubt, ms = one.doubts[name], found.ns / 1e6
-    slowest = int(found.parts_ns.sum(axis=1).argmax())
+def _policy(prefilled: Prefilled, name: str, split_plan: Found) -> dict[str, Any]:
+    doubt, ms = prefilled.doubts[name], split_plan.ns / 1e6
+    slowest = int(split_plan.parts_ns.sum(axis=1).argmax())
     return {
         "ms": ms,
         "interval_80_ms": [ms * (1 - doubt.uncertainty), ms * (1 + doubt.uncertainty)],
-        "attention_block_ms": one.blocks_ns[name] / 1e6,
+        "attention_block_ms": prefilled.blocks_ns[name] / 1e6,
         "slowest_rank": slowest,
-        "ms_of_ranks": [float(ns) / 1e6 for ns in found.parts_ns.sum(axis=1)],
-        "ms_of_the_slowest_by_part": {part: float(ns) / 1e6 for part, ns in zip(PARTS, found.parts_ns[slowest])},
+        "ms_of_ranks": [float(ns) / 1e6 for ns in split_plan.parts_ns.sum(axis=1)],
+        "ms_of_the_slowest_by_part": {part: float(ns) / 1e6 for part, ns in zip(PARTS, split_plan.parts_ns[slowest])},
         "prices": doubt.origins,
     }
 
@@ -168,34 +168,36 @@ def render(batches: Sequence[Prefilled], content: dict[str, Any]) -> str:
     console = Console(file=io.StringIO(), width=110, highlight=False, markup=False, emoji=False)
     console.print(screen(content))
     pictures = [
-        (f"Split: {_SAID[name]}{f', batch {number}' if len(batches) > 1 else ''}", _bars(found, _longest(one)))
-        for number, one in enumerate(batches[:4])
-        for name, found in one.policies.items()
+        (f"Split: {_SAID[name]}{f', batch {number}' if len(batches) > 1 else ''}", _bars(split_plan, _longest(batch)))
+        for number, batch in enumerate(batches[:4])
+        for name, split_plan in batch.policies.items()
     ]
     title = f"Prompts of {first.model.name} on {first.ranks * first.plan.tp} x {first.cluster.gpu.id}"
     return page.frame(title, console.file.getvalue(), pictures)  # type: ignore[attr-defined]  # a StringIO
 
 
-def _longest(one: Prefilled) -> float:
-    return max(found.ns for found in one.policies.values())
+def _longest(prefilled: Prefilled) -> float:
+    return max(split_plan.ns for split_plan in prefilled.policies.values())
 
 
-def _bars(found: Found, longest_ns: float) -> str:
+def _bars(split_plan: Found, longest_ns: float) -> str:
     """A bar a rank, on one scale for all plans of a batch, its parts one after another."""
-    ranks = len(found.parts_ns)
+    ranks = len(split_plan.parts_ns)
     height = 28 + _ROW * ranks + 26
     parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img">']
-    for place, part in enumerate(PARTS):
-        x = float(_LEFT + 130 * place)
-        parts.append(f'<rect class="l{place}" x="{x:g}" y="8" width="10" height="10"/>')
+    for part_index, part in enumerate(PARTS):
+        x = float(_LEFT + 130 * part_index)
+        parts.append(f'<rect class="l{part_index}" x="{x:g}" y="8" width="10" height="10"/>')
         parts.append(f'<text x="{x + 14:g}" y="17">{html.escape(part)}</text>')
     scale = (_WIDTH - _LEFT - 10) / longest_ns
-    for rank, row in enumerate(found.parts_ns):
+    for rank, row in enumerate(split_plan.parts_ns):
         x, y = float(_LEFT), 28 + _ROW * rank
         label = f"rank {rank}: {row.sum() / 1e6:,.1f} ms"
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 12}" text-anchor="end">{label}</text>')
-        for place, ns in enumerate(row):
-            parts.append(f'<rect class="l{place}" x="{x:.1f}" y="{y}" width="{ns * scale:.1f}" height="{_ROW - 4}"/>')
+        for part_index, ns in enumerate(row):
+            parts.append(
+                f'<rect class="l{part_index}" x="{x:.1f}" y="{y}" width="{ns * scale:.1f}" height="{_ROW - 4}"/>'
+            )
             x += float(ns) * scale
     base = 28 + _ROW * ranks
     parts.append(f'<path class="axes" d="M{_LEFT} 26V{base}H{_WIDTH - 10}" fill="none"/>')

@@ -37,16 +37,16 @@ def degrees(ranks: int) -> list[int]:
 
 def ways(length: int, ranks: int) -> list[Way]:
     """All ways to split a prompt of ``length`` tokens; every chunk has at least one token."""
-    found = []
+    splits = []
     for degree in degrees(ranks):
         for first in range(0, ranks, degree):
             if degree == 1:
-                found.append(Way(1, first, "whole"))
+                splits.append(Way(1, first, "whole"))
             if 1 < degree <= length:
-                found.append(Way(degree, first, "contiguous"))
+                splits.append(Way(degree, first, "contiguous"))
             if 1 < degree <= length // 2:
-                found.append(Way(degree, first, "zigzag"))
-    return found
+                splits.append(Way(degree, first, "zigzag"))
+    return splits
 
 
 def calls(length: int, way: Way) -> list[list[Call]]:
@@ -58,5 +58,5 @@ def calls(length: int, way: Way) -> list[list[Call]]:
 
 
 def _chunks(length: int, count: int) -> list[Call]:
-    bounds = [length * place // count for place in range(count + 1)]
+    bounds = [length * index // count for index in range(count + 1)]
     return [(end - start, end) for start, end in itertools.pairwise(bounds)]

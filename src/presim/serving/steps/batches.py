@@ -98,27 +98,29 @@ def batches(plan: Plan, longest: int, kv_tokens: int) -> list[Batch]:
             f"steps are captured with at most {_MOST_SEQUENCES:,} sequences, and --max-num-seqs is "
             f"{plan.max_num_seqs:,}; lower it, or leave --steps at composed"
         )
-    most, budget, context = plan.max_num_seqs, plan.max_num_batched_tokens, min(_CONTEXT, longest // 2)
-    sizes = sorted({*(1 << power for power in range(11) if 1 << power <= most), most})
+    max_sequences, budget, context = plan.max_num_seqs, plan.max_num_batched_tokens, min(_CONTEXT, longest // 2)
+    sizes = sorted({*(1 << power for power in range(11) if 1 << power <= max_sequences), max_sequences})
     fitted = [Batch((context,) * size) for size in sizes]
-    prompts = sorted({*(1 << power for power in range(5, 18) if most < 1 << power < budget), budget})
-    small = [tokens for tokens in _SMALL_PROMPTS if tokens <= min(most, budget)]  # they launch more than decodes do
-    fitted += [_prompt(tokens, longest) for tokens in (*small, *prompts) if tokens in small or tokens > most]
-    between = [size for size in (3, 6, 12, 24, 48, 96, 192, 384, 768) if size < most]
-    held = [Batch((context,) * size, held_out=True) for size in between]
-    held += [Batch((min(4096, longest // 2),) * size, held_out=True) for size in (8, 32) if size <= most]
-    held += [
+    prompts = sorted({*(1 << power for power in range(5, 18) if max_sequences < 1 << power < budget), budget})
+    small = [
+        tokens for tokens in _SMALL_PROMPTS if tokens <= min(max_sequences, budget)
+    ]  # they launch more than decodes do
+    fitted += [_prompt(tokens, longest) for tokens in (*small, *prompts) if tokens in small or tokens > max_sequences]
+    between = [size for size in (3, 6, 12, 24, 48, 96, 192, 384, 768) if size < max_sequences]
+    held_out = [Batch((context,) * size, held_out=True) for size in between]
+    held_out += [Batch((min(4096, longest // 2),) * size, held_out=True) for size in (8, 32) if size <= max_sequences]
+    held_out += [
         dataclasses.replace(_prompt(tokens, longest), held_out=True)
         for tokens in (64, 192, 384, 768, 1536, 3072, 6144, 12288)
         if tokens < budget
     ]
     mixed = [(16, 448), (64, 960), (64, 1984)]
-    held += [
+    held_out += [
         Batch((context,) * size, (tokens,), held_out=True)
         for size, tokens in mixed
-        if size <= most - 1 and size + tokens <= budget and tokens < longest
+        if size <= max_sequences - 1 and size + tokens <= budget and tokens < longest
     ]
-    return [batch for batch in fitted + held if _tokens(batch) <= 0.9 * kv_tokens]
+    return [batch for batch in fitted + held_out if _tokens(batch) <= 0.9 * kv_tokens]
 
 
 def _prompt(tokens: int, longest: int) -> Batch:
@@ -141,24 +143,24 @@ def config_for_vllm(config: dict[str, Any], model: Model, plan: Plan) -> dict[st
         InputError: the architecture is not known, or a rank has fewer experts than a token chooses.
     """
     weights, stages = plan.weights, plan.pp
-    kept = {key: value for key, value in config.items() if key != "quantization_config"}
+    fields = {key: value for key, value in config.items() if key != "quantization_config"}
     if plan.dp > 1 and model.experts is not None:
-        kept = _of_rank(kept, model.experts, plan.dp)
+        fields = _of_rank(fields, model.experts, plan.dp)
     if stages > 1:
-        kept = _stage(kept, model, stages)
+        fields = _stage(fields, model, stages)
     if (weights, plan.of_experts) == _GPT_OSS:
-        kept["quantization_config"] = {"quant_method": "mxfp4"}
+        fields["quantization_config"] = {"quant_method": "mxfp4"}
     if weights in _QUANTISATION:
-        kept["quantization_config"] = _QUANTISATION[weights]
+        fields["quantization_config"] = _QUANTISATION[weights]
     if "architectures" in config:
-        return kept
+        return fields
     kind = str(config.get("model_type"))
     if kind not in _ARCHITECTURES:
         raise InputError(
             f"steps of {model.name} cannot be captured: no architecture is known for its model type {kind!r}; name a "
             "config.json that has `architectures`, or leave --steps at composed"
         )
-    return {"architectures": [_ARCHITECTURES[kind]], "torch_dtype": "bfloat16", **_REQUIRED.get(kind, {}), **kept}
+    return {"architectures": [_ARCHITECTURES[kind]], "torch_dtype": "bfloat16", **_REQUIRED.get(kind, {}), **fields}
 
 
 def experts_of(config: dict[str, Any]) -> Experts | None:
@@ -169,15 +171,15 @@ def experts_of(config: dict[str, Any]) -> Experts | None:
 
 def _of_rank(config: dict[str, Any], of: Experts, ranks: int) -> dict[str, Any]:
     """The config with as many experts as one data-parallel rank has, of which each token chooses as many as before."""
-    own = of.count // ranks
-    if own < of.chosen or of.count % ranks:
+    rank_experts = of.count // ranks
+    if rank_experts < of.chosen or of.count % ranks:
         raise InputError(
             f"no steps are captured of {of.count} experts over --dp {ranks}: a rank has {of.count / ranks:g}, and a "
             f"token chooses {of.chosen}; leave --steps at composed"
         )
-    counts: dict[str, Any] = {key: own for key in _EXPERT_COUNTS if key in config}
+    counts: dict[str, Any] = {key: rank_experts for key in _EXPERT_COUNTS if key in config}
     published = {**_REQUIRED.get(str(config.get("model_type")), {}), **config}
-    groups = math.gcd(own, int(published.get("n_group") or 1))
+    groups = math.gcd(rank_experts, int(published.get("n_group") or 1))
     among: dict[str, Any] = {"n_group": groups, "topk_group": groups} if "n_group" in published else {}
     return {**config, **counts, **among}
 
@@ -233,5 +235,5 @@ def _check(plan: Plan, model: Model) -> None:
         f"--expert-weights {plan.of_experts}": (plan.weights, plan.of_experts) not in (_GPT_OSS, (plan.weights,) * 2),
         f"--kernels {plan.kernels}": plan.kernels != "vllm",
     }
-    if found := [name for name, there in lacks.items() if there]:
-        raise InputError(f"no steps are captured with {' and '.join(found)}; leave --steps at composed")
+    if unsupported := [name for name, is_asked in lacks.items() if is_asked]:
+        raise InputError(f"no steps are captured with {' and '.join(unsupported)}; leave --steps at composed")

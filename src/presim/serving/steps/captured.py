@@ -82,12 +82,12 @@ def with_captured(engine: Engine, captured: Captured) -> Engine:
     padded = graph_sizes(engine.plan, engine.cluster.gpu.architecture == "blackwell")
     times = with_drafter(engine, tables(fitted, engine.plan, engine.times, overheads, padded))
     times = with_messages(engine, times)
-    found = [one for one in checks(_target(engine), captured) if one.sample.held_out]
-    wrong = np.abs([one.error for one in found]) if found else np.zeros(1)
+    held_out_checks = [checked for checked in checks(_target(engine), captured) if checked.sample.held_out]
+    wrong = np.abs([checked.error for checked in held_out_checks]) if held_out_checks else np.zeros(1)
     summary: dict[str, str | int | float] = {
         "source": captured.source + _composed_parts(engine.plan, _shares_experts(engine.times)),
         "fitted_batches": len(fitted),
-        "held_out_batches": len(found),
+        "held_out_batches": len(held_out_checks),
         "held_out_median_error": float(np.median(wrong)),
         "held_out_largest_error": float(wrong.max()),
     }
@@ -138,25 +138,27 @@ def check(sample: Sample, times: StepTimes, composed: StepTimes, scale: float = 
 
     Of experts that data-parallel ranks share neither side has anything.
     """
-    here, shares = sample.waits_ns * scale, _shares_experts(composed)
+    captured_ns, shares = sample.waits_ns * scale, _shares_experts(composed)
     if shares or not sample.attention_exact:
-        apart = attention_of(sample, composed) - (sample.attention_ns + shares * sample.experts_ns) * scale
-        here = max(sample.device_ns * scale + apart, sample.launch_ns)
+        correction_ns = attention_of(sample, composed) - (sample.attention_ns + shares * sample.experts_ns) * scale
+        captured_ns = max(sample.device_ns * scale + correction_ns, sample.launch_ns)
     times = dataclasses.replace(times, shared_ns=np.zeros(1))
-    return Check(sample, here, times.step_ns(list(sample.prefills), list(sample.decodes)))
+    return Check(sample, captured_ns, times.step_ns(list(sample.prefills), list(sample.decodes)))
 
 
 def tables(
     fitted: Sequence[Sample], plan: Plan, composed: StepTimes, overheads: Overheads, padded: tuple[int, ...]
 ) -> StepTimes:
     """Times by tokens and by sampled rows, and of launches; attention as composed."""
-    decodes = sorted((one for one in fitted if not one.prefills), key=lambda one: one.rows)
-    prompts = sorted((one for one in fitted if not one.decodes), key=lambda one: one.tokens)
+    decodes = sorted((sample for sample in fitted if not sample.prefills), key=lambda sample: sample.rows)
+    prompts = sorted((sample for sample in fitted if not sample.decodes), key=lambda sample: sample.tokens)
     if not decodes or not prompts:
         raise InputError("captured steps have decodes and prompts; capture them with --steps captured")
     scale, count = overheads.step_scale, len(composed.token_ns)
     shares = _shares_experts(composed)
-    points = {one.tokens: _busy_ns(one, shares) for one in (*prompts, *decodes)}  # decodes where both are of one size
+    points = {
+        sample.tokens: _busy_ns(sample, shares) for sample in (*prompts, *decodes)
+    }  # decodes where both are of one size
     return dataclasses.replace(
         composed,
         token_ns=_by_tokens(points, plan.max_num_batched_tokens, padded) * scale + composed.attention_fixed_ns,
@@ -177,8 +179,8 @@ def _shares_experts(composed: StepTimes) -> bool:
 
 def _busy_ns(sample: Sample, shares: bool) -> float:
     """Device time of all but logits, attention, and experts that data-parallel ranks share."""
-    apart = sample.head_ns + sample.attention_ns + shares * sample.experts_ns
-    return max(sample.device_ns - apart, 0.0)
+    other_ns = sample.head_ns + sample.attention_ns + shares * sample.experts_ns
+    return max(sample.device_ns - other_ns, 0.0)
 
 
 def _launches(kind: Sequence[Sample], padded: tuple[int, ...], count: int) -> Floats:
@@ -186,47 +188,47 @@ def _launches(kind: Sequence[Sample], padded: tuple[int, ...], count: int) -> Fl
 
     Up to the largest CUDA graph there are fewer.
     """
-    graphs = [one.launch_ns for one in kind if padded and one.tokens <= padded[-1]]
-    single = [one.launch_ns for one in kind if not padded or one.tokens > padded[-1]]
-    within, beyond = (float(np.median(times or single or graphs)) for times in (graphs, single))
-    return np.where(np.arange(count) <= (padded[-1] if padded else -1), within, beyond)
+    graphs = [sample.launch_ns for sample in kind if padded and sample.tokens <= padded[-1]]
+    single = [sample.launch_ns for sample in kind if not padded or sample.tokens > padded[-1]]
+    within, above_graphs = (float(np.median(times or single or graphs)) for times in (graphs, single))
+    return np.where(np.arange(count) <= (padded[-1] if padded else -1), within, above_graphs)
 
 
-def _by_tokens(points: dict[int, float], most: int, padded: tuple[int, ...]) -> Floats:
+def _by_tokens(points: dict[int, float], max_tokens: int, padded: tuple[int, ...]) -> Floats:
     """Straight between the points; a step is padded to the next CUDA graph's size."""
-    known, tokens = sorted(points), np.arange(most + 1)
-    table = np.interp(tokens, known, [points[size] for size in known])
+    sizes, tokens = sorted(points), np.arange(max_tokens + 1)
+    table = np.interp(tokens, sizes, [points[size] for size in sizes])
     if padded:
         within = tokens <= padded[-1]
         upper = np.array(padded)[np.searchsorted(padded, tokens[within])]
-        table[within] = table[np.minimum(upper, most)]
+        table[within] = table[np.minimum(upper, max_tokens)]
     return table
 
 
 def _by_rows(decodes: Sequence[Sample], count: int) -> Floats:
     """Logits and sampling: straight between the batches, and on from the last two."""
-    known, times = [one.rows for one in decodes], [one.head_ns for one in decodes]
+    row_counts, times = [sample.rows for sample in decodes], [sample.head_ns for sample in decodes]
     rows = np.arange(count)
-    table = np.interp(rows, known, times)
-    if len(known) > 1:
-        slope = (times[-1] - times[-2]) / (known[-1] - known[-2])
-        table = np.where(rows > known[-1], times[-1] + slope * (rows - known[-1]), table)
+    table = np.interp(rows, row_counts, times)
+    if len(row_counts) > 1:
+        slope = (times[-1] - times[-2]) / (row_counts[-1] - row_counts[-2])
+        table = np.where(rows > row_counts[-1], times[-1] + slope * (rows - row_counts[-1]), table)
     return table
 
 
 def attention_of(sample: Sample, composed: StepTimes) -> float:
     """ns of attention with the true lengths."""
     tokens, rows = np.full_like(composed.token_ns, composed.attention_fixed_ns), np.zeros_like(composed.head_ns)
-    alone = dataclasses.replace(composed, token_ns=tokens, head_ns=rows, shared_ns=np.zeros(1))
-    alone = dataclasses.replace(alone, prompt_launch_ns=None, decode_launch_ns=None)
-    return alone.step_ns(list(sample.prefills), list(sample.decodes))
+    attention_only = dataclasses.replace(composed, token_ns=tokens, head_ns=rows, shared_ns=np.zeros(1))
+    attention_only = dataclasses.replace(attention_only, prompt_launch_ns=None, decode_launch_ns=None)
+    return attention_only.step_ns(list(sample.prefills), list(sample.decodes))
 
 
 def host_of(fitted: Sequence[Sample], overheads: Overheads, source: str) -> Overheads:
     """Host time before and after a step, as a line over the sequences of decoding batches."""
-    decodes = [one for one in fitted if not one.prefills]
-    host, host_sequence = _line([(one.rows, one.prepare_ns) for one in decodes])
-    back, back_sequence = _line([(one.rows, one.finish_ns) for one in decodes])
+    decodes = [sample for sample in fitted if not sample.prefills]
+    host, host_sequence = _line([(sample.rows, sample.prepare_ns) for sample in decodes])
+    back, back_sequence = _line([(sample.rows, sample.finish_ns) for sample in decodes])
     return dataclasses.replace(
         overheads,
         host_us=host / 1e3,
@@ -239,7 +241,7 @@ def host_of(fitted: Sequence[Sample], overheads: Overheads, source: str) -> Over
 
 def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """Value at none and slope, by least squares of relative errors; neither is negative."""
-    x = np.array([one for one, _ in points], float)
+    x = np.array([x_value for x_value, _ in points], float)
     y = np.maximum([value for _, value in points], 1.0)
     if len(set(x)) < 2:
         return float(y.mean()), 0.0

@@ -121,7 +121,7 @@ def name_of(work: Work) -> str:
     if isinstance(work, Reduce):
         return f"{work.kind} over {work.over}, {work.bytes:,} bytes"
     if isinstance(work, Routed):
-        return f"experts, {work.chosen} of {work.count}, {work.weights}"
+        return f"experts, {work.top_k} of {work.count}, {work.weights}"
     if isinstance(work, Gemm):
         batch = f"{work.batch} x " if work.batch > 1 else ""
         return f"product {batch}{work.m} x {work.n} x {work.k}, {work.b_dtype or work.dtype}"

@@ -51,7 +51,7 @@ class Routed:
     tokens: int  # tokens of all ranks that share the experts
     hidden: int
     width: int  # width of an expert's slice on this rank
-    chosen: int  # experts per token
+    top_k: int  # experts per token
     count: int  # experts per layer
     ranks: int  # ranks that share whole experts
     weights: str
@@ -77,20 +77,20 @@ class ExpertConstants(msgspec.Struct, frozen=True):
 
 def busy(work: Routed, spread: float = 1.0) -> float:
     """Expected number of this rank's experts that any token chose."""
-    here = work.count / work.ranks
-    rows = work.tokens * work.chosen / work.ranks
-    some = here * (1 - math.pow(1 - work.chosen / work.count, work.tokens * spread))
+    rank_experts = work.count / work.ranks
+    rows = work.tokens * work.top_k / work.ranks
+    some = rank_experts * (1 - math.pow(1 - work.top_k / work.count, work.tokens * spread))
     return max(some, min(1.0, rows))
 
 
 def seconds(work: Routed, gpu: Gpu, constants: ExpertConstants) -> float:
     """Time of one layer's experts, s."""
     used = busy(work, constants.spread)
-    rows = work.tokens * work.chosen / work.ranks * math.pow(work.ranks, constants.imbalance)
-    each = work.matrices * work.hidden * work.width
-    moved = used * each * BYTES[work.weights] + rows * (4 * work.hidden + 8 * work.width)
-    memory = moved / (gpu.memory_bytes_per_s * constants.bandwidth)
-    compute = 2 * each * (rows + used * constants.padding) / (_peak(gpu, work.weights) * constants.rate)
+    rows = work.tokens * work.top_k / work.ranks * math.pow(work.ranks, constants.imbalance)
+    expert_parameters = work.matrices * work.hidden * work.width
+    bytes_moved = used * expert_parameters * BYTES[work.weights] + rows * (4 * work.hidden + 8 * work.width)
+    memory = bytes_moved / (gpu.memory_bytes_per_s * constants.bandwidth)
+    compute = 2 * expert_parameters * (rows + used * constants.padding) / (_peak(gpu, work.weights) * constants.rate)
     blend = constants.blend
     joined = math.pow(math.pow(memory, blend) + math.pow(compute, blend), 1 / blend)
     return (constants.start_us + constants.doubling_us * math.log2(1 + work.tokens)) * 1e-6 + joined
@@ -98,11 +98,11 @@ def seconds(work: Routed, gpu: Gpu, constants: ExpertConstants) -> float:
 
 def least_ns(work: Routed, gpu: Gpu) -> float:
     """Time by the datasheet: weights of the experts in use read once, or products at the peak."""
-    each = 3 * work.hidden * work.width
-    rows = work.tokens * work.chosen / work.ranks
+    expert_parameters = 3 * work.hidden * work.width
+    rows = work.tokens * work.top_k / work.ranks
     kind = kind_of(work.weights, gpu)
-    memory = busy(work) * each * BYTES[kind] / gpu.memory_bytes_per_s
-    return max(memory, 2 * each * rows / _peak(gpu, kind)) * 1e9
+    memory = busy(work) * expert_parameters * BYTES[kind] / gpu.memory_bytes_per_s
+    return max(memory, 2 * expert_parameters * rows / _peak(gpu, kind)) * 1e9
 
 
 def bound(work: Routed, gpu: Gpu, engine: str) -> str:
@@ -113,9 +113,11 @@ def bound(work: Routed, gpu: Gpu, engine: str) -> str:
     start_s = (constants.start_us + constants.doubling_us * math.log2(1 + work.tokens)) * 1e-6
     if start_s > seconds(typed, gpu, constants) / 2:
         return "latency"
-    each, rows = 3 * work.hidden * work.width, work.tokens * work.chosen / work.ranks
-    memory_s = busy(work, constants.spread) * each * BYTES[kind] / (gpu.memory_bytes_per_s * constants.bandwidth)
-    compute_s = 2 * each * rows / (_peak(gpu, kind) * constants.rate)
+    expert_parameters, rows = 3 * work.hidden * work.width, work.tokens * work.top_k / work.ranks
+    memory_s = (
+        busy(work, constants.spread) * expert_parameters * BYTES[kind] / (gpu.memory_bytes_per_s * constants.bandwidth)
+    )
+    compute_s = 2 * expert_parameters * rows / (_peak(gpu, kind) * constants.rate)
     return "memory" if memory_s >= compute_s else "compute"
 
 
@@ -137,9 +139,9 @@ def constants_of(architecture: str, engine: str, weights: str) -> ExpertConstant
     for kind in (weights, _NEAR.get(weights, weights), "bf16"):
         for generation in generations:
             for name in engines:
-                found = table.get(generation, {}).get(name, {}).get(kind)
-                if found is not None:
-                    return found
+                constants = table.get(generation, {}).get(name, {}).get(kind)
+                if constants is not None:
+                    return constants
     raise AssertionError("experts.toml has 16-bit constants for every engine; checked by test_experts.py")
 
 

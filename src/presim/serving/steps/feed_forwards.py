@@ -19,13 +19,15 @@ def works(layer: Layer, hidden: int, plan: Plan, tokens: int) -> list[Work]:
         steps += _experts(mixture, hidden, plan, tokens, stored_in(layer, plan, "experts"))
     for dense in layer.feed_forwards:
         if isinstance(dense, Dense):
-            steps += _dense(dense, hidden, plan, tokens, stored_in(layer, plan, "shared" if dense.shared else "dense"))
+            steps += _dense_works(
+                dense, hidden, plan, tokens, stored_in(layer, plan, "shared" if dense.shared else "dense")
+            )
     if not mixtures:
         return [*steps, Reduce(2 * tokens * hidden, "tp")]
     return [*steps, *_exchange(mixtures[0], hidden, plan, tokens)]
 
 
-def _dense(dense: Dense, hidden: int, plan: Plan, tokens: int, weights: str) -> list[Work]:
+def _dense_works(dense: Dense, hidden: int, plan: Plan, tokens: int, weights: str) -> list[Work]:
     """A feed-forward split over the ranks."""
     local = max(dense.width // plan.tp, 1)
     up = dense.matrices - 1

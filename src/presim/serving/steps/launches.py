@@ -40,23 +40,23 @@ def tables(model: Model, plan: Plan, overheads: Overheads, gpu: Gpu) -> dict[str
     if not plan.cuda_graphs:
         return {"prompt_launch_ns": eager, "decode_launch_ns": eager}
     in_graphs = tokens <= graph_sizes(plan, gpu.architecture == "blackwell")[-1]
-    beyond = launched(model, plan, gpu) * overheads.launch_us * 1e3
+    without_graphs = launched(model, plan, gpu) * overheads.launch_us * 1e3
     pieces = sum(count for _, count in stage.layers_of(model, plan)) * overheads.piece_us * 1e3
     prompts = {
-        "vllm": np.where(in_graphs, min(pieces, beyond), beyond),
+        "vllm": np.where(in_graphs, min(pieces, without_graphs), without_graphs),
         "sglang": eager,
-        "trtllm": np.full(len(tokens), beyond),
+        "trtllm": np.full(len(tokens), without_graphs),
     }
-    return {"prompt_launch_ns": prompts[plan.kernels], "decode_launch_ns": np.where(in_graphs, 0.0, beyond)}
+    return {"prompt_launch_ns": prompts[plan.kernels], "decode_launch_ns": np.where(in_graphs, 0.0, without_graphs)}
 
 
 def launched(model: Model, plan: Plan, gpu: Gpu, *, eager: bool = False) -> int:
     """Launches that those of a stage's layers take as long as; no all-reduces of one rank."""
-    alone = {"tp": plan.tp == 1, "experts": plan.tp * plan.dp == 1, "stages": plan.pp == 1}
+    is_single_rank = {"tp": plan.tp == 1, "experts": plan.tp * plan.dp == 1, "stages": plan.pp == 1}
     plain = sum(
         count * (1 if plan.kernels == "trtllm" else _weight(work, gpu, eager))
         for work, count in stage.stage(model, plan, 1)
-        if not (isinstance(work, Reduce) and alone[work.over])
+        if not (isinstance(work, Reduce) and is_single_rank[work.over])
     )
     if not plan.max_loras:
         return plain

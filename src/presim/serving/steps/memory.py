@@ -36,7 +36,7 @@ class MemoryPlan:
     allowed: int  # gpu_memory_utilization times total memory
     weights: int
     activations: int
-    beside: int  # driver context, communication buffers, CUDA graphs
+    reserved: int  # driver context, communication buffers, CUDA graphs
     pool: Pool
     blocks: int  # pages of the pool
 
@@ -154,14 +154,14 @@ def _sparse_workspace(model: Model, plan: Plan) -> int:
 
 def lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
     """The memory plan. Raises InputError with suggestions if not even one request fits."""
-    found = _lay_out(model, plan, gpu)
-    if found.blocks < 2:
+    memory_plan = _lay_out(model, plan, gpu)
+    if memory_plan.blocks < 2:
         raise InputError(
-            f"{model.name} as {plan.text} does not fit a {gpu.name}: weights {found.weights / GIB:.1f} GiB, "
-            f"activations {found.activations / GIB:.1f}, others {found.beside / GIB:.1f} of "
-            f"{found.allowed / GIB:.1f} GiB allowed. " + _advice(model, plan, gpu)
+            f"{model.name} as {plan.text} does not fit a {gpu.name}: weights {memory_plan.weights / GIB:.1f} GiB, "
+            f"activations {memory_plan.activations / GIB:.1f}, others {memory_plan.reserved / GIB:.1f} of "
+            f"{memory_plan.allowed / GIB:.1f} GiB allowed. " + _advice(model, plan, gpu)
         )
-    return found
+    return memory_plan
 
 
 def _lay_out(model: Model, plan: Plan, gpu: Gpu) -> MemoryPlan:
@@ -193,8 +193,8 @@ def tiers(plan: Plan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
     if plan.offload is None:
         return Tiers()
     room = plan.offload
-    whole = memory.block * plan.tp * plan.pp
-    host, disk = (int(gib * GIB / plan.dp // whole) for gib in (room.host_gib, room.disk_gib))
+    block_bytes = memory.block * plan.tp * plan.pp
+    host, disk = (int(gib * GIB / plan.dp // block_bytes) for gib in (room.host_gib, room.disk_gib))
     if max(host, disk) > _MOST_BLOCKS:
         raise InputError(
             f"{max(host, disk):,} KV blocks outside the GPU exceed the limit of {_MOST_BLOCKS:,} for simulation; use "
@@ -207,7 +207,7 @@ def tiers(plan: Plan, cluster: Cluster, memory: MemoryPlan) -> Tiers:
         host,
         disk,
         round(memory.block / host_bytes * 1e9),
-        round(whole / (room.disk_gbps * 1e9) * 1e9),
+        round(block_bytes / (room.disk_gbps * 1e9) * 1e9),
         round(calibration.value("serving.tier_latency_ns")),
     )
 

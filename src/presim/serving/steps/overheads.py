@@ -87,13 +87,13 @@ def read(path: Path) -> Overheads:
     """Read the overheads of a calibration file; defaults fill in missing ones."""
     try:
         document = decode_json(read_bytes(path, "use a file that `presim calibrate` wrote"))
-        known = {field.name for field in dataclasses.fields(Overheads)}
-        found = {key: value for key, value in document["overheads"].items() if key in known}
-        if wrong := [key for key, value in found.items() if not key.endswith("origin") and not _is_time(value)]:
+        field_names = {field.name for field in dataclasses.fields(Overheads)}
+        values = {key: value for key, value in document["overheads"].items() if key in field_names}
+        if wrong := [key for key, value in values.items() if not key.endswith("origin") and not _is_time(value)]:
             raise InputError(
-                f"{path} has {wrong[0]} = {found[wrong[0]]!r}, which is not a time or factor; calibrate again"
+                f"{path} has {wrong[0]} = {values[wrong[0]]!r}, which is not a time or factor; calibrate again"
             )
-        return Overheads(**found)
+        return Overheads(**values)
     except (FormatError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} has no overheads ({error}); use a file that `presim calibrate` wrote") from error
 
@@ -133,6 +133,6 @@ def all_reduce_ns(cluster: Cluster, ranks: int, size: int) -> float | None:
     lines = _CUSTOM.get((cluster.gpu.architecture, ranks))
     if lines is None or size > _LARGEST or cluster.node.interconnect == "pcie":
         return None
-    (one, one_slope), (two, two_slope) = lines
+    (first_us, first_slope), (second_us, second_slope) = lines
     megabytes = size / 1e6
-    return min(one + one_slope * megabytes, two + two_slope * megabytes) * 1e3
+    return min(first_us + first_slope * megabytes, second_us + second_slope * megabytes) * 1e3

@@ -126,7 +126,7 @@ def build(
     return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads, prices=prices)
 
 
-def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers, gpu: Gpu) -> Limits:
+def _limits(model: Model, plan: Plan, memory: MemoryPlan, cache_tiers: Tiers, gpu: Gpu) -> Limits:
     longest = model_length(model, plan, memory.pool, memory.blocks, states=has_states(model, plan, gpu))
     sizes = graph_sizes(plan, gpu.architecture == "blackwell")
     return Limits(
@@ -148,16 +148,16 @@ def _limits(model: Model, plan: Plan, memory: MemoryPlan, beside: Tiers, gpu: Gp
         scheduler=plan.decides,
         max_prefill_tokens=plan.max_prefill_tokens,
         scheduler_recv_interval=plan.scheduler_recv_interval,
-        tiers=beside,
+        tiers=cache_tiers,
     )
 
 
 def _tables(model: Model, plan: Plan, pricer: Pricer) -> dict[str, Floats]:
     """Tables by the fields of `StepTimes`, including the drafter's passes."""
-    apart = plan.dp > 1 and plan.pp == 1
+    splits_experts = plan.dp > 1 and plan.pp == 1
     tables = {
-        "token_ns": _token_table(model, plan, pricer, "own" if apart else "all"),
-        "shared_ns": _token_table(model, plan, pricer, "shared") if apart else np.zeros(1),
+        "token_ns": _token_table(model, plan, pricer, "own" if splits_experts else "all"),
+        "shared_ns": _token_table(model, plan, pricer, "shared") if splits_experts else np.zeros(1),
         "head_ns": _head_table(model, plan, pricer),
         "prefill_ns": _attention_table(model, plan, pricer, decode=False),
         "decode_ns": _attention_table(model, plan, pricer, decode=True),
@@ -165,11 +165,11 @@ def _tables(model: Model, plan: Plan, pricer: Pricer) -> dict[str, Floats]:
     proposes = drafter(model, plan.drafting) if plan.drafting else None
     if plan.drafting is None or proposes is None:
         return tables
-    alone = dataclasses.replace(plan, drafting=None, pp=1)
-    both = _with_drafter(tables["token_ns"], tables["head_ns"], proposes, plan, pricer)
-    tables["token_ns"], tables["head_ns"] = both
-    tables["prefill_ns"] = tables["prefill_ns"] + _attention_table(proposes, alone, pricer, decode=False)
-    passes = plan.drafting.tokens * _attention_table(proposes, alone, pricer, decode=True)
+    draft_plan = dataclasses.replace(plan, drafting=None, pp=1)
+    drafted_tables = _with_drafter(tables["token_ns"], tables["head_ns"], proposes, plan, pricer)
+    tables["token_ns"], tables["head_ns"] = drafted_tables
+    tables["prefill_ns"] = tables["prefill_ns"] + _attention_table(proposes, draft_plan, pricer, decode=False)
+    passes = plan.drafting.tokens * _attention_table(proposes, draft_plan, pricer, decode=True)
     tables["decode_ns"] = tables["decode_ns"] + passes
     return tables
 
@@ -177,8 +177,8 @@ def _tables(model: Model, plan: Plan, pricer: Pricer) -> dict[str, Floats]:
 def _with_drafter(token_ns: Floats, head_ns: Floats, proposes: Model, plan: Plan, pricer: Pricer) -> list[Floats]:
     """The target's tables by tokens and by rows with the passes of its drafter added."""
     assert plan.drafting is not None
-    alone = dataclasses.replace(plan, drafting=None, pp=1)
-    drafts = _token_table(proposes, alone, pricer), _head_table(proposes, alone, pricer)
+    draft_plan = dataclasses.replace(plan, drafting=None, pp=1)
+    drafts = _token_table(proposes, draft_plan, pricer), _head_table(proposes, draft_plan, pricer)
     return with_passes(token_ns, head_ns, *drafts, plan.drafting.tokens)
 
 
@@ -201,12 +201,12 @@ def with_messages(engine: Engine, times: StepTimes) -> StepTimes:
     plan = engine.plan
     if plan.pp == 1:
         return times
-    pricer, most = Pricer(engine.cluster, plan, engine.overheads, engine.prices), plan.max_num_batched_tokens
-    grid = _grid(most)
+    pricer, max_tokens = Pricer(engine.cluster, plan, engine.overheads, engine.prices), plan.max_num_batched_tokens
+    grid = _grid(max_tokens)
     works = {tokens: stage.to_next_stage(engine.model, plan, tokens) for tokens in grid}
-    pricer.price([work for one in works.values() for work in one])
+    pricer.price([work for stage_works in works.values() for work in stage_works])
     priced = [pricer.total_ns(works[tokens]) * engine.overheads.step_scale for tokens in grid]
-    return dataclasses.replace(times, token_ns=times.token_ns + np.interp(np.arange(most + 1), grid, priced))
+    return dataclasses.replace(times, token_ns=times.token_ns + np.interp(np.arange(max_tokens + 1), grid, priced))
 
 
 def _fixed_ns(model: Model, plan: Plan, tables: dict[str, Floats]) -> float:
@@ -240,8 +240,8 @@ def _shared(work: Work) -> bool:
 
 def _token_table(model: Model, plan: Plan, pricer: Pricer, part: Literal["all", "own", "shared"] = "all") -> Floats:
     """Times by tokens of a step: priced on the grid, linear in between, padded to CUDA graph sizes."""
-    most = plan.max_num_batched_tokens
-    grid = _grid(most)
+    max_tokens = plan.max_num_batched_tokens
+    grid = _grid(max_tokens)
     per_token = {
         tokens: [
             (work, count)
@@ -254,18 +254,18 @@ def _token_table(model: Model, plan: Plan, pricer: Pricer, part: Literal["all", 
     priced = []
     for tokens in grid:
         priced.append(sum(count * pricer.total_ns([work]) for work, count in per_token[tokens]))
-    table = np.interp(np.arange(most + 1), grid, priced)
+    table = np.interp(np.arange(max_tokens + 1), grid, priced)
     sizes = graph_sizes(plan, pricer.cluster.gpu.architecture == "blackwell")
-    padded = np.arange(most + 1)
+    padded = np.arange(max_tokens + 1)
     if sizes:
         within = padded <= sizes[-1]
         padded[within] = np.array(sizes)[np.searchsorted(sizes, padded[within])]
-    return table[np.minimum(padded, most)]
+    return table[np.minimum(padded, max_tokens)]
 
 
-def _grid(most: int) -> list[int]:
+def _grid(max_tokens: int) -> list[int]:
     """Tokens of a step that are priced; linear in between."""
-    return sorted({*(size for size in _GRID_TOKENS if size < most), *_doubling(1024, most), most})
+    return sorted({*(size for size in _GRID_TOKENS if size < max_tokens), *_doubling(1024, max_tokens), max_tokens})
 
 
 def _doubling(first: int, last: int) -> list[int]:
@@ -277,15 +277,17 @@ def _doubling(first: int, last: int) -> list[int]:
 
 
 def _head_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
-    most = plan.max_num_seqs * (1 + (plan.drafting.tokens if plan.drafting else 0))
-    grid = sorted({size for size in (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) if size < most} | {most})
-    return np.interp(np.arange(most + 1), grid, [pricer.total_ns(stage.head(model, plan, size)) for size in grid])
+    max_rows = plan.max_num_seqs * (1 + (plan.drafting.tokens if plan.drafting else 0))
+    grid = sorted(
+        {size for size in (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) if size < max_rows} | {max_rows}
+    )
+    return np.interp(np.arange(max_rows + 1), grid, [pricer.total_ns(stage.head(model, plan, size)) for size in grid])
 
 
 def _lora_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
     """Time of the adapters' products by tokens of a step that have an adapter."""
-    most = plan.max_num_batched_tokens
-    grid = _grid(most)
+    max_tokens = plan.max_num_batched_tokens
+    grid = _grid(max_tokens)
     priced = [
         sum(
             count * pricer.total_ns(lora.products(layer, model.hidden, plan, tokens))
@@ -293,7 +295,7 @@ def _lora_table(model: Model, plan: Plan, pricer: Pricer) -> Floats:
         )
         for tokens in grid
     ]
-    return np.interp(np.arange(most + 1), [0, *grid], [0.0, *priced])
+    return np.interp(np.arange(max_tokens + 1), [0, *grid], [0.0, *priced])
 
 
 _ROWS = range(min(GRID, 15))  # log2 of sequences or queries: up to 16,384

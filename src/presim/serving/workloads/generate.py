@@ -30,7 +30,7 @@ class Lengths:
     mean: float
     spread: float = 0.0  # standard deviation / mean; 0: fixed
     least: int = 1
-    most: int = _MOST
+    longest: int = _MOST
     drawn_from: tuple[int, ...] = ()
     lowest: float = 1.0  # below 1: uniform between this share of the mean and the mean, as vLLM's random-range-ratio
 
@@ -44,7 +44,7 @@ class Lengths:
             return np.full(count, round(self.mean), np.int64)
         sigma = np.sqrt(np.log1p(self.spread**2))
         drawn = rng.lognormal(np.log(self.mean) - sigma**2 / 2, sigma, count)
-        return np.clip(np.rint(drawn), self.least, self.most).astype(np.int64)
+        return np.clip(np.rint(drawn), self.least, self.longest).astype(np.int64)
 
 
 def lengths_of(word: str) -> Lengths:
@@ -63,15 +63,15 @@ def lengths_of(word: str) -> Lengths:
         return Lengths(float(np.mean(numbers)), drawn_from=numbers)
     mean, _, spread = word.partition("~")
     try:
-        found = Lengths(float(mean) if spread else _whole(mean), float(spread or 0))
+        lengths = Lengths(float(mean) if spread else _whole(mean), float(spread or 0))
     except ValueError:
-        found = Lengths(0)
-    if not (1 <= found.mean <= _MOST and 0 <= found.spread <= _WIDEST):
+        lengths = Lengths(0)
+    if not (1 <= lengths.mean <= _MOST and 0 <= lengths.spread <= _WIDEST):
         raise InputError(
             f"a length is 1024, 1024~0.5 or a file of numbers, not {shortened(word)!r} (1 to {_MOST:,} tokens); "
             "correct it"
         )
-    return found
+    return lengths
 
 
 def _whole(word: str) -> int:
@@ -118,7 +118,7 @@ def generate(recipe: Recipe) -> Workload:
     group = rng.integers(0, recipe.groups, chats)
     count = chats * recipe.turns
     has_grammar = rng.random(count) < recipe.structured if recipe.structured else np.zeros(count, np.bool_)
-    made = make(
+    workload = make(
         _name(recipe), *_turns(recipe, arrival, prompt + recipe.shared_prefix, output),
         stream=np.repeat(np.arange(chats), recipe.turns),
         parent=_parents(chats, recipe.turns),
@@ -130,7 +130,7 @@ def generate(recipe: Recipe) -> Workload:
         grammar_ns=np.where(has_grammar, int(recipe.grammar_ms * 1e6), -1).astype(np.int64),
         concurrency=recipe.concurrency, seed=recipe.seed, origin="presim.serving.workloads.generate",
     )  # fmt: skip
-    return made.first(recipe.requests)
+    return workload.first(recipe.requests)
 
 
 def _turns(recipe: Recipe, arrival: Ints, prompt: Ints, output: Ints) -> tuple[Ints, Ints, Ints]:
@@ -159,8 +159,8 @@ def _arrivals(recipe: Recipe, rng: Generator, count: int) -> Ints:
     elif recipe.arrivals == "gamma":
         gaps = rng.gamma(recipe.burstiness, mean / recipe.burstiness, count)
     elif recipe.arrivals == "burst":
-        together = np.arange(count) // recipe.burst
-        return (together * recipe.burst * mean * _S).astype(np.int64)
+        burst_number = np.arange(count) // recipe.burst
+        return (burst_number * recipe.burst * mean * _S).astype(np.int64)
     elif recipe.arrivals == "ramp":
         rates = np.linspace(recipe.rate, recipe.ramp_to or 2 * recipe.rate, count)
         gaps = rng.exponential(1.0, count) / rates
@@ -173,7 +173,7 @@ def _arrivals(recipe: Recipe, rng: Generator, count: int) -> Ints:
 
 
 def _name(recipe: Recipe) -> str:
-    when = "all at once" if recipe.rate is None else f"{recipe.arrivals}, {recipe.rate:g} requests/s"
+    arrival_text = "all at once" if recipe.rate is None else f"{recipe.arrivals}, {recipe.rate:g} requests/s"
     if recipe.concurrency:
-        when = f"{recipe.concurrency} in flight" + ("" if recipe.rate is None else f", {when}")
-    return f"{recipe.requests} requests, {recipe.prompt.mean:g} in, {recipe.output.mean:g} out, {when}"
+        arrival_text = f"{recipe.concurrency} in flight" + ("" if recipe.rate is None else f", {arrival_text}")
+    return f"{recipe.requests} requests, {recipe.prompt.mean:g} in, {recipe.output.mean:g} out, {arrival_text}"

@@ -67,7 +67,7 @@ def _ordered(requests: Sequence[TraceRequest]) -> tuple[list[TraceRequest], list
             break
         for request in met:
             parents = [begins[name] for name in request.after]
-            begins[request.name] = max(when for when, _ in parents), 1 + max(depth for _, depth in parents)
+            begins[request.name] = max(time_s for time_s, _ in parents), 1 + max(depth for _, depth in parents)
         waiting = [request for request in waiting if request.name not in begins]
     for request in waiting:
         missing = next((name for name in request.after if name not in named), None)

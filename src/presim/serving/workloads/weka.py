@@ -97,7 +97,7 @@ def _read_calls(
             last = _read_calls(session, inner if isinstance(inner, list) else [], name, after, delay_s)
             children += last if call.get("status") != "async_launched" and last != after else ()
             continue
-        request = _request(session, call, name, (*after, *children), _delay_s(call, ended_s, delay_s))
+        request = _request(session, call, name, (*after, *children), _think_delay_s(call, ended_s, delay_s))
         if isinstance(request, str):
             session.skipped.append(f"call {name}: {request}")
             continue
@@ -107,7 +107,7 @@ def _read_calls(
     return (*after, *children)
 
 
-def _delay_s(call: dict[str, Any], ended_s: float, delay_s: float) -> float:
+def _think_delay_s(call: dict[str, Any], ended_s: float, delay_s: float) -> float:
     """Time of the client before a call: recorded, or since the former one ended."""
     think_s = number(call.get("think_time"))
     if think_s is not None and think_s >= 0:

@@ -68,8 +68,8 @@ class Workload:
             raise InputError(f"a request may have at most {_MOST:,} tokens; correct the lengths")
         if count and (self.arrival_ns.min() < 0 or self.delay_ns.min() < 0):
             raise InputError("a request arrives before the workload starts, or before its parent ends; correct it")
-        place = np.arange(count)
-        if np.any((self.parent < -1) | (self.parent >= place)):
+        index = np.arange(count)
+        if np.any((self.parent < -1) | (self.parent >= index)):
             raise InputError("a request's parent comes after it; correct the parents")
         waiting, awaited = self.dependencies()
         if count and ((awaited >= waiting) | (awaited < 0) | (self.parent[waiting] < 0)).any():
@@ -94,18 +94,18 @@ class Workload:
     def at_once(self, least: int) -> Workload:
         """Repeat the requests until there are at least ``least``, all arriving at time 0."""
         times = -(-least // max(len(self), 1)) or 1
-        place = np.tile(np.arange(len(self)), times)
+        request_indices = np.tile(np.arange(len(self)), times)
         lap = np.repeat(np.arange(times), len(self))
-        ids = np.diff(self.segment_first)[place]
+        ids = np.diff(self.segment_first)[request_indices]
         return dataclasses.replace(
             self,
             **{
-                name: getattr(self, name)[place]
+                name: getattr(self, name)[request_indices]
                 for name in ("prompt", "output", "priority", "delay_ns", "adapter", "grammar_ns")
             },
-            arrival_ns=np.zeros(len(place), np.int64),
-            stream=self.stream[place] + lap * (int(self.stream.max(initial=0)) + 1),
-            parent=np.where(self.parent[place] < 0, -1, self.parent[place] + lap * len(self)),
+            arrival_ns=np.zeros(len(request_indices), np.int64),
+            stream=self.stream[request_indices] + lap * (int(self.stream.max(initial=0)) + 1),
+            parent=np.where(self.parent[request_indices] < 0, -1, self.parent[request_indices] + lap * len(self)),
             segment_first=np.concatenate([[0], np.cumsum(ids)]).astype(np.int64),
             segments=np.tile(self.segments, times),
             joins=np.concatenate([self.joins + number * len(self) for number in range(times)]),
@@ -117,8 +117,8 @@ class Workload:
         return dataclasses.replace(self, arrival_ns=(self.arrival_ns / factor).astype(np.int64))
 
 
-def make(name: str, arrival_ns: Ints, prompt: Ints, output: Ints, **more: Any) -> Workload:
-    """Build a workload; requests share no prefixes unless ``more`` sets them."""
+def make(name: str, arrival_ns: Ints, prompt: Ints, output: Ints, **overrides: Any) -> Workload:
+    """Build a workload; requests share no prefixes unless ``overrides`` sets them."""
     count = len(arrival_ns)
     zeros = np.zeros(count, np.int64)
     columns: dict[str, Any] = {
@@ -130,10 +130,10 @@ def make(name: str, arrival_ns: Ints, prompt: Ints, output: Ints, **more: Any) -
         "grammar_ns": zeros - 1,
         "segment_first": np.zeros(count + 1, np.int64),
         "segments": np.zeros(0, np.int64),
-        **more,
+        **overrides,
     }
-    when, first, then = (np.ascontiguousarray(column, np.int64) for column in (arrival_ns, prompt, output))
-    return Workload(name, when, first, then, **columns)
+    arrival, first, then = (np.ascontiguousarray(column, np.int64) for column in (arrival_ns, prompt, output))
+    return Workload(name, arrival, first, then, **columns)
 
 
 def summary(workload: Workload) -> dict[str, Any]:
@@ -186,12 +186,12 @@ def write(workload: Workload, path: Path) -> None:
     joined: dict[int, list[int]] = {}
     for request, end in workload.joins.tolist():
         joined.setdefault(request, []).append(end)
-    for place, row in enumerate(rows):
+    for request_index, row in enumerate(rows):
         entry = dict(zip(_COLUMNS, row))
-        if ids := workload.segments[firsts[place] : firsts[place + 1]].tolist():
+        if ids := workload.segments[firsts[request_index] : firsts[request_index + 1]].tolist():
             entry["segments"] = ids
-        if place in joined:
-            entry["joins"] = joined[place]
+        if request_index in joined:
+            entry["joins"] = joined[request_index]
         lines.append(json.dumps(entry, sort_keys=True))
     write_file(path, ("\n".join(lines) + "\n").encode())
 
@@ -213,9 +213,13 @@ def read(path: Path) -> Workload:
         raise InputError(f"{path} has {len(rows)} of {head.requests} requests: the file was truncated; save it again")
     columns: dict[str, Any] = {name: np.array([getattr(row, name) for row in rows], np.int64) for name in _COLUMNS}
     ids = [row.segments for row in rows]
-    firsts = np.concatenate([[0], np.cumsum([len(each) for each in ids], dtype=np.int64)]).astype(np.int64)
-    flat = np.array([each for some in ids for each in some], np.int64)
-    joins = np.array([(place, end) for place, row in enumerate(rows) for end in row.joins], np.int64).reshape(-1, 2)
+    firsts = np.concatenate(
+        [[0], np.cumsum([len(request_segments) for request_segments in ids], dtype=np.int64)]
+    ).astype(np.int64)
+    flat = np.array([segment for some in ids for segment in some], np.int64)
+    joins = np.array(
+        [(request_index, end) for request_index, row in enumerate(rows) for end in row.joins], np.int64
+    ).reshape(-1, 2)
     names = ("segment_tokens", "concurrency", "seed", "origin", "skipped", "remarks")
     head_fields = {key: getattr(head, key) for key in names}
     return Workload(head.name, **columns, segment_first=firsts, segments=flat, joins=joins, **head_fields)

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from presim.cli.serve import command
 from presim.errors import InputError
-from presim.serving.answer.metrics import Slo, bench, good, slo_of
+from presim.serving.answer.metrics import Slo, bench, good_requests, slo_of
 from presim.serving.engines.engine import Fleet, Limits, Replica, constant_times
 from presim.serving.engines.simulate import Served, simulate
 from presim.serving.workloads.workload import make
@@ -44,7 +44,7 @@ def test_figures_are_those_of_their_definitions() -> None:
     duration = (run.last.max() - run.sent.min()) / 1e9
     assert found["output_throughput"] == pytest.approx(output.sum() / duration)
     assert found["request_goodput"] == pytest.approx((ttft <= 25).sum() / duration)
-    assert good(run, Slo(e2el_ms=1.0)).sum() == 0
+    assert good_requests(run, Slo(e2el_ms=1.0)).sum() == 0
 
 
 def test_slos_are_read_as_vllm_reads_them() -> None:

@@ -151,7 +151,7 @@ def bench_result(content: DeploymentFolder, slower: float = 1.0) -> dict[str, An
     from presim.serving.engines.simulate import simulate
 
     served = simulate(content.bench.workload, content.deployment.fleet())
-    figures = bench(served, each=True)
+    figures = bench(served, per_request=True)
     gaps = [[(latency - ttft) * slower] for latency, ttft in zip(figures["latencies"], figures["ttfts"], strict=True)]
     scaled = {name: [value * slower for value in figures[name]] for name in ("start_times", "ttfts")}
     means = {name: figures[name] * slower for name in ("mean_tpot_ms", "median_ttft_ms", "mean_ttft_ms")}

@@ -13,7 +13,7 @@ from presim.serving.plan import WEIGHT_BYTES
 from presim.serving.steps import experts
 from presim.serving.steps.experts import Routed
 
-DEEPSEEK = Routed(tokens=64, hidden=7168, width=2048, chosen=8, count=256, ranks=8, weights="fp8-block")
+DEEPSEEK = Routed(tokens=64, hidden=7168, width=2048, top_k=8, count=256, ranks=8, weights="fp8-block")
 
 
 def test_experts_in_use_are_those_that_any_token_chose() -> None:

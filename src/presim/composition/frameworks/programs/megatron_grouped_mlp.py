@@ -56,16 +56,16 @@ class Biased(torch.autograd.Function):
 
 def run(self, hidden: torch.Tensor, tokens_per_expert: torch.Tensor, weights: torch.Tensor):
     """The experts of this rank; in the place of ``TEGroupedMLP.forward``."""
-    asked = rows = tokens_per_expert.tolist()
+    token_counts = rows = tokens_per_expert.tolist()
     weights = weights.unsqueeze(-1)
-    if any(count % _ROWS for count in asked):
-        hidden, rows = self.quantization_padding(hidden, asked)
-        weights, _ = self.quantization_padding(weights, asked)
+    if any(count % _ROWS for count in token_counts):
+        hidden, rows = self.quantization_padding(hidden, token_counts)
+        weights, _ = self.quantization_padding(weights, token_counts)
     products, _ = self.linear_fc1(hidden, rows)
     activated = Activated.apply(products, weights, self.config.moe_ffn_hidden_size)
     output, biases = self.linear_fc2(activated, rows)
     output = Biased.apply(output, *biases) if biases else output
-    return (output if rows is asked else self.quantization_unpadding(output, asked)), None
+    return (output if rows is token_counts else self.quantization_unpadding(output, token_counts)), None
 
 
 def _quantise(as_before):
@@ -91,9 +91,9 @@ def _multiply(left, right, out, quantization_params, out_dtype, layout="TN", m_s
     results = list(out[0].split(m_splits)) if single else out
     sums = []
     for index, result in enumerate(results):
-        own = bias[index] if used else None
+        result_bias = bias[index] if used else None
         _, dbias, *_ = general_gemm(
-            left[index], right[index], out_dtype=out_dtype, layout=layout, out=result, bias=own, **options
+            left[index], right[index], out_dtype=out_dtype, layout=layout, out=result, bias=result_bias, **options
         )
         sums.append(dbias)
     return out, sums, None
