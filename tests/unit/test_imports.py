@@ -98,7 +98,7 @@ MAY_IMPORT = {
     # Steps of reinforcement learning: of serving and training together.
     "post_training": {
         *(f"presim.{part}" for part in ("trace", "hardware", "composition", "models", "cost", "engine.timeline")),
-        *(f"presim.{part}" for part in ("result", "evaluation", "serving", "report.rendering")),
+        *(f"presim.{part}" for part in ("result", "evaluation", "serving", "report.rendering", "report.palette")),
     },
     "verbs": {
         *(f"presim.{part}" for part in ("trace", "hardware", "capture", "composition", "profile", "cost", "engine")),
@@ -137,7 +137,8 @@ MAY_IMPORT = {
     # Asks by the verbs' own options, and shows what they answer.
     "app": {
         *(f"presim.{part}" for part in ("trace", "hardware", "composition", "serving.model", "result", "planner")),
-        *(f"presim.{part}" for part in ("report", "view", "cli")),
+        *(f"presim.{part}" for part in ("report", "view", "cli", "evaluation.options", "verbs.simulate")),
+        "presim.studies.saved_jobs",
     },
     "api": {
         *(f"presim.{part}" for part in ("evaluation", "result", "verbs", "planner", "studies", "post_training")),

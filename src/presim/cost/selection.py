@@ -14,6 +14,7 @@ from presim.cost.analytic.device import device_of
 from presim.cost.analytic.estimator import AnalyticEstimator
 from presim.cost.chain import Chain, demands_of
 from presim.cost.learned.estimator import PACKAGED, LearnedEstimator
+from presim.cost.measured import table
 from presim.cost.measured.estimator import MeasuredEstimator
 from presim.cost.measured.rows import PROFILE, Measurement
 from presim.cost.price import Estimator, PricedTrace
@@ -28,7 +29,11 @@ _Folders = tuple[Path, ...]
 
 
 def _of_tables(gpu: Gpu, folders: _Folders, name: str, fits: Callable[[Measurement], bool]) -> Estimator:
-    rows = [row for row in estimators.tables(folders, gpu.id).rows if row.gpu == gpu.id and fits(row)]
+    rows = [
+        row
+        for row in table.read([path for folder in folders for path in table.find(folder)], gpu.id).rows
+        if row.gpu == gpu.id and fits(row)
+    ]
     if not rows:
         remedy = {
             "measured": "name a folder with tables of it (--prices DIR; `presim fit` makes them)",
