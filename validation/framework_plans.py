@@ -2,7 +2,7 @@
 
     python validation/framework_plans.py TABLE [--only ID,ID...]
 
-TABLE has the columns of `presim validate`. What a row does not say is left at the framework's defaults, so that the
+TABLE has the columns of `presim validate`. What a row does not say is as in Megatron-Bridge's own recipe, so that the
 figures are those that a user gets from the plan alone. Writes `results/framework-plans.md`; rows that are in it already
 and are not named by ``--only`` stay.
 """
@@ -83,7 +83,7 @@ def predicted(case: Case) -> Mapping[str, object]:
     result = capture_plan_and_evaluate(model, plan, fields, options, precision=precision).result
     low_s, high_s = result.step_time_low_s, result.step_time_high_s
     if result.exit == "out_of_memory":
-        raise CannotBuildError("does not fit at the framework's defaults: the published run computes activations again")
+        raise CannotBuildError("does not fit with what Megatron-Bridge's recipe sets")
     if result.step_time_s is None or low_s is None or high_s is None:
         raise CannotBuildError(f"no step time: {result.exit}")
     published_s = float(case.text("step_time_s"))
@@ -112,7 +112,8 @@ def page(rows: Mapping[str, Mapping[str, object]]) -> str:
         "# Plans of published runs, captured from Megatron-Bridge",
         "",
         f"{datetime.date.today()}, by `python validation/framework_plans.py`. Only the plan is taken from each row: "
-        "what it does not say (recomputation, dispatcher, CUDA graphs) is at the framework's defaults.",
+        "what it does not say (recomputation, dispatcher, CUDA graphs) is as in Megatron-Bridge's own recipe for the "
+        "model, the GPU and the precision, in whatever release the row is of.",
         "",
         f"{len(rows)} rows: median error {statistics.median(errors):.1%}, largest {max(errors):.1%}, "
         f"{inside} inside the 80 % interval. The time is that of the command, seconds where the capture was kept.",
