@@ -22,11 +22,12 @@ MOST_SENTENCE_WORDS = 34
 LONGER_GUIDES: tuple[str, ...] = ()  # names of guides that are not split yet
 _CODE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 _ITEM = re.compile(r"[-*] ")
+_CELL_END = re.compile(r"(?<!\\)\|")
 _SENTENCE_END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<=[.!?])(?:\*\*)?\s+")
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Paragraphs and list items, each in one line, without code, tables, headings and targets of links."""
+    """Paragraphs, list items and cells of tables, each in one line, without code, headings and targets of links."""
     lines: list[str] = []
     for line in [*_CODE.sub("", text).splitlines(), ""]:
         stripped = line.strip().removeprefix(">").strip()
@@ -34,6 +35,8 @@ def paragraphs(text: str) -> Iterator[str]:
         if lines and (is_break or _ITEM.match(stripped)):
             yield re.sub(r"\]\([^)]*\)", "]", " ".join(lines))
             lines = []
+        if stripped.startswith("|"):
+            yield from (re.sub(r"\]\([^)]*\)", "]", cell.strip()) for cell in _CELL_END.split(stripped))
         if not is_break:
             lines.append(_ITEM.sub("", stripped, count=1))
 
@@ -56,8 +59,9 @@ def test_a_guide_is_short(page: Path) -> None:
 
 
 def test_long_sentences_are_found() -> None:
-    """In paragraphs and list items, across lines; not in code and tables."""
+    """In paragraphs and list items, across lines, and in cells of tables; not in code."""
     words = " ".join(["word"] * MOST_SENTENCE_WORDS)
     assert not long_sentences(f"{words}.\n\n- {words}.\n- {words}.")
-    assert not long_sentences(f"```text\n{words} {words}\n```\n| {words} {words} |\n")
+    assert not long_sentences(f"```text\n{words} {words}\n```\n| {words} | {words} |\n")
     assert len(long_sentences(f"A {words}\nend.\n\n- B {words} end. C.\n> D {words}\n> end.\n")) == 3
+    assert len(long_sentences(f"| name | meaning |\n|---|---|\n| a | {words} end |\n")) == 1
