@@ -13,7 +13,7 @@ GUIDES = sorted((DOCS / "guide").glob("*.md"))
 GENERATED = ("cli.md", "result.md")
 PAGES = GUIDES + [
     page
-    for folder in ("accuracy", "extend", "reference")
+    for folder in (".", "accuracy", "explanation", "extend", "reference", "tutorial")
     for page in sorted((DOCS / folder).glob("*.md"))
     if page.name not in GENERATED
 ]
@@ -21,7 +21,7 @@ MOST_GUIDE_WORDS = 900
 MOST_SENTENCE_WORDS = 34
 LONGER_GUIDES: tuple[str, ...] = ()  # names of guides that are not split yet
 _CODE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
-_ITEM = re.compile(r"[-*] ")
+_ITEM = re.compile(r"^[-*] ")
 _CELL_END = re.compile(r"(?<!\\)\|")
 _SENTENCE_END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<=[.!?])(?:\*\*)?\s+")
 
