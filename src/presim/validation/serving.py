@@ -63,7 +63,7 @@ def read(path: Path) -> list[dict[str, str]]:
     try:
         return list(decode_csv(read_text(path, "name a table of published runs"), ("isl", "osl")))
     except FormatError as error:
-        raise InputError(f"{path} has {error}; docs/guide/serving.md lists the columns") from error
+        raise InputError(f"{path} has {error}; docs/reference/validation-tables.md lists the columns") from error
 
 
 def predict(rows: Iterable[Row]) -> list[dict[str, str]]:

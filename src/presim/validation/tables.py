@@ -20,7 +20,7 @@ def read_table(path: Path, required: Sequence[str], subject: str) -> list[dict[s
     try:
         return list(decode_csv(read_text(path, "name a table of cases"), required))
     except FormatError as error:
-        raise InputError(f"{path} has {error}; docs/guide/validate.md lists what {subject}") from error
+        raise InputError(f"{path} has {error}; docs/reference/validation-tables.md lists what {subject}") from error
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:

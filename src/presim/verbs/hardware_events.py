@@ -78,7 +78,8 @@ def read_events(path: Path) -> EventFile:
     try:
         file = convert(decode_toml(read_text(path, "name a file of hardware events")), EventFile)
     except FormatError as error:
-        raise InputError(f"{path} is no file of hardware events: {error}; docs/guide/scale.md has its keys") from error
+        keys = "docs/guide/hardware-events.md has its keys"
+        raise InputError(f"{path} is no file of hardware events: {error}; {keys}") from error
     for number, event in enumerate(file.events, start=1):
         _check(event, f"{path}, event {number}")
     return file

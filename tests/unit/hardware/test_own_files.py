@@ -19,6 +19,7 @@ from presim.hardware.codec import from_table, keys, to_table, unsourced
 from presim.hardware.schema import Gpu, Sourced
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "hardware.md"
+REFERENCE = GUIDE.parents[1] / "reference" / "hardware.md"
 ALL = [(kind, name) for kind in (Gpu, Node, Fabric) for name in catalogue.ids(kind)]
 
 
@@ -160,8 +161,8 @@ def test_the_examples_of_the_guide_are_read(tmp_path: Path) -> None:
     assert cluster.world_size == 32
 
 
-def test_the_guide_lists_every_key() -> None:
-    text = GUIDE.read_text(encoding="utf-8")
+def test_the_reference_lists_every_key() -> None:
+    text = REFERENCE.read_text(encoding="utf-8")
     for kind in (Gpu, Node, Fabric):
         for key in keys(kind):
             assert f"`{key.key}`" in text, f"{kind.__name__}: {key.key}"

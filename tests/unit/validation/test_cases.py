@@ -31,7 +31,7 @@ def test_a_short_row_has_empty_cells(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id,framework\na,b\n", "has no column 'gpu'; docs/guide/validate.md lists what a case may have"),
+        ("id,framework\na,b\n", "has no column 'gpu'; docs/reference/validation-tables.md lists what a case may have"),
         (HEADER + ",f,g\n", "row 2 has no id; give every case an id of its own"),
         (HEADER + "a,f,g\na,f,g\n", "id 'a' is in row 2 and again in row 3; make them differ"),
     ],

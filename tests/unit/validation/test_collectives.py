@@ -77,4 +77,5 @@ def test_a_table_without_times_is_refused(tmp_path: Path) -> None:
     table.write_text("gpu,n_gpus,collective,size_bytes\n")
     with pytest.raises(InputError) as raised:
         COLLECTIVES.read(table)
-    assert str(raised.value) == f"{table} has no column 'time_us'; docs/guide/validate.md lists what a collective has"
+    lists = "docs/reference/validation-tables.md lists what a collective has"
+    assert str(raised.value) == f"{table} has no column 'time_us'; {lists}"

@@ -85,4 +85,5 @@ def test_a_table_without_families_is_refused(tmp_path: Path) -> None:
     table.write_text("gpu,time_us\n")
     with pytest.raises(InputError) as raised:
         OPERATORS.read(table)
-    assert str(raised.value) == f"{table} has no column 'family'; docs/guide/validate.md lists what an operator has"
+    lists = "docs/reference/validation-tables.md lists what an operator has"
+    assert str(raised.value) == f"{table} has no column 'family'; {lists}"

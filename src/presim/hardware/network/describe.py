@@ -94,7 +94,7 @@ def read_description(table: Mapping[str, Any]) -> Description:
     try:
         description = convert(dict(table), Description)
     except FormatError as error:
-        raise InputError(f"the cluster's [network] cannot be used: {error}; see docs/guide/network.md") from error
+        raise InputError(f"the cluster's [network] cannot be used: {error}; see docs/reference/network.md") from error
     if description.levels not in (1, 2, 3):
         raise InputError(
             f"[network] levels = {description.levels}: trees have 1, 2 or 3 levels of switches; choose one"

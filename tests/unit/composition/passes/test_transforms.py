@@ -34,7 +34,7 @@ CLUSTER = hardware.choose_cluster(gpu="h100-sxm", nodes=2)
 FUSIONS = [name for name in registry.names() if name.startswith("fuse-")]
 FP8 = ("fp8-tensor", "fp8-row", "fp8-block")
 NARROW = (*FP8, "int8")
-GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "compose.md"
+GUIDE = Path(__file__).parents[4] / "docs" / "extend" / "passes.md"
 
 
 def trace(*passes: str, **fields: object) -> Trace:
