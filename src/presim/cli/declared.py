@@ -32,6 +32,7 @@ class Declaration(msgspec.Struct, frozen=True):
     metavar: str
     is_required: bool
     is_multiple: bool  # its value is several words, as a shell splits them
+    word_count: int = 1  # of an option, each time that it is given
 
 
 def command_of(verb: str) -> click.Command:
@@ -62,6 +63,9 @@ def words_of(verb: str, values: Values) -> list[str]:
         elif declared.opposite_flag:
             options += [str(value)] if value else []
         elif str(value).strip():
+            if declared.word_count > 1:
+                options += [declared.flag, *split(str(value))]
+                continue
             parts = split(str(value)) if declared.is_multiple else [str(value).strip()]
             options += [word for part in parts for word in _option(declared.flag, part)] if declared.flag else []
             arguments += [] if declared.flag else parts
@@ -102,7 +106,10 @@ def errors_of(verb: str, values: Values) -> dict[str, str]:
     command, words = command_of(verb), words_of(verb, values)
     errors: dict[str, str] = {}
     context = click.Context(command, info_name=verb)
-    parsed, _, _ = command.make_parser(context).parse_args(list(words))
+    try:
+        parsed, _, _ = command.make_parser(context).parse_args(list(words))
+    except click.UsageError as error:  # an option of several words has another number of them
+        return {option_of(verb, error.format_message(), values): error.format_message()}
     for parameter in _parameters(verb):
         try:
             value, _ = parameter.consume_value(context, parsed)
@@ -186,6 +193,7 @@ def _declaration(parameter: click.Parameter) -> Declaration:
         str(parameter.metavar or ""),
         parameter.required,
         parameter.multiple if option else parameter.nargs != 1,
+        parameter.nargs if option else 1,
     )
 
 

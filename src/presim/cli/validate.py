@@ -95,10 +95,10 @@ def command(
     """Compare predictions with measured runs.
 
     CASES.csv has one run per row; docs/reference/validation-tables.md lists the columns. A case names its command or a
-    saved job; installed planners can build other cases, such as published runs, from recipes. The output has the input's
-    columns and the prediction, or the reason why there is none. It is written after each case, so an interrupted run
-    continues where it stopped. With --oracle, measured times of a recording replace predicted ones in turn, which splits the
-    error.
+    saved job; installed planners can build other cases, such as published runs, from recipes. The output has the
+    input's columns and the prediction, or the reason why there is none. It is written after each case, so an
+    interrupted run continues where it stopped. With --oracle, measured times of a recording replace predicted ones in
+    turn, which splits the error.
     """
     _check_subject(table, oracle, job, gpu)
     if table is None:

@@ -32,7 +32,8 @@ def test_values_come_back_from_their_words(verb: str, values: Values) -> None:
 def test_every_option_comes_back_by_itself(verb: str) -> None:
     """Whatever its type: a flag, a pair of flags, a choice, a number, several words."""
     for field in (declared for declared in declarations(verb) if declared.flag):
-        values: Values = {field.name: True if field.type == "switch" else (field.choices or ["7"])[-1]}
+        word = " ".join([(field.choices or ["7"])[-1]] * field.word_count)
+        values: Values = {field.name: True if field.type == "switch" else word}
         assert values_of_words(verb, words_of(verb, values)) == values, field
 
 
@@ -58,7 +59,12 @@ def test_errors_are_those_of_the_command_line() -> None:
 
 
 def test_a_missing_argument_and_option_are_errors() -> None:
-    assert set(errors_of("serve", {})) == {"model", "gpu"}
+    assert set(errors_of("deploy", {})) == {"model", "gpus"}
+
+
+def test_an_option_of_two_words_wants_both() -> None:
+    assert words_of("rl", {"recipe": "verl run.sh"}) == ["--from", "verl", "run.sh"]
+    assert set(errors_of("rl", {"recipe": "verl"})) == {"recipe"}
 
 
 @pytest.mark.parametrize(

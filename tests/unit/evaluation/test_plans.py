@@ -43,9 +43,9 @@ def plan(micros: int, **said: Any) -> Plan:
 
 
 def figures(result: Result) -> Any:
-    """All but memory over time, which is left out where micro-batches are."""
+    """All but memory over time and by module, which are left out where micro-batches are."""
     found = msgspec.to_builtins(result)
-    del found["memory"]["timeline"]
+    del found["memory"]["timeline"], found["memory"]["modules"]
     return found
 
 

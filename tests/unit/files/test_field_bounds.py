@@ -30,6 +30,7 @@ EXCEPTIONS = {
     "presim.composition.graph.take": "messages between presim's own processes",
     "presim.models.describe": "descriptions that presim makes: shipped, in its cache, and between its own processes",
     "presim.profile.bench": "messages between presim's own processes",
+    "presim.cost.measured.kept": "a cache in presim's own folder",
     "presim.planner.trials.evaluator": "messages between presim's own processes",
     "presim.planner.trials.process": "messages between presim's own processes",
     "presim.planner.trials.ray_workers": "messages between presim's own processes",

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from presim.capture.run import Capture
 from presim.evaluation.options import RunOptions
 from presim.hardware.cluster import Cluster
 from presim.trace import store
+from presim.trace.job import Job
 from presim.trace.schema import Trace
 from presim.units import GIB
 from presim.validation.cases import CannotBuildError, Case
@@ -33,9 +33,9 @@ def commands(trace: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> l
     """The commands that are captured, each of which does what ``trace`` has."""
     captured: list[tuple[str, ...]] = []
 
-    def capture(command: Sequence[str], target: Cluster, options: RunOptions, *, stdout: int | None = None) -> Capture:
+    def capture(command: Sequence[str], target: Cluster, options: RunOptions, *, stdout: int | None = None) -> Job:
         captured.append(tuple(command))
-        return Capture((trace,), {0: [*range(1, 128)]})
+        return Job((trace,), {0: [*range(1, 128)]})
 
     monkeypatch.setattr(running, "capture_command", capture)
     monkeypatch.chdir(tmp_path)

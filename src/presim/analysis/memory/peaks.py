@@ -36,7 +36,8 @@ def analyse_memory(
     """The memory part of a result; ``outside_estimates``: device memory outside the allocator.
 
     ``captured_here``: the trace was captured for the same GPU. ``memory_trace``: a trace with all memory entries of the
-    job, where ``trace`` lacks some; the timeline of memory is then omitted. ``brief``: without the peaks of modules.
+    job, where ``trace`` lacks some; the timeline of memory and the peaks of modules are then
+    omitted. ``brief``: without the peaks of modules.
     """
     allocated, reserved = allocated_bytes(memory_trace or trace), reserved_bytes(memory_trace or trace)
     step_stops = [entries.stop for entries in trace.steps()]
@@ -64,7 +65,7 @@ def analyse_memory(
         timeline=MemoryTimeline([], [], [])
         if memory_trace
         else memory_timeline(device_clock_ns(trace, timeline), step, allocated, reserved),
-        modules=[] if brief else module_peaks(memory_trace or trace, entries, allocated),
+        modules=[] if brief or memory_trace is not None else module_peaks(trace, entries, allocated),
         pinned_host_bytes=pinned_host_bytes(memory_trace or trace),
     )
 

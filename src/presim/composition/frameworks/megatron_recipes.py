@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from presim.composition.plan import Plan
-from presim.files import read_bytes
+from presim.files import decode_json, read_bytes
+from presim.files.field_bounds import PositiveCount
 
 RECIPES = Path(__file__).parent / "data" / "megatron_recipes.json"
 PLAN_FIELDS = {  # of presim's plan: what Bridge calls it
@@ -77,9 +78,9 @@ class Recipe(msgspec.Struct, frozen=True):
     recipe: str
     model: str
     gpu: str
-    gpus: int
+    gpus: PositiveCount
     precision: str
-    plan: dict[str, int]
+    plan: dict[str, PositiveCount]
     settings: dict[str, Any]
 
     def overrides(self, plan: Plan, named_fields: Collection[str], overrides: Sequence[str]) -> tuple[str, ...]:
@@ -127,7 +128,7 @@ class _Table(msgspec.Struct, frozen=True):
 @functools.cache
 def table() -> _Table:
     """All recipes with their source."""
-    return msgspec.json.decode(read_bytes(RECIPES, "install presim again"), type=_Table)
+    return decode_json(read_bytes(RECIPES, "install presim again"), _Table)
 
 
 def recipe_for(config: Mapping[str, Any], gpu: str, precision: str, plan: Plan, world_size: int) -> Recipe | None:

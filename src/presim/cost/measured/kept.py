@@ -26,7 +26,7 @@ from presim.hardware import Gpu
 from presim.trace.signatures import Signature
 
 LEAST_BYTES = 50_000  # of all tables: smaller ones have at most some thousand rows
-_PARTS = ("cost", "hardware", "calibration", "trace", "files")  # of presim's sources
+_PARTS = ("cost", "hardware", "constants", "trace", "files")  # of presim's sources
 _MOST_FILES = 32  # kept; the oldest are deleted
 
 
