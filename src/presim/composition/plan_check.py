@@ -281,7 +281,7 @@ def _near(target: int, fits: Callable[[int], bool]) -> str:
 _PARTS = ("sequence", "tensor", "sequence_parallel", "context", "context_style")
 _EXPERTS = ("expert", "expert_exchange", "routing", "expert_capacity", "pad_experts", "tensor", "sequence_parallel")
 _BATCH = ("global_batch", "micro_batch", "tensor", "context", "pipeline")
-_ORDER = ("pipeline", "virtual", "schedule")
+_ORDER = ("pipeline", "virtual", "schedule", "rank_passes")
 CHECKS = (
     Check(_POSITIVE, _check_positive),
     Check(("sequence", "micro_batch"), _check_tokens),

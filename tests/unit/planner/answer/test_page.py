@@ -93,4 +93,4 @@ def test_page_and_table_name_the_gpus(found: Answer) -> None:
     text = io.StringIO()
     write(searched, text)
     assert text.getvalue().splitlines()[0].rstrip() == "presim search <model> · 8 to 16 x h100-sxm, b200"
-    assert "8 to 16 x h100-sxm, b200. 2 points" in render(searched)
+    assert "8 to 16 x h100-sxm, b200. 2 " in render(searched)
