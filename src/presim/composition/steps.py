@@ -40,7 +40,7 @@ class Step:
 def rank_of_stage(schedule: str, ranks: int, stage: int) -> int:
     """The rank that a stage lies on: round and round, or down and up again (a V).
 
-    >>> [place("dualpipev", 3, stage) for stage in range(6)]
+    >>> [rank_of_stage("dualpipev", 3, stage) for stage in range(6)]
     [0, 1, 2, 2, 1, 0]
 
     DualPipe has each stage twice; the second copies, numbered after all first ones, lie in the opposite direction.

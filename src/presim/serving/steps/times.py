@@ -64,6 +64,11 @@ _GRID_TOKENS = (
 # Share of the shortest attention kernel's time that does not depend on its sequences. With FlashAttention 3, batches of
 # decodes and a prompt take 8 to 10 us less than a kernel for each, on an H100 (validation/results/serving-h100.md).
 FIXED_SHARE = 0.8
+_STEP_WIDTHS = {  # by whose kernels: published steps miss by so much more than their prices say
+    "vllm": "serving.step_width_vllm",
+    "sglang": "serving.step_width_sglang",
+    "trtllm": "serving.step_width_trtllm",
+}
 
 TABLES = ("token_ns", "shared_ns", "head_ns", "prefill_ns", "decode_ns")  # of `StepTimes`: device time
 
@@ -120,7 +125,7 @@ def build(
         mask_ns=overheads.mask_row_us * 1e3,
     )
     origins, uncertainty = pricer.rests_on(_decoding(computed_model, computed_plan))
-    uncertainty *= calibration.value(f"serving.step_width_{plan.kernels}")
+    uncertainty *= calibration.value(_STEP_WIDTHS[plan.kernels])
     if has_other_core(plan.kernels, plan.engine_version):
         uncertainty = max(uncertainty, OLD_UNCERTAINTY)
     return Engine(model, plan, cluster, memory, limits, times, origins, uncertainty, overheads, prices=prices)
