@@ -64,7 +64,7 @@ _GRID_TOKENS = (
 # Share of the shortest attention kernel's time that does not depend on its sequences. With FlashAttention 3, batches of
 # decodes and a prompt take 8 to 10 us less than a kernel for each, on an H100 (validation/results/serving-h100.md).
 FIXED_SHARE = 0.8
-_STEP_WIDTHS = {  # by whose kernels: published steps miss by so much more than their prices say
+_STEP_WIDTHS = {  # by whose kernels: uncertainty of a step over that of its prices
     "vllm": "serving.step_width_vllm",
     "sglang": "serving.step_width_sglang",
     "trtllm": "serving.step_width_trtllm",
