@@ -38,7 +38,10 @@ def with_layers(traces: Sequence[Trace], layers: int, larger: Sequence[Trace] = 
     """
     num_layers, largest = _number_of_layers(traces), _number_of_layers(larger) if larger else 0
     if largest and largest <= num_layers:
-        raise InputError(f"the larger capture has {largest} layers and the other {num_layers}; exchange them")
+        raise InputError(
+            f"the larger capture has {largest} layers and the other {num_layers}; give --larger a capture with "
+            "more, such as 7 beside 5"
+        )
     if layers < max(largest, num_layers):
         raise InputError(
             f"the job was captured with {max(largest, num_layers)} layers and cannot be cut to {layers}; choose at "
