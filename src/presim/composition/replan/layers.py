@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.composition.replan.allocator_pools import pools_of
+from presim.composition.replan.insertion import check_memory
 from presim.composition.replan.layer_extension import LayerExtension
 from presim.composition.replan.layer_growth import Calls, Growth, growth_between, growth_with_parameters, with_growth
 from presim.composition.replan.layer_names import layer_list, names_of
@@ -47,6 +48,7 @@ def with_layers(traces: Sequence[Trace], layers: int, larger: Sequence[Trace] = 
             f"the job was captured with {max(largest, num_layers)} layers and cannot be cut to {layers}; choose at "
             f"least {max(largest, num_layers)}"
         )
+    check_memory(traces, layers / num_layers if num_layers else 1)
     if larger:
         extended = [
             _confirmed(trace, twin, num_layers, largest, layers)
