@@ -121,7 +121,7 @@ DAYS = _real("a number of days", 0, 1e6, is_open=True)
 HOURS = _real("a time in hours", 1e-3, 1e9)
 PRICE = _real("a price", 0, 1e9, is_open=True)
 SHARE = _real("a share", 0, 1)
-PERCENT = _real("a percentile", 0, 100)
+PERCENTILE = _real("a percentile", 0, 100)
 HOST_FACTOR = _real("a host factor", 0, 1e6)  # with more, times in ns do not fit 64 bits
 FACTOR = _real("a factor", 1, 1e6)
 CAPACITY = _real("a capacity", 0, 1e6)

@@ -55,6 +55,15 @@ def three_digits(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
+def plain(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits at most; from 1,000 on a whole one, never in exponents of ten.
+
+    >>> plain(0.0784), plain(142.4), plain(2_281.4), plain(12_345.6, 4)
+    ('0.0784', '142', '2,281', '12,346')
+    """
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.{digits}g}"
+
+
 def percent(share: float) -> str:
     """A share of 1 as a percentage.
 

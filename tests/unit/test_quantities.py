@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import click
@@ -35,6 +36,13 @@ def options() -> dict[str, click.Option]:
 
 
 OPTIONS = options()
+
+
+def test_no_quantity_is_declared_twice() -> None:
+    """The second would give its words to all options of the first."""
+    names = [line.partition(" = ")[0] for line in inspect.getsource(quantities).splitlines() if " = " in line]
+    constants = [name for name in names if name.isupper()]
+    assert len(constants) == len(set(constants))
 
 
 def test_no_option_takes_a_number_without_bounds() -> None:

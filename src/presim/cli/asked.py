@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from presim.cli.declared import Declaration, command_of, declarations, python_keyword
+from presim.cli.declared import Declaration, command_of, declarations, python_keyword, several_words
 from presim.cli.main import cli
 from presim.errors import InputError
 from presim.files.scratch import temporary_folder
@@ -25,7 +26,7 @@ def answer(verb: str, arguments: Sequence[str], options: Mapping[str, Option]) -
     Raises:
         InputError: there is no such verb or option, it writes no result, or it refuses its input.
     """
-    if not any("--json" in parameter.opts for parameter in command_of(verb).params):
+    if not any(_takes_result_file(parameter) for parameter in command_of(verb).params):
         raise InputError(f"`presim {verb}` writes no result with --json, so it cannot be asked for one")
     words = _words(verb, options)
     with temporary_folder("asked") as folder:
@@ -43,9 +44,22 @@ def _words(verb: str, options: Mapping[str, Option]) -> list[str]:
     words: list[str] = []
     for keyword, value in options.items():
         if keyword not in by_keyword:
-            raise InputError(f"`presim {verb}` has no option {keyword!r}; `presim {verb} --help` lists all")
+            raise InputError(_unknown(verb, keyword, list(by_keyword)))
         words += _option(by_keyword[keyword], value)
     return words
+
+
+def _takes_result_file(parameter: click.Parameter) -> bool:
+    """Whether a verb writes a result there; --json of others is a flag for scripts."""
+    return isinstance(parameter, click.Option) and "--json" in parameter.opts and not parameter.is_flag
+
+
+def _unknown(verb: str, keyword: str, keywords: Sequence[str]) -> str:
+    if keyword in ("json", "json_file"):
+        return f"leave out {keyword}: presim.ask returns what --json of `presim {verb}` writes"
+    similar_keywords = difflib.get_close_matches(keyword, keywords, 2)
+    hint = f"did you mean {' or '.join(similar_keywords)}?" if similar_keywords else f"`presim {verb} --help` lists all"
+    return f"`presim {verb}` has no option {keyword!r}; {hint}"
 
 
 def _option(field: Declaration, value: Option) -> list[str]:
@@ -55,6 +69,8 @@ def _option(field: Declaration, value: Option) -> list[str]:
         opposite = [field.opposite_flag] if field.opposite_flag else []
         return [field.flag] if value else opposite
     values = [value] if isinstance(value, str | float | int) else value
+    if field.num_words > 1:
+        return several_words(field, [_word(part) for part in values])
     return [f"{field.flag}={_word(part)}" for part in values]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import keyword
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import click
@@ -32,7 +33,7 @@ class Declaration(msgspec.Struct, frozen=True):
     metavar: str
     is_required: bool
     is_multiple: bool  # its value is several words, as a shell splits them
-    word_count: int = 1  # of an option, each time that it is given
+    num_words: int  # that follow the flag each time
 
 
 def command_of(verb: str) -> click.Command:
@@ -43,7 +44,10 @@ def command_of(verb: str) -> click.Command:
     """
     command = cli.get_command(click.Context(cli), verb)
     if command is None:
-        raise InputError(f"no verb {verb!r}; use one of {', '.join(cli.list_commands(click.Context(cli)))}")
+        verbs = cli.list_commands(click.Context(cli))
+        similar_verbs = difflib.get_close_matches(verb, verbs, 2)
+        hint = f"did you mean {' or '.join(similar_verbs)}?" if similar_verbs else f"use one of {', '.join(verbs)}"
+        raise InputError(f"no verb {verb!r}; {hint}")
     return command
 
 
@@ -63,11 +67,8 @@ def words_of(verb: str, values: Values) -> list[str]:
         elif declared.opposite_flag:
             options += [str(value)] if value else []
         elif str(value).strip():
-            if declared.word_count > 1:
-                options += [declared.flag, *split(str(value))]
-                continue
             parts = split(str(value)) if declared.is_multiple else [str(value).strip()]
-            options += [word for part in parts for word in _option(declared.flag, part)] if declared.flag else []
+            options += _options(declared, parts) if declared.flag else []
             arguments += [] if declared.flag else parts
     separator = ["--"] if any(word.startswith("-") for word in arguments) else []
     return [*arguments, *options] if not separator else [*options, *separator, *arguments]
@@ -192,7 +193,7 @@ def _declaration(parameter: click.Parameter) -> Declaration:
         choices,
         str(parameter.metavar or ""),
         parameter.required,
-        parameter.multiple if option else parameter.nargs != 1,
+        parameter.nargs != 1 or bool(option and parameter.multiple),
         parameter.nargs if option else 1,
     )
 
@@ -202,6 +203,24 @@ def _default(parameter: click.Parameter) -> str:
     if value is None or isinstance(value, bool | list | tuple) or not isinstance(value, str | int | float):
         return ""
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def several_words(declared: Declaration, parts: Sequence[str]) -> list[str]:
+    """The words of an option that takes several.
+
+    Raises:
+        InputError: there are more or fewer, so that the next option would be read as one of them.
+    """
+    if len(parts) != declared.num_words:
+        raise InputError(f"{declared.flag} takes {declared.num_words} words, {declared.metavar}, not {len(parts)}")
+    return [declared.flag, *parts]
+
+
+def _options(declared: Declaration, parts: list[str]) -> list[str]:
+    """One option for each part, or for all words of an option that takes several."""
+    if declared.num_words > 1:
+        return several_words(declared, parts)
+    return [word for part in parts for word in _option(declared.flag, part)]
 
 
 def _option(flag: str, word: str) -> Iterator[str]:

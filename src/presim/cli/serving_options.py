@@ -243,7 +243,7 @@ FLEET = (
     click.option("--price-per-kwh", type=number(quantities.PRICE), help="Price per kWh."),
     click.option(
         "--slo-percentile",
-        type=number(quantities.PERCENT),
+        type=number(quantities.PERCENTILE),
         default=99.0,
         show_default=True,
         help="Percentile of requests that must meet the SLO.",

@@ -130,10 +130,12 @@ def _placement(request: RlRequest, cluster: Cluster) -> Placement:
             )
         return Placement(cluster.world_size, cluster.world_size)
     rollout_gpus = request.rollout_gpus or cluster.world_size // 2
+    if cluster.world_size == 1:
+        raise InputError("separate pools take two GPUs or more; name more, or leave out --placement separate")
     if not 0 < rollout_gpus < cluster.world_size:
         raise InputError(
-            f"{rollout_gpus} GPUs that generate leave {cluster.world_size - rollout_gpus} of {cluster.world_size} to "
-            "train; use a --rollout-gpus between both"
+            f"{rollout_gpus} of {cluster.world_size} GPUs cannot generate while others train; use --rollout-gpus of 1 "
+            f"to {cluster.world_size - 1}"
         )
     pool_of(cluster, rollout_gpus, "rollout")
     if request.partial and not request.staleness:

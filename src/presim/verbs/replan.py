@@ -33,7 +33,7 @@ def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOption
     from presim.trace import store
 
     if options.save is not None:
-        store.check_writable(options.save)
+        _check_save(options.save, directory, options.larger)
     job = store.load(directory)
     notes = list(job.manifest.notes)
     if options.layers is not None:
@@ -62,6 +62,15 @@ def replan_and_evaluate(directory: str | os.PathLike[str], options: ReplanOption
         prices=options.price_folders,
         changes=what_if_changes(options),
     )
+
+
+def _check_save(save: str | os.PathLike[str], *captures: str | os.PathLike[str] | None) -> None:
+    """Raise `InputError` if the job cannot be saved there, or would take the place of a capture that it comes from."""
+    from presim.trace import store
+
+    store.check_writable(save)
+    if any(capture is not None and os.path.realpath(capture) == os.path.realpath(save) for capture in captures):
+        raise InputError(f"--save {save} would replace the captured job by the extended one; choose another folder")
 
 
 def _larger_traces(job: StoredJob, directory: str | os.PathLike[str]) -> list[Trace]:

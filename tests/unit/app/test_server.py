@@ -194,6 +194,18 @@ def test_asking_python_for_a_verb_without_result_is_refused() -> None:
         presim.ask("compose", "llama3-8b", sequence=4096)
 
 
+def test_a_slip_in_a_python_question_is_answered_with_the_nearest_name() -> None:
+    """A verb or an option; an option that names the file which the call reads itself; a verb with a switch --json."""
+    with pytest.raises(presim.errors.InputError, match=r"^no verb 'trainng'; did you mean training\?$"):
+        presim.ask("trainng", "job")
+    with pytest.raises(presim.errors.InputError, match=r"^`presim rl` has no option 'sample'; did you mean samples\b"):
+        presim.ask("rl", "qwen3-8b", sample=4)
+    with pytest.raises(presim.errors.InputError, match=r"^leave out json: presim\.ask returns what"):
+        presim.ask("rl", "qwen3-8b", json="x.json")
+    with pytest.raises(presim.errors.InputError, match="writes no result"):
+        presim.ask("doctor")
+
+
 @pytest.mark.torch_cuda
 def test_timelines_of_a_saved_job_are_those_of_view(client: TestClient, state: State) -> None:
     """Its page, and what the page asks for with the cookie alone; nobody sees them without."""

@@ -19,6 +19,7 @@ ROUND_TRIPS: list[tuple[str, Values]] = [
     ("search", {"words": "llama3-8b tp=1,2", "tensor": "1,2,4", "data_style": "fsdp2,ddp"}),
     ("import", {"files": "a.json 'b c.json'", "out": "job", "missing": "same"}),
     ("training", {"job": "compose-1.json", "tokens": "1e12", "elastic": True}),
+    ("rl", {"words": "data.n=4", "recipe": "verl 'run a.sh'", "response": "100"}),
     ("deploy", {"model": "m", "gpus": "h100-sxm h200-sxm", "no_disaggregation": True}),
 ]
 
@@ -32,8 +33,11 @@ def test_values_come_back_from_their_words(verb: str, values: Values) -> None:
 def test_every_option_comes_back_by_itself(verb: str) -> None:
     """Whatever its type: a flag, a pair of flags, a choice, a number, several words."""
     for field in (declared for declared in declarations(verb) if declared.flag):
-        word = " ".join([(field.choices or ["7"])[-1]] * field.word_count)
-        values: Values = {field.name: True if field.type == "switch" else word}
+        values: Values = {
+            field.name: True
+            if field.type == "switch"
+            else (field.choices or [" ".join(["7"] * max(field.num_words, 1))])[-1]
+        }
         assert values_of_words(verb, words_of(verb, values)) == values, field
 
 
@@ -42,6 +46,11 @@ def test_each_option_has_a_keyword_of_its_own(verb: str) -> None:
     keywords = [python_keyword(field.flag) for field in declarations(verb) if field.flag]
     assert len(set(keywords)) == len(keywords)
     assert all(keyword.isidentifier() for keyword in keywords)
+
+
+def test_an_option_of_several_words_takes_no_other_option_for_one() -> None:
+    with pytest.raises(InputError, match=r"^--from takes 2 words, FRAMEWORK FILE, not 1$"):
+        words_of("rl", {"recipe": "verl", "response": "100"})
 
 
 def test_words_that_begin_with_a_dash_are_values() -> None:
@@ -59,12 +68,8 @@ def test_errors_are_those_of_the_command_line() -> None:
 
 
 def test_a_missing_argument_and_option_are_errors() -> None:
+    assert set(errors_of("serve", {})) == {"model"}  # its GPU may be that of --cluster
     assert set(errors_of("deploy", {})) == {"model", "gpus"}
-
-
-def test_an_option_of_two_words_wants_both() -> None:
-    assert words_of("rl", {"recipe": "verl run.sh"}) == ["--from", "verl", "run.sh"]
-    assert set(errors_of("rl", {"recipe": "verl"})) == {"recipe"}
 
 
 @pytest.mark.parametrize(
@@ -87,3 +92,8 @@ def test_words_of_another_verb_are_refused() -> None:
         values_of_words("compose", ["--no-such-option"])
     with pytest.raises(InputError, match="no verb 'nothing'"):
         declarations("nothing")
+
+
+def test_an_option_of_two_words_wants_both() -> None:
+    assert words_of("rl", {"recipe": "verl run.sh"}) == ["--from", "verl", "run.sh"]
+    assert set(errors_of("rl", {"recipe": "verl"})) == {"recipe"}

@@ -10,6 +10,7 @@ import pytest
 
 import presim
 from presim.cli import main
+from presim.composition.replan import insertion
 from presim.report import json
 from presim.trace import store
 from presim.trace.schema import Group, Trace
@@ -69,6 +70,23 @@ REFUSED = [
     ),
     (("--micro-batches", 12, "--gpu", "h100-smx"), "presim: unknown GPU 'h100-smx': did you mean h100-sxm"),
 ]
+
+
+def test_a_capture_is_not_replaced_by_its_extension(job: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Also under another name of its folder; it is whole afterwards."""
+    assert main.run(["replan", str(job), "--micro-batches", "12", "--save", f"{job}/../job"]) == 2
+    assert b"would replace the captured job" in capsysbinary.readouterr().err
+    assert main.run(["replan", str(job), "--micro-batches", "6"]) == 0
+
+
+def test_an_extension_that_memory_does_not_hold_is_refused(
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Before it is made: a machine of a megabyte has no room for 60,000 micro-batches, but for twelve."""
+    monkeypatch.setattr(insertion, "_machine_bytes", lambda: 1 << 20)
+    assert main.run(["replan", str(job), "--micro-batches", "60000"]) == 2
+    assert b"10,000 times those captured, which take" in capsysbinary.readouterr().err
+    assert main.run(["replan", str(job), "--micro-batches", "12"]) == 0
 
 
 @pytest.mark.parametrize(("args", "message"), REFUSED)

@@ -37,7 +37,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"placement": "separate", "rollout_gpus": 8},
-        "8 GPUs that generate leave 0 of 8 to train; use a --rollout-gpus between both",
+        "8 of 8 GPUs cannot generate while others train; use --rollout-gpus of 1 to 7",
     ),
     (
         {"placement": "separate", "partial": True},

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presim.composition.replan.allocator_pools import pools_of
+from presim.composition.replan.insertion import check_memory
 from presim.composition.replan.layer_extension import LayerExtension
 from presim.composition.replan.layer_growth import Calls, Growth, growth_between, growth_with_parameters, with_growth
 from presim.composition.replan.layer_names import layer_list, names_of
@@ -38,12 +39,16 @@ def with_layers(traces: Sequence[Trace], layers: int, larger: Sequence[Trace] = 
     """
     num_layers, largest = _number_of_layers(traces), _number_of_layers(larger) if larger else 0
     if largest and largest <= num_layers:
-        raise InputError(f"the larger capture has {largest} layers and the other {num_layers}; exchange them")
+        raise InputError(
+            f"the larger capture has {largest} layers and the other {num_layers}; give --larger a capture with "
+            "more, such as 7 beside 5"
+        )
     if layers < max(largest, num_layers):
         raise InputError(
             f"the job was captured with {max(largest, num_layers)} layers and cannot be cut to {layers}; choose at "
             f"least {max(largest, num_layers)}"
         )
+    check_memory(traces, layers / num_layers if num_layers else 1)
     if larger:
         extended = [
             _confirmed(trace, twin, num_layers, largest, layers)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from presim.composition.replan.cycles import Cycle, NotPeriodicError, find_cycle, program_calls
 from presim.composition.replan.facts import Extension, extended_manifest
-from presim.composition.replan.insertion import Insertion, insert
+from presim.composition.replan.insertion import Insertion, check_memory, insert
 from presim.composition.replan.object_names import definitions
 from presim.composition.replan.segments import missing_segments
 from presim.composition.replan.unroll import Numbers, Unroller
@@ -86,6 +86,7 @@ def with_micro_batches(traces: Sequence[Trace], micro_batches: int) -> tuple[lis
     (num_captured,) = captured
     if micro_batches == num_captured:
         return list(traces), []
+    check_memory(traces, micro_batches / num_captured)
     extensions = [_extension(rank, first_step, num_captured, micro_batches) for rank in ranks]
     sentences = [
         f"Extended from {num_captured} to {micro_batches} micro-batches: the last captured cycle of the pipeline "

@@ -10,6 +10,7 @@ from presim.serving.answer.metrics import Slo
 from presim.serving.deployments.demand import Demand
 from presim.serving.deployments.ranking import Outcome
 from presim.serving.deployments.search import Space, estimates, excess
+from presim.units import plain
 
 _TIMES = 4  # as many GPUs at most are looked at
 _MARGIN = 1.02  # of a looser limit, beyond the simulated figure
@@ -28,14 +29,14 @@ def shortfall(best: Outcome, demand: Demand) -> str:
     if demand.rate is None and demand.cost is not None:
         return (
             f"No deployment within the SLO costs {demand.cost:g} or less per million output tokens: the cheapest, "
-            f"{best.point.name}, costs {cost:.3g}. Allow more with --max-cost, or a looser SLO."
+            f"{best.point.name}, costs {plain(cost)}. Allow more with --max-cost, or a looser SLO."
         )
     units = demand.relaxed().units(best.point, best.trial.rate)
     asked_rate = demand.rate or 0.0
     needed = math.ceil(asked_rate / best.trial.rate) * best.point.gpus
     return (
         f"No deployment serves {asked_rate:g} requests/s within the limits: {units} times {best.point.name} serve "
-        f"{best.trial.rate * units:.3g} requests/s on {units * best.point.gpus} GPUs, and {needed} GPUs are needed. "
+        f"{plain(best.trial.rate * units)} requests/s on {units * best.point.gpus} GPUs, and {needed} GPUs are needed. "
         "Allow more, or ask for a lower rate."
     )
 

@@ -23,6 +23,7 @@ from presim.serving.plan import AUTO_LENGTH
 from presim.serving.steps.times import Engine
 from presim.serving.versions import has_other_core
 from presim.serving.workloads.workload import Workload, summary
+from presim.units import plain
 
 _Z80 = 1.2816  # standard deviations of a normal distribution's 80 % interval
 _HOST_DOUBT = 0.5  # of host overhead, where nobody calibrated it
@@ -199,11 +200,11 @@ class Prediction:
             notes.append(self._about_life(self.deployment.life))
         if self.deployment.engine.plan.drafting is not None:
             notes.append(self.deployment.engine.plan.drafting.text)
-        if self.overloaded:
+        if self.overloaded and self.sustainable is not None:
             rate = summary(self.workload)["request_rate"]
             notes.append(
-                f"Overloaded: {rate:.3g} requests/s arrive, {self.sustainable:.3g} are sustainable. Queue and TTFT "
-                "grow for as long as the load lasts, so TTFT depends on the length of this workload."
+                f"Overloaded: {plain(rate)} requests/s arrive, {plain(self.sustainable)} are sustainable. Queue and "
+                "TTFT grow for as long as the load lasts, so TTFT depends on the length of this workload."
             )
         notes += self.workload.remarks
         if self.workload.skipped:

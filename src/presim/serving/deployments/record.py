@@ -11,6 +11,7 @@ import numpy as np
 from presim.files import encode_csv
 from presim.serving.deployments.confirm import DRAWS
 from presim.serving.deployments.sentences import first_lines, latencies
+from presim.units import plain
 
 if TYPE_CHECKING:
     from presim.serving.answer.metrics import Slo
@@ -170,7 +171,7 @@ def _simulated(entry: dict[str, Any], statistics: dict[str, str]) -> str:
         return f"  {entry['output_throughput']:8,.0f} tokens/s  {latencies(entry, statistics)}  {entry['deployment']}"
     figures = entry.get("reason") or latencies(entry, statistics)
     verdict = "" if entry["meets_slo"] or not statistics else ", misses the SLO"
-    load = f"{entry['tokens_per_s_per_gpu']:8,.0f} tokens/s/GPU {entry['request_rate']:7.3g} requests/s"
+    load = f"{entry['tokens_per_s_per_gpu']:8,.0f} tokens/s/GPU {plain(entry['request_rate']):>7} requests/s"
     return f"  {load}  {figures}{verdict}  {entry['deployment']}"
 
 

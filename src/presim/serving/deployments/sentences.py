@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from presim.units import plain
+
 
 def first_lines(answer: dict[str, Any]) -> list[str]:
     """The answer in a sentence, and the reasons for it."""
@@ -28,13 +30,15 @@ def ordered(statistics: dict[str, str]) -> dict[str, str]:
 def latencies(entry: dict[str, Any], statistics: dict[str, str]) -> str:
     """The latencies that the SLO limits; the means of TTFT and TPOT where it does not limit them."""
     levels = {name: statistics.get(name, "mean") for name in ("ttft", "tpot")} | ordered(statistics)
-    return ", ".join(f"{level} {name.upper()} {entry[f'{level}_{name}_ms']:.4g} ms" for name, level in levels.items())
+    return ", ".join(
+        f"{level} {name.upper()} {plain(entry[f'{level}_{name}_ms'], 4)} ms" for name, level in levels.items()
+    )
 
 
 def _best(answer: dict[str, Any], statistics: dict[str, str]) -> str:
     best = answer["best"]
     sentence = (
-        f"Best: {best['deployment']}, {best['gpus']} GPUs; serves {best['request_rate']:.3g} requests/s, "
+        f"Best: {best['deployment']}, {best['gpus']} GPUs; serves {plain(best['request_rate'])} requests/s, "
         f"{best['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU, with {latencies(best, statistics)}"
     )
     costs = _costs(answer.get("costs"))
@@ -49,7 +53,7 @@ def _best(answer: dict[str, Any], statistics: dict[str, str]) -> str:
 def _costs(costs: dict[str, float | None] | None) -> str:
     if not costs or costs["hour"] is None:
         return ""
-    return f"; costs {costs['hour']:.3g} an hour, {costs['million_output_tokens']:.3g} per million output tokens"
+    return f"; costs {plain(costs['hour'])} an hour, {plain(costs['million_output_tokens'])} per million output tokens"
 
 
 def _reasons(answer: dict[str, Any], statistics: dict[str, str]) -> list[str]:
@@ -74,13 +78,13 @@ def _sureness(answer: dict[str, Any], statistics: dict[str, str]) -> str:
     ranges = answer["ranges"]
     shown = {name: level for name, level in ordered(statistics).items() if f"{level}_{name}_ms" in ranges}
     draws = [
-        f"{level} {name.upper()} is {ranges[f'{level}_{name}_ms'][0]:.4g} to {ranges[f'{level}_{name}_ms'][1]:.4g} ms"
+        f"{level} {name.upper()} is {' to '.join(plain(bound, 4) for bound in ranges[f'{level}_{name}_ms'])} ms"
         for name, level in shown.items()
     ]
     drawn = f"Over {answer['draws']} draws of the load {' and '.join(draws)}. " if draws else ""
-    serves = f"{slow:.3g} to {fast:.3g} requests/s" if slow else f"at most {fast:.3g} requests/s, or none"
+    serves = f"{plain(slow)} to {plain(fast)} requests/s" if slow else f"at most {plain(fast)} requests/s, or none"
     doubt = f"If steps take 10 % more or less time, it serves {serves}. "
-    return f"{drawn}{doubt}Its queues grow without end from {answer['queue_rate']:.3g} requests/s on."
+    return f"{drawn}{doubt}Its queues grow without end from {plain(answer['queue_rate'])} requests/s on."
 
 
 def _headroom(answer: dict[str, Any]) -> str:
@@ -89,6 +93,6 @@ def _headroom(answer: dict[str, Any]) -> str:
     spared_units = units + answer["spare_units"]
     unit_name = "engine" if "P" not in best["deployment"].partition(" x ")[0] else "group of engines"
     return (
-        f"{rate:.3g} requests/s are {rate / best['request_rate']:.0%} of that; with one {unit_name} more, "
+        f"{plain(rate)} requests/s are {rate / best['request_rate']:.0%} of that; with one {unit_name} more, "
         f"{spared_units * unit_gpus} GPUs, one may fail."
     )

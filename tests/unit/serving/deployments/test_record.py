@@ -64,6 +64,22 @@ def test_the_answer_says_what_it_costs_and_how_sure_it_is() -> None:
     assert lines[4] == "5 requests/s are 83% of that; with one engine more, 4 GPUs, one may fail."
 
 
+def test_large_numbers_are_written_out() -> None:
+    """A fleet serves thousands of requests a second, and a long answer takes minutes: no powers of ten."""
+    figures = {**FIGURES, "p99_e2el_ms": 83_456.7, "request_rate": 4321.5, "verdict": "meets", "meets_slo": True}
+    best = {**ESTIMATE, **figures, "gpus": 3}
+    costs = {"hour": 12_345.6, "million_output_tokens": 0.4, "watts": 900.0}
+    confirmed = {**CONFIRMED, "costs": costs, "queue_rate": 4567.8, "ranges": {"p99_e2el_ms": [81_234.5, 84_321.0]}}
+    content = answer(best=best, simulated=[best], slo_statistics={"e2el": "p99"}, plans=7, **confirmed)
+    lines = text(content)
+    assert "serves 4,322 requests/s" in lines
+    assert "p99 E2EL 83,457 ms" in lines
+    assert "p99 E2EL is 81,234 to 84,321 ms" in lines
+    assert "grow without end from 4,568 requests/s on" in lines
+    assert "costs 12,346 an hour" in lines
+    assert "e+" not in lines
+
+
 def test_the_page_shows_the_front_and_the_load() -> None:
     """Also of a file, whose keys are sorted, and of an answer without a best."""
     best = {**ESTIMATE, **FIGURES, "request_rate": 2.0, "verdict": "meets", "meets_slo": True}
