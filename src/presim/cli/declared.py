@@ -104,13 +104,14 @@ def values_of(verb: str, words: list[str]) -> dict[str, str | bool]:
 
 def errors_of(verb: str, values: Values) -> dict[str, str]:
     """By option, what the command line would say of its value; under an empty name, what it says of all together."""
-    command, words = command_of(verb), words_of(verb, values)
+    command = command_of(verb)
+    try:
+        words = words_of(verb, values)
+    except InputError as error:  # an option of several words has another number of them
+        return {option_of(verb, str(error), values): str(error)}
     errors: dict[str, str] = {}
     context = click.Context(command, info_name=verb)
-    try:
-        parsed, _, _ = command.make_parser(context).parse_args(list(words))
-    except click.UsageError as error:  # an option of several words has another number of them
-        return {option_of(verb, error.format_message(), values): error.format_message()}
+    parsed, _, _ = command.make_parser(context).parse_args(list(words))
     for parameter in _parameters(verb):
         try:
             value, _ = parameter.consume_value(context, parsed)

@@ -26,7 +26,7 @@ def shortfall(best: Outcome, demand: Demand) -> str:
     assert best.trial is not None
     gpu = best.point.engine.cluster.gpu.id
     cost = demand.per_million(gpu, best.per_gpu)
-    if demand.rate is None and demand.cost is not None:
+    if demand.rate is None and demand.cost is not None and cost is not None:
         return (
             f"No deployment within the SLO costs {demand.cost:g} or less per million output tokens: the cheapest, "
             f"{best.point.name}, costs {plain(cost)}. Allow more with --max-cost, or a looser SLO."

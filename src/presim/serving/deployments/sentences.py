@@ -51,9 +51,10 @@ def _best(answer: dict[str, Any], statistics: dict[str, str]) -> str:
 
 
 def _costs(costs: dict[str, float | None] | None) -> str:
-    if not costs or costs["hour"] is None:
+    hour, million = (costs.get("hour"), costs.get("million_output_tokens")) if costs else (None, None)
+    if hour is None or million is None:
         return ""
-    return f"; costs {plain(costs['hour'])} an hour, {plain(costs['million_output_tokens'])} per million output tokens"
+    return f"; costs {plain(hour)} an hour, {plain(million)} per million output tokens"
 
 
 def _reasons(answer: dict[str, Any], statistics: dict[str, str]) -> list[str]:
