@@ -57,7 +57,7 @@ def capture_plan_and_evaluate(
         CaptureError: the program cannot be run here.
     """
     from presim.composition.frameworks.launched import launched_run, sizes_to_capture
-    from presim.composition.frameworks.megatron import plan_run
+    from presim.composition.frameworks.megatron import NO_GRAPHS, FrameworkRun, plan_run
     from presim.composition.replan.micro_batches import with_micro_batches
     from presim.trace import store
 
@@ -67,27 +67,28 @@ def capture_plan_and_evaluate(
     run: FrameworkRun | LaunchedRun
     sizes: tuple[int, ...] = ()
     if framework == "megatron":
-        run = plan_run(
-            model,
-            plan,
-            named_fields,
-            target.world_size,
-            precision,
-            overrides,
-            gpu=target.gpu.id,
-            all_micro_batches=not extends,
+        planned_run = functools.partial(
+            plan_run, model, plan, named_fields, target.world_size, precision, gpu=target.gpu.id
         )
+        run = planned_run(overrides, all_micro_batches=not extends)
         if run.is_whole_graph:
             options = dataclasses.replace(options, host_time=False)
     else:
         described = functools.partial(launched_run, framework, model, plan, named_fields, target, precision, overrides)
         run = described(all_micro_batches=not extends)
         sizes = sizes_to_capture(run, plan) if extends else ()
-    job, traces, notes = (
-        _extended_layers(run, [described(layers=layers) for layers in sizes], target, progress)
-        if sizes
-        else _whole(run, target, progress)
-    )
+    try:
+        job, traces, notes = (
+            _extended_layers(run, [described(layers=layers) for layers in sizes], target, progress)
+            if sizes
+            else _whole(run, target, progress)
+        )
+    except InputError as refusal:
+        if not isinstance(run, FrameworkRun) or not run.has_recipe_graphs:
+            raise
+        run = planned_run((*NO_GRAPHS, *overrides), all_micro_batches=not extends)
+        job, traces, notes = _whole(run, target, progress)
+        notes = [f"Without the CUDA graphs of the recipe, which cannot be captured: {refusal}.", *notes]
     traces = [_titled(trace, model, run) for trace in traces]
     notes = [*run.notes, *notes, *job.manifest.notes]
     is_whole = all(trace.manifest.exit in _WHOLE_EXITS for trace in traces)
@@ -183,7 +184,7 @@ def _check_end(job: Job, run: FrameworkRun | LaunchedRun) -> None:
     """Raise InputError with the framework's words if it failed, other than for want of device memory."""
     if any(trace.manifest.exit == "out_of_memory" for trace in job.traces):
         return
-    for trace in job.traces:
+    for trace in sorted(job.traces, key=lambda trace: trace.manifest.rank != job.reported_rank):  # its words first
         if trace.manifest.exit not in _WHOLE_EXITS:
             words = " ".join((trace.manifest.error or trace.manifest.exit).split())
             raise InputError(f"{run.name} refused the plan: {textwrap.shorten(words, _MOST_CHARACTERS)}")

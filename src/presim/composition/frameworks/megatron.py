@@ -24,6 +24,7 @@ PRECISIONS = {  # as Bridge's mixed-precision settings are called
     "mxfp8": "bf16_with_mxfp8_mixed",
     "nvfp4": "bf16_with_nvfp4_mixed",
 }
+NO_GRAPHS = ("model.cuda_graph_impl=none", "model.cuda_graph_scope=[]")
 _PACKAGES = ("megatron-bridge", "megatron-core", "transformer_engine")
 _TAKEN = {  # fields of a plan that become arguments
     *("sequence", "micro_batch", "global_batch", "tensor", "sequence_parallel", "context", "context_style", "expert"),
@@ -49,6 +50,7 @@ class FrameworkRun:
     notes: tuple[str, ...]
     steps: int = 2  # to capture: the first fills the pipeline and sets everything up
     is_whole_graph: bool = False  # the iteration is one CUDA graph: no kernel waits for the host
+    has_recipe_graphs: bool = False  # CUDA graphs that the recipe asks for, and not the user
     name: str = "Megatron-Bridge"
     subject: str = "Megatron-Bridge's layers"  # is captured, for titles
 
@@ -112,7 +114,10 @@ def plan_run(
     notes = (*_notes(plan, named_fields, versions, precision), *_recipe_notes(recipe, settings))
     steps = 3 if _graph_overrides(settings) else 2  # graphs are captured in the second step, and replayed from then on
     is_whole_graph = recipe is not None and recipe.is_whole_graph and not _graph_overrides(overrides)
-    return FrameworkRun(PROGRAM, arguments, captured, step_micro_batches, values, notes, steps, is_whole_graph)
+    has_recipe_graphs = bool(_graph_overrides(settings)) and not _graph_overrides(overrides)
+    return FrameworkRun(
+        PROGRAM, arguments, captured, step_micro_batches, values, notes, steps, is_whole_graph, has_recipe_graphs
+    )
 
 
 def _decoded(config: Path) -> Mapping[str, Any]:
