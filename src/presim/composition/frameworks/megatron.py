@@ -99,7 +99,8 @@ def plan_run(
     step_micro_batches = plan.micro_batches(world_size)
     captured = step_micro_batches if all_micro_batches else min(step_micro_batches, _fewest_repeating(plan))
     recipe = recipe_for(_decoded(config), gpu, precision, plan, world_size)
-    settings = (*(recipe.overrides(plan, named_fields, overrides) if recipe else ()), *overrides)
+    recipe_settings = recipe.overrides(plan, named_fields, overrides) if recipe else ()
+    settings = (*recipe_settings, *overrides)
     arguments = (
         str(config),
         *_model_overrides(plan, named_fields),
@@ -108,12 +109,12 @@ def plan_run(
         *settings,
         *("--mixed-precision", PRECISIONS[precision]),
         *(("--tp-overlap",) if _overlaps_tensor(plan, named_fields) else ()),
-        *(("--grouped-mlp",) if recipe is not None and recipe.groups_mlp else ()),
+        *(("--grouped-mlp",) if recipe is not None and recipe.groups_mlp(overrides) else ()),
     )
     values = (f"routing={plan.routing}",) if "routing" in named_fields else ()
-    notes = (*_notes(plan, named_fields, versions, precision), *_recipe_notes(recipe, settings))
+    notes = (*_notes(plan, named_fields, versions, precision), *_recipe_notes(recipe, recipe_settings, overrides))
     steps = 3 if _graph_overrides(settings) else 2  # graphs are captured in the second step, and replayed from then on
-    is_whole_graph = recipe is not None and recipe.is_whole_graph and not _graph_overrides(overrides)
+    is_whole_graph = recipe is not None and recipe.is_whole_graph(overrides)
     has_recipe_graphs = bool(_graph_overrides(settings)) and not _graph_overrides(overrides)
     return FrameworkRun(
         PROGRAM, arguments, captured, step_micro_batches, values, notes, steps, is_whole_graph, has_recipe_graphs
@@ -124,15 +125,15 @@ def _decoded(config: Path) -> Mapping[str, Any]:
     return decode_json(read_bytes(config, "name a config.json"), dict[str, Any])
 
 
-def _recipe_notes(recipe: Recipe | None, settings: Sequence[str]) -> tuple[str, ...]:
+def _recipe_notes(recipe: Recipe | None, settings: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:
     """What the run has of Bridge's own recipe, and what of it is missing."""
     if recipe is None:
         return ("Megatron-Bridge has no recipe of its own for this model, GPU and precision.",)
     fields = ", ".join(setting.partition(".")[2] for setting in settings)
-    notes = [f"As in Megatron-Bridge's recipe {recipe.recipe} unless the plan says otherwise: {fields}."]
-    if recipe.is_whole_graph:
+    notes = [f"Taken from Megatron-Bridge's recipe {recipe.recipe}: {fields}."]
+    if recipe.is_whole_graph(overrides):
         notes.append("The recipe makes the iteration one CUDA graph: no kernel waits for the host.")
-    if recipe.groups_mlp:
+    if recipe.groups_mlp(overrides):
         notes.append("The experts of a rank are one kernel, by a stand-in for cuDNN's grouped MLP.")
     if recipe.not_taken:
         notes.append(f"Not modelled of the recipe: {', '.join(recipe.not_taken)}.")

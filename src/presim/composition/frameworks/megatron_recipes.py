@@ -84,8 +84,13 @@ class Recipe(msgspec.Struct, frozen=True):
     settings: dict[str, Any]
 
     def overrides(self, plan: Plan, named_fields: Collection[str], overrides: Sequence[str]) -> tuple[str, ...]:
-        """Fields of Bridge's configuration, without those that the user set or that the plan has no use for."""
-        excluded = {override.partition("=")[0] for override in overrides}
+        """Fields of Bridge's configuration, without those that the user set or that the plan has no use for.
+
+        Fields that only make sense together, as those of recomputation, are the user's as soon as he sets one.
+        """
+        excluded = _fields_of(overrides)
+        for family in (_EXCHANGE, _RECOMPUTATION, _GRAPHS):
+            excluded |= {*family} if excluded & {*family} else set()
         if "expert_exchange" in named_fields:
             excluded |= {*_EXCHANGE}
         if "recompute" in named_fields:
@@ -96,28 +101,33 @@ class Recipe(msgspec.Struct, frozen=True):
             excluded |= {*_OVERLAPS}  # Megatron overlaps them under virtual stages only
         if plan.expert == 1:
             excluded |= {*_EXCHANGE}
-        if self.is_whole_graph:
+        if self.is_whole_graph(overrides):
             excluded |= {*_GRAPHS}
         settings = {field: value for field, value in self.settings.items() if field in _TAKEN and field not in excluded}
         if settings.get("model.moe_token_dispatcher_type") != "flex":
             settings = {field: value for field, value in settings.items() if field not in _EXCHANGE[1:3]}
         return tuple(f"{field}={_text(value)}" for field, value in settings.items() if value is not None)
 
-    @property
-    def is_whole_graph(self) -> bool:
-        """The whole iteration is one CUDA graph, so that no kernel waits for the host."""
+    def is_whole_graph(self, overrides: Sequence[str]) -> bool:
+        """Whether the iteration is one CUDA graph, so that no kernel waits for the host; a user's graphs precede."""
+        if _fields_of(overrides) & {*_GRAPHS}:
+            return False
         graphs = [self.settings.get(field) for field in _GRAPHS]
         return _WHOLE_GRAPH in graphs or _WHOLE_GRAPH in (graphs[1] or ())
 
-    @property
-    def groups_mlp(self) -> bool:
-        """One kernel multiplies for all experts of a rank and activates, in MXFP8."""
-        return bool(self.settings.get(_GROUPED_MLP)) and self.precision == "mxfp8"
+    def groups_mlp(self, overrides: Sequence[str]) -> bool:
+        """Whether one kernel multiplies for all experts of a rank and activates, in MXFP8."""
+        is_set = _GROUPED_MLP in _fields_of(overrides)
+        return not is_set and bool(self.settings.get(_GROUPED_MLP)) and self.precision == "mxfp8"
 
     @property
     def not_taken(self) -> tuple[str, ...]:
         """Names of settings that a capture does not have."""
         return tuple(field.partition(".")[2] for field in _NOT_TAKEN if self.settings.get(field))
+
+
+def _fields_of(overrides: Sequence[str]) -> set[str]:
+    return {override.partition("=")[0] for override in overrides}
 
 
 class _Table(msgspec.Struct, frozen=True):
